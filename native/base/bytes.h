@@ -1,0 +1,98 @@
+// Fixed-format binary messages: little-endian integers, length-prefixed strings. A Reader never reads
+// past the end and never trusts a length; a malformed message is an Error, not a crash.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "base/error.h"
+
+namespace farandole::base {
+
+static_assert(std::endian::native == std::endian::little, "the wire format is little-endian");
+
+using Bytes = std::vector<std::byte>;
+
+class Writer {
+ public:
+  template <typename T>
+    requires std::is_arithmetic_v<T> || std::is_enum_v<T>
+  void put(T value) {
+    const auto* raw = reinterpret_cast<const std::byte*>(&value);
+    bytes_.insert(bytes_.end(), raw, raw + sizeof(T));
+  }
+
+  void put_string(std::string_view text) {
+    put(static_cast<uint32_t>(text.size()));
+    const auto* raw = reinterpret_cast<const std::byte*>(text.data());
+    bytes_.insert(bytes_.end(), raw, raw + text.size());
+  }
+
+  template <typename T>
+  void put_vector(const std::vector<T>& values) {
+    put(static_cast<uint32_t>(values.size()));
+    for (const T& value : values) {
+      put(value);
+    }
+  }
+
+  Bytes take() { return std::move(bytes_); }
+  size_t size() const noexcept { return bytes_.size(); }
+
+ private:
+  Bytes bytes_;
+};
+
+class Reader {
+ public:
+  explicit Reader(std::span<const std::byte> bytes) : rest_(bytes) {}
+
+  template <typename T>
+    requires std::is_arithmetic_v<T> || std::is_enum_v<T>
+  T get() {
+    T value;
+    std::memcpy(&value, take(sizeof(T)).data(), sizeof(T));
+    return value;
+  }
+
+  std::string get_string() {
+    const auto raw = take(get<uint32_t>());
+    return {reinterpret_cast<const char*>(raw.data()), raw.size()};
+  }
+
+  template <typename T>
+  std::vector<T> get_vector() {
+    const auto count = get<uint32_t>();
+    if (count > rest_.size() / sizeof(T)) {
+      throw Error(Code::kInternal, "malformed message: it announces more elements than it holds");
+    }
+    std::vector<T> values(count);
+    for (T& value : values) {
+      value = get<T>();
+    }
+    return values;
+  }
+
+  bool done() const noexcept { return rest_.empty(); }
+
+ private:
+  std::span<const std::byte> take(size_t count) {
+    if (count > rest_.size()) {
+      throw Error(Code::kInternal, "malformed message: it ends too early");
+    }
+    const auto taken = rest_.first(count);
+    rest_ = rest_.subspan(count);
+    return taken;
+  }
+
+  std::span<const std::byte> rest_;
+};
+
+}  // namespace farandole::base

@@ -1,0 +1,191 @@
+/* The C ABI of libfarandole, and its only door. Everything a front end needs goes through here.
+ *
+ * Threads: every function may be called from any thread unless it says otherwise.
+ * Errors: functions that return int give FARANDOLE_OK or another FARANDOLE_* status; the sentence for it is
+ *         farandole_last_error() of the calling thread.
+ * Strings are UTF-8 and end with a zero byte. Memory passed in is read before the call returns, except for
+ * tensors: they belong to the engine from submit until the request is done.
+ */
+#ifndef FARANDOLE_H
+#define FARANDOLE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define FARANDOLE_API __attribute__((visibility("default")))
+
+/* Raised whenever a struct or the meaning of a function changes; the binding compares it at load. */
+#define FARANDOLE_ABI_VERSION 1
+
+enum farandole_status {
+  FARANDOLE_OK = 0,
+  FARANDOLE_INVALID_ARGUMENT = 1, /* this call is wrong, whatever the other ranks do */
+  FARANDOLE_MISMATCH = 2,         /* the ranks asked for different things under one name; the job goes on */
+  FARANDOLE_WORKER_LOST = 3,      /* a worker died or was cut off: this generation is over */
+  FARANDOLE_SHUT_DOWN = 4,        /* a worker left in good order: this generation is over */
+  FARANDOLE_TIMEOUT = 5,
+  FARANDOLE_UNAVAILABLE = 6, /* the operating system refused: memory, descriptors, addresses */
+  FARANDOLE_INTERNAL = 7     /* a bug of ours, reported instead of a wrong number */
+};
+
+enum farandole_dtype { /* Horovod's numbers; bfloat16 comes after */
+  FARANDOLE_U8 = 0, FARANDOLE_I8 = 1, FARANDOLE_I16 = 3, FARANDOLE_I32 = 4, FARANDOLE_I64 = 5,
+  FARANDOLE_F16 = 6, FARANDOLE_F32 = 7, FARANDOLE_F64 = 8, FARANDOLE_BOOL = 9, FARANDOLE_BF16 = 10
+};
+
+enum farandole_op { /* Horovod's numbers. Adasum (2) comes later. */
+  FARANDOLE_AVERAGE = 0, FARANDOLE_SUM = 1, FARANDOLE_MIN = 3, FARANDOLE_MAX = 4, FARANDOLE_PRODUCT = 5
+};
+
+enum farandole_kind {
+  FARANDOLE_ALLREDUCE = 0,
+  FARANDOLE_ALLGATHER = 1,
+  FARANDOLE_BROADCAST = 2,
+  FARANDOLE_BARRIER = 3,
+  FARANDOLE_ADD_GROUP = 4,   /* shape[] holds the ranks; all ranks of the world submit it */
+  FARANDOLE_REMOVE_GROUP = 5 /* shape[0] holds the group id; all ranks of the world submit it */
+};
+
+typedef struct farandole_engine farandole_engine;
+
+/* Zero-initialise, then set what you know: a zero means the default. */
+typedef struct {
+  uint32_t abi_version;            /* FARANDOLE_ABI_VERSION */
+  uint32_t log_level;              /* 0 default (warning), 1 debug, 2 info, 3 warning, 4 error, 5 off */
+  uint64_t arena_bytes;            /* address space of the arena; default 64 GiB */
+  uint64_t staging_bytes;          /* what the arena lends to tensors outside of it; default 8 MiB */
+  int64_t fusion_threshold_bytes;  /* default 128 MiB; -1: 0, no fusion. Rank 0's value counts for all */
+  const char* listen_addresses;    /* comma-separated; NULL or "": workers of this host only */
+  const char* transport;           /* NULL or "auto"; "shm": fail rather than use TCP; "tcp": TCP within a host too */
+  const char* host_key;            /* workers with different keys never share memory; NULL: found by trying */
+  const char* algorithm;           /* NULL or "auto"; otherwise a name from farandole_algorithms() */
+  double failure_deadline_seconds; /* silence after which a worker counts as lost; default 1 */
+  double spin_seconds;             /* how long a wait spins before it sleeps; default by measure; < 0: never */
+} farandole_settings;
+
+/* One world: the ordered list of workers at one generation. */
+typedef struct {
+  uint64_t generation;         /* larger than any this engine has been in */
+  int32_t rank;
+  int32_t size;
+  const char* const* contacts; /* [size], each worker's farandole_engine_contact(); NULL for a world of one */
+  const void* secret;          /* the job's secret; every connection proves it */
+  size_t secret_bytes;
+  double timeout_seconds;      /* for all workers to be connected */
+} farandole_world;
+
+typedef struct {
+  uint32_t kind;          /* farandole_kind */
+  uint32_t dtype;         /* farandole_dtype */
+  uint32_t op;            /* farandole_op; allreduce only */
+  uint32_t group;         /* 0 is the world */
+  int32_t root;           /* rank in the world; broadcast only */
+  uint32_t ndim;
+  const int64_t* shape;   /* [ndim] */
+  double prescale;        /* multiplied in before the reduction; 1 leaves every bit */
+  double postscale;       /* multiplied in after it */
+  const char* name;       /* requests match by (group, name) */
+  const void* input;      /* dense, row-major; may be NULL when there are no elements */
+  void* output;           /* of the input's size, may be the input; allgather: NULL, see farandole_result */
+} farandole_request;
+
+/* Every field counts from the start of the current generation. */
+typedef struct {
+  uint64_t requests, buckets, bytes;      /* done */
+  uint64_t rounds;                        /* agreements reached */
+  uint64_t waiting_ns, moving_ns;         /* submit to agreed, summed over requests; agreed to done, over buckets */
+  uint64_t sleeps;                        /* how often the engine thread slept */
+} farandole_stats;
+
+enum farandole_phase {
+  FARANDOLE_SUBMITTED = 0, FARANDOLE_AGREED = 1, FARANDOLE_STARTED = 2, FARANDOLE_COPIED_IN = 3,
+  FARANDOLE_MOVED = 4, FARANDOLE_COPIED_OUT = 5, FARANDOLE_DONE = 6, FARANDOLE_FAILED = 7, FARANDOLE_WOKE = 8
+};
+
+typedef struct {
+  int64_t time_ns;       /* CLOCK_MONOTONIC */
+  uint64_t bytes;
+  uint32_t phase;        /* farandole_phase */
+  uint32_t kind;         /* farandole_kind */
+  uint32_t group;
+  uint32_t algorithm;    /* index into farandole_algorithms(), or UINT32_MAX */
+  uint32_t bucket;       /* number of the bucket in this generation, or UINT32_MAX */
+  uint32_t name;         /* see farandole_event_name; UINT32_MAX for events of a whole bucket */
+} farandole_event;
+
+FARANDOLE_API const char* farandole_version(void);
+FARANDOLE_API uint32_t farandole_abi_version(void);
+/* The sentence for the last status that was not FARANDOLE_OK in this thread, and the rank it names or -1. */
+FARANDOLE_API const char* farandole_last_error(void);
+FARANDOLE_API int32_t farandole_last_lost_rank(void);
+/* A JSON array of {"name", "collective", "description"}: what the selector can choose from. */
+FARANDOLE_API const char* farandole_algorithms(void);
+/* The instruction set that the reduction kernels use: "avx512", "avx2" or "baseline". */
+FARANDOLE_API const char* farandole_isa(void);
+
+/* --- an engine and its worlds ------------------------------------------------------------------------ */
+
+/* Opens the listening sockets and the arena, and starts nothing. */
+FARANDOLE_API int farandole_engine_create(const farandole_settings* settings, farandole_engine** engine);
+/* Ends the current world as if the process had died, then frees everything. Blocks that came from
+ * farandole_arena_alloc are gone. */
+FARANDOLE_API void farandole_engine_destroy(farandole_engine* engine);
+/* How other workers reach this one; for the roster. Lives as long as the engine. */
+FARANDOLE_API const char* farandole_engine_contact(farandole_engine* engine);
+/* Enters a world: connects to every worker in it and starts the engine thread. Blocks until all are
+ * connected. When the engine was in an earlier world, that one is revoked first and its requests fail: this is
+ * reform(). Arena blocks, and the engine itself, stay. Groups do not: ids start again at 1. */
+FARANDOLE_API int farandole_engine_form(farandole_engine* engine, const farandole_world* world);
+/* Leaves the world in good order: finishes what is agreed, fails the rest here and on all other ranks with
+ * FARANDOLE_SHUT_DOWN, says goodbye. Blocks at most `timeout_seconds`. */
+FARANDOLE_API int farandole_engine_leave(farandole_engine* engine, double timeout_seconds);
+/* Ends the current generation at once on all its workers; their requests fail with FARANDOLE_WORKER_LOST
+ * and this sentence. `lost_rank` may be -1. */
+FARANDOLE_API int farandole_engine_revoke(farandole_engine* engine, int32_t lost_rank, const char* reason);
+/* FARANDOLE_OK while the world lives; otherwise why it ended (see farandole_last_error). */
+FARANDOLE_API int farandole_engine_health(farandole_engine* engine);
+/* "shm", "tcp", "shm+tcp", "alone": how the current world is connected. Valid until the next form. */
+FARANDOLE_API const char* farandole_engine_links(farandole_engine* engine);
+
+/* --- requests --------------------------------------------------------------------------------------------- */
+
+/* Submits all `count` requests or none. On success handles[i] stands for requests[i] until it is released.
+ * FARANDOLE_INVALID_ARGUMENT: a bad dtype, op, group, root or shape; a name already in flight; not a member. */
+FARANDOLE_API int farandole_submit(farandole_engine* engine, const farandole_request* requests, size_t count,
+                                   uint64_t* handles);
+/* 1 if done (well or with an error), 0 if not yet, -1 if there is no such handle. */
+FARANDOLE_API int farandole_poll(farandole_engine* engine, uint64_t handle);
+/* Waits until the request is done and gives its status; FARANDOLE_TIMEOUT if it is not done by then (it
+ * goes on). The handle stays valid. */
+FARANDOLE_API int farandole_wait(farandole_engine* engine, uint64_t handle, double timeout_seconds);
+/* The result of a done request. Allgather: `*data` and the first dimension of every rank in the group,
+ * `sizes[group size]`. Add group: `sizes[0]` is the new group's id. Valid until release. */
+FARANDOLE_API int farandole_result(farandole_engine* engine, uint64_t handle, const void** data,
+                                   const int64_t** sizes, size_t* sizes_count);
+/* Forgets the handle. A request that is not done goes on and its result is dropped; its tensors must stay. */
+FARANDOLE_API int farandole_release(farandole_engine* engine, uint64_t handle);
+
+/* --- arena -------------------------------------------------------------------------------------------------- */
+
+/* Memory that collectives use without copying. Zeroed, aligned to 64 bytes; NULL when the arena is full. */
+FARANDOLE_API void* farandole_arena_alloc(farandole_engine* engine, size_t bytes);
+FARANDOLE_API void farandole_arena_free(farandole_engine* engine, void* block);
+
+/* --- looking inside ----------------------------------------------------------------------------------------- */
+
+FARANDOLE_API int farandole_get_stats(farandole_engine* engine, farandole_stats* stats);
+/* Copies up to `capacity` events that came after `*cursor` (0: the oldest still there), in order, and moves
+ * the cursor. Returns their number. `*lost` counts events that were overwritten before they were read. */
+FARANDOLE_API size_t farandole_read_events(farandole_engine* engine, uint64_t* cursor, farandole_event* events,
+                                           size_t capacity, uint64_t* lost);
+/* The request name that an event's number stands for; "" if unknown. Valid as long as the engine. */
+FARANDOLE_API const char* farandole_event_name(farandole_engine* engine, uint32_t name);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* FARANDOLE_H */

@@ -1,0 +1,53 @@
+// The arithmetic of collectives: pure functions on memory, no threads, no state.
+//
+// One binary holds the kernels several times, compiled for the baseline, AVX2 and AVX-512; the best that
+// the processor has is picked once, when first used. All variants give the same bits for the same inputs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "reduce/dtype.h"
+
+namespace farandole::reduce {
+
+// What is multiplied into a result: x * factor / divisor. Integers are computed in float64 and truncated
+// toward zero; 16-bit floats in float32; the others in their own type. {1, 1} leaves every bit as it is.
+// Division is by the divisor itself (not by a rounded reciprocal), so that the average of equal values
+// is that value.
+struct Scale {
+  double factor = 1.0;
+  int64_t divisor = 1;
+  bool is_one() const noexcept { return factor == 1.0 && divisor == 1; }
+  bool operator==(const Scale&) const = default;
+};
+
+// outputs[j][i] = scale(inputs[0][i] op inputs[1][i] op ...) for every j, folded from the left in the
+// order of `inputs`, held in the accumulator type and rounded once at the end. An output may be one of
+// the inputs (the same address); otherwise they do not overlap. Sum of bool is "or", product is "and".
+// Integer sums and products wrap. A NaN in any input of min or max gives NaN.
+// Requires: at least one input. Zero outputs or count 0 is a no-op. Addresses are aligned to the element.
+void reduce_to(Dtype dtype, Op op, std::span<const void* const> inputs, std::span<void* const> outputs, size_t count,
+               const Scale& scale);
+
+// accumulator[i] = accumulator[i] op input[i], both of `dtype`.
+void accumulate(Dtype dtype, Op op, void* accumulator, const void* input, size_t count);
+
+// destination[i] = scale(source[i]); source and destination are the same address or do not overlap.
+void scale_to(Dtype dtype, const void* source, void* destination, size_t count, const Scale& scale);
+
+// Converts between a type and its accumulator (either way), or copies when `from` == `to`.
+// Rounds to nearest even; float32 NaN stays NaN; float16 overflow is infinity.
+void convert(Dtype from, Dtype to, const void* source, void* destination, size_t count);
+
+// The variant in use: "avx512", "avx2" or "baseline". The environment variable FARANDOLE_ISA, read once,
+// asks for a smaller one (for tests and for comparing).
+std::string_view active_isa() noexcept;
+
+// For tests: every variant this processor can run, and a switch to one of them. Not thread-safe.
+std::span<const std::string_view> runnable_isas() noexcept;
+void use_isa(std::string_view name);
+
+}  // namespace farandole::reduce

@@ -1,0 +1,87 @@
+// Memory of a worker that the other workers of its host can read and write: a sparse memfd, mapped shared.
+//
+//   [ ArenaHeader, one page ][ blocks, handed out by allocate() ... ]
+//
+// An Arena belongs to one worker and outlives generations: tensors live in it. Other workers map it as an
+// ArenaView. Pages exist only once touched.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "base/unique_fd.h"
+
+namespace farandole::transport {
+
+inline constexpr uint64_t kArenaMagic = 0x31414e4152414e46;  // "FNARANA1"
+inline constexpr size_t kArenaAlignment = 64;                // a cache line: blocks never share one
+
+// What the workers of a host tell each other through shared memory. Zeroed for every generation.
+struct ArenaHeader {
+  uint64_t magic;
+  uint64_t bytes;
+  std::atomic<uint64_t> generation;
+  alignas(64) std::atomic<uint32_t> sleeping;  // see doorbell.h
+  // How far the owner has come: see collective/steps.h. Written by the owner, read by its host's workers.
+  alignas(64) std::atomic<uint64_t> step;
+  std::atomic<uint64_t> offset;  // where in this arena the data of that step lies
+};
+static_assert(sizeof(ArenaHeader) <= 4096);
+static_assert(std::atomic<uint64_t>::is_always_lock_free);
+
+// A mapping of some worker's arena (one's own, too).
+struct ArenaView {
+  std::byte* base = nullptr;
+  size_t bytes = 0;
+
+  ArenaHeader& header() const noexcept { return *reinterpret_cast<ArenaHeader*>(base); }
+  bool contains(const void* address, size_t count) const noexcept {
+    const auto at = reinterpret_cast<uintptr_t>(address);
+    const auto from = reinterpret_cast<uintptr_t>(base);
+    return at >= from && count <= bytes && at - from <= bytes - count;
+  }
+  size_t offset_of(const void* address) const noexcept {
+    return static_cast<size_t>(static_cast<const std::byte*>(address) - base);
+  }
+};
+
+// A mapped memfd; unmaps itself.
+class Mapping {
+ public:
+  // Maps `bytes` of `fd`, or of its whole size when 0. Throws Error(kUnavailable).
+  Mapping(int fd, size_t bytes);
+  ~Mapping();
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+  const ArenaView& view() const noexcept { return view_; }
+
+ private:
+  ArenaView view_;
+};
+
+class Arena {
+ public:
+  // Reserves `bytes` of address space; memory is used as it is touched. Throws Error(kUnavailable).
+  explicit Arena(size_t bytes);
+
+  // A block of zeros, aligned to kArenaAlignment, or null when no gap is large enough. Any thread.
+  void* allocate(size_t bytes);
+  // Gives the block and its memory back. `block` comes from allocate() or is null.
+  void release(void* block);
+
+  const ArenaView& view() const noexcept { return mapping_.view(); }
+  int fd() const noexcept { return fd_.get(); }
+
+ private:
+  base::UniqueFd fd_;
+  Mapping mapping_;
+  std::mutex mutex_;
+  std::map<size_t, size_t> free_;  // offset -> length of each gap, guarded by mutex_
+  std::map<size_t, size_t> used_;  // offset -> length of each block, guarded by mutex_
+};
+
+}  // namespace farandole::transport

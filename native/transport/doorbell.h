@@ -1,0 +1,33 @@
+// Wakes an engine that sleeps. One doorbell per worker: its own submitting threads, its watch thread and
+// the other workers of its host ring it. A ring costs one load while the engine is awake.
+//
+// The protocol, which needs both fences:
+//   ringer:  publish the data;  fence;  if (sleeping) write the eventfd
+//   sleeper: sleeping = 1;      fence;  look at the data once more; if nothing: poll(eventfd, ...)
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace farandole::transport {
+
+class Doorbell {
+ public:
+  // Both belong to someone else and outlive the doorbell. `sleeping` may lie in shared memory, `event_fd`
+  // may be a descriptor received from the worker whose doorbell this is.
+  Doorbell(std::atomic<uint32_t>* sleeping, int event_fd) noexcept : sleeping_(sleeping), event_fd_(event_fd) {}
+
+  // Any thread, any process of the host. Call after publishing what the engine shall find.
+  void ring() noexcept;
+
+  // The sleeper's side; the engine thread only.
+  void lie_down() noexcept;  // then look once more, then poll fd(), then get_up()
+  void get_up() noexcept;
+  int fd() const noexcept { return event_fd_; }
+
+ private:
+  std::atomic<uint32_t>* sleeping_;
+  int event_fd_;
+};
+
+}  // namespace farandole::transport

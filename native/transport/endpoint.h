@@ -1,0 +1,57 @@
+// A worker's door to the others: its listening sockets and its arena. It outlives generations; form()
+// makes the Mesh of one world out of it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "transport/arena.h"
+#include "transport/mesh.h"
+
+namespace farandole::transport {
+
+struct EndpointSettings {
+  size_t arena_bytes = size_t{1} << 36;
+  // Addresses to listen on for workers of other hosts, IPv4 or IPv6 without brackets; none: this host only.
+  std::vector<std::string> listen_addresses;
+  bool shared_memory = true;  // false: TCP even within a host
+  // Workers with different keys never try shared memory. Empty by default: whether two workers share a
+  // host is found by trying. Set by tests to make several hosts of one.
+  std::string host_key;
+  double failure_deadline_seconds = 1.0;  // silence after which a worker counts as lost
+};
+
+struct World {
+  uint64_t generation = 0;
+  int rank = 0;
+  std::vector<std::string> contacts;  // of every rank, as each endpoint's contact() gave it
+  std::string secret;                 // of the job; raw bytes
+};
+
+class Endpoint {
+ public:
+  // Throws Error(kUnavailable) when an address cannot be listened on.
+  explicit Endpoint(EndpointSettings settings);
+  ~Endpoint();
+  Endpoint(const Endpoint&) = delete;
+  Endpoint& operator=(const Endpoint&) = delete;
+
+  // How others reach this worker: printable, without white space, stable for the endpoint's life.
+  std::string contact() const;
+
+  // Connects to every other worker of the world and waits until all are connected to all. Blocks until
+  // done or until the deadline. Throws Error(kTimeout) naming the ranks that did not come, Error(kWorkerLost)
+  // when one of them died meanwhile. At most one Mesh of an endpoint exists at a time.
+  std::unique_ptr<Mesh> form(const World& world, const base::Deadline& deadline);
+
+  Arena& arena();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace farandole::transport

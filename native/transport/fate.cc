@@ -1,0 +1,46 @@
+#include "transport/fate.h"
+
+namespace farandole::transport {
+
+std::string describe_loss(int rank, Sign sign) {
+  const std::string who = "rank " + std::to_string(rank);
+  switch (sign) {
+    case Sign::kClosed:
+      return who + " was lost: its process ended without saying goodbye";
+    case Sign::kSilent:
+      return who + " was lost: it fell silent (its process is stopped, or the network between is cut)";
+    case Sign::kRevoked:
+      return who + " was taken out of the world";
+    case Sign::kBroken:
+      return who + " sent data that cannot be right";
+  }
+  return who + " was lost";
+}
+
+bool Fate::revoke(Cause cause) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (cause_.has_value()) {
+      return false;
+    }
+    cause_ = std::move(cause);
+    revoked_.store(true, std::memory_order_release);
+  }
+  if (doorbell_ != nullptr) {
+    doorbell_->ring();
+  }
+  return true;
+}
+
+std::optional<Cause> Fate::cause() const {
+  const std::lock_guard lock(mutex_);
+  return cause_;
+}
+
+base::Error Fate::error() const {
+  const std::lock_guard lock(mutex_);
+  const auto code = cause_->sign == Sign::kBroken ? base::Code::kInternal : base::Code::kWorkerLost;
+  return {code, cause_->text, cause_->rank};
+}
+
+}  // namespace farandole::transport

@@ -1,0 +1,61 @@
+// The fate of one world, seen by one worker: it lives until it is revoked, and it is revoked once.
+// This is the abort word of the design: every wait of the engine watches it, so no wait outlives its
+// generation.
+#pragma once
+
+#include <atomic>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "base/error.h"
+#include "transport/doorbell.h"
+
+namespace farandole::transport {
+
+// How a loss was noticed, from certain to suspected.
+enum class Sign : uint8_t {
+  kClosed = 1,    // the kernel closed the lost worker's connections: its process has ended
+  kSilent = 2,    // no heartbeat until the failure deadline: stopped, or cut off
+  kRevoked = 3,   // someone above us (the roster, the caller of revoke()) said so
+  kBroken = 4,    // the data that came cannot be right; an internal error, reported instead of a wrong number
+};
+
+// Why a generation ended. Survivors pass it on unchanged, so that all of them report the same.
+struct Cause {
+  int rank = -1;  // the worker that was lost; -1 if none in particular
+  Sign sign = Sign::kRevoked;
+  std::string text;  // a whole sentence, for people
+};
+
+// The one sentence for a certain or suspected loss, the same on every survivor.
+std::string describe_loss(int rank, Sign sign);
+
+class Fate {
+ public:
+  // `doorbell` is rung when the world is revoked, so that a sleeping engine notices. May be null (tests).
+  explicit Fate(Doorbell* doorbell) : doorbell_(doorbell) {}
+  Fate(const Fate&) = delete;
+  Fate& operator=(const Fate&) = delete;
+
+  // The first cause wins; true if it was this one. Any thread.
+  bool revoke(Cause cause);
+
+  bool revoked() const noexcept { return revoked_.load(std::memory_order_acquire); }
+  std::optional<Cause> cause() const;
+  // The error that every pending and later request of this generation gets. Requires revoked().
+  base::Error error() const;
+  void throw_if_revoked() const {
+    if (revoked()) {
+      throw error();
+    }
+  }
+
+ private:
+  Doorbell* const doorbell_;
+  std::atomic<bool> revoked_{false};
+  mutable std::mutex mutex_;
+  std::optional<Cause> cause_;  // guarded by mutex_
+};
+
+}  // namespace farandole::transport

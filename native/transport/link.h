@@ -1,0 +1,23 @@
+// A two-way byte channel to one other worker. Never blocks. Used by the engine thread alone.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+namespace farandole::transport {
+
+class Link {
+ public:
+  virtual ~Link() = default;
+
+  // Takes as many bytes as fit now and returns their number; 0 means "not now".
+  // A link that finds its peer gone revokes its world's Fate and returns 0 from then on.
+  virtual size_t try_send(std::span<const std::byte> bytes) = 0;
+  virtual size_t try_recv(std::span<std::byte> bytes) = 0;
+
+  // The descriptor that poll(2) can watch, or -1 for a link in memory, whose peer rings the doorbell
+  // after sending and after making room.
+  virtual int poll_fd() const noexcept { return -1; }
+};
+
+}  // namespace farandole::transport

@@ -1,0 +1,46 @@
+// All links of one worker to the other workers of one world. A Mesh belongs to one generation and to the
+// engine thread; the next generation gets a new one. Links and mappings of an old generation do not exist
+// in a new one, so no byte of the old can be taken for the new.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "transport/arena.h"
+#include "transport/doorbell.h"
+#include "transport/fate.h"
+#include "transport/link.h"
+
+namespace farandole::transport {
+
+class Mesh {
+ public:
+  virtual ~Mesh() = default;
+
+  virtual int rank() const noexcept = 0;
+  virtual int size() const noexcept = 0;
+  virtual uint64_t generation() const noexcept = 0;
+
+  // Requires peer != rank().
+  virtual Link& link(int peer) = 0;
+  // The engine's own doorbell.
+  virtual Doorbell& doorbell() = 0;
+  virtual Fate& fate() = 0;
+
+  // The arena of a worker with which memory is shared (one's own included), or null.
+  virtual const ArenaView* arena(int peer) const noexcept = 0;
+  // Wakes a worker with which memory is shared, after something was written for it to find.
+  virtual void wake(int peer) noexcept = 0;
+  // For each rank the lowest rank that it shares memory with (itself, if with no lower one): ranks with the
+  // same number share a host. The same list on every rank.
+  virtual const std::vector<int>& hosts() const noexcept = 0;
+
+  // Says goodbye to all peers: from now on our closing connections are no loss to them, nor theirs to us.
+  virtual void part() noexcept = 0;
+
+  // "shm", "tcp", "shm+tcp" or "loopback": for people.
+  virtual std::string describe() const = 0;
+};
+
+}  // namespace farandole::transport
