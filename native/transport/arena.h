@@ -28,7 +28,8 @@ struct ArenaHeader {
   alignas(64) std::atomic<uint32_t> sleeping;  // see doorbell.h
   // How far the owner has come: see collective/steps.h. Written by the owner, read by its host's workers.
   alignas(64) std::atomic<uint64_t> step;
-  std::atomic<uint64_t> offset;  // where in this arena the data of that step lies
+  // Where in this arena the data of the current step lies; steps alternate between the two.
+  std::atomic<uint64_t> offset[2];
 };
 static_assert(sizeof(ArenaHeader) <= 4096);
 static_assert(std::atomic<uint64_t>::is_always_lock_free);

@@ -24,15 +24,12 @@ struct LoopbackSettings {
 struct LinkFault {
   bool stall = false;  // nothing moves this time: a delay
   bool cut = false;    // the link breaks: both ends lose each other
-  bool kill = false;   // the calling worker dies here, as by signal 9
+  bool kill = false;   // the calling worker dies here, as by signal 9: the call does not return but throws its fate
   size_t at_most = SIZE_MAX;  // only so many bytes move: a short read or write
 };
-// Called before every operation of a link by the worker `self` towards `peer`. Must be thread-safe.
+// Called before every operation of a link, and every wake, by the worker `self` towards `peer`; `operation` counts
+// the worker's calls. Must be thread-safe.
 using FaultInjector = std::function<LinkFault(int self, int peer, uint64_t operation)>;
-
-// Thrown out of the engine of a worker that the injector killed: nothing above may catch it, except the
-// engine thread's outermost frame, which then ends without another word to anyone.
-struct Killed {};
 
 class LoopbackWorld {
  public:
@@ -44,6 +41,8 @@ class LoopbackWorld {
   // The worker dies: every other rank finds its links closed.
   void kill(int rank);
   bool killed(int rank) const;
+  // Ends the generation for everyone.
+  void revoke(const Cause& cause);
   Arena& arena(int rank);
 
  private:

@@ -1,0 +1,224 @@
+#include "transport/pump.h"
+
+
+namespace farandole::transport {
+namespace {
+
+// A sleep ends by a ring or by a socket. This is a net below that: should a ring ever be lost, it costs a
+// second instead of a hang.
+constexpr int kSleepMs = 1000;
+constexpr uint64_t kMaxMessageBytes = uint64_t{1} << 28;
+
+}  // namespace
+
+Pump::Pump(Mesh& mesh, WaitPolicy policy) : mesh_(mesh), policy_(policy), ports_(static_cast<size_t>(mesh.size())) {
+  for (int peer = 0; peer < mesh.size(); ++peer) {
+    if (peer != mesh.rank()) {
+      ports_[static_cast<size_t>(peer)].link = &mesh.link(peer);
+    }
+  }
+}
+
+void Pump::post(int peer, base::Bytes message) {
+  Outgoing& out = ports_[static_cast<size_t>(peer)].outgoing.emplace_back();
+  out.header = {static_cast<uint32_t>(FrameKind::kMessage), 0, message.size()};
+  out.owned = std::move(message);
+  out.payload = out.owned;
+}
+
+std::optional<Message> Pump::take_message() {
+  if (inbox_.empty()) {
+    return std::nullopt;
+  }
+  Message message = std::move(inbox_.front());
+  inbox_.pop_front();
+  return message;
+}
+
+uint64_t Pump::send(int peer, std::span<const std::byte> bytes) {
+  Port& port = ports_[static_cast<size_t>(peer)];
+  Outgoing& out = port.outgoing.emplace_back();
+  out.header = {static_cast<uint32_t>(FrameKind::kData), sequence_, bytes.size()};
+  out.payload = bytes;
+  ++unfinished_;
+  return ++port.frames_queued;
+}
+
+uint64_t Pump::recv(int peer, std::span<std::byte> bytes) {
+  Port& port = ports_[static_cast<size_t>(peer)];
+  port.posted.push_back({bytes, sequence_});
+  ++unfinished_;
+  return ++port.frames_posted;
+}
+
+void Pump::flush() {
+  wait([this] { return unfinished_ == 0; });
+}
+
+void Pump::flush_messages(const base::Deadline& deadline) {
+  const auto drained = [this] {
+    for (const Port& port : ports_) {
+      if (!port.outgoing.empty()) {
+        return false;
+      }
+    }
+    return true;
+  };
+  wait([&] { return drained() || deadline.passed(); });
+}
+
+bool Pump::move() {
+  bool moved = false;
+  for (size_t peer = 0; peer < ports_.size(); ++peer) {
+    Port& port = ports_[peer];
+    if (port.link != nullptr) {
+      moved |= move_out(port);
+      moved |= move_in(static_cast<int>(peer), port);
+    }
+  }
+  return moved;
+}
+
+bool Pump::move_out(Port& port) {
+  bool moved = false;
+  while (!port.outgoing.empty()) {
+    Outgoing& out = port.outgoing.front();
+    while (out.done < sizeof(FrameHeader)) {
+      const auto header = std::as_bytes(std::span(&out.header, 1));
+      const size_t sent = port.link->try_send(header.subspan(out.done));
+      if (sent == 0) {
+        return moved;
+      }
+      out.done += sent;
+      moved = true;
+    }
+    while (out.done < sizeof(FrameHeader) + out.payload.size()) {
+      const size_t sent = port.link->try_send(out.payload.subspan(out.done - sizeof(FrameHeader)));
+      if (sent == 0) {
+        return moved;
+      }
+      out.done += sent;
+      moved = true;
+    }
+    if (out.header.kind == static_cast<uint32_t>(FrameKind::kData)) {
+      ++port.frames_sent;
+      --unfinished_;
+    }
+    port.outgoing.pop_front();
+  }
+  return moved;
+}
+
+bool Pump::move_in(int peer, Port& port) {
+  bool moved = false;
+  for (;;) {
+    while (port.header_done < sizeof(FrameHeader)) {
+      const auto header = std::as_writable_bytes(std::span(&port.header, 1));
+      const size_t got = port.link->try_recv(header.subspan(port.header_done));
+      if (got == 0) {
+        return moved;
+      }
+      port.header_done += got;
+      moved = true;
+    }
+    if (!ready_for_payload(peer, port)) {
+      return moved;
+    }
+    const std::span<std::byte> payload = payload_of(port);
+    while (port.payload_done < payload.size()) {
+      const size_t got = port.link->try_recv(payload.subspan(port.payload_done));
+      if (got == 0) {
+        return moved;
+      }
+      port.payload_done += got;
+      moved = true;
+    }
+    finish_frame(peer, port);
+  }
+}
+
+bool Pump::ready_for_payload(int peer, Port& port) {
+  switch (static_cast<FrameKind>(port.header.kind)) {
+    case FrameKind::kMessage:
+      if (port.header.bytes > kMaxMessageBytes) {
+        broken(peer, "a message of " + std::to_string(port.header.bytes) + " bytes");
+      }
+      port.message.resize(port.header.bytes);
+      return true;
+    case FrameKind::kData: {
+      if (port.posted.empty()) {
+        return false;
+      }
+      const Port::Posted& expected = port.posted.front();
+      if (expected.memory.size() != port.header.bytes || expected.sequence != port.header.sequence) {
+        broken(peer, std::to_string(port.header.bytes) + " bytes of collective " +
+                         std::to_string(port.header.sequence) + " where " + std::to_string(expected.memory.size()) +
+                         " bytes of collective " + std::to_string(expected.sequence) + " were due");
+      }
+      return true;
+    }
+  }
+  broken(peer, "a frame of unknown kind " + std::to_string(port.header.kind));
+}
+
+std::span<std::byte> Pump::payload_of(Port& port) {
+  if (port.header.kind == static_cast<uint32_t>(FrameKind::kMessage)) {
+    return port.message;
+  }
+  return port.posted.front().memory;
+}
+
+void Pump::finish_frame(int peer, Port& port) {
+  if (port.header.kind == static_cast<uint32_t>(FrameKind::kMessage)) {
+    inbox_.push_back({peer, std::move(port.message)});
+    port.message.clear();
+  } else {
+    port.posted.pop_front();
+    ++port.frames_received;
+    --unfinished_;
+  }
+  port.header_done = 0;
+  port.payload_done = 0;
+}
+
+void Pump::broken(int peer, const std::string& what) {
+  mesh_.fate().revoke(
+      {peer, Sign::kBroken, describe_loss(peer, Sign::kBroken) + ": " + what + ". This is a bug of farandole's"});
+  throw mesh_.fate().error();
+}
+
+bool Pump::keep_spinning(int64_t& since) const noexcept {
+  if (policy_.spin_ns <= 0) {
+    return false;
+  }
+  const int64_t now = base::now_ns();
+  if (since == 0) {
+    since = now;
+  }
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+  return now - since < policy_.spin_ns;
+}
+
+void Pump::sleep() {
+  polled_.clear();
+  polled_.push_back({mesh_.doorbell().fd(), POLLIN, 0});
+  for (const Port& port : ports_) {
+    const int fd = port.link == nullptr ? -1 : port.link->poll_fd();
+    if (fd < 0) {
+      continue;
+    }
+    // A data frame that nobody waits for would keep the socket readable and us awake.
+    const bool unexpected = port.header_done == sizeof(FrameHeader) &&
+                            port.header.kind == static_cast<uint32_t>(FrameKind::kData) && port.posted.empty();
+    const auto events = static_cast<short>((unexpected ? 0 : POLLIN) | (port.outgoing.empty() ? 0 : POLLOUT));
+    if (events != 0) {
+      polled_.push_back({fd, events, 0});
+    }
+  }
+  ++sleeps_;
+  ::poll(polled_.data(), polled_.size(), kSleepMs);
+}
+
+}  // namespace farandole::transport

@@ -1,0 +1,152 @@
+// Moves bytes over all links of a mesh at once, and is the one place where the engine thread waits.
+//
+// On every link travel frames: a header, then a payload.
+//   message frames  small, self-contained, in any order with respect to collectives (agreement rounds);
+//                   received into an inbox
+//   data frames     parts of a collective; received straight into the memory posted for them
+// A data frame that nobody has posted memory for yet stays in the link, and with it what is behind it on that
+// link. That cannot deadlock: both ends of a link run the same collectives in the same order, and a message
+// that decides about a collective is never sent behind that collective's data.
+//
+// Guarantees: send(), recv() and post() never block; wait() returns when its condition holds, or throws the
+// world's error as soon as the world is revoked. Not thread-safe: the engine thread owns it.
+#pragma once
+
+#include <poll.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "transport/mesh.h"
+
+namespace farandole::transport {
+
+struct FrameHeader {
+  uint32_t kind;      // FrameKind
+  uint32_t sequence;  // of data frames: the number of the collective, to notice two ends out of step
+  uint64_t bytes;     // of the payload
+};
+static_assert(sizeof(FrameHeader) == 16);
+
+enum class FrameKind : uint32_t { kMessage = 0x4d46, kData = 0x4446 };
+
+struct Message {
+  int from;
+  base::Bytes bytes;
+};
+
+// How long a wait looks again and again before it sleeps. Spinning on a core that another worker needs costs
+// more than it saves, so this is zero when a host has more workers than cores.
+struct WaitPolicy {
+  int64_t spin_ns = 0;
+};
+
+class Pump {
+ public:
+  Pump(Mesh& mesh, WaitPolicy policy);
+
+  Mesh& mesh() noexcept { return mesh_; }
+
+  // Queues a message for a peer.
+  void post(int peer, base::Bytes message);
+  // The oldest message that came, if any.
+  std::optional<Message> take_message();
+
+  // The number of the collective that the following data frames belong to.
+  void set_sequence(uint32_t sequence) noexcept { sequence_ = sequence; }
+  // Sends or receives one data frame. Both ends must agree on its size. The memory must stay until done.
+  // Returns a ticket for sent() or received().
+  uint64_t send(int peer, std::span<const std::byte> bytes);
+  uint64_t recv(int peer, std::span<std::byte> bytes);
+  bool sent(int peer, uint64_t ticket) const noexcept { return ports_[static_cast<size_t>(peer)].frames_sent >= ticket; }
+  bool received(int peer, uint64_t ticket) const noexcept {
+    return ports_[static_cast<size_t>(peer)].frames_received >= ticket;
+  }
+  // Waits for everything that was given to send() and recv().
+  void flush();
+  // Waits at most until the deadline for posted messages to be handed to the links.
+  void flush_messages(const base::Deadline& deadline);
+
+  // Waits until `ready()` is true, which is looked at after everything that could change it.
+  template <typename Ready>
+  void wait(Ready&& ready) {
+    int64_t spinning_since = 0;
+    for (;;) {
+      const bool moved = move();
+      if (ready()) {
+        return;
+      }
+      mesh_.fate().throw_if_revoked();
+      if (moved) {
+        spinning_since = 0;
+        continue;
+      }
+      if (!keep_spinning(spinning_since)) {
+        mesh_.doorbell().lie_down();
+        // What came between the last look and lying down rang no bell: look once more.
+        if (!move() && !ready() && !mesh_.fate().revoked()) {
+          sleep();
+        }
+        mesh_.doorbell().get_up();
+        spinning_since = 0;
+      }
+    }
+  }
+
+  uint64_t sleeps() const noexcept { return sleeps_; }
+
+ private:
+  struct Outgoing {
+    FrameHeader header;
+    base::Bytes owned;                   // of messages
+    std::span<const std::byte> payload;  // of data, or of `owned`
+    size_t done = 0;                     // bytes of header and payload that are sent
+  };
+  struct Port {
+    Link* link = nullptr;  // null for oneself
+    std::deque<Outgoing> outgoing;
+    uint64_t frames_queued = 0;  // data frames, counted for tickets
+    uint64_t frames_sent = 0;
+
+    FrameHeader header{};
+    size_t header_done = 0;
+    base::Bytes message;  // the payload of a message that is being received
+    size_t payload_done = 0;
+    struct Posted {
+      std::span<std::byte> memory;
+      uint32_t sequence;
+    };
+    std::deque<Posted> posted;
+    uint64_t frames_posted = 0;
+    uint64_t frames_received = 0;
+  };
+
+  // Moves what can be moved now; true if anything did.
+  bool move();
+  bool move_out(Port& port);
+  bool move_in(int peer, Port& port);
+  // After a header: prepares its payload's memory. False: nobody has posted memory for it yet.
+  bool ready_for_payload(int peer, Port& port);
+  std::span<std::byte> payload_of(Port& port);
+  void finish_frame(int peer, Port& port);
+  [[noreturn]] void broken(int peer, const std::string& what);
+  bool keep_spinning(int64_t& since) const noexcept;
+  void sleep();
+
+  Mesh& mesh_;
+  const WaitPolicy policy_;
+  uint32_t sequence_ = 0;
+  std::vector<Port> ports_;
+  std::deque<Message> inbox_;
+  uint64_t unfinished_ = 0;  // data frames queued or posted, not yet done
+  std::vector<pollfd> polled_;
+  uint64_t sleeps_ = 0;
+};
+
+}  // namespace farandole::transport
