@@ -1,0 +1,24 @@
+// The rows of the allreduce table; descriptions are there.
+#pragma once
+
+#include "collective/table.h"
+
+namespace farandole::collective {
+
+void allreduce_direct(Context& context, const AllreduceJob& job);
+void allreduce_ring(Context& context, const AllreduceJob& job);
+void allreduce_recursive_doubling(Context& context, const AllreduceJob& job);
+void allreduce_two_level_ring(Context& context, const AllreduceJob& job);
+void allreduce_two_level_doubling(Context& context, const AllreduceJob& job);
+
+// The same two, on a buffer: what the flat and the two-level forms are made of.
+void buffer_ring(Context& context, std::span<const int> peers, reduce::Dtype dtype, reduce::Op op, std::byte* data,
+                 size_t count);
+void buffer_recursive_doubling(Context& context, std::span<const int> peers, reduce::Dtype dtype, reduce::Op op,
+                               std::byte* data, size_t count);
+
+// Packs a bucket chunk by chunk into a buffer of the accumulator type, allreduces that over links among all
+// members, and unpacks it.
+void allreduce_flat(Context& context, const AllreduceJob& job, BufferAllreduce across);
+
+}  // namespace farandole::collective

@@ -1,0 +1,11 @@
+// The rows of the broadcast table; descriptions are there.
+#pragma once
+
+#include "collective/table.h"
+
+namespace farandole::collective {
+
+void broadcast_direct(Context& context, const BroadcastJob& job);
+void broadcast_tree(Context& context, const BroadcastJob& job);
+
+}  // namespace farandole::collective

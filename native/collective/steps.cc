@@ -1,0 +1,54 @@
+#include "collective/steps.h"
+
+namespace farandole::collective {
+
+uint64_t Steps::publish(std::span<const int> team) {
+  transport::Mesh& mesh = pump_.mesh();
+  mesh.arena(mesh.rank())->header().step.store(++step_, std::memory_order_release);
+  for (const int rank : team) {
+    if (rank != mesh.rank()) {
+      mesh.wake(rank);
+    }
+  }
+  return step_;
+}
+
+uint64_t Steps::publish_at(std::span<const int> team, int slot, size_t offset) {
+  transport::Mesh& mesh = pump_.mesh();
+  mesh.arena(mesh.rank())->header().offset[slot].store(offset, std::memory_order_relaxed);
+  return publish(team);
+}
+
+void Steps::wait_for(std::span<const int> team, uint64_t step) {
+  transport::Mesh& mesh = pump_.mesh();
+  size_t arrived = 0;
+  pump_.wait([&] {
+    while (arrived < team.size() &&
+           mesh.arena(team[arrived])->header().step.load(std::memory_order_acquire) >= step) {
+      ++arrived;
+    }
+    return arrived == team.size();
+  });
+}
+
+std::byte* Steps::data_of(int rank, int slot) const {
+  const transport::ArenaView& arena = *pump_.mesh().arena(rank);
+  return arena.base + arena.header().offset[slot].load(std::memory_order_relaxed);
+}
+
+std::byte* Staging::acquire(int half) {
+  Loan& loan = loans_[static_cast<size_t>(half)];
+  if (loan.until_step != 0) {
+    steps_.wait_for(loan.team, loan.until_step);
+    loan.until_step = 0;
+  }
+  return memory_ + static_cast<size_t>(half) * half_bytes_;
+}
+
+void Staging::lend(int half, std::span<const int> team, uint64_t step) {
+  Loan& loan = loans_[static_cast<size_t>(half)];
+  loan.team.assign(team.begin(), team.end());
+  loan.until_step = step;
+}
+
+}  // namespace farandole::collective

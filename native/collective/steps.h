@@ -1,0 +1,73 @@
+// How the workers of a host keep step in shared memory.
+//
+// Every worker has one counter in its arena, its step, which only grows: the high half is the number of the
+// agreed decision it works on, the low half counts within it. All workers take part in decisions in one common
+// order, and the members of a group take the same steps, so "my peer's step is at least s" means that the
+// peer has done everything up to s, whatever else it did in other groups.
+//
+// Data lies where the publisher says: two offsets, used in turn, so that the next piece can be announced while
+// the last one is still being read.
+//
+// Staging is a piece of the own arena, in two halves, for data that lies outside of any arena. Before a half is
+// filled again, those who read it last must have passed the step at which they were done with it; the wait is
+// put off until then, so that small collectives need one meeting instead of two.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "transport/pump.h"
+
+namespace farandole::collective {
+
+class Steps {
+ public:
+  explicit Steps(transport::Pump& pump) : pump_(pump) {}
+
+  // The following steps belong to this decision. Decisions count from 1.
+  void begin(uint32_t decision) noexcept { step_ = static_cast<uint64_t>(decision) << 32; }
+
+  // Takes the next step and tells the others of `team`, who may be sleeping. Returns the step.
+  uint64_t publish(std::span<const int> team);
+  // The same, saying first where the data of this step lies in the own arena; `slot` is 0 or 1.
+  uint64_t publish_at(std::span<const int> team, int slot, size_t offset);
+
+  // Waits until all of `team` have taken this step.
+  void wait_for(std::span<const int> team, uint64_t step);
+  // Where `rank` put the data, for the step that was waited for last.
+  std::byte* data_of(int rank, int slot) const;
+
+  transport::Pump& pump() noexcept { return pump_; }
+
+ private:
+  transport::Pump& pump_;
+  uint64_t step_ = 0;
+};
+
+class Staging {
+ public:
+  // `memory` lies in the own arena and is 2 * half_bytes long.
+  Staging(Steps& steps, std::byte* memory, size_t half_bytes)
+      : steps_(steps), memory_(memory), half_bytes_(half_bytes) {}
+
+  size_t half_bytes() const noexcept { return half_bytes_; }
+  // Memory that nobody reads any more.
+  std::byte* acquire(int half);
+  // From now on `team` may read this half, until all of it have taken `step`.
+  void lend(int half, std::span<const int> team, uint64_t step);
+
+ private:
+  struct Loan {
+    std::vector<int> team;
+    uint64_t until_step = 0;
+  };
+  Steps& steps_;
+  std::byte* const memory_;
+  const size_t half_bytes_;
+  std::array<Loan, 2> loans_;
+};
+
+}  // namespace farandole::collective

@@ -1,0 +1,126 @@
+#include "collective/table.h"
+
+#include <array>
+#include <cstring>
+
+#include "collective/allgather/allgather.h"
+#include "collective/allreduce/allreduce.h"
+#include "collective/broadcast/broadcast.h"
+
+namespace farandole::collective {
+namespace {
+
+bool on_one_host(const Topology& topology) { return topology.hosts == 1; }
+bool anywhere(const Topology&) { return true; }
+bool several_on_every_host(const Topology& topology) {
+  return topology.hosts > 1 && topology.fewest_on_a_host > 1;
+}
+
+constexpr std::array kTable = {
+    Algorithm{.name = "direct",
+              .collective = "allreduce",
+              .description = "each worker of the host reduces its slice from all arenas and writes it to all of them",
+              .fits = on_one_host,
+              .fusible = true,
+              .allreduce = allreduce_direct},
+    Algorithm{.name = "ring",
+              .collective = "allreduce",
+              .description = "slices travel around a ring twice: summed on the first round, copied on the second",
+              .fits = anywhere,
+              .fusible = false,
+              .allreduce = allreduce_ring},
+    Algorithm{.name = "recursive_doubling",
+              .collective = "allreduce",
+              .description = "pairs at distance 1, 2, 4 ... exchange and add everything: few messages, for small tensors",
+              .fits = anywhere,
+              .fusible = true,
+              .allreduce = allreduce_recursive_doubling},
+    Algorithm{.name = "two_level_ring",
+              .collective = "allreduce",
+              .description = "reduce-scatter on each host, a ring across hosts per slice, allgather on each host",
+              .fits = several_on_every_host,
+              .fusible = false,
+              .allreduce = allreduce_two_level_ring},
+    Algorithm{.name = "two_level_doubling",
+              .collective = "allreduce",
+              .description = "as two_level_ring, with recursive doubling across hosts, for small tensors",
+              .fits = several_on_every_host,
+              .fusible = true,
+              .allreduce = allreduce_two_level_doubling},
+    Algorithm{.name = "direct",
+              .collective = "allgather",
+              .description = "each worker of the host reads every part from its owner's arena",
+              .fits = on_one_host,
+              .fusible = true,
+              .allgather = allgather_direct},
+    Algorithm{.name = "linear",
+              .collective = "allgather",
+              .description = "each worker sends its part to every other",
+              .fits = anywhere,
+              .fusible = true,
+              .allgather = allgather_linear},
+    Algorithm{.name = "direct",
+              .collective = "broadcast",
+              .description = "each worker of the host reads from the root's arena",
+              .fits = on_one_host,
+              .fusible = true,
+              .broadcast = broadcast_direct},
+    Algorithm{.name = "tree",
+              .collective = "broadcast",
+              .description = "a binomial tree, pipelined in chunks",
+              .fits = anywhere,
+              .fusible = true,
+              .broadcast = broadcast_tree},
+};
+
+const Algorithm* find(std::string_view collective, std::string_view name) {
+  for (const Algorithm& row : kTable) {
+    if (row.collective == collective && row.name == name) {
+      return &row;
+    }
+  }
+  return nullptr;
+}
+
+Choice row(std::string_view collective, std::string_view name, const char* reason) {
+  const Algorithm* const found = find(collective, name);
+  return {found, static_cast<uint32_t>(found - kTable.data()), reason};
+}
+
+}  // namespace
+
+std::span<const Algorithm> algorithms() noexcept { return kTable; }
+
+Choice choose_allreduce(const Topology& topology, size_t tensor_bytes, std::string_view wanted) {
+  if (const Algorithm* asked = find("allreduce", wanted); asked != nullptr && asked->fits(topology)) {
+    return row("allreduce", wanted, "it was asked for");
+  }
+  if (on_one_host(topology)) {
+    return row("allreduce", "direct", "all members share memory");
+  }
+  const bool big = tensor_bytes >= kRingBytes;
+  if (several_on_every_host(topology)) {
+    return big ? row("allreduce", "two_level_ring", "several hosts with several members each, a big tensor")
+               : row("allreduce", "two_level_doubling", "several hosts with several members each, a small tensor");
+  }
+  return big ? row("allreduce", "ring", "a host has one member only, a big tensor")
+             : row("allreduce", "recursive_doubling", "a host has one member only, a small tensor");
+}
+
+Choice choose_allgather(const Topology& topology, std::string_view wanted) {
+  if (const Algorithm* asked = find("allgather", wanted); asked != nullptr && asked->fits(topology)) {
+    return row("allgather", wanted, "it was asked for");
+  }
+  return on_one_host(topology) ? row("allgather", "direct", "all members share memory")
+                               : row("allgather", "linear", "members on several hosts");
+}
+
+Choice choose_broadcast(const Topology& topology, std::string_view wanted) {
+  if (const Algorithm* asked = find("broadcast", wanted); asked != nullptr && asked->fits(topology)) {
+    return row("broadcast", wanted, "it was asked for");
+  }
+  return on_one_host(topology) ? row("broadcast", "direct", "all members share memory")
+                               : row("broadcast", "tree", "members on several hosts");
+}
+
+}  // namespace farandole::collective

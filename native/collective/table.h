@@ -1,0 +1,76 @@
+// What there is to choose from, and the choice. One algorithm, one file, one row.
+//
+// Which algorithm a tensor gets, and so the order in which its elements are added, depends on the tensor's
+// own size and on the world, never on what else happens to be ready: results do not depend on timing.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "collective/bucket.h"
+#include "collective/group.h"
+#include "collective/steps.h"
+
+namespace farandole::collective {
+
+// What an algorithm works with. Belongs to the engine thread.
+struct Context {
+  transport::Pump& pump;
+  Steps& steps;
+  Staging& staging;
+  const Group& group;
+};
+
+struct AllgatherJob {
+  const void* input = nullptr;
+  std::vector<size_t> bytes;  // of each member
+  void* output = nullptr;     // their sum
+};
+
+struct BroadcastJob {
+  const void* input = nullptr;  // read at the root only
+  void* output = nullptr;       // written everywhere; may be the input
+  size_t bytes = 0;
+  int root_index = 0;  // in the group
+};
+
+struct Algorithm {
+  const char* name;
+  const char* collective;
+  const char* description;
+  bool (*fits)(const Topology& topology);
+  // Whether the result of an element is the same wherever it lies in a bucket. Where it is not, a tensor
+  // travels alone.
+  bool fusible;
+  // The one that belongs to `collective` is set.
+  void (*allreduce)(Context& context, const AllreduceJob& job) = nullptr;
+  void (*allgather)(Context& context, const AllgatherJob& job) = nullptr;
+  void (*broadcast)(Context& context, const BroadcastJob& job) = nullptr;
+};
+
+std::span<const Algorithm> algorithms() noexcept;
+
+struct Choice {
+  const Algorithm* algorithm;
+  uint32_t index;      // in algorithms()
+  const char* reason;  // for people
+};
+
+// `wanted` is a name from the table, or empty for the best; one that does not fit is passed over.
+Choice choose_allreduce(const Topology& topology, size_t tensor_bytes, std::string_view wanted);
+Choice choose_allgather(const Topology& topology, std::string_view wanted);
+Choice choose_broadcast(const Topology& topology, std::string_view wanted);
+
+// Allreduces in place a buffer that only this worker uses, among `peers` (ranks, this one included) over links.
+// Elements are of an accumulator type. The building block of everything that crosses hosts.
+using BufferAllreduce = void (*)(Context& context, std::span<const int> peers, reduce::Dtype dtype, reduce::Op op,
+                                 std::byte* data, size_t count);
+
+// Above this size a tensor goes around a ring; below it the number of messages counts more than their size.
+inline constexpr size_t kRingBytes = size_t{1} << 20;
+
+}  // namespace farandole::collective
