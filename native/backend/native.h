@@ -1,0 +1,52 @@
+// The backend that is ours: runs one agreed bucket with the algorithm that was chosen for it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "collective/table.h"
+#include "transport/arena.h"
+#include "transport/pump.h"
+
+namespace farandole::backend {
+
+// What all workers of a world must have in common for their buckets to be cut alike.
+struct Tuning {
+  size_t half_bytes = size_t{4} << 20;  // of staging
+  std::string algorithm;                // a name that is asked for, or empty
+};
+
+class Native {
+ public:
+  // Takes its staging from `arena`, the one that the mesh of `pump` shares. Throws Error(kUnavailable) when full.
+  Native(transport::Pump& pump, transport::Arena& arena, Tuning tuning);
+  ~Native();
+  Native(const Native&) = delete;
+  Native& operator=(const Native&) = delete;
+
+  // Which algorithm an operation gets; the same on every member.
+  collective::Choice choose_allreduce(const collective::Group& group, size_t tensor_bytes) const;
+  collective::Choice choose_allgather(const collective::Group& group) const;
+  collective::Choice choose_broadcast(const collective::Group& group) const;
+
+  // All following collectives belong to this agreed decision. Decisions count from 1.
+  void begin(uint32_t decision);
+
+  // Block until done. Throw the world's error when it is revoked.
+  void run(const collective::Group& group, const collective::Choice& choice, const collective::AllreduceJob& job);
+  void run(const collective::Group& group, const collective::Choice& choice, const collective::AllgatherJob& job);
+  void run(const collective::Group& group, const collective::Choice& choice, const collective::BroadcastJob& job);
+
+ private:
+  collective::Topology topology(const collective::Group& group) const;
+  collective::Context context(const collective::Group& group);
+
+  transport::Pump& pump_;
+  transport::Arena& arena_;
+  const Tuning tuning_;
+  std::byte* const memory_;
+  collective::Steps steps_;
+  collective::Staging staging_;
+};
+
+}  // namespace farandole::backend

@@ -1,0 +1,162 @@
+#include "engine/messages.h"
+
+#include <utility>
+
+#include "base/error.h"
+
+namespace farandole::engine {
+namespace {
+
+using base::Reader;
+using base::Writer;
+
+void put_signature(Writer& writer, const Signature& signature) {
+  writer.put(signature.kind);
+  writer.put(signature.dtype);
+  writer.put(signature.op);
+  writer.put(signature.root);
+  writer.put(signature.prescale);
+  writer.put(signature.postscale);
+  writer.put_vector(signature.shape);
+}
+
+Signature get_signature(Reader& reader) {
+  Signature signature;
+  signature.kind = reader.get<Kind>();
+  signature.dtype = reader.get<reduce::Dtype>();
+  signature.op = reader.get<ReduceOp>();
+  signature.root = reader.get<int32_t>();
+  signature.prescale = reader.get<double>();
+  signature.postscale = reader.get<double>();
+  signature.shape = reader.get_vector<int64_t>();
+  if (static_cast<uint8_t>(signature.kind) > kLastKind ||
+      !reduce::dtype_from(static_cast<uint32_t>(signature.dtype)).has_value()) {
+    throw base::Error(base::Code::kInternal, "malformed message: no such operation or data type");
+  }
+  return signature;
+}
+
+void require_end(const Reader& reader) {
+  if (!reader.done()) {
+    throw base::Error(base::Code::kInternal, "malformed message: it is longer than it should be");
+  }
+}
+
+}  // namespace
+
+void BitSet::set(uint32_t bit) {
+  if (bit / 64 >= words_.size()) {
+    words_.resize(bit / 64 + 1);
+  }
+  words_[bit / 64] |= uint64_t{1} << (bit % 64);
+}
+
+BitSet BitSet::from_words(std::vector<uint64_t> words) {
+  BitSet set;
+  set.words_ = std::move(words);
+  return set;
+}
+
+base::Bytes encode(const Ready& ready) {
+  Writer writer;
+  writer.put(static_cast<uint8_t>(ready.leaving));
+  writer.put(static_cast<uint32_t>(ready.known.size()));
+  for (const Ready::Known& known : ready.known) {
+    writer.put(known.group);
+    writer.put_vector(known.bits.words());
+  }
+  writer.put(static_cast<uint32_t>(ready.fresh.size()));
+  for (const Ready::New& fresh : ready.fresh) {
+    writer.put(fresh.group);
+    writer.put_string(fresh.name);
+    put_signature(writer, fresh.signature);
+  }
+  return writer.take();
+}
+
+Ready decode_ready(std::span<const std::byte> bytes) {
+  Reader reader(bytes);
+  Ready ready;
+  ready.leaving = reader.get<uint8_t>() != 0;
+  for (auto count = reader.get<uint32_t>(); count > 0; --count) {
+    const auto group = reader.get<uint32_t>();
+    ready.known.push_back({group, BitSet::from_words(reader.get_vector<uint64_t>())});
+  }
+  for (auto count = reader.get<uint32_t>(); count > 0; --count) {
+    const auto group = reader.get<uint32_t>();
+    std::string name = reader.get_string();
+    ready.fresh.push_back({group, std::move(name), get_signature(reader)});
+  }
+  require_end(reader);
+  return ready;
+}
+
+base::Bytes encode(const Decision& decision) {
+  Writer writer;
+  writer.put(decision.type);
+  switch (decision.type) {
+    case Decision::Type::kCharter:
+      writer.put(decision.fusion_threshold);
+      writer.put(decision.half_bytes);
+      writer.put_string(decision.algorithm);
+      break;
+    case Decision::Type::kRun:
+      writer.put(decision.group);
+      writer.put_vector(decision.known.words());
+      writer.put(static_cast<uint32_t>(decision.agreed.size()));
+      for (const Decision::Agreed& agreed : decision.agreed) {
+        writer.put(agreed.bit);
+        writer.put_string(agreed.name);
+        put_signature(writer, agreed.signature);
+        writer.put_vector(agreed.sizes);
+      }
+      writer.put(static_cast<uint32_t>(decision.refused.size()));
+      for (const Decision::Refused& refused : decision.refused) {
+        writer.put_string(refused.name);
+        writer.put_string(refused.reason);
+      }
+      break;
+    case Decision::Type::kLeft:
+      writer.put(decision.left_rank);
+      break;
+  }
+  return writer.take();
+}
+
+Decision decode_decision(std::span<const std::byte> bytes) {
+  Reader reader(bytes);
+  Decision decision;
+  decision.type = reader.get<Decision::Type>();
+  switch (decision.type) {
+    case Decision::Type::kCharter:
+      decision.fusion_threshold = reader.get<int64_t>();
+      decision.half_bytes = reader.get<uint64_t>();
+      decision.algorithm = reader.get_string();
+      break;
+    case Decision::Type::kRun:
+      decision.group = reader.get<uint32_t>();
+      decision.known = BitSet::from_words(reader.get_vector<uint64_t>());
+      for (auto count = reader.get<uint32_t>(); count > 0; --count) {
+        Decision::Agreed agreed;
+        agreed.bit = reader.get<uint32_t>();
+        agreed.name = reader.get_string();
+        agreed.signature = get_signature(reader);
+        agreed.sizes = reader.get_vector<int64_t>();
+        decision.agreed.push_back(std::move(agreed));
+      }
+      for (auto count = reader.get<uint32_t>(); count > 0; --count) {
+        std::string name = reader.get_string();
+        decision.refused.push_back({std::move(name), reader.get_string()});
+      }
+      break;
+    case Decision::Type::kLeft:
+      decision.left_rank = reader.get<int32_t>();
+      break;
+    default:
+      throw base::Error(base::Code::kInternal, "malformed message: no such decision");
+  }
+  require_end(reader);
+  return decision;
+}
+
+}  // namespace farandole::engine

@@ -1,0 +1,94 @@
+// The messages of an agreement round. Their bytes are described in docs/wire.md.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "engine/request.h"
+
+namespace farandole::engine {
+
+// A set of the small numbers that stand for known requests.
+class BitSet {
+ public:
+  void set(uint32_t bit);
+  bool empty() const noexcept { return words_.empty(); }
+  template <typename Visit>
+  void for_each(Visit&& visit) const {
+    for (size_t word = 0; word < words_.size(); ++word) {
+      for (uint64_t rest = words_[word]; rest != 0; rest &= rest - 1) {
+        visit(static_cast<uint32_t>(word * 64 + static_cast<size_t>(std::countr_zero(rest))));
+      }
+    }
+  }
+  const std::vector<uint64_t>& words() const noexcept { return words_; }
+  static BitSet from_words(std::vector<uint64_t> words);
+
+ private:
+  std::vector<uint64_t> words_;
+};
+
+// A rank to rank 0: what it has got ready since its last message.
+struct Ready {
+  struct Known {
+    uint32_t group;
+    BitSet bits;
+  };
+  struct New {
+    uint32_t group;
+    std::string name;
+    Signature signature;
+  };
+  std::vector<Known> known;
+  std::vector<New> fresh;
+  bool leaving = false;
+
+  bool empty() const noexcept { return known.empty() && fresh.empty() && !leaving; }
+};
+
+inline constexpr uint32_t kNoBit = UINT32_MAX;
+
+// Rank 0 to all ranks. All ranks get the same messages in the same order; their number, counted from 1, is
+// the decision's number.
+struct Decision {
+  enum class Type : uint8_t {
+    kCharter = 1,  // the first message of a world: what all ranks shall have in common
+    kRun = 2,      // these requests of one group are ready everywhere
+    kLeft = 3,     // a rank has left in good order: the world ends here
+  };
+  struct Agreed {
+    uint32_t bit = kNoBit;  // from now on this bit stands for the request
+    std::string name;
+    Signature signature;         // the first dimension of an allgather's shape is 0
+    std::vector<int64_t> sizes;  // allgather: the first dimension on every member; add group: the new id
+  };
+  struct Refused {
+    std::string name;
+    std::string reason;
+  };
+
+  Type type = Type::kRun;
+  // kCharter
+  int64_t fusion_threshold = 0;
+  uint64_t half_bytes = 0;
+  std::string algorithm;
+  // kRun
+  uint32_t group = 0;
+  BitSet known;
+  std::vector<Agreed> agreed;
+  std::vector<Refused> refused;
+  // kLeft
+  int32_t left_rank = -1;
+};
+
+base::Bytes encode(const Ready& ready);
+base::Bytes encode(const Decision& decision);
+// Throw Error(kInternal) when malformed.
+Ready decode_ready(std::span<const std::byte> bytes);
+Decision decode_decision(std::span<const std::byte> bytes);
+
+}  // namespace farandole::engine

@@ -1,0 +1,176 @@
+#include "engine/request.h"
+
+#include <functional>
+#include <map>
+
+namespace farandole::engine {
+
+const char* name_of(Kind kind) noexcept {
+  switch (kind) {
+    case Kind::kAllreduce:
+      return "allreduce";
+    case Kind::kAllgather:
+      return "allgather";
+    case Kind::kBroadcast:
+      return "broadcast";
+    case Kind::kBarrier:
+      return "barrier";
+    case Kind::kAddGroup:
+      return "add_process_set";
+    case Kind::kRemoveGroup:
+      return "remove_process_set";
+  }
+  return "?";
+}
+
+const char* name_of(ReduceOp op) noexcept {
+  switch (op) {
+    case ReduceOp::kAverage:
+      return "Average";
+    case ReduceOp::kSum:
+      return "Sum";
+    case ReduceOp::kMin:
+      return "Min";
+    case ReduceOp::kMax:
+      return "Max";
+    case ReduceOp::kProduct:
+      return "Product";
+  }
+  return "?";
+}
+
+int64_t Signature::elements() const noexcept {
+  int64_t count = 1;
+  for (const int64_t dimension : shape) {
+    count *= dimension;
+  }
+  return count;
+}
+
+size_t Signature::bytes() const noexcept { return static_cast<size_t>(elements()) * reduce::size_of(dtype); }
+
+int64_t Signature::row_elements() const noexcept {
+  int64_t count = 1;
+  for (size_t i = 1; i < shape.size(); ++i) {
+    count *= shape[i];
+  }
+  return count;
+}
+
+std::string format_shape(std::span<const int64_t> shape) {
+  std::string text = "[";
+  for (size_t i = 0; i < shape.size(); ++i) {
+    text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
+  }
+  return text + "]";
+}
+
+namespace {
+
+std::string format_number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g", value);
+  return text;
+}
+
+// "rank 2", "ranks 0, 1 and 3"; a long list is cut.
+std::string format_ranks(const std::vector<int>& ranks) {
+  constexpr size_t kMost = 8;
+  if (ranks.size() == 1) {
+    return "rank " + std::to_string(ranks[0]);
+  }
+  std::string text = "ranks " + std::to_string(ranks[0]);
+  for (size_t i = 1; i < ranks.size(); ++i) {
+    if (i == kMost && ranks.size() > kMost + 1) {
+      return text + " and " + std::to_string(ranks.size() - i) + " more";
+    }
+    text += (i + 1 == ranks.size() ? " and " : ", ") + std::to_string(ranks[i]);
+  }
+  return text;
+}
+
+struct Property {
+  std::string what;  // "data types"
+  std::string verb;  // "sent"
+  std::function<std::string(const Signature&)> of;
+};
+
+// In the order in which differences are reported: a dtype that differs matters more than a shape.
+std::vector<Property> properties_of(Kind kind) {
+  const std::string op = name_of(kind);
+  std::vector<Property> all = {
+      {"data types", "sent", [](const Signature& s) { return std::string(reduce::name_of(s.dtype)); }},
+      {"operations", "did", [](const Signature& s) { return std::string(name_of(s.kind)); }},
+  };
+  switch (kind) {
+    case Kind::kAllgather:
+      all.push_back({op + " tensor shapes", "sent a tensor of", [](const Signature& s) {
+                       return std::to_string(s.shape.size()) + " dimensions";
+                     }});
+      all.push_back({op + " tensor shapes (only the first dimension may differ)", "sent a tensor of",
+                     [](const Signature& s) { return "shape " + format_shape(s.shape); }});
+      break;
+    case Kind::kAddGroup:
+    case Kind::kRemoveGroup:
+      all.push_back({"process sets", "gave", [](const Signature& s) { return format_shape(s.shape); }});
+      break;
+    default:
+      all.push_back({op + " tensor shapes", "sent a tensor of shape",
+                     [](const Signature& s) { return format_shape(s.shape); }});
+  }
+  all.push_back({"prescale and/or postscale factors", "sent factors", [](const Signature& s) {
+                   return "(" + format_number(s.prescale) + ", " + format_number(s.postscale) + ")";
+                 }});
+  if (kind == Kind::kAllreduce) {
+    all.push_back({"reduction operation", "asked for", [](const Signature& s) { return std::string(name_of(s.op)); }});
+  }
+  if (kind == Kind::kBroadcast) {
+    all.push_back(
+        {"broadcast root ranks", "specified root rank", [](const Signature& s) { return std::to_string(s.root); }});
+  }
+  return all;
+}
+
+// Only what a row is made of counts for an allgather.
+bool same_rows(const Signature& a, const Signature& b) {
+  return a.shape.size() == b.shape.size() && std::equal(a.shape.begin() + 1, a.shape.end(), b.shape.begin() + 1);
+}
+
+std::string describe(const Property& property, const std::string& name, std::span<const int> members,
+                     std::span<const Signature> sent) {
+  std::map<std::string, std::vector<int>> ranks_by_value;
+  std::vector<std::string> in_order;
+  for (size_t i = 0; i < sent.size(); ++i) {
+    const std::string value = property.of(sent[i]);
+    if (!ranks_by_value.contains(value)) {
+      in_order.push_back(value);
+    }
+    ranks_by_value[value].push_back(members[i]);
+  }
+  std::string text = "Mismatched " + property.what + " for '" + name + "': ";
+  for (size_t i = 0; i < in_order.size(); ++i) {
+    text += (i == 0 ? "" : i == 1 ? ", but " : ", and ") + format_ranks(ranks_by_value[in_order[i]]) + " " +
+            property.verb + " " + in_order[i];
+  }
+  return text + ".";
+}
+
+}  // namespace
+
+std::optional<std::string> find_mismatch(const std::string& name, std::span<const int> members,
+                                         std::span<const Signature> sent) {
+  const Kind kind = sent[0].kind;
+  for (const Property& property : properties_of(kind)) {
+    const std::string first = property.of(sent[0]);
+    for (const Signature& other : sent.subspan(1)) {
+      const bool shapes_may_differ = kind == Kind::kAllgather && other.kind == kind && property.what.ends_with(")") &&
+                                     same_rows(sent[0], other);
+      if (!shapes_may_differ && property.of(other) != first) {
+        return describe(property, name, members, sent);
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace farandole::engine

@@ -1,0 +1,55 @@
+// What a rank asks for, and what it takes for two ranks to have asked for the same.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "reduce/dtype.h"
+
+namespace farandole::engine {
+
+// The numbers are part of the C ABI and of the wire format.
+enum class Kind : uint8_t {
+  kAllreduce = 0,
+  kAllgather = 1,
+  kBroadcast = 2,
+  kBarrier = 3,
+  kAddGroup = 4,     // shape holds the ranks
+  kRemoveGroup = 5,  // shape[0] is the group's id
+};
+inline constexpr uint8_t kLastKind = 5;
+const char* name_of(Kind kind) noexcept;  // "allreduce"
+
+// An average is a sum whose divisor is the size of the group.
+enum class ReduceOp : uint8_t { kAverage = 0, kSum = 1, kMin = 3, kMax = 4, kProduct = 5 };
+const char* name_of(ReduceOp op) noexcept;  // "Average"
+
+// Everything about a request that the other ranks must know or agree with, except its group and name.
+struct Signature {
+  Kind kind = Kind::kAllreduce;
+  reduce::Dtype dtype = reduce::Dtype::kF32;
+  ReduceOp op = ReduceOp::kSum;  // allreduce only
+  int32_t root = 0;              // a rank in the world; broadcast only
+  double prescale = 1.0;
+  double postscale = 1.0;
+  std::vector<int64_t> shape;
+
+  bool operator==(const Signature&) const = default;
+
+  int64_t elements() const noexcept;
+  size_t bytes() const noexcept;
+  // The elements of one row: the product of all dimensions but the first.
+  int64_t row_elements() const noexcept;
+};
+
+std::string format_shape(std::span<const int64_t> shape);  // "[3, 4]"
+
+// Why these signatures, one per member, cannot run together: a sentence that says which ranks sent what.
+// Nothing when they can. The first dimensions of an allgather may differ.
+std::optional<std::string> find_mismatch(const std::string& name, std::span<const int> members,
+                                         std::span<const Signature> sent);
+
+}  // namespace farandole::engine
