@@ -1,0 +1,146 @@
+#include "reduce/kernels.h"
+
+#include <bit>
+#include <cassert>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "reduce/variant.h"
+
+namespace farandole::reduce {
+namespace {
+
+const std::vector<const Variant*>& runnable_variants() {
+  static const std::vector<const Variant*> runnable = [] {
+    std::vector<const Variant*> found;
+    const Variants built = built_variants();
+    for (size_t i = 0; i < built.count; ++i) {
+      if (built.first[i].runnable) {
+        found.push_back(&built.first[i]);
+      }
+    }
+    return found;
+  }();
+  return runnable;
+}
+
+const Variant* find_runnable(std::string_view name) {
+  for (const Variant* variant : runnable_variants()) {
+    if (variant->name == name) {
+      return variant;
+    }
+  }
+  return nullptr;
+}
+
+std::string runnable_names() {
+  std::string names;
+  for (const Variant* variant : runnable_variants()) {
+    names += (names.empty() ? "" : ", ") + std::string(variant->name);
+  }
+  return names;
+}
+
+const Variant* choose_variant() {
+  const Variant* best = runnable_variants().front();
+  const char* asked = std::getenv("FARANDOLE_ISA");
+  if (asked == nullptr || *asked == '\0') {
+    return best;
+  }
+  if (const Variant* variant = find_runnable(asked)) {
+    return variant;
+  }
+  base::log(base::Level::kWarning, -1,
+            std::string("FARANDOLE_ISA=") + asked + " is not among what this processor can run (" + runnable_names() +
+                "); using " + best->name);
+  return best;
+}
+
+const Variant*& active_variant() {
+  static const Variant* variant = choose_variant();
+  return variant;
+}
+
+const Kernels& kernels() { return *active_variant()->kernels; }
+
+Scaling prepared(const Scale& scale) noexcept {
+  assert(scale.divisor > 0);
+  if (scale.is_one()) {
+    return {};
+  }
+  const bool power_of_two = std::has_single_bit(static_cast<uint64_t>(scale.divisor));
+  return {power_of_two ? Scaling::Kind::kReciprocal : Scaling::Kind::kDivide, scale.factor, scale.divisor};
+}
+
+// memcpy is undefined for one and the same range, and for null even when nothing is copied.
+void copy(const void* source, void* destination, size_t bytes) {
+  if (source != destination && bytes > 0) {
+    std::memcpy(destination, source, bytes);
+  }
+}
+
+}  // namespace
+
+void reduce_to(Dtype dtype, Op op, std::span<const void* const> inputs, std::span<void* const> outputs, size_t count,
+               const Scale& scale) {
+  assert(!inputs.empty());
+  if (count == 0 || outputs.empty()) {
+    return;
+  }
+  if (inputs.size() == 1 && scale.is_one()) {
+    for (void* output : outputs) {
+      copy(inputs[0], output, count * size_of(dtype));
+    }
+    return;
+  }
+  const Fold fold = kernels().fold[static_cast<size_t>(dtype)][static_cast<size_t>(op)];
+  fold(inputs.data(), inputs.size(), outputs.data(), outputs.size(), count, prepared(scale));
+}
+
+void accumulate(Dtype dtype, Op op, void* accumulator, const void* input, size_t count) {
+  const void* const inputs[] = {accumulator, input};
+  reduce_to(dtype, op, inputs, {&accumulator, 1}, count, {});
+}
+
+void scale_to(Dtype dtype, const void* source, void* destination, size_t count, const Scale& scale) {
+  reduce_to(dtype, Op::kSum, {&source, 1}, {&destination, 1}, count, scale);
+}
+
+void convert(Dtype from, Dtype to, const void* source, void* destination, size_t count) {
+  if (from == to) {
+    copy(source, destination, count * size_of(from));
+    return;
+  }
+  const bool widens = accumulator_of(from) == to;
+  assert(widens || accumulator_of(to) == from);
+  const Convert run = widens ? kernels().widen[static_cast<size_t>(from)] : kernels().narrow[static_cast<size_t>(to)];
+  run(source, destination, count);
+}
+
+std::string_view active_isa() noexcept { return active_variant()->name; }
+
+std::span<const std::string_view> runnable_isas() noexcept {
+  static const std::vector<std::string_view> names = [] {
+    std::vector<std::string_view> found;
+    for (const Variant* variant : runnable_variants()) {
+      found.emplace_back(variant->name);
+    }
+    return found;
+  }();
+  return names;
+}
+
+void use_isa(std::string_view name) {
+  const Variant* variant = find_runnable(name);
+  if (variant == nullptr) {
+    throw base::Error(base::Code::kInvalidArgument, "this processor cannot run the kernels \"" + std::string(name) +
+                                                        "\"; choose one of: " + runnable_names());
+  }
+  active_variant() = variant;
+}
+
+}  // namespace farandole::reduce

@@ -1,0 +1,57 @@
+// What the dispatcher and the variants of the kernels agree on. A variant is the same source compiled for
+// one instruction set; all it shows to the linker is its Kernels table.
+//
+// This header is read by files compiled with -mavx2 and the like, so it holds types only: see kernels_impl.h.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "reduce/dtype.h"
+
+namespace farandole::reduce {
+
+// Scale, made ready for the inner loop.
+struct Scaling {
+  enum class Kind : uint8_t {
+    kNone,
+    kReciprocal,  // the divisor is a power of two: a multiplication by 1/divisor gives the same bits, sooner
+    kDivide,
+  };
+  Kind kind = Kind::kNone;
+  double factor = 1.0;
+  int64_t divisor = 1;
+};
+
+// Folds the inputs from the left, scales, and writes to every output. At least one input and one output.
+using Fold = void (*)(const void* const* inputs, size_t input_count, void* const* outputs, size_t output_count,
+                      size_t count, const Scaling& scaling);
+using Convert = void (*)(const void* source, void* destination, size_t count);
+
+inline constexpr size_t kDtypeSlots = 11;  // one more than the largest Dtype
+inline constexpr size_t kOpSlots = 6;      // one more than the largest Op
+
+struct Kernels {
+  Fold fold[kDtypeSlots][kOpSlots];
+  Convert widen[kDtypeSlots];   // from the 16-bit floats to float32
+  Convert narrow[kDtypeSlots];  // and back
+};
+
+struct Variant {
+  const char* name;
+  const Kernels* kernels;
+  bool runnable;  // by this processor and its operating system
+};
+
+// What this binary holds, best first, the baseline last.
+struct Variants {
+  const Variant* first;
+  size_t count;
+};
+Variants built_variants() noexcept;
+
+extern const Kernels kBaselineKernels;
+extern const Kernels kAvx2Kernels;
+extern const Kernels kAvx512Kernels;
+
+}  // namespace farandole::reduce
