@@ -102,8 +102,13 @@ typedef struct {
 } farandole_stats;
 
 enum farandole_phase {
-  FARANDOLE_SUBMITTED = 0, FARANDOLE_AGREED = 1, FARANDOLE_STARTED = 2, FARANDOLE_COPIED_IN = 3,
-  FARANDOLE_MOVED = 4, FARANDOLE_COPIED_OUT = 5, FARANDOLE_DONE = 6, FARANDOLE_FAILED = 7, FARANDOLE_WOKE = 8
+  FARANDOLE_SUBMITTED = 0,
+  FARANDOLE_AGREED = 1,
+  FARANDOLE_STARTED = 2, /* of a bucket: the collective begins */
+  FARANDOLE_MOVED = 4,   /* of a bucket: it has ended */
+  FARANDOLE_DONE = 6,
+  FARANDOLE_FAILED = 7,
+  FARANDOLE_WOKE = 8 /* the engine thread had slept and has something to do */
 };
 
 typedef struct {

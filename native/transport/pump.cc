@@ -24,6 +24,7 @@ void Pump::post(int peer, base::Bytes message) {
   out.header = {static_cast<uint32_t>(FrameKind::kMessage), 0, message.size()};
   out.owned = std::move(message);
   out.payload = out.owned;
+  move_out(ports_[static_cast<size_t>(peer)]);
 }
 
 std::optional<Message> Pump::take_message() {

@@ -53,8 +53,9 @@ class Pump {
 
   Mesh& mesh() noexcept { return mesh_; }
 
-  // Queues a message for a peer.
+  // Sends a message to a peer, as far as the link takes it now; the rest follows in the waits to come.
   void post(int peer, base::Bytes message);
+  bool has_message() const noexcept { return !inbox_.empty(); }
   // The oldest message that came, if any.
   std::optional<Message> take_message();
 

@@ -1,0 +1,376 @@
+// The C ABI: arguments in, status codes out. Exceptions end here.
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "capi/farandole.h"
+#include "collective/table.h"
+#include "engine/engine.h"
+#include "reduce/kernels.h"
+#include "transport/endpoint.h"
+
+using farandole::base::Code;
+using farandole::base::Deadline;
+using farandole::base::Error;
+using farandole::engine::Engine;
+using farandole::engine::Kind;
+using farandole::engine::ReduceOp;
+using farandole::transport::Sign;
+
+struct farandole_engine {
+  farandole_engine(farandole::transport::EndpointSettings endpoint_settings,
+                   farandole::engine::EngineSettings engine_settings, bool needs_shm)
+      : endpoint(std::move(endpoint_settings)),
+        engine(std::move(engine_settings)),
+        contact(endpoint.contact()),
+        needs_shared_memory(needs_shm) {}
+
+  farandole::transport::Endpoint endpoint;
+  Engine engine;
+  const std::string contact;
+  const bool needs_shared_memory;  // "shm": rather fail than use TCP
+  std::mutex lifecycle;            // one of form, leave, revoke at a time
+  std::string links = "alone";     // guarded by lifecycle
+  uint64_t generation = 0;         // guarded by lifecycle
+  bool was_in_a_world = false;     // guarded by lifecycle
+};
+
+namespace {
+
+thread_local std::string t_last_error;
+thread_local int32_t t_last_lost_rank = -1;
+
+int remember(Code code, const std::string& what, int lost_rank) {
+  t_last_error = what;
+  t_last_lost_rank = lost_rank;
+  return static_cast<int>(code);
+}
+
+// Runs `body`, which may throw, and gives the status for what it threw.
+template <typename Body>
+int guarded(Body&& body) noexcept {
+  try {
+    body();
+    return FARANDOLE_OK;
+  } catch (const Error& error) {
+    return remember(error.code(), error.what(), error.lost_rank());
+  } catch (const std::bad_alloc&) {
+    return remember(Code::kUnavailable, "out of memory", -1);
+  } catch (const std::exception& error) {
+    return remember(Code::kInternal, error.what(), -1);
+  }
+}
+
+[[noreturn]] void refuse(const std::string& why) { throw Error(Code::kInvalidArgument, why); }
+
+std::string text_or(const char* text, const char* otherwise) { return text == nullptr ? otherwise : text; }
+
+std::vector<std::string> split(const std::string& text, char separator) {
+  std::vector<std::string> parts;
+  size_t from = 0;
+  while (from <= text.size()) {
+    const size_t to = std::min(text.find(separator, from), text.size());
+    if (to > from) {
+      parts.push_back(text.substr(from, to - from));
+    }
+    from = to + 1;
+  }
+  return parts;
+}
+
+farandole::transport::EndpointSettings endpoint_settings_of(const farandole_settings& settings) {
+  farandole::transport::EndpointSettings result;
+  const std::string transport = text_or(settings.transport, "auto");
+  if (transport != "auto" && transport != "shm" && transport != "tcp") {
+    refuse("there is no transport '" + transport + "': use auto, shm or tcp");
+  }
+  if (settings.arena_bytes != 0) {
+    result.arena_bytes = settings.arena_bytes;
+  }
+  result.listen_addresses = split(text_or(settings.listen_addresses, ""), ',');
+  result.shared_memory = transport != "tcp";
+  result.host_key = text_or(settings.host_key, "");
+  if (settings.failure_deadline_seconds > 0) {
+    result.failure_deadline_seconds = settings.failure_deadline_seconds;
+  }
+  return result;
+}
+
+farandole::engine::EngineSettings engine_settings_of(const farandole_settings& settings) {
+  farandole::engine::EngineSettings result;
+  if (settings.fusion_threshold_bytes != 0) {
+    result.fusion_threshold = std::max<int64_t>(0, settings.fusion_threshold_bytes);
+  }
+  if (settings.staging_bytes != 0) {
+    // Halves begin at a page of their own.
+    constexpr uint64_t kPage = 4096;
+    result.half_bytes = std::max(kPage, settings.staging_bytes / 2 / kPage * kPage);
+  }
+  if (settings.spin_seconds != 0) {
+    result.spin_ns = static_cast<int64_t>(std::max(0.0, settings.spin_seconds) * 1e9);
+  }
+  const std::string wanted = text_or(settings.algorithm, "auto");
+  if (wanted != "auto" && !wanted.empty()) {
+    const auto table = farandole::collective::algorithms();
+    if (std::ranges::none_of(table, [&](const auto& row) { return wanted == row.name; })) {
+      refuse("there is no algorithm '" + wanted + "'; `auto` picks the best one");
+    }
+    result.algorithm = wanted;
+  }
+  return result;
+}
+
+farandole::engine::Signature signature_of(const farandole_request& request) {
+  farandole::engine::Signature signature;
+  if (request.kind > farandole::engine::kLastKind) {
+    refuse("there is no operation with number " + std::to_string(request.kind));
+  }
+  signature.kind = static_cast<Kind>(request.kind);
+  const auto dtype = farandole::reduce::dtype_from(request.dtype);
+  if (!dtype) {
+    refuse("there is no data type with number " + std::to_string(request.dtype));
+  }
+  signature.dtype = *dtype;
+  if (signature.kind == Kind::kAllreduce) {
+    if (request.op != FARANDOLE_AVERAGE && !farandole::reduce::op_from(request.op)) {
+      refuse("there is no reduction with number " + std::to_string(request.op));
+    }
+    signature.op = static_cast<ReduceOp>(request.op);
+    signature.prescale = request.prescale;
+    signature.postscale = request.postscale;
+  }
+  if (signature.kind == Kind::kBroadcast) {
+    signature.root = request.root;
+  }
+  if (request.ndim > 0) {
+    signature.shape.assign(request.shape, request.shape + request.ndim);
+  }
+  if (signature.kind == Kind::kRemoveGroup && signature.shape.size() != 1) {
+    refuse("removing a process set takes its id as the only dimension of the shape");
+  }
+  return signature;
+}
+
+farandole::engine::Request request_of(const farandole_request& from) {
+  if (from.name == nullptr || *from.name == '\0') {
+    refuse("a request needs a name");
+  }
+  farandole::engine::Request request;
+  request.group = from.group;
+  request.name = from.name;
+  request.signature = signature_of(from);
+  request.input = from.input;
+  request.output = from.output;
+  const bool moves = request.signature.kind == Kind::kAllreduce || request.signature.kind == Kind::kBroadcast;
+  if (moves && request.signature.elements() > 0 && (request.input == nullptr || request.output == nullptr)) {
+    refuse("the request '" + request.name + "' has elements but no memory");
+  }
+  return request;
+}
+
+// Why a world of several workers over shared memory only cannot be.
+void require_shared_memory(const farandole::transport::Mesh& mesh) {
+  const std::vector<int>& hosts = mesh.hosts();
+  for (size_t rank = 0; rank < hosts.size(); ++rank) {
+    if (hosts[rank] != hosts[static_cast<size_t>(mesh.rank())]) {
+      throw Error(Code::kUnavailable, "rank " + std::to_string(mesh.rank()) + " shares no memory with rank " +
+                                          std::to_string(rank) + ", and the transport is set to shm; use auto");
+    }
+  }
+}
+
+std::string algorithms_as_json() {
+  std::string json = "[";
+  for (const auto& row : farandole::collective::algorithms()) {
+    json += std::string(json.size() > 1 ? ", " : "") + R"({"name": ")" + row.name + R"(", "collective": ")" +
+            row.collective + R"(", "description": ")" + row.description + R"("})";
+  }
+  return json + "]";
+}
+
+}  // namespace
+
+extern "C" {
+
+const char* farandole_version(void) { return FARANDOLE_VERSION; }
+
+uint32_t farandole_abi_version(void) { return FARANDOLE_ABI_VERSION; }
+
+const char* farandole_last_error(void) { return t_last_error.c_str(); }
+
+int32_t farandole_last_lost_rank(void) { return t_last_lost_rank; }
+
+const char* farandole_algorithms(void) {
+  static const std::string kJson = algorithms_as_json();
+  return kJson.c_str();
+}
+
+const char* farandole_isa(void) { return farandole::reduce::active_isa().data(); }
+
+int farandole_engine_create(const farandole_settings* settings, farandole_engine** engine) {
+  return guarded([&] {
+    if (settings->abi_version != FARANDOLE_ABI_VERSION) {
+      refuse("the caller was made for ABI version " + std::to_string(settings->abi_version) + ", this library has " +
+             std::to_string(FARANDOLE_ABI_VERSION) + "; reinstall farandole");
+    }
+    if (settings->log_level != 0) {
+      farandole::base::set_log_level(
+          static_cast<farandole::base::Level>(std::min<uint32_t>(settings->log_level - 1, 4)));
+    }
+    const bool needs_shm = text_or(settings->transport, "auto") == "shm";
+    *engine = new farandole_engine(endpoint_settings_of(*settings), engine_settings_of(*settings), needs_shm);
+  });
+}
+
+void farandole_engine_destroy(farandole_engine* engine) { delete engine; }
+
+const char* farandole_engine_contact(farandole_engine* engine) { return engine->contact.c_str(); }
+
+int farandole_engine_form(farandole_engine* engine, const farandole_world* world) {
+  return guarded([&] {
+    const std::lock_guard lock(engine->lifecycle);
+    if (engine->was_in_a_world && world->generation <= engine->generation) {
+      refuse("generation " + std::to_string(world->generation) + " is not newer than " +
+             std::to_string(engine->generation) + ", in which this engine has been");
+    }
+    if (world->size < 1 || world->rank < 0 || world->rank >= world->size) {
+      refuse("rank " + std::to_string(world->rank) + " does not lie in a world of " + std::to_string(world->size));
+    }
+    if (world->contacts == nullptr && world->size > 1) {
+      refuse("a world of several workers needs their contacts");
+    }
+    engine->engine.abandon({-1, Sign::kRevoked, "this generation was replaced by generation " +
+                                                    std::to_string(world->generation)});
+    farandole::transport::World description;
+    description.generation = world->generation;
+    description.rank = world->rank;
+    if (world->contacts == nullptr) {
+      description.contacts = {engine->contact};
+    } else {
+      description.contacts.assign(world->contacts, world->contacts + world->size);
+    }
+    description.secret.assign(static_cast<const char*>(world->secret), world->secret_bytes);
+    engine->was_in_a_world = true;
+    engine->generation = world->generation;
+    auto mesh = engine->endpoint.form(description, Deadline::after_seconds(world->timeout_seconds));
+    if (engine->needs_shared_memory) {
+      require_shared_memory(*mesh);
+    }
+    engine->links = world->size == 1 ? "alone" : mesh->describe();
+    engine->engine.enter(std::move(mesh), engine->endpoint.arena());
+  });
+}
+
+int farandole_engine_leave(farandole_engine* engine, double timeout_seconds) {
+  return guarded([&] {
+    const std::lock_guard lock(engine->lifecycle);
+    engine->engine.leave(Deadline::after_seconds(timeout_seconds));
+  });
+}
+
+int farandole_engine_revoke(farandole_engine* engine, int32_t lost_rank, const char* reason) {
+  return guarded([&] {
+    const std::lock_guard lock(engine->lifecycle);
+    engine->engine.revoke({lost_rank, Sign::kRevoked, text_or(reason, "the world was revoked")});
+  });
+}
+
+int farandole_engine_health(farandole_engine* engine) {
+  return guarded([&] { engine->engine.check_health(); });
+}
+
+const char* farandole_engine_links(farandole_engine* engine) {
+  const std::lock_guard lock(engine->lifecycle);
+  return engine->links.c_str();
+}
+
+int farandole_submit(farandole_engine* engine, const farandole_request* requests, size_t count, uint64_t* handles) {
+  return guarded([&] {
+    std::vector<farandole::engine::Request> all;
+    all.reserve(count);
+    for (size_t i = 0; i < count; ++i) {
+      all.push_back(request_of(requests[i]));
+    }
+    const std::vector<farandole::engine::Handle> given = engine->engine.submit(std::move(all));
+    std::ranges::copy(given, handles);
+  });
+}
+
+int farandole_poll(farandole_engine* engine, uint64_t handle) { return engine->engine.completions().poll(handle); }
+
+int farandole_wait(farandole_engine* engine, uint64_t handle, double timeout_seconds) {
+  return guarded([&] {
+    const int state = engine->engine.completions().wait(handle, Deadline::after_seconds(timeout_seconds));
+    const auto completion = state < 0 ? nullptr : engine->engine.completions().find(handle);
+    if (completion == nullptr) {
+      refuse("handle " + std::to_string(handle) + " was not created or has been cleared");
+    }
+    if (state == 0) {
+      throw Error(Code::kTimeout, "the request is not done yet");
+    }
+    if (completion->code != Code::kOk) {
+      throw Error(completion->code, completion->error, completion->lost_rank);
+    }
+  });
+}
+
+int farandole_result(farandole_engine* engine, uint64_t handle, const void** data, const int64_t** sizes,
+                     size_t* sizes_count) {
+  return guarded([&] {
+    if (engine->engine.completions().poll(handle) != 1) {
+      refuse("handle " + std::to_string(handle) + " is not done, or was not created");
+    }
+    const auto completion = engine->engine.completions().find(handle);
+    *data = completion->data.data();
+    *sizes = completion->sizes.data();
+    *sizes_count = completion->sizes.size();
+  });
+}
+
+int farandole_release(farandole_engine* engine, uint64_t handle) {
+  return guarded([&] {
+    if (!engine->engine.completions().release(handle)) {
+      refuse("handle " + std::to_string(handle) + " was not created or has been cleared");
+    }
+  });
+}
+
+void* farandole_arena_alloc(farandole_engine* engine, size_t bytes) { return engine->endpoint.arena().allocate(bytes); }
+
+void farandole_arena_free(farandole_engine* engine, void* block) { engine->endpoint.arena().release(block); }
+
+int farandole_get_stats(farandole_engine* engine, farandole_stats* stats) {
+  const farandole::engine::Stats now = engine->engine.stats();
+  *stats = {now.requests, now.buckets, now.bytes, now.rounds, now.waiting_ns, now.moving_ns, now.sleeps};
+  return FARANDOLE_OK;
+}
+
+size_t farandole_read_events(farandole_engine* engine, uint64_t* cursor, farandole_event* events, size_t capacity,
+                             uint64_t* lost) {
+  std::vector<farandole::engine::Event> read(capacity);
+  const size_t count = engine->engine.events().read(*cursor, read, *lost);
+  for (size_t i = 0; i < count; ++i) {
+    const farandole::engine::Event& from = read[i];
+    events[i] = {from.time_ns,
+                 from.bytes,
+                 static_cast<uint32_t>(from.phase),
+                 static_cast<uint32_t>(from.kind),
+                 from.group,
+                 from.algorithm,
+                 from.bucket,
+                 from.name};
+  }
+  return count;
+}
+
+const char* farandole_event_name(farandole_engine* engine, uint32_t name) {
+  return engine->engine.events().name_of(name).c_str();
+}
+
+}  // extern "C"

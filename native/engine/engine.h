@@ -1,0 +1,178 @@
+// The engine of one worker: queue -> agree -> fuse -> run, in one background thread.
+//
+// User threads submit() requests, which checks them and puts them on a queue, and wait for their handles. The engine
+// thread owns everything else: it reports to rank 0 what is ready, obeys its decisions in order, and runs buckets
+// one after the other. It sleeps until there is something to do.
+//
+// A world ends once: because a worker was lost (the mesh's Fate is revoked), because one left in good order, or
+// because leave() was called here. From then on every pending and later request fails with the one error that says
+// why, until the engine enters the next world.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "backend/native.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "engine/catalog.h"
+#include "engine/completion.h"
+#include "engine/coordinator.h"
+#include "engine/events.h"
+#include "engine/request.h"
+#include "transport/arena.h"
+#include "transport/mesh.h"
+#include "transport/pump.h"
+
+namespace farandole::engine {
+
+struct EngineSettings {
+  int64_t fusion_threshold = int64_t{128} << 20;  // bytes; rank 0's counts for all, as do the next two
+  uint64_t half_bytes = uint64_t{4} << 20;        // of staging
+  std::string algorithm;                          // a name from the table, or empty
+  int64_t spin_ns = -1;                           // how long a wait spins; negative: chosen by the cores there are
+};
+
+struct Request {
+  uint32_t group = 0;
+  std::string name;
+  Signature signature;
+  const void* input = nullptr;
+  void* output = nullptr;
+};
+
+struct Stats {
+  uint64_t requests = 0;
+  uint64_t buckets = 0;
+  uint64_t bytes = 0;
+  uint64_t rounds = 0;
+  uint64_t waiting_ns = 0;
+  uint64_t moving_ns = 0;
+  uint64_t sleeps = 0;
+};
+
+class Engine {
+ public:
+  explicit Engine(EngineSettings settings);
+  // Ends the world as if the process had died.
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // Enters a world and starts the engine thread. `arena` is the one that the mesh shares; it outlives the stay.
+  // Requires that the engine is in no world.
+  void enter(std::unique_ptr<transport::Mesh> mesh, transport::Arena& arena);
+  // Leaves in good order; after the deadline, without. Afterwards the engine is in no world.
+  void leave(const base::Deadline& deadline);
+  // Ends the world at once, for everyone in it, and leaves it.
+  void abandon(const transport::Cause& cause);
+  // Ends the world at once, for everyone in it; the engine stays in it, with every request failing.
+  void revoke(const transport::Cause& cause);
+  // Throws why the world has ended, if it has; kInvalidArgument when the engine was never in one.
+  void check_health() const;
+
+  // Submits all or none. Throws Error(kInvalidArgument), or the error that ended the world.
+  std::vector<Handle> submit(std::vector<Request> requests);
+  Completions& completions() noexcept { return completions_; }
+
+  Stats stats() const;
+  Events& events() noexcept { return events_; }
+
+ private:
+  // A request from submit() to its end. Owned by the queue, then by the engine thread.
+  struct Pending {
+    Request request;
+    std::shared_ptr<Completion> completion;
+    int64_t submitted_ns = 0;
+    uint32_t name_number = kNone;
+  };
+  // What the engine thread knows of a group that this worker is a member of.
+  struct Membership {
+    collective::Group group;
+    Catalog catalog;
+    std::unordered_map<std::string, std::unique_ptr<Pending>> reported;  // by name
+  };
+  // An agreed request on its way into a bucket.
+  struct Runnable {
+    std::unique_ptr<Pending> pending;
+    std::vector<int64_t> sizes;  // of an allgather
+    collective::Choice choice{};
+  };
+
+  // --- any thread
+  void check(const Request& request) const;  // requires mutex_
+  std::string not_a_member(const Request& request, const collective::Group& group) const;
+  void stop_thread();
+
+  // --- engine thread
+  void thread_main();
+  void live();
+  void wait_for_work();
+  void report_new_requests();
+  void send_ready(const Ready& ready);
+  void issue(const Decision& decision);
+  void receive_messages();
+  void obey(const Decision& decision);
+  void obey_charter(const Decision& decision);
+  void obey_run(const Decision& decision);
+  void add_group(const Decision::Agreed& agreed);
+  void remove_group(uint32_t id);
+  Runnable take_agreed(Membership& membership, const Decision::Agreed& agreed);
+  void run_all(const collective::Group& group, std::vector<Runnable> runnables);
+  void run_bucket(const collective::Group& group, const std::vector<Runnable*>& bucket);
+  void run_allreduce(const collective::Group& group, const std::vector<Runnable*>& bucket);
+  void run_allgather(const collective::Group& group, Runnable& runnable);
+  void run_broadcast(const collective::Group& group, Runnable& runnable);
+  std::unique_ptr<Pending> take_reported(Membership& membership, const std::string& name);
+  void complete(std::unique_ptr<Pending> pending, base::Code code, const std::string& error, int lost_rank);
+  void announce_completions();
+  void record(Phase phase, const Pending& pending, uint32_t algorithm);
+  // The world is over: fails everything and lets submit() say why.
+  void end_world(const base::Error& why);
+
+  const EngineSettings settings_;
+  Completions completions_;
+  Events events_;
+
+  // --- guarded by mutex_: shared between user threads and the engine thread
+  mutable std::mutex mutex_;
+  std::condition_variable thread_ended_;
+  std::vector<std::unique_ptr<Pending>> queue_;
+  std::unordered_set<std::string> in_flight_;       // "<group>/<name>"
+  std::map<uint32_t, collective::Group> groups_;    // all groups of the world, whether a member or not
+  std::unordered_set<uint32_t> closing_groups_;     // being removed: no new requests
+  std::optional<base::Error> ended_;                // why the world is over
+  bool leaving_ = false;
+  bool thread_running_ = false;
+  Stats stats_;
+
+  // --- written by enter() and stop_thread() only, while no engine thread runs
+  std::unique_ptr<transport::Mesh> mesh_;
+  transport::Arena* arena_ = nullptr;
+  std::thread thread_;
+
+  // --- the engine thread's alone
+  std::unique_ptr<transport::Pump> pump_;
+  std::unique_ptr<backend::Native> backend_;
+  std::unique_ptr<Coordinator> coordinator_;  // rank 0 only
+  std::map<uint32_t, Membership> memberships_;
+  std::vector<std::shared_ptr<Completion>> finished_;  // not yet announced
+  std::vector<std::unique_ptr<Pending>> unfinished_;   // agreed on, but the world broke before they ran
+  int64_t fusion_threshold_ = 0;
+  uint32_t decisions_ = 0;
+  uint32_t buckets_ = 0;
+  bool reported_leaving_ = false;
+  bool world_over_ = false;
+};
+
+}  // namespace farandole::engine

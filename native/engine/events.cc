@@ -1,0 +1,45 @@
+#include "engine/events.h"
+
+#include <algorithm>
+
+namespace farandole::engine {
+
+void Events::record(const Event& event) {
+  const std::lock_guard lock(mutex_);
+  ring_[count_++ % kCapacity] = event;
+}
+
+uint32_t Events::number_of(const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  if (const auto found = names_.find(name); found != names_.end()) {
+    return found->second;
+  }
+  if (names_.size() >= kMaxNames) {
+    return kNone;
+  }
+  const auto number = static_cast<uint32_t>(by_number_.size());
+  by_number_.push_back(&names_.emplace(name, number).first->first);
+  return number;
+}
+
+const std::string& Events::name_of(uint32_t number) const {
+  static const std::string kEmpty;
+  const std::lock_guard lock(mutex_);
+  return number < by_number_.size() ? *by_number_[number] : kEmpty;
+}
+
+size_t Events::read(uint64_t& cursor, std::span<Event> into, uint64_t& lost) const {
+  const std::lock_guard lock(mutex_);
+  const uint64_t oldest = count_ > kCapacity ? count_ - kCapacity : 0;
+  if (cursor < oldest) {
+    lost += oldest - cursor;
+    cursor = oldest;
+  }
+  const auto copied = static_cast<size_t>(std::min<uint64_t>(count_ - cursor, into.size()));
+  for (size_t i = 0; i < copied; ++i) {
+    into[i] = ring_[cursor++ % kCapacity];
+  }
+  return copied;
+}
+
+}  // namespace farandole::engine

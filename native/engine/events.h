@@ -1,0 +1,62 @@
+// What the engine did and when: a ring of the last events, which the timeline and the metrics read.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/request.h"
+
+namespace farandole::engine {
+
+// The numbers are part of the C ABI.
+enum class Phase : uint32_t {
+  kSubmitted = 0,
+  kAgreed = 1,
+  kStarted = 2,  // of a bucket
+  kMoved = 4,    // of a bucket: the collective has ended
+  kDone = 6,
+  kFailed = 7,
+  kWoke = 8,  // the engine thread had slept and has something to do
+};
+
+inline constexpr uint32_t kNone = UINT32_MAX;
+
+struct Event {
+  int64_t time_ns = 0;
+  uint64_t bytes = 0;
+  Phase phase = Phase::kSubmitted;
+  Kind kind = Kind::kAllreduce;
+  uint32_t group = 0;
+  uint32_t algorithm = kNone;
+  uint32_t bucket = kNone;
+  uint32_t name = kNone;
+};
+
+class Events {
+ public:
+  void record(const Event& event);
+  // The number that stands for a request's name in events; kNone once too many different names were seen.
+  uint32_t number_of(const std::string& name);
+  // The name, or an empty one. The text lives as long as this object.
+  const std::string& name_of(uint32_t number) const;
+
+  // Copies events that came after `cursor` (0: the oldest still there), in order, and moves the cursor. Adds to
+  // `lost` those that were overwritten unread. Returns how many were copied. Any thread.
+  size_t read(uint64_t& cursor, std::span<Event> into, uint64_t& lost) const;
+
+ private:
+  static constexpr size_t kCapacity = size_t{1} << 14;
+  static constexpr size_t kMaxNames = size_t{1} << 16;
+
+  mutable std::mutex mutex_;  // held for a copy of 48 bytes: the engine thread never waits for a reader to speak of
+  std::vector<Event> ring_ = std::vector<Event>(kCapacity);
+  uint64_t count_ = 0;                               // guarded by mutex_
+  std::unordered_map<std::string, uint32_t> names_;  // guarded by mutex_; nodes never move
+  std::vector<const std::string*> by_number_;        // guarded by mutex_
+};
+
+}  // namespace farandole::engine
