@@ -25,14 +25,12 @@ class Writer {
   template <typename T>
     requires std::is_arithmetic_v<T> || std::is_enum_v<T>
   void put(T value) {
-    const auto* raw = reinterpret_cast<const std::byte*>(&value);
-    bytes_.insert(bytes_.end(), raw, raw + sizeof(T));
+    append(&value, sizeof(T));
   }
 
   void put_string(std::string_view text) {
     put(static_cast<uint32_t>(text.size()));
-    const auto* raw = reinterpret_cast<const std::byte*>(text.data());
-    bytes_.insert(bytes_.end(), raw, raw + text.size());
+    append(text.data(), text.size());
   }
 
   template <typename T>
@@ -47,6 +45,14 @@ class Writer {
   size_t size() const noexcept { return bytes_.size(); }
 
  private:
+  void append(const void* data, size_t count) {
+    const size_t at = bytes_.size();
+    bytes_.resize(at + count);
+    if (count > 0) {
+      std::memcpy(bytes_.data() + at, data, count);
+    }
+  }
+
   Bytes bytes_;
 };
 
