@@ -14,17 +14,26 @@ constexpr std::size_t kVectorBytes = 64;
 namespace farandole::reduce {
 namespace {
 
-struct HardFloat16 : Float16Bits {
-  // The masked forms with a full mask are the plain instructions; GCC 12 warns about its own header in the plain forms.
+// float16 by AVX-512F, in the order of memory. The masked forms with a full mask are the plain instructions;
+// in the plain forms GCC 12 warns about its own header.
+struct HardFloat16 {
+  using Stored = uint16_t;
+  using Lane = float;
+  static constexpr size_t kGroup = 1;
   static constexpr __mmask16 kAll = 0xffff;
-  static LaneVector widen(StoredVector stored) { return _mm512_maskz_cvtph_ps(kAll, bits_as<__m256i>(stored)); }
-  static StoredVector narrow(LaneVector lanes) {
-    return bits_as<StoredVector>(_mm512_maskz_cvtps_ph(kAll, lanes, _MM_FROUND_TO_NEAREST_INT));
+  static void load(const Stored* from, Floats* lanes) {
+    __m256i halves;
+    __builtin_memcpy(&halves, from, sizeof(halves));
+    *lanes = _mm512_maskz_cvtph_ps(kAll, halves);
+  }
+  static void store(const Floats* lanes, Stored* to) {
+    const __m256i halves = _mm512_maskz_cvtps_ph(kAll, *lanes, _MM_FROUND_TO_NEAREST_INT);
+    __builtin_memcpy(to, &halves, sizeof(halves));
   }
 };
 
 }  // namespace
 
-constinit const Kernels kAvx512Kernels = make_kernels<HardFloat16>();
+constinit const Kernels kAvx512Kernels = make_kernels<HardFloat16, HardFloat16>();
 
 }  // namespace farandole::reduce

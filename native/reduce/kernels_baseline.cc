@@ -10,5 +10,5 @@ constexpr std::size_t kVectorBytes = 16;
 #include "reduce/kernels_impl.h"
 
 namespace farandole::reduce {
-constinit const Kernels kBaselineKernels = make_kernels<SoftFloat16>();
+constinit const Kernels kBaselineKernels = make_kernels<Paired<Float16Format>, Ordered<Float16Format>>();
 }

@@ -40,78 +40,123 @@ inline To bits_as(From from) {
   return to;
 }
 
-// ---- Element types: what lies in memory (Stored) and what is computed with (Lane).
+template <typename T>
+using Register = Vector<T, kVectorBytes / sizeof(T)>;
+using Floats = Register<float>;
+using Words = Register<uint32_t>;
+using Integers = Register<int32_t>;
+
+// ---- Formats: the 16-bit floats as the low halves of 32-bit words, to float32 and back.
+
+struct Bfloat16Format {
+  static Floats to_float(Words bits) { return bits_as<Floats>(bits << 16); }
+  static Words from_float(Floats value) {
+    const Words bits = bits_as<Words>(value);
+    const Words rounded = bits + 0x7fff + ((bits >> 16) & 1);
+    const Words quiet_nan = bits | 0x400000;  // rounding could carry a NaN over to infinity
+    return (value != value ? quiet_nan : rounded) >> 16;
+  }
+};
+
+// float16 without conversion instructions. No step has a subnormal float32 as operand or result, so that a
+// thread that flushes those to zero gets the same bits. Magnitudes are compared as signed integers, which
+// SSE2 can and which is right without the sign bit.
+struct Float16Format {
+  static Floats to_float(Words bits) {
+    const Words magnitude = bits & 0x7fff;
+    const Words sign = (bits & 0x8000) << 16;
+    const Words normal = (magnitude << 13) + ((127 - 15) << 23);
+    // A subnormal m * 2^-24 is (2^-14 + m * 2^-24) - 2^-14, and the float32 in parentheses has m in its low bits.
+    const Words offset = Words{} + ((127 - 14) << 23);
+    const Words subnormal = bits_as<Words>(bits_as<Floats>((magnitude << 13) + offset) - bits_as<Floats>(offset));
+    const Integers compared = bits_as<Integers>(magnitude);
+    const Words quiet = bits_as<Words>(compared > 0x7c00) & 0x400000;
+    const Words special = (magnitude << 13) | 0x7f800000 | quiet;
+    const Words finite = compared < 0x400 ? subnormal : normal;
+    return bits_as<Floats>(sign | (compared < 0x7c00 ? finite : special));
+  }
+  static Words from_float(Floats value) {
+    const Words bits = bits_as<Words>(value);
+    const Words magnitude = bits & 0x7fffffff;
+    const Words sign = (bits >> 16) & 0x8000;
+    const Words normal = (magnitude - ((127 - 15) << 23) + 0xfff + ((magnitude >> 13) & 1)) >> 13;
+    // Adding 0.5 makes the addition itself round to multiples of 2^-24, the subnormals of float16. A subnormal
+    // float32, which a thread may flush before it adds, rounds to zero either way.
+    const Words half = Words{} + 0x3f000000;
+    const Words subnormal = bits_as<Words>(bits_as<Floats>(magnitude) + bits_as<Floats>(half)) - half;
+    const Words quiet_nan = ((magnitude >> 13) & 0x3ff) | 0x7e00;
+    const Words infinity = Words{} + 0x7c00;
+    const Integers compared = bits_as<Integers>(magnitude);
+    const Words finite = compared < ((127 - 14) << 23) ? subnormal : normal;
+    const Words large = compared > 0x7f800000 ? quiet_nan : infinity;
+    // From 65520 = 0x477ff000 on, the nearest float16 is infinity.
+    return sign | (compared < 0x477ff000 ? finite : large);
+  }
+};
+
+// ---- Elements: how registers of lanes, which are computed with, come from memory and go back.
+// kGroup is the number of registers that one load fills.
 
 // A number that is computed with as it is.
 template <typename T>
 struct Plain {
   using Stored = T;
   using Lane = T;
-  static constexpr size_t kLanes = kVectorBytes / sizeof(Lane);
-  using StoredVector = Vector<Stored, kLanes>;
-  using LaneVector = Vector<Lane, kLanes>;
-  static LaneVector widen(StoredVector stored) { return stored; }
-  static StoredVector narrow(LaneVector lanes) { return lanes; }
+  static constexpr size_t kGroup = 1;
+  static void load(const Stored* from, Register<T>* lanes) { __builtin_memcpy(lanes, from, sizeof(*lanes)); }
+  static void store(const Register<T>* lanes, Stored* to) { __builtin_memcpy(to, lanes, sizeof(*lanes)); }
 };
 
 // A byte; anything but zero is true, and what we write is 0 or 1.
-struct Boolean : Plain<uint8_t> {
-  static LaneVector widen(StoredVector stored) { return bits_as<LaneVector>(stored != 0) & 1; }
-  static StoredVector narrow(LaneVector lanes) { return widen(lanes); }
+struct Boolean {
+  using Stored = uint8_t;
+  using Lane = uint8_t;
+  static constexpr size_t kGroup = 1;
+  static Register<Lane> normal(Register<Lane> lanes) { return bits_as<Register<Lane>>(lanes != 0) & 1; }
+  static void load(const Stored* from, Register<Lane>* lanes) {
+    __builtin_memcpy(lanes, from, sizeof(*lanes));
+    *lanes = normal(*lanes);
+  }
+  static void store(const Register<Lane>* lanes, Stored* to) {
+    const Register<Lane> stored = normal(*lanes);
+    __builtin_memcpy(to, &stored, sizeof(stored));
+  }
 };
 
-// 16 bits in memory, float32 in registers.
-struct Float16Bits {
+// 16 bits in memory, float32 in lanes; the even elements in one register and the odd ones in the next, which
+// takes shifts and masks where the order of memory would take shuffles. Folds do not care for the order.
+template <typename Format>
+struct Paired {
   using Stored = uint16_t;
   using Lane = float;
-  static constexpr size_t kLanes = kVectorBytes / sizeof(Lane);
-  using StoredVector = Vector<Stored, kLanes>;
-  using LaneVector = Vector<Lane, kLanes>;
-  using Word = Vector<uint32_t, kLanes>;
-};
-
-struct Bfloat16 : Float16Bits {
-  static LaneVector widen(StoredVector stored) {
-    return bits_as<LaneVector>(__builtin_convertvector(stored, Word) << 16);
+  static constexpr size_t kGroup = 2;
+  static void load(const Stored* from, Floats* lanes) {
+    Words words;
+    __builtin_memcpy(&words, from, sizeof(words));
+    lanes[0] = Format::to_float(words & 0xffff);
+    lanes[1] = Format::to_float(words >> 16);
   }
-  static StoredVector narrow(LaneVector lanes) {
-    const Word bits = bits_as<Word>(lanes);
-    const Word rounded = bits + 0x7fff + ((bits >> 16) & 1);
-    const Word quiet_nan = bits | 0x400000;  // rounding could carry a NaN over to infinity
-    return __builtin_convertvector((lanes != lanes ? quiet_nan : rounded) >> 16, StoredVector);
+  static void store(const Floats* lanes, Stored* to) {
+    const Words words = Format::from_float(lanes[0]) | Format::from_float(lanes[1]) << 16;
+    __builtin_memcpy(to, &words, sizeof(words));
   }
 };
 
-// float16 on processors without conversion instructions. No step has a subnormal float32 as operand or result,
-// so that a thread that flushes those to zero gets the same bits.
-struct SoftFloat16 : Float16Bits {
-  static LaneVector widen(StoredVector stored) {
-    const Word half = __builtin_convertvector(stored, Word);
-    const Word magnitude = half & 0x7fff;
-    const Word sign = (half & 0x8000) << 16;
-    const Word normal = (magnitude << 13) + ((127 - 15) << 23);
-    const Word special = (magnitude << 13) | 0x7f800000 | bits_as<Word>((magnitude > 0x7c00) & 0x400000);
-    // A subnormal m * 2^-24 is (2^-14 + m * 2^-24) - 2^-14, and the float32 in parentheses has m in its low bits.
-    const Word tiny_offset = Word{} + ((127 - 14) << 23);
-    const Word subnormal =
-        bits_as<Word>(bits_as<LaneVector>((magnitude << 13) + tiny_offset) - bits_as<LaneVector>(tiny_offset));
-    const Word finite = magnitude < 0x400 ? subnormal : normal;
-    return bits_as<LaneVector>(sign | (magnitude >= 0x7c00 ? special : finite));
+// The same in the order of memory, for conversions.
+template <typename Format>
+struct Ordered {
+  using Stored = uint16_t;
+  using Lane = float;
+  using Halves = Vector<uint16_t, kVectorBytes / sizeof(Lane)>;
+  static constexpr size_t kGroup = 1;
+  static void load(const Stored* from, Floats* lanes) {
+    Halves halves;
+    __builtin_memcpy(&halves, from, sizeof(halves));
+    *lanes = Format::to_float(__builtin_convertvector(halves, Words));
   }
-  static StoredVector narrow(LaneVector lanes) {
-    const Word bits = bits_as<Word>(lanes);
-    const Word magnitude = bits & 0x7fffffff;
-    const Word sign = (bits >> 16) & 0x8000;
-    const Word normal = (magnitude - ((127 - 15) << 23) + 0xfff + ((magnitude >> 13) & 1)) >> 13;
-    // Adding 0.5 makes the addition itself round to multiples of 2^-24, the subnormals of float16.
-    const Word half_bits = Word{} + 0x3f000000;
-    const Word subnormal = bits_as<Word>(bits_as<LaneVector>(magnitude) + bits_as<LaneVector>(half_bits)) - half_bits;
-    const Word quiet_nan = ((magnitude >> 13) & 0x3ff) | 0x7e00;
-    const Word infinity = Word{} + 0x7c00;
-    const Word finite = magnitude < ((127 - 14) << 23) ? subnormal : normal;
-    const Word large = magnitude > 0x7f800000 ? quiet_nan : infinity;
-    // From 65520 on, the nearest float16 is infinity.
-    return __builtin_convertvector(sign | (magnitude >= 0x477ff000 ? large : finite), StoredVector);
+  static void store(const Floats* lanes, Stored* to) {
+    const Halves halves = __builtin_convertvector(Format::from_float(*lanes), Halves);
+    __builtin_memcpy(to, &halves, sizeof(halves));
   }
 };
 
@@ -140,7 +185,7 @@ struct UnsignedOf<int64_t> {
 
 // The type in which `Lane` overflows without undefined behaviour.
 template <typename Lane>
-using Wrapping = Vector<typename UnsignedOf<Lane>::Type, kVectorBytes / sizeof(Lane)>;
+using Wrapping = Register<typename UnsignedOf<Lane>::Type>;
 
 struct Sum {
   template <typename Lane, typename V>
@@ -201,20 +246,21 @@ inline T truncated(double value) {
   return value == value ? static_cast<T>(value) : T{0};
 }
 
+// Not inlined: a conversion to float64 and back for each of up to 256 lanes would bury the loops that call it.
+template <typename T>
+__attribute__((noinline)) void scale_integers(T* values, size_t count, const Scaling& scaling) {
+  const double factor = scaling.factor;
+  const double divisor = static_cast<double>(scaling.divisor);
+  for (size_t i = 0; i < count; ++i) {
+    values[i] = truncated<T>(static_cast<double>(values[i]) * factor / divisor);
+  }
+}
+
 template <typename Lane, typename V>
 inline V scaled(V lanes, const Scaling& scaling) {
-  if constexpr (kIsFloat<Lane>) {
-    const V multiplied = lanes * static_cast<Lane>(scaling.factor);
-    const Lane divisor = static_cast<Lane>(scaling.divisor);
-    return scaling.kind == Scaling::Kind::kDivide ? multiplied / divisor : multiplied * (1 / divisor);
-  } else {
-    const double divisor = static_cast<double>(scaling.divisor);
-    V result = lanes;
-    for (size_t i = 0; i < sizeof(V) / sizeof(Lane); ++i) {
-      result[i] = truncated<Lane>(static_cast<double>(lanes[i]) * scaling.factor / divisor);
-    }
-    return result;
-  }
+  const V multiplied = lanes * static_cast<Lane>(scaling.factor);
+  const Lane divisor = static_cast<Lane>(scaling.divisor);
+  return scaling.kind == Scaling::Kind::kDivide ? multiplied / divisor : multiplied * (1 / divisor);
 }
 
 // ---- Packs and the loops over them.
@@ -222,27 +268,26 @@ inline V scaled(V lanes, const Scaling& scaling) {
 template <typename Element>
 struct Pack {
   using Stored = typename Element::Stored;
+  using Lanes = Register<typename Element::Lane>;
   static constexpr size_t kVectors = 4;  // enough to hide the latency of an addition
-  static constexpr size_t kCount = kVectors * Element::kLanes;
+  static constexpr size_t kCount = kVectors * (kVectorBytes / sizeof(typename Element::Lane));
+  static constexpr size_t kGroups = kVectors / Element::kGroup;
 
-  typename Element::LaneVector lanes[kVectors];
+  Lanes lanes[kVectors];
 
   static Pack load(const Stored* from) {
     Pack pack;
 #pragma GCC unroll 4
-    for (size_t i = 0; i < kVectors; ++i) {
-      typename Element::StoredVector stored;
-      __builtin_memcpy(&stored, from + i * Element::kLanes, sizeof(stored));
-      pack.lanes[i] = Element::widen(stored);
+    for (size_t i = 0; i < kGroups; ++i) {
+      Element::load(from + i * (kCount / kGroups), pack.lanes + i * Element::kGroup);
     }
     return pack;
   }
 
   void store(Stored* to) const {
 #pragma GCC unroll 4
-    for (size_t i = 0; i < kVectors; ++i) {
-      const typename Element::StoredVector stored = Element::narrow(lanes[i]);
-      __builtin_memcpy(to + i * Element::kLanes, &stored, sizeof(stored));
+    for (size_t i = 0; i < kGroups; ++i) {
+      Element::store(lanes + i * Element::kGroup, to + i * (kCount / kGroups));
     }
   }
 
@@ -268,46 +313,56 @@ struct Pack {
   }
 
   void scale(const Scaling& scaling) {
+    using Lane = typename Element::Lane;
+    if constexpr (kIsFloat<Lane>) {
 #pragma GCC unroll 4
-    for (size_t i = 0; i < kVectors; ++i) {
-      lanes[i] = scaled<typename Element::Lane>(lanes[i], scaling);
+      for (size_t i = 0; i < kVectors; ++i) {
+        lanes[i] = scaled<Lane>(lanes[i], scaling);
+      }
+    } else {
+      Lane values[kCount];
+      __builtin_memcpy(values, lanes, sizeof(values));
+      scale_integers(values, kCount, scaling);
+      __builtin_memcpy(lanes, values, sizeof(values));
     }
   }
 };
 
-template <typename Element, typename Operation>
-void fold(const void* const* inputs, size_t input_count, void* const* outputs, size_t output_count, size_t count,
-          const Scaling& scaling) {
-  using P = Pack<Element>;
-  using Stored = typename Element::Stored;
-  const auto input = [&](size_t k, size_t at) { return static_cast<const Stored*>(inputs[k]) + at; };
-  const auto output = [&](size_t k, size_t at) { return static_cast<Stored*>(outputs[k]) + at; };
-  size_t at = 0;
-  for (; at + P::kCount <= count; at += P::kCount) {
-    P pack = P::load(input(0, at));
-    for (size_t k = 1; k < input_count; ++k) {
-      pack.template combine<Operation>(P::load(input(k, at)));
-    }
-    if (scaling.kind != Scaling::Kind::kNone) {
-      pack.scale(scaling);
-    }
-    for (size_t k = 0; k < output_count; ++k) {
-      pack.store(output(k, at));
-    }
-  }
-  if (at == count) {
-    return;
-  }
-  const size_t rest = count - at;
-  P pack = P::load_some(input(0, at), rest);
+// One pack's way: load(k) gives it from input k, store(pack, k) puts it to output k.
+template <typename Operation, typename Load, typename Store>
+inline void fold_pack(const Load& load, size_t input_count, const Store& store, size_t output_count,
+                      const Scaling& scaling) {
+  auto pack = load(0);
   for (size_t k = 1; k < input_count; ++k) {
-    pack.template combine<Operation>(P::load_some(input(k, at), rest));
+    pack.template combine<Operation>(load(k));
   }
   if (scaling.kind != Scaling::Kind::kNone) {
     pack.scale(scaling);
   }
   for (size_t k = 0; k < output_count; ++k) {
-    pack.store_some(output(k, at), rest);
+    store(pack, k);
+  }
+}
+
+template <typename Element, typename Operation>
+void fold(const void* const* inputs, size_t input_count, void* const* outputs, size_t output_count, size_t count,
+          const Scaling& scaling) {
+  using P = Pack<Element>;
+  size_t at = 0;
+  const auto input = [&](size_t k) { return static_cast<const typename Element::Stored*>(inputs[k]) + at; };
+  const auto output = [&](size_t k) { return static_cast<typename Element::Stored*>(outputs[k]) + at; };
+
+  const auto load = [&](size_t k) { return P::load(input(k)); };
+  const auto store = [&](const P& pack, size_t k) { pack.store(output(k)); };
+  for (; at + P::kCount <= count; at += P::kCount) {
+    fold_pack<Operation>(load, input_count, store, output_count, scaling);
+  }
+
+  const size_t rest = count - at;
+  if (rest > 0) {
+    const auto load_rest = [&](size_t k) { return P::load_some(input(k), rest); };
+    const auto store_rest = [&](const P& pack, size_t k) { pack.store_some(output(k), rest); };
+    fold_pack<Operation>(load_rest, input_count, store_rest, output_count, scaling);
   }
 }
 
@@ -350,7 +405,8 @@ constexpr void enter(Kernels& kernels, Dtype dtype) {
   folds[static_cast<size_t>(Op::kProduct)] = fold<Element, Product>;
 }
 
-template <typename Float16>
+// The float16 elements are what the instruction sets do not have in common.
+template <typename FoldedFloat16, typename ConvertedFloat16>
 constexpr Kernels make_kernels() {
   Kernels kernels = {};
   enter<Plain<uint8_t>>(kernels, Dtype::kU8);
@@ -358,18 +414,18 @@ constexpr Kernels make_kernels() {
   enter<Plain<int16_t>>(kernels, Dtype::kI16);
   enter<Plain<int32_t>>(kernels, Dtype::kI32);
   enter<Plain<int64_t>>(kernels, Dtype::kI64);
-  enter<Float16>(kernels, Dtype::kF16);
+  enter<FoldedFloat16>(kernels, Dtype::kF16);
   enter<Plain<float>>(kernels, Dtype::kF32);
   enter<Plain<double>>(kernels, Dtype::kF64);
-  enter<Bfloat16>(kernels, Dtype::kBf16);
+  enter<Paired<Bfloat16Format>>(kernels, Dtype::kBf16);
   // On 0 and 1, "or" is the larger and "and" the smaller.
   Fold* folds = kernels.fold[static_cast<size_t>(Dtype::kBool)];
   folds[static_cast<size_t>(Op::kSum)] = folds[static_cast<size_t>(Op::kMax)] = fold<Boolean, Max>;
   folds[static_cast<size_t>(Op::kProduct)] = folds[static_cast<size_t>(Op::kMin)] = fold<Boolean, Min>;
-  kernels.widen[static_cast<size_t>(Dtype::kF16)] = widen<Float16>;
-  kernels.narrow[static_cast<size_t>(Dtype::kF16)] = narrow<Float16>;
-  kernels.widen[static_cast<size_t>(Dtype::kBf16)] = widen<Bfloat16>;
-  kernels.narrow[static_cast<size_t>(Dtype::kBf16)] = narrow<Bfloat16>;
+  kernels.widen[static_cast<size_t>(Dtype::kF16)] = widen<ConvertedFloat16>;
+  kernels.narrow[static_cast<size_t>(Dtype::kF16)] = narrow<ConvertedFloat16>;
+  kernels.widen[static_cast<size_t>(Dtype::kBf16)] = widen<Ordered<Bfloat16Format>>;
+  kernels.narrow[static_cast<size_t>(Dtype::kBf16)] = narrow<Ordered<Bfloat16Format>>;
   return kernels;
 }
 
