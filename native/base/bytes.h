@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -45,7 +46,8 @@ class Writer {
   size_t size() const noexcept { return bytes_.size(); }
 
  private:
-  void append(const void* data, size_t count) {
+  // Not inlined: where GCC 12 sees sizes that are known, it warns of an overflow inside of vector that cannot be.
+  [[gnu::noinline]] void append(const void* data, size_t count) {
     const size_t at = bytes_.size();
     bytes_.resize(at + count);
     if (count > 0) {
@@ -63,9 +65,17 @@ class Reader {
   template <typename T>
     requires std::is_arithmetic_v<T> || std::is_enum_v<T>
   T get() {
-    T value;
-    std::memcpy(&value, take(sizeof(T)).data(), sizeof(T));
-    return value;
+    if constexpr (std::is_same_v<T, bool>) {
+      const auto byte = get<uint8_t>();
+      if (byte > 1) {
+        throw Error(Code::kInternal, "malformed message: a bool is neither true nor false");
+      }
+      return byte == 1;
+    } else {
+      T value;
+      std::memcpy(&value, take(sizeof(T)).data(), sizeof(T));
+      return value;
+    }
   }
 
   std::string get_string() {
