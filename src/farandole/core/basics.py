@@ -1,0 +1,206 @@
+"""The functions that every front end exports alike, about the one session of this process.
+
+This is the only place that holds a session; the front ends ask for it with `current()`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+
+from farandole.core.errors import InvalidRequestError, NotInitializedError
+from farandole.core.group import ProcessSet
+from farandole.core.rendezvous import World
+from farandole.core.session import Session
+from farandole.core.settings import Settings
+
+
+class _Default:
+    """The session of this process, and what has to follow its coming and going."""
+
+    def __init__(self) -> None:
+        self.session: Session | None = None
+        self.lock = threading.RLock()
+        self._earlier_hook = sys.__excepthook__
+
+    def open(self, process_sets: Sequence[ProcessSet]) -> None:
+        with self.lock:
+            if self.session is not None:
+                self.session.adopt_groups(process_sets)
+                return
+            self.session = Session.open(Settings.from_environment(), process_sets)
+            if sys.excepthook != self._hook:
+                self._earlier_hook, sys.excepthook = sys.excepthook, self._hook
+            atexit.register(self.close)
+
+    def close(self) -> None:
+        with self.lock:
+            session, self.session = self.session, None
+            atexit.unregister(self.close)
+            # Somebody may have put a hook on top of ours; then ours stays below it and does nothing.
+            if sys.excepthook == self._hook:
+                sys.excepthook = self._earlier_hook
+            if session is not None:
+                session.close()
+
+    def forget(self) -> None:
+        """Drop the session in a forked child: the connections and the engine's threads belong to the parent."""
+        self.lock = threading.RLock()
+        self.session = None
+
+    def _hook(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        try:
+            if self.session is not None:
+                self.session.fail(error)
+        finally:
+            self._earlier_hook(kind, error, trace)
+
+
+_default = _Default()
+os.register_at_fork(after_in_child=_default.forget)
+
+
+def init(comm: Sequence[int] | None = None, process_sets: Sequence[ProcessSet] | str | None = None) -> None:
+    """Enter the world that the launcher made for this process; without a launcher, a world of one.
+
+    The environment is read now. When already initialized, only registers process sets that are new.
+
+    Args:
+        comm: None. A list of all ranks is accepted; for a part of them use process sets.
+        process_sets: sets to register at once, the same on all ranks. The word "dynamic" is accepted and changes
+            nothing: sets can always be added.
+
+    Raises:
+        ValueError: duplicate process sets, or different ones on different ranks.
+        FarandoleError: the world could not be made; the message says what to do.
+
+    Example:
+        >>> import farandole.torch as hvd
+        >>> hvd.init()  # doctest: +SKIP
+    """
+    if isinstance(process_sets, str):
+        if process_sets.lower() != "dynamic":
+            raise InvalidRequestError(f"process_sets is a list of ProcessSet or 'dynamic', not {process_sets!r}.")
+        process_sets = None
+    _default.open(list(process_sets or ()))
+    if comm is not None:
+        _check_comm(comm)
+
+
+def shutdown() -> None:
+    """Leave the world. Requests of other ranks that still needed this one fail there. No-op if not initialized."""
+    _default.close()
+
+
+def is_initialized() -> bool:
+    """Say whether `init()` has been called, and `shutdown()` not since. Stays True when a worker was lost."""
+    return _default.session is not None
+
+
+def current() -> Session:
+    """Return the session of this process.
+
+    Raises:
+        NotInitializedError: there is none.
+    """
+    session = _default.session
+    if session is None:
+        raise NotInitializedError
+    return session
+
+
+def report_failure(error: BaseException) -> None:
+    """Tell the launcher and all workers that this process is about to end with `error`. No-op without a session."""
+    session = _default.session
+    if session is not None:
+        session.fail(error)
+
+
+def _world() -> World:
+    return current().world
+
+
+def rank() -> int:
+    """Return this worker's rank in the world. Raises ValueError before `init()`, as do the next ones."""
+    return _world().rank
+
+
+def size() -> int:
+    """Return the number of workers in the world."""
+    return _world().size
+
+
+def local_rank() -> int:
+    """Return this worker's rank among the workers of its host."""
+    return _world().local_rank
+
+
+def local_size() -> int:
+    """Return the number of workers on this host."""
+    return _world().local_size
+
+
+def cross_rank() -> int:
+    """Return this worker's rank among the workers that have the same local rank."""
+    return _world().cross_rank
+
+
+def cross_size() -> int:
+    """Return the number of workers that have this one's local rank."""
+    return _world().cross_size
+
+
+def is_homogeneous() -> bool:
+    """Say whether every host has the same number of workers."""
+    return current().is_homogeneous()
+
+
+def add_process_set(process_set: ProcessSet | Iterable[int]) -> ProcessSet:
+    """Register a process set, or the ranks of one; all ranks of the world do so, in the same order.
+
+    Returns:
+        The set, with its id.
+
+    Raises:
+        ValueError: a set of the same ranks is registered, or a rank is not in the world.
+        HorovodInternalError: the ranks passed different sets.
+    """
+    process_set = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
+    current().add_group(process_set)
+    return process_set
+
+
+def remove_process_set(process_set: ProcessSet) -> bool:
+    """Remove a process set; all ranks of the world do so. It can be added again.
+
+    Returns:
+        False if it was not registered or is the world's own.
+    """
+    return current().remove_group(process_set)
+
+
+def stats() -> dict[str, float]:
+    """Return what this worker's engine has done since the world was formed.
+
+    Returns:
+        requests, buckets, bytes: done.
+        rounds: agreements reached.
+        waiting_seconds: submit to agreed, summed over requests.
+        moving_seconds: agreed to done, summed over buckets.
+        blocked_seconds: time that this process's threads spent waiting in `synchronize` and its like.
+    """
+    return current().engine.stats()
+
+
+def _check_comm(comm: Sequence[int]) -> None:
+    everyone = list(range(size()))
+    if not isinstance(comm, (list, tuple, range)) or sorted(comm) != everyone:
+        shutdown()
+        raise InvalidRequestError(
+            f"init(comm=...) takes all ranks of the world ({everyone}) or None, not {comm!r}. For collectives among "
+            "some of them use process sets."
+        )

@@ -1,0 +1,41 @@
+"""Numbers of the C ABI that users and front ends see: element types, operations, kinds of request."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class DType(IntEnum):
+    """Element types (`enum farandole_dtype`)."""
+
+    U8 = 0
+    I8 = 1
+    I16 = 3
+    I32 = 4
+    I64 = 5
+    F16 = 6
+    F32 = 7
+    F64 = 8
+    BOOL = 9
+    BF16 = 10
+
+
+class Kind(IntEnum):
+    """Kinds of request (`enum farandole_kind`)."""
+
+    ALLREDUCE = 0
+    ALLGATHER = 1
+    BROADCAST = 2
+    BARRIER = 3
+    ADD_GROUP = 4
+    REMOVE_GROUP = 5
+
+
+# Plain integers, as Horovod's: scripts compare, print and store them. 2 is Adasum.
+Average = 0
+Sum = 1
+Min = 3
+Max = 4
+Product = 5
+
+OPS = (Average, Sum, Min, Max, Product)

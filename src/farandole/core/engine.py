@@ -1,0 +1,220 @@
+"""One native engine as a Python value: its worlds, its requests, its arena.
+
+Ownership: whoever holds the `Engine` or a `Block` of its arena keeps the native engine alive. It is destroyed when the
+last of them is gone, so a tensor that lies in the arena can outlive the session without dangling.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+import weakref
+from collections.abc import Sequence
+
+from farandole.core.binding import ABI_VERSION, Library, NativeRequest, NativeSettings, NativeStats, NativeWorld
+from farandole.core.errors import FarandoleError, Status, from_status
+from farandole.core.settings import Settings
+
+# A wait returns to Python this often, so that Ctrl-C is heard.
+WAIT_SLICE_SECONDS = 0.2
+
+
+class Block:
+    """A piece of the arena. Freed, with what lies in it, when the last reference is gone.
+
+    Attributes:
+        address: where it begins; aligned to 64 bytes.
+        size: in bytes.
+    """
+
+    def __init__(self, engine: Engine, address: int, size: int) -> None:
+        self.address = address
+        self.size = size
+        self._engine = engine
+        weakref.finalize(self, _free, engine._library, engine._pointer, address, os.getpid()).atexit = False
+
+    def buffer(self) -> ctypes.Array[ctypes.c_char]:
+        """Return the memory as a writable buffer that keeps the block alive."""
+        buffer = (ctypes.c_char * self.size).from_address(self.address)
+        buffer._block = self  # type: ignore[attr-defined]
+        return buffer
+
+
+class Engine:
+    """A native engine.
+
+    Errors of every method are those of `farandole.core.errors`, by the status that the native function gave.
+    """
+
+    def __init__(self, library: Library, settings: Settings) -> None:
+        """Open the listening sockets and the arena; no world yet."""
+        self._library = library
+        self._pointer = ctypes.c_void_p()
+        self._blocked_ns = 0
+        self._check(library.farandole_engine_create(_native_settings(settings), self._pointer))
+        weakref.finalize(self, _destroy, library, self._pointer, os.getpid()).atexit = False
+
+    # --- worlds ------------------------------------------------------------------------------------------------
+
+    @property
+    def contact(self) -> str:
+        """How other workers reach this one."""
+        return _string(self._library.farandole_engine_contact(self._pointer))
+
+    @property
+    def links(self) -> str:
+        """How the current world is connected: "shm", "tcp", "shm+tcp" or "alone"."""
+        return _string(self._library.farandole_engine_links(self._pointer))
+
+    def form(
+        self, generation: int, rank: int, size: int, contacts: Sequence[str], secret: bytes, timeout: float
+    ) -> None:
+        """Enter a world: connect to all its workers. An earlier world of this engine is revoked first.
+
+        Args:
+            generation: larger than any this engine has been in.
+            rank: this worker's place in the world.
+            size: number of workers.
+            contacts: every worker's `contact`, by rank; may be empty for a world of one.
+            secret: the job's secret.
+            timeout: seconds for all to be connected.
+        """
+        encoded = (ctypes.c_char_p * len(contacts))(*(contact.encode() for contact in contacts))
+        world = NativeWorld(
+            generation=generation,
+            rank=rank,
+            size=size,
+            contacts=encoded if contacts else None,
+            secret=secret,
+            secret_bytes=len(secret),
+            timeout_seconds=timeout,
+        )
+        self._check(self._library.farandole_engine_form(self._pointer, world))
+
+    def leave(self, timeout: float) -> None:
+        """Leave the world in good order; what was not agreed fails, here and on all other ranks."""
+        self._check(self._library.farandole_engine_leave(self._pointer, timeout))
+
+    def revoke(self, lost_rank: int, reason: str) -> None:
+        """End the world at once on all its workers; their requests fail with `reason`."""
+        self._check(self._library.farandole_engine_revoke(self._pointer, lost_rank, reason.encode()))
+
+    def check_health(self) -> None:
+        """Raise why the world ended, if it did."""
+        self._check(self._library.farandole_engine_health(self._pointer))
+
+    # --- requests ----------------------------------------------------------------------------------------------
+
+    def submit(self, requests: ctypes.Array[NativeRequest]) -> tuple[int, ...]:
+        """Submit all requests or none, and return their handles. Their tensors must live until they are done."""
+        count = len(requests)
+        handles = (ctypes.c_uint64 * count)()
+        self._check(self._library.farandole_submit(self._pointer, requests, count, handles))
+        return tuple(handles)
+
+    def submit_one(self, request: NativeRequest) -> int:
+        """Submit one request and return its handle."""
+        handle = ctypes.c_uint64()
+        status = self._library.farandole_submit(self._pointer, request, 1, handle)
+        if status:
+            self._check(status)
+        return handle.value
+
+    def done(self, handle: int) -> bool:
+        """Say whether a request is done, well or with an error."""
+        return bool(self._library.farandole_poll(self._pointer, handle) == 1)
+
+    def wait(self, handle: int) -> None:
+        """Wait until a request is done; raise its error if it failed. Ctrl-C interrupts the wait, not the request."""
+        started = time.monotonic_ns()
+        try:
+            status = Status.TIMEOUT
+            while status == Status.TIMEOUT:
+                status = self._library.farandole_wait(self._pointer, handle, WAIT_SLICE_SECONDS)
+            if status:
+                self._check(status)
+        finally:
+            self._blocked_ns += time.monotonic_ns() - started
+
+    def release(self, handle: int) -> None:
+        """Forget a handle and its result."""
+        self._library.farandole_release(self._pointer, handle)
+
+    def result(self, handle: int) -> tuple[int, tuple[int, ...]]:
+        """Return a done request's result: the address of its data (0 if none), and its sizes.
+
+        For an allgather these are the first dimension of every rank of the group; for a new group, its id.
+        The data is valid until `release`.
+        """
+        data = ctypes.c_void_p()
+        sizes = ctypes.POINTER(ctypes.c_int64)()
+        count = ctypes.c_size_t()
+        self._check(self._library.farandole_result(self._pointer, handle, data, sizes, count))
+        return data.value or 0, tuple(sizes[index] for index in range(count.value))
+
+    # --- memory and looking inside -----------------------------------------------------------------------------
+
+    def allocate(self, size: int) -> Block | None:
+        """Return zeroed memory of the arena, or None when the arena is full."""
+        address = self._library.farandole_arena_alloc(self._pointer, size)
+        return Block(self, address, size) if address else None
+
+    def stats(self) -> dict[str, float]:
+        """Return the counts of the current generation; see `farandole.core.session.stats`."""
+        native = NativeStats()
+        self._check(self._library.farandole_get_stats(self._pointer, native))
+        return {
+            "requests": native.requests,
+            "buckets": native.buckets,
+            "bytes": native.bytes,
+            "rounds": native.rounds,
+            "waiting_seconds": native.waiting_ns / 1e9,
+            "moving_seconds": native.moving_ns / 1e9,
+            "blocked_seconds": self._blocked_ns / 1e9,
+        }
+
+    def _check(self, status: int) -> None:
+        if status:
+            raise self._error(status)
+
+    def _error(self, status: int) -> FarandoleError:
+        library = self._library
+        return from_status(status, _string(library.farandole_last_error()), library.farandole_last_lost_rank())
+
+
+def _native_settings(settings: Settings) -> NativeSettings:
+    threshold = settings.fusion_threshold
+    return NativeSettings(
+        abi_version=ABI_VERSION,
+        log_level=settings.log_level,
+        arena_bytes=settings.arena_bytes,
+        staging_bytes=settings.staging_bytes,
+        # The C ABI's 0 is "default", its -1 is "no fusion".
+        fusion_threshold_bytes=0 if threshold is None else threshold or -1,
+        listen_addresses=settings.listen.encode(),
+        transport=settings.transport.encode(),
+        host_key=settings.host_key.encode() or None,
+        algorithm=settings.algorithm.encode(),
+        failure_deadline_seconds=settings.failure_deadline,
+        spin_seconds=settings.spin_seconds,
+    )
+
+
+def _string(text: bytes | None) -> str:
+    return "" if text is None else text.decode(errors="replace")
+
+
+# Finalizers do nothing in a forked child, where the engine's threads are not, and nothing with an engine that is gone:
+# the collector may end an engine and its blocks, when they die together, in any order.
+
+
+def _destroy(library: Library, pointer: ctypes.c_void_p, owner: int) -> None:
+    if os.getpid() == owner and pointer.value:
+        library.farandole_engine_destroy(pointer)
+        pointer.value = None
+
+
+def _free(library: Library, pointer: ctypes.c_void_p, address: int, owner: int) -> None:
+    if os.getpid() == owner and pointer.value:
+        library.farandole_arena_free(pointer, address)

@@ -1,0 +1,119 @@
+"""What farandole raises, and the one place where native statuses become exceptions.
+
+FarandoleError (RuntimeError)
+├── HorovodInternalError      a collective failed on all its ranks; recoverable (the name is Horovod's)
+│   ├── MismatchError         the ranks asked for different things under one name; the job goes on
+│   ├── WorkerLostError       a worker died or was cut off; this world is over
+│   └── ShutDownError         a worker left in good order; this world is over
+├── InvalidRequestError       this call is wrong, whatever the other ranks do (also a ValueError)
+├── NotInitializedError       init() has not been called (also a ValueError)
+├── SettingError              a setting has a value that cannot be used (also a ValueError)
+├── LibraryError              the native library is missing or does not fit (also an ImportError)
+└── StartError                the engine or the world could not be made
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class FarandoleError(RuntimeError):
+    """The root of everything that farandole raises by itself."""
+
+
+class HorovodInternalError(FarandoleError):
+    """A collective failed, on all ranks that took part; elastic training recovers from it."""
+
+
+class MismatchError(HorovodInternalError):
+    """The ranks asked for different things under one name. Only that request failed."""
+
+
+class WorkerLostError(HorovodInternalError):
+    """A worker died or was cut off. All requests of this world fail.
+
+    Attributes:
+        rank: the lost worker's rank in the world, or None if no single one is to blame.
+    """
+
+    def __init__(self, message: str, rank: int | None = None) -> None:
+        super().__init__(message)
+        self.rank = rank
+
+
+class ShutDownError(HorovodInternalError):
+    """A worker left the world in good order while this one still had requests. All requests of this world fail."""
+
+
+class InvalidRequestError(FarandoleError, ValueError):
+    """The call is wrong by itself: a bad root, not a member, a name already in flight."""
+
+
+class NotInitializedError(FarandoleError, ValueError):
+    """There is no world to ask."""
+
+    def __init__(self) -> None:
+        super().__init__("farandole has not been initialized; use hvd.init().")
+
+
+class SettingError(FarandoleError, ValueError):
+    """A setting has a value that cannot be used; the message names the variable."""
+
+
+class LibraryError(FarandoleError, ImportError):
+    """The native library is missing, or is of another version than this package."""
+
+
+class StartError(FarandoleError):
+    """The engine or the world could not be made."""
+
+
+class Status(IntEnum):
+    """Statuses of the C ABI (`enum farandole_status`)."""
+
+    OK = 0
+    INVALID_ARGUMENT = 1
+    MISMATCH = 2
+    WORKER_LOST = 3
+    SHUT_DOWN = 4
+    TIMEOUT = 5
+    UNAVAILABLE = 6
+    INTERNAL = 7
+
+
+_BY_STATUS: dict[int, type[FarandoleError]] = {
+    Status.INVALID_ARGUMENT: InvalidRequestError,
+    Status.MISMATCH: MismatchError,
+    Status.SHUT_DOWN: ShutDownError,
+    Status.TIMEOUT: StartError,
+    Status.UNAVAILABLE: StartError,
+    Status.INTERNAL: HorovodInternalError,
+}
+
+
+def from_status(status: int, message: str, lost_rank: int) -> FarandoleError:
+    """Return the exception for a native status that is not OK.
+
+    Args:
+        status: what the native function returned.
+        message: `farandole_last_error()` of the same thread.
+        lost_rank: `farandole_last_lost_rank()` of the same thread; -1 is nobody in particular.
+    """
+    if status == Status.WORKER_LOST:
+        return WorkerLostError(message, lost_rank if lost_rank >= 0 else None)
+    return _BY_STATUS.get(status, HorovodInternalError)(message)
+
+
+def lost_rank_behind(error: BaseException | None) -> int | None:
+    """Return the rank whose loss `error` merely follows, or None if it has a cause of its own.
+
+    Looks along the chain of causes and contexts, so that `raise TrainingFailed from error` still counts as a
+    consequence.
+    """
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        if isinstance(error, WorkerLostError):
+            return error.rank
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return None

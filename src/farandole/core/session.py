@@ -1,0 +1,266 @@
+"""A worker's part in one world: its engine, its place, its groups and its calls in flight.
+
+Order of things: `Session.open` opens the engine, meets the others through the roster, forms the world and registers the
+static groups; `Session.close` undoes that in reverse. Nothing here is global: see `farandole.core.basics`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import traceback
+from collections import Counter
+from collections.abc import Sequence
+
+from farandole.core import binding
+from farandole.core.dtype import Kind
+from farandole.core.engine import Engine
+from farandole.core.errors import FarandoleError, InvalidRequestError, StartError, WorkerLostError, lost_rank_behind
+from farandole.core.group import ProcessSet, global_process_set
+from farandole.core.handle import HandleTable
+from farandole.core.rendezvous import RendezvousError, RosterClient, World
+from farandole.core.request import Names, make_request
+from farandole.core.settings import Settings
+
+# Leaving takes one agreement round among live workers; a dead one is found by the failure deadline.
+LEAVE_SECONDS = 5.0
+
+ALONE = World(
+    generation=1,
+    rank=0,
+    size=1,
+    contacts=(),
+    local_rank=0,
+    local_size=1,
+    cross_rank=0,
+    cross_size=1,
+    hostnames=("localhost",),
+)
+
+
+class Session:
+    """A worker in one world.
+
+    Attributes:
+        settings: what it was opened with.
+        world: the place of this worker, and who the others are.
+        engine: the native engine.
+        handles: calls in flight, by the numbers that users hold.
+        names: names for unnamed requests.
+    """
+
+    def __init__(self, settings: Settings, engine: Engine, roster: RosterClient | None, world: World) -> None:
+        """Hold what `open` made."""
+        self.settings = settings
+        self.engine = engine
+        self.world = world
+        self.handles = HandleTable()
+        self.names = Names()
+        self._roster = roster
+        self._groups: dict[int, ProcessSet] = {}
+
+    @classmethod
+    def open(cls, settings: Settings, process_sets: Sequence[ProcessSet]) -> Session:
+        """Enter a world.
+
+        Args:
+            settings: where the roster is, if any, and how the engine works.
+            process_sets: groups to register at once, the same on all ranks.
+
+        Raises:
+            StartError, WorkerLostError: the world could not be made.
+            LibraryError: the native library is missing.
+            MismatchError: the ranks passed different process sets.
+        """
+        check_distinct(process_sets)
+        engine = Engine(binding.load(settings.library), settings)
+        roster, world = _meet(settings, engine)
+        session = cls(settings, engine, roster, world)
+        try:
+            timeout = settings.start_timeout
+            engine.form(world.generation, world.rank, world.size, world.contacts, settings.secret, timeout)
+            global_process_set.bind_world(world.size, world.rank)
+            session._check_same_sets(process_sets)
+            for process_set in process_sets:
+                session.add_group(process_set)
+        except BaseException:
+            session.close()
+            raise
+        return session
+
+    def close(self) -> None:
+        """Leave the world, in good order if it still lives. Calls in flight fail, here and on the other ranks."""
+        try:
+            self.engine.leave(LEAVE_SECONDS)
+            if self._roster is not None:
+                self._roster.leave(self.world.generation)
+        except (FarandoleError, RendezvousError):
+            pass  # The world had ended before, or the roster has gone: then there is nothing to leave.
+        if self._roster is not None:
+            self._roster.close()
+        self.handles.clear()
+        for process_set in (*self._groups.values(), global_process_set):
+            process_set.unbind()
+
+    def fail(self, error: BaseException) -> None:
+        """Tell the roster and all workers that this one ends with `error`; their requests fail at once, naming it."""
+        first_line = "".join(traceback.format_exception_only(type(error), error)).strip().splitlines()[0]
+        try:
+            self.engine.revoke(self.world.rank, f"rank {self.world.rank} raised {first_line}")
+        except FarandoleError:
+            pass  # The world had ended before.
+        if self._roster is not None:
+            text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+            try:
+                self._roster.report_failure(text, first_line, lost_rank_behind(error))
+            except RendezvousError:
+                pass  # The launcher has gone; Python prints the traceback anyway.
+
+    # --- groups ------------------------------------------------------------------------------------------------
+
+    def add_group(self, process_set: ProcessSet) -> None:
+        """Register a process set; all ranks of the world do so, members or not, in the same order.
+
+        Raises:
+            ValueError: a set of the same ranks is registered, or a rank is not in the world.
+            MismatchError: the ranks passed different sets.
+        """
+        self._check_new(process_set)
+        name = "add_process_set." + self.names.next("add_process_set", 0)
+        request = make_request(Kind.ADD_GROUP, name, shape=process_set.ranks)
+        handle = self.engine.submit_one(request)
+        try:
+            self.engine.wait(handle)
+            _, (identifier,) = self.engine.result(handle)
+        finally:
+            self.engine.release(handle)
+        self._groups[identifier] = process_set
+        process_set.bind(identifier, self.world.rank)
+
+    def remove_group(self, process_set: ProcessSet) -> bool:
+        """Remove a process set; all ranks of the world do so. False if it is not registered, or is the world's own."""
+        identifier = process_set.process_set_id
+        if identifier is None or self._groups.get(identifier) is not process_set:
+            return False
+        del self._groups[identifier]
+        process_set.unbind()
+        name = "remove_process_set." + self.names.next("remove_process_set", 0)
+        handle = self.engine.submit_one(make_request(Kind.REMOVE_GROUP, name, shape=(identifier,)))
+        try:
+            self.engine.wait(handle)
+        finally:
+            self.engine.release(handle)
+        return True
+
+    def adopt_groups(self, process_sets: Sequence[ProcessSet]) -> None:
+        """Register those sets that are new, and give those that are known the id under which they are known."""
+        check_distinct(process_sets)
+        for process_set in process_sets:
+            known = self._registered(process_set.ranks)
+            if known is None:
+                self.add_group(process_set)
+            elif known is not process_set and known.process_set_id is not None:
+                process_set.bind(known.process_set_id, self.world.rank)
+                self._groups[known.process_set_id] = process_set
+
+    def group_of(self, process_set: ProcessSet, operation: str) -> int:
+        """Return the native group of a process set.
+
+        Raises:
+            ValueError: it is not registered.
+        """
+        identifier = process_set.process_set_id
+        if identifier is None:
+            raise InvalidRequestError(
+                f"{operation}: Process set provided does not exist, or has not been registered. "
+                "Pass it to init() or add_process_set() on all ranks first."
+            )
+        return identifier
+
+    def ranks_by_group(self) -> dict[int, list[int]]:
+        """Return the ranks of every registered set, by its id."""
+        groups = {identifier: list(process_set.ranks) for identifier, process_set in self._groups.items()}
+        return {0: list(range(self.world.size)), **groups}
+
+    def _registered(self, ranks: Sequence[int]) -> ProcessSet | None:
+        if list(ranks) == list(range(self.world.size)):
+            return global_process_set
+        return next((known for known in self._groups.values() if known.ranks == list(ranks)), None)
+
+    def _check_new(self, process_set: ProcessSet) -> None:
+        size = self.world.size
+        outside = [rank for rank in process_set.ranks if not 0 <= rank < size]
+        if outside or not process_set.ranks:
+            raise InvalidRequestError(
+                f"a process set needs ranks from 0 to {size - 1} in this world of {size}, but got {process_set.ranks}."
+            )
+        known = self._registered(process_set.ranks)
+        if known is not None:
+            raise InvalidRequestError(
+                f"Attempted to add a duplicate process set: {process_set} has the ranks of {known}."
+            )
+
+    def _check_same_sets(self, process_sets: Sequence[ProcessSet]) -> None:
+        """Compare the static sets across ranks before any is registered: a set too few would wait for ever."""
+        mine = json.dumps([process_set.ranks for process_set in process_sets]).encode()
+        everyone = self.exchange("init.process_sets", mine)
+        different = [rank for rank, theirs in enumerate(everyone) if theirs != mine]
+        if different:
+            other = different[0]
+            raise InvalidRequestError(
+                "init() got different process sets on different ranks: "
+                f"rank {self.world.rank} passed {mine.decode()}, rank {other} passed {everyone[other].decode()}. "
+                "Pass the same ones in the same order everywhere."
+            )
+
+    def exchange(self, name: str, payload: bytes) -> list[bytes]:
+        """Return every rank's payload, in rank order."""
+        request = make_request(Kind.ALLGATHER, name, shape=(len(payload),), input=_address_of(payload))
+        handle = self.engine.submit_one(request)
+        try:
+            self.engine.wait(handle)
+            address, sizes = self.engine.result(handle)
+            everything = ctypes.string_at(address, sum(sizes)) if sum(sizes) else b""
+        finally:
+            self.engine.release(handle)
+        ends = [sum(sizes[: rank + 1]) for rank in range(len(sizes))]
+        return [everything[end - size : end] for end, size in zip(ends, sizes, strict=True)]
+
+    # --- place -------------------------------------------------------------------------------------------------
+
+    def is_homogeneous(self) -> bool:
+        """Say whether every host has the same number of workers."""
+        return len(set(Counter(self.world.hostnames).values())) == 1
+
+
+def check_distinct(process_sets: Sequence[ProcessSet]) -> None:
+    """Raise ValueError if two of the sets have the same ranks."""
+    for index, process_set in enumerate(process_sets):
+        if any(process_set.ranks == earlier.ranks for earlier in process_sets[:index]):
+            raise InvalidRequestError(
+                f"farandole could not be initialized because process_sets entry number {index} is a duplicate: "
+                f"{process_set}. Pass each set of ranks once."
+            )
+
+
+def _meet(settings: Settings, engine: Engine) -> tuple[RosterClient | None, World]:
+    """Find this worker's place: through the roster, or alone when there is none."""
+    if settings.roster is None:
+        return None, ALONE
+    timeout = settings.start_timeout
+    try:
+        roster = RosterClient.connect(settings.roster, settings.secret, worker=settings.rank, timeout=timeout)
+        try:
+            return roster, roster.join(engine.contact, timeout)
+        except BaseException:
+            roster.close()
+            raise
+    except RendezvousError as error:
+        if error.rank is not None:
+            raise WorkerLostError(str(error), error.rank) from error
+        raise StartError(str(error)) from error
+
+
+def _address_of(payload: bytes) -> int | None:
+    # The caller keeps `payload` until the request is done; the engine only reads it.
+    return ctypes.cast(ctypes.c_char_p(payload), ctypes.c_void_p).value if payload else None

@@ -1,0 +1,135 @@
+"""The one reader of the environment on a worker.
+
+Every setting is one field of `Settings`. The field's name gives the variable (`fusion_threshold` is read from
+`FARANDOLE_FUSION_THRESHOLD`); where Horovod has the same setting, its variable is read when ours is not set.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields
+from typing import Any
+
+from farandole.core.errors import SettingError
+
+PREFIX = "FARANDOLE_"
+# Horovod's levels and ours, as the numbers of the C ABI.
+LOG_LEVELS = {"trace": 1, "debug": 1, "info": 2, "warning": 3, "error": 4, "fatal": 4, "off": 5}
+TRANSPORTS = ("auto", "shm", "tcp")
+
+
+def _text(value: str) -> str:
+    return value
+
+
+def _count(value: str) -> int:
+    number = int(value)
+    if number < 0:
+        raise ValueError("a number that is not negative")
+    return number
+
+
+def _positive_seconds(value: str) -> float:
+    number = float(value)
+    if not math.isfinite(number) or number <= 0:
+        raise ValueError("a number of seconds above 0")
+    return number
+
+
+def _secret(value: str) -> bytes:
+    return bytes.fromhex(value)
+
+
+def _log_level(value: str) -> int:
+    return LOG_LEVELS[value.lower()]
+
+
+def _transport(value: str) -> str:
+    if value.lower() not in TRANSPORTS:
+        raise ValueError
+    return value.lower()
+
+
+def _setting(default: Any, parse: Callable[[str], Any], expects: str, horovod: str | None = None) -> Any:
+    return field(default=default, metadata={"parse": parse, "expects": expects, "horovod": horovod})
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the environment of a worker says. `Settings()` is what an empty environment says."""
+
+    roster: str | None = _setting(None, _text, "host:port")
+    """Address of the roster service; None is a world of one, without any network."""
+    secret: bytes = field(
+        default=b"", repr=False, metadata={"parse": _secret, "expects": "hexadecimal digits", "horovod": None}
+    )
+    """The job's secret, in hexadecimal; every connection proves it."""
+    rank: int = _setting(0, _count, "a rank")
+    """This worker's number, by which the roster knows it."""
+    listen: str = _setting("", _text, "addresses, separated by commas")
+    """Addresses that other hosts' workers may connect to; empty is workers of this host only."""
+    start_timeout: float = _setting(30.0, _positive_seconds, "a number of seconds above 0", "HOROVOD_START_TIMEOUT")
+    """Seconds within which all workers must have met."""
+    fusion_threshold: int | None = _setting(None, _count, "a number of bytes", "HOROVOD_FUSION_THRESHOLD")
+    """Most bytes that are fused into one bucket; 0 fuses nothing, None is 128 MiB. Rank 0's value counts for all."""
+    transport: str = _setting("auto", _transport, "one of auto, shm, tcp")
+    """How workers of one host are connected: shared memory where it works (auto), or one way only."""
+    algorithm: str = _setting("auto", _text, "the name of an algorithm")
+    """One collective algorithm for everything, for tests and measurements."""
+    host_key: str = _setting("", _text, "any text")
+    """Workers with different keys never share memory; empty: found by trying."""
+    arena_bytes: int = _setting(0, _count, "a number of bytes")
+    """Address space of the shared arena; 0 is 64 GiB."""
+    staging_bytes: int = _setting(0, _count, "a number of bytes")
+    """What the arena lends to tensors outside of it; 0 is 8 MiB."""
+    failure_deadline: float = _setting(1.0, _positive_seconds, "a number of seconds above 0")
+    """Seconds of silence after which a worker counts as lost."""
+    spin_seconds: float = _setting(0.0, float, "a number of seconds")
+    """How long a wait spins before it sleeps; 0 is found by measuring, below 0 is never."""
+    log_level: int = _setting(0, _log_level, f"one of {', '.join(LOG_LEVELS)}", "HOROVOD_LOG_LEVEL")
+    """What the native core writes to standard error; warning by default."""
+    library: str | None = _setting(None, _text, "the path of libfarandole.so")
+    """Where the native library is; None is the one that came with this package."""
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:
+        """Read the settings from `environment` (by default this process's), at the moment of the call.
+
+        An empty variable counts as not set.
+
+        Raises:
+            SettingError: a value cannot be used; the message names the variable and what it should be.
+
+        Example:
+            >>> Settings.from_environment({"HOROVOD_FUSION_THRESHOLD": "0"}).fusion_threshold
+            0
+        """
+        environment = os.environ if environment is None else environment
+        values = {}
+        for setting in fields(cls):
+            for variable in variables_of(setting):
+                if environment.get(variable):
+                    values[setting.name] = _parse(setting, variable, environment[variable])
+                    break
+        return cls(**values)
+
+
+def variables_of(setting: Field[Any]) -> tuple[str, ...]:
+    """Return the variables that a setting is read from, the first that is set wins."""
+    horovod = setting.metadata["horovod"]
+    ours = PREFIX + setting.name.upper()
+    return (ours,) if horovod is None else (ours, horovod)
+
+
+def _parse(setting: Field[Any], variable: str, text: str) -> Any:
+    try:
+        return setting.metadata["parse"](text)
+    except (ValueError, KeyError):
+        # The secret is the one value that must not get into a log.
+        shown = "a value" if setting.name == "secret" else repr(text)
+        default = "" if setting.default in (MISSING, None, "", b"") else f" (default: {setting.default})"
+        raise SettingError(
+            f"{variable} is {shown}, but should be {setting.metadata['expects']}{default}. Correct it or unset it."
+        ) from None
