@@ -1,0 +1,108 @@
+# Every target works as the first command in a fresh clone: it sets up what it needs, once.
+#
+#   make demo        train the digits on two workers
+#   make test        native tests, then pytest
+#   make check       formats, lint, types, arrows between rooms (ALL=1: clang-tidy on every file, not only changed ones)
+#   make fix         format, and repair what ruff can repair
+#   make sanitize    native tests under AddressSanitizer and ThreadSanitizer
+#   make bench       compare with torch's gloo, in the same run
+#   make docs        say where to read on
+#   make setup       only prepare .venv and build the library
+#   make clean       forget all of that
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check fix bench docs sanitize native native-tests clean
+
+VENV := .venv
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+# How many seeds the simulation of the native tests runs through, plain and (several times slower) sanitized.
+export FARANDOLE_SIMULATION_SEEDS ?= 2000
+SANITIZED_SEEDS ?= 200
+
+# cmake and ninja come from the environment too, so that a machine needs neither.
+export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+PIP_INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+NATIVE_SOURCES = $$(git ls-files --cached --others --exclude-standard -- 'native/*.h' 'native/*.cc' 'tests/native/*.h' 'tests/native/*.cc')
+PYTHON_SOURCES := src tests examples benchmarks tools
+
+help:
+	@sed -n 's/^#   make/make/p' Makefile
+
+# --- set-up ---------------------------------------------------------------------------------------------------
+
+$(VENV)/bin/python:
+	@python=$$(tools/preflight); echo "Making $(VENV) with $$python"; "$$python" -m venv $(VENV)
+
+# What demo, test and bench need.
+$(VENV)/ready: constraints.txt pyproject.toml | $(VENV)/bin/python
+	@echo "Installing the packages pinned in constraints.txt into $(VENV)"
+	@$(PIP_INSTALL) --upgrade pip
+	@$(PIP_INSTALL) --group build --group test
+	@$(PIP_INSTALL) --no-build-isolation --editable '.[examples]'
+	@touch $@
+
+# What check and fix need on top.
+$(VENV)/ready-to-check: $(VENV)/ready
+	@echo "Installing the tools of 'make check' into $(VENV)"
+	@$(PIP_INSTALL) --group check
+	@touch $@
+
+build/%/CMakeCache.txt: CMakePresets.json $(VENV)/ready
+	@cmake --preset $* --log-level=WARNING
+	@touch $@
+
+# The library, where an editable install finds it. Ninja decides what is to be done.
+native: build/release/CMakeCache.txt
+	@cmake --build --preset release --target farandole --parallel $(JOBS)
+	@cmake --install build/release --prefix src >/dev/null
+
+native-tests: native
+	@cmake --build --preset release --parallel $(JOBS)
+
+setup: native
+
+# --- use -------------------------------------------------------------------------------------------------------
+
+demo: setup
+	@farandole run -np 2 python examples/digits.py --goal 0.97
+
+test: setup native-tests
+	@ctest --preset release
+	@python -m pytest
+
+bench: setup
+	@python benchmarks/allreduce.py
+
+docs:
+	@echo "README.md              what it is, and how to use it"
+	@echo "CONTRIBUTING.md        how to work on it"
+	@echo "docs/architecture.md   the rooms, the arrows, the words, a gradient's way"
+	@echo "docs/wire.md           every format that crosses a process"
+
+# --- checks ----------------------------------------------------------------------------------------------------
+
+check: $(VENV)/ready-to-check build/release/CMakeCache.txt
+	ruff format --check $(PYTHON_SOURCES)
+	ruff check $(PYTHON_SOURCES)
+	mypy
+	lint-imports --no-cache
+	clang-format --dry-run -Werror $(NATIVE_SOURCES)
+	python tools/tidy.py --build build/release --jobs $(JOBS) $(if $(ALL),--all)
+	python -m pytest -q tests/unit/test_house.py
+
+fix: $(VENV)/ready-to-check
+	ruff check --fix $(PYTHON_SOURCES)
+	ruff format $(PYTHON_SOURCES)
+	clang-format -i $(NATIVE_SOURCES)
+
+sanitize: build/asan/CMakeCache.txt build/tsan/CMakeCache.txt
+	for sanitizer in asan tsan; do \
+	  cmake --build --preset $$sanitizer --parallel $(JOBS); \
+	  FARANDOLE_SIMULATION_SEEDS=$(SANITIZED_SEEDS) ctest --preset $$sanitizer; \
+	done
+
+clean:
+	rm -rf $(VENV) build dist src/farandole/core/lib
