@@ -373,6 +373,10 @@ class AsyncChannel:
         except OSError as error:
             raise ConnectionLost(f"the connection broke: {error.strerror or error}") from None
 
+    def post(self, payload: bytes) -> None:
+        """Send one frame without waiting, for small ones to a side that always reads."""
+        self._writer.write(frame(payload))
+
     async def receive(self) -> bytes:
         """Wait for one frame and return its payload."""
         import asyncio

@@ -58,7 +58,7 @@ class Left(msgspec.Struct, frozen=True):
 
 
 class Lost(msgspec.Struct, frozen=True):
-    """A worker's connection closed. Its process may live, and may connect again."""
+    """The connection on which a worker waited closed. Its process may live, and may come back."""
 
     worker: int
 
@@ -140,9 +140,7 @@ def _joined(state: State, event: Joined) -> Decision:
     if not 0 <= worker < state.size:
         why = f"worker {worker} is not one of the {state.size} workers of this job: is its FARANDOLE_RANK wrong?"
         return state, (Refuse(worker, why),), why
-    if worker in dict(state.waiting):
-        why = f"rank {worker} joined twice: two processes use the same FARANDOLE_RANK"
-        return state, (Refuse(worker, why),), why
+    assert worker not in dict(state.waiting), "the service takes one join of a worker at a time"
     if state.gone:
         rank, how = state.gone[0]
         why = _cannot_complete(rank, how)
@@ -154,9 +152,7 @@ def _joined(state: State, event: Joined) -> Decision:
         return next_state, (), f"rank {worker} joined; {len(waiting)} of {state.size} are here"
     generation = state.generation + 1
     contacts = tuple(contact for _, contact in sorted(waiting))
-    next_state = msgspec.structs.replace(
-        state, generation=generation, members=frozenset(range(state.size)), waiting=()
-    )
+    next_state = msgspec.structs.replace(state, generation=generation, members=frozenset(range(state.size)), waiting=())
     why = f"rank {worker} joined; all {state.size} are here: generation {generation} begins"
     return next_state, (Announce(generation, contacts),), why
 
@@ -171,7 +167,7 @@ def _left(state: State, event: Left) -> Decision:
 def _lost(state: State, event: Lost) -> Decision:
     waiting = tuple(entry for entry in state.waiting if entry[0] != event.worker)
     next_state = msgspec.structs.replace(state, waiting=waiting)
-    return next_state, (), f"rank {event.worker} closed its connection"
+    return next_state, (), f"rank {event.worker} closed its connection and waits no more"
 
 
 def _finished(state: State, event: Finished) -> Decision:

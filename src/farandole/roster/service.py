@@ -97,7 +97,10 @@ class RosterService:
         self._frame_limit = frame_limit
         self._handshake_seconds = handshake_seconds
         self._codec: Codec[FromWorker] = Codec(FromWorker)
-        self._clients: dict[int, _Client] = {}
+        self._connections: dict[int, int] = {}
+        """Open connections by worker. Several are fine: one may serve the engine, another `farandole.run`."""
+        self._waiting: dict[int, _Client] = {}
+        """By worker: whose join has no answer yet."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = asyncio.Event()
         self._server: asyncio.Server | None = None
@@ -123,11 +126,11 @@ class RosterService:
     async def silence(self, worker: int, seconds: float) -> None:
         """Wait until all that a dead worker sent has been read, at most so long.
 
-        Its connection stays open while a child of it lives that inherited the socket.
+        A connection stays open while a child of it lives that inherited the socket.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
-        while worker in self._clients and (left := deadline - loop.time()) > 0:
+        while self._connections.get(worker) and (left := deadline - loop.time()) > 0:
             self._closed.clear()
             try:
                 await asyncio.wait_for(self._closed.wait(), left)
@@ -156,21 +159,26 @@ class RosterService:
             channel.close()
 
     async def _converse(self, client: _Client) -> None:
-        if client.worker in self._clients:
-            raise BadMessage(f"a second process says that it is worker {client.worker}")
-        self._clients[client.worker] = client
+        worker = client.worker
+        self._connections[worker] = self._connections.get(worker, 0) + 1
         try:
             while True:
                 await self._obey(client, self._codec.decode(await client.channel.receive()))
         finally:
-            client.stop_timer()
-            del self._clients[client.worker]
+            self._connections[worker] -= 1
             self._closed.set()
-            self._happened(Lost(client.worker))
+            if self._waiting.get(worker) is client:
+                client.stop_timer()
+                del self._waiting[worker]
+                self._happened(Lost(worker))
 
     async def _obey(self, client: _Client, message: FromWorker) -> None:
         worker = client.worker
-        if isinstance(message, Join):
+        if isinstance(message, Join) and worker in self._waiting:
+            twice = f"worker {worker} joined twice: do two processes, or two engines, use the same FARANDOLE_RANK?"
+            await client.channel.send(self._codec.encode(Refused(twice)))
+        elif isinstance(message, Join):
+            self._waiting[worker] = client
             client.timer = asyncio.get_running_loop().call_later(
                 message.timeout, self._happened, TimedOut(worker, message.timeout)
             )
@@ -224,9 +232,7 @@ class RosterService:
         )
 
     def _reply(self, worker: int, message: msgspec.Struct) -> None:
-        client = self._clients.get(worker)
-        if client is None:
-            return  # It hung up in the same moment; its Lost event is next.
+        client = self._waiting.pop(worker)
         client.stop_timer()
         task = asyncio.get_running_loop().create_task(self._send(client, message))
         self._tasks.add(task)

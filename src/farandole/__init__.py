@@ -1,0 +1,40 @@
+"""farandole: turns a single-process training script into a distributed one.
+
+Importing this package loads nothing but itself; what it offers is loaded when it is first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from farandole.launcher.function import run as run
+
+__all__ = ["__version__", "run"]
+
+_HOMES = {"run": "farandole.launcher.function"}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        value: Any = _version()
+    elif name in _HOMES:
+        value = getattr(importlib.import_module(_HOMES[name]), name)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def _version() -> str:
+    from importlib import metadata
+
+    try:
+        return metadata.version("farandole")
+    except metadata.PackageNotFoundError:
+        return "0+not.installed"  # Run from a source tree.

@@ -1,0 +1,59 @@
+"""The `farandole` command: finds the verb and hands over.
+
+Verbs import what they need when they run, so that help and mistakes are answered at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+import farandole
+from farandole.cli import run
+
+VERBS = (run,)
+
+USAGE_ERROR = 2
+
+
+class Parser(argparse.ArgumentParser):
+    """Tells mistakes as `error:` and `hint:`."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print what is wrong and where help is, and exit."""
+        self.exit(USAGE_ERROR, f"error: {message}\nhint: see {self.prog} --help\n")
+
+
+class _Version(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *args: object) -> NoReturn:
+        # Not argparse's own action: it would need to look the version up for every command.
+        print(f"farandole {farandole.__version__}")
+        parser.exit()
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the whole command line."""
+    parser = Parser(
+        prog="farandole",
+        description="Runs a training script on several workers.",
+        epilog="example: farandole run -np 2 python train.py",
+        allow_abbrev=False,
+    )
+    parser.add_argument("-v", "--version", action=_Version, nargs=0, help="print the version and exit")
+    verbs = parser.add_subparsers(metavar="VERB", dest="verb", parser_class=Parser)
+    for verb in VERBS:
+        verb.add_parser(verbs)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    parser = make_parser()
+    options = parser.parse_args(arguments)
+    if options.verb is None:
+        parser.print_help(sys.stderr)
+        return USAGE_ERROR
+    code: int = options.execute(options)
+    return code

@@ -1,0 +1,308 @@
+"""The agent: starts the workers of one host, forwards what they print, and sees to it that all of them end.
+
+One child of the launcher per host, told what to do over its standard input (see `messages`).
+
+Guarantees:
+- When its standard input ends, for whatever reason, everything that it started is killed at once.
+- When the agent itself is killed, the kernel kills the workers.
+- It says `Ended` only when no process is left that a worker started, directly or not, in whatever session: the agent
+  is a child subreaper, so an orphan becomes its child instead of init's.
+
+It is single-threaded, because PR_SET_PDEATHSIG counts threads, not processes. Nothing it does may block: its standard
+output is not blocking, and what does not fit stays in a buffer that flow control bounds.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+from farandole.core.wire import LARGEST_FRAME, Codec, FrameReader, frame
+from farandole.launcher.messages import (
+    STDERR,
+    STDOUT,
+    WINDOW,
+    Closed,
+    Credit,
+    End,
+    Ended,
+    Exited,
+    FromAgent,
+    NotStarted,
+    Output,
+    Start,
+    Started,
+    ToAgent,
+)
+from farandole.launcher.processes import become_subreaper, descendants, die_with_parent, send
+
+_CHUNK = 64 * 1024
+# Looking for processes costs a walk over /proc, so it is not done more often than this.
+_LOOK_SECONDS = 0.02
+# How long processes that were sent SIGKILL may take to go. A process in an uninterruptible wait may never.
+_KILL_SECONDS = 10.0
+
+
+class _Stream:
+    """A worker's standard output or error."""
+
+    def __init__(self, rank: int, stream: int, fd: int) -> None:
+        self.rank = rank
+        self.stream = stream
+        self.fd = fd
+        self.ahead = 0
+        """Bytes that the launcher has not written yet."""
+        self.watched = False
+
+
+class Agent:
+    """Runs until the workers have been ended. `control` and `report` are file descriptors."""
+
+    def __init__(self, control: int, report: int) -> None:
+        self._control = control
+        self._report = report
+        self._frames = FrameReader(LARGEST_FRAME)
+        self._codec: Codec[ToAgent] = Codec(ToAgent)
+        self._selector = selectors.DefaultSelector()
+        self._unsent = bytearray()
+        self._workers: dict[int, int] = {}
+        """Rank by process id."""
+        self._streams: dict[tuple[int, int], _Stream] = {}
+        self._ending = False
+        self._kill_at = 0.0
+        self._look_at = 0.0
+        self._give_up_at: float | None = None
+        """When SIGKILL has been sent: how long to wait for its effect."""
+        self._orphaned = False
+        """The launcher is gone: nobody reads what we say."""
+
+    def run(self) -> None:
+        """Obey until all has ended."""
+        become_subreaper()
+        for fd in (self._control, self._report):
+            os.set_blocking(fd, False)
+        self._watch(self._control, self._read_control)
+        self._watch_signals()
+        self._watch_launcher()
+        while not self._finished():
+            for key, _ in self._selector.select(_LOOK_SECONDS if self._ending else None):
+                key.data()
+
+    # --- the launcher -------------------------------------------------------------------------------------------
+
+    def _read_control(self) -> None:
+        if self._control < 0:
+            return  # Closed by another event of the same round.
+        try:
+            data = os.read(self._control, _CHUNK)
+        except BlockingIOError:
+            return
+        if not data:
+            self._launcher_gone()
+            return
+        for payload in self._frames.feed(data):
+            self._obey(self._codec.decode(payload))
+
+    def _obey(self, message: ToAgent) -> None:
+        if isinstance(message, Start):
+            self._start(message)
+        elif isinstance(message, Credit):
+            stream = self._streams.get((message.rank, message.stream))
+            if stream is not None:
+                stream.ahead -= message.count
+                self._watch_stream(stream)
+        else:
+            self._end(message)
+
+    def _launcher_gone(self) -> None:
+        if self._orphaned:
+            return
+        self._orphaned = True
+        self._selector.unregister(self._control)
+        self._control = -1
+        self._end(End(grace=0))
+
+    def _watch_launcher(self) -> None:
+        """Notice the launcher's death even when another process has inherited the other end of our input."""
+        try:
+            launcher = os.pidfd_open(os.getppid())
+        except (OSError, AttributeError):
+            return  # An old kernel, a sandbox, another libc: the end of the input has to do.
+
+        def gone() -> None:
+            self._selector.unregister(launcher)
+            self._launcher_gone()
+
+        self._watch(launcher, gone)
+
+    def _say(self, message: FromAgent) -> None:
+        if self._orphaned:
+            return
+        was_empty = not self._unsent
+        self._unsent += frame(self._codec.encode(message))
+        if was_empty:
+            self._watch(self._report, self._flush, selectors.EVENT_WRITE)
+            self._flush()
+
+    def _flush(self) -> None:
+        try:
+            del self._unsent[: os.write(self._report, self._unsent)]
+        except BlockingIOError:
+            return
+        except BrokenPipeError:
+            self._unsent.clear()
+            self._launcher_gone()
+        if not self._unsent:
+            self._selector.unregister(self._report)
+
+    # --- workers ------------------------------------------------------------------------------------------------
+
+    def _start(self, order: Start) -> None:
+        try:
+            process = subprocess.Popen(
+                order.command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=order.environment,
+                cwd=order.directory,
+                start_new_session=True,
+                preexec_fn=die_with_parent(os.getpid()),
+            )
+        except (OSError, subprocess.SubprocessError, ValueError) as error:
+            self._say(NotStarted(order.rank, str(error)))
+            return
+        assert process.stdout is not None and process.stderr is not None
+        for stream, file in ((STDOUT, process.stdout), (STDERR, process.stderr)):
+            fd = os.dup(file.fileno())
+            file.close()
+            os.set_blocking(fd, False)
+            self._streams[order.rank, stream] = _Stream(order.rank, stream, fd)
+            self._watch_stream(self._streams[order.rank, stream])
+        process.returncode = 0  # Reaped by _reap, with the orphans; Popen must not wait for it.
+        self._workers[process.pid] = order.rank
+        self._say(Started(order.rank, process.pid))
+
+    def _watch_signals(self) -> None:
+        read_end, write_end = os.pipe()
+        for fd in (read_end, write_end):
+            os.set_blocking(fd, False)
+        signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+        # Handlers that do nothing, not SIG_IGN: workers would inherit that. The launcher decides what a Ctrl-C or a
+        # terminal that goes away means.
+        for signum in (signal.SIGCHLD, signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+            signal.signal(signum, lambda signum, frame: None)
+
+        def noticed() -> None:
+            if signal.SIGTERM in os.read(read_end, _CHUNK):
+                self._launcher_gone()  # Somebody wants us to go, and not without our workers.
+            self._reap()
+
+        self._watch(read_end, noticed)
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            rank = self._workers.pop(pid, None)
+            if rank is not None:
+                self._say(Exited(rank, os.waitstatus_to_exitcode(status)))
+
+    # --- output -------------------------------------------------------------------------------------------------
+
+    def _watch_stream(self, stream: _Stream) -> None:
+        wanted = stream.ahead < WINDOW or self._orphaned
+        if wanted and not stream.watched:
+            self._watch(stream.fd, lambda: self._forward(stream))
+        elif stream.watched and not wanted:
+            self._selector.unregister(stream.fd)
+        stream.watched = wanted
+
+    def _forward(self, stream: _Stream) -> bool:
+        """Send on what there is to read; False when there was nothing."""
+        try:
+            data = os.read(stream.fd, _CHUNK)
+        except BlockingIOError:
+            return False
+        if not data:
+            self._close_stream(stream)
+            return True
+        stream.ahead += len(data)
+        self._say(Output(stream.rank, stream.stream, data))
+        self._watch_stream(stream)
+        return True
+
+    def _close_stream(self, stream: _Stream) -> None:
+        if stream.watched:
+            self._selector.unregister(stream.fd)
+        os.close(stream.fd)
+        del self._streams[stream.rank, stream.stream]
+        self._say(Closed(stream.rank, stream.stream))
+
+    # --- the end ------------------------------------------------------------------------------------------------
+
+    def _end(self, order: End) -> None:
+        kill_at = time.monotonic() + order.grace
+        if not self._ending:
+            self._ending = True
+            self._kill_at = kill_at
+            if order.grace > 0:
+                pids = descendants(os.getpid())
+                send(pids, signal.SIGTERM)
+                send(pids, signal.SIGCONT)  # A stopped process takes no notice of SIGTERM.
+        self._kill_at = min(self._kill_at, kill_at)
+
+    def _finished(self) -> bool:
+        """Take the next step towards the end; True when it is reached."""
+        if not self._ending:
+            return False
+        now = time.monotonic()
+        if now < self._look_at:
+            return False
+        self._look_at = now + _LOOK_SECONDS
+        self._reap()
+        living = descendants(os.getpid())
+        if living:
+            if now >= self._kill_at:
+                send(living, signal.SIGKILL)
+                self._give_up_at = self._give_up_at or now + _KILL_SECONDS
+            if self._give_up_at is None or now < self._give_up_at:
+                return False
+        if not self._orphaned and not self._drained():
+            return False
+        self._say(Ended(tuple(living)))
+        while self._unsent and not self._orphaned:
+            for key, _ in self._selector.select():
+                key.data()
+        return True
+
+    def _drained(self) -> bool:
+        """Read what dead workers left in their pipes, as far as flow control allows."""
+        for stream in list(self._streams.values()):
+            # Empty, though somebody outside the job may hold the other end: nobody of ours can write any more.
+            if stream.ahead < WINDOW and not self._forward(stream):
+                self._close_stream(stream)
+        return not self._streams
+
+    def _watch(self, fd: int, callback: Callable[[], object], event: int = selectors.EVENT_READ) -> None:
+        self._selector.register(fd, event, callback)
+
+
+def main() -> None:
+    """Serve the launcher at the other end of standard input and output."""
+    report = os.dup(sys.stdout.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # Nothing that prints may break into the frames.
+    Agent(os.dup(sys.stdin.fileno()), report).run()
+
+
+if __name__ == "__main__":
+    main()

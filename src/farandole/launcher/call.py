@@ -1,0 +1,58 @@
+"""What a worker of `farandole.run` runs: fetch the call, call it, send back what came of it."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+import traceback
+from typing import Any
+
+from farandole.core.rendezvous import RosterClient, lost_rank
+from farandole.core.wire import LARGEST_FRAME
+
+
+def main() -> int:
+    """Serve one call and return the exit code."""
+    client = RosterClient.connect(
+        os.environ["FARANDOLE_ROSTER"],
+        bytes.fromhex(os.environ["FARANDOLE_SECRET"]),
+        worker=int(os.environ["FARANDOLE_RANK"]),
+        frame_limit=LARGEST_FRAME,
+    )
+    with client:
+        # The roster has proven that it is the launcher's: what it sends may be unpickled. The path comes first:
+        # unpickling the rest may import modules from it.
+        sys.path[:], call = pickle.loads(client.fetch_call())
+        try:
+            function, args, kwargs = pickle.loads(call)
+            client.send_result(_dump(True, function(*args, **kwargs)))
+        except Exception as error:
+            text = traceback.format_exc()
+            sys.stderr.write(text)
+            client.report_failure(text, _one_line(error), lost_rank(error))
+            client.send_result(_dump_exception(error))
+            return 1
+    return 0
+
+
+def _dump(returned: bool, value: Any) -> bytes:
+    import cloudpickle  # type: ignore[import-untyped]
+
+    payload: bytes = cloudpickle.dumps((returned, value))
+    return payload
+
+
+def _dump_exception(error: Exception) -> bytes:
+    try:
+        return _dump(False, error)
+    except Exception:  # Whatever an attribute of it raises: its text has been reported already.
+        return _dump(False, None)
+
+
+def _one_line(error: Exception) -> str:
+    return traceback.format_exception_only(error)[-1].strip()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

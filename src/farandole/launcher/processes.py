@@ -1,0 +1,96 @@
+"""What the agent asks of the kernel: whose child is whose, and who dies with whom. Linux only."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+from collections.abc import Callable, Iterable
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+
+# Loaded before any fork: between fork and exec a child must not take the loader's locks.
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def become_subreaper() -> None:
+    """Adopt every descendant whose parent dies, so that none of them can get out of reach.
+
+    Raises:
+        OSError: the kernel refuses.
+    """
+    if _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER) failed")
+
+
+def die_with_parent(parent: int) -> Callable[[], None]:
+    """Return what a child calls between fork and exec so that SIGKILL of `parent` kills it too.
+
+    The parent must be single-threaded: the kernel sends the signal when the *thread* that forked ends.
+    """
+
+    def arrange() -> None:
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(128 + signal.SIGKILL)  # The parent died before the kernel knew that we care.
+
+    return arrange
+
+
+def descendants(ancestor: int) -> list[int]:
+    """Return the living (not zombie) processes below `ancestor`, in other sessions too."""
+    children: dict[int, list[int]] = {}
+    dead = set()
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        entry = _state_and_parent(int(name))
+        if entry is None:
+            continue
+        state, parent = entry
+        children.setdefault(parent, []).append(int(name))
+        if state in "ZX":
+            dead.add(int(name))
+    found = []
+    todo = [ancestor]
+    while todo:
+        below = children.get(todo.pop(), [])
+        todo += below
+        found += [pid for pid in below if pid not in dead]
+    return found
+
+
+def carrying(variable: str) -> list[int]:
+    """Return the living processes that were started with `NAME=value` in their environment, without this one."""
+    wanted = variable.encode()
+    found = []
+    for name in os.listdir("/proc"):
+        if not name.isdigit() or int(name) == os.getpid():
+            continue
+        try:
+            with open(f"/proc/{name}/environ", "rb") as file:
+                if wanted in file.read().split(b"\0"):
+                    found.append(int(name))
+        except OSError:
+            continue  # Gone, or another user's.
+    return found
+
+
+def send(pids: Iterable[int], signum: int) -> None:
+    """Send a signal to each; who is gone already, or belongs to another user, is passed over."""
+    for pid in pids:
+        try:
+            os.kill(pid, signum)
+        except (ProcessLookupError, PermissionError):
+            continue
+
+
+def _state_and_parent(pid: int) -> tuple[str, int] | None:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            # The command name stands in parentheses and may contain anything, parentheses too.
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    return (fields[0].decode(), int(fields[1])) if len(fields) > 1 else None

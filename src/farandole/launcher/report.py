@@ -1,0 +1,102 @@
+"""The words in which a failed job is told to the person who started it."""
+
+from __future__ import annotations
+
+import signal
+import textwrap
+from collections.abc import Sequence
+
+from farandole.launcher.failure import (
+    WorkerRecord,
+    find_traceback,
+    how_it_ended,
+    last_lines,
+    shell_code,
+    signal_name,
+)
+from farandole.launcher.plan import Plan
+from farandole.roster.decide import ranks
+
+_ENDED_BY_US = (-signal.SIGTERM, -signal.SIGKILL)
+
+
+def exit_code(first: WorkerRecord, ended_at: float) -> int:
+    """Return the launcher's exit code for a job in which that worker failed first."""
+    if first.not_started:
+        return 127
+    if _was_ended(first, ended_at):
+        return 1  # It failed, but our SIGTERM was quicker than its exit.
+    return shell_code(first.exit_code or 1)
+
+
+def render_failure(plan: Plan, records: Sequence[WorkerRecord], first: WorkerRecord, ended_at: float) -> str:
+    """Tell which worker failed first and why, how the others ended, and what to do next."""
+    what = _what_happened(first, ended_at)
+    lines = [f"error: rank {first.rank} on host {plan.host_of(first.rank).name} failed first: {what}"]
+    traceback = first.traceback.rstrip() or find_traceback(bytes(first.stderr_tail))
+    tail = last_lines(bytes(first.stderr_tail))
+    if traceback:
+        lines += ["", textwrap.indent(traceback, "    "), ""]
+    elif tail:
+        lines += ["", "    no Python traceback; the last it wrote to standard error:"]
+        lines += [f"    | {line}" for line in tail] + [""]
+    others = _others(records, first, ended_at)
+    lines += [f"others: {'; '.join(others)}"] if others else []
+    if plan.output_dir is not None:
+        lines += [f"logs: {plan.output_dir}/rank.*/stdout and stderr"]
+    lines += [f"hint: {_hint(plan, first, traceback)}"]
+    return "\n".join(lines)
+
+
+def _was_ended(record: WorkerRecord, ended_at: float) -> bool:
+    return record.exit_code in _ENDED_BY_US and record.exit_time > ended_at
+
+
+def _what_happened(first: WorkerRecord, ended_at: float) -> str:
+    if first.not_started:
+        return f"it {how_it_ended(first)}"
+    if _was_ended(first, ended_at):
+        return first.exception or "it reported an error"
+    how = f"it {how_it_ended(first)}"
+    return f"{how} ({first.exception})" if first.exception else how
+
+
+def _others(records: Sequence[WorkerRecord], first: WorkerRecord, ended_at: float) -> list[str]:
+    """Group the other workers by how they ended."""
+    groups: dict[str, list[int]] = {}
+    for record in records:
+        if record is not first:
+            groups.setdefault(_how_other_ended(record, first, ended_at), []).append(record.rank)
+    return [f"{ranks(members)} {how}" for how, members in groups.items()]
+
+
+def _how_other_ended(record: WorkerRecord, first: WorkerRecord, ended_at: float) -> str:
+    how = how_it_ended(record)
+    if not record.ended or record.exit_code == 0 or record.not_started:
+        return how
+    if _was_ended(record, ended_at):
+        return f"ended by the launcher ({signal_name(-(record.exit_code or 0))})"
+    if record.consequence_of == first.rank:
+        return f"failed because rank {first.rank} was lost ({how})"
+    if record.failure_time > ended_at:
+        return f"{how} when the launcher ended the job"
+    return f"failed too ({how})"
+
+
+def _hint(plan: Plan, first: WorkerRecord, traceback: str) -> str:
+    if first.not_started:
+        return f"try the command alone: {plan.command[0]}"
+    if first.exit_code == -signal.SIGKILL:
+        return (
+            "the launcher did not send this SIGKILL; often it is the kernel, out of memory. Check with: "
+            "dmesg -T | grep -i -E 'out of memory|killed process'. A smaller batch or fewer workers need less."
+        )
+    if first.exit_code is not None and first.exit_code < 0:
+        return "to see where each thread was, add -x PYTHONFAULTHANDLER=1 before the command"
+    if "ModuleNotFoundError" in traceback or "ImportError" in traceback:
+        return f"is it installed in the environment of {plan.command[0]!r}, which the workers ran?"
+    if traceback:
+        return "see whether it fails alone as well: -np 1" + (
+            "" if plan.output_dir else "; --output-dir DIR keeps the whole output of every rank"
+        )
+    return f"it chose this exit code by itself; look for exit({first.exit_code}) in what the command runs"
