@@ -9,11 +9,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from farandole.core.basics import stats as stats
     from farandole.launcher.function import run as run
 
-__all__ = ["__version__", "run"]
+__all__ = ["__version__", "run", "stats"]
 
-_HOMES = {"run": "farandole.launcher.function"}
+_HOMES = {"run": "farandole.launcher.function", "stats": "farandole.core.basics"}
 
 
 def __getattr__(name: str) -> Any:

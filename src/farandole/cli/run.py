@@ -52,7 +52,7 @@ def add_parser(verbs: Any) -> None:
     add(
         "--fusion-threshold-mb", metavar="MB", type=int, help="fuse tensors up to this size; 0: never (default: 128)"
     )
-    add("--transport", choices=("auto", "shm", "tcp"), default="auto", help="how workers exchange tensors")
+    add("--transport", choices=("auto", "shm", "tcp"), help="how workers exchange tensors (default: auto)")
     add("--log-level", choices=("debug", "info", "warning", "error", "off"), help="how much the workers' core tells")
     add("--verbose", action="store_true", help="tell the plan and every decision of the roster")
     add("command", nargs=argparse.REMAINDER, help="the command and its arguments")

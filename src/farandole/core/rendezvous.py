@@ -9,7 +9,7 @@ dying process can send one and go.
 
 Errors:
 
-    RendezvousError (RuntimeError)     the roster cannot be reached, or said no
+    RendezvousError (RuntimeError)     the roster cannot be reached, or said no; `rank` is who is to blame, or None
 """
 
 from __future__ import annotations
@@ -31,27 +31,12 @@ class RendezvousError(RuntimeError):
     """The roster cannot be reached, or refused.
 
     Attributes:
-        lost_rank: the rank whose loss is the reason, or None.
+        rank: the rank whose loss is the reason, or None.
     """
 
-    def __init__(self, message: str, lost_rank: int | None = None) -> None:
+    def __init__(self, message: str, rank: int | None = None) -> None:
         super().__init__(message)
-        self.lost_rank = lost_rank
-
-
-def lost_rank(error: BaseException | None) -> int | None:
-    """Return the rank whose loss an exception merely follows, or None.
-
-    An error that knows it has it as `lost_rank`; so has one that was raised from such an error.
-    """
-    seen = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        rank = getattr(error, "lost_rank", None)
-        if isinstance(rank, int) and rank >= 0:
-            return rank
-        error = error.__cause__ or error.__context__
-    return None
+        self.rank = rank
 
 
 class World(msgspec.Struct, frozen=True, tag="world"):

@@ -8,12 +8,17 @@ import sys
 import traceback
 from typing import Any
 
-from farandole.core.rendezvous import RosterClient, lost_rank
+from farandole.core.errors import lost_rank_behind
+from farandole.core.rendezvous import RosterClient
 from farandole.core.wire import LARGEST_FRAME
 
 
-def main() -> int:
-    """Serve one call and return the exit code."""
+def main() -> None:
+    """Serve one call.
+
+    Raises:
+        Exception: what the function raised, after it was sent back.
+    """
     client = RosterClient.connect(
         os.environ["FARANDOLE_ROSTER"],
         bytes.fromhex(os.environ["FARANDOLE_SECRET"]),
@@ -28,12 +33,10 @@ def main() -> int:
             function, args, kwargs = pickle.loads(call)
             client.send_result(_dump(True, function(*args, **kwargs)))
         except Exception as error:
-            text = traceback.format_exc()
-            sys.stderr.write(text)
-            client.report_failure(text, _one_line(error), lost_rank(error))
+            client.report_failure(_traceback(error), _one_line(error), lost_rank_behind(error))
             client.send_result(_dump_exception(error))
-            return 1
-    return 0
+            # Python prints it, and the engine's hook, if there is an engine, tells the other workers.
+            raise
 
 
 def _dump(returned: bool, value: Any) -> bytes:
@@ -50,9 +53,15 @@ def _dump_exception(error: Exception) -> bytes:
         return _dump(False, None)
 
 
+def _traceback(error: Exception) -> str:
+    # The first frame is ours and tells the user nothing.
+    frames = error.__traceback__.tb_next if error.__traceback__ is not None else None
+    return "".join(traceback.format_exception(type(error), error, frames))
+
+
 def _one_line(error: Exception) -> str:
     return traceback.format_exception_only(error)[-1].strip()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

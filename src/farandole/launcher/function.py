@@ -34,7 +34,7 @@ def run(
     env: Mapping[str, str] | None = None,
     executable: str | None = None,
     fusion_threshold_mb: int | None = None,
-    transport: str = "auto",
+    transport: str | None = None,
     verbose: bool = False,
 ) -> list[Any]:
     """Call a function on several new workers of this machine and return their results in rank order.
@@ -52,7 +52,7 @@ def run(
         env: variables of the workers, on top of this process's environment.
         executable: Python interpreter of the workers; this one by default.
         fusion_threshold_mb: tensors are fused up to this size; 0: not.
-        transport: `auto`, `shm` or `tcp`.
+        transport: `auto`, `shm` or `tcp`; by default what FARANDOLE_TRANSPORT says, or `auto`.
         verbose: tell the plan and every decision of the roster.
 
     Raises:

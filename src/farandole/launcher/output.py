@@ -14,6 +14,7 @@ import queue
 import re
 import select
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, TextIO
@@ -23,7 +24,7 @@ from farandole.launcher.messages import STDERR, STDOUT
 LONGEST_LINE = 64 * 1024
 """A longer line is cut into several, so that a worker that never ends a line costs no memory."""
 
-_PIECE = re.compile(rb"[^\r\n]*(?:\r\n|\n|\r)")
+_LINE_END = re.compile(rb"\r\n|\n|\r")
 _NAMES = {STDOUT: "stdout", STDERR: "stderr"}
 
 Sink = Callable[[bytes], None]
@@ -60,17 +61,17 @@ class LineSplitter:
                 out.append("\n")
                 data = data[1:]
         data = self._rest + data
-        end = 0
-        for match in _PIECE.finditer(data):
-            piece = match.group()
-            if piece == b"\r" and match.end() == len(data):
+        start = 0
+        for match in _LINE_END.finditer(data):
+            line = data[start : match.end()]
+            if line == b"\r" and match.end() == len(data):
                 break  # The next bytes tell whether this is an empty line or the start of a progress bar.
-            end = match.end()
+            start = match.end()
             # "\r 10%\r 20%": the empty line before the first \r says nothing.
-            if piece != b"\r":
-                out.append(self._line(piece))
-            self._after_return = end == len(data) and piece.endswith(b"\r")
-        self._rest = data[end:]
+            if line != b"\r":
+                out.append(self._line(line))
+            self._after_return = start == len(data) and line.endswith(b"\r")
+        self._rest = data[start:]
         while len(self._rest) > LONGEST_LINE:
             cut = _character_start(self._rest, LONGEST_LINE)
             out.append(self._line(self._rest[:cut] + b"\n"))
@@ -119,10 +120,11 @@ class Console:
 
     def close(self, seconds: float | None) -> bool:
         """Wait until all is written, at most so long; False when something was not."""
-        for writer in self._writers.values():
+        deadline = None if seconds is None else time.monotonic() + seconds
+        # Standard error last: what goes wrong with the other is told there.
+        for writer in (self._writers[STDOUT], self._writers[STDERR]):
             writer.jobs.put(None)
-        for writer in self._writers.values():
-            writer.join(seconds)
+            writer.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
         return not any(writer.is_alive() for writer in self._writers.values())
 
 

@@ -108,8 +108,10 @@ def _common_environment(spec: JobSpec, identity: Identity, threads: int | None) 
         "FARANDOLE_SECRET": identity.secret,
         "FARANDOLE_LISTEN": LOOPBACK,
         "FARANDOLE_START_TIMEOUT": f"{spec.start_timeout:g}",
-        "FARANDOLE_TRANSPORT": spec.transport,
     }
+    # What was not asked for is left to the environment.
+    if spec.transport is not None:
+        variables["FARANDOLE_TRANSPORT"] = spec.transport
     if spec.fusion_threshold_mb is not None:
         variables["FARANDOLE_FUSION_THRESHOLD"] = str(spec.fusion_threshold_mb * 1024 * 1024)
     if spec.log_level is not None:

@@ -30,7 +30,7 @@ class JobSpec:
     start_timeout: float = START_TIMEOUT_SECONDS
     """Seconds that workers wait for each other in init()."""
     fusion_threshold_mb: int | None = None
-    transport: str = "auto"
+    transport: str | None = None
     log_level: str | None = None
     exports: tuple[str, ...] = ()
     """`NAME=value`, or `NAME` of a variable that is set already."""
@@ -43,25 +43,27 @@ class JobSpec:
             raise SpecError(f"a start timeout of {self.start_timeout:g} s leaves no time to start")
         if self.fusion_threshold_mb is not None and self.fusion_threshold_mb < 0:
             raise SpecError(f"a fusion threshold of {self.fusion_threshold_mb} MB is negative", "0 turns fusion off")
-        if self.transport not in TRANSPORTS:
+        if self.transport is not None and self.transport not in TRANSPORTS:
             raise SpecError(f"there is no transport {self.transport!r}", f"choose from {', '.join(TRANSPORTS)}")
         if self.log_level is not None and self.log_level not in LOG_LEVELS:
             raise SpecError(f"there is no log level {self.log_level!r}", f"choose from {', '.join(LOG_LEVELS)}")
 
 
 def read_start_timeout(given: float | None, environment: Mapping[str, str]) -> float:
-    """Return the start timeout in seconds: as given, from FARANDOLE_START_TIMEOUT, or the default.
+    """Return the start timeout in seconds: as given, from the environment, or the default.
 
     Raises:
         SpecError: the variable is not a number.
     """
     if given is not None:
         return given
-    text = environment.get("FARANDOLE_START_TIMEOUT", "")
-    try:
-        return float(text) if text else START_TIMEOUT_SECONDS
-    except ValueError:
-        raise SpecError(f"FARANDOLE_START_TIMEOUT={text} is not a number of seconds") from None
+    for name in ("FARANDOLE_START_TIMEOUT", "HOROVOD_START_TIMEOUT"):
+        if text := environment.get(name):
+            try:
+                return float(text)
+            except ValueError:
+                raise SpecError(f"{name}={text} is not a number of seconds") from None
+    return START_TIMEOUT_SECONDS
 
 
 def read_exports(exports: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:

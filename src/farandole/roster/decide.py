@@ -25,8 +25,8 @@ class State(msgspec.Struct, frozen=True):
     """All that the roster knows. Workers are numbered as their first ranks."""
 
     places: tuple[Place, ...]
-    generation: int = -1
-    """Of the latest world; -1 before the first."""
+    generation: int = 0
+    """Of the latest world; 0 before the first, which is 1."""
     members: frozenset[int] = frozenset()
     """Who is in that world and has not left it."""
     waiting: tuple[tuple[int, str], ...] = ()
@@ -118,9 +118,9 @@ def decide(state: State, event: Event) -> Decision:
         >>> alone = State(places=(Place("here", 0, 1, 0, 1),))
         >>> state, actions, reason = decide(alone, Joined(0, "unix:a"))
         >>> actions
-        (Announce(generation=0, contacts=('unix:a',)),)
+        (Announce(generation=1, contacts=('unix:a',)),)
         >>> reason
-        'rank 0 joined; all 1 are here: generation 0 begins'
+        'rank 0 joined; all 1 are here: generation 1 begins'
     """
     if isinstance(event, Joined):
         return _joined(state, event)

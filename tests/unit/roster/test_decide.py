@@ -1,0 +1,129 @@
+"""Every rule of membership, as data in and data out."""
+
+from __future__ import annotations
+
+import pytest
+
+from farandole.roster.decide import (
+    Announce,
+    Event,
+    Failed,
+    Finished,
+    Joined,
+    Left,
+    Lost,
+    Place,
+    Refuse,
+    State,
+    TimedOut,
+    decide,
+    ranks,
+)
+
+
+def fresh(size: int) -> State:
+    return State(places=tuple(Place("here", rank, size, 0, 1) for rank in range(size)))
+
+
+def after(state: State, *events: Event) -> State:
+    for event in events:
+        state, _, _ = decide(state, event)
+    return state
+
+
+def everyone(size: int) -> list[Joined]:
+    return [Joined(rank, f"at {rank}") for rank in range(size)]
+
+
+def test_a_world_begins_when_the_last_one_joins_and_is_ordered_by_rank() -> None:
+    state = after(fresh(3), Joined(2, "c"), Joined(0, "a"))
+    assert state.waiting == ((2, "c"), (0, "a"))
+    state, actions, reason = decide(state, Joined(1, "b"))
+    assert actions == (Announce(1, ("a", "b", "c")),)
+    assert reason == "rank 1 joined; all 3 are here: generation 1 begins"
+    assert (state.generation, state.waiting, state.members) == (1, (), frozenset({0, 1, 2}))
+
+
+def test_every_round_of_joins_makes_the_next_generation() -> None:
+    state = fresh(2)
+    for generation in range(1, 101):
+        state = after(state, Joined(0, "a"))
+        state, actions, _ = decide(state, Joined(1, "b"))
+        assert actions == (Announce(generation, ("a", "b")),)
+        state = after(state, Left(1, generation), Left(0, generation))
+        assert state.members == frozenset()
+
+
+def test_joining_again_leaves_the_old_world_without_a_word() -> None:
+    state = after(fresh(2), *everyone(2), Joined(0, "again"))
+    assert state.members == frozenset({1})
+    _, actions, _ = decide(state, Joined(1, "too"))
+    assert actions == (Announce(2, ("again", "too")),)
+
+
+def test_leaving_an_old_generation_changes_nothing() -> None:
+    state = after(fresh(2), *everyone(2), *everyone(2))
+    assert decide(state, Left(0, 1)) == (state, (), "rank 0 left generation 1, which is over for it")
+
+
+def test_a_rank_outside_the_world_is_refused() -> None:
+    state, actions, _ = decide(fresh(2), Joined(2, "x"))
+    assert state == fresh(2)
+    assert isinstance(actions[0], Refuse) and "FARANDOLE_RANK" in actions[0].reason
+
+
+def test_all_who_wait_hear_of_an_exit_at_once() -> None:
+    state = after(fresh(3), Joined(0, "a"), Joined(2, "c"))
+    state, actions, reason = decide(state, Finished(1, "exited with code 3"))
+    why = "the world of workers cannot be completed: rank 1 exited with code 3 before it joined"
+    assert actions == (Refuse(0, why, 1), Refuse(2, why, 1))
+    assert reason == "rank 1 exited with code 3; ranks 0, 2 waited for it"
+    assert state.waiting == ()
+
+
+def test_who_joins_after_an_exit_is_refused_and_told_the_first_one() -> None:
+    state = after(fresh(3), Finished(1, "was killed by SIGKILL"), Finished(2, "exited with code 1"))
+    _, actions, _ = decide(state, Joined(0, "a"))
+    assert actions == (
+        Refuse(0, "the world of workers cannot be completed: rank 1 was killed by SIGKILL before it joined", 1),
+    )
+
+
+def test_an_exit_that_nobody_waits_for_is_only_noted() -> None:
+    state, actions, reason = decide(after(fresh(2), *everyone(2)), Finished(1, "exited with code 0"))
+    assert (actions, reason) == ((), "rank 1 exited with code 0")
+    assert state.members == frozenset({0})
+
+
+def test_a_waiting_worker_that_exits_is_not_answered() -> None:
+    _, actions, _ = decide(after(fresh(2), Joined(0, "a")), Finished(0, "exited with code 1"))
+    assert actions == ()
+
+
+def test_a_closed_connection_withdraws_the_join_and_may_be_made_again() -> None:
+    state = after(fresh(2), Joined(0, "a"), Lost(0))
+    assert state.waiting == ()
+    _, actions, _ = decide(after(state, Joined(0, "b")), Joined(1, "c"))
+    assert actions == (Announce(1, ("b", "c")),)
+
+
+def test_a_timeout_names_the_missing_and_refuses_all_who_wait() -> None:
+    state = after(fresh(5), Joined(0, "a"), Joined(3, "d"))
+    state, actions, reason = decide(state, TimedOut(0, 30.0))
+    assert reason.startswith("3 of 5 workers did not join within 30 s: ranks 1-2, 4. ")
+    assert "--start-timeout" in reason
+    assert actions == (Refuse(0, reason), Refuse(3, reason))
+    assert state.waiting == ()
+    assert decide(state, TimedOut(3, 30.0))[1] == ()
+
+
+def test_a_failure_is_only_noted() -> None:
+    state = after(fresh(1), *everyone(1))
+    assert decide(state, Failed(0, "ValueError: x")) == (state, (), "rank 0 reports that it failed: ValueError: x")
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text"), [([4], "rank 4"), ([1, 0], "ranks 0-1"), ([9, 1, 2, 3, 5], "ranks 1-3, 5, 9")]
+)
+def test_ranks_are_written_for_people(numbers: list[int], text: str) -> None:
+    assert ranks(numbers) == text
