@@ -115,6 +115,9 @@ void convert(Dtype from, Dtype to, const void* source, void* destination, size_t
     copy(source, destination, count * size_of(from));
     return;
   }
+  if (count == 0) {
+    return;
+  }
   const bool widens = accumulator_of(from) == to;
   assert(widens || accumulator_of(to) == from);
   const Convert run = widens ? kernels().widen[static_cast<size_t>(from)] : kernels().narrow[static_cast<size_t>(to)];
