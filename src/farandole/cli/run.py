@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from farandole.launcher.supervise import Outcome, Supervisor
 
 _USAGE_ERROR = 2
+_STDOUT_FD = 1
+_STDERR_FD = 2
 
 _EPILOG = """\
 examples:
@@ -135,5 +137,5 @@ async def _launch(spec: JobSpec, machine: Machine, verbose: bool) -> Outcome:
     def reader_gone() -> None:
         loop.call_soon_threadsafe(stop, signal.SIGPIPE, "nobody reads the output any more")
 
-    console = Console(descriptor_sink(sys.stdout.fileno()), descriptor_sink(sys.stderr.fileno()), reader_gone)
+    console = Console(descriptor_sink(_STDOUT_FD), descriptor_sink(_STDERR_FD), reader_gone)
     return await launch(spec, machine, console, started=obey_signals, verbose=verbose)

@@ -1,0 +1,106 @@
+"""What the command line says without starting anything."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from farandole.cli.main import main
+
+FORBIDDEN = ("torch", "numpy", "tensorflow", "jax", "asyncio", "msgspec", "farandole.core", "farandole.launcher.start")
+
+
+def test_help_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["--help"], ["run", "--help"]):
+        with pytest.raises(SystemExit) as exit_:
+            main(arguments)
+        assert exit_.value.code == 0
+        assert "farandole run -np 2 python train.py" in capsys.readouterr().out
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main(["--version"])
+    assert exit_.value.code == 0
+    assert capsys.readouterr().out.startswith("farandole ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "python", "x.py"], "-np"),
+        (["run", "-np", "2"], "there is no command to run"),
+        (["run", "-np", "2", "--"], "there is no command to run"),
+        (["run", "-np", "two", "true"], "-np two is not a number of workers"),
+        (["run", "-np", "-1", "true"], "-1"),
+        (["run", "-np", "0", "true"], "0 workers cannot be started"),
+        (["run", "-np", "1", "--transport", "pigeon", "true"], "pigeon"),
+        (["run", "-np", "1", "-x", "SURELY_NOT_SET", "true"], "SURELY_NOT_SET"),
+        (["run", "-np", "1", "--dry-run", "surely-no-such-program"], "no program 'surely-no-such-program'"),
+        (["dance"], "dance"),
+    ],
+)
+def test_mistakes_are_told_with_a_hint(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        code: object = main(arguments)
+    except SystemExit as exit_:
+        code = exit_.code
+    captured = capsys.readouterr()
+    assert code == 2
+    assert captured.out == ""
+    assert captured.err.startswith("error: ") and message in captured.err
+    assert "\nhint: " in captured.err
+
+
+def test_dry_run_prints_the_plan_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "-np", "2", "--dry-run", "--", "true", "-np", "3"]) == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    assert captured.out.startswith("2 workers on 1 host\n")
+    assert "command        true -np 3\n" in captured.out
+    assert "FARANDOLE_SECRET=***\n" in captured.out
+
+
+def python(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+
+
+def test_help_imports_next_to_nothing() -> None:
+    loaded = python("import sys, farandole.cli.main as m; m.make_parser().format_help(); print(*sys.modules)").split()
+    assert not [name for name in loaded if name in FORBIDDEN]
+
+
+def test_help_is_quick() -> None:
+    """Under 0.2 s on a machine with nothing else to do; best of five, and generous, on one that is busy."""
+
+    def seconds() -> float:
+        start = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "farandole", "--help"], check=True, capture_output=True)
+        return time.perf_counter() - start
+
+    bare = min(_timed([sys.executable, "-c", "pass"]) for _ in range(5))
+    assert min(seconds() for _ in range(5)) < 0.5 + bare
+
+
+def _timed(command: list[str]) -> float:
+    start = time.perf_counter()
+    subprocess.run(command, check=True)
+    return time.perf_counter() - start
+
+
+def test_starting_a_job_loads_no_framework_and_no_native_library() -> None:
+    loaded = python(
+        "import sys, farandole, farandole.launcher.start, farandole.launcher.agent, farandole.launcher.function;"
+        "farandole.run; print(*sys.modules)"
+    ).split()
+    assert not {"torch", "numpy", "tensorflow", "jax", "farandole.core.binding"} & set(loaded)
+
+
+def test_public_names() -> None:
+    code = "import sys, farandole; n = dir(farandole); print([m for m in sys.modules if m.startswith('farandole')]);"
+    assert python(code + "print(*[x for x in n if x in farandole.__all__])") == "['farandole']\n__version__ run stats\n"

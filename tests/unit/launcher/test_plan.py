@@ -1,0 +1,219 @@
+"""The plan, compared as whole text, and what is refused before there is one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from farandole.launcher.errors import SpecError
+from farandole.launcher.machine import Machine, visible_gpus
+from farandole.launcher.plan import Identity, make_plan, render
+from farandole.launcher.spec import JobSpec, check_command, python_script, read_exports, read_start_timeout
+
+BIG = Machine("earth", cores=8, gpus=0, directory="/home/me", environment={"PATH": "/usr/bin", "TOKEN": "t"})
+SMALL = Machine("moon", cores=2, gpus=0, directory="/home/me", environment={"OMP_NUM_THREADS": "3"})
+
+TWO_WORKERS = """\
+2 workers on 1 host
+
+command        python train.py --name 'a b'
+directory      /home/me
+start timeout  30 s
+output         console
+note           OMP_NUM_THREADS was not set; 8 cores for 2 workers make it 4
+
+every worker gets the launcher's environment, and
+  FARANDOLE_JOB=<chosen at start>
+  FARANDOLE_ROSTER=127.0.0.1:<chosen at start>
+  FARANDOLE_SECRET=***
+  FARANDOLE_LISTEN=127.0.0.1
+  FARANDOLE_START_TIMEOUT=30
+  HOROVOD_CONTROLLER=gloo
+  HOROVOD_CPU_OPERATIONS=gloo
+  MASTER_ADDR=127.0.0.1
+  MASTER_PORT=<chosen at start>
+  PYTHONUNBUFFERED=1
+  OMP_NUM_THREADS=4
+
+host earth (8 cores), started by python -m farandole.launcher.agent
+  rank 0
+    FARANDOLE_RANK=0 FARANDOLE_SIZE=2 FARANDOLE_LOCAL_RANK=0 FARANDOLE_LOCAL_SIZE=2 FARANDOLE_CROSS_RANK=0 \
+FARANDOLE_CROSS_SIZE=1 FARANDOLE_HOSTNAME=earth
+    HOROVOD_RANK=0 HOROVOD_SIZE=2 HOROVOD_LOCAL_RANK=0 HOROVOD_LOCAL_SIZE=2 HOROVOD_CROSS_RANK=0 \
+HOROVOD_CROSS_SIZE=1 HOROVOD_HOSTNAME=earth
+    RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2
+  rank 1
+    FARANDOLE_RANK=1 FARANDOLE_SIZE=2 FARANDOLE_LOCAL_RANK=1 FARANDOLE_LOCAL_SIZE=2 FARANDOLE_CROSS_RANK=0 \
+FARANDOLE_CROSS_SIZE=1 FARANDOLE_HOSTNAME=earth
+    HOROVOD_RANK=1 HOROVOD_SIZE=2 HOROVOD_LOCAL_RANK=1 HOROVOD_LOCAL_SIZE=2 HOROVOD_CROSS_RANK=0 \
+HOROVOD_CROSS_SIZE=1 HOROVOD_HOSTNAME=earth
+    RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2
+"""
+
+EVERY_OPTION = """\
+1 worker on 1 host
+
+command        ./train
+directory      /home/me
+start timeout  90 s
+output         console and logs/rank.*/
+
+every worker gets the launcher's environment, and
+  FARANDOLE_JOB=job-7
+  FARANDOLE_ROSTER=127.0.0.1:4711
+  FARANDOLE_SECRET=***
+  FARANDOLE_LISTEN=127.0.0.1
+  FARANDOLE_START_TIMEOUT=90
+  FARANDOLE_TRANSPORT=tcp
+  FARANDOLE_FUSION_THRESHOLD=33554432
+  FARANDOLE_LOG_LEVEL=info
+  HOROVOD_CONTROLLER=gloo
+  HOROVOD_CPU_OPERATIONS=gloo
+  MASTER_ADDR=127.0.0.1
+  MASTER_PORT=4712
+  PYTHONUNBUFFERED=1
+  TOKEN=t
+  A='b c'
+
+host earth (8 cores), started by python -m farandole.launcher.agent
+  rank 0
+    FARANDOLE_RANK=0 FARANDOLE_SIZE=1 FARANDOLE_LOCAL_RANK=0 FARANDOLE_LOCAL_SIZE=1 FARANDOLE_CROSS_RANK=0 \
+FARANDOLE_CROSS_SIZE=1 FARANDOLE_HOSTNAME=earth
+    HOROVOD_RANK=0 HOROVOD_SIZE=1 HOROVOD_LOCAL_RANK=0 HOROVOD_LOCAL_SIZE=1 HOROVOD_CROSS_RANK=0 \
+HOROVOD_CROSS_SIZE=1 HOROVOD_HOSTNAME=earth
+    RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1
+"""
+
+
+def test_plan_of_two_workers() -> None:
+    spec = JobSpec(("python", "train.py", "--name", "a b"), 2)
+    assert render(make_plan(spec, BIG, Identity())) == TWO_WORKERS
+
+
+def test_plan_with_every_option_hides_the_secret() -> None:
+    spec = JobSpec(
+        ("./train",),
+        1,
+        start_timeout=90,
+        fusion_threshold_mb=32,
+        transport="tcp",
+        log_level="info",
+        exports=("TOKEN", "A=b c"),
+        output_dir=Path("logs"),
+    )
+    machine = Machine(BIG.hostname, BIG.cores, 0, BIG.directory, {**BIG.environment, "OMP_NUM_THREADS": "2"})
+    plan = make_plan(spec, machine, Identity("job-7", "127.0.0.1:4711", "4712", "c0ffee"))
+    assert render(plan) == EVERY_OPTION
+    assert plan.environment["FARANDOLE_SECRET"] == "c0ffee"
+
+
+def test_more_workers_than_cores_is_noted() -> None:
+    plan = make_plan(JobSpec(("x",), 3), SMALL, Identity())
+    assert plan.notes == ("3 workers share 2 cores: it works, but each gets only a part of one",)
+    assert "OMP_NUM_THREADS" not in plan.environment
+
+
+@pytest.mark.parametrize(("gpus", "size", "what"), [(0, 8, "core, as no GPU"), (3, 3, "GPU")])
+def test_auto_takes_gpus_or_else_cores(gpus: int, size: int, what: str) -> None:
+    machine = Machine("earth", 8, gpus, "/", {})
+    plan = make_plan(JobSpec(("x",), None), machine, Identity())
+    assert plan.size == size
+    assert plan.notes[0].startswith(f"{size} workers: one for each {what}")
+
+
+def test_threads_never_fall_below_one_and_an_export_wins() -> None:
+    assert make_plan(JobSpec(("x",), 100), BIG, Identity()).environment["OMP_NUM_THREADS"] == "1"
+    spec = JobSpec(("x",), 2, exports=("OMP_NUM_THREADS=5", "RANK=9"))
+    plan = make_plan(spec, BIG, Identity())
+    assert plan.environment["OMP_NUM_THREADS"] == "5"
+    assert plan.details == ()
+    assert plan.hosts[0].workers[1].environment["RANK"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("listed", "visible"),
+    [(None, 4), ("", 0), ("-1", 0), ("0", 1), ("2,0", 2), ("0,-1,1", 1), ("GPU-8932f937,MIG-1/2/3", 2), ("no", 0)],
+)
+def test_visible_gpus(listed: str | None, visible: int) -> None:
+    environment = {} if listed is None else {"CUDA_VISIBLE_DEVICES": listed}
+    assert visible_gpus(environment, lambda: 4) == visible
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"num_proc": 0},
+        {"num_proc": -3},
+        {"start_timeout": 0.0},
+        {"fusion_threshold_mb": -1},
+        {"transport": "pigeon"},
+        {"log_level": "loud"},
+    ],
+)
+def test_values_that_no_job_can_have(wrong: dict[str, object]) -> None:
+    with pytest.raises(SpecError):
+        JobSpec(**{"command": ("x",), "num_proc": 1, **wrong})  # type: ignore[arg-type]
+
+
+def test_exports() -> None:
+    assert read_exports(["A=1=2", "B", "C="], {"B": "b"}) == {"A": "1=2", "B": "b", "C": ""}
+    for wrong in ("=x", "UNSET"):
+        with pytest.raises(SpecError, match=wrong):
+            read_exports([wrong], {})
+
+
+def test_start_timeout_flag_then_ours_then_horovods_then_default() -> None:
+    both = {"FARANDOLE_START_TIMEOUT": "5", "HOROVOD_START_TIMEOUT": "6"}
+    assert read_start_timeout(1.5, both) == 1.5
+    assert read_start_timeout(None, both) == 5
+    assert read_start_timeout(None, {"HOROVOD_START_TIMEOUT": "6"}) == 6
+    assert read_start_timeout(None, {}) == 30
+    with pytest.raises(SpecError, match="FARANDOLE_START_TIMEOUT=soon"):
+        read_start_timeout(None, {"FARANDOLE_START_TIMEOUT": "soon"})
+
+
+@pytest.mark.parametrize(
+    ("command", "script"),
+    [
+        ("python train.py", "train.py"),
+        ("/usr/bin/python3.11 -u -X dev -W error train.py -m x", "train.py"),
+        ("python -Wignore -O dir/train.py", "dir/train.py"),
+        ("python -m train", None),
+        ("python -um train", None),
+        ("python -c pass", None),
+        ("python -", None),
+        ("python", None),
+        ("python --version", None),
+        ("pythonic train.py", None),
+        ("bash train.sh", None),
+    ],
+)
+def test_python_script(command: str, script: str | None) -> None:
+    assert python_script(command.split()) == script
+
+
+@pytest.mark.parametrize(
+    ("command", "message", "hint"),
+    [
+        ("python nope.py", "no script 'nope.py'", "check the path"),
+        ("./nope", "no program './nope'", "check the path"),
+        ("nope", "no program 'nope' on the PATH", "environment is active"),
+        ("./train.py", "not a program that can be run", "write: python ./train.py"),
+        ("train.py", "no program 'train.py' on the PATH", "write: python train.py"),
+        ("./data", "not a program that can be run", "chmod"),
+        ("-n 3", "no program '-n'", "options stand before the command"),
+    ],
+)
+def test_commands_that_cannot_start(tmp_path: Path, command: str, message: str, hint: str) -> None:
+    (tmp_path / "train.py").write_text("")
+    (tmp_path / "data").write_text("")
+    program = tmp_path / "bin" / "python"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    environment = {"PATH": str(program.parent)}
+    check_command(["python", "train.py"], str(tmp_path), environment)
+    with pytest.raises(SpecError) as caught:
+        check_command(command.split(), str(tmp_path), environment)
+    assert message in caught.value.message and hint in caught.value.hint
