@@ -191,8 +191,8 @@ def _load(path: Path) -> Library:
     found = library.farandole_abi_version()
     if found != ABI_VERSION:
         raise LibraryError(
-            f"{path} has version {found} of the C interface, this package needs {ABI_VERSION}. Build both from the same "
-            "source, or install farandole again; if FARANDOLE_LIBRARY is set, unset it."
+            f"{path} has version {found} of the C interface, this package needs {ABI_VERSION}. Build both from the "
+            "same source, or install farandole again; if FARANDOLE_LIBRARY is set, unset it."
         )
     return library
 

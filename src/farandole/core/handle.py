@@ -9,7 +9,8 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from concurrent.futures import Future
+from typing import Any, Protocol
 
 from farandole.core.engine import Engine
 
@@ -17,8 +18,18 @@ from farandole.core.engine import Engine
 _numbers = itertools.count(1)
 
 
+class Call(Protocol):
+    """A call in flight."""
+
+    def done(self) -> bool:
+        """Say whether the result is there."""
+
+    def result(self) -> Any:
+        """Wait for the result and return it, or raise why there is none."""
+
+
 class Pending:
-    """One call in flight: one or more native requests that are waited for together."""
+    """A call in flight: one or more native requests that are waited for together."""
 
     __slots__ = ("_engine", "_finish", "_handles")
 
@@ -58,14 +69,31 @@ class Pending:
                 self._engine.release(handle)
 
 
+class Deferred:
+    """A call in flight whose requests another thread submits, once its inputs are ready."""
+
+    __slots__ = ("_pending",)
+
+    def __init__(self, pending: Future[Pending]) -> None:
+        self._pending = pending
+
+    def done(self) -> bool:
+        """Say whether the result is there."""
+        return self._pending.done() and (self._pending.exception() is not None or self._pending.result().done())
+
+    def result(self) -> Any:
+        """Wait until the requests are submitted and done, and return the result."""
+        return self._pending.result().result()
+
+
 class HandleTable:
     """The calls in flight of one session, by the numbers that users hold."""
 
     def __init__(self) -> None:
-        self._pending: dict[int, Pending] = {}
+        self._pending: dict[int, Call] = {}
         self._lock = threading.Lock()
 
-    def add(self, pending: Pending) -> int:
+    def add(self, pending: Call) -> int:
         """Keep a call and return its number."""
         number = next(_numbers)
         with self._lock:
@@ -97,6 +125,15 @@ class HandleTable:
             raise
         self._forget(number)
         return result
+
+    def wait(self, call: Call) -> Any:
+        """Return the result of a call that has no number. Interrupted, the call is kept until it is done."""
+        try:
+            return call.result()
+        except BaseException:
+            if not call.done():
+                self.add(call)
+            raise
 
     def clear(self) -> None:
         """Forget all calls. Only when none of them runs any more: their tensors may go."""

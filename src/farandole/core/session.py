@@ -11,6 +11,8 @@ import json
 import traceback
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 
 from farandole.core import binding
 from farandole.core.dtype import Kind
@@ -98,6 +100,8 @@ class Session:
             pass  # The world had ended before, or the roster has gone: then there is nothing to leave.
         if self._roster is not None:
             self._roster.close()
+        if "submitter" in self.__dict__:
+            self.submitter.shutdown(cancel_futures=True)
         self.handles.clear()
         for process_set in (*self._groups.values(), global_process_set):
             process_set.unbind()
@@ -115,6 +119,11 @@ class Session:
                 self._roster.report_failure(text, first_line, lost_rank_behind(error))
             except RendezvousError:
                 pass  # The launcher has gone; Python prints the traceback anyway.
+
+    @cached_property
+    def submitter(self) -> ThreadPoolExecutor:
+        """The thread that waits for inputs which a device has yet to finish, and then submits. Made when first used."""
+        return ThreadPoolExecutor(max_workers=1, thread_name_prefix="farandole-submitter")
 
     # --- groups ------------------------------------------------------------------------------------------------
 

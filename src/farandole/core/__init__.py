@@ -1,0 +1,1 @@
+"""What every front end shares: the native engine, the session, groups, handles, errors and settings."""

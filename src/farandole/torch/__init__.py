@@ -1,0 +1,97 @@
+"""farandole for PyTorch. Horovod's names are our names.
+
+Example:
+    >>> import farandole.torch as hvd  # doctest: +SKIP
+    >>> hvd.init()  # doctest: +SKIP
+    >>> optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())  # doctest: +SKIP
+    >>> hvd.broadcast_parameters(model.state_dict(), root_rank=0)  # doctest: +SKIP
+"""
+
+from farandole.core.basics import (
+    add_process_set,
+    cross_rank,
+    cross_size,
+    init,
+    is_homogeneous,
+    is_initialized,
+    local_rank,
+    local_size,
+    rank,
+    remove_process_set,
+    shutdown,
+    size,
+    stats,
+)
+from farandole.core.dtype import Average, Max, Min, Product, Sum
+from farandole.core.errors import HorovodInternalError
+from farandole.core.group import ProcessSet, global_process_set
+from farandole.torch.autograd import allgather, allreduce, broadcast, grouped_allgather, grouped_allreduce
+from farandole.torch.collectives import (
+    allgather_async,
+    allreduce_,
+    allreduce_async,
+    allreduce_async_,
+    barrier,
+    broadcast_,
+    broadcast_async,
+    broadcast_async_,
+    grouped_allgather_async,
+    grouped_allreduce_,
+    grouped_allreduce_async,
+    grouped_allreduce_async_,
+    poll,
+    synchronize,
+)
+from farandole.torch.compression import Compression
+from farandole.torch.objects import allgather_object, broadcast_object
+from farandole.torch.optimizer import DistributedOptimizer
+from farandole.torch.parameters import broadcast_optimizer_state, broadcast_parameters
+
+__all__ = [
+    "Average",
+    "Compression",
+    "DistributedOptimizer",
+    "HorovodInternalError",
+    "Max",
+    "Min",
+    "ProcessSet",
+    "Product",
+    "Sum",
+    "add_process_set",
+    "allgather",
+    "allgather_async",
+    "allgather_object",
+    "allreduce",
+    "allreduce_",
+    "allreduce_async",
+    "allreduce_async_",
+    "barrier",
+    "broadcast",
+    "broadcast_",
+    "broadcast_async",
+    "broadcast_async_",
+    "broadcast_object",
+    "broadcast_optimizer_state",
+    "broadcast_parameters",
+    "cross_rank",
+    "cross_size",
+    "global_process_set",
+    "grouped_allgather",
+    "grouped_allgather_async",
+    "grouped_allreduce",
+    "grouped_allreduce_",
+    "grouped_allreduce_async",
+    "grouped_allreduce_async_",
+    "init",
+    "is_homogeneous",
+    "is_initialized",
+    "local_rank",
+    "local_size",
+    "poll",
+    "rank",
+    "remove_process_set",
+    "shutdown",
+    "size",
+    "stats",
+    "synchronize",
+]
