@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "base/clock.h"
 #include "base/error.h"
 
 namespace farandole::backend {
@@ -12,6 +13,9 @@ using collective::AllreduceJob;
 using collective::BroadcastJob;
 using collective::Choice;
 using collective::Group;
+
+// How long a revoke that another worker has heard may take to reach us.
+constexpr double kRevokePatienceSeconds = 1.0;
 
 std::byte* allocate_staging(transport::Arena& arena, size_t half_bytes) {
   void* const memory = arena.allocate(2 * half_bytes);
@@ -52,6 +56,23 @@ collective::Topology Native::topology(const Group& group) const {
   return collective::topology_of(group, pump_.mesh().hosts());
 }
 
+// A survivor that has heard of a loss before us may already be putting its memory to new use, so that what we read
+// there was not what we were meant to read. The revoke that it heard is on its way to us.
+void Native::require_same_generation(const Group& group) {
+  transport::Mesh& mesh = pump_.mesh();
+  for (const int rank : group.members) {
+    const transport::ArenaView* const arena = mesh.arena(rank);
+    if (arena == nullptr || arena->serves(mesh.generation())) {
+      continue;
+    }
+    const auto deadline = base::Deadline::after_seconds(kRevokePatienceSeconds);
+    pump_.wait([&] { return deadline.passed(); });  // throws when the revoke comes
+    mesh.fate().revoke({rank, transport::Sign::kRevoked,
+                        "rank " + std::to_string(rank) + " has gone on to another generation without us"});
+    mesh.fate().throw_if_revoked();
+  }
+}
+
 collective::Context Native::context(const Group& group) { return {pump_, steps_, staging_, group}; }
 
 Choice Native::choose_allreduce(const Group& group, size_t tensor_bytes) const {
@@ -78,6 +99,7 @@ void Native::run(const Group& group, const Choice& choice, const AllreduceJob& j
   }
   collective::Context with = context(group);
   choice.algorithm->allreduce(with, job);
+  require_same_generation(group);
 }
 
 void Native::run(const Group& group, const Choice& choice, const AllgatherJob& job) {
@@ -87,6 +109,7 @@ void Native::run(const Group& group, const Choice& choice, const AllgatherJob& j
   }
   collective::Context with = context(group);
   choice.algorithm->allgather(with, job);
+  require_same_generation(group);
 }
 
 void Native::run(const Group& group, const Choice& choice, const BroadcastJob& job) {
@@ -96,6 +119,7 @@ void Native::run(const Group& group, const Choice& choice, const BroadcastJob& j
   }
   collective::Context with = context(group);
   choice.algorithm->broadcast(with, job);
+  require_same_generation(group);
 }
 
 }  // namespace farandole::backend

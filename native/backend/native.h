@@ -32,7 +32,8 @@ class Native {
   // All following collectives belong to this agreed decision. Decisions count from 1.
   void begin(uint32_t decision);
 
-  // Block until done. Throw the world's error when it is revoked.
+  // Block until done. Throw the world's error when it is revoked, or when a worker whose memory was read has gone
+  // on to another generation meanwhile.
   void run(const collective::Group& group, const collective::Choice& choice, const collective::AllreduceJob& job);
   void run(const collective::Group& group, const collective::Choice& choice, const collective::AllgatherJob& job);
   void run(const collective::Group& group, const collective::Choice& choice, const collective::BroadcastJob& job);
@@ -40,6 +41,7 @@ class Native {
  private:
   collective::Topology topology(const collective::Group& group) const;
   collective::Context context(const collective::Group& group);
+  void require_same_generation(const collective::Group& group);
 
   transport::Pump& pump_;
   transport::Arena& arena_;

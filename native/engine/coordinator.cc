@@ -39,6 +39,10 @@ Coordinator::GroupState& Coordinator::group_of(uint32_t id, int rank) {
 }
 
 void Coordinator::receive(int rank, const Ready& ready) {
+  finished_ += ready.finished ? 1 : 0;
+  if (left_) {
+    return;  // whatever else it asks for came too late; it will hear so
+  }
   for (const Ready::Known& known : ready.known) {
     GroupState& group = group_of(known.group, rank);
     known.bits.for_each([&](uint32_t bit) {
@@ -51,8 +55,8 @@ void Coordinator::receive(int rank, const Ready& ready) {
   for (const Ready::New& fresh : ready.fresh) {
     report(fresh.group, group_of(fresh.group, rank), rank, fresh.name, &fresh.signature);
   }
-  if (ready.leaving) {
-    leaving_.push_back(rank);
+  if (ready.leaving && leaving_ < 0) {
+    leaving_ = rank;
   }
 }
 
@@ -87,12 +91,15 @@ std::vector<Decision> Coordinator::decide() {
     }
     decisions.push_back(std::move(decision));
   }
-  if (!leaving_.empty()) {
-    Decision decision;
+  if (leaving_ >= 0 && !left_) {
+    Decision& decision = decisions.emplace_back();
     decision.type = Decision::Type::kLeft;
-    decision.left_rank = leaving_.front();
-    leaving_.clear();
-    decisions.push_back(std::move(decision));
+    decision.left_rank = leaving_;
+    left_ = true;
+  }
+  if (finished_ == world_size_) {
+    decisions.emplace_back().type = Decision::Type::kGone;
+    finished_ = 0;
   }
   return decisions;
 }

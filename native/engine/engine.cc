@@ -76,6 +76,7 @@ void Engine::enter(std::unique_ptr<transport::Mesh> mesh, transport::Arena& aren
   world.index = mesh_->rank();
   const int64_t spin_ns = settings_.spin_ns >= 0 ? settings_.spin_ns : spin_for(workers_on_my_host(*mesh_));
   pump_ = std::make_unique<transport::Pump>(*mesh_, transport::WaitPolicy{spin_ns});
+  backend_.reset();  // of the last world, whose members have all left it by now: this mesh would not have formed
   coordinator_ = mesh_->rank() == 0 ? std::make_unique<Coordinator>(mesh_->size()) : nullptr;
   memberships_.clear();
   memberships_[0].group = world;
@@ -83,6 +84,7 @@ void Engine::enter(std::unique_ptr<transport::Mesh> mesh, transport::Arena& aren
   buckets_ = 0;
   reported_leaving_ = false;
   world_over_ = false;
+  everyone_finished_ = false;
   {
     const std::lock_guard lock(mutex_);
     queue_.clear();
@@ -221,18 +223,24 @@ void Engine::thread_main() {
   try {
     live();
   } catch (const Error& error) {
-    // Of our own making: nobody else knows yet.
-    mesh_->fate().revoke({mesh_->rank(), Sign::kBroken, error.what()});
-    end_world(mesh_->fate().error());
+    // If it is of our own making, nobody else knows yet.
+    break_off({mesh_->rank(), Sign::kBroken, error.what()});
   } catch (const std::exception& error) {
-    mesh_->fate().revoke({mesh_->rank(), Sign::kBroken,
-                          "rank " + std::to_string(mesh_->rank()) + " failed inside its engine: " + error.what()});
-    end_world(mesh_->fate().error());
+    break_off({mesh_->rank(), Sign::kBroken,
+               "rank " + std::to_string(mesh_->rank()) + " failed inside its engine: " + error.what()});
   }
-  backend_.reset();
   const std::lock_guard lock(mutex_);
   thread_running_ = false;
   thread_ended_.notify_all();
+}
+
+void Engine::break_off(const Cause& cause) {
+  mesh_->fate().revoke(cause);
+  // From here on our memory may be put to new use; who still reads it for this generation notices.
+  mesh_->arena(mesh_->rank())->serve(transport::kNoGeneration);
+  if (!world_over_) {
+    end_world(mesh_->fate().error());
+  }
 }
 
 void Engine::live() {
@@ -246,12 +254,27 @@ void Engine::live() {
   }
   while (!world_over_) {
     wait_for_work();
+    mesh_->fate().throw_if_revoked();
     report_new_requests();
     receive_messages();
   }
-  // The last decision must reach everyone before the links go.
-  pump_->flush_messages(base::Deadline::after_seconds(kPartingSeconds));
+  wait_for_everyone();
   mesh_->part();
+}
+
+// The world has ended in good order. Others may still be at work on what was agreed before, reading our memory: only
+// when all have finished may it be put to new use.
+void Engine::wait_for_everyone() {
+  const auto deadline = base::Deadline::after_seconds(kPartingSeconds);
+  Ready ready;
+  ready.finished = true;
+  send_ready(ready);
+  receive_messages();
+  while (!everyone_finished_ && !deadline.passed()) {
+    pump_->wait([&] { return pump_->has_message() || deadline.passed(); });
+    receive_messages();
+  }
+  pump_->flush_messages(deadline);
 }
 
 void Engine::wait_for_work() {
@@ -259,6 +282,9 @@ void Engine::wait_for_work() {
   pump_->wait([this] {
     if (pump_->has_message()) {
       return true;
+    }
+    if (backend_ == nullptr) {
+      return false;  // the charter has not come yet: nothing can be reported
     }
     const std::lock_guard lock(mutex_);
     return !queue_.empty() || (leaving_ && !reported_leaving_);
@@ -275,7 +301,7 @@ void Engine::wait_for_work() {
 
 void Engine::report_new_requests() {
   if (backend_ == nullptr) {
-    return;  // the charter has not come yet
+    return;
   }
   std::vector<std::unique_ptr<Pending>> fresh;
   Ready ready;
@@ -322,9 +348,6 @@ void Engine::receive_messages() {
     } else {
       obey(decode_decision(message->bytes));
     }
-    if (world_over_) {
-      return;
-    }
   }
   if (coordinator_) {
     for (const Decision& decision : coordinator_->decide()) {
@@ -343,9 +366,6 @@ void Engine::issue(const Decision& decision) {
 }
 
 void Engine::obey(const Decision& decision) {
-  if (world_over_) {
-    return;
-  }
   switch (decision.type) {
     case Decision::Type::kCharter:
       obey_charter(decision);
@@ -359,6 +379,9 @@ void Engine::obey(const Decision& decision) {
                           " has shut down, so collectives can no longer complete in this world. If its script was not "
                           "meant to be at its end, look at what it printed last",
                       decision.left_rank));
+      break;
+    case Decision::Type::kGone:
+      everyone_finished_ = true;
       break;
   }
 }

@@ -116,8 +116,10 @@ class Engine {
 
   // --- engine thread
   void thread_main();
+  void break_off(const transport::Cause& cause);
   void live();
   void wait_for_work();
+  void wait_for_everyone();
   void report_new_requests();
   void send_ready(const Ready& ready);
   void issue(const Decision& decision);
@@ -163,7 +165,7 @@ class Engine {
 
   // --- the engine thread's alone
   std::unique_ptr<transport::Pump> pump_;
-  std::unique_ptr<backend::Native> backend_;
+  std::unique_ptr<backend::Native> backend_;  // outlives the thread: others may still read its staging
   std::unique_ptr<Coordinator> coordinator_;  // rank 0 only
   std::map<uint32_t, Membership> memberships_;
   std::vector<std::shared_ptr<Completion>> finished_;  // not yet announced
@@ -173,6 +175,7 @@ class Engine {
   uint32_t buckets_ = 0;
   bool reported_leaving_ = false;
   bool world_over_ = false;
+  bool everyone_finished_ = false;
 };
 
 }  // namespace farandole::engine

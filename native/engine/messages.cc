@@ -60,6 +60,7 @@ BitSet BitSet::from_words(std::vector<uint64_t> words) {
 base::Bytes encode(const Ready& ready) {
   Writer writer;
   writer.put(static_cast<uint8_t>(ready.leaving));
+  writer.put(static_cast<uint8_t>(ready.finished));
   writer.put(static_cast<uint32_t>(ready.known.size()));
   for (const Ready::Known& known : ready.known) {
     writer.put(known.group);
@@ -78,6 +79,7 @@ Ready decode_ready(std::span<const std::byte> bytes) {
   Reader reader(bytes);
   Ready ready;
   ready.leaving = reader.get<uint8_t>() != 0;
+  ready.finished = reader.get<uint8_t>() != 0;
   for (auto count = reader.get<uint32_t>(); count > 0; --count) {
     const auto group = reader.get<uint32_t>();
     ready.known.push_back({group, BitSet::from_words(reader.get_vector<uint64_t>())});
@@ -119,6 +121,8 @@ base::Bytes encode(const Decision& decision) {
     case Decision::Type::kLeft:
       writer.put(decision.left_rank);
       break;
+    case Decision::Type::kGone:
+      break;
   }
   return writer.take();
 }
@@ -151,6 +155,8 @@ Decision decode_decision(std::span<const std::byte> bytes) {
       break;
     case Decision::Type::kLeft:
       decision.left_rank = reader.get<int32_t>();
+      break;
+    case Decision::Type::kGone:
       break;
     default:
       throw base::Error(base::Code::kInternal, "malformed message: no such decision");

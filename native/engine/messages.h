@@ -45,9 +45,10 @@ struct Ready {
   };
   std::vector<Known> known;
   std::vector<New> fresh;
-  bool leaving = false;
+  bool leaving = false;   // wants the world to end
+  bool finished = false;  // has done everything up to kLeft
 
-  bool empty() const noexcept { return known.empty() && fresh.empty() && !leaving; }
+  bool empty() const noexcept { return known.empty() && fresh.empty() && !leaving && !finished; }
 };
 
 inline constexpr uint32_t kNoBit = UINT32_MAX;
@@ -58,7 +59,8 @@ struct Decision {
   enum class Type : uint8_t {
     kCharter = 1,  // the first message of a world: what all ranks shall have in common
     kRun = 2,      // these requests of one group are ready everywhere
-    kLeft = 3,     // a rank has left in good order: the world ends here
+    kLeft = 3,     // a rank leaves in good order: the world ends here
+    kGone = 4,     // every rank has done everything up to kLeft: nobody reads anybody's memory any more
   };
   struct Agreed {
     uint32_t bit = kNoBit;  // from now on this bit stands for the request

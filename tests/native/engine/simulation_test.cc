@@ -1,0 +1,240 @@
+// The seeded simulation: small worlds over the loopback transport, whose links stall, move a few bytes at a time, are
+// cut, and whose workers are killed at any operation. Every seed must end with every survivor holding right numbers, or
+// the one same error; never hung, never wrong. Then the survivors form the next generation and must compute right.
+//
+//   FARANDOLE_SIMULATION_SEEDS  how many seeds (2000)
+//   FARANDOLE_SIMULATION_FIRST  the first one (0): to run one seed again, set this and SEEDS=1
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <numeric>
+#include <optional>
+#include <random>
+#include <set>
+
+#include "support/worlds.h"
+
+namespace farandole {
+namespace {
+
+using engine::Engine;
+using engine::EngineSettings;
+using engine::Handle;
+using reduce::Dtype;
+using transport::LinkFault;
+
+uint64_t mix(uint64_t x) {
+  x += 0x9e3779b97f4a7c15U;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebU;
+  return x ^ (x >> 31);
+}
+
+// What will go wrong in one seed. A pure function of the seed.
+struct Scenario {
+  explicit Scenario(uint64_t seed_in) : seed(seed_in), random(mix(seed_in)) {
+    size = pick(2, 4);
+    switch (pick(0, 2)) {
+      case 0:  // one host
+        hosts.assign(static_cast<size_t>(size), 0);
+        break;
+      case 1:  // a host each
+        hosts.resize(static_cast<size_t>(size));
+        std::iota(hosts.begin(), hosts.end(), 0);
+        break;
+      default:  // two hosts
+        for (int rank = 0; rank < size; ++rank) {
+          hosts.push_back(rank % 2);
+        }
+    }
+    stall_percent = pick(0, 3) * 10;
+    short_percent = pick(0, 3) * 10;
+    threshold = pick(0, 2) * 2000;
+    if (pick(0, 3) > 0) {
+      faulty_rank = pick(0, size - 1);
+      fault_at = static_cast<uint64_t>(pick(0, 600));
+      is_cut = pick(0, 3) == 0;
+    }
+  }
+
+  int pick(int from, int to) { return std::uniform_int_distribution<int>(from, to)(random); }
+
+  LinkFault fault(int self, uint64_t operation) const {
+    LinkFault result;
+    const uint64_t dice = mix(seed * 1'000'003 + static_cast<uint64_t>(self) * 7919 + operation * 31);
+    if (self == faulty_rank && operation == fault_at) {
+      (is_cut ? result.cut : result.kill) = true;
+    }
+    result.stall = static_cast<int>(dice % 100) < stall_percent;
+    if (static_cast<int>(dice / 100 % 100) < short_percent) {
+      result.at_most = 1 + dice / 10'000 % 40;
+    }
+    return result;
+  }
+
+  uint64_t seed;
+  std::mt19937_64 random;
+  int size = 2;
+  std::vector<int> hosts;
+  int stall_percent = 0;
+  int short_percent = 0;
+  int threshold = 0;
+  int faulty_rank = -1;
+  uint64_t fault_at = 0;
+  bool is_cut = false;
+};
+
+size_t count_of(uint64_t seed, int step, int tensor) {
+  const uint64_t dice = mix(seed + static_cast<uint64_t>(step) * 101 + static_cast<uint64_t>(tensor));
+  return dice % 3 == 0 ? dice % 3000 : dice % 50;
+}
+
+float value_of(int rank, int step, int tensor) { return static_cast<float>((rank + 1) * (step + 2) + tensor); }
+
+constexpr int kSteps = 3;
+constexpr int kTensors = 5;
+
+// One rank's training: in every step it submits its tensors in an order of its own, then waits for them. Gives what
+// ended it, if anything did.
+std::optional<base::Error> train(Engine& engine, uint64_t seed, int rank, int size) {
+  std::mt19937_64 order(mix(seed) + static_cast<uint64_t>(rank));
+  for (int step = 0; step < kSteps; ++step) {
+    std::vector<std::vector<float>> tensors;
+    std::vector<int> turn(kTensors);
+    std::iota(turn.begin(), turn.end(), 0);
+    std::ranges::shuffle(turn, order);
+    for (int tensor = 0; tensor < kTensors; ++tensor) {
+      tensors.emplace_back(count_of(seed, step, tensor), value_of(rank, step, tensor));
+    }
+    std::vector<Handle> handles;
+    try {
+      for (const int tensor : turn) {
+        std::vector<float>& values = tensors[static_cast<size_t>(tensor)];
+        handles.push_back(
+            engine
+                .submit({testing::allreduce_request("step" + std::to_string(step % 2) + "." + std::to_string(tensor) +
+                                                        "." + std::to_string(values.size()),
+                                                    Dtype::kF32, {static_cast<int64_t>(values.size())}, values.data(),
+                                                    values.data())})
+                .front());
+      }
+    } catch (const base::Error& error) {
+      // Tensors in flight belong to the engine until they are done.
+      for (const Handle handle : handles) {
+        EXPECT_EQ(engine.completions().wait(handle, base::Deadline::after_seconds(testing::kPatience)), 1) << "hung";
+      }
+      return error;
+    }
+    std::optional<base::Error> failure;
+    for (size_t i = 0; i < handles.size(); ++i) {
+      try {
+        testing::finish(engine, handles[i]);
+      } catch (const base::Error& error) {
+        failure = error;
+        continue;
+      }
+      float expected = 0;
+      for (int r = 0; r < size; ++r) {
+        expected += value_of(r, step, turn[i]);
+      }
+      const std::vector<float>& got = tensors[static_cast<size_t>(turn[i])];
+      EXPECT_EQ(got, std::vector<float>(got.size(), expected)) << "WRONG NUMBERS in seed " << seed;
+    }
+    if (failure) {
+      return failure;
+    }
+  }
+  return std::nullopt;
+}
+
+struct Ending {
+  std::optional<base::Error> error;
+};
+
+std::vector<Ending> run_generation(transport::LoopbackWorld& world, std::vector<std::unique_ptr<Engine>>& engines,
+                                   const std::vector<int>& members, uint64_t seed) {
+  std::vector<Ending> endings(members.size());
+  testing::on_all_ranks(static_cast<int>(members.size()), [&](int rank) {
+    Engine& engine = *engines[static_cast<size_t>(members[static_cast<size_t>(rank)])];
+    engine.abandon({-1, transport::Sign::kRevoked, "replaced"});
+    engine.enter(world.mesh(rank), world.arena(rank));
+    endings[static_cast<size_t>(rank)].error = train(engine, seed, rank, static_cast<int>(members.size()));
+  });
+  return endings;
+}
+
+void run_seed(uint64_t seed) {
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  const Scenario scenario(seed);
+  EngineSettings settings;
+  settings.fusion_threshold = scenario.threshold;
+  settings.half_bytes = 4096;
+  std::vector<std::unique_ptr<Engine>> engines;
+  std::vector<int> members;
+  for (int rank = 0; rank < scenario.size; ++rank) {
+    engines.push_back(std::make_unique<Engine>(settings));
+    members.push_back(rank);
+  }
+
+  transport::LoopbackSettings loopback;
+  loopback.size = scenario.size;
+  loopback.generation = 1;
+  loopback.hosts = scenario.hosts;
+  loopback.arena_bytes = size_t{1} << 20;
+  loopback.link_bytes = 512;
+  transport::LoopbackWorld first(loopback, [&](int self, int, uint64_t operation) {
+    return scenario.fault(self, operation);
+  });
+  const std::vector<Ending> endings = run_generation(first, engines, members, seed);
+
+  std::vector<int> survivors;
+  std::set<std::string> errors;
+  for (const int rank : members) {
+    if (first.killed(rank)) {
+      continue;
+    }
+    survivors.push_back(rank);
+    if (const auto& error = endings[static_cast<size_t>(rank)].error) {
+      EXPECT_EQ(error->code(), base::Code::kWorkerLost) << error->what();
+      EXPECT_EQ(error->lost_rank() == scenario.faulty_rank, !scenario.is_cut) << error->what();
+      errors.insert(error->what());
+    }
+  }
+  EXPECT_LE(errors.size(), 1U) << "survivors tell different stories: " << *errors.begin();
+  if (scenario.faulty_rank < 0) {
+    EXPECT_TRUE(errors.empty()) << *errors.begin();
+  }
+
+  transport::LoopbackSettings next = loopback;
+  next.size = static_cast<int>(survivors.size());
+  next.generation = 2;
+  next.hosts.clear();
+  transport::LoopbackWorld second(next);
+  for (const Ending& ending : run_generation(second, engines, survivors, seed + 1)) {
+    EXPECT_FALSE(ending.error) << "after the change: " << ending.error->what();
+  }
+  testing::on_all_ranks(static_cast<int>(survivors.size()), [&](int rank) {
+    engines[static_cast<size_t>(survivors[static_cast<size_t>(rank)])]->leave(
+        base::Deadline::after_seconds(testing::kPatience));
+  });
+  // Those who died left their engines where they stood; they go while their world still exists.
+  engines.clear();
+}
+
+uint64_t number_from_environment(const char* name, uint64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+}
+
+TEST(Simulation, EverySeedEndsRight) {
+  const uint64_t first = number_from_environment("FARANDOLE_SIMULATION_FIRST", 0);
+  const uint64_t seeds = number_from_environment("FARANDOLE_SIMULATION_SEEDS", 2000);
+  for (uint64_t seed = first; seed < first + seeds; ++seed) {
+    run_seed(seed);
+    ASSERT_FALSE(HasFailure()) << "run it again with FARANDOLE_SIMULATION_SEEDS=1 FARANDOLE_SIMULATION_FIRST=" << seed;
+  }
+}
+
+}  // namespace
+}  // namespace farandole
