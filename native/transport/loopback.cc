@@ -76,6 +76,7 @@ struct LoopbackWorld::State {
     }
     for (size_t rank = 0; rank < size; ++rank) {
       workers.push_back(std::make_unique<Worker>(settings.arena_bytes));
+      workers.back()->arena.view().serve(settings.generation);
     }
     for (size_t pair = 0; pair < size * size; ++pair) {
       pipes.push_back(std::make_unique<Pipe>(settings.link_bytes));
