@@ -10,8 +10,7 @@
 #   make setup       only prepare .venv and build the library
 #   make clean       forget all of that
 
-SHELL := /bin/bash
-.SHELLFLAGS := -eu -o pipefail -c
+.SHELLFLAGS := -euc
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check fix bench docs sanitize native native-tests clean
@@ -25,7 +24,7 @@ SANITIZED_SEEDS ?= 200
 # cmake and ninja come from the environment too, so that a machine needs neither.
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 PIP_INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
-NATIVE_SOURCES = $$(git ls-files --cached --others --exclude-standard -- 'native/*.h' 'native/*.cc' 'tests/native/*.h' 'tests/native/*.cc')
+NATIVE_SOURCES = $$(find native tests/native -name '*.h' -o -name '*.cc')
 PYTHON_SOURCES := src tests examples benchmarks tools
 
 help:
