@@ -94,10 +94,6 @@ class WorldSet(ProcessSet):
         self.process_set_id = 0
 
 
-# The one that signatures have as their default. There is one session in a process, and this is its world.
-global_process_set = WorldSet()
-
-
 def _sorted_ranks(ranks: Iterable[int]) -> list[int]:
     try:
         numbers = sorted(operator.index(rank) for rank in ranks)
@@ -110,3 +106,7 @@ def _sorted_ranks(ranks: Iterable[int]) -> list[int]:
     if repeated:
         raise InvalidRequestError(f"a ProcessSet cannot have a rank twice: {sorted(repeated)} in {numbers}.")
     return numbers
+
+
+# The one that signatures have as their default. There is one session in a process, and this is its world.
+global_process_set = WorldSet()

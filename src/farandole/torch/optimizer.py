@@ -75,7 +75,7 @@ class _Distributed(torch.optim.Optimizer):
                     "`with optimizer.skip_synchronize():`.",
                     stacklevel=2,
                 )
-            if closure is None and not self._reduced:
+            if self._pending or (closure is None and not self._synchronized):
                 self.synchronize()
         self._synchronized = False
         if closure is None:
@@ -91,7 +91,7 @@ class _Distributed(torch.optim.Optimizer):
         Raises:
             AssertionError: gradients are on their way.
         """
-        if self._reducer is not None and self._reducer.pending:
+        if self._pending:
             raise AssertionError(
                 "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or "
                 "optimizer.synchronize(). The gradients are still being reduced; finish them first."
@@ -106,8 +106,8 @@ class _Distributed(torch.optim.Optimizer):
         super().load_state_dict(state_dict)
 
     @property
-    def _reduced(self) -> bool:
-        return self._synchronized and not (self._reducer is not None and self._reducer.pending)
+    def _pending(self) -> bool:
+        return self._reducer is not None and self._reducer.pending
 
     def _synchronizing(self, closure: Callable[[], Any]) -> Callable[[], Any]:
         def synchronized() -> Any:
@@ -193,10 +193,9 @@ def _wrap(optimizer: torch.optim.Optimizer) -> _Distributed:
     Its `__init__` is not run again: what a subclass of the user's does there is none of our business.
     """
     wrapped = type(optimizer)
-    cls = type(
-        wrapped.__name__, (_Distributed, wrapped), {"__module__": wrapped.__module__, "__doc__": wrapped.__doc__}
-    )
-    distributed: _Distributed = cls.__new__(cls)
+    namespace = {"__module__": wrapped.__module__, "__doc__": wrapped.__doc__}
+    cls: type[_Distributed] = type(wrapped.__name__, (_Distributed, wrapped), namespace)
+    distributed = cls.__new__(cls)
     # A scheduler puts a `step` that is bound to the wrapped optimizer on it; ours must not be hidden by that.
     distributed.__dict__.update({name: value for name, value in optimizer.__dict__.items() if name != "step"})
     return distributed

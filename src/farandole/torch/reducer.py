@@ -5,8 +5,8 @@ for groups). A hook on the parameter counts backward passes; when every slot of 
 bundle is *launched*. `finish` launches what no hook has, so that a branch which one rank did not take stops nobody, and
 waits for all.
 
-A CPU gradient is copied to its place in the arena when it is launched and lives there from then on (`param.grad` becomes
-a view). CUDA gradients and compressed ones take the general way of `farandole.torch.collectives`.
+A CPU gradient is copied to its place in the arena when it is launched and lives there from then on (`param.grad`
+becomes a view). CUDA gradients and compressed ones take the general way of `farandole.torch.collectives`.
 
 Everything that belongs to one session (places, native requests) is made anew when the session changes.
 """
@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from farandole.core.basics import current
+from farandole.core.basics import current, is_initialized
 from farandole.core.binding import NativeRequest
 from farandole.core.dtype import Kind
 from farandole.core.errors import InvalidRequestError
@@ -120,7 +120,7 @@ class GradientReducer:
     @property
     def pending(self) -> bool:
         """Say whether gradients have come since the last `finish`."""
-        return self._fired and self._session is current()
+        return self._fired and is_initialized() and self._session is current()
 
     def set_passes(self, passes: int) -> None:
         """Change the number of backward passes for each step, from the next step on."""
@@ -153,7 +153,7 @@ class GradientReducer:
 
     def reset(self) -> None:
         """Forget the passes seen so far. Reductions in flight are waited for."""
-        if self._session is not None and self._session is current():
+        if self._session is not None and is_initialized() and self._session is current():
             for bundle in self._bundles:
                 if bundle.number is not None:
                     self._session.handles.synchronize(bundle.number)
@@ -211,7 +211,7 @@ class GradientReducer:
                 )
             gradient = parameter.grad = gradient.to_dense()
         if place is not None and gradient is not place:
-            parameter.grad = place.copy_(gradient)
+            parameter.grad = place.copy_(gradient.detach())
 
     def _complete(self, bundle: Bundle) -> None:
         session = self._session
