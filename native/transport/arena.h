@@ -20,10 +20,15 @@ namespace farandole::transport {
 inline constexpr uint64_t kArenaMagic = 0x31414e4152414e46;  // "FNARANA1"
 inline constexpr size_t kArenaAlignment = 64;                // a cache line: blocks never share one
 
+inline constexpr uint64_t kNoGeneration = UINT64_MAX;
+
 // What the workers of a host tell each other through shared memory. Zeroed for every generation.
 struct ArenaHeader {
   uint64_t magic;
   uint64_t bytes;
+  // The generation that this memory serves, or kNoGeneration. The owner changes it before it changes anything
+  // else for a new generation; who has read data here looks at it afterwards, and takes what was read for
+  // nothing if the owner has gone on (see ArenaView::serves).
   std::atomic<uint64_t> generation;
   alignas(64) std::atomic<uint32_t> sleeping;  // see doorbell.h
   // How far the owner has come: see collective/steps.h. Written by the owner, read by its host's workers.
@@ -44,6 +49,16 @@ struct ArenaView {
     const auto at = reinterpret_cast<uintptr_t>(address);
     const auto from = reinterpret_cast<uintptr_t>(base);
     return at >= from && count <= bytes && at - from <= bytes - count;
+  }
+  // Whether all that was read from here until now belonged to this generation.
+  bool serves(uint64_t generation) const noexcept {
+    std::atomic_thread_fence(std::memory_order_acquire);
+    return header().generation.load(std::memory_order_relaxed) == generation;
+  }
+  // The owner: what follows belongs to this generation. Those who still read for another will notice.
+  void serve(uint64_t generation) const noexcept {
+    header().generation.store(generation, std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
   }
   size_t offset_of(const void* address) const noexcept {
     return static_cast<size_t>(static_cast<const std::byte*>(address) - base);
@@ -71,13 +86,21 @@ class Arena {
 
   // A block of zeros, aligned to kArenaAlignment, or null when no gap is large enough. Any thread.
   void* allocate(size_t bytes);
-  // Gives the block and its memory back. `block` comes from allocate() or is null.
+  // Gives the block and its memory back. `block` comes from allocate() or is null. Any thread.
   void release(void* block);
 
+  // Puts new memory with the same content behind the same addresses. Workers that mapped the arena before
+  // keep the old memory: whatever they still write there is not seen here. Nobody may write to a block
+  // meanwhile. Throws Error(kUnavailable), and then nothing has changed.
+  void renew();
+
   const ArenaView& view() const noexcept { return mapping_.view(); }
+  // Of the memory behind the arena; another one after renew().
   int fd() const noexcept { return fd_.get(); }
 
  private:
+  void clear(size_t offset, size_t bytes) noexcept;  // requires mutex_
+
   base::UniqueFd fd_;
   Mapping mapping_;
   std::mutex mutex_;

@@ -44,7 +44,13 @@ class Endpoint {
 
   // Connects to every other worker of the world and waits until all are connected to all. Blocks until
   // done or until the deadline. Throws Error(kTimeout) naming the ranks that did not come, Error(kWorkerLost)
-  // when one of them died meanwhile. At most one Mesh of an endpoint exists at a time.
+  // when one of them died meanwhile. At most one Mesh of an endpoint exists at a time, and the endpoint outlives
+  // it.
+  //
+  // A worker of the last generation that may still run, and is not in this one, may still write to the arena.
+  // Then the arena gets new memory with the same content behind the same addresses (Arena::renew). So nobody may
+  // write to blocks of the arena during form(). Blocks into which other workers write are to be released only
+  // when the next form() has returned, or not at all.
   std::unique_ptr<Mesh> form(const World& world, const base::Deadline& deadline);
 
   Arena& arena();

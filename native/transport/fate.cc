@@ -1,5 +1,7 @@
 #include "transport/fate.h"
 
+#include <unistd.h>
+
 namespace farandole::transport {
 
 std::string describe_loss(int rank, Sign sign) {
@@ -28,6 +30,10 @@ bool Fate::revoke(Cause cause) {
   }
   if (doorbell_ != nullptr) {
     doorbell_->ring();
+  }
+  if (watch_fd_ >= 0) {
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = ::write(watch_fd_, &one, sizeof one);
   }
   return true;
 }

@@ -33,8 +33,10 @@ std::string describe_loss(int rank, Sign sign);
 
 class Fate {
  public:
-  // `doorbell` is rung when the world is revoked, so that a sleeping engine notices. May be null (tests).
-  explicit Fate(Doorbell* doorbell) : doorbell_(doorbell) {}
+  // When the world is revoked, `doorbell` is rung, so that a sleeping engine notices, and `watch_fd`, an
+  // eventfd, is written to, so that the watch thread tells the other workers. They may be null and -1 (tests),
+  // and outlive the fate.
+  explicit Fate(Doorbell* doorbell, int watch_fd = -1) : doorbell_(doorbell), watch_fd_(watch_fd) {}
   Fate(const Fate&) = delete;
   Fate& operator=(const Fate&) = delete;
 
@@ -53,6 +55,7 @@ class Fate {
 
  private:
   Doorbell* const doorbell_;
+  const int watch_fd_;
   std::atomic<bool> revoked_{false};
   mutable std::mutex mutex_;
   std::optional<Cause> cause_;  // guarded by mutex_

@@ -1,0 +1,162 @@
+#include "transport/endpoint.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "transport/contact.h"
+#include "transport/forming.h"
+#include "transport/introduction.h"
+#include "transport/socket_mesh.h"
+
+namespace farandole::transport {
+namespace {
+
+using base::Code;
+using base::Error;
+
+// What a control frame can say of a world (ControlFrame::kLongestText bytes, a bit for each rank).
+constexpr size_t kLargestWorld = 8 * ControlFrame::kLongestText;
+
+bool is_wildcard(const std::string& host) { return host == "0.0.0.0" || host == "::"; }
+
+}  // namespace
+
+struct Endpoint::Impl {
+  explicit Impl(EndpointSettings given);
+
+  std::vector<Contact> read_contacts(const World& world) const;
+  void fence(const std::vector<Contact>& contacts);
+  void begin_generation(uint64_t generation);
+  std::unique_ptr<Mesh> form(const World& world, const base::Deadline& deadline);
+
+  const EndpointSettings settings;
+  Arena arena;
+  const PrivateFd doorbell_fd;
+  std::vector<Listener> listeners;
+  Contact contact;
+  MappingCache mappings;
+  Legacy legacy;
+};
+
+Endpoint::Impl::Impl(EndpointSettings given)
+    : settings(std::move(given)), arena(settings.arena_bytes), doorbell_fd(make_event_fd()) {
+  contact.id = random_id();
+  contact.host_key = settings.host_key;
+  if (settings.shared_memory) {
+    contact.unix_name = "farandole-" + random_id();
+    listeners.push_back(listen_on(unix_address(contact.unix_name)));
+  }
+  for (const std::string& host : settings.listen_addresses) {
+    if (is_wildcard(host)) {
+      throw Error(Code::kUnavailable, "cannot listen on " + host +
+                                          ": other workers could not know where to connect; give the address of a "
+                                          "network interface (see `ip address`)");
+    }
+    listeners.push_back(listen_on(ip_address(host, 0)));
+    contact.tcp.push_back(listeners.back().address);
+  }
+}
+
+// Checks what the caller said about the world.
+std::vector<Contact> Endpoint::Impl::read_contacts(const World& world) const {
+  std::vector<Contact> contacts;
+  for (const std::string& text : world.contacts) {
+    contacts.push_back(parse_contact(text));
+  }
+  if (contacts.empty()) {
+    contacts.push_back(contact);  // a world of one needs nobody's contact
+  }
+  const auto rank = static_cast<size_t>(world.rank);
+  if (world.rank < 0 || rank >= contacts.size() || contacts[rank].id != contact.id) {
+    throw Error(Code::kInvalidArgument,
+                "rank " + std::to_string(world.rank) + " of the new world is not this worker; its list of contacts is "
+                "out of date or out of order");
+  }
+  std::set<std::string> ids;
+  for (const Contact& other : contacts) {
+    ids.insert(other.id);
+  }
+  if (ids.size() != contacts.size() || contacts.size() > kLargestWorld) {
+    throw Error(Code::kInvalidArgument, "a world has at most " + std::to_string(kLargestWorld) +
+                                            " workers, each of them once; this list of " +
+                                            std::to_string(contacts.size()) + " is not one");
+  }
+  return contacts;
+}
+
+// Keeps a worker that is no longer one of us from writing to our memory. A stopped process, for example, can be
+// continued at any time, in the middle of what it was writing; nothing but other memory is safe from it. The
+// blocks keep their addresses, because users' tensors live in them.
+void Endpoint::Impl::fence(const std::vector<Contact>& contacts) {
+  const bool all_come = std::all_of(legacy.unsettled.begin(), legacy.unsettled.end(), [&](const std::string& id) {
+    return std::any_of(contacts.begin(), contacts.end(), [&](const Contact& other) { return other.id == id; });
+  });
+  if (!all_come) {
+    arena.renew();
+    legacy.unsettled.clear();
+  }
+}
+
+// Must be done before any worker of the new generation gets our memory.
+void Endpoint::Impl::begin_generation(uint64_t generation) {
+  // First of all: who still reads for the last generation shall notice.
+  arena.view().serve(kNoGeneration);
+  ArenaHeader& header = arena.view().header();
+  header.sleeping.store(0);
+  header.step.store(0);
+  header.offset[0].store(0);
+  header.offset[1].store(0);
+  arena.view().serve(generation);
+}
+
+std::unique_ptr<Mesh> Endpoint::Impl::form(const World& world, const base::Deadline& deadline) {
+  if (legacy.mesh_lives) {
+    throw Error(Code::kInvalidArgument, "the mesh of the last generation must be gone before the next one forms");
+  }
+  const std::vector<Contact> contacts = read_contacts(world);
+  fence(contacts);
+  begin_generation(world.generation);
+
+  std::vector<void*> old_rings = std::exchange(legacy.rings, {});
+  std::set<std::string> acquainted;
+  const Ground ground = {.settings = settings,
+                         .listeners = listeners,
+                         .arena = arena,
+                         .doorbell_fd = doorbell_fd.get(),
+                         .mappings = mappings,
+                         .rings = legacy.rings,
+                         .acquainted = acquainted};
+  std::vector<std::string> ids;
+  for (const Contact& other : contacts) {
+    ids.push_back(other.id);
+  }
+  try {
+    Formed formed = Forming(ground, world, contacts, contact, deadline).run();
+    auto mesh = std::make_unique<SocketMesh>(settings, world, std::move(formed), arena, doorbell_fd.get(),
+                                             std::move(ids), legacy);
+    // All members have left the last generation, so nobody reads or writes its rings any more.
+    std::for_each(old_rings.begin(), old_rings.end(), [this](void* ring) { arena.release(ring); });
+    legacy.unsettled.clear();
+    mappings.drop_unused();
+    return mesh;
+  } catch (...) {
+    legacy.rings.insert(legacy.rings.end(), old_rings.begin(), old_rings.end());
+    legacy.unsettled.merge(acquainted);
+    throw;
+  }
+}
+
+Endpoint::Endpoint(EndpointSettings settings) : impl_(std::make_unique<Impl>(std::move(settings))) {}
+
+Endpoint::~Endpoint() = default;
+
+std::string Endpoint::contact() const { return impl_->contact.to_text(); }
+
+std::unique_ptr<Mesh> Endpoint::form(const World& world, const base::Deadline& deadline) {
+  return impl_->form(world, deadline);
+}
+
+Arena& Endpoint::arena() { return impl_->arena; }
+
+}  // namespace farandole::transport

@@ -1,0 +1,446 @@
+#include "transport/forming.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+#include "base/error.h"
+
+namespace farandole::transport {
+namespace {
+
+using base::Code;
+using base::Error;
+
+// How long a connection may take to prove itself. A worker needs milliseconds.
+constexpr double kStrangerSeconds = 5.0;
+// So many unproven connections are held besides those that may be workers; of more, the oldest goes.
+constexpr size_t kStrangers = 64;
+// Accepted in one turn, so that a flood of strangers does not starve the workers.
+constexpr int kAcceptsPerTurn = 64;
+
+base::Digest digest_of(const World& world) {
+  std::string all;
+  for (const std::string& contact : world.contacts) {
+    all += contact + '\n';
+  }
+  return base::sha256({reinterpret_cast<const std::byte*>(all.data()), all.size()});
+}
+
+std::string list_ranks(const std::vector<int>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+  }
+  return text;
+}
+
+const char* explain(Refusal refusal) {
+  switch (refusal) {
+    case Refusal::kSecret:
+      return "authentication failed: it holds another secret than this worker";
+    case Refusal::kOtherWorld:
+      return "it was told another list of workers than this one";
+    case Refusal::kOtherGeneration:
+      return "it is forming another generation";
+    default:
+      return nullptr;
+  }
+}
+
+}  // namespace
+
+Forming::Forming(Ground ground, const World& world, const std::vector<Contact>& contacts, const Contact& self,
+                 const base::Deadline& deadline)
+    : ground_(ground),
+      world_(world),
+      self_(self),
+      deadline_(deadline),
+      size_(static_cast<int>(contacts.size())),
+      digest_(digest_of(world)),
+      peers_(contacts.size()),
+      shares_(contacts.size(), std::vector<bool>(contacts.size())) {
+  for (int rank = 0; rank < size_; ++rank) {
+    Peer& peer = peers_[static_cast<size_t>(rank)];
+    const Contact& contact = contacts[static_cast<size_t>(rank)];
+    peer.rank = rank;
+    peer.id = contact.id;
+    if (rank < world_.rank) {
+      peer.control_dial.emplace(addresses_of(contact), world_.secret, hello_to(rank, Channel::kControl), deadline_);
+    }
+  }
+}
+
+Hello Forming::hello_to(int peer, Channel channel) const {
+  return {.channel = channel, .generation = world_.generation, .from = world_.rank, .to = peer, .world = digest_};
+}
+
+std::vector<Address> Forming::addresses_of(const Contact& contact) const {
+  std::vector<Address> addresses;
+  if (!self_.unix_name.empty() && !contact.unix_name.empty() && self_.host_key == contact.host_key) {
+    addresses.push_back(unix_address(contact.unix_name));
+  }
+  addresses.insert(addresses.end(), contact.tcp.begin(), contact.tcp.end());
+  return addresses;
+}
+
+Formed Forming::run() {
+  try {
+    announce();
+    while (!complete()) {
+      if (deadline_.passed()) {
+        run_out_of_time();
+      }
+      start_dials();
+      wait();
+      settle_dials();
+      settle_strangers();
+      announce();
+    }
+    return finish();
+  } catch (const Error& error) {
+    tell(error);
+    throw;
+  }
+}
+
+bool Forming::complete() const {
+  return std::all_of(peers_.begin(), peers_.end(), [this](const Peer& peer) {
+    return peer.rank == world_.rank || (peer.ready && announced_ && !peer.joined.control.has_unsent());
+  });
+}
+
+void Forming::start_dials() {
+  for (Peer& peer : peers_) {
+    for (auto* dial : {&peer.control_dial, &peer.data_dial}) {
+      if (dial->has_value()) {
+        (*dial)->start();
+      }
+    }
+  }
+}
+
+// Waits for the next event, then moves all that can be moved.
+void Forming::wait() {
+  std::vector<Attempt*> attempts;
+  for (const Peer& peer : peers_) {
+    for (const auto* dial : {&peer.control_dial, &peer.data_dial}) {
+      if (dial->has_value()) {
+        (*dial)->collect(attempts);
+      }
+    }
+  }
+  for (const Stranger& stranger : strangers_) {
+    attempts.push_back(stranger.attempt.get());
+  }
+  std::vector<pollfd> polled;
+  for (const Listener& listener : ground_.listeners) {
+    polled.push_back({.fd = listener.fd.get(), .events = POLLIN, .revents = 0});
+  }
+  for (const Attempt* attempt : attempts) {
+    polled.push_back({.fd = attempt->fd(), .events = attempt->events(), .revents = 0});
+  }
+  for (const Peer& peer : peers_) {
+    const short events = peer.joined.control.has_unsent() ? POLLIN | POLLOUT : POLLIN;
+    polled.push_back({.fd = peer.gone() ? -1 : peer.joined.control.fd(), .events = events, .revents = 0});
+  }
+  if (::poll(polled.data(), polled.size(), patience_ms()) <= 0) {
+    return;
+  }
+  size_t at = ground_.listeners.size();
+  for (Attempt* const attempt : attempts) {
+    if (polled[at++].revents != 0) {
+      attempt->advance();
+    }
+  }
+  for (Peer& peer : peers_) {
+    if (polled[at++].revents != 0) {
+      peer.joined.control.flush();
+      read(peer);
+    }
+  }
+  accept_all();
+}
+
+int Forming::patience_ms() const {
+  int64_t left_ns = deadline_.left_ns();
+  const int64_t now = base::now_ns();
+  for (const Peer& peer : peers_) {
+    for (const auto* dial : {&peer.control_dial, &peer.data_dial}) {
+      if (dial->has_value() && (*dial)->next_start_ns() != INT64_MAX) {
+        left_ns = std::min(left_ns, std::max<int64_t>(0, (*dial)->next_start_ns() - now));
+      }
+    }
+  }
+  for (const Stranger& stranger : strangers_) {
+    left_ns = std::min(left_ns, stranger.attempt->give_up().left_ns());
+  }
+  return static_cast<int>(std::min<int64_t>((left_ns + 999'999) / 1'000'000, 60'000));
+}
+
+void Forming::accept_all() {
+  for (const Listener& listener : ground_.listeners) {
+    for (int i = 0; i < kAcceptsPerTurn; ++i) {
+      int error = 0;
+      PrivateFd fd = accept_from(listener, error);
+      if (error == EAGAIN || error == EWOULDBLOCK) {
+        break;
+      }
+      if (!fd) {
+        refuse_for_lack_of_descriptors(error);
+        continue;
+      }
+      if (strangers_.size() >= kStrangers + 2 * peers_.size()) {
+        strangers_.pop_front();
+      }
+      const auto give_up = base::Deadline::after_seconds(
+          std::min(kStrangerSeconds, static_cast<double>(deadline_.left_ns()) * 1e-9));
+      auto handshake = Handshake::accepting(world_.secret, hello_to(-1, Channel::kControl), size_);
+      strangers_.push_back({std::make_unique<Attempt>(std::move(fd), false, std::move(handshake), give_up),
+                            listener.address.is_unix()});
+    }
+  }
+}
+
+// Makes room by dropping the oldest stranger, if that can help. Other errors are those of a connection that
+// ended before it was accepted.
+void Forming::refuse_for_lack_of_descriptors(int error) {
+  if (error != EMFILE && error != ENFILE && error != ENOBUFS && error != ENOMEM) {
+    return;
+  }
+  if (strangers_.empty()) {
+    throw Error(Code::kUnavailable, std::string("no connection can be accepted: ") + std::strerror(error) +
+                                        "; raise the limit of open files (ulimit -n)");
+  }
+  strangers_.pop_front();
+}
+
+void Forming::settle_dials() {
+  for (Peer& peer : peers_) {
+    if (peer.control_dial.has_value()) {
+      if (auto reached = peer.control_dial->settle(); reached.has_value()) {
+        join_control(peer, std::move(reached->fd), reached->address.is_unix());
+        if (!reached->address.is_unix()) {
+          peer.data_dial.emplace(std::vector<Address>{reached->address}, world_.secret,
+                                 hello_to(peer.rank, Channel::kData), deadline_);
+        }
+      }
+      peer.refusal = peer.control_dial->refusal();
+    }
+    if (peer.data_dial.has_value()) {
+      if (auto reached = peer.data_dial->settle(); reached.has_value()) {
+        join_data(peer, std::move(reached->fd));
+      }
+    }
+  }
+}
+
+void Forming::settle_strangers() {
+  for (Stranger& stranger : strangers_) {
+    Attempt& attempt = *stranger.attempt;
+    if (attempt.failed()) {
+      note(attempt.handshake());
+      stranger.attempt = nullptr;
+    } else if (attempt.proven()) {
+      const Hello hello = attempt.handshake().hello();
+      Peer& peer = peers_[static_cast<size_t>(hello.from)];
+      if (hello.channel == Channel::kControl) {
+        join_control(peer, attempt.take_fd(), stranger.over_unix);
+      } else {
+        join_data(peer, attempt.take_fd());
+      }
+      stranger.attempt = nullptr;
+    }
+  }
+  std::erase_if(strangers_, [](const Stranger& stranger) { return stranger.attempt == nullptr; });
+}
+
+// Only a hint for the message at the deadline: a refused hello may say what it likes.
+void Forming::note(const Handshake& handshake) {
+  const int from = handshake.hello().from;
+  if (explain(handshake.refusal()) != nullptr && from > world_.rank && from < size_) {
+    peers_[static_cast<size_t>(from)].refusal = handshake.refusal();
+  }
+}
+
+// A later connection replaces an earlier one: the other side makes one only when the earlier failed for it.
+void Forming::join_control(Peer& peer, PrivateFd fd, bool over_unix) {
+  peer.joined = Joined{};
+  peer.joined.control = ControlChannel(std::move(fd));
+  peer.over_unix = over_unix;
+  peer.introduced = false;
+  peer.ready = false;
+  if (over_unix) {
+    introduce(peer);
+  } else {
+    tune_control(peer.joined.control.fd(), ground_.settings.failure_deadline_seconds);
+  }
+}
+
+void Forming::join_data(Peer& peer, PrivateFd fd) {
+  tune_data(fd.get(), ground_.settings.failure_deadline_seconds);
+  peer.joined.data = std::move(fd);
+}
+
+void Forming::introduce(Peer& peer) {
+  void* const block = ground_.arena.allocate(sizeof(Ring));
+  if (block == nullptr) {
+    throw Error(Code::kUnavailable,
+                "the arena is too full for the links of this world; set FARANDOLE_ARENA_BYTES to more");
+  }
+  ground_.rings.push_back(block);
+  peer.joined.outgoing = new (block) Ring;
+  ground_.acquainted.insert(peer.id);
+  const ArenaView& view = ground_.arena.view();
+  const Introduction introduction = {.generation = world_.generation,
+                                     .arena_bytes = view.bytes,
+                                     .ring_offset = view.offset_of(block),
+                                     .ring_bytes = sizeof(Ring)};
+  if (!send_introduction(peer.joined.control.fd(), introduction, ground_.arena.fd(), ground_.doorbell_fd)) {
+    lose(peer, Sign::kClosed);
+  }
+}
+
+void Forming::read(Peer& peer) {
+  if (peer.over_unix && !peer.introduced) {
+    read_introduction(peer);
+    if (!peer.introduced) {
+      return;
+    }
+  }
+  while (const auto frame = peer.joined.control.receive()) {
+    hear(peer, *frame);
+  }
+  if (const auto sign = peer.joined.control.ended(); sign.has_value() && !peer.joined.left) {
+    lose(peer, *sign);
+  }
+}
+
+void Forming::read_introduction(Peer& peer) {
+  Introduced introduced;
+  switch (receive_introduction(peer.joined.control.fd(), introduced)) {
+    case Arrival::kNotYet:
+      return;
+    case Arrival::kClosed:
+      lose(peer, Sign::kClosed);
+    case Arrival::kBroken:
+      lose(peer, Sign::kBroken);
+    case Arrival::kCame:
+      adopt(peer, std::move(introduced));
+  }
+}
+
+void Forming::adopt(Peer& peer, Introduced introduced) {
+  const Introduction& said = introduced.introduction;
+  if (said.generation != world_.generation || said.ring_bytes != sizeof(Ring) ||
+      said.ring_offset % alignof(Ring) != 0 || said.arena_bytes < sizeof(Ring) ||
+      said.ring_offset > said.arena_bytes - sizeof(Ring)) {
+    lose(peer, Sign::kBroken);
+  }
+  peer.joined.memory = ground_.mappings.map(introduced.memory.get(), said.arena_bytes);
+  if (peer.joined.memory == nullptr || peer.joined.memory->view().header().magic != kArenaMagic) {
+    lose(peer, Sign::kBroken);
+  }
+  peer.joined.incoming = reinterpret_cast<Ring*>(peer.joined.memory->view().base + said.ring_offset);
+  peer.joined.doorbell = std::move(introduced.doorbell);
+  peer.introduced = true;
+}
+
+void Forming::hear(Peer& peer, const ControlFrame& frame) {
+  switch (frame.kind) {
+    case ControlKind::kReady:
+      peer.ready = true;
+      shares_[static_cast<size_t>(peer.rank)] = unpack_row(frame.text, size_);
+      break;
+    case ControlKind::kRevoke:
+      lose(cause_of(frame));
+    case ControlKind::kAbandon:
+      throw Error(Code::kTimeout, frame.text, frame.rank);
+    case ControlKind::kGoodbye:
+      peer.joined.left = true;
+      break;
+    case ControlKind::kHeartbeat:
+      break;
+  }
+}
+
+// Once, when there is a link to everybody.
+void Forming::announce() {
+  const bool linked = std::all_of(peers_.begin(), peers_.end(), [this](const Peer& peer) {
+    return peer.rank == world_.rank || peer.linked();
+  });
+  if (announced_ || !linked) {
+    return;
+  }
+  announced_ = true;
+  std::vector<bool> row(peers_.size());
+  for (const Peer& peer : peers_) {
+    row[static_cast<size_t>(peer.rank)] = peer.rank == world_.rank || peer.over_unix;
+  }
+  shares_[static_cast<size_t>(world_.rank)] = row;
+  for (Peer& peer : peers_) {
+    if (peer.rank != world_.rank) {
+      peer.joined.control.send(ControlFrame(ControlKind::kReady, pack_row(row)));
+    }
+  }
+}
+
+Formed Forming::finish() {
+  Formed formed;
+  formed.hosts = group_hosts(shares_);
+  for (Peer& peer : peers_) {
+    formed.peers.push_back(std::move(peer.joined));
+  }
+  return formed;
+}
+
+void Forming::lose(Cause cause) {
+  cause_ = std::move(cause);
+  Fate fate(nullptr);
+  fate.revoke(*cause_);
+  throw fate.error();
+}
+
+void Forming::lose(const Peer& peer, Sign sign) {
+  lose({.rank = peer.rank, .sign = sign, .text = describe_loss(peer.rank, sign)});
+}
+
+void Forming::run_out_of_time() {
+  std::vector<int> missing;
+  std::vector<int> waiting;
+  std::string reasons;
+  for (const Peer& peer : peers_) {
+    if (peer.rank == world_.rank || peer.ready) {
+      continue;
+    }
+    (peer.linked() ? waiting : missing).push_back(peer.rank);
+    if (const char* reason = explain(peer.refusal); reason != nullptr && !peer.linked()) {
+      reasons += " Rank " + std::to_string(peer.rank) + ": " + reason + ".";
+    }
+  }
+  const std::string what = "the world of generation " + std::to_string(world_.generation) + " did not form in time: ";
+  if (missing.empty()) {
+    throw Error(Code::kTimeout, what + list_ranks(waiting) + " could not connect to all others");
+  }
+  throw Error(Code::kTimeout,
+              what + list_ranks(missing) + " did not connect to rank " + std::to_string(world_.rank) + "." + reasons +
+                  " Check that these workers run, and that their addresses can be reached from here",
+              missing.front());
+}
+
+// Best effort: the frames are small, and these sockets have carried next to nothing.
+void Forming::tell(const Error& error) {
+  ControlFrame frame(ControlKind::kAbandon, error.what());
+  frame.rank = error.lost_rank();
+  if (cause_.has_value()) {
+    frame = revoke_frame(*cause_);
+  }
+  for (Peer& peer : peers_) {
+    if (peer.joined.control && !peer.gone()) {
+      peer.joined.control.send(frame);
+    }
+  }
+}
+
+}  // namespace farandole::transport

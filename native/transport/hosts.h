@@ -1,0 +1,21 @@
+// Which ranks share a host, from what each rank said about whom it shares memory with.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace farandole::transport {
+
+// shares[a][b]: rank a says that it shares memory with rank b.
+using Sharing = std::vector<std::vector<bool>>;
+
+// For each rank the lowest rank of its host. A rank joins the first host all of whose ranks share memory with
+// it: so the members of a host always share memory, each with each, even where sharing is not transitive.
+std::vector<int> group_hosts(const Sharing& shares);
+
+// One row of it as the text of a frame, a bit for each rank, and back. A text of the wrong length reads as none
+// shared.
+std::string pack_row(const std::vector<bool>& row);
+std::vector<bool> unpack_row(const std::string& text, int size);
+
+}  // namespace farandole::transport

@@ -1,0 +1,51 @@
+// What two workers of one host hand each other over their Unix socket, once both are proven: the arena, the
+// doorbell, and where in the arena the ring towards the other lies.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "transport/arena.h"
+#include "transport/private_fd.h"
+
+namespace farandole::transport {
+
+struct Introduction {
+  uint64_t generation = 0;
+  uint64_t arena_bytes = 0;
+  uint64_t ring_offset = 0;  // of the ring from the sender to the receiver, in the sender's arena
+  uint64_t ring_bytes = 0;   // its header included
+};
+
+struct Introduced {
+  Introduction introduction;
+  PrivateFd memory;
+  PrivateFd doorbell;
+};
+
+// On a fresh connection this cannot block. Throws Error(kUnavailable); false when the peer is gone.
+bool send_introduction(int socket, const Introduction& introduction, int memory_fd, int doorbell_fd);
+
+enum class Arrival : uint8_t { kNotYet, kCame, kClosed, kBroken };
+// Throws Error(kUnavailable) when this process can hold no more descriptors.
+Arrival receive_introduction(int socket, Introduced& introduced);
+
+// Mappings of other workers' arenas, kept from one generation to the next: mapping is cheap, but touching each
+// page anew is not. A memory is known by device and inode, which nobody else gets as long as it is mapped.
+class MappingCache {
+ public:
+  // Maps the memory, unless it is mapped already. Null when it is not the sealed memory of an arena of
+  // `bytes`. Throws Error(kUnavailable).
+  std::shared_ptr<const Mapping> map(int fd, size_t bytes);
+  // Lets go of those that nobody else uses.
+  void drop_unused();
+
+ private:
+  std::map<std::pair<uint64_t, uint64_t>, std::shared_ptr<const Mapping>> mappings_;
+};
+
+}  // namespace farandole::transport

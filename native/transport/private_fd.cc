@@ -1,0 +1,75 @@
+#include "transport/private_fd.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <set>
+#include <string>
+
+#include "base/error.h"
+
+namespace farandole::transport {
+namespace {
+
+struct Table {
+  std::mutex mutex;
+  std::set<int> fds;  // guarded by mutex
+  int spare = -1;     // what takes the place of a socket in a child: an eventfd that nobody uses
+};
+
+// Never destroyed: descriptors may outlive the statics of other files.
+Table& table() {
+  static Table* const made = [] {
+    auto* fresh = new Table;
+    fresh->spare = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    ::pthread_atfork([] { table().mutex.lock(); }, [] { table().mutex.unlock(); },
+                     [] {
+                       // Only async-signal-safe calls: other threads of the parent are gone with their locks held.
+                       for (const int fd : table().fds) {
+                         if (::dup3(table().spare, fd, O_CLOEXEC) < 0) {
+                           ::close(fd);
+                         }
+                       }
+                       table().mutex.unlock();
+                     });
+    return fresh;
+  }();
+  return *made;
+}
+
+}  // namespace
+
+ForkHold::ForkHold() : lock_(table().mutex) {}
+
+PrivateFd::PrivateFd(int fd, const ForkHold&) : fd_(fd) {
+  if (fd >= 0) {
+    table().fds.insert(fd);
+  }
+}
+
+void PrivateFd::reset() noexcept {
+  if (fd_ < 0) {
+    return;
+  }
+  // Closed under the lock: a fork between the two steps would let the child keep it.
+  const std::lock_guard lock(table().mutex);
+  table().fds.erase(fd_);
+  ::close(fd_);
+  fd_ = -1;
+}
+
+PrivateFd make_event_fd() {
+  const ForkHold hold;
+  PrivateFd fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), hold);
+  if (!fd) {
+    throw base::Error(base::Code::kUnavailable, std::string("no eventfd can be made: ") + std::strerror(errno) +
+                                                    "; raise the limit of open files (ulimit -n)");
+  }
+  return fd;
+}
+
+}  // namespace farandole::transport

@@ -1,0 +1,52 @@
+// A file descriptor that a forked child does not keep.
+//
+// A training script may fork (a DataLoader's workers are forked by default). A child that kept our sockets
+// would keep them open after its parent died, and the other workers would not notice the death. So every
+// socket of this room is entered in a process-wide table, and the child, before fork() returns in it, puts an
+// empty descriptor in the place of each: the connection is let go, and the number stays taken, so that closing
+// it later in the child cannot hit a descriptor that is not ours. The table is the one exception to "nothing
+// is global": fork() is a thing of the process.
+#pragma once
+
+#include <mutex>
+#include <utility>
+
+namespace farandole::transport {
+
+// While one lives, this process does not fork: hold it from the making of a descriptor until it is entered
+// in the table. Not to be held across anything that blocks.
+class ForkHold {
+ public:
+  ForkHold();
+
+ private:
+  std::lock_guard<std::mutex> lock_;
+};
+
+class PrivateFd {
+ public:
+  PrivateFd() noexcept = default;
+  // Owns `fd`; a negative one stands for none.
+  PrivateFd(int fd, const ForkHold&);
+  PrivateFd(PrivateFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  PrivateFd& operator=(PrivateFd&& other) noexcept {
+    if (this != &other) {
+      reset();
+      fd_ = std::exchange(other.fd_, -1);
+    }
+    return *this;
+  }
+  ~PrivateFd() { reset(); }
+
+  int get() const noexcept { return fd_; }
+  explicit operator bool() const noexcept { return fd_ >= 0; }
+  void reset() noexcept;
+
+ private:
+  int fd_ = -1;
+};
+
+// An eventfd as PrivateFd. Throws Error(kUnavailable).
+PrivateFd make_event_fd();
+
+}  // namespace farandole::transport

@@ -1,0 +1,32 @@
+#include "transport/shm_link.h"
+
+namespace farandole::transport {
+
+size_t ShmLink::try_send(std::span<const std::byte> bytes) {
+  const auto count = outgoing_.put(bytes);
+  if (!count.has_value()) {
+    report_broken();
+    return 0;
+  }
+  if (*count > 0) {
+    doorbell_.ring();
+  }
+  return *count;
+}
+
+size_t ShmLink::try_recv(std::span<std::byte> bytes) {
+  const auto taken = incoming_.take(bytes);
+  if (!taken.has_value()) {
+    report_broken();
+    return 0;
+  }
+  if (taken->was_full) {
+    doorbell_.ring();
+  }
+  return taken->count;
+}
+
+// The counters stay wrong, so every later call comes here again; the first cause is the one that counts.
+void ShmLink::report_broken() { fate_.revoke({peer_, Sign::kBroken, describe_loss(peer_, Sign::kBroken)}); }
+
+}  // namespace farandole::transport

@@ -1,0 +1,107 @@
+#include "transport/socket_mesh.h"
+
+#include <algorithm>
+#include <cassert>
+
+#include "transport/shm_link.h"
+#include "transport/tcp_link.h"
+
+namespace farandole::transport {
+
+SocketMesh::SocketMesh(const EndpointSettings& settings, const World& world, Formed formed, Arena& arena,
+                       int doorbell_fd, std::vector<std::string> ids, Legacy& legacy)
+    : rank_(world.rank),
+      generation_(world.generation),
+      hosts_(std::move(formed.hosts)),
+      arena_(arena),
+      ids_(std::move(ids)),
+      legacy_(legacy),
+      doorbell_(&arena.view().header().sleeping, doorbell_fd),
+      watch_fd_(make_event_fd()),
+      fate_(&doorbell_, watch_fd_.get()),
+      peers_(hosts_.size()) {
+  std::vector<Watched> watched;
+  for (int rank = 0; rank < size(); ++rank) {
+    if (rank != rank_) {
+      Joined& joined = formed.peers[static_cast<size_t>(rank)];
+      watched.push_back({.rank = rank, .control = std::move(joined.control), .left = joined.left});
+    }
+  }
+  if (!watched.empty()) {
+    watch_ = std::make_unique<Watch>(rank_, size(), settings.failure_deadline_seconds, fate_, watch_fd_.get(),
+                                     std::move(watched));
+  }
+  for (int rank = 0; rank < size(); ++rank) {
+    if (rank != rank_) {
+      connect(rank, formed.peers[static_cast<size_t>(rank)]);
+    }
+  }
+  legacy_.mesh_lives = true;
+}
+
+void SocketMesh::connect(int rank, Joined& joined) {
+  Peer& peer = peers_[static_cast<size_t>(rank)];
+  if (joined.memory == nullptr) {
+    peer.link = std::make_unique<TcpLink>(rank, std::move(joined.data), *watch_);
+    return;
+  }
+  peer.memory = std::move(joined.memory);
+  peer.doorbell_fd = std::move(joined.doorbell);
+  peer.doorbell = std::make_unique<Doorbell>(&peer.memory->view().header().sleeping, peer.doorbell_fd.get());
+  peer.link = std::make_unique<ShmLink>(rank, *joined.outgoing, *joined.incoming, *peer.doorbell, fate_);
+}
+
+// The control channels go first: they say why, and the ends of the data connections are judged by that.
+SocketMesh::~SocketMesh() {
+  legacy_.mesh_lives = false;
+  if (watch_ == nullptr) {
+    return;
+  }
+  const auto cause = fate_.cause();
+  for (const int rank : watch_->stop()) {
+    const bool dead = cause.has_value() && cause->sign == Sign::kClosed && cause->rank == rank;
+    if (!dead && peers_[static_cast<size_t>(rank)].memory != nullptr) {
+      legacy_.unsettled.insert(ids_[static_cast<size_t>(rank)]);
+    }
+  }
+}
+
+Link& SocketMesh::link(int peer) {
+  assert(peer != rank_);
+  return *peers_[static_cast<size_t>(peer)].link;
+}
+
+const ArenaView* SocketMesh::arena(int peer) const noexcept {
+  if (peer == rank_) {
+    return &arena_.view();
+  }
+  const auto& memory = peers_[static_cast<size_t>(peer)].memory;
+  return memory == nullptr ? nullptr : &memory->view();
+}
+
+void SocketMesh::wake(int peer) noexcept {
+  if (peer == rank_) {
+    doorbell_.ring();
+  } else if (Doorbell* const doorbell = peers_[static_cast<size_t>(peer)].doorbell.get(); doorbell != nullptr) {
+    doorbell->ring();
+  }
+}
+
+void SocketMesh::part() noexcept {
+  if (watch_ != nullptr) {
+    watch_->part();
+  }
+}
+
+std::string SocketMesh::describe() const {
+  const auto is_shm = [](const Peer& peer) { return peer.memory != nullptr; };
+  const auto is_tcp = [](const Peer& peer) { return peer.memory == nullptr && peer.link != nullptr; };
+  const bool shm = std::any_of(peers_.begin(), peers_.end(), is_shm);
+  const bool tcp = std::any_of(peers_.begin(), peers_.end(), is_tcp);
+  if (shm && tcp) {
+    return "shm+tcp";
+  }
+  return shm ? "shm" : tcp ? "tcp" : "alone";
+}
+
+}  // namespace farandole::transport

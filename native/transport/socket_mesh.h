@@ -1,0 +1,64 @@
+// The mesh of workers in processes of their own: links in shared memory within a host, over TCP between hosts.
+#pragma once
+
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "transport/forming.h"
+#include "transport/mesh.h"
+#include "transport/watch.h"
+
+namespace farandole::transport {
+
+// What a mesh leaves to its endpoint, which outlives it.
+struct Legacy {
+  bool mesh_lives = false;
+  // Contact ids of workers that have our memory and may still be running in the ended generation.
+  std::set<std::string> unsettled;
+  std::vector<void*> rings;  // in the arena
+};
+
+class SocketMesh : public Mesh {
+ public:
+  SocketMesh(const EndpointSettings& settings, const World& world, Formed formed, Arena& arena, int doorbell_fd,
+             std::vector<std::string> ids, Legacy& legacy);
+  ~SocketMesh() override;
+
+  int rank() const noexcept override { return rank_; }
+  int size() const noexcept override { return static_cast<int>(hosts_.size()); }
+  uint64_t generation() const noexcept override { return generation_; }
+  Link& link(int peer) override;
+  Doorbell& doorbell() override { return doorbell_; }
+  Fate& fate() override { return fate_; }
+  const ArenaView* arena(int peer) const noexcept override;
+  void wake(int peer) noexcept override;
+  const std::vector<int>& hosts() const noexcept override { return hosts_; }
+  void part() noexcept override;
+  std::string describe() const override;
+
+ private:
+  struct Peer {
+    std::shared_ptr<const Mapping> memory;
+    PrivateFd doorbell_fd;
+    std::unique_ptr<Doorbell> doorbell;
+    std::unique_ptr<Link> link;
+  };
+
+  void connect(int rank, Joined& joined);
+
+  const int rank_;
+  const uint64_t generation_;
+  const std::vector<int> hosts_;
+  Arena& arena_;
+  const std::vector<std::string> ids_;  // by rank
+  Legacy& legacy_;
+  Doorbell doorbell_;
+  PrivateFd watch_fd_;
+  Fate fate_;
+  std::unique_ptr<Watch> watch_;  // none in a world of one
+  std::vector<Peer> peers_;       // by rank; one's own is empty
+};
+
+}  // namespace farandole::transport

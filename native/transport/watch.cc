@@ -1,0 +1,234 @@
+#include "transport/watch.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+
+#include "base/clock.h"
+
+namespace farandole::transport {
+namespace {
+
+using base::now_ns;
+
+constexpr int64_t kTickNs = 100'000'000;
+// A heartbeat must fit several times into the deadline, however short that is.
+constexpr int64_t kTicksInDeadline = 5;
+// How long the last words may take to leave when the world is taken down.
+constexpr int64_t kLastWordsNs = 100'000'000;
+
+bool is_neighbour(int rank, int other, int size) {
+  const int distance = std::abs(rank - other);
+  return std::min(distance, size - distance) <= 2;
+}
+
+}  // namespace
+
+Watch::Watch(int rank, int size, double deadline_seconds, Fate& fate, int wake_fd, std::vector<Watched> peers)
+    : rank_(rank),
+      deadline_ns_(std::max<int64_t>(static_cast<int64_t>(deadline_seconds * 1e9), 1'000'000)),
+      tick_ns_(std::min(kTickNs, deadline_ns_ / kTicksInDeadline)),
+      fate_(fate),
+      wake_fd_(wake_fd),
+      next_tick_ns_(now_ns()),
+      suspected_(static_cast<size_t>(size)) {
+  for (Watched& watched : peers) {
+    const bool neighbour = is_neighbour(rank_, watched.rank, size);
+    peers_.push_back({.watched = std::move(watched), .neighbour = neighbour, .heard_ns = next_tick_ns_});
+  }
+  // Signals are for the threads of the program that we are a guest of.
+  sigset_t all;
+  sigset_t before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_ = std::thread(&Watch::run, this);
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  ::pthread_setname_np(thread_.native_handle(), "farandole-watch");
+}
+
+Watch::~Watch() { stop(); }
+
+std::vector<int> Watch::stop() noexcept {
+  if (thread_.joinable()) {
+    stop_.store(true, std::memory_order_release);
+    wake();
+    thread_.join();
+  }
+  std::vector<int> running;
+  for (const Peer& peer : peers_) {
+    if (!peer.ended && !peer.watched.left) {
+      running.push_back(peer.watched.rank);
+    }
+  }
+  return running;
+}
+
+void Watch::part() noexcept {
+  part_.store(true, std::memory_order_release);
+  wake();
+  std::unique_lock lock(mutex_);
+  said_.wait_for(lock, std::chrono::nanoseconds(deadline_ns_), [this] { return said_goodbye_; });
+}
+
+void Watch::suspect(int rank, Sign sign) noexcept {
+  suspected_[static_cast<size_t>(rank)].store(static_cast<uint8_t>(sign), std::memory_order_release);
+  wake();
+}
+
+void Watch::wake() noexcept {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(wake_fd_, &one, sizeof one);
+}
+
+void Watch::run() {
+  while (!stop_.load(std::memory_order_acquire)) {
+    wait();
+    obey();
+    read_all();
+    obey();  // what was read may be a cause to spread
+    if (now_ns() >= next_tick_ns_) {
+      tick();
+    }
+  }
+  // Whoever closed meanwhile is seen to have closed. Nobody is to blame for it any more.
+  parted_ = true;
+  read_all();
+  obey();
+  flush_all(now_ns() + kLastWordsNs);
+}
+
+// Until something happens or the next tick is due. When that takes far longer than asked for, this machine or
+// process was stopped, not the others: what they sent meanwhile is not yet read. Their clocks start anew.
+void Watch::wait() {
+  polled_.assign(1, {.fd = wake_fd_, .events = POLLIN, .revents = 0});
+  for (const Peer& peer : peers_) {
+    const short events = peer.watched.control.has_unsent() ? POLLIN | POLLOUT : POLLIN;
+    polled_.push_back({.fd = peer.ended ? -1 : peer.watched.control.fd(), .events = events, .revents = 0});
+  }
+  const int64_t left_ns = std::max<int64_t>(0, next_tick_ns_ - now_ns());
+  ::poll(polled_.data(), polled_.size(), static_cast<int>((left_ns + 999'999) / 1'000'000));
+  uint64_t wakes = 0;
+  [[maybe_unused]] const ssize_t got = ::read(wake_fd_, &wakes, sizeof wakes);
+
+  const int64_t now = now_ns();
+  if (now - next_tick_ns_ > deadline_ns_ / 2) {
+    for (Peer& peer : peers_) {
+      peer.heard_ns = now;
+    }
+  }
+}
+
+void Watch::obey() {
+  for (Peer& peer : peers_) {
+    if (peer.suspect_ns == 0 &&
+        suspected_[static_cast<size_t>(peer.watched.rank)].load(std::memory_order_acquire) != 0) {
+      peer.suspect_ns = now_ns();
+    }
+  }
+  if (!spread_ && fate_.revoked()) {
+    spread_ = true;
+    tell_all(revoke_frame(*fate_.cause()));
+  }
+  if (part_.load(std::memory_order_acquire) && !parted_) {
+    parted_ = true;
+    tell_all(ControlFrame(ControlKind::kGoodbye));
+  }
+  if (parted_ && all_sent()) {
+    const std::lock_guard lock(mutex_);
+    said_goodbye_ = true;
+    said_.notify_all();
+  }
+}
+
+void Watch::read_all() {
+  for (Peer& peer : peers_) {
+    if (!peer.ended) {
+      peer.watched.control.flush();
+      read(peer);
+    }
+  }
+}
+
+void Watch::read(Peer& peer) {
+  while (const auto frame = peer.watched.control.receive()) {
+    peer.heard_ns = now_ns();
+    hear(peer, *frame);
+  }
+  if (const auto sign = peer.watched.control.ended(); sign.has_value()) {
+    peer.ended = true;
+    lose(peer, *sign);
+  }
+}
+
+void Watch::hear(Peer& peer, const ControlFrame& frame) {
+  if (frame.kind == ControlKind::kGoodbye) {
+    peer.watched.left = true;
+  } else if (frame.kind == ControlKind::kRevoke && !parted_) {
+    fate_.revoke(cause_of(frame));
+  }
+}
+
+void Watch::lose(const Peer& peer, Sign sign) {
+  if (!parted_ && !peer.watched.left) {
+    fate_.revoke({.rank = peer.watched.rank, .sign = sign, .text = describe_loss(peer.watched.rank, sign)});
+  }
+}
+
+void Watch::tick() {
+  const int64_t now = now_ns();
+  next_tick_ns_ = now + tick_ns_;
+  if (fate_.revoked()) {
+    return;
+  }
+  for (Peer& peer : peers_) {
+    if (peer.ended) {
+      continue;
+    }
+    if (peer.suspect_ns != 0 && now - peer.suspect_ns > deadline_ns_ / 2) {
+      lose(peer, static_cast<Sign>(suspected_[static_cast<size_t>(peer.watched.rank)].load()));
+    }
+    if (!peer.neighbour) {
+      continue;
+    }
+    if (now - peer.heard_ns > deadline_ns_) {
+      lose(peer, Sign::kSilent);
+    }
+    if (!peer.watched.control.has_unsent()) {
+      peer.watched.control.send(ControlFrame(ControlKind::kHeartbeat));
+    }
+  }
+}
+
+void Watch::tell_all(const ControlFrame& frame) {
+  for (Peer& peer : peers_) {
+    if (!peer.ended) {
+      peer.watched.control.send(frame);
+    }
+  }
+}
+
+bool Watch::all_sent() const {
+  return std::none_of(peers_.begin(), peers_.end(),
+                      [](const Peer& peer) { return !peer.ended && peer.watched.control.has_unsent(); });
+}
+
+void Watch::flush_all(int64_t until_ns) {
+  while (!all_sent() && now_ns() < until_ns) {
+    polled_.clear();
+    for (const Peer& peer : peers_) {
+      const bool waits = !peer.ended && peer.watched.control.has_unsent();
+      polled_.push_back({.fd = waits ? peer.watched.control.fd() : -1, .events = POLLOUT, .revents = 0});
+    }
+    ::poll(polled_.data(), polled_.size(), 10);
+    for (Peer& peer : peers_) {
+      peer.watched.control.flush();
+    }
+  }
+}
+
+}  // namespace farandole::transport
