@@ -51,9 +51,7 @@ def add_parser(verbs: Any) -> None:
         type=float,
         help="seconds that workers wait for each other in init() (default: FARANDOLE_START_TIMEOUT, or 30)",
     )
-    add(
-        "--fusion-threshold-mb", metavar="MB", type=int, help="fuse tensors up to this size; 0: never (default: 128)"
-    )
+    add("--fusion-threshold-mb", metavar="MB", type=int, help="fuse tensors up to this size; 0: never (default: 128)")
     add("--transport", choices=("auto", "shm", "tcp"), help="how workers exchange tensors (default: auto)")
     add("--log-level", choices=("debug", "info", "warning", "error", "off"), help="how much the workers' core tells")
     add("--verbose", action="store_true", help="tell the plan and every decision of the roster")

@@ -269,8 +269,8 @@ class Agent:
         if now < self._look_at:
             return False
         self._look_at = now + _LOOK_SECONDS
-        self._reap()
         living = descendants(os.getpid())
+        self._reap()  # After looking: who was dead by then is reported before `Ended`.
         if living:
             if now >= self._kill_at:
                 send(living, signal.SIGKILL)

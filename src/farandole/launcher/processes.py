@@ -45,12 +45,12 @@ def descendants(ancestor: int) -> list[int]:
     for name in os.listdir("/proc"):
         if not name.isdigit():
             continue
-        entry = _state_and_parent(int(name))
+        entry = _parent_and_life(int(name))
         if entry is None:
             continue
-        state, parent = entry
+        parent, lives = entry
         children.setdefault(parent, []).append(int(name))
-        if state in "ZX":
+        if not lives:
             dead.add(int(name))
     found = []
     todo = [ancestor]
@@ -86,11 +86,13 @@ def send(pids: Iterable[int], signum: int) -> None:
             continue
 
 
-def _state_and_parent(pid: int) -> tuple[str, int] | None:
+def _parent_and_life(pid: int) -> tuple[int, bool] | None:
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             # The command name stands in parentheses and may contain anything, parentheses too.
             fields = file.read().rpartition(b")")[2].split()
     except OSError:
         return None
-    return (fields[0].decode(), int(fields[1])) if len(fields) > 1 else None
+    state, parent, threads = fields[0], int(fields[1]), int(fields[17])
+    # A process whose main thread has ended looks like a zombie while its other threads run on.
+    return parent, state not in (b"Z", b"X") or threads > 1

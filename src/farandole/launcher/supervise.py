@@ -340,9 +340,7 @@ class Supervisor:
 
     async def _outcome(self, survivors: tuple[int, ...]) -> Outcome:
         for pid in survivors:
-            self._console.say(
-                f"warning: process {pid} survived SIGKILL; see: ps -o pid,stat,cmd {pid}"
-            )
+            self._console.say(f"warning: process {pid} survived SIGKILL; see: ps -o pid,stat,cmd {pid}")
         if self._stop_code is not None:
             return Outcome(self._stop_code)
         assert self._ending_since is not None

@@ -101,8 +101,11 @@ class RosterService:
         """Open connections by worker. Several are fine: one may serve the engine, another `farandole.run`."""
         self._waiting: dict[int, _Client] = {}
         """By worker: whose join has no answer yet."""
+        self._strangers = 0
+        """Open connections that have not said whose they are."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = asyncio.Event()
+        """Set when one of the counts above may have fallen."""
         self._server: asyncio.Server | None = None
 
     async def start(self, host: str = "127.0.0.1") -> str:
@@ -130,7 +133,8 @@ class RosterService:
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
-        while self._connections.get(worker) and (left := deadline - loop.time()) > 0:
+        # A worker that died quickly may have written all it had to say before its proof was even read.
+        while (self._connections.get(worker) or self._strangers) and (left := deadline - loop.time()) > 0:
             self._closed.clear()
             try:
                 await asyncio.wait_for(self._closed.wait(), left)
@@ -145,11 +149,7 @@ class RosterService:
         self._tasks.add(task)
         channel = AsyncChannel(reader, writer, self._frame_limit)
         try:
-            await channel.accept(self._secret, self._handshake_seconds)
-            hello = self._codec.decode(await channel.receive())
-            if not isinstance(hello, Hello):
-                raise BadMessage("a client that did not say who it is")
-            await self._converse(_Client(hello.worker, channel))
+            await self._converse(await self._admit(channel))
         except WireError as error:
             self._log(f"hung up on a client at {writer.get_extra_info('peername')}: {error}")
         except asyncio.CancelledError:
@@ -158,9 +158,21 @@ class RosterService:
             self._tasks.discard(task)
             channel.close()
 
+    async def _admit(self, channel: AsyncChannel) -> _Client:
+        self._strangers += 1
+        try:
+            await channel.accept(self._secret, self._handshake_seconds)
+            hello = self._codec.decode(await channel.receive())
+            if not isinstance(hello, Hello):
+                raise BadMessage("a client that did not say who it is")
+            self._connections[hello.worker] = self._connections.get(hello.worker, 0) + 1
+            return _Client(hello.worker, channel)
+        finally:
+            self._strangers -= 1
+            self._closed.set()
+
     async def _converse(self, client: _Client) -> None:
         worker = client.worker
-        self._connections[worker] = self._connections.get(worker, 0) + 1
         try:
             while True:
                 await self._obey(client, self._codec.decode(await client.channel.receive()))

@@ -43,9 +43,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["dance"], "dance"),
     ],
 )
-def test_mistakes_are_told_with_a_hint(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_mistakes_are_told_with_a_hint(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     try:
         code: object = main(arguments)
     except SystemExit as exit_:

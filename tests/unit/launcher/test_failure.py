@@ -43,9 +43,7 @@ KILL = -signal.SIGKILL
             0,
             id="only consequences: the earliest of them",
         ),
-        pytest.param(
-            [record(0, 1, 9), record(1, TERM, 12, report_time=8)], 1, id="said that it fails, then was ended"
-        ),
+        pytest.param([record(0, 1, 9), record(1, TERM, 12, report_time=8)], 1, id="said that it fails, then was ended"),
         pytest.param([record(0, 1, 9.9, consequence_of=1), record(1, -signal.SIGSEGV, 12)], 1, id="a slow crash"),
         pytest.param([record(0, 1, 12), record(1, 2, 9)], 1, id="an error while being ended"),
         pytest.param([record(0, 1, 9), WorkerRecord(1, not_started="no memory", exit_time=2)], 1, id="not started"),

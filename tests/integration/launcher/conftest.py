@@ -1,0 +1,121 @@
+"""Starts `farandole run` on small scripts that use the roster directly, and looks for what is left afterwards."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+PREAMBLE = """\
+import os, signal, subprocess, sys, time
+from farandole.core.rendezvous import RendezvousError, RosterClient
+
+rank, size = int(os.environ["FARANDOLE_RANK"]), int(os.environ["FARANDOLE_SIZE"])
+here = os.environ["TEST_DIRECTORY"]
+
+def connect():
+    secret = bytes.fromhex(os.environ["FARANDOLE_SECRET"])
+    return RosterClient.connect(os.environ["FARANDOLE_ROSTER"], secret, worker=rank)
+
+def tell(name, text=""):
+    path = os.path.join(here, name)
+    with open(path + ".new", "w") as file:
+        file.write(str(text))
+    os.rename(path + ".new", path)
+"""
+
+Wait = Callable[[Callable[[], object], str], object]
+
+
+@dataclass
+class Job:
+    """A `farandole run` that was started."""
+
+    process: subprocess.Popen[str]
+    directory: Path
+    mark: str
+
+    def told(self, name: str, seconds: float = 20) -> str:
+        """Wait until a worker has told something under that name, and return it."""
+        path = self.directory / name
+        until(path.exists, f"a worker tells {name}", seconds)
+        return path.read_text()
+
+    def finish(self, seconds: float = 30) -> tuple[int, str, str]:
+        """Wait for the end and return the exit code and what was printed; nothing may be left then."""
+        out, err = self.process.communicate(timeout=seconds)
+        assert self.left() == []
+        return self.process.returncode, out, err
+
+    def left(self) -> list[int]:
+        """Return the living processes of this job, found by a variable that all of them inherit."""
+        return [pid for pid in processes_with(self.mark) if pid != self.process.pid]
+
+
+def until(fact: Callable[[], object], what: str, seconds: float = 20) -> None:
+    """Wait for a fact; fail when it does not come true in time."""
+    deadline = time.monotonic() + seconds
+    while not fact():
+        if time.monotonic() > deadline:
+            pytest.fail(f"waited {seconds} s in vain until {what}")
+        time.sleep(0.01)
+
+
+def processes_with(variable: str) -> list[int]:
+    """Return the living processes that carry `NAME=value` in their environment."""
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                environment = Path("/proc", name, "environ").read_bytes().split(b"\0")
+                state = Path("/proc", name, "stat").read_text().rpartition(")")[2].split()[0]
+            except OSError:
+                continue
+            if variable.encode() in environment and state not in "ZX":
+                found.append(int(name))
+    return found
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Job]]:
+    """Return a function that starts a worker script through the launcher."""
+    jobs: list[Job] = []
+
+    def start(script: str, workers: int, *options: str, stdout: int = subprocess.PIPE) -> Job:
+        path = tmp_path / "worker.py"
+        path.write_text(PREAMBLE + textwrap.dedent(script))
+        return start_command([sys.executable, str(path)], workers, *options, stdout=stdout)
+
+    def start_command(command: list[str], workers: int, *options: str, stdout: int = subprocess.PIPE) -> Job:
+        mark = f"TEST_MARK={tmp_path}-{len(jobs)}"
+        process = subprocess.Popen(
+            [sys.executable, "-m", "farandole", "run", "-np", str(workers), *options, *command],
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "TEST_DIRECTORY": str(tmp_path), "TEST_MARK": mark.partition("=")[2]},
+            start_new_session=True,
+        )
+        jobs.append(Job(process, tmp_path, mark))
+        return jobs[-1]
+
+    start.command = start_command  # type: ignore[attr-defined]
+    yield start
+    for job in jobs:
+        for pid in [job.process.pid, *job.left()]:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        job.process.wait()
+        for stream in (job.process.stdout, job.process.stderr):
+            if stream is not None:
+                stream.close()

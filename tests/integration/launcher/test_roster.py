@@ -1,0 +1,276 @@
+"""The roster's door, knocked at by friends and strangers over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+
+from farandole.core import wire
+from farandole.core.rendezvous import Failure, RendezvousError, RosterClient, World
+from farandole.core.wire import AuthenticationFailed, Channel, ConnectionLost, WireTimeout, frame
+from farandole.roster.decide import Place
+from farandole.roster.service import RosterService
+
+SECRET = os.urandom(32)
+
+
+class Running:
+    """A service in a thread of its own."""
+
+    def __init__(self, size: int, **options: object) -> None:
+        self.log: list[str] = []
+        self.failures: list[tuple[int, Failure]] = []
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+        places = tuple(Place(f"host{rank % 2}", rank // 2, (size + 1) // 2, rank % 2, 2) for rank in range(size))
+        self.service = RosterService(
+            places,
+            SECRET,
+            on_failure=lambda worker, failure: self.failures.append((worker, failure)),
+            log=self.log.append,
+            **options,  # type: ignore[arg-type]
+        )
+        self.address = asyncio.run_coroutine_threadsafe(self.service.start(), self._loop).result(10)
+
+    def do(self, function: Callable[[], None]) -> None:
+        """Run a function in the service's loop."""
+        done: Future[None] = Future()
+        self._loop.call_soon_threadsafe(lambda: done.set_result(function()))
+        done.result(10)
+
+    def silence(self, worker: int) -> None:
+        asyncio.run_coroutine_threadsafe(self.service.silence(worker, 10), self._loop).result(20)
+
+    def client(self, worker: int) -> RosterClient:
+        return RosterClient.connect(self.address, SECRET, worker=worker, timeout=10)
+
+    def close(self) -> None:
+        asyncio.run_coroutine_threadsafe(self.service.close(), self._loop).result(10)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., Running]]:
+    running: list[Running] = []
+
+    def serve(size: int, **options: object) -> Running:
+        running.append(Running(size, **options))
+        return running[-1]
+
+    yield serve
+    for each in running:
+        each.close()
+
+
+def raw(roster: Running) -> socket.socket:
+    return socket.create_connection(wire.parse_address(roster.address), 10)
+
+
+def hung_up(sock: socket.socket) -> bool:
+    """Read to the end; a reset is an end too."""
+    try:
+        while sock.recv(4096):
+            pass
+    except ConnectionResetError:
+        pass
+    return True
+
+
+def test_it_listens_on_loopback_only(serve: Callable[..., Running]) -> None:
+    assert serve(1).address.startswith("127.0.0.1:")
+
+
+def test_a_world_has_every_place(serve: Callable[..., Running]) -> None:
+    roster = serve(4)
+    clients = [roster.client(rank) for rank in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        worlds = list(pool.map(lambda client, rank: client.join(f"c{rank}", 10), clients, range(4)))
+    assert worlds[3] == World(
+        generation=1,
+        rank=3,
+        size=4,
+        contacts=("c0", "c1", "c2", "c3"),
+        local_rank=1,
+        local_size=2,
+        cross_rank=1,
+        cross_size=2,
+        hostnames=("host0", "host1", "host0", "host1"),
+    )
+    for client in clients:
+        client.close()
+
+
+def test_a_client_with_another_secret_is_turned_away(serve: Callable[..., Running]) -> None:
+    roster = serve(1)
+    with pytest.raises(RendezvousError, match="FARANDOLE_SECRET") as caught:
+        RosterClient.connect(roster.address, b"wrong", worker=0, timeout=10)
+    assert isinstance(caught.value.__cause__, AuthenticationFailed)
+
+
+def test_a_liar_is_hung_up_on_before_anything_is_decoded(serve: Callable[..., Running]) -> None:
+    roster = serve(1)
+    with raw(roster) as sock:
+        sock.sendall(frame(wire.PROTOCOL + bytes(wire.NONCE_BYTES)))
+        sock.sendall(frame(bytes(wire.PROOF_BYTES)) + frame(b"\x82whatever"))
+        assert hung_up(sock)
+    assert any("does not hold this job's secret" in line for line in roster.log)
+
+
+def test_a_recorded_conversation_cannot_be_played_again(serve: Callable[..., Running]) -> None:
+    roster = serve(1)
+    sent: list[bytes] = []
+
+    class Recorder(Channel):
+        def send(self, payload: bytes, deadline: float | None = None) -> None:
+            sent.append(payload)
+            super().send(payload, deadline)
+
+    with RosterClient(Recorder.connect(roster.address, SECRET, timeout=10), 0, roster.address) as client:
+        client.report_failure("", "Genuine", None)
+        client.join("", 10)
+    assert len(sent) == 5
+    with raw(roster) as sock:
+        sock.sendall(b"".join(frame(payload) for payload in sent))
+        assert hung_up(sock)
+    assert [failure.exception for _, failure in roster.failures] == ["Genuine"]
+
+
+@pytest.mark.parametrize(
+    "rubbish",
+    [b"GET / HTTP/1.1\r\n\r\n", b"\xff\xff\xff\xff", (129).to_bytes(4, "little") + bytes(129), frame(b""), b"\0" * 64],
+)
+def test_rubbish_and_oversized_frames_are_hung_up_on(serve: Callable[..., Running], rubbish: bytes) -> None:
+    roster = serve(1)
+    with raw(roster) as sock:
+        sock.sendall(rubbish)
+        assert hung_up(sock)
+    with roster.client(0) as client:
+        assert client.join("", 10).size == 1
+
+
+def test_silence_is_hung_up_on(serve: Callable[..., Running]) -> None:
+    roster = serve(1, handshake_seconds=0.1)
+    with raw(roster) as sock:
+        assert hung_up(sock)
+    assert any("did not prove itself within 0.1 s" in line for line in roster.log)
+
+
+def test_a_proven_client_is_held_to_the_frame_limit(serve: Callable[..., Running]) -> None:
+    roster = serve(1, frame_limit=1000)
+    with roster.client(0) as client, pytest.raises(RendezvousError):
+        client.send_result(bytes(2000))
+
+
+def test_a_silent_roster_is_given_up_on() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = wire.format_address(*server.getsockname())
+        with pytest.raises(RendezvousError) as caught:
+            RosterClient.connect(address, SECRET, worker=0, timeout=0.1)
+    assert isinstance(caught.value.__cause__, WireTimeout)
+
+
+def test_no_roster_is_told_at_once() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = wire.format_address(*server.getsockname())
+    with pytest.raises(RendezvousError, match=r"worker 3 cannot reach the roster .* refused.* launcher") as caught:
+        RosterClient.connect(address, SECRET, worker=3, timeout=10)
+    assert isinstance(caught.value.__cause__, ConnectionLost)
+
+
+def test_ipv6() -> None:
+    async def serve() -> None:
+        service = RosterService((Place("here", 0, 1, 0, 1),), SECRET)
+        try:
+            address = await service.start("::1")
+        except OSError:
+            pytest.skip("this machine has no IPv6")
+        assert address.startswith("[::1]:")
+        client = await asyncio.to_thread(RosterClient.connect, address, SECRET, worker=0)
+        assert (await asyncio.to_thread(client.join, "", 10)).size == 1
+        client.close()
+        await service.close()
+
+    asyncio.run(serve())
+
+
+def test_a_join_times_out_with_the_names_of_the_missing(serve: Callable[..., Running]) -> None:
+    roster = serve(3)
+    with roster.client(1) as client, pytest.raises(RendezvousError, match=r"within 0\.1 s: ranks 0, 2"):
+        client.join("", 0.1)
+
+
+def test_an_exit_is_told_to_who_waits_and_who_comes(serve: Callable[..., Running]) -> None:
+    roster = serve(3)
+    with roster.client(0) as early, roster.client(1) as late, ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(early.join, "", 60)
+        while not any("rank 0 joined" in line for line in roster.log):
+            assert not waiting.done()
+        roster.do(lambda: roster.service.finished(2, "exited with code 4"))
+        for join in (lambda: waiting.result(10), lambda: late.join("", 60)):
+            with pytest.raises(RendezvousError, match="rank 2 exited with code 4 before it joined") as caught:
+                join()
+            assert caught.value.rank == 2
+
+
+def test_two_processes_of_one_rank(serve: Callable[..., Running]) -> None:
+    roster = serve(2)
+    with (
+        roster.client(0) as first,
+        roster.client(0) as second,
+        roster.client(1) as other,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        waiting = pool.submit(first.join, "", 60)
+        while not any("rank 0 joined" in line for line in roster.log):
+            assert not waiting.done()
+        with pytest.raises(RendezvousError, match="worker 0 joined twice"):
+            second.join("", 10)
+        other.join("", 10)
+        assert waiting.result(10).generation == 1
+
+
+def test_closing_ends_a_join_in_another_thread_and_it_can_be_made_again(serve: Callable[..., Running]) -> None:
+    roster = serve(1 + 1)
+    client = roster.client(0)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(client.join, "", 60)
+        while not any("rank 0 joined" in line for line in roster.log):
+            assert not waiting.done()
+        client.close()
+        with pytest.raises(RendezvousError):
+            waiting.result(10)
+    roster.silence(0)
+    with roster.client(0) as again, roster.client(1) as other, ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(again.join, "", 10)
+        assert other.join("", 10).generation == waiting.result(10).generation == 1
+
+
+def test_the_last_words_of_a_worker_are_heard(serve: Callable[..., Running]) -> None:
+    roster = serve(1)
+    client = roster.client(0)
+    client.report_failure("Traceback ...", "ValueError: x", None)
+    client.close()
+    roster.silence(0)
+    assert roster.failures == [(0, Failure("Traceback ...", "ValueError: x", None))]
+
+
+def test_a_call_and_its_result(serve: Callable[..., Running]) -> None:
+    roster = serve(1, call=b"call")
+    with roster.client(0) as client:
+        assert client.fetch_call() == b"call"
+        client.send_result(b"result")
+    assert roster.service.results == {0: b"result"}
+
+
+def test_a_job_without_a_call_has_none(serve: Callable[..., Running]) -> None:
+    with serve(1).client(0) as client, pytest.raises(RendezvousError, match="no call to fetch"):
+        client.fetch_call()
