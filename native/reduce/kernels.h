@@ -1,7 +1,8 @@
 // The arithmetic of collectives: pure functions on memory, no threads, no state.
 //
 // One binary holds the kernels several times, compiled for the baseline, AVX2 and AVX-512; the best that
-// the processor has is picked once, when first used. All variants give the same bits for the same inputs.
+// the processor has is picked once, when first used. All variants give the same bits for the same inputs,
+// except that where several NaNs meet, which one comes out is not promised.
 #pragma once
 
 #include <cstddef>
@@ -13,10 +14,11 @@
 
 namespace farandole::reduce {
 
-// What is multiplied into a result: x * factor / divisor. Integers are computed in float64 and truncated
-// toward zero; 16-bit floats in float32; the others in their own type. {1, 1} leaves every bit as it is.
-// Division is by the divisor itself (not by a rounded reciprocal), so that the average of equal values
-// is that value.
+// What is multiplied into a result: x * factor / divisor, with divisor > 0. Integers are computed in float64
+// and truncated toward zero; what does not fit becomes the nearest number that does, and NaN becomes 0. A bool
+// is scaled as the integer 0 or 1. 16-bit floats are computed in float32, the others in their own type.
+// {1, 1} leaves every bit as it is. Division is by the divisor itself (not by a rounded reciprocal), so that
+// the average of equal values is that value.
 struct Scale {
   double factor = 1.0;
   int64_t divisor = 1;
@@ -27,7 +29,8 @@ struct Scale {
 // outputs[j][i] = scale(inputs[0][i] op inputs[1][i] op ...) for every j, folded from the left in the
 // order of `inputs`, held in the accumulator type and rounded once at the end. An output may be one of
 // the inputs (the same address); otherwise they do not overlap. Sum of bool is "or", product is "and".
-// Integer sums and products wrap. A NaN in any input of min or max gives NaN.
+// Integer sums and products wrap. A NaN in any input of min or max gives NaN; of equal values (-0 and 0) the
+// later one stays.
 // Requires: at least one input. Zero outputs or count 0 is a no-op. Addresses are aligned to the element.
 void reduce_to(Dtype dtype, Op op, std::span<const void* const> inputs, std::span<void* const> outputs, size_t count,
                const Scale& scale);

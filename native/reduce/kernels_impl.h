@@ -89,8 +89,8 @@ struct Float16Format {
     const Integers compared = bits_as<Integers>(magnitude);
     const Words finite = compared < ((127 - 14) << 23) ? subnormal : normal;
     const Words large = compared > 0x7f800000 ? quiet_nan : infinity;
-    // From 65520 = 0x477ff000 on, the nearest float16 is infinity.
-    return sign | (compared < 0x477ff000 ? finite : large);
+    // Below 2^16, rounding up from 65520 on carries over to infinity by itself.
+    return sign | (compared < ((127 + 16) << 23) ? finite : large);
   }
 };
 
@@ -397,7 +397,7 @@ void narrow(const void* source, void* destination, size_t count) {
 // ---- The table.
 
 template <typename Element>
-constexpr void enter(Kernels& kernels, Dtype dtype) {
+constexpr void enter(Kernels& kernels, Dtype dtype) noexcept {
   Fold* folds = kernels.fold[static_cast<size_t>(dtype)];
   folds[static_cast<size_t>(Op::kSum)] = fold<Element, Sum>;
   folds[static_cast<size_t>(Op::kMin)] = fold<Element, Min>;
@@ -407,7 +407,7 @@ constexpr void enter(Kernels& kernels, Dtype dtype) {
 
 // The float16 elements are what the instruction sets do not have in common.
 template <typename FoldedFloat16, typename ConvertedFloat16>
-constexpr Kernels make_kernels() {
+constexpr Kernels make_kernels() noexcept {
   Kernels kernels = {};
   enter<Plain<uint8_t>>(kernels, Dtype::kU8);
   enter<Plain<int8_t>>(kernels, Dtype::kI8);

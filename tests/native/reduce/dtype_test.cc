@@ -17,11 +17,11 @@ struct Row {
 
 // The numbers cross processes: they never change.
 constexpr Row kRows[] = {
-    {0, Dtype::kU8, 1, "uint8", Dtype::kU8},      {1, Dtype::kI8, 1, "int8", Dtype::kI8},
-    {3, Dtype::kI16, 2, "int16", Dtype::kI16},    {4, Dtype::kI32, 4, "int32", Dtype::kI32},
-    {5, Dtype::kI64, 8, "int64", Dtype::kI64},    {6, Dtype::kF16, 2, "float16", Dtype::kF32},
-    {7, Dtype::kF32, 4, "float32", Dtype::kF32},  {8, Dtype::kF64, 8, "float64", Dtype::kF64},
-    {9, Dtype::kBool, 1, "bool", Dtype::kBool},   {10, Dtype::kBf16, 2, "bfloat16", Dtype::kF32},
+    {0, Dtype::kU8, 1, "uint8", Dtype::kU8},     {1, Dtype::kI8, 1, "int8", Dtype::kI8},
+    {3, Dtype::kI16, 2, "int16", Dtype::kI16},   {4, Dtype::kI32, 4, "int32", Dtype::kI32},
+    {5, Dtype::kI64, 8, "int64", Dtype::kI64},   {6, Dtype::kF16, 2, "float16", Dtype::kF32},
+    {7, Dtype::kF32, 4, "float32", Dtype::kF32}, {8, Dtype::kF64, 8, "float64", Dtype::kF64},
+    {9, Dtype::kBool, 1, "bool", Dtype::kBool},  {10, Dtype::kBf16, 2, "bfloat16", Dtype::kF32},
 };
 
 TEST(Dtypes, AreNumberedSizedAndNamed) {

@@ -53,8 +53,8 @@ T random_element(std::mt19937_64& random) {
   if constexpr (std::is_floating_point_v<oracle::Accumulator<T>>) {
     // Of eight, five are numbers as gradients are, and three are any bits: subnormal, infinite, NaN.
     if (bits % 8 < 5) {
-      return oracle::rounded<T>(static_cast<oracle::Accumulator<T>>(static_cast<int64_t>(bits >> 20 & 0xffff) - 0x8000) /
-                                1024);
+      return oracle::rounded<T>(
+          static_cast<oracle::Accumulator<T>>(static_cast<int64_t>(bits >> 20 & 0xffff) - 0x8000) / 1024);
     }
   }
   if constexpr (std::is_same_v<T, Boolean>) {
@@ -162,8 +162,7 @@ struct TypeNames {
     return name_of(oracle::dtype<T>());
   }
 };
-using Types =
-    ::testing::Types<uint8_t, int8_t, int16_t, int32_t, int64_t, Float16, Bfloat16, float, double, Boolean>;
+using Types = ::testing::Types<uint8_t, int8_t, int16_t, int32_t, int64_t, Float16, Bfloat16, float, double, Boolean>;
 TYPED_TEST_SUITE(Kernels, Types, TypeNames);
 
 TYPED_TEST(Kernels, ReduceAsTheOracleOnEveryVariant) {
