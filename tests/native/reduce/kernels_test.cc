@@ -345,6 +345,16 @@ TEST(Meaning, ANanInAnyInputWins) {
   }
 }
 
+TEST(Meaning, OfEqualZerosTheLaterStays) {
+  for (const auto isa : runnable_isas()) {
+    const UsedIsa used(isa);
+    for (const Op op : {Op::kMin, Op::kMax}) {
+      EXPECT_TRUE(std::signbit(reduced(op, std::vector<float>{0.0f, -0.0f}))) << isa << " " << name_of(op);
+      EXPECT_FALSE(std::signbit(reduced(op, std::vector<float>{-0.0f, 0.0f}))) << isa << " " << name_of(op);
+    }
+  }
+}
+
 // 2048 + 1 is no float16: summed there, every 1 would be lost.
 TEST(Meaning, SixteenBitFloatsAreSummedInThirtyTwoAndRoundedOnce) {
   for (const auto isa : runnable_isas()) {
