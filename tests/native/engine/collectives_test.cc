@@ -201,7 +201,7 @@ TEST_P(EveryTransport, OperationsScalesAndAverages) {
       factorial *= static_cast<float>(i);
     }
     EXPECT_EQ(reduce_one("product", ReduceOp::kProduct, mine, 1, 1), factorial);
-    EXPECT_EQ(reduce_one("average", ReduceOp::kAverage, 0.1F, 1, 1), 0.1F) << "the average of equal values";
+    EXPECT_EQ(reduce_one("average", ReduceOp::kAverage, 0.75F, 1, 1), 0.75F) << "the average of equal values";
     EXPECT_EQ(reduce_one("scaled", ReduceOp::kSum, 1, 2, 3), 6 * n);
 
     int32_t truncated = rank == 0 ? -7 : 0;

@@ -1,0 +1,271 @@
+// The pure parts of agreement: messages, catalog, coordinator, fusion. No threads.
+#include <gtest/gtest.h>
+
+#include "engine/coordinator.h"
+#include "engine/events.h"
+#include "engine/fusion.h"
+#include "engine/messages.h"
+
+namespace farandole::engine {
+namespace {
+
+Signature tensor(std::vector<int64_t> shape, Kind kind = Kind::kAllreduce) {
+  Signature signature;
+  signature.kind = kind;
+  signature.shape = std::move(shape);
+  return signature;
+}
+
+Ready fresh(const std::string& name, Signature signature, uint32_t group = 0) {
+  Ready ready;
+  ready.fresh.push_back({group, name, std::move(signature)});
+  return ready;
+}
+
+Ready known(uint32_t bit, uint32_t group = 0) {
+  Ready ready;
+  BitSet bits;
+  bits.set(bit);
+  ready.known.push_back({group, bits});
+  return ready;
+}
+
+std::vector<uint32_t> bits_of(const BitSet& set) {
+  std::vector<uint32_t> bits;
+  set.for_each([&](uint32_t bit) { bits.push_back(bit); });
+  return bits;
+}
+
+// All ranks report the same; gives the one decision that comes of it.
+Decision agree(Coordinator& coordinator, int size, const Ready& ready) {
+  for (int rank = 0; rank < size; ++rank) {
+    EXPECT_TRUE(coordinator.decide().empty()) << "decided before rank " << rank << " was ready";
+    coordinator.receive(rank, ready);
+  }
+  const auto decisions = coordinator.decide();
+  EXPECT_EQ(decisions.size(), 1U);
+  return decisions.at(0);
+}
+
+TEST(Messages, SurviveTheWire) {
+  Ready ready = known(130, 7);
+  ready.fresh.push_back({3, "a name", tensor({2, 3}, Kind::kBroadcast)});
+  ready.fresh[0].signature.root = 5;
+  ready.fresh[0].signature.prescale = 0.1;
+  ready.leaving = true;
+  const Ready again = decode_ready(encode(ready));
+  EXPECT_EQ(bits_of(again.known.at(0).bits), (std::vector<uint32_t>{130}));
+  EXPECT_EQ(again.known[0].group, 7U);
+  EXPECT_EQ(again.fresh.at(0).name, "a name");
+  EXPECT_EQ(again.fresh[0].signature, ready.fresh[0].signature);
+  EXPECT_TRUE(again.leaving);
+  EXPECT_FALSE(again.finished);
+
+  Decision decision;
+  decision.group = 9;
+  decision.known.set(64);
+  decision.agreed.push_back({4, "b", tensor({0, 8}, Kind::kAllgather), {1, 2, 3}});
+  decision.refused.push_back({"c", "because"});
+  const Decision same = decode_decision(encode(decision));
+  EXPECT_EQ(same.group, 9U);
+  EXPECT_EQ(bits_of(same.known), (std::vector<uint32_t>{64}));
+  EXPECT_EQ(same.agreed.at(0).sizes, (std::vector<int64_t>{1, 2, 3}));
+  EXPECT_EQ(same.agreed[0].bit, 4U);
+  EXPECT_EQ(same.refused.at(0).reason, "because");
+}
+
+TEST(Messages, MalformedOnesAreErrors) {
+  const base::Bytes good = encode(fresh("name", tensor({1})));
+  for (size_t length = 0; length < good.size(); ++length) {
+    EXPECT_THROW(decode_ready(std::span(good).first(length)), base::Error);
+  }
+  base::Bytes long_one = good;
+  long_one.push_back(std::byte{0});
+  EXPECT_THROW(decode_ready(long_one), base::Error);
+  const base::Bytes nonsense(40, std::byte{0xff});
+  EXPECT_THROW(decode_ready(nonsense), base::Error);
+  EXPECT_THROW(decode_decision(nonsense), base::Error);
+}
+
+TEST(Coordinator, GivesABitTheSecondTime) {
+  Coordinator coordinator(3);
+  EXPECT_EQ(agree(coordinator, 3, fresh("x", tensor({4}))).agreed.at(0).bit, kNoBit);
+  EXPECT_EQ(agree(coordinator, 3, fresh("x", tensor({4}))).agreed.at(0).bit, 0U);
+  const Decision third = agree(coordinator, 3, known(0));
+  EXPECT_EQ(bits_of(third.known), (std::vector<uint32_t>{0}));
+  EXPECT_TRUE(third.agreed.empty());
+}
+
+TEST(Coordinator, AKnownNameMayChangeItsShape) {
+  Coordinator coordinator(2);
+  agree(coordinator, 2, fresh("x", tensor({4})));
+  agree(coordinator, 2, fresh("x", tensor({4})));
+  const Decision changed = agree(coordinator, 2, fresh("x", tensor({5})));
+  EXPECT_EQ(changed.agreed.at(0).bit, 0U) << "the bit stays";
+  EXPECT_EQ(changed.agreed[0].signature.shape, (std::vector<int64_t>{5}));
+  EXPECT_EQ(bits_of(agree(coordinator, 2, known(0)).known), (std::vector<uint32_t>{0}));
+}
+
+TEST(Coordinator, ABitAgainstAnotherShapeIsAMismatchThatNamesRanks) {
+  Coordinator coordinator(3);
+  agree(coordinator, 3, fresh("x", tensor({4})));
+  agree(coordinator, 3, fresh("x", tensor({4})));
+  coordinator.receive(0, known(0));
+  coordinator.receive(1, fresh("x", tensor({9})));
+  coordinator.receive(2, known(0));
+  const auto decisions = coordinator.decide();
+  EXPECT_EQ(decisions.at(0).refused.at(0).reason,
+            "Mismatched allreduce tensor shapes for 'x': ranks 0 and 2 sent a tensor of shape [4], but rank 1 sent a "
+            "tensor of shape [9].");
+  EXPECT_EQ(bits_of(agree(coordinator, 3, known(0)).known), (std::vector<uint32_t>{0})) << "the job goes on";
+}
+
+TEST(Coordinator, EveryMismatchSaysWhatDiffers) {
+  const auto mismatch = [](Signature a, Signature b) {
+    const std::vector<int> members = {0, 1};
+    const std::vector<Signature> sent = {std::move(a), std::move(b)};
+    return find_mismatch("x", members, sent).value_or("none");
+  };
+  Signature base = tensor({2});
+  Signature other = base;
+  other.dtype = reduce::Dtype::kF64;
+  EXPECT_EQ(mismatch(base, other), "Mismatched data types for 'x': rank 0 sent float32, but rank 1 sent float64.");
+  EXPECT_EQ(mismatch(base, tensor({2}, Kind::kBroadcast)),
+            "Mismatched operations for 'x': rank 0 did allreduce, but rank 1 did broadcast.");
+  other = base;
+  other.prescale = 0.5;
+  EXPECT_EQ(mismatch(base, other),
+            "Mismatched prescale and/or postscale factors for 'x': rank 0 sent factors (1, 1), but rank 1 sent factors "
+            "(0.5, 1).");
+  other = base;
+  other.op = ReduceOp::kMax;
+  EXPECT_EQ(mismatch(base, other),
+            "Mismatched reduction operation for 'x': rank 0 asked for Sum, but rank 1 asked for Max.");
+  Signature rooted = tensor({2}, Kind::kBroadcast);
+  Signature elsewhere = rooted;
+  elsewhere.root = 1;
+  EXPECT_EQ(mismatch(rooted, elsewhere),
+            "Mismatched broadcast root ranks for 'x': rank 0 specified root rank 0, but rank 1 specified root rank 1.");
+  EXPECT_EQ(mismatch(tensor({2, 3}, Kind::kAllgather), tensor({7, 3}, Kind::kAllgather)), "none");
+  EXPECT_EQ(mismatch(tensor({2, 3}, Kind::kAllgather), tensor({2, 4}, Kind::kAllgather)),
+            "Mismatched allgather tensor shapes (only the first dimension may differ) for 'x': rank 0 sent a tensor of "
+            "shape [2, 3], but rank 1 sent a tensor of shape [2, 4].");
+  EXPECT_EQ(mismatch(tensor({2, 3}, Kind::kAllgather), tensor({2}, Kind::kAllgather)),
+            "Mismatched allgather tensor shapes for 'x': rank 0 sent a tensor of 2 dimensions, but rank 1 sent a tensor "
+            "of 1 dimensions.");
+}
+
+TEST(Coordinator, AllgatherCollectsFirstDimensions) {
+  Coordinator coordinator(3);
+  for (int rank = 0; rank < 3; ++rank) {
+    coordinator.receive(rank, fresh("g", tensor({rank * 2, 5}, Kind::kAllgather)));
+  }
+  const auto decisions = coordinator.decide();
+  EXPECT_EQ(decisions.at(0).agreed.at(0).sizes, (std::vector<int64_t>{0, 2, 4}));
+  EXPECT_EQ(decisions[0].agreed[0].signature.shape, (std::vector<int64_t>{0, 5}));
+}
+
+TEST(Coordinator, ASlowGroupHoldsNobodyUp) {
+  Coordinator coordinator(4);
+  agree(coordinator, 4, fresh("add", tensor({0, 1}, Kind::kAddGroup)));
+  agree(coordinator, 4, fresh("add2", tensor({1, 2, 3}, Kind::kAddGroup)));
+  coordinator.receive(0, fresh("slow", tensor({1}), 1));
+  for (const int rank : {3, 1, 2}) {
+    coordinator.receive(rank, fresh("fast", tensor({1}), 2));
+  }
+  const auto decisions = coordinator.decide();
+  ASSERT_EQ(decisions.size(), 1U);
+  EXPECT_EQ(decisions[0].group, 2U);
+  const auto waiting = coordinator.waiting();
+  ASSERT_EQ(waiting.size(), 1U);
+  EXPECT_EQ(waiting[0].name, "slow");
+  EXPECT_EQ(waiting[0].missing, (std::vector<int>{1}));
+}
+
+TEST(Coordinator, GroupsAreCheckedAndIdsReused) {
+  Coordinator coordinator(3);
+  const auto add = [&](std::vector<int64_t> ranks) {
+    return agree(coordinator, 3, fresh("add", tensor(std::move(ranks), Kind::kAddGroup)));
+  };
+  EXPECT_EQ(add({0, 1}).agreed.at(0).sizes, (std::vector<int64_t>{1}));
+  EXPECT_EQ(add({1, 2}).agreed.at(0).sizes, (std::vector<int64_t>{2}));
+  EXPECT_NE(add({1, 0}).refused.at(0).reason.find("duplicate process set"), std::string::npos);
+  EXPECT_NE(add({0, 1, 2}).refused.at(0).reason.find("duplicate process set"), std::string::npos);
+  EXPECT_NE(add({0, 3}).refused.at(0).reason.find("cannot hold rank 3"), std::string::npos);
+  EXPECT_NE(add({1, 1}).refused.at(0).reason.find("each rank once"), std::string::npos);
+  EXPECT_NE(add({}).refused.at(0).reason.find("at least one rank"), std::string::npos);
+  const auto remove = [&](int64_t id) {
+    return agree(coordinator, 3, fresh("remove", tensor({id}, Kind::kRemoveGroup)));
+  };
+  coordinator.receive(0, fresh("pending", tensor({1}), 1));
+  EXPECT_NE(remove(1).refused.at(0).reason.find("'pending'"), std::string::npos);
+  coordinator.receive(1, fresh("pending", tensor({1}), 1));
+  coordinator.decide();
+  EXPECT_EQ(remove(1).agreed.size(), 1U);
+  EXPECT_EQ(remove(1).refused.size(), 1U) << "it is gone already";
+  EXPECT_EQ(add({0, 2}).agreed.at(0).sizes, (std::vector<int64_t>{1})) << "the id is free again";
+}
+
+TEST(Coordinator, NonsenseIsAnError) {
+  Coordinator coordinator(2);
+  EXPECT_THROW(coordinator.receive(0, known(0)), base::Error);
+  EXPECT_THROW(coordinator.receive(0, fresh("x", tensor({1}), 5)), base::Error);
+  coordinator.receive(0, fresh("x", tensor({1})));
+  EXPECT_THROW(coordinator.receive(0, fresh("x", tensor({1}))), base::Error);
+}
+
+TEST(Coordinator, LeavingEndsTheWorldInTwoSteps) {
+  Coordinator coordinator(2);
+  Ready leaving;
+  leaving.leaving = true;
+  coordinator.receive(1, leaving);
+  coordinator.receive(0, leaving);
+  const auto left = coordinator.decide();
+  ASSERT_EQ(left.size(), 1U);
+  EXPECT_EQ(left[0].type, Decision::Type::kLeft);
+  EXPECT_EQ(left[0].left_rank, 1);
+  Ready finished;
+  finished.finished = true;
+  coordinator.receive(0, finished);
+  coordinator.receive(1, fresh("too late", tensor({1})));
+  EXPECT_TRUE(coordinator.decide().empty());
+  coordinator.receive(1, finished);
+  const auto gone = coordinator.decide();
+  ASSERT_EQ(gone.size(), 1U);
+  EXPECT_EQ(gone[0].type, Decision::Type::kGone);
+}
+
+TEST(Fusion, FillsBucketsUpToTheThreshold) {
+  using Plan = std::vector<std::vector<size_t>>;
+  const std::vector<Fusible> same = {{40, 1}, {40, 1}, {40, 1}, {40, 1}};
+  EXPECT_EQ(plan_buckets(same, 100), (Plan{{0, 1}, {2, 3}}));
+  EXPECT_EQ(plan_buckets(same, 0), (Plan{{0}, {1}, {2}, {3}}));
+  EXPECT_EQ(plan_buckets(same, 1000), (Plan{{0, 1, 2, 3}}));
+  const std::vector<Fusible> mixed = {{10, 1}, {10, 2}, {10, 1}, {10, 1, true}, {500, 1}, {10, 2}, {10, 1}};
+  EXPECT_EQ(plan_buckets(mixed, 100), (Plan{{0, 2, 6}, {1, 5}, {3}, {4}}));
+  EXPECT_EQ(plan_buckets({}, 100), Plan{});
+}
+
+TEST(Events, KeepTheLastOnesAndCountTheLost) {
+  Events events;
+  const uint32_t number = events.number_of("x");
+  EXPECT_EQ(events.number_of("x"), number);
+  EXPECT_EQ(events.name_of(number), "x");
+  EXPECT_EQ(events.name_of(kNone), "");
+  for (uint64_t i = 0; i < 20'000; ++i) {
+    Event event;
+    event.bytes = i;
+    events.record(event);
+  }
+  uint64_t cursor = 0;
+  uint64_t lost = 0;
+  std::vector<Event> read(20'000);
+  const size_t count = events.read(cursor, read, lost);
+  EXPECT_EQ(count + lost, 20'000U);
+  EXPECT_EQ(read[0].bytes, lost);
+  EXPECT_EQ(read[count - 1].bytes, 19'999U);
+  EXPECT_EQ(events.read(cursor, read, lost), 0U);
+}
+
+}  // namespace
+}  // namespace farandole::engine
