@@ -1,0 +1,101 @@
+#include "backend/native.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <thread>
+
+#include "transport/loopback.h"
+
+namespace farandole::backend {
+namespace {
+
+using collective::AllreduceJob;
+using collective::Group;
+
+constexpr uint64_t kGeneration = 5;
+
+// One rank of a loopback world of two on one host.
+struct Rank {
+  Rank(transport::LoopbackWorld& world, int rank)
+      : mesh(world.mesh(rank)), pump(*mesh, {}), native(pump, world.arena(rank), Tuning{4096, ""}) {
+    group.members = {0, 1};
+    group.index = rank;
+  }
+  std::vector<float> sum(std::vector<float> values) {
+    AllreduceJob job;
+    job.pieces.push_back({values.data(), values.data(), values.size()});
+    native.begin(++decision);
+    native.run(group, native.choose_allreduce(group, values.size() * 4), job);
+    return values;
+  }
+  std::unique_ptr<transport::Mesh> mesh;
+  transport::Pump pump;
+  Native native;
+  Group group;
+  uint32_t decision = 0;
+};
+
+transport::LoopbackSettings two_workers() {
+  transport::LoopbackSettings settings;
+  settings.size = 2;
+  settings.generation = kGeneration;
+  return settings;
+}
+
+TEST(Native, AGroupOfOneScalesAndMovesNothing) {
+  transport::LoopbackWorld world(two_workers());
+  Rank rank(world, 0);
+  rank.group = {3, {0}, 0};
+  std::vector<int32_t> values = {7, -7};
+  AllreduceJob job;
+  job.dtype = reduce::Dtype::kI32;
+  job.prescale.factor = 1.5;  // 10.5, truncated to 10 before the sum
+  job.postscale = {3, 4};     // 7.5, truncated to 7
+  job.pieces.push_back({values.data(), values.data(), 2});
+  rank.native.begin(1);
+  rank.native.run(rank.group, rank.native.choose_allreduce(rank.group, 8), job);
+  EXPECT_EQ(values, (std::vector<int32_t>{7, -7}));
+}
+
+TEST(Native, StagingGoesBackToTheArena) {
+  transport::LoopbackSettings settings = two_workers();
+  settings.arena_bytes = size_t{1} << 20;
+  transport::LoopbackWorld world(settings);
+  for (int i = 0; i < 1000; ++i) {
+    Rank rank(world, 0);
+  }
+}
+
+TEST(Native, AnArenaWithoutRoomIsAnErrorThatSaysWhatToRaise) {
+  transport::LoopbackWorld world(two_workers());
+  const auto mesh = world.mesh(0);
+  transport::Pump pump(*mesh, {});
+  try {
+    const Native native(pump, world.arena(0), Tuning{size_t{1} << 40, ""});
+    FAIL() << "it cannot have fit";
+  } catch (const base::Error& error) {
+    EXPECT_EQ(error.code(), base::Code::kUnavailable);
+    EXPECT_NE(std::string(error.what()).find("FARANDOLE_ARENA_BYTES"), std::string::npos);
+  }
+}
+
+TEST(Native, WhatIsReadFromAWorkerThatWentOnIsNoResult) {
+  transport::LoopbackWorld world(two_workers());
+  Rank first(world, 0);
+  Rank second(world, 1);
+  // The second worker takes part in the reduction, but its memory has been marked for another generation.
+  second.mesh->arena(1)->serve(transport::kNoGeneration);
+  std::thread other([&] { EXPECT_THROW(second.sum({1}), base::Error); });
+  try {
+    first.sum({1});
+    ADD_FAILURE() << "a number that cannot be trusted was given out";
+  } catch (const base::Error& error) {
+    EXPECT_EQ(error.code(), base::Code::kWorkerLost);
+    EXPECT_EQ(error.lost_rank(), 1);
+  }
+  other.join();
+}
+
+}  // namespace
+}  // namespace farandole::backend

@@ -1,0 +1,64 @@
+#include "collective/table.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+
+namespace farandole::collective {
+namespace {
+
+constexpr size_t kSmall = 1000;
+constexpr size_t kBig = kRingBytes;
+
+std::string name(const Choice& choice) { return choice.algorithm->name; }
+
+TEST(Table, NamesAreUniqueWithinACollectiveAndRowsComplete) {
+  std::set<std::string> names;
+  for (const Algorithm& row : algorithms()) {
+    EXPECT_TRUE(names.insert(std::string(row.collective) + "/" + row.name).second);
+    EXPECT_EQ((row.allreduce != nullptr) + (row.allgather != nullptr) + (row.broadcast != nullptr), 1);
+    EXPECT_NE(std::string(row.description), "");
+  }
+}
+
+TEST(Choice, DependsOnWorldAndTensorOnly) {
+  const Topology one_host{4, 1, 4};
+  const Topology scattered{4, 4, 1};
+  const Topology uneven{3, 2, 1};
+  const Topology two_by_two{4, 2, 2};
+  EXPECT_EQ(name(choose_allreduce(one_host, kSmall, "")), "direct");
+  EXPECT_EQ(name(choose_allreduce(one_host, kBig, "")), "direct");
+  EXPECT_EQ(name(choose_allreduce(scattered, kSmall, "")), "recursive_doubling");
+  EXPECT_EQ(name(choose_allreduce(scattered, kBig, "")), "ring");
+  EXPECT_EQ(name(choose_allreduce(uneven, kBig, "")), "ring");
+  EXPECT_EQ(name(choose_allreduce(two_by_two, kSmall, "")), "two_level_doubling");
+  EXPECT_EQ(name(choose_allreduce(two_by_two, kBig, "")), "two_level_ring");
+  EXPECT_EQ(name(choose_allgather(one_host, "")), "direct");
+  EXPECT_EQ(name(choose_allgather(uneven, "")), "linear");
+  EXPECT_EQ(name(choose_broadcast(one_host, "")), "direct");
+  EXPECT_EQ(name(choose_broadcast(scattered, "")), "tree");
+}
+
+TEST(Choice, TakesWhatIsAskedForWhereItFits) {
+  EXPECT_EQ(name(choose_allreduce({4, 1, 4}, kSmall, "ring")), "ring");
+  EXPECT_EQ(name(choose_allreduce({4, 4, 1}, kSmall, "direct")), "recursive_doubling") << "they share no memory";
+  EXPECT_EQ(name(choose_broadcast({4, 1, 4}, "tree")), "tree");
+  EXPECT_EQ(name(choose_allgather({4, 1, 4}, "tree")), "direct") << "no such allgather";
+}
+
+TEST(Topology, CountsHostsAndTheirMembers) {
+  const std::vector<int> hosts = {0, 0, 2, 0, 2, 5};
+  const Group group{1, {0, 1, 2, 4}, 2};
+  const Topology topology = topology_of(group, hosts);
+  EXPECT_EQ(topology.members, 4);
+  EXPECT_EQ(topology.hosts, 2);
+  EXPECT_EQ(topology.fewest_on_a_host, 2);
+  EXPECT_EQ(members_on_host(group, hosts, 2), (std::vector<int>{2, 4}));
+  EXPECT_EQ(group.index_of(4), 3);
+  EXPECT_EQ(group.index_of(3), -1);
+  EXPECT_FALSE(group.contains(5));
+}
+
+}  // namespace
+}  // namespace farandole::collective
