@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstring>
 #include <new>
+#include <utility>
 
 #include "base/error.h"
 
@@ -94,8 +95,10 @@ Formed Forming::run() {
       }
       start_dials();
       wait();
+      // Who has just been proven is joined before anybody is found lost: then he is told of it.
       settle_dials();
       settle_strangers();
+      read_controls();
       announce();
     }
     return finish();
@@ -121,7 +124,7 @@ void Forming::start_dials() {
   }
 }
 
-// Waits for the next event, then moves all that can be moved.
+// Waits for the next event, then moves what is not yet proven.
 void Forming::wait() {
   std::vector<Attempt*> attempts;
   for (const Peer& peer : peers_) {
@@ -155,12 +158,18 @@ void Forming::wait() {
     }
   }
   for (Peer& peer : peers_) {
-    if (polled[at++].revents != 0) {
+    peer.readable = polled[at++].revents != 0;
+  }
+  accept_all();
+}
+
+void Forming::read_controls() {
+  for (Peer& peer : peers_) {
+    if (std::exchange(peer.readable, false)) {
       peer.joined.control.flush();
       read(peer);
     }
   }
-  accept_all();
 }
 
 int Forming::patience_ms() const {
@@ -271,6 +280,7 @@ void Forming::join_control(Peer& peer, PrivateFd fd, bool over_unix) {
   peer.over_unix = over_unix;
   peer.introduced = false;
   peer.ready = false;
+  peer.readable = false;
   if (over_unix) {
     introduce(peer);
   } else {
@@ -297,9 +307,7 @@ void Forming::introduce(Peer& peer) {
                                      .arena_bytes = view.bytes,
                                      .ring_offset = view.offset_of(block),
                                      .ring_bytes = sizeof(Ring)};
-  if (!send_introduction(peer.joined.control.fd(), introduction, ground_.arena.fd(), ground_.doorbell_fd)) {
-    lose(peer, Sign::kClosed);
-  }
+  send_introduction(peer.joined.control.fd(), introduction, ground_.arena.fd(), ground_.doorbell_fd);
 }
 
 void Forming::read(Peer& peer) {

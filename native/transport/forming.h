@@ -78,6 +78,7 @@ class Forming {
     bool over_unix = false;
     bool introduced = false;
     bool ready = false;
+    bool readable = false;  // its control channel has something to read
     Refusal refusal = Refusal::kNone;
 
     bool linked() const noexcept {
@@ -97,6 +98,7 @@ class Forming {
   void start_dials();
   void wait();
   int patience_ms() const;
+  void read_controls();
   void accept_all();
   void refuse_for_lack_of_descriptors(int error);
   void settle_dials();

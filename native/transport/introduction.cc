@@ -57,7 +57,7 @@ bool is_sealed_arena(int fd, size_t bytes, struct stat& status) {
 
 }  // namespace
 
-bool send_introduction(int socket, const Introduction& introduction, int memory_fd, int doorbell_fd) {
+void send_introduction(int socket, const Introduction& introduction, int memory_fd, int doorbell_fd) {
   base::Writer writer;
   writer.put(kMagic);
   writer.put(introduction.generation);
@@ -76,14 +76,10 @@ bool send_introduction(int socket, const Introduction& introduction, int memory_
   std::memcpy(CMSG_DATA(part), fds.data(), sizeof fds);
 
   const ssize_t sent = ::sendmsg(socket, &envelope.header, MSG_NOSIGNAL | MSG_DONTWAIT);
-  if (sent == static_cast<ssize_t>(kBytes)) {
-    return true;
+  if (sent < 0 && errno != EPIPE && errno != ECONNRESET) {
+    throw base::Error(base::Code::kUnavailable,
+                      std::string("an arena cannot be handed to a worker of the same host: ") + std::strerror(errno));
   }
-  if (sent < 0 && (errno == EPIPE || errno == ECONNRESET)) {
-    return false;
-  }
-  throw base::Error(base::Code::kUnavailable,
-                    std::string("an arena cannot be handed to a worker of the same host: ") + std::strerror(errno));
 }
 
 Arrival receive_introduction(int socket, Introduced& introduced) {

@@ -27,8 +27,9 @@ struct Introduced {
   PrivateFd doorbell;
 };
 
-// On a fresh connection this cannot block. Throws Error(kUnavailable); false when the peer is gone.
-bool send_introduction(int socket, const Introduction& introduction, int memory_fd, int doorbell_fd);
+// On a fresh connection this cannot block. That the peer is gone shows when its own is received. Throws
+// Error(kUnavailable).
+void send_introduction(int socket, const Introduction& introduction, int memory_fd, int doorbell_fd);
 
 enum class Arrival : uint8_t { kNotYet, kCame, kClosed, kBroken };
 // Throws Error(kUnavailable) when this process can hold no more descriptors.
