@@ -20,7 +20,6 @@ from sklearn.datasets import load_digits
 from torch import nn
 from tqdm import tqdm
 
-import farandole  # distributed
 import farandole.torch as hvd  # distributed
 
 
@@ -94,7 +93,6 @@ def main() -> None:
     rank, size = 0, 1
     hvd.init()  # distributed
     rank, size = hvd.rank(), hvd.size()  # distributed
-    torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // hvd.local_size()))  # distributed
     torch.manual_seed(arguments.seed)
     images, labels, test_images, test_labels = load_images()
     images, labels = images[: arguments.limit], labels[: arguments.limit]
@@ -128,7 +126,7 @@ def main() -> None:
         total_loss = torch.zeros(1, dtype=torch.float64)
         model.train()
         started = time.perf_counter()
-        waited_before = farandole.stats()["blocked_seconds"]  # distributed
+        waited_before = hvd.stats()["blocked_seconds"]  # distributed
         for batch in order.split(batch_of_all):
             mine = batch[rank::size]
             set_learning_rate(optimizer, full_learning_rate, (steps_done + 1) / steps_per_epoch, arguments)
@@ -142,7 +140,7 @@ def main() -> None:
             steps_done += 1
             progress.update()
         seconds += time.perf_counter() - started
-        waited += farandole.stats()["blocked_seconds"] - waited_before  # distributed
+        waited += hvd.stats()["blocked_seconds"] - waited_before  # distributed
         images_seen += len(images)
 
         total_loss = hvd.allreduce(total_loss, op=hvd.Sum, name="total_loss")  # distributed
