@@ -93,6 +93,7 @@ class Engine {
   struct Pending {
     Request request;
     std::shared_ptr<Completion> completion;
+    std::string key;  // in in_flight_
     int64_t submitted_ns = 0;
     uint32_t name_number = kNone;
   };

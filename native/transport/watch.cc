@@ -1,15 +1,14 @@
 #include "transport/watch.h"
 
-#include <pthread.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <csignal>
 #include <cstdlib>
 
 #include "base/clock.h"
+#include "base/thread.h"
 
 namespace farandole::transport {
 namespace {
@@ -41,14 +40,7 @@ Watch::Watch(int rank, int size, double deadline_seconds, Fate& fate, int wake_f
     const bool neighbour = is_neighbour(rank_, watched.rank, size);
     peers_.push_back({.watched = std::move(watched), .neighbour = neighbour, .heard_ns = next_tick_ns_});
   }
-  // Signals are for the threads of the program that we are a guest of.
-  sigset_t all;
-  sigset_t before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  thread_ = std::thread(&Watch::run, this);
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  ::pthread_setname_np(thread_.native_handle(), "farandole-watch");
+  thread_ = base::start_thread("farandole-watch", [this] { run(); });
 }
 
 Watch::~Watch() { stop(); }

@@ -1,0 +1,290 @@
+// The engine thread: its life in one world, from the charter to the last goodbye, and its part in agreement.
+#include <algorithm>
+#include <utility>
+
+#include "engine/engine.h"
+
+namespace farandole::engine {
+namespace {
+
+using base::Code;
+using base::Error;
+using collective::Group;
+using transport::Cause;
+using transport::Sign;
+
+// How long goodbyes and last decisions may take to get out.
+constexpr double kPartingSeconds = 1.0;
+
+}  // namespace
+
+void Engine::thread_main() {
+  try {
+    live();
+  } catch (const Error& error) {
+    // If it is of our own making, nobody else knows yet.
+    break_off({mesh_->rank(), Sign::kBroken, error.what()});
+  } catch (const std::exception& error) {
+    break_off({mesh_->rank(), Sign::kBroken,
+               "rank " + std::to_string(mesh_->rank()) + " failed inside its engine: " + error.what()});
+  }
+  const std::lock_guard lock(mutex_);
+  thread_running_ = false;
+  thread_ended_.notify_all();
+}
+
+void Engine::break_off(const Cause& cause) {
+  mesh_->fate().revoke(cause);
+  // From here on our memory may be put to new use; who still reads it for this generation notices.
+  mesh_->arena(mesh_->rank())->serve(transport::kNoGeneration);
+  if (!world_over_) {
+    end_world(mesh_->fate().error());
+  }
+}
+
+void Engine::live() {
+  if (coordinator_) {
+    Decision charter;
+    charter.type = Decision::Type::kCharter;
+    charter.fusion_threshold = settings_.fusion_threshold;
+    charter.half_bytes = settings_.half_bytes;
+    charter.algorithm = settings_.algorithm;
+    issue(charter);
+  }
+  while (!world_over_) {
+    wait_for_work();
+    mesh_->fate().throw_if_revoked();
+    report_new_requests();
+    receive_messages();
+  }
+  wait_for_everyone();
+  mesh_->part();
+}
+
+// The world has ended in good order. Others may still be at work on what was agreed before, reading our memory: only
+// when all have finished may it be put to new use.
+void Engine::wait_for_everyone() {
+  const auto deadline = base::Deadline::after_seconds(kPartingSeconds);
+  Ready ready;
+  ready.finished = true;
+  send_ready(ready);
+  receive_messages();
+  while (!everyone_finished_ && !deadline.passed()) {
+    pump_->wait([&] { return pump_->has_message() || deadline.passed(); });
+    receive_messages();
+  }
+  pump_->flush_messages(deadline);
+}
+
+void Engine::wait_for_work() {
+  const uint64_t slept = pump_->sleeps();
+  pump_->wait([this] {
+    if (pump_->has_message()) {
+      return true;
+    }
+    if (backend_ == nullptr) {
+      return false;  // the charter has not come yet: nothing can be reported
+    }
+    const std::lock_guard lock(mutex_);
+    return !queue_.empty() || (leaving_ && !reported_leaving_);
+  });
+  if (pump_->sleeps() != slept) {
+    Event woke;
+    woke.time_ns = base::now_ns();
+    woke.phase = Phase::kWoke;
+    events_.record(woke);
+    const std::lock_guard lock(mutex_);
+    stats_.sleeps += pump_->sleeps() - slept;
+  }
+}
+
+void Engine::report_new_requests() {
+  if (backend_ == nullptr) {
+    return;
+  }
+  std::vector<std::unique_ptr<Pending>> fresh;
+  Ready ready;
+  {
+    const std::lock_guard lock(mutex_);
+    fresh.swap(queue_);
+    ready.leaving = leaving_ && !reported_leaving_;
+  }
+  reported_leaving_ |= ready.leaving;
+  std::map<uint32_t, BitSet> known;
+  for (std::unique_ptr<Pending>& pending : fresh) {
+    pending->name_number = events_.number_of(pending->request.name);
+    record(Phase::kSubmitted, *pending, kNone);
+    const Request& request = pending->request;
+    Membership& membership = memberships_.at(request.group);
+    const uint32_t bit = membership.catalog.find(request.name, request.signature, membership.group.index);
+    if (bit != kNoBit) {
+      known[request.group].set(bit);
+    } else {
+      ready.fresh.push_back({request.group, request.name, request.signature});
+    }
+    membership.reported.emplace(request.name, std::move(pending));
+  }
+  for (auto& [group, bits] : known) {
+    ready.known.push_back({group, std::move(bits)});
+  }
+  if (!ready.empty()) {
+    send_ready(ready);
+  }
+}
+
+void Engine::send_ready(const Ready& ready) {
+  if (coordinator_) {
+    coordinator_->receive(0, ready);
+  } else {
+    pump_->post(0, encode(ready));
+  }
+}
+
+void Engine::receive_messages() {
+  while (const auto message = pump_->take_message()) {
+    if (coordinator_) {
+      coordinator_->receive(message->from, decode_ready(message->bytes));
+    } else {
+      obey(decode_decision(message->bytes));
+    }
+  }
+  if (coordinator_) {
+    for (const Decision& decision : coordinator_->decide()) {
+      issue(decision);
+    }
+  }
+}
+
+// Rank 0: tells the others before obeying itself, so that they can begin.
+void Engine::issue(const Decision& decision) {
+  const base::Bytes bytes = encode(decision);
+  for (int rank = 1; rank < mesh_->size(); ++rank) {
+    pump_->post(rank, bytes);
+  }
+  obey(decision);
+}
+
+void Engine::obey(const Decision& decision) {
+  switch (decision.type) {
+    case Decision::Type::kCharter:
+      obey_charter(decision);
+      break;
+    case Decision::Type::kRun:
+      obey_run(decision);
+      break;
+    case Decision::Type::kLeft:
+      end_world(Error(Code::kShutDown,
+                      "rank " + std::to_string(decision.left_rank) +
+                          " has shut down, so collectives can no longer complete in this world. If its script was not "
+                          "meant to be at its end, look at what it printed last",
+                      decision.left_rank));
+      break;
+    case Decision::Type::kGone:
+      everyone_finished_ = true;
+      break;
+  }
+}
+
+void Engine::obey_charter(const Decision& decision) {
+  fusion_threshold_ = decision.fusion_threshold;
+  backend_ = std::make_unique<backend::Native>(*pump_, *arena_,
+                                               backend::Tuning{decision.half_bytes, decision.algorithm});
+}
+
+void Engine::obey_run(const Decision& decision) {
+  backend_->begin(++decisions_);
+  const auto found = memberships_.find(decision.group);
+  if (found == memberships_.end()) {
+    return;  // not our group
+  }
+  Membership& membership = found->second;
+  std::vector<Runnable> runnables;
+  decision.known.for_each(
+      [&](uint32_t bit) { runnables.push_back(take_agreed(membership, membership.catalog.at(bit))); });
+  for (const Decision::Agreed& agreed : decision.agreed) {
+    if (agreed.bit != kNoBit) {
+      membership.catalog.put(agreed);
+    }
+    runnables.push_back(take_agreed(membership, agreed));
+  }
+  for (const Decision::Refused& refused : decision.refused) {
+    std::unique_ptr<Pending> pending = take_reported(membership, refused.name);
+    if (pending->request.signature.kind == Kind::kRemoveGroup) {
+      const std::lock_guard lock(mutex_);
+      closing_groups_.erase(static_cast<uint32_t>(pending->request.signature.shape[0]));
+    }
+    complete(std::move(pending), Code::kMismatch, refused.reason, -1);
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    ++stats_.rounds;
+  }
+  announce_completions();
+  const Group group = membership.group;  // a copy: the decision may remove the group
+  run_all(group, std::move(runnables));
+}
+
+Engine::Runnable Engine::take_agreed(Membership& membership, const Decision::Agreed& agreed) {
+  Runnable runnable{take_reported(membership, agreed.name), agreed.sizes, {}};
+  if (agreed.signature.kind == Kind::kAddGroup) {
+    // Known before the handle is done, so that the group can be used at once.
+    add_group(agreed);
+    runnable.pending->completion->sizes = agreed.sizes;
+  } else if (agreed.signature.kind == Kind::kRemoveGroup) {
+    remove_group(static_cast<uint32_t>(agreed.signature.shape.at(0)));
+  }
+  record(Phase::kAgreed, *runnable.pending, kNone);
+  return runnable;
+}
+
+void Engine::add_group(const Decision::Agreed& agreed) {
+  Group group;
+  group.id = static_cast<uint32_t>(agreed.sizes.at(0));
+  group.members.assign(agreed.signature.shape.begin(), agreed.signature.shape.end());
+  std::ranges::sort(group.members);
+  group.index = group.index_of(mesh_->rank());
+  if (group.index >= 0) {
+    memberships_[group.id].group = group;
+  }
+  const std::lock_guard lock(mutex_);
+  groups_[group.id] = group;
+}
+
+void Engine::remove_group(uint32_t id) {
+  memberships_.erase(id);
+  const std::lock_guard lock(mutex_);
+  groups_.erase(id);
+  closing_groups_.erase(id);
+}
+
+std::unique_ptr<Engine::Pending> Engine::take_reported(Membership& membership, const std::string& name) {
+  auto node = membership.reported.extract(name);
+  if (node.empty()) {
+    throw Error(Code::kInternal, "a decision speaks of '" + name + "', which rank " + std::to_string(mesh_->rank()) +
+                                     " never asked for. This is a bug of farandole's");
+  }
+  return std::move(node.mapped());
+}
+
+void Engine::end_world(const Error& why) {
+  world_over_ = true;
+  std::vector<std::unique_ptr<Pending>> unfinished = std::exchange(unfinished_, {});
+  {
+    const std::lock_guard lock(mutex_);
+    ended_ = why;
+    for (auto& pending : std::exchange(queue_, {})) {
+      unfinished.push_back(std::move(pending));
+    }
+  }
+  for (auto& [id, membership] : memberships_) {
+    for (auto& [name, pending] : std::exchange(membership.reported, {})) {
+      unfinished.push_back(std::move(pending));
+    }
+  }
+  for (auto& pending : unfinished) {
+    complete(std::move(pending), why.code(), why.what(), why.lost_rank());
+  }
+  announce_completions();
+}
+
+}  // namespace farandole::engine
