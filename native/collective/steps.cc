@@ -14,6 +14,7 @@ uint64_t Steps::publish(std::span<const int> team) {
 }
 
 uint64_t Steps::publish_at(std::span<const int> team, int slot, size_t offset) {
+  settle(slot);
   transport::Mesh& mesh = pump_.mesh();
   mesh.arena(mesh.rank())->header().offset[slot].store(offset, std::memory_order_relaxed);
   return publish(team);
@@ -36,19 +37,16 @@ std::byte* Steps::data_of(int rank, int slot) const {
   return arena.base + arena.header().offset[slot].load(std::memory_order_relaxed);
 }
 
-std::byte* Staging::acquire(int half) {
-  Loan& loan = loans_[static_cast<size_t>(half)];
-  if (loan.until_step != 0) {
-    steps_.wait_for(loan.team, loan.until_step);
-    loan.until_step = 0;
-  }
-  return memory_ + static_cast<size_t>(half) * half_bytes_;
+void Steps::lend(int slot, std::span<const int> team, uint64_t step) {
+  loans_[static_cast<size_t>(slot)] = {{team.begin(), team.end()}, step};
 }
 
-void Staging::lend(int half, std::span<const int> team, uint64_t step) {
-  Loan& loan = loans_[static_cast<size_t>(half)];
-  loan.team.assign(team.begin(), team.end());
-  loan.until_step = step;
+void Steps::settle(int slot) {
+  Loan& loan = loans_[static_cast<size_t>(slot)];
+  if (loan.until_step != 0) {
+    wait_for(loan.team, loan.until_step);
+    loan.until_step = 0;
+  }
 }
 
 }  // namespace farandole::collective

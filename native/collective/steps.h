@@ -5,12 +5,14 @@
 // order, and the members of a group take the same steps, so "my peer's step is at least s" means that the
 // peer has done everything up to s, whatever else it did in other groups.
 //
-// Data lies where the publisher says: two offsets, used in turn, so that the next piece can be announced while
-// the last one is still being read.
+// Data lies where the publisher says: two slots, used in turn, so that the next piece can be announced while the last
+// one is still being read.
 //
-// Staging is a piece of the own arena, in two halves, for data that lies outside of any arena. Before a half is
-// filled again, those who read it last must have passed the step at which they were done with it; the wait is
-// put off until then, so that small collectives need one meeting instead of two.
+// A slot that others still read is on loan. Before it says something else, those readers must have passed the step
+// at which they were done with it. That wait is put off until the slot is needed again, so that small collectives
+// need one meeting instead of two.
+//
+// Staging is a piece of the own arena, in two halves, for data that lies outside of any arena: half i goes with slot i.
 #pragma once
 
 #include <array>
@@ -32,8 +34,13 @@ class Steps {
 
   // Takes the next step and tells the others of `team`, who may be sleeping. Returns the step.
   uint64_t publish(std::span<const int> team);
-  // The same, saying first where the data of this step lies in the own arena; `slot` is 0 or 1.
+  // The same, saying first where the data of this step lies in the own arena; `slot` is 0 or 1. Waits until nobody
+  // reads what the slot said before.
   uint64_t publish_at(std::span<const int> team, int slot, size_t offset);
+  // From now on `team` may read what the slot says, until all of it have taken `step`.
+  void lend(int slot, std::span<const int> team, uint64_t step);
+  // Waits until nobody reads what the slot says.
+  void settle(int slot);
 
   // Waits until all of `team` have taken this step.
   void wait_for(std::span<const int> team, uint64_t step);
@@ -43,8 +50,14 @@ class Steps {
   transport::Pump& pump() noexcept { return pump_; }
 
  private:
+  struct Loan {
+    std::vector<int> team;
+    uint64_t until_step = 0;  // 0: none
+  };
+
   transport::Pump& pump_;
   uint64_t step_ = 0;
+  std::array<Loan, 2> loans_;
 };
 
 class Staging {
@@ -55,19 +68,15 @@ class Staging {
 
   size_t half_bytes() const noexcept { return half_bytes_; }
   // Memory that nobody reads any more.
-  std::byte* acquire(int half);
-  // From now on `team` may read this half, until all of it have taken `step`.
-  void lend(int half, std::span<const int> team, uint64_t step);
+  std::byte* acquire(int half) {
+    steps_.settle(half);
+    return memory_ + static_cast<size_t>(half) * half_bytes_;
+  }
 
  private:
-  struct Loan {
-    std::vector<int> team;
-    uint64_t until_step = 0;
-  };
   Steps& steps_;
   std::byte* const memory_;
   const size_t half_bytes_;
-  std::array<Loan, 2> loans_;
 };
 
 }  // namespace farandole::collective

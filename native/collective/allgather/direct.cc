@@ -30,7 +30,7 @@ void allgather_direct(Context& context, const AllgatherJob& job) {
                     std::min(chunk, job.bytes[k] - from));
       }
     }
-    context.staging.lend(slot, team, context.steps.publish(team));
+    context.steps.lend(slot, team, context.steps.publish(team));
   }
 }
 

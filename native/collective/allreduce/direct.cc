@@ -98,7 +98,7 @@ struct Direct {
       void* const output = static_cast<std::byte*>(job.pieces[i].output) + offset * element;
       reduce::reduce_to(job.dtype, job.op, inputs, {&output, 1}, length, job.postscale);
     });
-    context.staging.lend(0, team, context.steps.publish(team));
+    context.steps.lend(0, team, context.steps.publish(team));
   }
 
   Context& context;

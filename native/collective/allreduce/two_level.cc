@@ -76,8 +76,8 @@ class TwoLevel {
                        /*finish=*/true);
     }
     const uint64_t done = context_.steps.publish(team_);
-    context_.staging.lend(kOffered, team_, done);
-    context_.staging.lend(kFinished, team_, done);
+    context_.steps.lend(kOffered, team_, done);
+    context_.steps.lend(kFinished, team_, done);
   }
 
   // The gaps between tensors are reduced along: here they lie in staging and belong to us.

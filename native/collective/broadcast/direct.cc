@@ -25,7 +25,7 @@ void broadcast_direct(Context& context, const BroadcastJob& job) {
     if (!is_root) {
       std::memcpy(static_cast<std::byte*>(job.output) + from, context.steps.data_of(root, slot), length);
     }
-    context.staging.lend(slot, team, context.steps.publish(team));
+    context.steps.lend(slot, team, context.steps.publish(team));
   }
   if (is_root && job.output != job.input && job.bytes > 0) {
     std::memcpy(job.output, job.input, job.bytes);

@@ -243,6 +243,36 @@ TEST(Engine, TensorsInTheArenaAreReducedInPlace) {
   });
 }
 
+TEST(Engine, SmallTensorsAndTensorsInPlaceTakeTurns) {
+  // A worker that has read a small tensor goes on at once, with the next one elsewhere in its arena, while others are
+  // still reading the small one.
+  constexpr int kSize = 4;
+  testing::Meshes meshes(World::kLoopback, kSize);
+  testing::on_all_ranks(kSize, [&](int rank) {
+    Engine engine({});
+    engine.enter(meshes.form(rank), meshes.arena(rank));
+    constexpr size_t kLarge = 6000;
+    auto* const large = static_cast<float*>(meshes.arena(rank).allocate(kLarge * sizeof(float)));
+    std::vector<float> small(500);
+    for (int step = 0; step < 2000; ++step) {
+      std::fill(small.begin(), small.end(), static_cast<float>(rank + step));
+      std::fill_n(large, kLarge, static_cast<float>(rank * step));
+      const auto handles =
+          engine.submit({allreduce_request("small", Dtype::kF32, {500}, small.data(), small.data()),
+                         testing::request_of(Kind::kBarrier, "between"),
+                         allreduce_request("large", Dtype::kF32, {kLarge}, large, large, ReduceOp::kMax)});
+      for (const Handle handle : handles) {
+        finish(engine, handle);
+      }
+      ASSERT_EQ(small, std::vector<float>(500, static_cast<float>(6 + kSize * step))) << "in step " << step;
+      ASSERT_EQ(std::vector<float>(large, large + kLarge),
+                std::vector<float>(kLarge, static_cast<float>((kSize - 1) * step)))
+          << "in step " << step;
+    }
+    engine.leave(base::Deadline::after_seconds(testing::kPatience));
+  });
+}
+
 TEST(Engine, WhenOneLeavesTheOthersHearWho) {
   in_world(World::kShm, 3, {}, [](int rank, Engine& engine) {
     ASSERT_EQ(testing::allreduce(engine, "x", {1.0F}), std::vector<float>{3.0F});
