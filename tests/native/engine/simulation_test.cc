@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <deque>
 #include <numeric>
 #include <optional>
 #include <random>
@@ -95,27 +96,58 @@ float value_of(int rank, int step, int tensor) { return static_cast<float>((rank
 constexpr int kSteps = 3;
 constexpr int kTensors = 5;
 
+// Some floats, in the arena or elsewhere.
+class Tensor {
+ public:
+  Tensor(transport::Arena* arena, size_t count, float value) : arena_(arena), count_(count) {
+    if (arena != nullptr) {
+      data_ = static_cast<float*>(arena->allocate(count * sizeof(float) + 1));
+    } else {
+      elsewhere_.resize(count + 1);
+      data_ = elsewhere_.data();
+    }
+    std::fill_n(data_, count, value);
+  }
+  Tensor(const Tensor&) = delete;
+  Tensor& operator=(const Tensor&) = delete;
+  ~Tensor() {
+    if (arena_ != nullptr) {
+      arena_->release(data_);
+    }
+  }
+  float* data() { return data_; }
+  std::vector<float> values() const { return {data_, data_ + count_}; }
+  size_t count() const { return count_; }
+
+ private:
+  transport::Arena* arena_;
+  size_t count_;
+  float* data_ = nullptr;
+  std::vector<float> elsewhere_;
+};
+
 // One rank's training: in every step it submits its tensors in an order of its own, then waits for them. Gives what
 // ended it, if anything did.
-std::optional<base::Error> train(Engine& engine, uint64_t seed, int rank, int size) {
+std::optional<base::Error> train(Engine& engine, transport::Arena& arena, uint64_t seed, int rank, int size) {
   std::mt19937_64 order(mix(seed) + static_cast<uint64_t>(rank));
   for (int step = 0; step < kSteps; ++step) {
-    std::vector<std::vector<float>> tensors;
+    std::deque<Tensor> tensors;
     std::vector<int> turn(kTensors);
     std::iota(turn.begin(), turn.end(), 0);
     std::ranges::shuffle(turn, order);
     for (int tensor = 0; tensor < kTensors; ++tensor) {
-      tensors.emplace_back(count_of(seed, step, tensor), value_of(rank, step, tensor));
+      tensors.emplace_back(tensor % 2 == 0 ? &arena : nullptr, count_of(seed, step, tensor),
+                           value_of(rank, step, tensor));
     }
     std::vector<Handle> handles;
     try {
       for (const int tensor : turn) {
-        std::vector<float>& values = tensors[static_cast<size_t>(tensor)];
+        Tensor& values = tensors[static_cast<size_t>(tensor)];
         handles.push_back(
             engine
                 .submit({testing::allreduce_request("step" + std::to_string(step % 2) + "." + std::to_string(tensor) +
-                                                        "." + std::to_string(values.size()),
-                                                    Dtype::kF32, {static_cast<int64_t>(values.size())}, values.data(),
+                                                        "." + std::to_string(values.count()),
+                                                    Dtype::kF32, {static_cast<int64_t>(values.count())}, values.data(),
                                                     values.data())})
                 .front());
       }
@@ -138,7 +170,7 @@ std::optional<base::Error> train(Engine& engine, uint64_t seed, int rank, int si
       for (int r = 0; r < size; ++r) {
         expected += value_of(r, step, turn[i]);
       }
-      const std::vector<float>& got = tensors[static_cast<size_t>(turn[i])];
+      const std::vector<float> got = tensors[static_cast<size_t>(turn[i])].values();
       EXPECT_EQ(got, std::vector<float>(got.size(), expected)) << "WRONG NUMBERS in seed " << seed;
     }
     if (failure) {
@@ -159,7 +191,7 @@ std::vector<Ending> run_generation(transport::LoopbackWorld& world, std::vector<
     Engine& engine = *engines[static_cast<size_t>(members[static_cast<size_t>(rank)])];
     engine.abandon({-1, transport::Sign::kRevoked, "replaced"});
     engine.enter(world.mesh(rank), world.arena(rank));
-    endings[static_cast<size_t>(rank)].error = train(engine, seed, rank, static_cast<int>(members.size()));
+    endings[static_cast<size_t>(rank)].error = train(engine, world.arena(rank), seed, rank, static_cast<int>(members.size()));
   });
   return endings;
 }
