@@ -1,0 +1,230 @@
+"""allreduce: values against numpy, for every element type, operation and odd size."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from frontends import DTYPES
+
+SHAPES = [(), (0,), (1,), (7,), (3, 5), (2, 0, 3), (1023,), (17, 61)]
+OPS = ["Average", "Sum", "Min", "Max", "Product"]
+INTEGERS = ["uint8", "int8", "int16", "int32", "int64"]
+FLOATS = ["float16", "bfloat16", "float32", "float64"]
+# Relative to the largest value; sums of up to four numbers.
+TOLERANCE = {"float16": 2e-3, "bfloat16": 1.6e-2, "float32": 1e-6, "float64": 1e-14}
+
+
+def values(rank: int, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    """Return this rank's input: small numbers, different on every rank, exact in every type."""
+    count = int(np.prod(shape))
+    whole = (np.arange(count) * 7 + rank * 3) % 5 - (0 if dtype in ("uint8", "bool") else 2)
+    if dtype in FLOATS:
+        return (whole / 4 + 1).astype(DTYPES[dtype]).reshape(shape)
+    return whole.astype(DTYPES[dtype]).reshape(shape)
+
+
+def expected(inputs: list[np.ndarray], op: str, dtype: str) -> np.ndarray:
+    stacked = np.stack(inputs)
+    if dtype == "bool":
+        # Sum is "or", product is "and"; an average of truth is a sum truncated toward zero: all of them.
+        return {"Sum": stacked.any(0), "Max": stacked.any(0)}.get(op, stacked.all(0))
+    wide = stacked.astype(np.float64 if dtype in FLOATS else np.int64)
+    if op == "Average":
+        wide_sum = wide.astype(DTYPES[dtype]).sum(0, dtype=wide.dtype) if dtype in FLOATS else wide.sum(0)
+        return np.trunc(wide_sum / len(inputs)) if dtype in INTEGERS else wide_sum / len(inputs)
+    return {"Sum": wide.sum, "Min": wide.min, "Max": wide.max, "Product": wide.prod}[op](0)
+
+
+def check(actual: np.ndarray, wanted: np.ndarray, dtype: str) -> None:
+    assert actual.shape == wanted.shape
+    if dtype in FLOATS:
+        np.testing.assert_allclose(actual.astype(np.float64), wanted, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+    else:
+        np.testing.assert_array_equal(actual, wanted.astype(DTYPES[dtype]))
+
+
+@pytest.mark.parametrize("dtype", [*INTEGERS, *FLOATS])
+def test_values(world, dtype):
+    """Plain, in place and asynchronous give what numpy gives, of the type that went in."""
+
+    def body(front):
+        hvd = front.hvd
+        for shape in SHAPES:
+            inputs = [values(rank, shape, dtype) for rank in range(hvd.size())]
+            for op in OPS:
+                wanted = expected(inputs, op, dtype)
+                tensor = front.tensor(inputs[hvd.rank()], dtype)
+                result = hvd.allreduce(tensor, op=getattr(hvd, op))
+                assert front.dtype(result) == dtype
+                check(front.array(result), wanted, dtype)
+                np.testing.assert_array_equal(front.array(tensor), inputs[hvd.rank()])
+                later = hvd.synchronize(hvd.allreduce_async(tensor, op=getattr(hvd, op)))
+                check(front.array(later), wanted, dtype)
+                assert hvd.allreduce_(tensor, op=getattr(hvd, op)) is tensor
+                check(front.array(tensor), wanted, dtype)
+
+    world.run(body)
+
+
+def test_bool(world):
+    """Truth has "or" for a sum and "and" for a product."""
+
+    def body(front):
+        hvd = front.hvd
+        inputs = [values(rank, (41,), "bool") for rank in range(hvd.size())]
+        for op in ("Sum", "Max", "Min", "Product"):
+            result = hvd.allreduce(front.tensor(inputs[hvd.rank()], "bool"), op=getattr(hvd, op))
+            check(front.array(result), expected(inputs, op, "bool"), "bool")
+
+    world.run(body)
+
+
+def test_average_of_integers_is_truncated_toward_zero(world):
+    def body(front):
+        hvd = front.hvd
+        first = [-3, 3, -1, 1, 0]
+        result = hvd.allreduce(front.tensor(first if hvd.rank() == 0 else [0] * 5, "int32"))
+        np.testing.assert_array_equal(front.array(result), np.trunc(np.array(first) / hvd.size()).astype(np.int32))
+
+    world.run(body)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_average_of_equal_values_is_that_value(world, dtype):
+    def body(front):
+        hvd = front.hvd
+        same = front.array(front.tensor(np.random.default_rng(7).normal(size=257), dtype))
+        np.testing.assert_array_equal(front.array(hvd.allreduce(front.tensor(same, dtype))), same)
+
+    world.run(body)
+
+
+def test_half_precision_sums_in_single_precision(world):
+    """2048 + 1 + 1 + 1 in float16 alone would stay 2048."""
+
+    def body(front):
+        hvd = front.hvd
+        mine = 2048.0 if hvd.rank() == 0 else 1.0
+        result = hvd.allreduce(front.tensor([mine], "float16"), op=hvd.Sum)
+        assert front.array(result)[0] == np.float16(2048.0 + hvd.size() - 1)
+
+    world.run(body)
+
+
+def test_large(world):
+    """Five million elements go through every algorithm's pipeline."""
+
+    def body(front):
+        hvd = front.hvd
+        count = 5_000_011
+        mine = np.arange(count, dtype=np.float32) % 1000 + hvd.rank()
+        tensor = front.tensor([0.0]).new_tensor(mine) if front.name == "torch" else front.tensor(mine)
+        wanted = np.arange(count, dtype=np.float32) % 1000 * hvd.size() + sum(range(hvd.size()))
+        np.testing.assert_array_equal(front.array(hvd.allreduce(tensor, op=hvd.Sum)), wanted)
+
+    world.run(body)
+
+
+def test_scales(world):
+    """Scales are applied one after the other: integers in float64, truncated; the others in their type."""
+
+    def body(front):
+        hvd = front.hvd
+        size = hvd.size()
+        mine = np.arange(10) - 5
+        result = hvd.allreduce(front.tensor(mine, "int32"), op=hvd.Sum, prescale_factor=0.5, postscale_factor=3.0)
+        wanted = np.trunc(np.trunc(mine * 0.5) * size * 3.0)
+        np.testing.assert_array_equal(front.array(result), wanted)
+        result = hvd.allreduce(front.tensor(mine / 4, "float64"), prescale_factor=0.5, postscale_factor=4.0)
+        np.testing.assert_allclose(front.array(result), mine / 2, rtol=1e-14)
+
+    world.run(body)
+
+
+def test_average_argument_of_horovod(world):
+    def body(front):
+        import warnings
+
+        hvd = front.hvd
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            total = hvd.allreduce(front.tensor([1.0]), average=False)
+            mean = hvd.allreduce(front.tensor([1.0]), True)
+        assert [warning.category for warning in caught] == [DeprecationWarning] * 2
+        assert (float(total), float(mean)) == (hvd.size(), 1.0)
+        try:
+            hvd.allreduce(front.tensor([1.0]), average=True, op=hvd.Sum)
+        except ValueError as error:
+            assert "supersedes average" in str(error)
+        else:
+            raise AssertionError("both op and average were taken")
+
+    world.run(body)
+
+
+def test_compression(world):
+    def body(front):
+        hvd = front.hvd
+        mine = np.array([1.0, 2.5, -3.0]) + hvd.rank()
+        wanted = np.array([1.0, 2.5, -3.0]) + (hvd.size() - 1) / 2
+        for compression in (hvd.Compression.none, hvd.Compression.fp16, hvd.Compression.bf16):
+            result = hvd.allreduce(front.tensor(mine, "float32"), compression=compression)
+            assert front.dtype(result) == "float32"
+            np.testing.assert_allclose(front.array(result), wanted, rtol=1e-2)
+        whole = hvd.allreduce(front.tensor([70000], "int32"), compression=hvd.Compression.fp16)
+        assert int(whole) == 70000
+
+    world.run(body)
+
+
+def test_grouped(world):
+    """Tensors of different shapes and types go together; results come in order."""
+
+    def body(front):
+        hvd = front.hvd
+        size, rank = hvd.size(), hvd.rank()
+        shapes = [((3, 2), "float32"), ((5,), "float64"), ((), "int32"), ((0,), "float32"), ((1000,), "bfloat16")]
+
+        def make(of):
+            return [front.tensor(values(of, shape, dtype), dtype) for shape, dtype in shapes]
+
+        wanted = [
+            expected([values(each, shape, dtype) for each in range(size)], "Sum", dtype) for shape, dtype in shapes
+        ]
+        in_place = make(rank)
+        forms = [
+            hvd.grouped_allreduce(make(rank), op=hvd.Sum),
+            hvd.synchronize(hvd.grouped_allreduce_async(make(rank), op=hvd.Sum, name="together")),
+            hvd.grouped_allreduce_(in_place, op=hvd.Sum),
+            in_place,
+            hvd.synchronize(hvd.grouped_allreduce_async_(make(rank), op=hvd.Sum)),
+        ]
+        for results in forms:
+            assert len(results) == len(shapes)
+            for result, total, (_, dtype) in zip(results, wanted, shapes, strict=True):
+                check(front.array(result), total, dtype)
+
+    world.run(body)
+
+
+@pytest.mark.parametrize("op", ["Average", "Sum"])
+def test_gradient(world, op):
+    """The gradient is the same reduction of the gradients, which differ from rank to rank here."""
+
+    def body(front):
+        hvd = front.hvd
+        weight = hvd.rank() + 1.0
+        how = getattr(hvd, op)
+        gradient = front.gradient(
+            lambda tensor: (weight * hvd.allreduce(tensor, op=how, postscale_factor=2.0)).sum(), np.ones((2, 3))
+        )
+        total = sum(range(1, hvd.size() + 1)) * 2.0
+        np.testing.assert_allclose(gradient, np.full((2, 3), total if op == "Sum" else total / hvd.size()))
+        gradient = front.gradient(
+            lambda tensor: sum((weight * each).sum() for each in hvd.grouped_allreduce([tensor, tensor * 2], op=how)),
+            np.ones(4),
+        )
+        grouped = sum(range(1, hvd.size() + 1)) * 3.0
+        np.testing.assert_allclose(gradient, np.full(4, grouped if op == "Sum" else grouped / hvd.size()))
+
+    world.run(body)

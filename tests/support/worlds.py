@@ -1,0 +1,245 @@
+"""Worlds of real worker processes, which live through many tests and run one function after the other.
+
+A *nursery* process imports the framework once and forks a worker whenever one is needed, so that a worker costs
+milliseconds. A worker runs what it is sent and sends back what came of it; it ends when its connection closes.
+
+The parent plays the launcher: it serves the roster, in a thread, and sets the workers' environment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+
+ANSWER_SECONDS = 60.0
+
+
+class WorkerGone(Exception):
+    """The worker's process has ended."""
+
+
+class WorkerFailed(AssertionError):
+    """The function raised in a worker; the text is the worker's traceback."""
+
+
+class Nursery:
+    """The process that forks workers."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, str(theirs.fileno())], pass_fds=[theirs.fileno()], env=environment
+        )
+        theirs.close()
+        self._socket = ours
+
+    def fork(self, environment: Mapping[str, str]) -> Worker:
+        """Return a new worker with these variables set."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            payload = cloudpickle.dumps(dict(environment))
+            socket.send_fds(self._socket, [len(payload).to_bytes(4, "little")], [theirs.fileno()])
+            self._socket.sendall(payload)
+        pid = int.from_bytes(_read(self._socket, 4), "little")
+        return Worker(Connection(ours.detach()), pid)
+
+    def close(self) -> None:
+        """End the nursery; its workers end with their connections."""
+        self._socket.close()
+        self._process.wait(ANSWER_SECONDS)
+
+
+class Worker:
+    """One worker process."""
+
+    def __init__(self, connection: Connection, pid: int) -> None:
+        self._connection = connection
+        self.pid = pid
+        self._pidfd = os.pidfd_open(pid)
+
+    def send(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+        """Let the worker begin to run a function."""
+        self._connection.send_bytes(cloudpickle.dumps((function, arguments)))
+
+    def receive(self, timeout: float = ANSWER_SECONDS) -> Any:
+        """Return what the function returned, or raise what it raised."""
+        try:
+            if not self._connection.poll(timeout):
+                raise TimeoutError(f"worker {self.pid} did not answer within {timeout} s")
+            value, error, text = cloudpickle.loads(self._connection.recv_bytes())
+        except (EOFError, ConnectionResetError) as closed:
+            raise WorkerGone(f"worker {self.pid} has ended") from closed
+        if text is not None:
+            raise WorkerFailed(f"in worker {self.pid}:\n{text}") from error
+        return value
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        """Send the worker a signal."""
+        os.kill(self.pid, number)
+
+    def close(self) -> None:
+        """Let the worker end, and wait until it has."""
+        self._connection.close()
+        if not select.select([self._pidfd], [], [], ANSWER_SECONDS)[0]:
+            self.kill()
+            select.select([self._pidfd], [], [], ANSWER_SECONDS)
+        os.close(self._pidfd)
+
+
+class World:
+    """Workers that share a roster. Nobody calls `init` by itself; see `run`."""
+
+    def __init__(self, nursery: Nursery, size: int, environment: Mapping[str, str] | None = None) -> None:
+        self.size = size
+        secret = secrets.token_bytes(32)
+        self._roster = _RosterThread(size, secret)
+        shared = {
+            "FARANDOLE_ROSTER": self._roster.address,
+            "FARANDOLE_SECRET": secret.hex(),
+            "FARANDOLE_LISTEN": "127.0.0.1",
+            **(environment or {}),
+        }
+        self.workers = [nursery.fork({**shared, "FARANDOLE_RANK": str(rank)}) for rank in range(size)]
+
+    def run(self, function: Callable[..., Any], *arguments: Any, ranks: Iterable[int] | None = None) -> list[Any]:
+        """Run a function on all workers (or some) at once, and return the results in rank order."""
+        ranks = range(self.size) if ranks is None else list(ranks)
+        self.start(function, *arguments, ranks=ranks)
+        return self.collect(ranks)
+
+    def start(self, function: Callable[..., Any], *arguments: Any, ranks: Iterable[int] | None = None) -> None:
+        """Let workers begin to run a function; `collect` gets the results."""
+        module = sys.modules[function.__module__]
+        # Test modules cannot be imported by the workers; their functions travel as code.
+        cloudpickle.register_pickle_by_value(module)
+        for rank in range(self.size) if ranks is None else ranks:
+            self.workers[rank].send(function, arguments)
+
+    def collect(self, ranks: Iterable[int] | None = None) -> list[Any]:
+        """Return the results of what was started; raise the first failure after all have answered."""
+        results, failures = [], []
+        for rank in range(self.size) if ranks is None else ranks:
+            try:
+                results.append(self.workers[rank].receive())
+            except Exception as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
+        return results
+
+    def close(self) -> None:
+        """End the workers and the roster."""
+        for worker in self.workers:
+            worker.close()
+        self._roster.close()
+
+
+class _RosterThread:
+    """The roster service in a thread with a loop of its own."""
+
+    def __init__(self, size: int, secret: bytes) -> None:
+        from farandole.roster.decide import Place
+        from farandole.roster.service import RosterService
+
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="roster")
+        self._thread.start()
+        places = tuple(Place("localhost", rank, size, 0, 1) for rank in range(size))
+        self._service = self._call(_make(RosterService, places, secret))
+        self.address: str = self._call(self._service.start())
+
+    def close(self) -> None:
+        self._call(self._service.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(ANSWER_SECONDS)
+        self._loop.close()
+
+    def _call(self, coroutine: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(ANSWER_SECONDS)
+
+
+async def _make(kind: Any, *arguments: Any) -> Any:
+    return kind(*arguments)  # It makes an asyncio.Event, which wants to be born in its loop.
+
+
+def wait_until(fact: Callable[[], bool], seconds: float = ANSWER_SECONDS) -> None:
+    """Wait until `fact()` holds; fail if it does not within some time."""
+    deadline = time.monotonic() + seconds
+    while not fact():
+        assert time.monotonic() < deadline, f"{fact} did not hold within {seconds} s"
+        time.sleep(0.002)
+
+
+# --- in the nursery and its workers ----------------------------------------------------------------------------
+
+
+def _read(connection: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        piece = connection.recv(count - len(data))
+        if not piece:
+            raise EOFError
+        data += piece
+    return data
+
+
+def _nursery(connection: socket.socket) -> None:
+    import farandole.torch  # noqa: F401  what every worker would otherwise spend two seconds on
+
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    while True:
+        header, descriptors, _, _ = socket.recv_fds(connection, 4, 1)
+        if not header:
+            return
+        environment = cloudpickle.loads(_read(connection, int.from_bytes(header, "little")))
+        pid = os.fork()
+        if pid == 0:
+            connection.close()
+            os.environ.update(environment)
+            _work(Connection(descriptors[0]))
+            sys.exit(0)
+        os.close(descriptors[0])
+        connection.sendall(pid.to_bytes(4, "little"))
+
+
+def _work(connection: Connection) -> None:
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    while True:
+        try:
+            function, arguments = cloudpickle.loads(connection.recv_bytes())
+        except (EOFError, ConnectionResetError):
+            return
+        try:
+            answer: tuple[Any, ...] = function(*arguments), None, None
+        except Exception as error:
+            answer = None, _sendable(error), traceback.format_exc()
+        connection.send_bytes(cloudpickle.dumps(answer))
+
+
+def _sendable(error: Exception) -> Exception | None:
+    try:
+        cloudpickle.loads(cloudpickle.dumps(error))
+    except Exception:
+        return None
+    return error
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parent))
+    _nursery(socket.socket(fileno=int(sys.argv[1])))
