@@ -2,13 +2,13 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
-#include <mutex>
 #include <new>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "capi/farandole.h"
 #include "collective/table.h"
 #include "engine/engine.h"
@@ -34,11 +34,11 @@ struct farandole_engine {
   farandole::transport::Endpoint endpoint;
   Engine engine;
   const std::string contact;
-  const bool needs_shared_memory;  // "shm": rather fail than use TCP
-  std::mutex lifecycle;            // one of form, leave, revoke at a time
-  std::string links = "alone";     // guarded by lifecycle
-  uint64_t generation = 0;         // guarded by lifecycle
-  bool was_in_a_world = false;     // guarded by lifecycle
+  const bool needs_shared_memory;    // "shm": rather fail than use TCP
+  farandole::base::Mutex lifecycle;  // one of form, leave, revoke at a time
+  std::string links GUARDED_BY(lifecycle) = "alone";
+  uint64_t generation GUARDED_BY(lifecycle) = 0;
+  bool was_in_a_world GUARDED_BY(lifecycle) = false;
 };
 
 namespace {
@@ -234,7 +234,7 @@ const char* farandole_engine_contact(farandole_engine* engine) { return engine->
 
 int farandole_engine_form(farandole_engine* engine, const farandole_world* world) {
   return guarded([&] {
-    const std::lock_guard lock(engine->lifecycle);
+    const farandole::base::MutexLock lock(engine->lifecycle);
     if (engine->was_in_a_world && world->generation <= engine->generation) {
       refuse("generation " + std::to_string(world->generation) + " is not newer than " +
              std::to_string(engine->generation) + ", in which this engine has been");
@@ -245,8 +245,8 @@ int farandole_engine_form(farandole_engine* engine, const farandole_world* world
     if (world->contacts == nullptr && world->size > 1) {
       refuse("a world of several workers needs their contacts");
     }
-    engine->engine.abandon({-1, Sign::kRevoked, "this generation was replaced by generation " +
-                                                    std::to_string(world->generation)});
+    engine->engine.abandon(
+        {-1, Sign::kRevoked, "this generation was replaced by generation " + std::to_string(world->generation)});
     farandole::transport::World description;
     description.generation = world->generation;
     description.rank = world->rank;
@@ -269,14 +269,14 @@ int farandole_engine_form(farandole_engine* engine, const farandole_world* world
 
 int farandole_engine_leave(farandole_engine* engine, double timeout_seconds) {
   return guarded([&] {
-    const std::lock_guard lock(engine->lifecycle);
+    const farandole::base::MutexLock lock(engine->lifecycle);
     engine->engine.leave(Deadline::after_seconds(timeout_seconds));
   });
 }
 
 int farandole_engine_revoke(farandole_engine* engine, int32_t lost_rank, const char* reason) {
   return guarded([&] {
-    const std::lock_guard lock(engine->lifecycle);
+    const farandole::base::MutexLock lock(engine->lifecycle);
     engine->engine.revoke({lost_rank, Sign::kRevoked, text_or(reason, "the world was revoked")});
   });
 }
@@ -286,7 +286,7 @@ int farandole_engine_health(farandole_engine* engine) {
 }
 
 const char* farandole_engine_links(farandole_engine* engine) {
-  const std::lock_guard lock(engine->lifecycle);
+  const farandole::base::MutexLock lock(engine->lifecycle);
   return engine->links.c_str();
 }
 

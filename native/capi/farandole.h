@@ -33,12 +33,24 @@ enum farandole_status {
 };
 
 enum farandole_dtype { /* Horovod's numbers; bfloat16 comes after */
-  FARANDOLE_U8 = 0, FARANDOLE_I8 = 1, FARANDOLE_I16 = 3, FARANDOLE_I32 = 4, FARANDOLE_I64 = 5,
-  FARANDOLE_F16 = 6, FARANDOLE_F32 = 7, FARANDOLE_F64 = 8, FARANDOLE_BOOL = 9, FARANDOLE_BF16 = 10
+                       FARANDOLE_U8 = 0,
+                       FARANDOLE_I8 = 1,
+                       FARANDOLE_I16 = 3,
+                       FARANDOLE_I32 = 4,
+                       FARANDOLE_I64 = 5,
+                       FARANDOLE_F16 = 6,
+                       FARANDOLE_F32 = 7,
+                       FARANDOLE_F64 = 8,
+                       FARANDOLE_BOOL = 9,
+                       FARANDOLE_BF16 = 10
 };
 
 enum farandole_op { /* Horovod's numbers. Adasum (2) comes later. */
-  FARANDOLE_AVERAGE = 0, FARANDOLE_SUM = 1, FARANDOLE_MIN = 3, FARANDOLE_MAX = 4, FARANDOLE_PRODUCT = 5
+                    FARANDOLE_AVERAGE = 0,
+                    FARANDOLE_SUM = 1,
+                    FARANDOLE_MIN = 3,
+                    FARANDOLE_MAX = 4,
+                    FARANDOLE_PRODUCT = 5
 };
 
 enum farandole_kind {
@@ -69,36 +81,36 @@ typedef struct {
 
 /* One world: the ordered list of workers at one generation. */
 typedef struct {
-  uint64_t generation;         /* larger than any this engine has been in */
+  uint64_t generation; /* larger than any this engine has been in */
   int32_t rank;
   int32_t size;
   const char* const* contacts; /* [size], each worker's farandole_engine_contact(); NULL for a world of one */
   const void* secret;          /* the job's secret; every connection proves it */
   size_t secret_bytes;
-  double timeout_seconds;      /* for all workers to be connected */
+  double timeout_seconds; /* for all workers to be connected */
 } farandole_world;
 
 typedef struct {
-  uint32_t kind;          /* farandole_kind */
-  uint32_t dtype;         /* farandole_dtype */
-  uint32_t op;            /* farandole_op; allreduce only */
-  uint32_t group;         /* 0 is the world */
-  int32_t root;           /* rank in the world; broadcast only */
+  uint32_t kind;  /* farandole_kind */
+  uint32_t dtype; /* farandole_dtype */
+  uint32_t op;    /* farandole_op; allreduce only */
+  uint32_t group; /* 0 is the world */
+  int32_t root;   /* rank in the world; broadcast only */
   uint32_t ndim;
-  const int64_t* shape;   /* [ndim] */
-  double prescale;        /* multiplied in before the reduction; 1 leaves every bit */
-  double postscale;       /* multiplied in after it */
-  const char* name;       /* requests match by (group, name) */
-  const void* input;      /* dense, row-major; may be NULL when there are no elements */
-  void* output;           /* of the input's size, may be the input; allgather: NULL, see farandole_result */
+  const int64_t* shape; /* [ndim] */
+  double prescale;      /* multiplied in before the reduction; 1 leaves every bit */
+  double postscale;     /* multiplied in after it */
+  const char* name;     /* requests match by (group, name) */
+  const void* input;    /* dense, row-major; may be NULL when there are no elements */
+  void* output;         /* of the input's size, may be the input; allgather: NULL, see farandole_result */
 } farandole_request;
 
 /* Every field counts from the start of the current generation. */
 typedef struct {
-  uint64_t requests, buckets, bytes;      /* done */
-  uint64_t rounds;                        /* agreements reached */
-  uint64_t waiting_ns, moving_ns;         /* submit to agreed, summed over requests; agreed to done, over buckets */
-  uint64_t sleeps;                        /* how often the engine thread slept */
+  uint64_t requests, buckets, bytes; /* done */
+  uint64_t rounds;                   /* agreements reached */
+  uint64_t waiting_ns, moving_ns;    /* submit to agreed, summed over requests; agreed to done, over buckets */
+  uint64_t sleeps;                   /* how often the engine thread slept */
 } farandole_stats;
 
 enum farandole_phase {
@@ -112,14 +124,14 @@ enum farandole_phase {
 };
 
 typedef struct {
-  int64_t time_ns;       /* CLOCK_MONOTONIC */
+  int64_t time_ns; /* CLOCK_MONOTONIC */
   uint64_t bytes;
-  uint32_t phase;        /* farandole_phase */
-  uint32_t kind;         /* farandole_kind */
+  uint32_t phase; /* farandole_phase */
+  uint32_t kind;  /* farandole_kind */
   uint32_t group;
-  uint32_t algorithm;    /* index into farandole_algorithms(), or UINT32_MAX */
-  uint32_t bucket;       /* number of the bucket in this generation, or UINT32_MAX */
-  uint32_t name;         /* see farandole_event_name; UINT32_MAX for events of a whole bucket */
+  uint32_t algorithm; /* index into farandole_algorithms(), or UINT32_MAX */
+  uint32_t bucket;    /* number of the bucket in this generation, or UINT32_MAX */
+  uint32_t name;      /* see farandole_event_name; UINT32_MAX for events of a whole bucket */
 } farandole_event;
 
 FARANDOLE_API const char* farandole_version(void);
@@ -169,8 +181,8 @@ FARANDOLE_API int farandole_poll(farandole_engine* engine, uint64_t handle);
 FARANDOLE_API int farandole_wait(farandole_engine* engine, uint64_t handle, double timeout_seconds);
 /* The result of a done request. Allgather: `*data` and the first dimension of every rank in the group,
  * `sizes[group size]`. Add group: `sizes[0]` is the new group's id. Valid until release. */
-FARANDOLE_API int farandole_result(farandole_engine* engine, uint64_t handle, const void** data,
-                                   const int64_t** sizes, size_t* sizes_count);
+FARANDOLE_API int farandole_result(farandole_engine* engine, uint64_t handle, const void** data, const int64_t** sizes,
+                                   size_t* sizes_count);
 /* Forgets the handle. A request that is not done goes on and its result is dropped; its tensors must stay. */
 FARANDOLE_API int farandole_release(farandole_engine* engine, uint64_t handle);
 

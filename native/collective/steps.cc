@@ -24,8 +24,7 @@ void Steps::wait_for(std::span<const int> team, uint64_t step) {
   transport::Mesh& mesh = pump_.mesh();
   size_t arrived = 0;
   pump_.wait([&] {
-    while (arrived < team.size() &&
-           mesh.arena(team[arrived])->header().step.load(std::memory_order_acquire) >= step) {
+    while (arrived < team.size() && mesh.arena(team[arrived])->header().step.load(std::memory_order_acquire) >= step) {
       ++arrived;
     }
     return arrived == team.size();

@@ -12,9 +12,7 @@ namespace {
 
 bool on_one_host(const Topology& topology) { return topology.hosts == 1; }
 bool anywhere(const Topology&) { return true; }
-bool several_on_every_host(const Topology& topology) {
-  return topology.hosts > 1 && topology.fewest_on_a_host > 1;
-}
+bool several_on_every_host(const Topology& topology) { return topology.hosts > 1 && topology.fewest_on_a_host > 1; }
 
 constexpr std::array kTable = {
     Algorithm{.name = "direct",
@@ -29,12 +27,13 @@ constexpr std::array kTable = {
               .fits = anywhere,
               .fusible = false,
               .allreduce = allreduce_ring},
-    Algorithm{.name = "recursive_doubling",
-              .collective = "allreduce",
-              .description = "pairs at distance 1, 2, 4 ... exchange and add everything: few messages, for small tensors",
-              .fits = anywhere,
-              .fusible = true,
-              .allreduce = allreduce_recursive_doubling},
+    Algorithm{
+        .name = "recursive_doubling",
+        .collective = "allreduce",
+        .description = "pairs at distance 1, 2, 4 ... exchange and add everything: few messages, for small tensors",
+        .fits = anywhere,
+        .fusible = true,
+        .allreduce = allreduce_recursive_doubling},
     Algorithm{.name = "two_level_ring",
               .collective = "allreduce",
               .description = "reduce-scatter on each host, a ring across hosts per slice, allgather on each host",

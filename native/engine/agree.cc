@@ -28,7 +28,7 @@ void Engine::thread_main() {
     break_off({mesh_->rank(), Sign::kBroken,
                "rank " + std::to_string(mesh_->rank()) + " failed inside its engine: " + error.what()});
   }
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   thread_running_ = false;
   thread_ended_.notify_all();
 }
@@ -85,7 +85,7 @@ void Engine::wait_for_work() {
     if (backend_ == nullptr) {
       return false;  // the charter has not come yet: nothing can be reported
     }
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     return !queue_.empty() || (leaving_ && !reported_leaving_);
   });
   if (pump_->sleeps() != slept) {
@@ -93,7 +93,7 @@ void Engine::wait_for_work() {
     woke.time_ns = base::now_ns();
     woke.phase = Phase::kWoke;
     events_.record(woke);
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     stats_.sleeps += pump_->sleeps() - slept;
   }
 }
@@ -105,7 +105,7 @@ void Engine::report_new_requests() {
   std::vector<std::unique_ptr<Pending>> fresh;
   Ready ready;
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     fresh.swap(queue_);
     ready.leaving = leaving_ && !reported_leaving_;
   }
@@ -187,8 +187,8 @@ void Engine::obey(const Decision& decision) {
 
 void Engine::obey_charter(const Decision& decision) {
   fusion_threshold_ = decision.fusion_threshold;
-  backend_ = std::make_unique<backend::Native>(*pump_, *arena_,
-                                               backend::Tuning{decision.half_bytes, decision.algorithm});
+  backend_ =
+      std::make_unique<backend::Native>(*pump_, *arena_, backend::Tuning{decision.half_bytes, decision.algorithm});
 }
 
 void Engine::obey_run(const Decision& decision) {
@@ -210,13 +210,13 @@ void Engine::obey_run(const Decision& decision) {
   for (const Decision::Refused& refused : decision.refused) {
     std::unique_ptr<Pending> pending = take_reported(membership, refused.name);
     if (pending->request.signature.kind == Kind::kRemoveGroup) {
-      const std::lock_guard lock(mutex_);
+      const base::MutexLock lock(mutex_);
       closing_groups_.erase(static_cast<uint32_t>(pending->request.signature.shape[0]));
     }
     complete(std::move(pending), Code::kMismatch, refused.reason, -1);
   }
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     ++stats_.rounds;
   }
   announce_completions();
@@ -246,13 +246,13 @@ void Engine::add_group(const Decision::Agreed& agreed) {
   if (group.index >= 0) {
     memberships_[group.id].group = group;
   }
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   groups_[group.id] = group;
 }
 
 void Engine::remove_group(uint32_t id) {
   memberships_.erase(id);
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   groups_.erase(id);
   closing_groups_.erase(id);
 }
@@ -270,7 +270,7 @@ void Engine::end_world(const Error& why) {
   world_over_ = true;
   std::vector<std::unique_ptr<Pending>> unfinished = std::exchange(unfinished_, {});
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     ended_ = why;
     for (auto& pending : std::exchange(queue_, {})) {
       unfinished.push_back(std::move(pending));

@@ -1,10 +1,8 @@
 // What becomes of requests: one Completion per handle, and the table of all handles of an engine.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -12,6 +10,7 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/mutex.h"
 
 namespace farandole::engine {
 
@@ -43,10 +42,11 @@ class Completions {
   int wait(Handle handle, const base::Deadline& deadline) const;
 
  private:
-  mutable std::mutex mutex_;
-  mutable std::condition_variable changed_;
-  Handle last_ = 0;                                                // guarded by mutex_
-  std::unordered_map<Handle, std::shared_ptr<Completion>> table_;  // guarded by mutex_, as is Completion::done
+  mutable base::Mutex mutex_;
+  mutable base::Condition changed_;
+  Handle last_ GUARDED_BY(mutex_) = 0;
+  // Completion::done is guarded by mutex_ too.
+  std::unordered_map<Handle, std::shared_ptr<Completion>> table_ GUARDED_BY(mutex_);
 };
 
 }  // namespace farandole::engine

@@ -185,8 +185,8 @@ std::string Coordinator::add_group(const Signature& signature, uint32_t& new_id)
   }
   for (const auto& [id, group] : groups_) {
     if (group.members == members) {
-      return "Attempted to add a duplicate process set: " + format_shape(signature.shape) +
-             " is already process set " + std::to_string(id) + ".";
+      return "Attempted to add a duplicate process set: " + format_shape(signature.shape) + " is already process set " +
+             std::to_string(id) + ".";
     }
   }
   if (free_ids_.empty()) {

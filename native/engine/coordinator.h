@@ -66,9 +66,9 @@ class Coordinator {
   std::deque<uint32_t> free_ids_;
   uint32_t next_id_ = 1;
   std::deque<uint32_t> touched_;  // groups with complete names, in the order of the first one
-  int leaving_ = -1;  // the first rank that wants to leave
-  bool left_ = false;  // and the world has been told
-  int finished_ = 0;   // ranks that have done everything up to that
+  int leaving_ = -1;              // the first rank that wants to leave
+  bool left_ = false;             // and the world has been told
+  int finished_ = 0;              // ranks that have done everything up to that
 };
 
 }  // namespace farandole::engine

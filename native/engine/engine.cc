@@ -39,6 +39,7 @@ int workers_on_my_host(const transport::Mesh& mesh) {
 }  // namespace
 
 Engine::Engine(EngineSettings settings) : settings_(std::move(settings)) {
+  const base::MutexLock lock(mutex_);
   ended_ = Error(Code::kInvalidArgument, "the engine is in no world; call init() first");
 }
 
@@ -68,7 +69,7 @@ void Engine::enter(std::unique_ptr<transport::Mesh> mesh, transport::Arena& aren
   world_over_ = false;
   everyone_finished_ = false;
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     queue_.clear();
     in_flight_.clear();
     groups_.clear();
@@ -87,10 +88,13 @@ void Engine::leave(const base::Deadline& deadline) {
     return;
   }
   {
-    std::unique_lock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     leaving_ = true;
     mesh_->doorbell().ring();
-    thread_ended_.wait_for(lock, std::chrono::nanoseconds(deadline.left_ns()), [this] { return !thread_running_; });
+    thread_ended_.wait_for(mutex_, std::chrono::nanoseconds(deadline.left_ns()), [this] {
+      mutex_.assert_held();
+      return !thread_running_;
+    });
   }
   revoke({mesh_->rank(), Sign::kRevoked,
           "rank " + std::to_string(mesh_->rank()) + " was lost: it could not leave in good order in time"});
@@ -107,7 +111,7 @@ void Engine::abandon(const Cause& cause) {
 
 void Engine::revoke(const Cause& cause) {
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     if (!thread_running_) {
       return;  // the world is over already, and so is this worker's part in it
     }
@@ -119,19 +123,19 @@ void Engine::stop_thread() {
   thread_.join();
   pump_.reset();
   mesh_.reset();
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   ended_ = Error(Code::kInvalidArgument, "the engine has left its world; call init() first");
 }
 
 void Engine::check_health() const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (ended_) {
     throw *ended_;
   }
 }
 
 Stats Engine::stats() const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return stats_;
 }
 
@@ -173,7 +177,7 @@ void Engine::check(const Request& request) const {
 std::vector<Handle> Engine::submit(std::vector<Request> requests) {
   std::vector<Handle> handles;
   const int64_t now = base::now_ns();
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (ended_) {
     throw *ended_;
   }

@@ -9,11 +9,9 @@
 // why, until the engine enters the next world.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -25,6 +23,7 @@
 #include "backend/native.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/mutex.h"
 #include "engine/catalog.h"
 #include "engine/completion.h"
 #include "engine/coordinator.h"
@@ -111,7 +110,7 @@ class Engine {
   };
 
   // --- any thread
-  void check(const Request& request) const;  // requires mutex_
+  void check(const Request& request) const REQUIRES(mutex_);
   std::string not_a_member(const Request& request, const collective::Group& group) const;
   void stop_thread();
 
@@ -147,17 +146,17 @@ class Engine {
   Completions completions_;
   Events events_;
 
-  // --- guarded by mutex_: shared between user threads and the engine thread
-  mutable std::mutex mutex_;
-  std::condition_variable thread_ended_;
-  std::vector<std::unique_ptr<Pending>> queue_;
-  std::unordered_set<std::string> in_flight_;       // "<group>/<name>"
-  std::map<uint32_t, collective::Group> groups_;    // all groups of the world, whether a member or not
-  std::unordered_set<uint32_t> closing_groups_;     // being removed: no new requests
-  std::optional<base::Error> ended_;                // why the world is over
-  bool leaving_ = false;
-  bool thread_running_ = false;
-  Stats stats_;
+  // --- shared between user threads and the engine thread
+  mutable base::Mutex mutex_;
+  base::Condition thread_ended_;
+  std::vector<std::unique_ptr<Pending>> queue_ GUARDED_BY(mutex_);
+  std::unordered_set<std::string> in_flight_ GUARDED_BY(mutex_);     // "<group>/<name>"
+  std::map<uint32_t, collective::Group> groups_ GUARDED_BY(mutex_);  // all of the world, whether a member or not
+  std::unordered_set<uint32_t> closing_groups_ GUARDED_BY(mutex_);   // being removed: no new requests
+  std::optional<base::Error> ended_ GUARDED_BY(mutex_);              // why the world is over
+  bool leaving_ GUARDED_BY(mutex_) = false;
+  bool thread_running_ GUARDED_BY(mutex_) = false;
+  Stats stats_ GUARDED_BY(mutex_);
 
   // --- written by enter() and stop_thread() only, while no engine thread runs
   std::unique_ptr<transport::Mesh> mesh_;

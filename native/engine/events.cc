@@ -5,12 +5,12 @@
 namespace farandole::engine {
 
 void Events::record(const Event& event) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   ring_[count_++ % kCapacity] = event;
 }
 
 uint32_t Events::number_of(const std::string& name) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (const auto found = names_.find(name); found != names_.end()) {
     return found->second;
   }
@@ -24,12 +24,12 @@ uint32_t Events::number_of(const std::string& name) {
 
 const std::string& Events::name_of(uint32_t number) const {
   static const std::string kEmpty;
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return number < by_number_.size() ? *by_number_[number] : kEmpty;
 }
 
 size_t Events::read(uint64_t& cursor, std::span<Event> into, uint64_t& lost) const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const uint64_t oldest = count_ > kCapacity ? count_ - kCapacity : 0;
   if (cursor < oldest) {
     lost += oldest - cursor;

@@ -2,12 +2,12 @@
 #pragma once
 
 #include <cstdint>
-#include <mutex>
 #include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "base/mutex.h"
 #include "engine/request.h"
 
 namespace farandole::engine {
@@ -52,11 +52,12 @@ class Events {
   static constexpr size_t kCapacity = size_t{1} << 14;
   static constexpr size_t kMaxNames = size_t{1} << 16;
 
-  mutable std::mutex mutex_;  // held for a copy of 48 bytes: the engine thread never waits for a reader to speak of
-  std::vector<Event> ring_ = std::vector<Event>(kCapacity);
-  uint64_t count_ = 0;                               // guarded by mutex_
-  std::unordered_map<std::string, uint32_t> names_;  // guarded by mutex_; nodes never move
-  std::vector<const std::string*> by_number_;        // guarded by mutex_
+  // Held for a copy of some bytes: the engine thread never waits for a reader to speak of.
+  mutable base::Mutex mutex_;
+  std::vector<Event> ring_ GUARDED_BY(mutex_) = std::vector<Event>(kCapacity);
+  uint64_t count_ GUARDED_BY(mutex_) = 0;
+  std::unordered_map<std::string, uint32_t> names_ GUARDED_BY(mutex_);  // its nodes never move
+  std::vector<const std::string*> by_number_ GUARDED_BY(mutex_);
 };
 
 }  // namespace farandole::engine

@@ -1,5 +1,6 @@
 #include "engine/request.h"
 
+#include <algorithm>
 #include <functional>
 #include <map>
 
@@ -90,9 +91,10 @@ std::string format_ranks(const std::vector<int>& ranks) {
 }
 
 struct Property {
-  std::string what;  // "data types"
-  std::string verb;  // "sent"
-  std::function<std::string(const Signature&)> of;
+  std::string what;                                             // "data types"
+  std::string verb;                                             // "sent"
+  std::function<std::string(const Signature&)> of;              // as it is shown
+  std::function<std::string(const Signature&)> same = nullptr;  // what must be equal, if not all that is shown
 };
 
 // In the order in which differences are reported: a dtype that differs matters more than a shape.
@@ -104,19 +106,19 @@ std::vector<Property> properties_of(Kind kind) {
   };
   switch (kind) {
     case Kind::kAllgather:
-      all.push_back({op + " tensor shapes", "sent a tensor of", [](const Signature& s) {
-                       return std::to_string(s.shape.size()) + " dimensions";
-                     }});
+      all.push_back({op + " tensor shapes", "sent a tensor of",
+                     [](const Signature& s) { return std::to_string(s.shape.size()) + " dimensions"; }});
       all.push_back({op + " tensor shapes (only the first dimension may differ)", "sent a tensor of",
-                     [](const Signature& s) { return "shape " + format_shape(s.shape); }});
+                     [](const Signature& s) { return "shape " + format_shape(s.shape); },
+                     [](const Signature& s) { return format_shape(std::span(s.shape).subspan(1)); }});
       break;
     case Kind::kAddGroup:
     case Kind::kRemoveGroup:
       all.push_back({"process sets", "gave", [](const Signature& s) { return format_shape(s.shape); }});
       break;
     default:
-      all.push_back({op + " tensor shapes", "sent a tensor of shape",
-                     [](const Signature& s) { return format_shape(s.shape); }});
+      all.push_back(
+          {op + " tensor shapes", "sent a tensor of shape", [](const Signature& s) { return format_shape(s.shape); }});
   }
   all.push_back({"prescale and/or postscale factors", "sent factors", [](const Signature& s) {
                    return "(" + format_number(s.prescale) + ", " + format_number(s.postscale) + ")";
@@ -129,11 +131,6 @@ std::vector<Property> properties_of(Kind kind) {
         {"broadcast root ranks", "specified root rank", [](const Signature& s) { return std::to_string(s.root); }});
   }
   return all;
-}
-
-// Only what a row is made of counts for an allgather.
-bool same_rows(const Signature& a, const Signature& b) {
-  return a.shape.size() == b.shape.size() && std::equal(a.shape.begin() + 1, a.shape.end(), b.shape.begin() + 1);
 }
 
 std::string describe(const Property& property, const std::string& name, std::span<const int> members,
@@ -149,8 +146,10 @@ std::string describe(const Property& property, const std::string& name, std::spa
   }
   std::string text = "Mismatched " + property.what + " for '" + name + "': ";
   for (size_t i = 0; i < in_order.size(); ++i) {
-    text += (i == 0 ? "" : i == 1 ? ", but " : ", and ") + format_ranks(ranks_by_value[in_order[i]]) + " " +
-            property.verb + " " + in_order[i];
+    text += (i == 0   ? ""
+             : i == 1 ? ", but "
+                      : ", and ") +
+            format_ranks(ranks_by_value[in_order[i]]) + " " + property.verb + " " + in_order[i];
   }
   return text + ".";
 }
@@ -161,13 +160,10 @@ std::optional<std::string> find_mismatch(const std::string& name, std::span<cons
                                          std::span<const Signature> sent) {
   const Kind kind = sent[0].kind;
   for (const Property& property : properties_of(kind)) {
-    const std::string first = property.of(sent[0]);
-    for (const Signature& other : sent.subspan(1)) {
-      const bool shapes_may_differ = kind == Kind::kAllgather && other.kind == kind && property.what.ends_with(")") &&
-                                     same_rows(sent[0], other);
-      if (!shapes_may_differ && property.of(other) != first) {
-        return describe(property, name, members, sent);
-      }
+    const auto& same = property.same ? property.same : property.of;
+    const std::string first = same(sent[0]);
+    if (std::ranges::any_of(sent, [&](const Signature& other) { return same(other) != first; })) {
+      return describe(property, name, members, sent);
     }
   }
   return std::nullopt;

@@ -101,7 +101,7 @@ void Engine::run_bucket(const Group& group, const std::vector<Runnable*>& bucket
   event.phase = Phase::kMoved;
   events_.record(event);
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     stats_.requests += bucket.size();
     ++stats_.buckets;
     stats_.bytes += event.bytes;
@@ -171,7 +171,7 @@ void Engine::record(Phase phase, const Pending& pending, uint32_t algorithm) {
 void Engine::complete(std::unique_ptr<Pending> pending, Code code, const std::string& error, int lost_rank) {
   record(code == Code::kOk ? Phase::kDone : Phase::kFailed, *pending, kNone);
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     in_flight_.erase(pending->key);
   }
   pending->completion->code = code;

@@ -78,7 +78,7 @@ size_t checked_size(size_t bytes) {
 
 Mapping::Mapping(int fd, size_t bytes) {
   if (bytes == 0) {
-    struct stat status {};
+    struct stat status{};
     if (::fstat(fd, &status) != 0) {
       refuse("the size of an arena cannot be read", 0, errno);
     }
@@ -100,7 +100,7 @@ void* Arena::allocate(size_t bytes) {
     return nullptr;
   }
   bytes = round_up(std::max<size_t>(bytes, 1), kArenaAlignment);
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const auto gap = std::find_if(free_.begin(), free_.end(), [bytes](const auto& g) { return g.second >= bytes; });
   if (gap == free_.end()) {
     return nullptr;
@@ -118,7 +118,7 @@ void Arena::release(void* block) {
   if (block == nullptr) {
     return;
   }
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const auto used = used_.find(view().offset_of(block));
   assert(used != used_.end());
   auto [offset, length] = *used;
@@ -157,7 +157,7 @@ void Arena::clear(size_t offset, size_t bytes) noexcept {
 }
 
 void Arena::renew() {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   base::UniqueFd fresh = make_memory(view().bytes);
   const auto size = static_cast<off_t>(view().bytes);
   off_t from = 0;

@@ -11,8 +11,8 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 
+#include "base/mutex.h"
 #include "base/unique_fd.h"
 
 namespace farandole::transport {
@@ -99,13 +99,13 @@ class Arena {
   int fd() const noexcept { return fd_.get(); }
 
  private:
-  void clear(size_t offset, size_t bytes) noexcept;  // requires mutex_
+  void clear(size_t offset, size_t bytes) noexcept REQUIRES(mutex_);
 
   base::UniqueFd fd_;
   Mapping mapping_;
-  std::mutex mutex_;
-  std::map<size_t, size_t> free_;  // offset -> length of each gap, guarded by mutex_
-  std::map<size_t, size_t> used_;  // offset -> length of each block, guarded by mutex_
+  base::Mutex mutex_;
+  std::map<size_t, size_t> free_ GUARDED_BY(mutex_);  // offset -> length of each gap
+  std::map<size_t, size_t> used_ GUARDED_BY(mutex_);  // offset -> length of each block
 };
 
 }  // namespace farandole::transport

@@ -69,9 +69,9 @@ std::vector<Contact> Endpoint::Impl::read_contacts(const World& world) const {
   }
   const auto rank = static_cast<size_t>(world.rank);
   if (world.rank < 0 || rank >= contacts.size() || contacts[rank].id != contact.id) {
-    throw Error(Code::kInvalidArgument,
-                "rank " + std::to_string(world.rank) + " of the new world is not this worker; its list of contacts is "
-                "out of date or out of order");
+    throw Error(Code::kInvalidArgument, "rank " + std::to_string(world.rank) +
+                                            " of the new world is not this worker; its list of contacts is "
+                                            "out of date or out of order");
   }
   std::set<std::string> ids;
   for (const Contact& other : contacts) {

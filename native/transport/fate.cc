@@ -21,7 +21,7 @@ std::string describe_loss(int rank, Sign sign) {
 
 bool Fate::revoke(Cause cause) {
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     if (cause_.has_value()) {
       return false;
     }
@@ -39,12 +39,12 @@ bool Fate::revoke(Cause cause) {
 }
 
 std::optional<Cause> Fate::cause() const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return cause_;
 }
 
 base::Error Fate::error() const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const auto code = cause_->sign == Sign::kBroken ? base::Code::kInternal : base::Code::kWorkerLost;
   return {code, cause_->text, cause_->rank};
 }

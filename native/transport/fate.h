@@ -4,21 +4,21 @@
 #pragma once
 
 #include <atomic>
-#include <mutex>
 #include <optional>
 #include <string>
 
 #include "base/error.h"
+#include "base/mutex.h"
 #include "transport/doorbell.h"
 
 namespace farandole::transport {
 
 // How a loss was noticed, from certain to suspected.
 enum class Sign : uint8_t {
-  kClosed = 1,    // the kernel closed the lost worker's connections: its process has ended
-  kSilent = 2,    // no heartbeat until the failure deadline: stopped, or cut off
-  kRevoked = 3,   // someone above us (the roster, the caller of revoke()) said so
-  kBroken = 4,    // the data that came cannot be right; an internal error, reported instead of a wrong number
+  kClosed = 1,   // the kernel closed the lost worker's connections: its process has ended
+  kSilent = 2,   // no heartbeat until the failure deadline: stopped, or cut off
+  kRevoked = 3,  // someone above us (the roster, the caller of revoke()) said so
+  kBroken = 4,   // the data that came cannot be right; an internal error, reported instead of a wrong number
 };
 
 // Why a generation ended. Survivors pass it on unchanged, so that all of them report the same.
@@ -57,8 +57,8 @@ class Fate {
   Doorbell* const doorbell_;
   const int watch_fd_;
   std::atomic<bool> revoked_{false};
-  mutable std::mutex mutex_;
-  std::optional<Cause> cause_;  // guarded by mutex_
+  mutable base::Mutex mutex_;
+  std::optional<Cause> cause_ GUARDED_BY(mutex_);
 };
 
 }  // namespace farandole::transport

@@ -7,9 +7,9 @@
 #include <atomic>
 #include <cassert>
 #include <cstring>
-#include <mutex>
 
 #include "base/error.h"
+#include "base/mutex.h"
 #include "base/unique_fd.h"
 
 namespace farandole::transport {
@@ -21,7 +21,7 @@ class Pipe {
   explicit Pipe(size_t capacity) : bytes_(capacity) {}
 
   size_t write(std::span<const std::byte> from, size_t at_most) {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     const size_t count = std::min({from.size(), bytes_.size() - size_, at_most});
     for (size_t i = 0; i < count; ++i) {
       bytes_[(begin_ + size_ + i) % bytes_.size()] = from[i];
@@ -31,7 +31,7 @@ class Pipe {
   }
 
   size_t read(std::span<std::byte> to, size_t at_most) {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     const size_t count = std::min({to.size(), size_, at_most});
     for (size_t i = 0; i < count; ++i) {
       to[i] = bytes_[(begin_ + i) % bytes_.size()];
@@ -42,10 +42,10 @@ class Pipe {
   }
 
  private:
-  std::mutex mutex_;
-  std::vector<std::byte> bytes_;
-  size_t begin_ = 0;
-  size_t size_ = 0;
+  base::Mutex mutex_;
+  std::vector<std::byte> bytes_ GUARDED_BY(mutex_);
+  size_t begin_ GUARDED_BY(mutex_) = 0;
+  size_t size_ GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace
@@ -84,14 +84,14 @@ struct LoopbackWorld::State {
   }
 
   Worker& worker(int rank) { return *workers[static_cast<size_t>(rank)]; }
-  Pipe& pipe(int from, int to) { return *pipes[static_cast<size_t>(from * settings.size + to)]; }
+  Pipe& pipe(int from, int to) { return *pipes[static_cast<size_t>(from) * workers.size() + static_cast<size_t>(to)]; }
   bool share(int a, int b) const {
     return settings.shared_memory && settings.hosts[static_cast<size_t>(a)] == settings.hosts[static_cast<size_t>(b)];
   }
 
   // Every worker hears of a loss at once and of the same one: a flood without delay.
-  void lose(Cause cause) {
-    const std::lock_guard lock(mutex);
+  void lose(const Cause& cause) {
+    const base::MutexLock lock(mutex);
     if (!lost) {
       lost = cause;
     }
@@ -129,8 +129,8 @@ struct LoopbackWorld::State {
   FaultInjector injector;
   std::vector<std::unique_ptr<Worker>> workers;
   std::vector<std::unique_ptr<Pipe>> pipes;
-  std::mutex mutex;
-  std::optional<Cause> lost;  // guarded by mutex
+  base::Mutex mutex;
+  std::optional<Cause> lost GUARDED_BY(mutex);
 };
 
 namespace {
@@ -215,9 +215,7 @@ LoopbackWorld::LoopbackWorld(LoopbackSettings settings, FaultInjector injector)
 
 LoopbackWorld::~LoopbackWorld() = default;
 
-std::unique_ptr<Mesh> LoopbackWorld::mesh(int rank) {
-  return std::make_unique<LoopbackMesh<State>>(state_, rank);
-}
+std::unique_ptr<Mesh> LoopbackWorld::mesh(int rank) { return std::make_unique<LoopbackMesh<State>>(state_, rank); }
 
 void LoopbackWorld::kill(int rank) { state_->kill(rank); }
 

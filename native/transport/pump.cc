@@ -1,6 +1,5 @@
 #include "transport/pump.h"
 
-
 namespace farandole::transport {
 namespace {
 

@@ -65,7 +65,9 @@ class Pump {
   // Returns a ticket for sent() or received().
   uint64_t send(int peer, std::span<const std::byte> bytes);
   uint64_t recv(int peer, std::span<std::byte> bytes);
-  bool sent(int peer, uint64_t ticket) const noexcept { return ports_[static_cast<size_t>(peer)].frames_sent >= ticket; }
+  bool sent(int peer, uint64_t ticket) const noexcept {
+    return ports_[static_cast<size_t>(peer)].frames_sent >= ticket;
+  }
   bool received(int peer, uint64_t ticket) const noexcept {
     return ports_[static_cast<size_t>(peer)].frames_received >= ticket;
   }

@@ -63,8 +63,11 @@ std::vector<int> Watch::stop() noexcept {
 void Watch::part() noexcept {
   part_.store(true, std::memory_order_release);
   wake();
-  std::unique_lock lock(mutex_);
-  said_.wait_for(lock, std::chrono::nanoseconds(deadline_ns_), [this] { return said_goodbye_; });
+  const base::MutexLock lock(mutex_);
+  said_.wait_for(mutex_, std::chrono::nanoseconds(deadline_ns_), [this] {
+    mutex_.assert_held();
+    return said_goodbye_;
+  });
 }
 
 void Watch::suspect(int rank, Sign sign) noexcept {
@@ -131,7 +134,7 @@ void Watch::obey() {
     tell_all(ControlFrame(ControlKind::kGoodbye));
   }
   if (parted_ && all_sent()) {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     said_goodbye_ = true;
     said_.notify_all();
   }

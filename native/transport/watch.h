@@ -17,13 +17,12 @@
 #include <poll.h>
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <vector>
 
+#include "base/mutex.h"
 #include "transport/control.h"
 #include "transport/fate.h"
 
@@ -93,9 +92,9 @@ class Watch {
   std::vector<std::atomic<uint8_t>> suspected_;  // by rank: the Sign, or 0
   std::atomic<bool> stop_{false};
   std::atomic<bool> part_{false};
-  std::mutex mutex_;
-  std::condition_variable said_;
-  bool said_goodbye_ = false;  // guarded by mutex_
+  base::Mutex mutex_;
+  base::Condition said_;
+  bool said_goodbye_ GUARDED_BY(mutex_) = false;
 
   std::thread thread_;  // last: it starts when all else is there
 };

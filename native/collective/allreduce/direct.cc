@@ -55,8 +55,7 @@ struct Direct {
 
   void reduce_own_slice(size_t from, int slot) {
     const std::vector<std::byte*> arenas = data_of_all(slot);
-    const Slice slice =
-        slice_of(chunk_end(from) - from, team.size(), static_cast<size_t>(context.group.index), line);
+    const Slice slice = slice_of(chunk_end(from) - from, team.size(), static_cast<size_t>(context.group.index), line);
     std::vector<const void*> inputs(team.size());
     std::vector<void*> outputs(team.size());
     bucket.for_each_part(from + slice.from, from + slice.to, [&](size_t, size_t position, size_t, size_t length) {

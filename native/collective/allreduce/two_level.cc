@@ -106,9 +106,7 @@ class TwoLevel {
 
 }  // namespace
 
-void allreduce_two_level_ring(Context& context, const AllreduceJob& job) {
-  TwoLevel(context, job, buffer_ring).run();
-}
+void allreduce_two_level_ring(Context& context, const AllreduceJob& job) { TwoLevel(context, job, buffer_ring).run(); }
 
 void allreduce_two_level_doubling(Context& context, const AllreduceJob& job) {
   TwoLevel(context, job, buffer_recursive_doubling).run();

@@ -1,5 +1,5 @@
-// Real processes through the C ABI: one is killed by signal 9 inside a collective; the survivors must all report the same
-// error naming it, at once, and then form the next generation and compute right.
+// Real processes through the C ABI: one is killed by signal 9 inside a collective; the survivors must all report the
+// same error naming it, at once, and then form the next generation and compute right.
 #include <gtest/gtest.h>
 
 #include <fcntl.h>
@@ -109,12 +109,8 @@ void form(farandole_engine* engine, const World& world) {
   for (const std::string& contact : world.contacts) {
     contacts.push_back(contact.c_str());
   }
-  const farandole_world form = {world.generation,
-                                world.rank,
-                                static_cast<int32_t>(contacts.size()),
-                                contacts.data(),
-                                kSecret,
-                                sizeof kSecret,
+  const farandole_world form = {world.generation, world.rank, static_cast<int32_t>(contacts.size()),
+                                contacts.data(),  kSecret,    sizeof kSecret,
                                 kPatience};
   require(farandole_engine_form(engine, &form), "form");
 }
@@ -270,8 +266,7 @@ TEST_P(Processes, SurvivorsOfAKillAgreeAndGoOn) {
       report >> noticed_ns >> lost_rank;
       std::getline(report, message);
       EXPECT_EQ(lost_rank, static_cast<int>(victim));
-      EXPECT_EQ(message, " rank " + std::to_string(victim) +
-                             " was lost: its process ended without saying goodbye");
+      EXPECT_EQ(message, " rank " + std::to_string(victim) + " was lost: its process ended without saying goodbye");
       slowest_ms = std::max(slowest_ms, static_cast<double>(noticed_ns - killed_ns) / 1e6);
       survivors.push_back(&workers[rank]);
     }

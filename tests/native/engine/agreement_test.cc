@@ -150,9 +150,10 @@ TEST(Coordinator, EveryMismatchSaysWhatDiffers) {
   EXPECT_EQ(mismatch(tensor({2, 3}, Kind::kAllgather), tensor({2, 4}, Kind::kAllgather)),
             "Mismatched allgather tensor shapes (only the first dimension may differ) for 'x': rank 0 sent a tensor of "
             "shape [2, 3], but rank 1 sent a tensor of shape [2, 4].");
-  EXPECT_EQ(mismatch(tensor({2, 3}, Kind::kAllgather), tensor({2}, Kind::kAllgather)),
-            "Mismatched allgather tensor shapes for 'x': rank 0 sent a tensor of 2 dimensions, but rank 1 sent a tensor "
-            "of 1 dimensions.");
+  EXPECT_EQ(
+      mismatch(tensor({2, 3}, Kind::kAllgather), tensor({2}, Kind::kAllgather)),
+      "Mismatched allgather tensor shapes for 'x': rank 0 sent a tensor of 2 dimensions, but rank 1 sent a tensor "
+      "of 1 dimensions.");
 }
 
 TEST(Coordinator, AllgatherCollectsFirstDimensions) {

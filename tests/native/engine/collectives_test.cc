@@ -105,8 +105,13 @@ std::vector<Case> cases() {
         }
         const bool shared = kind == Kind::kLoopback || kind == Kind::kShm;
         const bool two_hosts = kind == Kind::kTwoHosts;
-        const collective::Topology topology{size, shared ? 1 : two_hosts ? std::min(size, 2) : size,
-                                            shared ? size : two_hosts ? std::max(1, size / 2) : 1};
+        const collective::Topology topology{size,
+                                            shared      ? 1
+                                            : two_hosts ? std::min(size, 2)
+                                                        : size,
+                                            shared      ? size
+                                            : two_hosts ? std::max(1, size / 2)
+                                                        : 1};
         if (algorithm.fits(topology)) {
           all.push_back({kind, size, algorithm.name});
         }
@@ -220,11 +225,11 @@ TEST_P(EveryTransport, AllgatherTakesUnequalParts) {
       const auto rows_of = [&](int r) { return r * factor; };
       std::vector<int32_t> part(static_cast<size_t>(rows_of(rank) * 3));
       std::iota(part.begin(), part.end(), rank * 1'000'000);
-      const auto done = testing::finish(
-          engine, engine
-                      .submit({testing::request_of(engine::Kind::kAllgather, "gather", Dtype::kI32,
-                                                   {rows_of(rank), 3}, part.data())})
-                      .front());
+      const auto done =
+          testing::finish(engine, engine
+                                      .submit({testing::request_of(engine::Kind::kAllgather, "gather", Dtype::kI32,
+                                                                   {rows_of(rank), 3}, part.data())})
+                                      .front());
       std::vector<int32_t> expected;
       std::vector<int64_t> rows;
       for (int r = 0; r < size(); ++r) {

@@ -331,10 +331,9 @@ TEST(Engine, ComesAndGoesAHundredTimes) {
 TEST(Engine, OutsideOfAWorldRequestsSayWhatToDo) {
   Engine engine({});
   float value = 0;
-  EXPECT_NE(message_of([&] {
-              engine.submit({allreduce_request("x", Dtype::kF32, {1}, &value, &value)});
-            }).find("init()"),
-            std::string::npos);
+  EXPECT_NE(
+      message_of([&] { engine.submit({allreduce_request("x", Dtype::kF32, {1}, &value, &value)}); }).find("init()"),
+      std::string::npos);
 }
 
 }  // namespace

@@ -143,13 +143,12 @@ std::optional<base::Error> train(Engine& engine, transport::Arena& arena, uint64
     try {
       for (const int tensor : turn) {
         Tensor& values = tensors[static_cast<size_t>(tensor)];
-        handles.push_back(
-            engine
-                .submit({testing::allreduce_request("step" + std::to_string(step % 2) + "." + std::to_string(tensor) +
-                                                        "." + std::to_string(values.count()),
-                                                    Dtype::kF32, {static_cast<int64_t>(values.count())}, values.data(),
-                                                    values.data())})
-                .front());
+        handles.push_back(engine
+                              .submit({testing::allreduce_request(
+                                  "step" + std::to_string(step % 2) + "." + std::to_string(tensor) + "." +
+                                      std::to_string(values.count()),
+                                  Dtype::kF32, {static_cast<int64_t>(values.count())}, values.data(), values.data())})
+                              .front());
       }
     } catch (const base::Error& error) {
       // Tensors in flight belong to the engine until they are done.
@@ -191,7 +190,8 @@ std::vector<Ending> run_generation(transport::LoopbackWorld& world, std::vector<
     Engine& engine = *engines[static_cast<size_t>(members[static_cast<size_t>(rank)])];
     engine.abandon({-1, transport::Sign::kRevoked, "replaced"});
     engine.enter(world.mesh(rank), world.arena(rank));
-    endings[static_cast<size_t>(rank)].error = train(engine, world.arena(rank), seed, rank, static_cast<int>(members.size()));
+    endings[static_cast<size_t>(rank)].error =
+        train(engine, world.arena(rank), seed, rank, static_cast<int>(members.size()));
   });
   return endings;
 }
@@ -215,9 +215,8 @@ void run_seed(uint64_t seed) {
   loopback.hosts = scenario.hosts;
   loopback.arena_bytes = size_t{1} << 20;
   loopback.link_bytes = 512;
-  transport::LoopbackWorld first(loopback, [&](int self, int, uint64_t operation) {
-    return scenario.fault(self, operation);
-  });
+  transport::LoopbackWorld first(loopback,
+                                 [&](int self, int, uint64_t operation) { return scenario.fault(self, operation); });
   const std::vector<Ending> endings = run_generation(first, engines, members, seed);
 
   std::vector<int> survivors;

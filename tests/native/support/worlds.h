@@ -163,8 +163,8 @@ inline engine::Request request_of(engine::Kind kind, const std::string& name, re
 // Submits one float32 allreduce and gives its result.
 inline std::vector<float> allreduce(engine::Engine& engine, const std::string& name, std::vector<float> values,
                                     uint32_t group = 0) {
-  engine::Request request = allreduce_request(name, reduce::Dtype::kF32, {static_cast<int64_t>(values.size())},
-                                              values.data(), values.data());
+  engine::Request request =
+      allreduce_request(name, reduce::Dtype::kF32, {static_cast<int64_t>(values.size())}, values.data(), values.data());
   request.group = group;
   finish(engine, engine.submit({request}).front());
   return values;

@@ -207,6 +207,14 @@ void expect_loss(const Processes& processes, const std::vector<int>& survivors, 
   std::printf("all knew after %.1f ms\n", slowest_ms);
 }
 
+int sockets_of(const std::string& pid) {
+  const std::filesystem::directory_iterator fds("/proc/" + pid + "/fd");
+  return static_cast<int>(std::count_if(begin(fds), end(fds), [](const auto& fd) {
+    std::error_code gone;
+    return std::filesystem::read_symlink(fd, gone).string().starts_with("socket:");
+  }));
+}
+
 class KilledWorkers : public ::testing::TestWithParam<Wiring> {};
 
 TEST_P(KilledWorkers, AreNamedByAllAndTheOthersGoOn) {
@@ -228,12 +236,7 @@ TEST_P(KilledWorkers, AreNoticedAlthoughAChildTheyForkedLives) {
   form(processes, {0, 1}, 1);
   processes[1]->line->say("fork");
   const std::string child = processes[1]->line->hear(kPatience).value_or("");
-  int sockets = 0;
-  for (const auto& fd : std::filesystem::directory_iterator("/proc/" + child + "/fd")) {
-    std::error_code gone;
-    sockets += std::filesystem::read_symlink(fd, gone).string().starts_with("socket:") ? 1 : 0;
-  }
-  EXPECT_EQ(sockets, 0);
+  EXPECT_TRUE(eventually([&] { return sockets_of(child) == 0; }));
 
   const int64_t killed = base::now_ns();
   processes[1]->signal(SIGKILL);

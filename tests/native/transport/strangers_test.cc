@@ -137,6 +137,7 @@ TEST_P(Strangers, HarmNobodyAndAreShownOut) {
     }
     const auto mesh = workers.endpoint(rank).form(workers.world({0, 1}, rank, 1), Deadline::after_seconds(kPatience));
     EXPECT_TRUE(all_out);
+    mesh->part();
   });
   std::printf("formed among strangers after %.1f ms\n", static_cast<double>(base::now_ns() - began) * 1e-6);
   for (Intruder& intruder : intruders) {
@@ -199,6 +200,7 @@ TEST_P(Strangers, OfALaterGenerationAreMetThere) {
     }
     const auto mesh = workers.endpoint(rank).form(workers.world({0, 1}, rank, 2), Deadline::after_seconds(kPatience));
     EXPECT_EQ(mesh->generation(), 2u);
+    mesh->part();
   });
   in_threads(2, [&](int rank) {
     if (rank == 1) {
@@ -206,6 +208,7 @@ TEST_P(Strangers, OfALaterGenerationAreMetThere) {
     }
     const auto mesh = workers.endpoint(rank).form(workers.world({0, 1}, rank, 4), Deadline::after_seconds(kPatience));
     EXPECT_EQ(mesh->generation(), 4u);
+    mesh->part();
   });
 }
 
@@ -219,7 +222,7 @@ TEST(Silence, IsPutUpWithForSomeSeconds) {
     if (rank == 1) {
       EXPECT_TRUE(silent.is_shown_out(kPatience / 2));
     }
-    workers.endpoint(rank).form(workers.world({0, 1}, rank, 1), Deadline::after_seconds(kPatience));
+    workers.endpoint(rank).form(workers.world({0, 1}, rank, 1), Deadline::after_seconds(kPatience))->part();
   });
 }
 
