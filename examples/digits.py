@@ -33,6 +33,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--limit", type=int, default=None, help="use only so many training images")
     parser.add_argument("--checkpoint", type=Path, default=None, help="file to write after each epoch")
     parser.add_argument("--resume", action="store_true", help="go on from the checkpoint, if there is one")
+    parser.add_argument("--stop-after", type=int, default=None, help="stop after so many epochs, as if interrupted")
     parser.add_argument("--goal", type=float, default=None, help="fail when the test accuracy stays below this")
     return parser.parse_args()
 
@@ -120,7 +121,7 @@ def main() -> None:
         total=arguments.epochs * steps_per_epoch, initial=steps_done, unit="step", disable=rank != 0, mininterval=1
     )
 
-    for epoch in range(epochs_done, arguments.epochs):
+    for epoch in range(epochs_done, min(arguments.epochs, arguments.stop_after or arguments.epochs)):
         # The same order on all workers, and another one each epoch, whether resumed or not.
         order = torch.randperm(len(images), generator=torch.Generator().manual_seed(arguments.seed * 1000 + epoch))
         total_loss = torch.zeros(1, dtype=torch.float64)
