@@ -1,0 +1,94 @@
+"""One wheel for every Python: it is built once, and imported by each interpreter that is found here."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LIBRARY = "farandole/core/lib/libfarandole.so"
+# What is Python and what the package depends on is asked for; that the library can be loaded is the point.
+CHECK = """
+import farandole, farandole.core.basics, farandole.launcher.function, farandole.roster.service
+from farandole.core import binding
+print(farandole.__version__, binding.load().farandole_version().decode(), binding.library_path(None))
+"""
+
+
+def python(version: str) -> str | None:
+    """Return an interpreter of this version: the running one, one on the path, or one of pyenv's."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    candidates = [sys.executable, shutil.which(f"python{version}")]
+    candidates += [str(path) for path in sorted(pyenv.glob(f"{version}.*/bin/python"))]
+    ask = "import sys; print(*sys.version_info[:2], sep='.')"
+    for candidate in filter(None, candidates):
+        told = subprocess.run([candidate, "-c", ask], capture_output=True, text=True, check=False)
+        if told.returncode == 0 and told.stdout.strip() == version:
+            return candidate
+    return None
+
+
+def run(*command: object, **environment: str) -> str:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("FARANDOLE_", "PYTHON"))}
+    done = subprocess.run(
+        list(map(str, command)), env=clean | environment, cwd="/", capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    # A build folder that stays: only what has changed is compiled again.
+    options = ["--no-deps", "--no-build-isolation", "--config-settings", f"build-dir={ROOT / 'build' / 'wheel'}"]
+    run(sys.executable, "-m", "pip", "wheel", "--quiet", *options, "--wheel-dir", folder, ROOT)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.mark.timeout(600)
+def test_the_wheel_is_for_every_python_of_this_platform(wheel: Path) -> None:
+    name, _, interpreter, abi, platform = wheel.stem.split("-")
+    assert (name, interpreter, abi) == ("farandole", "py3", "none")
+    assert platform.startswith("linux_")
+
+
+def test_the_wheel_holds_the_package_and_one_library(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    assert [name for name in names if name.endswith(".so")] == [LIBRARY]
+    modules = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src" / "farandole").rglob("*.py")}
+    assert {name for name in names if name.endswith(".py")} == modules
+    assert {name.split("/")[0].partition("-")[0] for name in names} == {"farandole"}
+
+
+@pytest.mark.parametrize("version", ["3.10", "3.11", "3.12", "3.13"])
+def test_the_wheel_imports(wheel: Path, version: str, tmp_path: Path) -> None:
+    interpreter = python(version)
+    if interpreter is None:
+        pytest.skip(f"no Python {version} on this machine")
+    site = tmp_path / "site"
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    target = ["--target", site, "--python-version", version, "--only-binary=:all:"]
+    run(*pip, *target, "--constraint", ROOT / "constraints.txt", wheel)
+    ours, native, path = run(interpreter, "-W", "error", "-c", CHECK, PYTHONPATH=str(site)).split()
+    assert ours == native
+    assert path == str(site / LIBRARY)
+
+
+def test_the_source_distribution_holds_no_build(tmp_path: Path) -> None:
+    code = f"from scikit_build_core.build import build_sdist; build_sdist({str(tmp_path)!r})"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True)
+    (built,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(built) as archive:
+        files = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"CMakeLists.txt", "pyproject.toml", "native/capi/farandole.h", "src/farandole/__init__.py"} <= files
+    trash = ("build/", "dist/", ".venv", "output/", "benchmarks/results/")
+    assert not [name for name in files if name.startswith(trash) or name.endswith((".so", ".pyc"))]
