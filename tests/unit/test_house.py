@@ -71,7 +71,14 @@ def test_library_needs_nothing_but_the_c_library() -> None:
     except FileNotFoundError:
         pytest.skip("readelf is not installed")
     needed = set(re.findall(r"\(NEEDED\).*\[(.+)\]", dynamic))
-    assert {name.split(".so")[0] for name in needed} <= {"libc", "libm", "libpthread", "libdl", "librt", "ld-linux-x86-64"}
+    assert {name.split(".so")[0] for name in needed} <= {
+        "libc",
+        "libm",
+        "libpthread",
+        "libdl",
+        "librt",
+        "ld-linux-x86-64",
+    }
 
 
 CMAKE_PROJECT = """\
