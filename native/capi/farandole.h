@@ -76,7 +76,7 @@ typedef struct {
   const char* host_key;            /* workers with different keys never share memory; NULL: found by trying */
   const char* algorithm;           /* NULL or "auto"; otherwise a name from farandole_algorithms() */
   double failure_deadline_seconds; /* silence after which a worker counts as lost; default 1 */
-  double spin_seconds;             /* how long a wait spins before it sleeps; default by measure; < 0: never */
+  double spin_seconds;             /* how long a wait looks before it sleeps; default 20 us; < 0: not at all */
 } farandole_settings;
 
 /* One world: the ordered list of workers at one generation. */

@@ -1,8 +1,6 @@
 // The users' side of the engine: entering and leaving worlds, and submitting.
 #include "engine/engine.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <chrono>
 #include <numeric>
@@ -19,22 +17,7 @@ using collective::Group;
 using transport::Cause;
 using transport::Sign;
 
-// While every worker of a host has a core for itself, it pays to look for this long before sleeping.
-constexpr int64_t kSpinNs = 20'000;
-
 std::string key_of(uint32_t group, const std::string& name) { return std::to_string(group) + "/" + name; }
-
-int64_t spin_for(int workers_here) {
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  const int usable = ::sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
-  return workers_here > usable ? 0 : kSpinNs;
-}
-
-int workers_on_my_host(const transport::Mesh& mesh) {
-  const std::vector<int>& hosts = mesh.hosts();
-  return static_cast<int>(std::ranges::count(hosts, hosts[static_cast<size_t>(mesh.rank())]));
-}
 
 }  // namespace
 
@@ -57,8 +40,7 @@ void Engine::enter(std::unique_ptr<transport::Mesh> mesh, transport::Arena& aren
   world.members.resize(static_cast<size_t>(mesh_->size()));
   std::iota(world.members.begin(), world.members.end(), 0);
   world.index = mesh_->rank();
-  const int64_t spin_ns = settings_.spin_ns >= 0 ? settings_.spin_ns : spin_for(workers_on_my_host(*mesh_));
-  pump_ = std::make_unique<transport::Pump>(*mesh_, transport::WaitPolicy{spin_ns});
+  pump_ = std::make_unique<transport::Pump>(*mesh_, transport::WaitPolicy{settings_.spin_ns});
   backend_.reset();  // of the last world, whose members have all left it by now: this mesh would not have formed
   coordinator_ = mesh_->rank() == 0 ? std::make_unique<Coordinator>(mesh_->size()) : nullptr;
   memberships_.clear();

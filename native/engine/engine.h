@@ -39,7 +39,7 @@ struct EngineSettings {
   int64_t fusion_threshold = int64_t{128} << 20;  // bytes; rank 0's counts for all, as do the next two
   uint64_t half_bytes = uint64_t{4} << 20;        // of staging
   std::string algorithm;                          // a name from the table, or empty
-  int64_t spin_ns = -1;                           // how long a wait spins; negative: chosen by the cores there are
+  int64_t spin_ns = transport::WaitPolicy{}.spin_ns;  // how long a wait looks before it sleeps
 };
 
 struct Request {

@@ -1,5 +1,7 @@
 #include "transport/pump.h"
 
+#include <sched.h>
+
 namespace farandole::transport {
 namespace {
 
@@ -195,9 +197,8 @@ bool Pump::keep_spinning(int64_t& since) const noexcept {
   if (since == 0) {
     since = now;
   }
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#endif
+  // Whoever shares this core, above all the thread that waits for our result, goes first.
+  ::sched_yield();
   return now - since < policy_.spin_ns;
 }
 

@@ -41,10 +41,11 @@ struct Message {
   base::Bytes bytes;
 };
 
-// How long a wait looks again and again before it sleeps. Spinning on a core that another worker needs costs
-// more than it saves, so this is zero when a host has more workers than cores.
+// How long a wait looks again and again before it sleeps. Between looks it yields its core, so that this pays even with
+// several workers a core: what is waited for is often one short turn of another thread away, and a sleep and a
+// wake-up cost more than that.
 struct WaitPolicy {
-  int64_t spin_ns = 0;
+  int64_t spin_ns = 20'000;
 };
 
 class Pump {

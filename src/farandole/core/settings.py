@@ -87,7 +87,7 @@ class Settings:
     failure_deadline: float = _setting(1.0, _positive_seconds, "a number of seconds above 0")
     """Seconds of silence after which a worker counts as lost."""
     spin_seconds: float = _setting(0.0, float, "a number of seconds")
-    """How long a wait spins before it sleeps; 0 is found by measuring, below 0 is never."""
+    """How long a wait looks before it sleeps; 0 is the default of 20 microseconds, below 0 is not at all."""
     log_level: int = _setting(0, _log_level, f"one of {', '.join(LOG_LEVELS)}", "HOROVOD_LOG_LEVEL")
     """What the native core writes to standard error; warning by default."""
     library: str | None = _setting(None, _text, "the path of libfarandole.so")
