@@ -1,0 +1,87 @@
+"""allgather: unequal first dimensions, every element type, gradients, objects."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from frontends import DTYPES
+
+
+@pytest.mark.parametrize("dtype", list(DTYPES))
+def test_values(world, dtype):
+    """Rows come in rank order; ranks may give different numbers of rows, also none."""
+
+    def body(front):
+        hvd = front.hvd
+
+        def mine(rank, rows, tail):
+            return (np.arange(rows * int(np.prod(tail))).reshape(rows, *tail) + rank) % 2
+
+        for tail in ((), (3,), (2, 5), (0,)):
+            for rows_of in (lambda rank: 2, lambda rank: rank, lambda rank: 3 * (rank % 2), lambda rank: 0):
+                wanted = np.concatenate([mine(rank, rows_of(rank), tail) for rank in range(hvd.size())])
+                tensor = front.tensor(mine(hvd.rank(), rows_of(hvd.rank()), tail), dtype)
+                for result in (hvd.allgather(tensor), hvd.synchronize(hvd.allgather_async(tensor))):
+                    assert front.dtype(result) == dtype
+                    np.testing.assert_array_equal(front.array(result), wanted.astype(DTYPES[dtype]))
+
+    world.run(body)
+
+
+def test_large(world):
+    def body(front):
+        hvd = front.hvd
+        rows = 100_003 + hvd.rank()
+        result = front.array(hvd.allgather(front.tensor([[hvd.rank()] * 10], "int32").repeat(rows, 1)))
+        edges = np.cumsum([0] + [100_003 + rank for rank in range(hvd.size())])
+        for rank in range(hvd.size()):
+            assert (result[edges[rank] : edges[rank + 1]] == rank).all()
+        assert result.shape == (edges[-1], 10)
+
+    world.run(body)
+
+
+def test_grouped(world):
+    def body(front):
+        hvd = front.hvd
+        tensors = [front.tensor([[hvd.rank()] * 2] * (hvd.rank() + index), "int64") for index in (1, 2)]
+        tensors.append(front.tensor([hvd.rank() / 2], "float64"))
+        forms = [hvd.grouped_allgather(tensors), hvd.synchronize(hvd.grouped_allgather_async(tensors, name="three"))]
+        for results in forms:
+            for index, result in zip((1, 2), results, strict=False):
+                wanted = [[rank] * 2 for rank in range(hvd.size()) for _ in range(rank + index)]
+                np.testing.assert_array_equal(front.array(result), wanted)
+            np.testing.assert_array_equal(front.array(results[2]), np.arange(hvd.size()) / 2)
+
+    world.run(body)
+
+
+def test_gradient(world):
+    """Each rank gets the average of the gradients for the rows it gave."""
+
+    def body(front):
+        hvd = front.hvd
+        rank, size = hvd.rank(), hvd.size()
+        total = sum(range(1, size + 1))
+        scale = np.arange(total, dtype=np.float64).reshape(total, 1) * (rank + 1)
+        gradient = front.gradient(
+            lambda tensor: (hvd.allgather(tensor) * front.tensor(scale, "float64")).sum(), np.ones((rank + 1, 2))
+        )
+        begin = sum(range(1, rank + 1))
+        mean = np.arange(total, dtype=np.float64) * total / size
+        wanted = np.repeat(mean[begin : begin + rank + 1, None], 2, axis=1)
+        np.testing.assert_allclose(gradient, wanted, rtol=1e-12)
+
+    world.run(body)
+
+
+def test_objects(world):
+    """Objects of different size and type, from every rank."""
+
+    def body(front):
+        hvd = front.hvd
+        kinds = [None, "one" * 1000, {"two": [2, 2.0]}, (3, b"3")]
+        assert hvd.allgather_object(kinds[hvd.rank()]) == kinds[: hvd.size()]
+        assert hvd.allgather_object(hvd.rank(), name="named") == list(range(hvd.size()))
+
+    world.run(body)

@@ -1,0 +1,84 @@
+"""broadcast and barrier."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+from frontends import DTYPES
+
+
+@pytest.mark.parametrize("dtype", list(DTYPES))
+def test_values(world, dtype):
+    """Everybody gets the root's tensor, whoever is the root; only in-place forms change the input."""
+
+    def body(front):
+        hvd = front.hvd
+        for shape in ((), (0,), (1,), (5, 7), (1023,)):
+            base = np.arange(int(np.prod(shape))).reshape(shape)
+            for root in range(hvd.size()):
+                wanted = ((base + root) % 2).astype(DTYPES[dtype])
+                mine = (base + hvd.rank()) % 2
+                tensor = front.tensor(mine, dtype)
+                for result in (hvd.broadcast(tensor, root), hvd.synchronize(hvd.broadcast_async(tensor, root))):
+                    assert front.dtype(result) == dtype
+                    np.testing.assert_array_equal(front.array(result), wanted)
+                np.testing.assert_array_equal(front.array(tensor), mine.astype(DTYPES[dtype]))
+                assert hvd.broadcast_(tensor, root) is tensor
+                np.testing.assert_array_equal(front.array(tensor), wanted)
+                tensor = front.tensor(mine, dtype)
+                hvd.synchronize(hvd.broadcast_async_(tensor, root))
+                np.testing.assert_array_equal(front.array(tensor), wanted)
+
+    world.run(body)
+
+
+def test_large(world):
+    def body(front):
+        hvd = front.hvd
+        for root in range(hvd.size()):
+            tensor = front.tensor([hvd.rank()], "float32").repeat(3_000_001)
+            assert (front.array(hvd.broadcast_(tensor, root)) == root).all()
+
+    world.run(body)
+
+
+def test_gradient(world):
+    """The root gets the average of the gradients, the others zeros."""
+
+    def body(front):
+        hvd = front.hvd
+        root = hvd.size() - 1
+        gradient = front.gradient(lambda tensor: (hvd.broadcast(tensor, root) * (hvd.rank() + 1)).sum(), np.ones((2, 3)))
+        mean = sum(range(1, hvd.size() + 1)) / hvd.size()
+        np.testing.assert_allclose(gradient, np.full((2, 3), mean if hvd.rank() == root else 0.0))
+
+    world.run(body)
+
+
+def test_objects(world):
+    """Ranks other than the root may pass anything, also nothing."""
+
+    def body(front):
+        hvd = front.hvd
+        for root in range(hvd.size()):
+            thing = {"root": root, "payload": b"x" * 100_000}
+            assert hvd.broadcast_object(thing if hvd.rank() == root else None, root_rank=root) == thing
+        assert hvd.broadcast_object(hvd.rank(), name="named") == 0
+
+    world.run(body)
+
+
+def test_barrier_waits_for_the_last(world):
+    def body(front):
+        hvd = front.hvd
+        hvd.barrier()
+        if hvd.rank() == hvd.size() - 1:
+            time.sleep(0.05)
+        arrived = time.monotonic()
+        hvd.barrier()
+        return arrived, time.monotonic()
+
+    times = world.run(body)
+    assert min(left for _, left in times) >= max(arrived for arrived, _ in times)

@@ -1,0 +1,219 @@
+"""How requests of different ranks find each other, and what happens when they do not fit together."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+
+def test_any_order_of_submission(world):
+    """Matching is by name: every rank submits in an order of its own, and waits in another."""
+
+    def body(front):
+        hvd = front.hvd
+        shuffle = random.Random(hvd.rank()).shuffle
+        for _ in range(3):
+            names = list(range(40))
+            shuffle(names)
+            handles = {
+                name: hvd.allreduce_async(front.tensor([name] * (name + 1), "int64"), name=f"any.{name}", op=hvd.Sum)
+                for name in names
+            }
+            shuffle(names)
+            for name in names:
+                result = front.array(hvd.synchronize(handles[name]))
+                np.testing.assert_array_equal(result, [name * hvd.size()] * (name + 1))
+
+    world.run(body)
+
+
+def test_named_requests_do_not_shift_unnamed_ones(world):
+    """One rank has a named request in flight before its unnamed ones, the others after."""
+
+    def body(front):
+        hvd = front.hvd
+        one = front.tensor([1.0])
+        first = hvd.rank() == 0
+        early = hvd.allreduce_async(one, name="named", op=hvd.Sum) if first else None
+        unnamed = [hvd.allreduce_async(one * index, op=hvd.Sum) for index in range(3)]
+        late = early if first else hvd.allreduce_async(one, name="named", op=hvd.Sum)
+        assert [float(hvd.synchronize(handle)) for handle in unnamed] == [hvd.size() * index for index in range(3)]
+        assert float(hvd.synchronize(late)) == hvd.size()
+
+    world.run(body)
+
+
+def test_handles(world):
+    def body(front):
+        hvd = front.hvd
+        handle = hvd.allreduce_async(front.tensor([1.0]), op=hvd.Sum)
+        assert isinstance(handle, int)
+        while not hvd.poll(handle):
+            pass
+        assert float(hvd.synchronize(handle)) == hvd.size()
+        assert hvd.synchronize(handle) is None
+        try:
+            hvd.poll(handle)
+        except ValueError as error:
+            assert f"Handle {handle} was not created or has been cleared." in str(error)
+        else:
+            raise AssertionError("poll took a handle that was cleared")
+
+    world.run(body)
+
+
+def test_tensors_that_nobody_holds_stay_alive(world):
+    """Hundreds of requests whose tensors and handles are dropped at once; then memory is reused at will."""
+
+    def body(front):
+        hvd = front.hvd
+        handles = [
+            hvd.allreduce_async(front.tensor([float(index)] * 5000), name=f"dropped.{index}", op=hvd.Sum)
+            for index in range(100)
+        ]
+        noise = [front.tensor([-1.0] * 5000) for _ in range(100)]
+        assert len(noise) == 100
+        for index, handle in enumerate(handles):
+            assert (front.array(hvd.synchronize(handle)) == index * hvd.size()).all()
+
+    world.run(body)
+
+
+# What a rank submits under one name: (method, values, element type, further arguments).
+PLAIN = ("allreduce", [1, 2, 3], "float32", {})
+MISMATCHES = {
+    "dtype": (PLAIN, ("allreduce", [1, 2, 3], "float64", {}), ["float32", "float64"]),
+    "shape": (PLAIN, ("allreduce", [1, 2], "float32", {}), ["[3]", "[2]"]),
+    "op": (PLAIN, ("allreduce", [1, 2, 3], "float32", {"op": 4}), ["Average", "Max"]),
+    "prescale": (PLAIN, ("allreduce", [1, 2, 3], "float32", {"prescale_factor": 0.25}), ["0.25"]),
+    "postscale": (PLAIN, ("allreduce", [1, 2, 3], "float32", {"postscale_factor": 0.125}), ["0.125"]),
+    "root": (
+        ("broadcast", [1.0], "float32", {"root_rank": 0}),
+        ("broadcast", [1.0], "float32", {"root_rank": 1}),
+        ["0", "1"],
+    ),
+    "gathered dimension": (
+        ("allgather", [[1, 2]], "float32", {}),
+        ("allgather", [[1, 2, 3]], "float32", {}),
+        ["2", "3"],
+    ),
+    "gathered rank": (("allgather", [[1, 2]], "float32", {}), ("allgather", [1, 2], "float32", {}), ["2", "1"]),
+}
+
+
+@pytest.mark.parametrize("what", MISMATCHES)
+def test_mismatch(world, what):
+    """All ranks get an error that names the ranks and what each sent; nothing else fails, and the job goes on."""
+    if world.size == 1:
+        pytest.skip("one rank agrees with itself")
+    first, other, words = MISMATCHES[what]
+
+    def body(front):
+        hvd = front.hvd
+        last = hvd.size() - 1
+        for _ in range(2):  # The second time the engine knows the name.
+            method, values, dtype, arguments = other if hvd.rank() == last else first
+            beside = hvd.allreduce_async(front.tensor([1.0]), name="beside", op=hvd.Sum)
+            try:
+                getattr(hvd, method)(front.tensor(values, dtype), name="odd one out", **arguments)
+            except hvd.HorovodInternalError as error:
+                text = str(error)
+            else:
+                raise AssertionError(f"a mismatch of {what} went through")
+            assert "odd one out" in text and "rank 0" in text and f"rank {last}" in text, text
+            assert all(word in text for word in words), text
+            assert float(hvd.synchronize(beside)) == hvd.size()
+            np.testing.assert_array_equal(front.array(hvd.allreduce(front.tensor([2.0]), name="odd one out")), [2.0])
+        return text
+
+    assert len(set(world.run(body))) == 1
+
+
+def test_mismatch_of_kind(world):
+    """The same name for an allreduce and a broadcast: below the front ends, which give each kind names of its own."""
+    if world.size == 1:
+        pytest.skip("one rank agrees with itself")
+
+    def body(front):
+        from farandole.core.basics import current
+        from farandole.core.dtype import DType, Kind
+        from farandole.core.errors import MismatchError
+        from farandole.core.request import make_request
+
+        rank = front.hvd.rank()
+        memory = np.ones(4, np.float32)
+        kind = Kind.BROADCAST if rank == 0 else Kind.ALLREDUCE
+        address = memory.ctypes.data
+        request = make_request(kind, "either", dtype=DType.F32, shape=(4,), input=address, output=address)
+        engine = current().engine
+        handle = engine.submit_one(request)
+        try:
+            engine.wait(handle)
+        except MismatchError as error:
+            return str(error)
+        finally:
+            engine.release(handle)
+        raise AssertionError("a mismatch of kind went through")
+
+    for text in world.run(body):
+        assert "broadcast" in text and "allreduce" in text, text
+
+
+def test_wrong_calls(world):
+    """What is wrong whatever the others do is a ValueError at the call; no other rank notices."""
+
+    def body(front):
+        hvd = front.hvd
+        one = front.tensor([1.0])
+
+        def refused(call, *words):
+            try:
+                call()
+            except ValueError as error:
+                assert not isinstance(error, hvd.HorovodInternalError)
+                assert all(word in str(error) for word in words), error
+            else:
+                raise AssertionError(f"{words} went through")
+
+        if hvd.rank() == 0:
+            refused(lambda: hvd.broadcast(one, hvd.size()), "root")
+            refused(lambda: hvd.broadcast(one, -1), "root")
+            refused(lambda: hvd.allreduce(one, op=2), "op")
+            refused(lambda: hvd.allgather(front.tensor(1.0)), "dimension")
+            refused(lambda: hvd.allreduce(one, process_set=hvd.ProcessSet([0])), "Process set", "not been registered")
+            if front.name == "torch":
+                import torch
+
+                refused(lambda: hvd.allreduce(torch.ones(2, dtype=torch.complex64)), "Tensor type", "not supported")
+                refused(lambda: hvd.allreduce(torch.ones(3, 4).t()), "Tensor is required to be contiguous.")
+                refused(lambda: hvd.allreduce_(torch.ones(3, 4)[:, :2]), "Tensor is required to be contiguous.")
+        assert float(hvd.allreduce(one, op=hvd.Sum)) == hvd.size()
+
+    world.run(body)
+
+
+def test_duplicate_name_in_flight(world):
+    """The second request is refused; the first goes on; a group with one duplicate submits nothing."""
+    if world.size == 1:
+        pytest.skip("alone, the first request may be done before the second comes")
+
+    def body(front):
+        hvd = front.hvd
+        last = hvd.size() - 1
+        one = front.tensor([1.0])
+        if hvd.rank() != last:  # The last rank keeps the first request in flight until the others have looked.
+            handle = hvd.allreduce_async(one, name="twice", op=hvd.Sum)
+            try:
+                hvd.allreduce_async(one, name="twice", op=hvd.Sum)
+            except ValueError as error:
+                assert "twice" in str(error)
+            else:
+                raise AssertionError("a duplicate went through")
+        hvd.barrier()
+        if hvd.rank() == last:
+            handle = hvd.allreduce_async(one, name="twice", op=hvd.Sum)
+        assert float(hvd.synchronize(handle)) == hvd.size()
+
+    world.run(body)
