@@ -26,8 +26,8 @@ def changed_files() -> set[Path]:
     base = git("merge-base", "HEAD", "origin/main")
     if base in ("", head):
         base = git("rev-parse", "HEAD~1") or head
-    names = git("diff", "--name-only", base).splitlines() + git("ls-files", "--others", "--exclude-standard").splitlines()
-    return {ROOT / name for name in names}
+    names = git("diff", "--name-only", base) + "\n" + git("ls-files", "--others", "--exclude-standard")
+    return {ROOT / name for name in names.split()}
 
 
 def compiled_files(build: Path) -> set[Path]:
