@@ -17,7 +17,7 @@ constexpr int64_t kLongestPauseNs = 100'000'000;
 Dial::Dial(std::vector<Address> addresses, std::string secret, const Hello& hello, const base::Deadline& deadline)
     : secret_(std::move(secret)), hello_(hello), deadline_(deadline) {
   for (Address& address : addresses) {
-    routes_.push_back({.address = address, .attempt = nullptr, .next_start_ns = 0, .pause_ns = kFirstPauseNs});
+    routes_.push_back({.address = std::move(address), .attempt = nullptr, .next_start_ns = 0, .pause_ns = kFirstPauseNs});
   }
 }
 

@@ -17,7 +17,7 @@ namespace farandole::collective {
 namespace {
 
 // Below this, a second meeting costs more than reducing everything on every member.
-constexpr size_t kSmallBytes = 16 * 1024;
+constexpr size_t kSmallBytes = size_t{16} * 1024;
 
 struct Direct {
   Direct(Context& in_context, const AllreduceJob& of_job)
