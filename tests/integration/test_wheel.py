@@ -13,6 +13,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+# The first test to run builds the wheel.
+pytestmark = pytest.mark.timeout(600)
+
 LIBRARY = "farandole/core/lib/libfarandole.so"
 # What is Python and what the package depends on is asked for; that the library can be loaded is the point.
 CHECK = """
@@ -54,7 +57,6 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-@pytest.mark.timeout(600)
 def test_the_wheel_is_for_every_python_of_this_platform(wheel: Path) -> None:
     name, _, interpreter, abi, platform = wheel.stem.split("-")
     assert (name, interpreter, abi) == ("farandole", "py3", "none")
