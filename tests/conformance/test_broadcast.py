@@ -50,7 +50,9 @@ def test_gradient(world):
     def body(front):
         hvd = front.hvd
         root = hvd.size() - 1
-        gradient = front.gradient(lambda tensor: (hvd.broadcast(tensor, root) * (hvd.rank() + 1)).sum(), np.ones((2, 3)))
+        gradient = front.gradient(
+            lambda tensor: (hvd.broadcast(tensor, root) * (hvd.rank() + 1)).sum(), np.ones((2, 3))
+        )
         mean = sum(range(1, hvd.size() + 1)) / hvd.size()
         np.testing.assert_allclose(gradient, np.full((2, 3), mean if hvd.rank() == root else 0.0))
 

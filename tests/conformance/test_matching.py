@@ -180,7 +180,7 @@ def test_wrong_calls(world):
         if hvd.rank() == 0:
             refused(lambda: hvd.broadcast(one, hvd.size()), "root")
             refused(lambda: hvd.broadcast(one, -1), "root")
-            refused(lambda: hvd.allreduce(one, op=2), "op")
+            refused(lambda: hvd.allreduce(one, op=2), "reduction")
             refused(lambda: hvd.allgather(front.tensor(1.0)), "dimension")
             refused(lambda: hvd.allreduce(one, process_set=hvd.ProcessSet([0])), "Process set", "not been registered")
             if front.name == "torch":

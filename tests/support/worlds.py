@@ -9,6 +9,8 @@ The parent plays the launcher: it serves the roster, in a thread, and sets the w
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import faulthandler
 import os
 import secrets
 import select
@@ -26,7 +28,9 @@ from typing import Any
 
 import cloudpickle
 
-ANSWER_SECONDS = 60.0
+ANSWER_SECONDS = 30.0
+# When one worker has failed, the others may wait for it in vain.
+STRAGGLER_SECONDS = 5.0
 
 
 class WorkerGone(Exception):
@@ -81,6 +85,7 @@ class Worker:
         """Return what the function returned, or raise what it raised."""
         try:
             if not self._connection.poll(timeout):
+                self.kill(signal.SIGUSR1)  # It prints where its threads are.
                 raise TimeoutError(f"worker {self.pid} did not answer within {timeout} s")
             value, error, text = cloudpickle.loads(self._connection.recv_bytes())
         except (EOFError, ConnectionResetError) as closed:
@@ -90,8 +95,9 @@ class Worker:
         return value
 
     def kill(self, number: int = signal.SIGKILL) -> None:
-        """Send the worker a signal."""
-        os.kill(self.pid, number)
+        """Send the worker a signal; no-op if it has ended."""
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._pidfd, number)
 
     def close(self) -> None:
         """Let the worker end, and wait until it has."""
@@ -115,6 +121,8 @@ class World:
             "FARANDOLE_LISTEN": "127.0.0.1",
             **(environment or {}),
         }
+        # After a failure the workers are no longer in step with each other; make another world.
+        self.broken = False
         self.workers = [nursery.fork({**shared, "FARANDOLE_RANK": str(rank)}) for rank in range(size)]
 
     def run(self, function: Callable[..., Any], *arguments: Any, ranks: Iterable[int] | None = None) -> list[Any]:
@@ -136,16 +144,19 @@ class World:
         results, failures = [], []
         for rank in range(self.size) if ranks is None else ranks:
             try:
-                results.append(self.workers[rank].receive())
+                results.append(self.workers[rank].receive(STRAGGLER_SECONDS if failures else ANSWER_SECONDS))
             except Exception as error:
                 failures.append(error)
+                self.broken = True
         if failures:
-            raise failures[0]
+            raise next((error for error in failures if isinstance(error, WorkerFailed)), failures[0])
         return results
 
     def close(self) -> None:
         """End the workers and the roster."""
         for worker in self.workers:
+            if self.broken:
+                worker.kill()
             worker.close()
         self._roster.close()
 
@@ -220,6 +231,7 @@ def _nursery(connection: socket.socket) -> None:
 
 def _work(connection: Connection) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    faulthandler.register(signal.SIGUSR1)
     while True:
         try:
             function, arguments = cloudpickle.loads(connection.recv_bytes())

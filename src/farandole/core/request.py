@@ -47,8 +47,14 @@ class Names:
     """
 
     def __init__(self) -> None:
-        self._counts: defaultdict[tuple[str, int], Iterator[int]] = defaultdict(itertools.count)
+        self._counts: defaultdict[int, defaultdict[str, Iterator[int]]] = defaultdict(
+            lambda: defaultdict(itertools.count)
+        )
 
     def next(self, operation: str, group: int) -> str:
         """Return the next name, without the operation: `noname.7`."""
-        return f"noname.{next(self._counts[operation, group])}"
+        return f"noname.{next(self._counts[group][operation])}"
+
+    def restart(self, group: int) -> None:
+        """Count from 0 again in a group: its id may have belonged to other ranks before."""
+        self._counts.pop(group, None)

@@ -144,6 +144,7 @@ class Session:
         finally:
             self.engine.release(handle)
         self._groups[identifier] = process_set
+        self.names.restart(identifier)
         process_set.bind(identifier, self.world.rank)
 
     def remove_group(self, process_set: ProcessSet) -> bool:
