@@ -36,9 +36,9 @@
 namespace farandole::engine {
 
 struct EngineSettings {
-  int64_t fusion_threshold = int64_t{128} << 20;  // bytes; rank 0's counts for all, as do the next two
-  uint64_t half_bytes = uint64_t{4} << 20;        // of staging
-  std::string algorithm;                          // a name from the table, or empty
+  int64_t fusion_threshold = int64_t{128} << 20;      // bytes; rank 0's counts for all, as do the next two
+  uint64_t half_bytes = uint64_t{4} << 20;            // of staging
+  std::string algorithm;                              // a name from the table, or empty
   int64_t spin_ns = transport::WaitPolicy{}.spin_ns;  // how long a wait looks before it sleeps
 };
 

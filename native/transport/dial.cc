@@ -14,10 +14,11 @@ constexpr int64_t kLongestPauseNs = 100'000'000;
 
 }  // namespace
 
-Dial::Dial(std::vector<Address> addresses, std::string secret, const Hello& hello, const base::Deadline& deadline)
+Dial::Dial(const std::vector<Address>& addresses, std::string secret, const Hello& hello,
+           const base::Deadline& deadline)
     : secret_(std::move(secret)), hello_(hello), deadline_(deadline) {
-  for (Address& address : addresses) {
-    routes_.push_back({.address = std::move(address), .attempt = nullptr, .next_start_ns = 0, .pause_ns = kFirstPauseNs});
+  for (const Address& address : addresses) {
+    routes_.push_back({.address = address, .attempt = nullptr, .next_start_ns = 0, .pause_ns = kFirstPauseNs});
   }
 }
 
@@ -48,9 +49,9 @@ void Dial::start() {
 void Dial::start(Route& route) {
   Connecting connecting = start_connecting(route.address);
   if (connecting.error == EMFILE || connecting.error == ENFILE) {
-    throw base::Error(base::Code::kUnavailable,
-                      "no descriptor is left for a connection to rank " + std::to_string(hello_.to) +
-                          "; raise the limit of open files (ulimit -n)");
+    throw base::Error(base::Code::kUnavailable, "no descriptor is left for a connection to rank " +
+                                                    std::to_string(hello_.to) +
+                                                    "; raise the limit of open files (ulimit -n)");
   }
   if (!connecting.fd) {
     // A full backlog passes; anything else says that its Unix socket cannot be reached from here.

@@ -18,7 +18,7 @@ class Dial {
  public:
   // A Unix address comes first, if there is one, and is tried alone: the others serve when it is refused,
   // because the worker is on another machine or in another network namespace.
-  Dial(std::vector<Address> addresses, std::string secret, const Hello& hello, const base::Deadline& deadline);
+  Dial(const std::vector<Address>& addresses, std::string secret, const Hello& hello, const base::Deadline& deadline);
 
   // Begins every attempt that is due. Throws Error(kUnavailable) when no descriptor is left.
   void start();

@@ -203,11 +203,11 @@ void Forming::accept_all() {
       if (strangers_.size() >= kStrangers + 2 * peers_.size()) {
         strangers_.pop_front();
       }
-      const auto give_up = base::Deadline::after_seconds(
-          std::min(kStrangerSeconds, static_cast<double>(deadline_.left_ns()) * 1e-9));
+      const auto give_up =
+          base::Deadline::after_seconds(std::min(kStrangerSeconds, static_cast<double>(deadline_.left_ns()) * 1e-9));
       auto handshake = Handshake::accepting(world_.secret, hello_to(-1, Channel::kControl), size_);
-      strangers_.push_back({std::make_unique<Attempt>(std::move(fd), false, std::move(handshake), give_up),
-                            listener.address.is_unix()});
+      strangers_.push_back(
+          {std::make_unique<Attempt>(std::move(fd), false, std::move(handshake), give_up), listener.address.is_unix()});
     }
   }
 }
@@ -375,9 +375,8 @@ void Forming::hear(Peer& peer, const ControlFrame& frame) {
 
 // Once, when there is a link to everybody.
 void Forming::announce() {
-  const bool linked = std::all_of(peers_.begin(), peers_.end(), [this](const Peer& peer) {
-    return peer.rank == world_.rank || peer.linked();
-  });
+  const bool linked = std::all_of(peers_.begin(), peers_.end(),
+                                  [this](const Peer& peer) { return peer.rank == world_.rank || peer.linked(); });
   if (announced_ || !linked) {
     return;
   }

@@ -37,7 +37,7 @@ struct Ground {
   Arena& arena;
   int doorbell_fd;
   MappingCache& mappings;
-  std::vector<void*>& rings;         // the blocks of all rings that are made are added here
+  std::vector<void*>& rings;          // the blocks of all rings that are made are added here
   std::set<std::string>& acquainted;  // the ids of workers that got our memory are added here
 };
 
@@ -81,9 +81,7 @@ class Forming {
     bool readable = false;  // its control channel has something to read
     Refusal refusal = Refusal::kNone;
 
-    bool linked() const noexcept {
-      return joined.control && (over_unix ? introduced : static_cast<bool>(joined.data));
-    }
+    bool linked() const noexcept { return joined.control && (over_unix ? introduced : static_cast<bool>(joined.data)); }
     bool gone() const noexcept { return joined.control.ended().has_value(); }
   };
   struct Stranger {

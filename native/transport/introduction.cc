@@ -114,7 +114,7 @@ Arrival receive_introduction(int socket, Introduced& introduced) {
 }
 
 std::shared_ptr<const Mapping> MappingCache::map(int fd, size_t bytes) {
-  struct stat status {};
+  struct stat status{};
   if (!is_sealed_arena(fd, bytes, status)) {
     return nullptr;
   }

@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kBytes = size_t{1} << 26;
 
 size_t used_memory(const Arena& arena) {
-  struct stat status {};
+  struct stat status{};
   EXPECT_EQ(::fstat(arena.fd(), &status), 0);
   return static_cast<size_t>(status.st_blocks) * 512;
 }

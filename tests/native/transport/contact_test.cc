@@ -37,9 +37,9 @@ TEST(ContactTest, SkipsFieldsOfALaterVersion) {
 }
 
 TEST(ContactTest, RefusesWhatIsNone) {
-  for (const char* text : {"", "v1", "v2;id=00", "id=00", "v1;id=", "v1;id=00;tcp=", "v1;id=00;tcp=1.2.3.4",
-                           "v1;id=00;tcp=1.2.3.4:0", "v1;id=00;tcp=1.2.3.4:70000", "v1;id=00;tcp=1.2.3.4:5x",
-                           "v1;id=00;tcp=localhost:5", "v1;id=00;tcp=[::1:5"}) {
+  for (const char* text :
+       {"", "v1", "v2;id=00", "id=00", "v1;id=", "v1;id=00;tcp=", "v1;id=00;tcp=1.2.3.4", "v1;id=00;tcp=1.2.3.4:0",
+        "v1;id=00;tcp=1.2.3.4:70000", "v1;id=00;tcp=1.2.3.4:5x", "v1;id=00;tcp=localhost:5", "v1;id=00;tcp=[::1:5"}) {
     EXPECT_THROW(parse_contact(text), base::Error) << text;
   }
 }

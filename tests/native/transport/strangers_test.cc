@@ -113,17 +113,17 @@ TEST_P(Strangers, HarmNobodyAndAreShownOut) {
     intruders.back().say(words);
   };
   const auto replayed = Handshake::connecting(world.secret, hello_for(world, 1, 0)).first();
-  add(base::Bytes(96, std::byte{0xff}));                             // rubbish
-  add(base::Bytes(size_t{1} << 20, std::byte{'A'}));                 // too much
-  add(Handshake::connecting("x", hello_for(world, 5, 0)).first());   // a rank that there is not
-  add(Handshake::connecting("x", hello_for(world, 0, 0)).first());   // our own
+  add(base::Bytes(96, std::byte{0xff}));                            // rubbish
+  add(base::Bytes(size_t{1} << 20, std::byte{'A'}));                // too much
+  add(Handshake::connecting("x", hello_for(world, 5, 0)).first());  // a rank that there is not
+  add(Handshake::connecting("x", hello_for(world, 0, 0)).first());  // our own
   World other = world;
   other.generation = 2;
   add(Handshake::connecting(world.secret, hello_for(other, 1, 0)).first());  // another generation
   const size_t shown_out = intruders.size();
-  add({});                                  // silence
-  add(base::Bytes(10));                     // half a hello
-  add(replayed);                            // a hello without a proof
+  add({});               // silence
+  add(base::Bytes(10));  // half a hello
+  add(replayed);         // a hello without a proof
   std::atomic<bool> all_out{false};
 
   const auto began = base::now_ns();
@@ -258,8 +258,7 @@ TEST(Fallback, ToTcpWhenTheUnixSocketIsNotThere) {
     Contact moved = parse_contact(world.contacts[0]);
     moved.unix_name += "-elsewhere";
     world.contacts[0] = moved.to_text();
-    meshes[static_cast<size_t>(rank)] =
-        workers.endpoint(2 * rank).form(world, Deadline::after_seconds(kPatience));
+    meshes[static_cast<size_t>(rank)] = workers.endpoint(2 * rank).form(world, Deadline::after_seconds(kPatience));
   });
   ASSERT_TRUE(meshes[0] && meshes[1]);
   EXPECT_EQ(meshes[0]->describe(), "tcp");

@@ -200,7 +200,8 @@ void exchange_one(Mesh& mesh, size_t count) {
 }  // namespace
 
 void exchange_bytes(const std::vector<std::unique_ptr<Mesh>>& meshes, size_t count) {
-  in_threads(static_cast<int>(meshes.size()), [&](int rank) { exchange_one(*meshes[static_cast<size_t>(rank)], count); });
+  in_threads(static_cast<int>(meshes.size()),
+             [&](int rank) { exchange_one(*meshes[static_cast<size_t>(rank)], count); });
 }
 
 }  // namespace farandole::transport::testing
