@@ -115,6 +115,7 @@ def test_static_process_sets(nursery, front):
         again = [hvd.ProcessSet([1, 0])]
         hvd.init(process_sets=again)
         assert again[0].process_set_id == 1
+        hvd.barrier()
         hvd.shutdown()
         assert [process_set.process_set_id for process_set in sets] == [None, None]
         hvd.init(process_sets="dynamic")

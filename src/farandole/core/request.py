@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-import itertools
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from functools import cache
 
 from farandole.core.binding import NativeRequest
@@ -42,19 +41,25 @@ def _shape_type(ndim: int) -> type[ctypes.Array[ctypes.c_int64]]:
 class Names:
     """Names for unnamed requests.
 
-    Each (operation, group) has its own count, and only unnamed requests count. So a named request, or a request in
-    another group, on one rank alone does not shift the names of what follows.
+    Each (operation, group) has its own count, and only unnamed requests that were accepted count. So a named request, a
+    request in another group, or one that is refused, on one rank alone does not shift the names of what follows.
     """
 
     def __init__(self) -> None:
-        self._counts: defaultdict[int, defaultdict[str, Iterator[int]]] = defaultdict(
-            lambda: defaultdict(itertools.count)
-        )
+        self._counts: Counter[tuple[str, int]] = Counter()
 
     def next(self, operation: str, group: int) -> str:
         """Return the next name, without the operation: `noname.7`."""
-        return f"noname.{next(self._counts[group][operation])}"
+        number = self._counts[operation, group]
+        self._counts[operation, group] = number + 1
+        return f"noname.{number}"
+
+    def give_back(self, operation: str, group: int) -> None:
+        """Let the last name be used again: its request was refused."""
+        self._counts[operation, group] -= 1
 
     def restart(self, group: int) -> None:
         """Count from 0 again in a group: its id may have belonged to other ranks before."""
-        self._counts.pop(group, None)
+        for operation, other in list(self._counts):
+            if other == group:
+                del self._counts[operation, other]

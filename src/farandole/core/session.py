@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
+from itertools import chain
 
 from farandole.core import binding
 from farandole.core.dtype import Kind
@@ -59,7 +60,8 @@ class Session:
         self.handles = HandleTable()
         self.names = Names()
         self._roster = roster
-        self._groups: dict[int, ProcessSet] = {}
+        # By id. Several objects may stand for one group: init() may be given the same ranks again.
+        self._groups: dict[int, list[ProcessSet]] = {}
 
     @classmethod
     def open(cls, settings: Settings, process_sets: Sequence[ProcessSet]) -> Session:
@@ -103,7 +105,7 @@ class Session:
         if "submitter" in self.__dict__:
             self.submitter.shutdown(cancel_futures=True)
         self.handles.clear()
-        for process_set in (*self._groups.values(), global_process_set):
+        for process_set in (*chain.from_iterable(self._groups.values()), global_process_set):
             process_set.unbind()
 
     def fail(self, error: BaseException) -> None:
@@ -143,17 +145,17 @@ class Session:
             _, (identifier,) = self.engine.result(handle)
         finally:
             self.engine.release(handle)
-        self._groups[identifier] = process_set
+        self._groups[identifier] = [process_set]
         self.names.restart(identifier)
         process_set.bind(identifier, self.world.rank)
 
     def remove_group(self, process_set: ProcessSet) -> bool:
         """Remove a process set; all ranks of the world do so. False if it is not registered, or is the world's own."""
         identifier = process_set.process_set_id
-        if identifier is None or self._groups.get(identifier) is not process_set:
+        if identifier is None or identifier not in self._groups:
             return False
-        del self._groups[identifier]
-        process_set.unbind()
+        for known in self._groups.pop(identifier):
+            known.unbind()
         name = "remove_process_set." + self.names.next("remove_process_set", 0)
         handle = self.engine.submit_one(make_request(Kind.REMOVE_GROUP, name, shape=(identifier,)))
         try:
@@ -166,12 +168,12 @@ class Session:
         """Register those sets that are new, and give those that are known the id under which they are known."""
         check_distinct(process_sets)
         for process_set in process_sets:
-            known = self._registered(process_set.ranks)
-            if known is None:
+            identifier = self._registered(process_set.ranks)
+            if identifier is None:
                 self.add_group(process_set)
-            elif known is not process_set and known.process_set_id is not None:
-                process_set.bind(known.process_set_id, self.world.rank)
-                self._groups[known.process_set_id] = process_set
+            elif identifier != process_set.process_set_id:
+                process_set.bind(identifier, self.world.rank)
+                self._groups.setdefault(identifier, []).append(process_set)
 
     def group_of(self, process_set: ProcessSet, operation: str) -> int:
         """Return the native group of a process set.
@@ -189,13 +191,11 @@ class Session:
 
     def ranks_by_group(self) -> dict[int, list[int]]:
         """Return the ranks of every registered set, by its id."""
-        groups = {identifier: list(process_set.ranks) for identifier, process_set in self._groups.items()}
+        groups = {identifier: list(known[0].ranks) for identifier, known in self._groups.items()}
         return {0: list(range(self.world.size)), **groups}
 
-    def _registered(self, ranks: Sequence[int]) -> ProcessSet | None:
-        if list(ranks) == list(range(self.world.size)):
-            return global_process_set
-        return next((known for known in self._groups.values() if known.ranks == list(ranks)), None)
+    def _registered(self, ranks: Sequence[int]) -> int | None:
+        return next((identifier for identifier, known in self.ranks_by_group().items() if known == list(ranks)), None)
 
     def _check_new(self, process_set: ProcessSet) -> None:
         size = self.world.size
@@ -207,7 +207,7 @@ class Session:
         known = self._registered(process_set.ranks)
         if known is not None:
             raise InvalidRequestError(
-                f"Attempted to add a duplicate process set: {process_set} has the ranks of {known}."
+                f"Attempted to add a duplicate process set: {process_set} has the ranks of the one with id {known}."
             )
 
     def _check_same_sets(self, process_sets: Sequence[ProcessSet]) -> None:

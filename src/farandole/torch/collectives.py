@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -163,14 +163,19 @@ def _note_writes(inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]
             torch.autograd.graph.increment_version(output)
 
 
-def full_names(session: Session, operation: str, name: str | None, group: int) -> str:
-    """Return the name under which a request matches those of the other ranks."""
-    return f"{operation}.{session.names.next(operation, group) if name is None else name}"
+def _named(session: Session, operation: str, name: str | None, group: int, begin: Callable[[str], Call]) -> Call:
+    """Begin a call under the name by which it matches those of the other ranks."""
+    if name is not None:
+        return begin(f"{operation}.{name}")
+    try:
+        return begin(f"{operation}.{session.names.next(operation, group)}")
+    except InvalidRequestError:
+        session.names.give_back(operation, group)
+        raise
 
 
-def _group_names(session: Session, operation: str, name: str | None, group: int, count: int) -> list[str]:
-    base = full_names(session, operation, name, group)
-    return [f"{base}_{number}of{count}" for number in range(1, count + 1)]
+def _numbered(name: str, count: int) -> list[str]:
+    return [f"{name}_{number}of{count}" for number in range(1, count + 1)]
 
 
 def reduction(op: int | None, average: bool | None) -> int:
@@ -217,14 +222,17 @@ def _allreduce(
     postscale_factor: float,
     process_set: ProcessSet,
 ) -> tuple[Session, Call]:
-    op = reduction(op, average)
+    how = reduction(op, average)
     session = current()
     group = session.group_of(process_set, "Allreduce")
     native_dtype(tensor)
     outputs = (torch.empty_like(tensor, requires_grad=False) if output is None else output,)
-    names = (full_names(session, "allreduce", name, group),)
-    call = allreduce_call(session, (tensor,), outputs, names, op, prescale_factor, postscale_factor, group)
-    return session, _Only(call)
+
+    def begin(full_name: str) -> Call:
+        names = (full_name,)
+        return allreduce_call(session, (tensor,), outputs, names, how, prescale_factor, postscale_factor, group)
+
+    return session, _Only(_named(session, "allreduce", name, group, begin))
 
 
 def _grouped_allreduce(
@@ -237,16 +245,19 @@ def _grouped_allreduce(
     postscale_factor: float,
     process_set: ProcessSet,
 ) -> tuple[Session, Call]:
-    op = reduction(op, average)
+    how = reduction(op, average)
     session = current()
     group = session.group_of(process_set, "Allreduce")
     for tensor in tensors:
         native_dtype(tensor)
     if outputs is None:
         outputs = [torch.empty_like(tensor, requires_grad=False) for tensor in tensors]
-    names = _group_names(session, "grouped_allreduce", name, group, len(tensors))
-    call = allreduce_call(session, tensors, outputs, names, op, prescale_factor, postscale_factor, group)
-    return session, call
+
+    def begin(full_name: str) -> Call:
+        names = _numbered(full_name, len(tensors))
+        return allreduce_call(session, tensors, outputs, names, how, prescale_factor, postscale_factor, group)
+
+    return session, _named(session, "grouped_allreduce", name, group, begin)
 
 
 class _Only:
@@ -392,11 +403,12 @@ def _allgather(
     group = session.group_of(process_set, "Allgather")
     for tensor in tensors:
         native_dtype(tensor)
-    if operation == "allgather":
-        names = [full_names(session, operation, name, group)]
-    else:
-        names = _group_names(session, operation, name, group, len(tensors))
-    return session, allgather_call(session, tensors, names, group)
+
+    def begin(full_name: str) -> Call:
+        names = [full_name] if operation == "allgather" else _numbered(full_name, len(tensors))
+        return allgather_call(session, tensors, names, group)
+
+    return session, _named(session, operation, name, group, begin)
 
 
 class _Outputs:
@@ -445,9 +457,12 @@ def _broadcast(
     session = current()
     group = session.group_of(process_set, "Broadcast")
     native_dtype(tensor)
-    output = torch.empty_like(tensor, requires_grad=False) if output is None else output
-    full_name = full_names(session, "broadcast", name, group)
-    return session, broadcast_call(session, tensor, output, root_rank, full_name, group)
+    target = torch.empty_like(tensor, requires_grad=False) if output is None else output
+
+    def begin(full_name: str) -> Call:
+        return broadcast_call(session, tensor, target, root_rank, full_name, group)
+
+    return session, _named(session, "broadcast", name, group, begin)
 
 
 def broadcast_async(
@@ -488,5 +503,8 @@ def barrier(process_set: ProcessSet = global_process_set) -> None:
     """
     session = current()
     group = session.group_of(process_set, "Barrier")
-    request = make_request(Kind.BARRIER, full_names(session, "barrier", None, group), group=group)
-    session.handles.wait(submit(session, (request,), (), lambda _: None))
+
+    def begin(full_name: str) -> Call:
+        return submit(session, (make_request(Kind.BARRIER, full_name, group=group),), (), lambda _: None)
+
+    session.handles.wait(_named(session, "barrier", None, group, begin))
