@@ -152,6 +152,11 @@ class World:
             raise next((error for error in failures if isinstance(error, WorkerFailed)), failures[0])
         return results
 
+    def failures(self) -> list[tuple[int, Any]]:
+        """Return what workers reported to the roster: pairs of rank and report."""
+        self._roster.settle()
+        return self._roster.failures
+
     def close(self) -> None:
         """End the workers and the roster."""
         for worker in self.workers:
@@ -172,8 +177,14 @@ class _RosterThread:
         self._thread = threading.Thread(target=self._loop.run_forever, name="roster")
         self._thread.start()
         places = tuple(Place("localhost", rank, size, 0, 1) for rank in range(size))
-        self._service = self._call(_make(RosterService, places, secret))
+        self.failures: list[tuple[int, Any]] = []
+        self._service = self._call(_make(RosterService, places, secret, lambda *failure: self.failures.append(failure)))
         self.address: str = self._call(self._service.start())
+
+    def settle(self) -> None:
+        """Wait until what has arrived is read: some turns of the loop."""
+        for _ in range(10):
+            self._call(asyncio.sleep(0.01))
 
     def close(self) -> None:
         self._call(self._service.close())
@@ -185,8 +196,8 @@ class _RosterThread:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(ANSWER_SECONDS)
 
 
-async def _make(kind: Any, *arguments: Any) -> Any:
-    return kind(*arguments)  # It makes an asyncio.Event, which wants to be born in its loop.
+async def _make(kind: Any, places: Any, secret: bytes, on_failure: Any) -> Any:
+    return kind(places, secret, on_failure=on_failure)  # It makes an asyncio.Event, which wants to be born in its loop.
 
 
 def wait_until(fact: Callable[[], bool], seconds: float = ANSWER_SECONDS) -> None:
