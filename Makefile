@@ -83,7 +83,7 @@ docs:
 
 # --- checks ----------------------------------------------------------------------------------------------------
 
-check: $(VENV)/ready-to-check build/release/CMakeCache.txt
+check: $(VENV)/ready-to-check native
 	ruff format --check $(PYTHON_SOURCES)
 	ruff check $(PYTHON_SOURCES)
 	mypy
