@@ -1,0 +1,107 @@
+"""The ctypes binding says what the header says: functions, structs, numbers."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from pathlib import Path
+
+import pytest
+
+from farandole.core import binding
+from farandole.core.dtype import OPS, DType, Kind
+from farandole.core.errors import LibraryError, Status
+
+HEADER = re.sub(r"/\*.*?\*/", "", (Path(__file__).parents[3] / "native/capi/farandole.h").read_text(), flags=re.DOTALL)
+SCALARS = {
+    "uint32_t": ctypes.c_uint32,
+    "uint64_t": ctypes.c_uint64,
+    "int32_t": ctypes.c_int32,
+    "int64_t": ctypes.c_int64,
+    "size_t": ctypes.c_size_t,
+    "double": ctypes.c_double,
+    "int": ctypes.c_int,
+}
+POINTERS = {
+    "const char*": ctypes.c_char_p,
+    "const char* const*": ctypes.POINTER(ctypes.c_char_p),
+    "const int64_t*": ctypes.POINTER(ctypes.c_int64),
+    "const void*": ctypes.c_void_p,
+    "void*": ctypes.c_void_p,
+}
+STRUCTS = {
+    "farandole_settings": binding.NativeSettings,
+    "farandole_world": binding.NativeWorld,
+    "farandole_request": binding.NativeRequest,
+    "farandole_stats": binding.NativeStats,
+    "farandole_event": binding.NativeEvent,
+}
+# The secret is bytes of a given length, which ctypes passes as it does a string.
+AS_STRING = {("farandole_world", "secret")}
+
+
+def fields_of(body):
+    """Return the (name, ctypes type) pairs of a C struct's body."""
+    fields = []
+    for line in filter(None, (statement.strip() for statement in body.split(";"))):
+        kind, names = re.fullmatch(r"((?:const )?\w+(?:\*| const\*|\* const\*)*) (.+)", line).groups()
+        for name in names.split(","):
+            fields.append((name.strip(), {**SCALARS, **POINTERS}[kind]))
+    return fields
+
+
+@pytest.mark.parametrize("name", STRUCTS)
+def test_struct(name):
+    (body,) = re.findall(r"typedef struct \{([^}]*)\} " + name + ";", HEADER)
+    wanted = [(field, ctypes.c_char_p if (name, field) in AS_STRING else kind) for field, kind in fields_of(body)]
+    assert list(STRUCTS[name]._fields_) == wanted
+
+
+def test_every_struct_is_bound():
+    assert set(re.findall(r"typedef struct \{[^}]*\} (\w+);", HEADER)) == set(STRUCTS)
+
+
+def test_functions():
+    """Every function is bound, with the result and as many arguments as it has."""
+    found = re.findall(r"FARANDOLE_API\s+([\w ]+\*?)\s*(farandole_\w+)\(([^)]*)\)", HEADER)
+    assert {name for _, name, _ in found} == binding.FUNCTIONS
+    results = {**SCALARS, **POINTERS, "void": None}
+    for result, name, arguments in found:
+        bound_result, bound_arguments = {**binding._BLOCKING, **binding._QUICK}[name]
+        assert bound_result == results[result.strip()], name
+        count = 0 if arguments.strip() == "void" else arguments.count(",") + 1
+        assert len(bound_arguments) == count, name
+
+
+def enum(name):
+    (body,) = re.findall(r"enum " + name + r" \{([^}]*)\}", HEADER)
+    return {key: int(value) for key, value in re.findall(r"FARANDOLE_(\w+) = (\d+)", body)}
+
+
+def test_numbers():
+    assert enum("farandole_status") == {status.name: status.value for status in Status}
+    assert enum("farandole_dtype") == {dtype.name: dtype.value for dtype in DType}
+    assert enum("farandole_kind") == {kind.name: kind.value for kind in Kind}
+    assert sorted(enum("farandole_op").values()) == sorted(OPS)
+    assert f"#define FARANDOLE_ABI_VERSION {binding.ABI_VERSION}\n" in HEADER
+
+
+def test_a_missing_library_is_answered_with_what_to_do(tmp_path):
+    with pytest.raises(LibraryError, match=r"nowhere\.so.*make setup.*FARANDOLE_LIBRARY") as caught:
+        binding.load(str(tmp_path / "nowhere.so"))
+    assert isinstance(caught.value, ImportError)
+
+
+def test_a_file_that_is_no_library(tmp_path):
+    path = tmp_path / "text.so"
+    path.write_text("not a library")
+    with pytest.raises(LibraryError, match="cannot be loaded"):
+        binding.load(str(path))
+
+
+def test_a_library_of_something_else():
+    """Any library that is not ours will do: here, the one that Python's own `_ctypes` lives in."""
+    import _ctypes
+
+    with pytest.raises(LibraryError, match="lacks farandole_"):
+        binding.load(_ctypes.__file__)

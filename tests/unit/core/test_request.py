@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+from farandole.core.dtype import DType, Kind, Sum
+from farandole.core.request import Names, make_request
+
+
+def test_fields():
+    request = make_request(
+        Kind.ALLREDUCE,
+        "gradient",
+        dtype=DType.BF16,
+        op=Sum,
+        group=3,
+        shape=(2, 5),
+        prescale=0.5,
+        postscale=2.0,
+        input=64,
+        output=128,
+    )
+    assert (request.kind, request.dtype, request.op, request.group, request.ndim) == (0, 10, 1, 3, 2)
+    assert request.shape[:2] == [2, 5]
+    assert (request.prescale, request.postscale) == (0.5, 2.0)
+    assert (request.name, request.input, request.output) == (b"gradient", 64, 128)
+
+
+def test_defaults():
+    request = make_request(Kind.BARRIER, "b")
+    assert (request.ndim, request.input, request.output, request.group) == (0, None, None, 0)
+    assert (request.prescale, request.postscale) == (1.0, 1.0)
+
+
+def test_each_operation_and_group_counts_by_itself():
+    names = Names()
+    assert [names.next("allreduce", 0) for _ in range(3)] == ["noname.0", "noname.1", "noname.2"]
+    assert names.next("allreduce", 1) == names.next("broadcast", 0) == "noname.0"
+    names.give_back("allreduce", 0)
+    assert names.next("allreduce", 0) == "noname.2"
+    names.restart(1)
+    assert (names.next("allreduce", 1), names.next("allreduce", 0)) == ("noname.0", "noname.3")

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+from farandole.core.errors import SettingError
+from farandole.core.settings import Settings, variables_of
+
+
+def test_an_empty_environment_gives_the_defaults():
+    assert Settings.from_environment({}) == Settings()
+    assert Settings.from_environment({"FARANDOLE_TRANSPORT": "", "HOROVOD_FUSION_THRESHOLD": ""}) == Settings()
+
+
+def test_values():
+    settings = Settings.from_environment(
+        {
+            "FARANDOLE_ROSTER": "127.0.0.1:4711",
+            "FARANDOLE_SECRET": "00ff",
+            "FARANDOLE_RANK": "3",
+            "FARANDOLE_LISTEN": "10.0.0.1,::1",
+            "FARANDOLE_START_TIMEOUT": "2.5",
+            "FARANDOLE_FUSION_THRESHOLD": "0",
+            "FARANDOLE_TRANSPORT": "TCP",
+            "FARANDOLE_SPIN_SECONDS": "-1",
+            "FARANDOLE_LOG_LEVEL": "Info",
+        }
+    )
+    assert settings == Settings(
+        roster="127.0.0.1:4711",
+        secret=b"\0\xff",
+        rank=3,
+        listen="10.0.0.1,::1",
+        start_timeout=2.5,
+        fusion_threshold=0,
+        transport="tcp",
+        spin_seconds=-1.0,
+        log_level=2,
+    )
+
+
+def test_horovods_variables_count_when_ours_are_not_set():
+    environment = {"HOROVOD_FUSION_THRESHOLD": "1024", "HOROVOD_LOG_LEVEL": "fatal", "HOROVOD_START_TIMEOUT": "9"}
+    settings = Settings.from_environment(environment)
+    assert (settings.fusion_threshold, settings.log_level, settings.start_timeout) == (1024, 4, 9.0)
+    environment["FARANDOLE_FUSION_THRESHOLD"] = "2048"
+    assert Settings.from_environment(environment).fusion_threshold == 2048
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "expected"),
+    [
+        ("FARANDOLE_FUSION_THRESHOLD", "128MB", "a number of bytes"),
+        ("HOROVOD_FUSION_THRESHOLD", "-1", "a number of bytes"),
+        ("FARANDOLE_TRANSPORT", "rdma", "one of auto, shm, tcp"),
+        ("FARANDOLE_FAILURE_DEADLINE", "0", "a number of seconds above 0"),
+        ("FARANDOLE_START_TIMEOUT", "nan", "a number of seconds above 0"),
+        ("FARANDOLE_LOG_LEVEL", "loud", "one of trace, debug"),
+        ("FARANDOLE_RANK", "first", "a rank"),
+    ],
+)
+def test_a_bad_value_names_the_variable_the_value_and_what_it_should_be(variable, value, expected):
+    with pytest.raises(SettingError) as caught:
+        Settings.from_environment({variable: value})
+    text = str(caught.value)
+    assert variable in text and repr(value) in text and expected in text
+
+
+def test_the_secret_is_never_shown():
+    assert "00ff" not in repr(Settings(secret=b"\0\xff")) and "xff" not in repr(Settings(secret=b"\0\xff"))
+    with pytest.raises(SettingError) as caught:
+        Settings.from_environment({"FARANDOLE_SECRET": "not-hex-at-all"})
+    assert "not-hex" not in str(caught.value)
+
+
+def test_every_setting_has_its_variable():
+    names = [variables_of(setting) for setting in fields(Settings)]
+    assert ("FARANDOLE_FUSION_THRESHOLD", "HOROVOD_FUSION_THRESHOLD") in names
+    assert all(first.startswith("FARANDOLE_") for first, *_ in names)
