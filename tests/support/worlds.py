@@ -99,9 +99,13 @@ class Worker:
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._pidfd, number)
 
+    def dismiss(self) -> None:
+        """Let the worker end when it has nothing more to do."""
+        self._connection.close()
+
     def close(self) -> None:
         """Let the worker end, and wait until it has."""
-        self._connection.close()
+        self.dismiss()
         if not select.select([self._pidfd], [], [], ANSWER_SECONDS)[0]:
             self.kill()
             select.select([self._pidfd], [], [], ANSWER_SECONDS)
@@ -162,6 +166,8 @@ class World:
         for worker in self.workers:
             if self.broken:
                 worker.kill()
+            worker.dismiss()
+        for worker in self.workers:
             worker.close()
         self._roster.close()
 
