@@ -205,6 +205,7 @@ def test_grouped(world):
             assert len(results) == len(shapes)
             for result, total, (_, dtype) in zip(results, wanted, shapes, strict=True):
                 check(front.array(result), total, dtype)
+        assert hvd.grouped_allreduce([]) == []
 
     world.run(body)
 

@@ -106,9 +106,16 @@ class Engine:
 
     # --- requests ----------------------------------------------------------------------------------------------
 
-    def submit(self, requests: ctypes.Array[NativeRequest]) -> tuple[int, ...]:
-        """Submit all requests or none, and return their handles. Their tensors must live until they are done."""
+    def submit(self, requests: Sequence[NativeRequest] | ctypes.Array[NativeRequest]) -> tuple[int, ...]:
+        """Submit all requests or none, and return their handles. Their tensors must live until they are done.
+
+        An array goes as it is: who submits the same requests again and again keeps one.
+        """
         count = len(requests)
+        if count == 1:
+            return (self.submit_one(requests[0]),)
+        if not isinstance(requests, ctypes.Array):
+            requests = (NativeRequest * count)(*requests)
         handles = (ctypes.c_uint64 * count)()
         self._check(self._library.farandole_submit(self._pointer, requests, count, handles))
         return tuple(handles)

@@ -225,7 +225,6 @@ def _allreduce(
     how = reduction(op, average)
     session = current()
     group = session.group_of(process_set, "Allreduce")
-    native_dtype(tensor)
     outputs = (torch.empty_like(tensor, requires_grad=False) if output is None else output,)
 
     def begin(full_name: str) -> Call:
@@ -248,8 +247,6 @@ def _grouped_allreduce(
     how = reduction(op, average)
     session = current()
     group = session.group_of(process_set, "Allreduce")
-    for tensor in tensors:
-        native_dtype(tensor)
     if outputs is None:
         outputs = [torch.empty_like(tensor, requires_grad=False) for tensor in tensors]
 
@@ -401,8 +398,6 @@ def _allgather(
 ) -> tuple[Session, Call]:
     session = current()
     group = session.group_of(process_set, "Allgather")
-    for tensor in tensors:
-        native_dtype(tensor)
 
     def begin(full_name: str) -> Call:
         names = [full_name] if operation == "allgather" else _numbered(full_name, len(tensors))
@@ -456,7 +451,6 @@ def _broadcast(
 ) -> tuple[Session, Call]:
     session = current()
     group = session.group_of(process_set, "Broadcast")
-    native_dtype(tensor)
     target = torch.empty_like(tensor, requires_grad=False) if output is None else output
 
     def begin(full_name: str) -> Call:

@@ -56,14 +56,13 @@ def submit(
         finish: makes the result from the native handles.
     """
     engine = session.engine
-    array = (NativeRequest * len(requests))(*requests)
     waited_for = [event for event in events if event is not None]
     if not waited_for:
-        return Pending(engine, engine.submit(array), finish)
+        return Pending(engine, engine.submit(requests), finish)
 
     def submit_when_ready() -> Pending:
         for event in waited_for:
             event.synchronize()
-        return Pending(engine, engine.submit(array), finish)
+        return Pending(engine, engine.submit(requests), finish)
 
     return Deferred(session.submitter.submit(submit_when_ready))
