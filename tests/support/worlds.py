@@ -228,7 +228,7 @@ def _read(connection: socket.socket, count: int) -> bytes:
 
 
 def _nursery(connection: socket.socket) -> None:
-    import farandole.torch  # noqa: F401  what every worker would otherwise spend two seconds on
+    import farandole.torch  # Here, once: every worker would spend two seconds on it.
 
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
@@ -241,7 +241,8 @@ def _nursery(connection: socket.socket) -> None:
             connection.close()
             os.environ.update(environment)
             _work(Connection(descriptors[0]))
-            sys.exit(0)
+            farandole.torch.shutdown()
+            os._exit(0)  # The framework takes most of a second to take itself apart.
         os.close(descriptors[0])
         connection.sendall(pid.to_bytes(4, "little"))
 

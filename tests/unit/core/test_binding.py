@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -105,3 +107,14 @@ def test_a_library_of_something_else():
 
     with pytest.raises(LibraryError, match="lacks farandole_"):
         binding.load(_ctypes.__file__)
+
+
+def test_importing_loads_neither_the_library_nor_a_framework():
+    """Only init() does; so the control side can use what is in core."""
+    script = (
+        "import sys; import farandole.core.basics, farandole.core.engine;"
+        "maps = open('/proc/self/maps').read();"
+        "assert 'libfarandole' not in maps;"
+        "assert not {'torch', 'numpy', 'tensorflow', 'jax'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
