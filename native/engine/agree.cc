@@ -37,6 +37,8 @@ void Engine::break_off(const Cause& cause) {
   mesh_->fate().revoke(cause);
   // From here on our memory may be put to new use; who still reads it for this generation notices.
   mesh_->arena(mesh_->rank())->serve(transport::kNoGeneration);
+  // What others may still write to stays out of use until all of them are in the next generation.
+  arena_->hold();
   if (!world_over_) {
     end_world(mesh_->fate().error());
   }

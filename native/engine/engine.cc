@@ -36,6 +36,7 @@ Engine::~Engine() {
 void Engine::enter(std::unique_ptr<transport::Mesh> mesh, transport::Arena& arena) {
   mesh_ = std::move(mesh);
   arena_ = &arena;
+  arena_->resume();
   Group world;
   world.members.resize(static_cast<size_t>(mesh_->size()));
   std::iota(world.members.begin(), world.members.end(), 0);

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <iterator>
 #include <string>
+#include <utility>
 
 #include "base/error.h"
 
@@ -119,7 +120,28 @@ void Arena::release(void* block) {
     return;
   }
   const base::MutexLock lock(mutex_);
-  const auto used = used_.find(view().offset_of(block));
+  if (held_) {
+    kept_aside_.push_back(view().offset_of(block));
+  } else {
+    free_block(view().offset_of(block));
+  }
+}
+
+void Arena::hold() {
+  const base::MutexLock lock(mutex_);
+  held_ = true;
+}
+
+void Arena::resume() {
+  const base::MutexLock lock(mutex_);
+  held_ = false;
+  for (const size_t offset : std::exchange(kept_aside_, {})) {
+    free_block(offset);
+  }
+}
+
+void Arena::free_block(size_t at) {
+  const auto used = used_.find(at);
   assert(used != used_.end());
   auto [offset, length] = *used;
   used_.erase(used);

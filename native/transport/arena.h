@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <vector>
 
 #include "base/mutex.h"
 #include "base/unique_fd.h"
@@ -89,6 +90,11 @@ class Arena {
   // Gives the block and its memory back. `block` comes from allocate() or is null. Any thread.
   void release(void* block);
 
+  // A world has broken off: until the next one has formed, workers that have yet to hear of it may still write
+  // results into blocks of its collectives. From hold() on, released blocks are kept aside; resume() frees them.
+  void hold();
+  void resume();
+
   // Puts new memory with the same content behind the same addresses. Workers that mapped the arena before
   // keep the old memory: whatever they still write there is not seen here. Nobody may write to a block
   // meanwhile. Throws Error(kUnavailable), and then nothing has changed.
@@ -99,6 +105,7 @@ class Arena {
   int fd() const noexcept { return fd_.get(); }
 
  private:
+  void free_block(size_t at) REQUIRES(mutex_);
   void clear(size_t offset, size_t bytes) noexcept REQUIRES(mutex_);
 
   base::UniqueFd fd_;
@@ -106,6 +113,8 @@ class Arena {
   base::Mutex mutex_;
   std::map<size_t, size_t> free_ GUARDED_BY(mutex_);  // offset -> length of each gap
   std::map<size_t, size_t> used_ GUARDED_BY(mutex_);  // offset -> length of each block
+  bool held_ GUARDED_BY(mutex_) = false;
+  std::vector<size_t> kept_aside_ GUARDED_BY(mutex_);  // offsets of blocks released meanwhile
 };
 
 }  // namespace farandole::transport

@@ -23,9 +23,10 @@ class Pipe {
   size_t write(std::span<const std::byte> from, size_t at_most) {
     const base::MutexLock lock(mutex_);
     const size_t count = std::min({from.size(), bytes_.size() - size_, at_most});
-    for (size_t i = 0; i < count; ++i) {
-      bytes_[(begin_ + size_ + i) % bytes_.size()] = from[i];
-    }
+    const size_t at = (begin_ + size_) % bytes_.size();
+    const size_t before_wrap = std::min(count, bytes_.size() - at);
+    std::copy_n(from.begin(), before_wrap, bytes_.begin() + static_cast<ptrdiff_t>(at));
+    std::copy_n(from.begin() + static_cast<ptrdiff_t>(before_wrap), count - before_wrap, bytes_.begin());
     size_ += count;
     return count;
   }
@@ -33,9 +34,9 @@ class Pipe {
   size_t read(std::span<std::byte> to, size_t at_most) {
     const base::MutexLock lock(mutex_);
     const size_t count = std::min({to.size(), size_, at_most});
-    for (size_t i = 0; i < count; ++i) {
-      to[i] = bytes_[(begin_ + i) % bytes_.size()];
-    }
+    const size_t before_wrap = std::min(count, bytes_.size() - begin_);
+    std::copy_n(bytes_.begin() + static_cast<ptrdiff_t>(begin_), before_wrap, to.begin());
+    std::copy_n(bytes_.begin(), count - before_wrap, to.begin() + static_cast<ptrdiff_t>(before_wrap));
     begin_ = (begin_ + count) % bytes_.size();
     size_ -= count;
     return count;

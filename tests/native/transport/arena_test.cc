@@ -128,5 +128,19 @@ TEST(ArenaTest, RenewedKeepsContentAndAddressesAndLosesOldMappings) {
   EXPECT_TRUE(all_zero(arena.allocate(10'000), 10'000));
 }
 
+TEST(Arena, WhileHeldReleasedBlocksStayAsTheyAre) {
+  Arena arena(size_t{1} << 20);
+  auto* const block = static_cast<char*>(arena.allocate(100'000));
+  arena.hold();
+  arena.release(block);
+  block[5] = 'x';  // a late writer
+  EXPECT_NE(arena.allocate(100'000), block);
+  EXPECT_EQ(block[5], 'x');
+  arena.resume();
+  auto* const again = static_cast<char*>(arena.allocate(100'000));
+  EXPECT_EQ(again, block);
+  EXPECT_EQ(again[5], 0);
+}
+
 }  // namespace
 }  // namespace farandole::transport
