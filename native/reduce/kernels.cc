@@ -1,9 +1,11 @@
 #include "reduce/kernels.h"
 
+#include <algorithm>
 #include <bit>
 #include <cassert>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -83,6 +85,34 @@ void copy(const void* source, void* destination, size_t bytes) {
   }
 }
 
+// The identities of an operation, as elements of `T`. A 16-bit float is given by its bits.
+template <typename T>
+struct Identities {
+  T one = T{1};
+  T largest = std::numeric_limits<T>::has_infinity ? std::numeric_limits<T>::infinity() : std::numeric_limits<T>::max();
+  T smallest = std::numeric_limits<T>::has_infinity ? static_cast<T>(-std::numeric_limits<T>::infinity())
+                                                    : std::numeric_limits<T>::lowest();
+};
+
+template <typename T>
+void fill(Op op, void* destination, size_t count, const Identities<T>& identities = {}) {
+  T value{};
+  switch (op) {
+    case Op::kSum:
+      break;
+    case Op::kMin:
+      value = identities.largest;
+      break;
+    case Op::kMax:
+      value = identities.smallest;
+      break;
+    case Op::kProduct:
+      value = identities.one;
+      break;
+  }
+  std::fill_n(static_cast<T*>(destination), count, value);
+}
+
 }  // namespace
 
 void reduce_to(Dtype dtype, Op op, std::span<const void* const> inputs, std::span<void* const> outputs, size_t count,
@@ -122,6 +152,42 @@ void convert(Dtype from, Dtype to, const void* source, void* destination, size_t
   assert(widens || accumulator_of(to) == from);
   const Convert run = widens ? kernels().widen[static_cast<size_t>(from)] : kernels().narrow[static_cast<size_t>(to)];
   run(source, destination, count);
+}
+
+void fill_identity(Dtype dtype, Op op, void* destination, size_t count) {
+  switch (dtype) {
+    case Dtype::kU8:
+      return fill<uint8_t>(op, destination, count);
+    case Dtype::kI8:
+      return fill<int8_t>(op, destination, count);
+    case Dtype::kI16:
+      return fill<int16_t>(op, destination, count);
+    case Dtype::kI32:
+      return fill<int32_t>(op, destination, count);
+    case Dtype::kI64:
+      return fill<int64_t>(op, destination, count);
+    case Dtype::kF16:
+      return fill<uint16_t>(op, destination, count, {0x3c00, 0x7c00, 0xfc00});
+    case Dtype::kF32:
+      return fill<float>(op, destination, count);
+    case Dtype::kF64:
+      return fill<double>(op, destination, count);
+    case Dtype::kBool:
+      return fill<uint8_t>(op, destination, count, {1, 1, 0});
+    case Dtype::kBf16:
+      return fill<uint16_t>(op, destination, count, {0x3f80, 0x7f80, 0xff80});
+  }
+  __builtin_unreachable();
+}
+
+Products multiply(Dtype dtype, const void* a, const void* b, size_t count) {
+  return count == 0 ? Products{} : kernels().multiply[static_cast<size_t>(dtype)](a, b, count);
+}
+
+void blend(Dtype dtype, const void* a, const void* b, const Factors& factors, void* sum, size_t count) {
+  if (count > 0) {
+    kernels().blend[static_cast<size_t>(dtype)](a, b, factors, sum, count);
+  }
 }
 
 std::string_view active_isa() noexcept { return active_variant()->name; }

@@ -41,6 +41,10 @@ void accumulate(Dtype dtype, Op op, void* accumulator, const void* input, size_t
 // destination[i] = scale(source[i]); source and destination are the same address or do not overlap.
 void scale_to(Dtype dtype, const void* source, void* destination, size_t count, const Scale& scale);
 
+// Writes `count` elements that leave the other operand of `op` as it is: 0 for a sum, 1 for a product, the largest
+// there is for a minimum and the smallest for a maximum (the infinities of floats, true and false of bool).
+void fill_identity(Dtype dtype, Op op, void* destination, size_t count);
+
 // Converts between a type and its accumulator (either way), or copies when `from` == `to`.
 // Rounds to nearest even; float32 NaN stays NaN; float16 overflow is infinity.
 void convert(Dtype from, Dtype to, const void* source, void* destination, size_t count);

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "reduce/adasum.h"
 #include "reduce/dtype.h"
 
 namespace farandole::reduce {
@@ -27,14 +28,18 @@ struct Scaling {
 using Fold = void (*)(const void* const* inputs, size_t input_count, void* const* outputs, size_t output_count,
                       size_t count, const Scaling& scaling);
 using Convert = void (*)(const void* source, void* destination, size_t count);
+using Multiply = Products (*)(const void* a, const void* b, size_t count);
+using Blend = void (*)(const void* a, const void* b, const Factors& factors, void* sum, size_t count);
 
 inline constexpr size_t kDtypeSlots = 11;  // one more than the largest Dtype
 inline constexpr size_t kOpSlots = 6;      // one more than the largest Op
 
 struct Kernels {
   Fold fold[kDtypeSlots][kOpSlots];
-  Convert widen[kDtypeSlots];   // from the 16-bit floats to float32
-  Convert narrow[kDtypeSlots];  // and back
+  Convert widen[kDtypeSlots];      // from the 16-bit floats to float32
+  Convert narrow[kDtypeSlots];     // and back
+  Multiply multiply[kDtypeSlots];  // of float32 and float64 only, as is the next
+  Blend blend[kDtypeSlots];
 };
 
 struct Variant {

@@ -252,6 +252,31 @@ TYPED_TEST(Kernels, OneInputWithoutAScaleIsCopiedBitByBit) {
   }
 }
 
+TYPED_TEST(Kernels, TheIdentityLeavesEveryOperandAsItIs) {
+  std::mt19937_64 random(7);
+  constexpr Dtype kDtype = oracle::dtype<TypeParam>();
+  std::vector<TypeParam> values(1023);
+  for (TypeParam& value : values) {
+    value = random_element<TypeParam>(random);
+  }
+  for (const Op op : kOps) {
+    std::vector<TypeParam> identities(values.size());
+    fill_identity(kDtype, op, identities.data(), identities.size());
+    for (const bool first : {true, false}) {
+      const void* inputs[] = {first ? identities.data() : values.data(), first ? values.data() : identities.data()};
+      std::vector<TypeParam> result(values.size());
+      void* const output = result.data();
+      reduce_to(kDtype, op, inputs, {&output, 1}, values.size(), {});
+      for (size_t i = 0; i < values.size(); ++i) {
+        const auto expected = oracle::accumulator(values[i]);
+        const auto got = oracle::accumulator(result[i]);
+        // A sum with 0 turns -0 into 0; a NaN is not even equal to itself.
+        ASSERT_TRUE(got == expected || (got != got && expected != expected)) << name_of(op) << " at " << i;
+      }
+    }
+  }
+}
+
 TYPED_TEST(Kernels, NothingToDoTouchesNothing) {
   TypeParam element{};
   const void* input = &element;
