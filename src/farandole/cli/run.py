@@ -8,9 +8,12 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from farandole.launcher.machine import Machine
+    from farandole.launcher.output import Console
     from farandole.launcher.spec import JobSpec
-    from farandole.launcher.supervise import Outcome, Supervisor
+    from farandole.launcher.supervise import Observer, Outcome, Supervisor
 
 _USAGE_ERROR = 2
 _STDOUT_FD = 1
@@ -69,7 +72,10 @@ def execute(options: argparse.Namespace) -> int:
         spec = _read(options)
         machine = look()
         if not options.dry_run:
-            return _run(spec, machine, options.verbose)
+            outcome = run_until_end(spec, machine, verbose=options.verbose)
+            if outcome.report:
+                print(outcome.report, file=sys.stderr)
+            return outcome.exit_code
         check_command(spec.command, machine.directory, machine.environment)
         print(render(make_plan(spec, machine, Identity())), end="")
         return 0
@@ -103,16 +109,32 @@ def _read(options: argparse.Namespace) -> JobSpec:
     )
 
 
-def _run(spec: JobSpec, machine: Machine, verbose: bool) -> int:
+def run_until_end(
+    spec: JobSpec,
+    machine: Machine,
+    *,
+    verbose: bool = False,
+    observe: Callable[[Console], Observer] | None = None,
+) -> Outcome:
+    """Run a job as the one thing that this process does: its signals end the job, its output is this process's.
+
+    Args:
+        spec: what the user wants.
+        machine: where it runs.
+        verbose: tell the plan and every decision of the roster.
+        observe: returns who hears of failures at once, and may say so on the console.
+
+    Raises:
+        SpecError: it cannot be started; nothing was.
+    """
     import asyncio
 
-    outcome = asyncio.run(_launch(spec, machine, verbose))
-    if outcome.report:
-        print(outcome.report, file=sys.stderr)
-    return outcome.exit_code
+    return asyncio.run(_launch(spec, machine, verbose, observe))
 
 
-async def _launch(spec: JobSpec, machine: Machine, verbose: bool) -> Outcome:
+async def _launch(
+    spec: JobSpec, machine: Machine, verbose: bool, observe: Callable[[Console], Observer] | None
+) -> Outcome:
     import asyncio
     import signal
 
@@ -136,4 +158,5 @@ async def _launch(spec: JobSpec, machine: Machine, verbose: bool) -> Outcome:
         loop.call_soon_threadsafe(stop, signal.SIGPIPE, "nobody reads the output any more")
 
     console = Console(descriptor_sink(_STDOUT_FD), descriptor_sink(_STDERR_FD), reader_gone)
-    return await launch(spec, machine, console, started=obey_signals, verbose=verbose)
+    observer = None if observe is None else observe(console)
+    return await launch(spec, machine, console, started=obey_signals, verbose=verbose, observer=observer)

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from farandole.launcher.errors import JobFailed
-from farandole.launcher.machine import look
+from farandole.launcher.machine import Machine, look
 from farandole.launcher.output import Console, text_sink
 from farandole.launcher.spec import JobSpec, read_start_timeout
 from farandole.launcher.start import launch
-from farandole.launcher.supervise import Outcome, Supervisor
+from farandole.launcher.supervise import Observer, Outcome, Supervisor
 
 _INTERRUPTED = 130
 
@@ -65,36 +65,77 @@ def run(
         >>> farandole.run(pow, args=(2, 5), num_proc=2)  # doctest: +SKIP
         [32, 32]
     """
-    import cloudpickle  # type: ignore[import-untyped]
-
     machine = look()
     machine = replace(machine, environment={**machine.environment, **(env or {})})
     spec = JobSpec(
-        command=(executable or sys.executable, "-m", "farandole.launcher.call"),
+        command=call_command(executable),
         num_proc=num_proc,
         start_timeout=read_start_timeout(start_timeout, machine.environment),
         fusion_threshold_mb=fusion_threshold_mb,
         transport=transport,
         output_dir=None if output_dir is None else Path(output_dir),
     )
+    call = pickle_call(func, args, kwargs or {})
+    return results_of(run_in_background(spec, machine, call=call, verbose=verbose))
+
+
+def call_command(executable: str | None = None) -> tuple[str, ...]:
+    """Return the command of workers that run a function instead of a program."""
+    return (executable or sys.executable, "-m", "farandole.launcher.call")
+
+
+def pickle_call(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
+    """Return what such workers fetch and call."""
+    import cloudpickle  # type: ignore[import-untyped]
+
     # The path first, in a pickle of its own: unpickling the rest may import modules from it.
-    call = pickle.dumps((sys.path, cloudpickle.dumps((func, tuple(args), dict(kwargs or {})))))
+    return pickle.dumps((sys.path, cloudpickle.dumps((func, tuple(args), dict(kwargs)))))
+
+
+def run_in_background(
+    spec: JobSpec,
+    machine: Machine,
+    *,
+    call: bytes | None = None,
+    verbose: bool = False,
+    observe: Callable[[Console], Observer] | None = None,
+) -> Outcome:
+    """Run a job from within a program that has other things to do as well, and return how it ended.
+
+    What workers print goes to `sys.stdout` and `sys.stderr` as they are now. KeyboardInterrupt ends the job.
+
+    Args:
+        spec: what the user wants.
+        machine: where it runs.
+        call: the pickled call that the workers fetch, if they run a function.
+        verbose: tell the plan and every decision of the roster.
+        observe: returns who hears of failures at once, and may say so on the console.
+
+    Raises:
+        SpecError: it cannot be started; nothing was.
+    """
     console = Console(text_sink(sys.stdout), text_sink(sys.stderr))
+    observer = None if observe is None else observe(console)
     job = _BackgroundJob()
-    return _results(job.run(launch(spec, machine, console, started=job.started, call=call, verbose=verbose)))
+    return job.run(launch(spec, machine, console, started=job.started, call=call, verbose=verbose, observer=observer))
 
 
-def _results(outcome: Outcome) -> list[Any]:
+def results_of(outcome: Outcome) -> list[Any]:
+    """Return what the function returned, in rank order.
+
+    Raises:
+        JobFailed: a worker failed.
+    """
     if outcome.exit_code != 0:
         report = outcome.report or "the job was ended before the function returned"
-        raise JobFailed(report, outcome.rank, outcome.exit_code) from _cause(outcome)
+        raise JobFailed(report, outcome.rank, outcome.exit_code) from cause_of(outcome)
     for rank, pickled in enumerate(outcome.results):
         if pickled is None:
             raise JobFailed(f"rank {rank} exited with code 0 before the function returned", rank, 1)
     return [pickle.loads(pickled)[1] for pickled in outcome.results if pickled is not None]
 
 
-def _cause(outcome: Outcome) -> BaseException | None:
+def cause_of(outcome: Outcome) -> BaseException | None:
     """Return the exception that the function raised on the rank that failed first, if it can be had."""
     pickled = None if outcome.rank is None or not outcome.results else outcome.results[outcome.rank]
     if pickled is None:

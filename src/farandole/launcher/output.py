@@ -46,8 +46,9 @@ class LineSplitter:
         b'[0]<stdout>:two\\n'
     """
 
-    def __init__(self, prefix: str) -> None:
+    def __init__(self, prefix: str, timestamps: bool = False) -> None:
         self._prefix = prefix
+        self._timestamps = timestamps
         self._rest = b""
         self._after_return = False
         """The last line ended with a carriage return: a newline that comes next belongs to it."""
@@ -84,7 +85,8 @@ class LineSplitter:
         return self._line(rest + b"\n").encode() if rest.strip(b"\r") else b""
 
     def _line(self, line: bytes) -> str:
-        return self._prefix + line.decode("utf-8", "replace")
+        stamp = time.asctime() if self._timestamps else ""
+        return stamp + self._prefix + line.decode("utf-8", "replace")
 
 
 def _character_start(data: bytes, position: int) -> int:
@@ -156,7 +158,9 @@ class WorkerStream:
     """One stream of one worker: splits, prefixes, writes.
 
     Args:
-        file: gets the bytes as they are; closed at the end.
+        file: gets the bytes as they are, or the lines with their prefixes; closed at the end.
+        prefixes_in_file: whether the file gets lines with prefixes.
+        timestamps: whether the time stands before each prefix.
         written: called, in the console's thread, with the number of bytes that were taken care of.
     """
 
@@ -167,20 +171,24 @@ class WorkerStream:
         stream: int,
         *,
         file: BinaryIO | None = None,
+        prefixes_in_file: bool = False,
+        timestamps: bool = False,
         written: Callable[[int], None] = lambda count: None,
     ) -> None:
         self._console = console
         self._stream = stream
-        self._splitter = LineSplitter(f"[{rank}]<{_NAMES[stream]}>:")
+        self._splitter = LineSplitter(f"[{rank}]<{_NAMES[stream]}>:", timestamps)
         self._file = file
+        self._prefixes_in_file = prefixes_in_file
         self._written = written
 
     def write(self, data: bytes) -> None:
         """Take what the worker wrote. Returns at once."""
 
         def job(sink: Sink) -> None:
-            self._keep(data)
-            sink(self._splitter.feed(data))
+            lines = self._splitter.feed(data)
+            self._keep(lines if self._prefixes_in_file else data)
+            sink(lines)
             self._written(len(data))
 
         self._console.submit(self._stream, job)
@@ -189,7 +197,10 @@ class WorkerStream:
         """Write the last line, even if it has no end."""
 
         def job(sink: Sink) -> None:
-            sink(self._splitter.flush())
+            rest = self._splitter.flush()
+            if self._prefixes_in_file:
+                self._keep(rest)
+            sink(rest)
             if self._file is not None:
                 self._file.close()
 

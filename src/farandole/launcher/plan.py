@@ -7,11 +7,12 @@ is like, and what is known only once the job starts.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from farandole.launcher.errors import SpecError
 from farandole.launcher.machine import Machine
-from farandole.launcher.spec import JobSpec, read_exports
+from farandole.launcher.spec import HostSlots, JobSpec, read_exports
 
 LOOPBACK = "127.0.0.1"
 SECRET_NAMES = frozenset({"FARANDOLE_SECRET"})
@@ -61,6 +62,8 @@ class Plan:
     directory: str
     start_timeout: float
     output_dir: str | None
+    prefixes_in_files: bool
+    timestamps: bool
     environment: Mapping[str, str]
     """What every worker gets on top of the launcher's environment."""
     hosts: tuple[HostPlan, ...]
@@ -83,7 +86,7 @@ def make_plan(spec: JobSpec, machine: Machine, identity: Identity) -> Plan:
     """Plan a job on one machine.
 
     Raises:
-        SpecError: a variable to export is not set.
+        SpecError: a variable to export is not set, or the hosts have too few slots.
     """
     size = spec.num_proc if spec.num_proc is not None else machine.gpus or machine.cores
     exports = read_exports(spec.exports, machine.environment)
@@ -94,8 +97,10 @@ def make_plan(spec: JobSpec, machine: Machine, identity: Identity) -> Plan:
         directory=machine.directory,
         start_timeout=spec.start_timeout,
         output_dir=None if spec.output_dir is None else str(spec.output_dir),
+        prefixes_in_files=spec.prefixes_in_files,
+        timestamps=spec.timestamps,
         environment=_common_environment(spec, identity, threads) | exports,
-        hosts=(HostPlan(machine.hostname, machine.cores, _workers(size, machine.hostname)),),
+        hosts=_place(spec.hosts or (HostSlots(machine.hostname, size),), size, machine.cores),
         notes=_notes(spec, machine, size),
         details=_details(machine, size, threads),
     )
@@ -119,6 +124,8 @@ def _common_environment(spec: JobSpec, identity: Identity, threads: int | None) 
     variables |= {
         "HOROVOD_CONTROLLER": "gloo",
         "HOROVOD_CPU_OPERATIONS": "gloo",
+        "HOROVOD_GLOO_RENDEZVOUS_ADDR": identity.roster.rpartition(":")[0],
+        "HOROVOD_GLOO_RENDEZVOUS_PORT": identity.roster.rpartition(":")[2],
         "MASTER_ADDR": LOOPBACK,
         "MASTER_PORT": identity.master_port,
         "PYTHONUNBUFFERED": "1",
@@ -128,27 +135,50 @@ def _common_environment(spec: JobSpec, identity: Identity, threads: int | None) 
     return variables
 
 
-def _workers(size: int, hostname: str) -> tuple[WorkerPlan, ...]:
-    workers = []
-    for rank in range(size):
-        place = {
-            "RANK": rank,
-            "SIZE": size,
-            "LOCAL_RANK": rank,
-            "LOCAL_SIZE": size,
-            "CROSS_RANK": 0,
-            "CROSS_SIZE": 1,
-            "HOSTNAME": hostname,
-        }
-        environment = {f"{prefix}{name}": str(value) for prefix in _PLACE_PREFIXES for name, value in place.items()}
-        environment |= {
-            "RANK": str(rank),
-            "WORLD_SIZE": str(size),
-            "LOCAL_RANK": str(rank),
-            "LOCAL_WORLD_SIZE": str(size),
-        }
-        workers.append(WorkerPlan(rank=rank, local_rank=rank, cross_rank=0, environment=environment))
-    return tuple(workers)
+def _place(hosts: Sequence[HostSlots], size: int, cores: int) -> tuple[HostPlan, ...]:
+    """Fill the hosts in order; ranks count through. Hosts that get no worker are left out."""
+    slots = sum(host.slots for host in hosts)
+    if slots < size:
+        # Horovod's words: its users' tests look for them.
+        raise SpecError(
+            f"Requested more processes ({size}) than there are available slots ({slots})",
+            "give the hosts more slots, or start fewer workers",
+        )
+    used: list[HostSlots] = []
+    left = size
+    for host in hosts:
+        if left and host.slots:
+            used.append(HostSlots(host.name, min(left, host.slots)))
+            left -= used[-1].slots
+    plans = []
+    for number, host in enumerate(used):
+        first_rank = sum(earlier.slots for earlier in used[:number])
+        workers = tuple(_worker(used, number, local_rank, first_rank, size) for local_rank in range(host.slots))
+        plans.append(HostPlan(host.name, cores, workers))
+    return tuple(plans)
+
+
+def _worker(used: Sequence[HostSlots], number: int, local_rank: int, first_rank: int, size: int) -> WorkerPlan:
+    rank = first_rank + local_rank
+    # The hosts that have a worker of this local rank.
+    across = [index for index, host in enumerate(used) if host.slots > local_rank]
+    place = {
+        "RANK": rank,
+        "SIZE": size,
+        "LOCAL_RANK": local_rank,
+        "LOCAL_SIZE": used[number].slots,
+        "CROSS_RANK": across.index(number),
+        "CROSS_SIZE": len(across),
+        "HOSTNAME": used[number].name,
+    }
+    environment = {f"{prefix}{name}": str(value) for prefix in _PLACE_PREFIXES for name, value in place.items()}
+    environment |= {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(size),
+        "LOCAL_RANK": str(local_rank),
+        "LOCAL_WORLD_SIZE": str(used[number].slots),
+    }
+    return WorkerPlan(rank, local_rank, across.index(number), environment)
 
 
 def _notes(spec: JobSpec, machine: Machine, size: int) -> tuple[str, ...]:

@@ -22,11 +22,14 @@ _ENDED_BY_US = (-signal.SIGTERM, -signal.SIGKILL)
 
 def exit_code(first: WorkerRecord, ended_at: float) -> int:
     """Return the launcher's exit code for a job in which that worker failed first."""
-    if first.not_started:
-        return 127
     if _was_ended(first, ended_at):
         return 1  # It failed, but our SIGTERM was quicker than its exit.
-    return shell_code(first.exit_code or 1)
+    return as_shell(first)
+
+
+def as_shell(failed: WorkerRecord) -> int:
+    """Return the exit code of a worker that failed, as a shell would give it."""
+    return 127 if failed.not_started else shell_code(failed.exit_code or 1)
 
 
 def render_failure(plan: Plan, records: Sequence[WorkerRecord], first: WorkerRecord, ended_at: float) -> str:

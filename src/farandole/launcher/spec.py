@@ -17,6 +17,14 @@ START_TIMEOUT_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
+class HostSlots:
+    """A host and how many workers there is room for on it."""
+
+    name: str
+    slots: int
+
+
+@dataclass(frozen=True)
 class JobSpec:
     """One job, as the user asked for it.
 
@@ -35,6 +43,12 @@ class JobSpec:
     exports: tuple[str, ...] = ()
     """`NAME=value`, or `NAME` of a variable that is set already."""
     output_dir: Path | None = None
+    hosts: tuple[HostSlots, ...] = ()
+    """Names of this machine with slots, filled in this order; each counts as a host. Empty: this machine is one."""
+    timestamps: bool = False
+    """Whether the time stands before the prefix of every line."""
+    prefixes_in_files: bool = False
+    """Whether files of the output directory get lines as they are shown, not the bytes as the worker wrote them."""
 
     def __post_init__(self) -> None:
         if self.num_proc is not None and self.num_proc < 1:

@@ -12,7 +12,7 @@ from farandole.launcher.machine import Machine
 from farandole.launcher.output import Console
 from farandole.launcher.plan import LOOPBACK, Identity, Plan, make_plan, render
 from farandole.launcher.spec import JobSpec, check_command
-from farandole.launcher.supervise import READER_SECONDS, Outcome, Supervisor
+from farandole.launcher.supervise import READER_SECONDS, Observer, Outcome, Supervisor
 from farandole.roster.decide import Place
 from farandole.roster.service import RosterService
 
@@ -27,6 +27,7 @@ async def launch(
     started: Callable[[Supervisor], None] = lambda supervisor: None,
     call: bytes | None = None,
     verbose: bool = False,
+    observer: Observer | None = None,
 ) -> Outcome:
     """Run a job to its end and return how it ended. Closes the console.
 
@@ -37,6 +38,7 @@ async def launch(
         started: called with the supervisor, whose `stop` ends the job early.
         call: the pickled call that the workers fetch, if they run a function.
         verbose: tell the plan and every decision of the roster.
+        observer: hears of failures at once.
 
     Raises:
         SpecError: it cannot be started; nothing was.
@@ -47,7 +49,7 @@ async def launch(
             console.say(f"farandole: {reason}")
 
     try:
-        outcome = await _launch(spec, machine, console, started, call, log)
+        outcome = await _launch(spec, machine, console, started, call, log, observer or Observer())
     except BaseException:
         await asyncio.to_thread(console.close, READER_SECONDS)
         raise
@@ -64,6 +66,7 @@ async def _launch(
     started: Callable[[Supervisor], None],
     call: bytes | None,
     log: Callable[[str], None],
+    observer: Observer,
 ) -> Outcome:
     check_command(spec.command, machine.directory, machine.environment)
     secret = secrets.token_bytes(SECRET_BYTES)
@@ -81,7 +84,7 @@ async def _launch(
         job = secrets.token_hex(8)
         plan = make_plan(spec, machine, Identity(job, address, str(free_port(LOOPBACK)), secret.hex()))
         _tell(plan, console, log)
-        supervisor = Supervisor(plan, dict(machine.environment), service, console, job, log)
+        supervisor = Supervisor(plan, dict(machine.environment), service, console, job, log, observer)
         started(supervisor)
         return await supervisor.run()
     finally:

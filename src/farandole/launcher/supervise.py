@@ -40,7 +40,7 @@ from farandole.launcher.messages import (
 from farandole.launcher.output import Console, WorkerStream, open_log
 from farandole.launcher.plan import Plan, count
 from farandole.launcher.processes import carrying, send
-from farandole.launcher.report import exit_code, render_failure
+from farandole.launcher.report import as_shell, exit_code, render_failure
 from farandole.roster.service import RosterService
 
 GRACE_SECONDS = 5.0
@@ -64,6 +64,16 @@ class Outcome:
     """The rank that failed first."""
     results: tuple[bytes | None, ...] = ()
     """By rank: what workers of `farandole.run` sent back."""
+
+
+class Observer:
+    """Hears what becomes of the workers while they run; this one keeps it to itself. Called in the loop's thread."""
+
+    def worker_failed(self, rank: int, code: int) -> None:
+        """A worker ended otherwise than with exit code 0; `code` is as a shell gives it."""
+
+    def ends_others(self, rank: int) -> None:
+        """The other workers are ended, because this one has failed."""
 
 
 class Agent:
@@ -125,6 +135,7 @@ class Supervisor:
         console: where output and words to the user go.
         job: the job's id, which every process of it carries in its environment.
         log: takes what only a curious user wants to know.
+        observer: hears of failures at once.
     """
 
     def __init__(
@@ -135,6 +146,7 @@ class Supervisor:
         console: Console,
         job: str,
         log: Callable[[str], None],
+        observer: Observer,
     ) -> None:
         self._plan = plan
         self._inherited = inherited
@@ -142,6 +154,7 @@ class Supervisor:
         self._console = console
         self._job = job
         self._log = log
+        self._observer = observer
         self._records = [WorkerRecord(rank) for rank in range(plan.size)]
         self._agent: Agent | None = None
         self._loop = asyncio.get_running_loop()
@@ -222,7 +235,13 @@ class Supervisor:
                     except OSError as error:
                         raise SpecError(f"the output directory cannot be used: {error}") from None
                 self._streams[rank, stream] = WorkerStream(
-                    self._console, rank, stream, file=file, written=self._written_callback(rank, stream)
+                    self._console,
+                    rank,
+                    stream,
+                    file=file,
+                    prefixes_in_file=self._plan.prefixes_in_files,
+                    timestamps=self._plan.timestamps,
+                    written=self._written_callback(rank, stream),
                 )
 
     # --- listening ------------------------------------------------------------------------------------------------
@@ -256,6 +275,8 @@ class Supervisor:
                 record.exit_code = message.code
             else:
                 record.not_started = message.reason
+            if record.failed:
+                self._observer.worker_failed(record.rank, as_shell(record))
             self._spawn(self._worker_ended(record))
 
     async def _worker_ended(self, record: WorkerRecord) -> None:
@@ -265,6 +286,7 @@ class Supervisor:
             self._ended.notify_all()
         if record.failed and self._ending_since is None:
             await self._blamed_ends(record)
+            self._observer.ends_others(record.rank)
             self._end(GRACE_SECONDS)
         elif all(each.ended for each in self._records):
             self._end(GRACE_SECONDS)  # What workers left running must go too.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from pathlib import Path
 
@@ -123,3 +124,17 @@ def test_a_full_disk_ends_the_file_and_not_the_job() -> None:
     assert console.close(10)
     assert bytes(out) == b"[0]<stdout>:a\n[0]<stdout>:b\n"
     assert err.count(b"/dev/full ends here: No space left on device") == 1
+
+
+def test_timestamps_stand_before_the_prefix_and_files_may_get_lines_as_shown(tmp_path: Path) -> None:
+    out = bytearray()
+    console = Console(out.extend, bytearray().extend)
+    file = open_log(tmp_path, 3, 4, STDOUT)
+    stream = WorkerStream(console, 3, STDOUT, file=file, prefixes_in_file=True, timestamps=True)
+    stream.write(b"one\ntw")
+    stream.write(b"o")
+    stream.close()
+    assert console.close(10)
+    assert (tmp_path / "rank.3" / "stdout").read_bytes() == bytes(out)
+    time_ = r"\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}"
+    assert re.fullmatch(rf"{time_}\[3\]<stdout>:one\n{time_}\[3\]<stdout>:two\n", out.decode())

@@ -9,7 +9,7 @@ import pytest
 from farandole.launcher.errors import SpecError
 from farandole.launcher.machine import Machine, visible_gpus
 from farandole.launcher.plan import Identity, make_plan, render
-from farandole.launcher.spec import JobSpec, check_command, python_script, read_exports, read_start_timeout
+from farandole.launcher.spec import HostSlots, JobSpec, check_command, python_script, read_exports, read_start_timeout
 
 BIG = Machine("earth", cores=8, gpus=0, directory="/home/me", environment={"PATH": "/usr/bin", "TOKEN": "t"})
 SMALL = Machine("moon", cores=2, gpus=0, directory="/home/me", environment={"OMP_NUM_THREADS": "3"})
@@ -31,6 +31,8 @@ every worker gets the launcher's environment, and
   FARANDOLE_START_TIMEOUT=30
   HOROVOD_CONTROLLER=gloo
   HOROVOD_CPU_OPERATIONS=gloo
+  HOROVOD_GLOO_RENDEZVOUS_ADDR=127.0.0.1
+  HOROVOD_GLOO_RENDEZVOUS_PORT=<chosen at start>
   MASTER_ADDR=127.0.0.1
   MASTER_PORT=<chosen at start>
   PYTHONUNBUFFERED=1
@@ -70,6 +72,8 @@ every worker gets the launcher's environment, and
   FARANDOLE_LOG_LEVEL=info
   HOROVOD_CONTROLLER=gloo
   HOROVOD_CPU_OPERATIONS=gloo
+  HOROVOD_GLOO_RENDEZVOUS_ADDR=127.0.0.1
+  HOROVOD_GLOO_RENDEZVOUS_PORT=4711
   MASTER_ADDR=127.0.0.1
   MASTER_PORT=4712
   PYTHONUNBUFFERED=1
@@ -217,3 +221,31 @@ def test_commands_that_cannot_start(tmp_path: Path, command: str, message: str, 
     with pytest.raises(SpecError) as caught:
         check_command(command.split(), str(tmp_path), environment)
     assert message in caught.value.message and hint in caught.value.hint
+
+
+def places(hosts: str, size: int) -> list[str]:
+    """Return for each rank: host, local rank / local size, cross rank / cross size."""
+    named = tuple(HostSlots(name, int(slots)) for name, slots in (host.split(":") for host in hosts.split()))
+    plan = make_plan(JobSpec(("x",), size, hosts=named), BIG, Identity())
+    each = [worker.environment for host in plan.hosts for worker in host.workers]
+    names = ("LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
+    assert [place["HOROVOD_RANK"] for place in each] == [str(rank) for rank in range(size)]
+    assert {place["HOROVOD_SIZE"] for place in each} == {str(size)}
+    form = "{HOSTNAME} {LOCAL_RANK}/{LOCAL_SIZE} {CROSS_RANK}/{CROSS_SIZE}"
+    numbers = [{name: place[f"HOROVOD_{name}"] for name in ("HOSTNAME", *names)} for place in each]
+    return [form.format(**place) for place in numbers]
+
+
+def test_hosts_are_filled_in_order() -> None:
+    assert places("a:2 b:2", 4) == ["a 0/2 0/2", "a 1/2 0/2", "b 0/2 1/2", "b 1/2 1/2"]
+    assert places("a:1 b:2", 3) == ["a 0/1 0/2", "b 0/2 1/2", "b 1/2 0/1"]
+
+
+def test_slots_that_are_not_needed_stay_free() -> None:
+    assert places("a:2 b:4 c:1", 3) == ["a 0/2 0/2", "a 1/2 0/1", "b 0/1 1/2"]
+    assert places("a:0 b:2 c:2", 2) == ["b 0/2 0/1", "b 1/2 0/1"]
+
+
+def test_too_few_slots_are_refused() -> None:
+    with pytest.raises(SpecError, match=r"Requested more processes \(4\) than there are available slots \(3\)"):
+        places("a:1 b:2", 4)
