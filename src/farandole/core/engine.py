@@ -134,15 +134,20 @@ class Engine:
 
     def wait(self, handle: int) -> None:
         """Wait until a request is done; raise its error if it failed. Ctrl-C interrupts the wait, not the request."""
+        while not self.wait_for(handle, WAIT_SLICE_SECONDS):
+            pass
+
+    def wait_for(self, handle: int, seconds: float) -> bool:
+        """Wait at most `seconds`, deaf to Ctrl-C; say whether the request is done, and raise its error if it failed."""
         started = time.monotonic_ns()
         try:
-            status = Status.TIMEOUT
-            while status == Status.TIMEOUT:
-                status = self._library.farandole_wait(self._pointer, handle, WAIT_SLICE_SECONDS)
-            if status:
-                self._check(status)
+            status = self._library.farandole_wait(self._pointer, handle, seconds)
         finally:
             self._blocked_ns += time.monotonic_ns() - started
+        if status == Status.TIMEOUT:
+            return False
+        self._check(status)
+        return True
 
     def release(self, handle: int) -> None:
         """Forget a handle and its result."""
