@@ -184,7 +184,7 @@ class Session:
         identifier = process_set.process_set_id
         if identifier is None:
             raise InvalidRequestError(
-                f"{operation}: Process set provided does not exist, or has not been registered. "
+                f"{operation.removeprefix('grouped_').capitalize()}: Process set provided does not exist, or has not been registered. "
                 "Pass it to init() or add_process_set() on all ranks first."
             )
         return identifier

@@ -1,0 +1,57 @@
+"""The collectives on tensors: plain, in place, grouped, and each of them asynchronous. One file each.
+
+A file has, from above to below: how one tensor becomes a member of a call (see `call`), the public functions, and what
+autograd does. The plain functions are differentiable; the gradient of a collective is a collective again, which runs in
+the backward pass on every rank.
+"""
+
+from farandole.torch.collectives.allgather import (
+    allgather,
+    allgather_async,
+    begin_gather,
+    grouped_allgather,
+    grouped_allgather_async,
+)
+from farandole.torch.collectives.allreduce import (
+    allreduce,
+    allreduce_,
+    allreduce_async,
+    allreduce_async_,
+    allreduce_call,
+    grouped_allreduce,
+    grouped_allreduce_,
+    grouped_allreduce_async,
+    grouped_allreduce_async_,
+)
+from farandole.torch.collectives.broadcast import broadcast, broadcast_, broadcast_async, broadcast_async_
+from farandole.torch.collectives.call import DTYPES, native_dtype, now, poll, synchronize
+from farandole.torch.collectives.meeting import barrier
+from farandole.torch.collectives.sparse import sparse_allreduce_async
+
+__all__ = [
+    "DTYPES",
+    "allgather",
+    "allgather_async",
+    "allreduce",
+    "allreduce_",
+    "allreduce_async",
+    "allreduce_async_",
+    "allreduce_call",
+    "barrier",
+    "begin_gather",
+    "broadcast",
+    "broadcast_",
+    "broadcast_async",
+    "broadcast_async_",
+    "grouped_allgather",
+    "grouped_allgather_async",
+    "grouped_allreduce",
+    "grouped_allreduce_",
+    "grouped_allreduce_async",
+    "grouped_allreduce_async_",
+    "native_dtype",
+    "now",
+    "poll",
+    "sparse_allreduce_async",
+    "synchronize",
+]

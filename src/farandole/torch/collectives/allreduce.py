@@ -1,0 +1,377 @@
+"""allreduce: every rank gets the reduction of all ranks' tensors."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from farandole.core.dtype import Average, Kind, Max, Min, Product, Sum
+from farandole.core.errors import InvalidRequestError
+from farandole.core.group import ProcessSet, global_process_set
+from farandole.core.handle import Call
+from farandole.core.request import make_request
+from farandole.core.session import Session
+from farandole.torch.collectives.call import (
+    Begun,
+    Member,
+    begin,
+    begin_grouped,
+    later,
+    native_dtype,
+    note_write,
+    now,
+    submit_members,
+    tracked,
+)
+from farandole.torch.compression import Compression
+from farandole.torch.staging import from_host, to_host
+
+
+def _member(
+    tensor: torch.Tensor,
+    output: torch.Tensor | None,
+    name: str,
+    op: int,
+    prescale: float,
+    postscale: float,
+    group: int,
+) -> Member:
+    """Reduce a tensor into `output`, which is the result; None is a new one."""
+    dtype = native_dtype(tensor)
+    host, event = to_host(tensor)
+    result = torch.empty_like(tensor, requires_grad=False) if output is None else output
+    # A staged tensor is reduced where it was staged; a CPU tensor goes straight to its output.
+    target = result if host is tensor else host
+    request = make_request(
+        Kind.ALLREDUCE,
+        name,
+        dtype=dtype,
+        op=op,
+        group=group,
+        shape=tensor.shape,
+        prescale=prescale,
+        postscale=postscale,
+        input=host.data_ptr(),
+        output=target.data_ptr(),
+    )
+
+    def finish(_: int) -> torch.Tensor:
+        from_host(target, result)
+        if result is tensor:  # Also holds the input until the engine has read it.
+            note_write(result)
+        return result
+
+    return request, event, finish
+
+
+def allreduce_call(
+    session: Session,
+    tensors: Sequence[torch.Tensor],
+    outputs: Sequence[torch.Tensor],
+    names: Sequence[str],
+    op: int,
+    prescale: float,
+    postscale: float,
+    group: int,
+) -> Call:
+    """Reduce each tensor over the group into its output, under the full name given. The result is the outputs."""
+    pairs = zip(tensors, outputs, names, strict=True)
+    return submit_members(
+        session,
+        [_member(tensor, output, name, op, prescale, postscale, group) for tensor, output, name in pairs],
+    )
+
+
+def reduction(op: int | None, average: bool | None) -> int:
+    """Return the operation that `op` and Horovod's older `average` ask for together."""
+    if average is None:
+        return Average if op is None else op
+    if op is not None:
+        raise InvalidRequestError("The op parameter supersedes average. Please provide only one of them.")
+    warnings.warn("average is deprecated: use op=hvd.Average or op=hvd.Sum.", DeprecationWarning, stacklevel=3)
+    return Average if average else Sum
+
+
+# --- one tensor ----------------------------------------------------------------------------------------------
+
+
+def _begin(
+    tensor: torch.Tensor,
+    output: torch.Tensor | None,
+    name: str | None,
+    op: int,
+    prescale: float,
+    postscale: float,
+    process_set: ProcessSet,
+) -> Begun:
+    def make(_: Session, group: int, full_name: str) -> Member:
+        return _member(tensor, output, full_name, op, prescale, postscale, group)
+
+    return begin("allreduce", name, process_set, make)
+
+
+def allreduce(
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    compression: Any = Compression.none,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> torch.Tensor:
+    """Reduce a tensor over all ranks of a process set and return the result, the same on all of them.
+
+    Differentiable. The gradient of Average, Sum and Adasum is the same reduction of the gradients; of Min and Max, the
+    sum of the gradients where this rank's element is the result, shared by those that have it; of Product, the sum of
+    the gradients times the product of the other ranks' elements.
+
+    Args:
+        tensor: contiguous, of the same shape and type on all ranks.
+        average: Horovod's older way to choose between Average and Sum.
+        name: ranks' calls match by name; unnamed calls match by their order.
+        compression: how the tensor travels, such as `Compression.bf16`.
+        op: Average (the default), Sum, Adasum, Min, Max or Product. The average of integers is truncated toward zero.
+            Of truth values, Sum and Max are "or", Product and Min are "and".
+        prescale_factor: multiplied in before the reduction.
+        postscale_factor: multiplied in after it.
+        process_set: which ranks take part.
+
+    Raises:
+        ValueError: the call is wrong by itself.
+        HorovodInternalError: the ranks' tensors do not fit together, or a worker was lost.
+
+    Example:
+        >>> hvd.allreduce(torch.tensor([hvd.rank() + 1.0]), op=hvd.Sum)  # doctest: +SKIP
+        tensor([3.])
+    """
+    op = reduction(op, average)
+    compressed, context = compression.compress(tensor)
+    if tracked(compressed):
+        (reduced,) = _Allreduce.apply("allreduce", name, op, prescale_factor, postscale_factor, process_set, compressed)
+    else:
+        reduced = now(_begin(compressed, None, name, op, prescale_factor, postscale_factor, process_set))
+    return compression.decompress(reduced, context)
+
+
+def allreduce_async(
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Begin an `allreduce` and return a handle for `synchronize`. Not differentiable.
+
+    The tensor must not change until then.
+    """
+    op = reduction(op, average)
+    return later(_begin(tensor, None, name, op, prescale_factor, postscale_factor, process_set))
+
+
+def allreduce_(
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> torch.Tensor:
+    """Reduce a tensor over all ranks of a process set, in place, and return it. See `allreduce`."""
+    op = reduction(op, average)
+    return now(_begin(tensor, tensor, name, op, prescale_factor, postscale_factor, process_set))
+
+
+def allreduce_async_(
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Begin an `allreduce_` and return a handle for `synchronize`."""
+    op = reduction(op, average)
+    return later(_begin(tensor, tensor, name, op, prescale_factor, postscale_factor, process_set))
+
+
+# --- several tensors -----------------------------------------------------------------------------------------
+
+
+def _begin_grouped(
+    tensors: Sequence[torch.Tensor],
+    in_place: bool,
+    name: str | None,
+    op: int,
+    prescale: float,
+    postscale: float,
+    process_set: ProcessSet,
+) -> Begun:
+    def make(_: Session, group: int, full_name: str, tensor: torch.Tensor) -> Member:
+        return _member(tensor, tensor if in_place else None, full_name, op, prescale, postscale, group)
+
+    return begin_grouped("grouped_allreduce", name, process_set, tensors, make)
+
+
+def grouped_allreduce(
+    tensors: Sequence[torch.Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    compression: Any = Compression.none,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> list[torch.Tensor]:
+    """Reduce several tensors together; they may differ in shape and type. See `allreduce`."""
+    op = reduction(op, average)
+    pairs = [compression.compress(tensor) for tensor in tensors]
+    compressed = [tensor for tensor, _ in pairs]
+    if any(map(tracked, compressed)):
+        reduced = _Allreduce.apply(
+            "grouped_allreduce", name, op, prescale_factor, postscale_factor, process_set, *compressed
+        )
+    else:
+        reduced = now(_begin_grouped(compressed, False, name, op, prescale_factor, postscale_factor, process_set))
+    return [compression.decompress(tensor, context) for tensor, (_, context) in zip(reduced, pairs, strict=True)]
+
+
+def grouped_allreduce_async(
+    tensors: Sequence[torch.Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Begin a `grouped_allreduce` and return one handle for all. Not differentiable."""
+    op = reduction(op, average)
+    return later(_begin_grouped(tensors, False, name, op, prescale_factor, postscale_factor, process_set))
+
+
+def grouped_allreduce_(
+    tensors: Sequence[torch.Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> tuple[torch.Tensor, ...]:
+    """Reduce several tensors together, in place, and return them. See `grouped_allreduce`."""
+    op = reduction(op, average)
+    return now(_begin_grouped(tensors, True, name, op, prescale_factor, postscale_factor, process_set))
+
+
+def grouped_allreduce_async_(
+    tensors: Sequence[torch.Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Begin a `grouped_allreduce_` and return one handle for all."""
+    op = reduction(op, average)
+    return later(_begin_grouped(tensors, True, name, op, prescale_factor, postscale_factor, process_set))
+
+
+# --- gradients -----------------------------------------------------------------------------------------------
+
+
+class _Allreduce(torch.autograd.Function):
+    """A reduction of one tensor or of several. Gradient: see `allreduce`."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        operation: str,
+        name: str | None,
+        op: int,
+        prescale: float,
+        postscale: float,
+        process_set: ProcessSet,
+        *tensors: torch.Tensor,
+    ) -> tuple[torch.Tensor, ...]:
+        ctx.how = op, prescale, postscale, process_set
+        if op in (Min, Max, Product):
+            ctx.save_for_backward(*tensors)
+        if operation == "allreduce":
+            return (now(_begin(tensors[0], None, name, op, prescale, postscale, process_set)),)
+        return now(_begin_grouped(tensors, False, name, op, prescale, postscale, process_set))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        op, prescale, postscale, process_set = ctx.how
+        gradients = tuple(gradient.contiguous() for gradient in gradients)
+        if op in (Min, Max):
+            results = _extreme_gradients(ctx.saved_tensors, gradients, op, prescale, postscale, process_set)
+        elif op == Product:
+            results = _product_gradients(ctx.saved_tensors, gradients, prescale, postscale, process_set)
+        else:
+            results = _reduced(gradients, op, process_set, prescale, postscale)
+        return (None, None, None, None, None, None, *results)
+
+
+def _reduced(
+    tensors: Sequence[torch.Tensor], op: int, process_set: ProcessSet, prescale: float = 1.0, postscale: float = 1.0
+) -> list[torch.Tensor]:
+    how: dict[str, Any] = {
+        "op": op,
+        "prescale_factor": prescale,
+        "postscale_factor": postscale,
+        "process_set": process_set,
+    }
+    return [allreduce(tensors[0], **how)] if len(tensors) == 1 else grouped_allreduce(tensors, **how)
+
+
+def _extreme_gradients(
+    tensors: Sequence[torch.Tensor],
+    gradients: Sequence[torch.Tensor],
+    op: int,
+    prescale: float,
+    postscale: float,
+    process_set: ProcessSet,
+) -> list[torch.Tensor]:
+    """Give the sum of the gradients to the ranks that have the extreme element, in equal shares."""
+    # A negative factor turns the largest into the smallest.
+    reached = op if prescale >= 0 else Min + Max - op
+    extremes = _reduced([tensor.detach() for tensor in tensors], reached, process_set)
+    mine = [(tensor == extreme).to(tensor.dtype) for tensor, extreme in zip(tensors, extremes, strict=True)]
+    sums = _reduced([*gradients, *mine], Sum, process_set)
+    totals, owners = sums[: len(tensors)], sums[len(tensors) :]
+    return [
+        total * own * (prescale * postscale) / owner.clamp(min=1)
+        for total, own, owner in zip(totals, mine, owners, strict=True)
+    ]
+
+
+def _product_gradients(
+    tensors: Sequence[torch.Tensor],
+    gradients: Sequence[torch.Tensor],
+    prescale: float,
+    postscale: float,
+    process_set: ProcessSet,
+) -> list[torch.Tensor]:
+    """Multiply the sum of the gradients with the product of the other ranks' elements, also where some are 0."""
+    scaled = [tensor.detach() * prescale for tensor in tensors]
+    zero = [(tensor == 0).to(tensor.dtype) for tensor in scaled]
+    products = _reduced(
+        [torch.where(tensor == 0, torch.ones_like(tensor), tensor) for tensor in scaled], Product, process_set
+    )
+    sums = _reduced([*gradients, *zero], Sum, process_set)
+    totals, zeros = sums[: len(tensors)], sums[len(tensors) :]
+    results = []
+    for total, own, own_zero, product, all_zeros in zip(totals, scaled, zero, products, zeros, strict=True):
+        others = torch.where(own == 0, product, product / own)
+        results.append(total * torch.where(all_zeros - own_zero > 0, 0, others) * (prescale * postscale))
+    return results

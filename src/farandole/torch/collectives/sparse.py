@@ -1,0 +1,61 @@
+"""Sparse tensors, reduced by gathering what they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from farandole.core.basics import current
+from farandole.core.dtype import Average, Sum
+from farandole.core.errors import InvalidRequestError
+from farandole.core.group import ProcessSet, global_process_set
+from farandole.torch.collectives.allgather import gather_member
+from farandole.torch.collectives.call import submit_members
+
+
+def sparse_allreduce_async(
+    tensor: torch.Tensor, name: str, op: int, process_set: ProcessSet = global_process_set
+) -> Callable[[], torch.Tensor]:
+    """Begin to reduce a sparse tensor over all ranks of a process set.
+
+    Indices and values of all ranks are gathered, as `<name>.indices` and `<name>.values`; where ranks have the same
+    index, `coalesce()` of the result adds them up.
+
+    Args:
+        tensor: of layout `torch.sparse_coo`, of the same shape on all ranks; it need not be coalesced.
+        name: ranks' calls match by name.
+        op: Average or Sum.
+        process_set: which ranks take part.
+
+    Returns:
+        A function that waits for the call and returns the reduced tensor, uncoalesced. It is no handle: `synchronize`
+        does not take it.
+
+    Raises:
+        ValueError: the tensor is not sparse, or the operation is another one.
+    """
+    if not tensor.is_sparse:
+        raise InvalidRequestError(f"sparse_allreduce_async takes a sparse tensor, not one of {tensor.layout}.")
+    if op not in (Average, Sum):
+        raise InvalidRequestError(
+            "sparse_allreduce_async has op=hvd.Average and op=hvd.Sum only. For other operations pass "
+            "tensor.to_dense() to allreduce."
+        )
+    session = current()
+    group = session.group_of(process_set, "allreduce")
+    # Ranks hold different numbers of values: those are the rows to gather, so they come first.
+    indices = tensor._indices().transpose(0, 1).contiguous()
+    values = tensor._values().contiguous()
+    parts = (("indices", indices), ("values", values))
+    call = submit_members(
+        session, [gather_member(session, group, f"allgather.{name}.{part}", content) for part, content in parts]
+    )
+
+    def result() -> torch.Tensor:
+        (all_indices, _), (all_values, _) = session.handles.wait(call)
+        if op == Average:
+            all_values = all_values / len(process_set.ranks)
+        return torch.sparse_coo_tensor(all_indices.transpose(0, 1), all_values, tensor.size(), device=tensor.device)
+
+    return result
