@@ -183,8 +183,9 @@ class Session:
         """
         identifier = process_set.process_set_id
         if identifier is None:
+            kind = operation.removeprefix("grouped_").capitalize()
             raise InvalidRequestError(
-                f"{operation.removeprefix('grouped_').capitalize()}: Process set provided does not exist, or has not been registered. "
+                f"{kind}: Process set provided does not exist, or has not been registered. "
                 "Pass it to init() or add_process_set() on all ranks first."
             )
         return identifier
