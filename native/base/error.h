@@ -17,6 +17,7 @@ enum class Code : int {
   kTimeout = 5,
   kUnavailable = 6,  // the operating system refused: memory, descriptors, addresses
   kInternal = 7,     // a bug of ours, reported instead of a wrong number
+  kStalled = 8,      // some ranks did not ask for what others waited for; this generation is over
 };
 
 class Error : public std::runtime_error {

@@ -115,6 +115,10 @@ farandole::engine::EngineSettings engine_settings_of(const farandole_settings& s
   if (settings.spin_seconds != 0) {
     result.spin_ns = static_cast<int64_t>(std::max(0.0, settings.spin_seconds) * 1e9);
   }
+  if (settings.stall_warning_seconds != 0) {
+    result.stall_warning_seconds = std::max(0.0, settings.stall_warning_seconds);
+  }
+  result.stall_shutdown_seconds = std::max(0.0, settings.stall_shutdown_seconds);
   const std::string wanted = text_or(settings.algorithm, "auto");
   if (wanted != "auto" && !wanted.empty()) {
     const auto table = farandole::collective::algorithms();
@@ -126,27 +130,41 @@ farandole::engine::EngineSettings engine_settings_of(const farandole_settings& s
   return result;
 }
 
+ReduceOp op_of(const farandole_request& request) {
+  if (request.op != FARANDOLE_AVERAGE && request.op != FARANDOLE_ADASUM && !farandole::reduce::op_from(request.op)) {
+    refuse("there is no reduction with number " + std::to_string(request.op));
+  }
+  return static_cast<ReduceOp>(request.op);
+}
+
+// What a kind does not use stays at its default, so that it never makes two ranks differ.
 farandole::engine::Signature signature_of(const farandole_request& request) {
   farandole::engine::Signature signature;
   if (request.kind > farandole::engine::kLastKind) {
     refuse("there is no operation with number " + std::to_string(request.kind));
   }
   signature.kind = static_cast<Kind>(request.kind);
+  if (request.kind > FARANDOLE_REMOVE_GROUP) {
+    refuse(std::string(name_of(signature.kind)) + " cannot be run by this library yet");
+  }
+  if (request.op == FARANDOLE_ADASUM && signature.kind == Kind::kAllreduce) {
+    refuse("Adasum cannot be run by this library yet");
+  }
   const auto dtype = farandole::reduce::dtype_from(request.dtype);
   if (!dtype) {
     refuse("there is no data type with number " + std::to_string(request.dtype));
   }
   signature.dtype = *dtype;
-  if (signature.kind == Kind::kAllreduce) {
-    if (request.op != FARANDOLE_AVERAGE && !farandole::reduce::op_from(request.op)) {
-      refuse("there is no reduction with number " + std::to_string(request.op));
-    }
-    signature.op = static_cast<ReduceOp>(request.op);
+  if (signature.kind == Kind::kAllreduce || signature.kind == Kind::kReducescatter) {
+    signature.op = op_of(request);
     signature.prescale = request.prescale;
     signature.postscale = request.postscale;
   }
-  if (signature.kind == Kind::kBroadcast) {
+  if (signature.kind == Kind::kBroadcast || signature.kind == Kind::kTransfer) {
     signature.root = request.root;
+  }
+  if (signature.kind == Kind::kTransfer) {
+    signature.peer = request.peer;
   }
   if (request.ndim > 0) {
     signature.shape.assign(request.shape, request.shape + request.ndim);
@@ -157,7 +175,24 @@ farandole::engine::Signature signature_of(const farandole_request& request) {
   return signature;
 }
 
-farandole::engine::Request request_of(const farandole_request& from) {
+// Whether a request with elements needs memory of the caller to read from, and to write to.
+bool lacks_memory(const farandole::engine::Request& request) {
+  switch (request.signature.kind) {
+    case Kind::kAllreduce:
+    case Kind::kBroadcast:
+      return request.input == nullptr || request.output == nullptr;
+    case Kind::kAllgather:
+    case Kind::kAlltoall:
+    case Kind::kReducescatter:  // a member may get no rows
+      return request.input == nullptr;
+    case Kind::kTransfer:
+      return request.input == nullptr && request.output == nullptr;
+    default:
+      return false;
+  }
+}
+
+farandole::engine::Request request_of(const Engine& engine, const farandole_request& from) {
   if (from.name == nullptr || *from.name == '\0') {
     refuse("a request needs a name");
   }
@@ -167,8 +202,10 @@ farandole::engine::Request request_of(const farandole_request& from) {
   request.signature = signature_of(from);
   request.input = from.input;
   request.output = from.output;
-  const bool moves = request.signature.kind == Kind::kAllreduce || request.signature.kind == Kind::kBroadcast;
-  if (moves && request.signature.elements() > 0 && (request.input == nullptr || request.output == nullptr)) {
+  if (request.signature.kind == Kind::kAlltoall && from.splits != nullptr) {
+    request.splits.assign(from.splits, from.splits + engine.size_of_group(from.group));
+  }
+  if (request.signature.elements() > 0 && lacks_memory(request)) {
     refuse("the request '" + request.name + "' has elements but no memory");
   }
   return request;
@@ -295,7 +332,7 @@ int farandole_submit(farandole_engine* engine, const farandole_request* requests
     std::vector<farandole::engine::Request> all;
     all.reserve(count);
     for (size_t i = 0; i < count; ++i) {
-      all.push_back(request_of(requests[i]));
+      all.push_back(request_of(engine->engine, requests[i]));
     }
     const std::vector<farandole::engine::Handle> given = engine->engine.submit(std::move(all));
     std::ranges::copy(given, handles);
@@ -347,7 +384,14 @@ void farandole_arena_free(farandole_engine* engine, void* block) { engine->endpo
 
 int farandole_get_stats(farandole_engine* engine, farandole_stats* stats) {
   const farandole::engine::Stats now = engine->engine.stats();
-  *stats = {now.requests, now.buckets, now.bytes, now.rounds, now.waiting_ns, now.moving_ns, now.sleeps};
+  stats->rounds = now.rounds;
+  stats->sleeps = now.sleeps;
+  static_assert(FARANDOLE_KINDS == farandole::engine::kKinds);
+  for (size_t kind = 0; kind < now.kinds.size(); ++kind) {
+    const farandole::engine::KindStats& from = now.kinds[kind];
+    stats->kinds[kind] = {from.requests,   from.buckets,        from.bytes,
+                          from.waiting_ns, from.negotiating_ns, from.moving_ns};
+  }
   return FARANDOLE_OK;
 }
 
@@ -364,13 +408,28 @@ size_t farandole_read_events(farandole_engine* engine, uint64_t* cursor, farando
                  from.group,
                  from.algorithm,
                  from.bucket,
-                 from.name};
+                 from.name,
+                 from.rank};
   }
   return count;
 }
 
 const char* farandole_event_name(farandole_engine* engine, uint32_t name) {
   return engine->engine.events().name_of(name).c_str();
+}
+
+const char* farandole_event_signature(farandole_engine* engine, uint32_t name) {
+  thread_local std::string t_signature;
+  t_signature = engine->engine.events().signature_of(name);
+  return t_signature.c_str();
+}
+
+int farandole_wait_question(farandole_engine* engine, double timeout_seconds, uint64_t* question) {
+  return engine->engine.wait_question(Deadline::after_seconds(timeout_seconds), *question);
+}
+
+int farandole_answer(farandole_engine* engine, uint64_t question, const char* text) {
+  return guarded([&] { engine->engine.answer(question, text_or(text, "")); });
 }
 
 }  // extern "C"

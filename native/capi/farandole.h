@@ -19,7 +19,7 @@ extern "C" {
 #define FARANDOLE_API __attribute__((visibility("default")))
 
 /* Raised whenever a struct or the meaning of a function changes; the binding compares it at load. */
-#define FARANDOLE_ABI_VERSION 1
+#define FARANDOLE_ABI_VERSION 2
 
 enum farandole_status {
   FARANDOLE_OK = 0,
@@ -29,7 +29,8 @@ enum farandole_status {
   FARANDOLE_SHUT_DOWN = 4,        /* a worker left in good order: this generation is over */
   FARANDOLE_TIMEOUT = 5,
   FARANDOLE_UNAVAILABLE = 6, /* the operating system refused: memory, descriptors, addresses */
-  FARANDOLE_INTERNAL = 7     /* a bug of ours, reported instead of a wrong number */
+  FARANDOLE_INTERNAL = 7,    /* a bug of ours, reported instead of a wrong number */
+  FARANDOLE_STALLED = 8      /* some ranks did not ask for what others waited for: this generation is over */
 };
 
 enum farandole_dtype { /* Horovod's numbers; bfloat16 comes after */
@@ -45,9 +46,10 @@ enum farandole_dtype { /* Horovod's numbers; bfloat16 comes after */
                        FARANDOLE_BF16 = 10
 };
 
-enum farandole_op { /* Horovod's numbers. Adasum (2) comes later. */
+enum farandole_op { /* Horovod's numbers */
                     FARANDOLE_AVERAGE = 0,
                     FARANDOLE_SUM = 1,
+                    FARANDOLE_ADASUM = 2, /* allreduce of floating-point types only */
                     FARANDOLE_MIN = 3,
                     FARANDOLE_MAX = 4,
                     FARANDOLE_PRODUCT = 5
@@ -58,9 +60,14 @@ enum farandole_kind {
   FARANDOLE_ALLGATHER = 1,
   FARANDOLE_BROADCAST = 2,
   FARANDOLE_BARRIER = 3,
-  FARANDOLE_ADD_GROUP = 4,   /* shape[] holds the ranks; all ranks of the world submit it */
-  FARANDOLE_REMOVE_GROUP = 5 /* shape[0] holds the group id; all ranks of the world submit it */
+  FARANDOLE_ADD_GROUP = 4,    /* shape[] holds the ranks; all ranks of the world submit it */
+  FARANDOLE_REMOVE_GROUP = 5, /* shape[0] holds the group id; all ranks of the world submit it */
+  FARANDOLE_ALLTOALL = 6,
+  FARANDOLE_REDUCESCATTER = 7,
+  FARANDOLE_JOIN = 8,    /* in the world, without a shape: see farandole_submit */
+  FARANDOLE_TRANSFER = 9 /* from `root` to `peer`; only these two members of the group submit it */
 };
+#define FARANDOLE_KINDS 10
 
 typedef struct farandole_engine farandole_engine;
 
@@ -77,6 +84,8 @@ typedef struct {
   const char* algorithm;           /* NULL or "auto"; otherwise a name from farandole_algorithms() */
   double failure_deadline_seconds; /* silence after which a worker counts as lost; default 1 */
   double spin_seconds;             /* how long a wait looks before it sleeps; default 20 us; < 0: not at all */
+  double stall_warning_seconds;    /* some ranks wait this long for others: rank 0 warns; default 60; < 0: never */
+  double stall_shutdown_seconds;   /* they have waited this long: the world ends; default: never. Rank 0's count */
 } farandole_settings;
 
 /* One world: the ordered list of workers at one generation. */
@@ -93,24 +102,37 @@ typedef struct {
 typedef struct {
   uint32_t kind;  /* farandole_kind */
   uint32_t dtype; /* farandole_dtype */
-  uint32_t op;    /* farandole_op; allreduce only */
+  uint32_t op;    /* farandole_op; allreduce and reducescatter */
   uint32_t group; /* 0 is the world */
-  int32_t root;   /* rank in the world; broadcast only */
+  int32_t root;   /* rank in the world; broadcast, and of a transfer the one that sends */
   uint32_t ndim;
   const int64_t* shape; /* [ndim] */
   double prescale;      /* multiplied in before the reduction; 1 leaves every bit */
   double postscale;     /* multiplied in after it */
   const char* name;     /* requests match by (group, name) */
   const void* input;    /* dense, row-major; may be NULL when there are no elements */
-  void* output;         /* of the input's size, may be the input; allgather: NULL, see farandole_result */
+  /* Of the input's size, may be the input. Reducescatter: this member's rows only. Allgather and alltoall: NULL, see
+   * farandole_result. Transfer: used at `peer`, as `input` is at `root`. */
+  void* output;
+  /* Alltoall: rows for each member of the group, in its order, [size of the group]. NULL: equal parts. Rows beyond
+   * their sum go nowhere. */
+  const int64_t* splits;
+  int32_t peer; /* rank in the world; of a transfer the one that receives */
 } farandole_request;
+
+/* What was done of one kind. Times are sums, over requests except for `moving_ns`. */
+typedef struct {
+  uint64_t requests, buckets, bytes;
+  uint64_t waiting_ns;     /* from submit until the last member was ready */
+  uint64_t negotiating_ns; /* from then until this rank knew */
+  uint64_t moving_ns;      /* of buckets: from their start to their end */
+} farandole_kind_stats;
 
 /* Every field counts from the start of the current generation. */
 typedef struct {
-  uint64_t requests, buckets, bytes; /* done */
-  uint64_t rounds;                   /* agreements reached */
-  uint64_t waiting_ns, moving_ns;    /* submit to agreed, summed over requests; agreed to done, over buckets */
-  uint64_t sleeps;                   /* how often the engine thread slept */
+  uint64_t rounds; /* agreements reached */
+  uint64_t sleeps; /* how often the engine thread slept */
+  farandole_kind_stats kinds[FARANDOLE_KINDS];
 } farandole_stats;
 
 enum farandole_phase {
@@ -120,7 +142,9 @@ enum farandole_phase {
   FARANDOLE_MOVED = 4,   /* of a bucket: it has ended */
   FARANDOLE_DONE = 6,
   FARANDOLE_FAILED = 7,
-  FARANDOLE_WOKE = 8 /* the engine thread had slept and has something to do */
+  FARANDOLE_WOKE = 8,       /* the engine thread had slept and has something to do */
+  FARANDOLE_RANK_READY = 9, /* rank 0 only, and only once events have been read: `rank` has reported this request */
+  FARANDOLE_ROUND = 10      /* this rank has heard what was agreed in one round */
 };
 
 typedef struct {
@@ -132,6 +156,7 @@ typedef struct {
   uint32_t algorithm; /* index into farandole_algorithms(), or UINT32_MAX */
   uint32_t bucket;    /* number of the bucket in this generation, or UINT32_MAX */
   uint32_t name;      /* see farandole_event_name; UINT32_MAX for events of a whole bucket */
+  int32_t rank;       /* FARANDOLE_RANK_READY: whose report came; otherwise -1 */
 } farandole_event;
 
 FARANDOLE_API const char* farandole_version(void);
@@ -171,7 +196,12 @@ FARANDOLE_API const char* farandole_engine_links(farandole_engine* engine);
 /* --- requests --------------------------------------------------------------------------------------------- */
 
 /* Submits all `count` requests or none. On success handles[i] stands for requests[i] until it is released.
- * FARANDOLE_INVALID_ARGUMENT: a bad dtype, op, group, root or shape; a name already in flight; not a member. */
+ * FARANDOLE_INVALID_ARGUMENT: a bad dtype, op, group, root or shape; a name already in flight; not a member.
+ * A name is in flight until its request is done and somebody has seen that (farandole_wait, farandole_poll or
+ * farandole_release of its handle), or one second after it was done.
+ * After FARANDOLE_JOIN, and until all ranks have joined, allreduces go on without this rank: it adds what changes
+ * nothing (0 to a sum), and an average divides by the number of all members. All else that needs a rank which has
+ * joined fails with FARANDOLE_MISMATCH. */
 FARANDOLE_API int farandole_submit(farandole_engine* engine, const farandole_request* requests, size_t count,
                                    uint64_t* handles);
 /* 1 if done (well or with an error), 0 if not yet, -1 if there is no such handle. */
@@ -179,8 +209,9 @@ FARANDOLE_API int farandole_poll(farandole_engine* engine, uint64_t handle);
 /* Waits until the request is done and gives its status; FARANDOLE_TIMEOUT if it is not done by then (it
  * goes on). The handle stays valid. */
 FARANDOLE_API int farandole_wait(farandole_engine* engine, uint64_t handle, double timeout_seconds);
-/* The result of a done request. Allgather: `*data` and the first dimension of every rank in the group,
- * `sizes[group size]`. Add group: `sizes[0]` is the new group's id. Valid until release. */
+/* The result of a done request. Allgather and alltoall: `*data`, and the rows that came from every member of the
+ * group, `sizes[group size]`. Add group: `sizes[0]` is the new group's id. Join: `sizes[0]` is the rank that joined
+ * last. Valid until release. */
 FARANDOLE_API int farandole_result(farandole_engine* engine, uint64_t handle, const void** data, const int64_t** sizes,
                                    size_t* sizes_count);
 /* Forgets the handle. A request that is not done goes on and its result is dropped; its tensors must stay. */
@@ -201,6 +232,15 @@ FARANDOLE_API size_t farandole_read_events(farandole_engine* engine, uint64_t* c
                                            size_t capacity, uint64_t* lost);
 /* The request name that an event's number stands for; "" if unknown. Valid as long as the engine. */
 FARANDOLE_API const char* farandole_event_name(farandole_engine* engine, uint32_t name);
+/* Type and shape of the last request under that name: "float32 [3, 4]"; "" if unknown. Valid until the calling
+ * thread asks again. */
+FARANDOLE_API const char* farandole_event_signature(farandole_engine* engine, uint32_t name);
+
+/* Others wait for this rank, and ask what it is doing. Blocks until a question comes: 1, and its number; 0 after the
+ * timeout; -1 when there is no world, or it ends. */
+FARANDOLE_API int farandole_wait_question(farandole_engine* engine, double timeout_seconds, uint64_t* question);
+/* Answers it: one line of text that says where this program is. An answer that comes after a second is dropped. */
+FARANDOLE_API int farandole_answer(farandole_engine* engine, uint64_t question, const char* text);
 
 #ifdef __cplusplus
 }

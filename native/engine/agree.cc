@@ -114,7 +114,7 @@ void Engine::report_new_requests() {
   reported_leaving_ |= ready.leaving;
   std::map<uint32_t, BitSet> known;
   for (std::unique_ptr<Pending>& pending : fresh) {
-    pending->name_number = events_.number_of(pending->request.name);
+    pending->name_number = events_.number_of(pending->request.name, pending->request.signature);
     record(Phase::kSubmitted, *pending, kNone);
     const Request& request = pending->request;
     Membership& membership = memberships_.at(request.group);
@@ -235,7 +235,6 @@ Engine::Runnable Engine::take_agreed(Membership& membership, const Decision::Agr
   } else if (agreed.signature.kind == Kind::kRemoveGroup) {
     remove_group(static_cast<uint32_t>(agreed.signature.shape.at(0)));
   }
-  record(Phase::kAgreed, *runnable.pending, kNone);
   return runnable;
 }
 
@@ -274,6 +273,7 @@ void Engine::end_world(const Error& why) {
   {
     const base::MutexLock lock(mutex_);
     ended_ = why;
+    question_changed_.notify_all();
     for (auto& pending : std::exchange(queue_, {})) {
       unfinished.push_back(std::move(pending));
     }

@@ -61,6 +61,8 @@ void Engine::enter(std::unique_ptr<transport::Mesh> mesh, transport::Arena& aren
     ended_.reset();
     leaving_ = false;
     stats_ = {};
+    question_ = question_taken_ = 0;
+    answers_.clear();
     thread_running_ = true;
   }
   thread_ = base::start_thread("farandole", [this] { thread_main(); });
@@ -108,12 +110,40 @@ void Engine::stop_thread() {
   mesh_.reset();
   const base::MutexLock lock(mutex_);
   ended_ = Error(Code::kInvalidArgument, "the engine has left its world; call init() first");
+  question_changed_.notify_all();
 }
 
 void Engine::check_health() const {
   const base::MutexLock lock(mutex_);
   if (ended_) {
     throw *ended_;
+  }
+}
+
+size_t Engine::size_of_group(uint32_t group) const {
+  const base::MutexLock lock(mutex_);
+  const auto found = groups_.find(group);
+  return found == groups_.end() ? 0 : found->second.size();
+}
+
+int Engine::wait_question(const base::Deadline& deadline, uint64_t& question) {
+  const base::MutexLock lock(mutex_);
+  const bool woken = question_changed_.wait_for(mutex_, std::chrono::nanoseconds(deadline.left_ns()), [this] {
+    mutex_.assert_held();
+    return ended_.has_value() || question_ != question_taken_;
+  });
+  if (ended_) {
+    return -1;
+  }
+  question = question_taken_ = question_;
+  return woken ? 1 : 0;
+}
+
+void Engine::answer(uint64_t question, std::string text) {
+  const base::MutexLock lock(mutex_);
+  if (!ended_) {
+    answers_.push_back({question, true, std::move(text)});
+    mesh_->doorbell().ring();
   }
 }
 

@@ -9,6 +9,7 @@
 // why, until the engine enters the next world.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -40,6 +41,9 @@ struct EngineSettings {
   uint64_t half_bytes = uint64_t{4} << 20;            // of staging
   std::string algorithm;                              // a name from the table, or empty
   int64_t spin_ns = transport::WaitPolicy{}.spin_ns;  // how long a wait looks before it sleeps
+  // Some ranks wait for others: when rank 0 warns, and when it ends the world. 0: never.
+  double stall_warning_seconds = 60;
+  double stall_shutdown_seconds = 0;
 };
 
 struct Request {
@@ -48,16 +52,22 @@ struct Request {
   Signature signature;
   const void* input = nullptr;
   void* output = nullptr;
+  std::vector<int64_t> splits{};  // alltoall: rows for each member; empty: equal parts
 };
 
-struct Stats {
+struct KindStats {
   uint64_t requests = 0;
   uint64_t buckets = 0;
   uint64_t bytes = 0;
+  uint64_t waiting_ns = 0;      // of requests: from submit until the last member was ready
+  uint64_t negotiating_ns = 0;  // of requests: from then until this rank knew
+  uint64_t moving_ns = 0;       // of buckets
+};
+
+struct Stats {
   uint64_t rounds = 0;
-  uint64_t waiting_ns = 0;
-  uint64_t moving_ns = 0;
   uint64_t sleeps = 0;
+  std::array<KindStats, kKinds> kinds{};
 };
 
 class Engine {
@@ -83,18 +93,27 @@ class Engine {
   // Submits all or none. Throws Error(kInvalidArgument), or the error that ended the world.
   std::vector<Handle> submit(std::vector<Request> requests);
   Completions& completions() noexcept { return completions_; }
+  // 0 when there is no such group.
+  size_t size_of_group(uint32_t group) const;
 
   Stats stats() const;
   Events& events() noexcept { return events_; }
+
+  // Waits until others, who wait for this rank, ask what it is doing. 1: they do, 0: the deadline has passed, -1: there
+  // is no world, or none any more.
+  int wait_question(const base::Deadline& deadline, uint64_t& question);
+  // What the program is doing, for those who asked.
+  void answer(uint64_t question, std::string text);
 
  private:
   // A request from submit() to its end. Owned by the queue, then by the engine thread.
   struct Pending {
     Request request;
-    std::shared_ptr<Completion> completion;
-    std::string key;  // in in_flight_
+    std::shared_ptr<Completion> completion;  // null when this rank is absent: it has joined and never asked
+    std::string key;                         // in in_flight_
     int64_t submitted_ns = 0;
     uint32_t name_number = kNone;
+    uint32_t bucket = kNone;
   };
   // What the engine thread knows of a group that this worker is a member of.
   struct Membership {
@@ -135,6 +154,11 @@ class Engine {
   void run_allreduce(const collective::Group& group, const std::vector<Runnable*>& bucket);
   void run_allgather(const collective::Group& group, Runnable& runnable);
   void run_broadcast(const collective::Group& group, Runnable& runnable);
+  // A bucket begins and ends, for events and statistics.
+  Event begin_bucket(const collective::Group& group, const std::vector<Runnable*>& bucket);
+  void end_bucket(Event event, const std::vector<Runnable*>& bucket);
+  // Numbers planned buckets, and tells of what was agreed.
+  void number_buckets(const std::vector<std::vector<size_t>>& plan, std::vector<Runnable>& runnables);
   std::unique_ptr<Pending> take_reported(Membership& membership, const std::string& name);
   void complete(std::unique_ptr<Pending> pending, base::Code code, const std::string& error, int lost_rank);
   void announce_completions();
@@ -157,6 +181,10 @@ class Engine {
   bool leaving_ GUARDED_BY(mutex_) = false;
   bool thread_running_ GUARDED_BY(mutex_) = false;
   Stats stats_ GUARDED_BY(mutex_);
+  base::Condition question_changed_;
+  uint64_t question_ GUARDED_BY(mutex_) = 0;        // the last one that came; 0: none
+  uint64_t question_taken_ GUARDED_BY(mutex_) = 0;  // the last one that wait_question() gave
+  std::vector<Answer> answers_ GUARDED_BY(mutex_);  // not sent yet
 
   // --- written by enter() and stop_thread() only, while no engine thread runs
   std::unique_ptr<transport::Mesh> mesh_;

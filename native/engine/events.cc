@@ -9,23 +9,34 @@ void Events::record(const Event& event) {
   ring_[count_++ % kCapacity] = event;
 }
 
-uint32_t Events::number_of(const std::string& name) {
+uint32_t Events::number_of(const std::string& name, const Signature& signature) {
   const base::MutexLock lock(mutex_);
   if (const auto found = names_.find(name); found != names_.end()) {
+    Name& known = by_number_[found->second];
+    known.dtype = signature.dtype;
+    known.shape = signature.shape;  // mostly of the size that it had: no allocation
     return found->second;
   }
   if (names_.size() >= kMaxNames) {
     return kNone;
   }
   const auto number = static_cast<uint32_t>(by_number_.size());
-  by_number_.push_back(&names_.emplace(name, number).first->first);
+  by_number_.push_back({&names_.emplace(name, number).first->first, signature.dtype, signature.shape});
   return number;
 }
 
 const std::string& Events::name_of(uint32_t number) const {
   static const std::string kEmpty;
   const base::MutexLock lock(mutex_);
-  return number < by_number_.size() ? *by_number_[number] : kEmpty;
+  return number < by_number_.size() ? *by_number_[number].text : kEmpty;
+}
+
+std::string Events::signature_of(uint32_t number) const {
+  const base::MutexLock lock(mutex_);
+  if (number >= by_number_.size()) {
+    return "";
+  }
+  return std::string(reduce::name_of(by_number_[number].dtype)) + " " + format_shape(by_number_[number].shape);
 }
 
 size_t Events::read(uint64_t& cursor, std::span<Event> into, uint64_t& lost) const {

@@ -20,7 +20,9 @@ enum class Phase : uint32_t {
   kMoved = 4,    // of a bucket: the collective has ended
   kDone = 6,
   kFailed = 7,
-  kWoke = 8,  // the engine thread had slept and has something to do
+  kWoke = 8,       // the engine thread had slept and has something to do
+  kRankReady = 9,  // rank 0 only: a rank has reported a request
+  kRound = 10,     // a decision about requests has come
 };
 
 inline constexpr uint32_t kNone = UINT32_MAX;
@@ -34,15 +36,19 @@ struct Event {
   uint32_t algorithm = kNone;
   uint32_t bucket = kNone;
   uint32_t name = kNone;
+  int32_t rank = -1;  // of kRankReady
 };
 
 class Events {
  public:
   void record(const Event& event);
-  // The number that stands for a request's name in events; kNone once too many different names were seen.
-  uint32_t number_of(const std::string& name);
+  // The number that stands for a request's name in events; kNone once too many different names were seen. Remembers
+  // the signature as the last one under that name.
+  uint32_t number_of(const std::string& name, const Signature& signature);
   // The name, or an empty one. The text lives as long as this object.
   const std::string& name_of(uint32_t number) const;
+  // "float32 [3, 4]", or nothing.
+  std::string signature_of(uint32_t number) const;
 
   // Copies events that came after `cursor` (0: the oldest still there), in order, and moves the cursor. Adds to
   // `lost` those that were overwritten unread. Returns how many were copied. Any thread.
@@ -56,8 +62,13 @@ class Events {
   mutable base::Mutex mutex_;
   std::vector<Event> ring_ GUARDED_BY(mutex_) = std::vector<Event>(kCapacity);
   uint64_t count_ GUARDED_BY(mutex_) = 0;
+  struct Name {
+    const std::string* text;
+    reduce::Dtype dtype;
+    std::vector<int64_t> shape;
+  };
   std::unordered_map<std::string, uint32_t> names_ GUARDED_BY(mutex_);  // its nodes never move
-  std::vector<const std::string*> by_number_ GUARDED_BY(mutex_);
+  std::vector<Name> by_number_ GUARDED_BY(mutex_);
 };
 
 }  // namespace farandole::engine

@@ -15,6 +15,7 @@ void put_signature(Writer& writer, const Signature& signature) {
   writer.put(signature.dtype);
   writer.put(signature.op);
   writer.put(signature.root);
+  writer.put(signature.peer);
   writer.put(signature.prescale);
   writer.put(signature.postscale);
   writer.put_vector(signature.shape);
@@ -26,6 +27,7 @@ Signature get_signature(Reader& reader) {
   signature.dtype = reader.get<reduce::Dtype>();
   signature.op = reader.get<ReduceOp>();
   signature.root = reader.get<int32_t>();
+  signature.peer = reader.get<int32_t>();
   signature.prescale = reader.get<double>();
   signature.postscale = reader.get<double>();
   signature.shape = reader.get_vector<int64_t>();

@@ -32,6 +32,13 @@ class BitSet {
   std::vector<uint64_t> words_;
 };
 
+// What a rank says that others wait for.
+struct Answer {
+  uint64_t question = 0;
+  bool of_program = false;  // by the program, with the line of code that it is at; otherwise by the engine
+  std::string text;
+};
+
 // A rank to rank 0: what it has got ready since its last message.
 struct Ready {
   struct Known {

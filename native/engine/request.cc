@@ -20,6 +20,14 @@ const char* name_of(Kind kind) noexcept {
       return "add_process_set";
     case Kind::kRemoveGroup:
       return "remove_process_set";
+    case Kind::kAlltoall:
+      return "alltoall";
+    case Kind::kReducescatter:
+      return "reducescatter";
+    case Kind::kJoin:
+      return "join";
+    case Kind::kTransfer:
+      return "transfer";
   }
   return "?";
 }
@@ -30,6 +38,8 @@ const char* name_of(ReduceOp op) noexcept {
       return "Average";
     case ReduceOp::kSum:
       return "Sum";
+    case ReduceOp::kAdasum:
+      return "Adasum";
     case ReduceOp::kMin:
       return "Min";
     case ReduceOp::kMax:

@@ -19,20 +19,26 @@ enum class Kind : uint8_t {
   kBarrier = 3,
   kAddGroup = 4,     // shape holds the ranks
   kRemoveGroup = 5,  // shape[0] is the group's id
+  kAlltoall = 6,
+  kReducescatter = 7,
+  kJoin = 8,      // no shape; only in the world
+  kTransfer = 9,  // from root to peer; nobody else takes part
 };
-inline constexpr uint8_t kLastKind = 5;
+inline constexpr uint8_t kLastKind = 9;
+inline constexpr size_t kKinds = kLastKind + 1;
 const char* name_of(Kind kind) noexcept;  // "allreduce"
 
 // An average is a sum whose divisor is the size of the group.
-enum class ReduceOp : uint8_t { kAverage = 0, kSum = 1, kMin = 3, kMax = 4, kProduct = 5 };
+enum class ReduceOp : uint8_t { kAverage = 0, kSum = 1, kAdasum = 2, kMin = 3, kMax = 4, kProduct = 5 };
 const char* name_of(ReduceOp op) noexcept;  // "Average"
 
 // Everything about a request that the other ranks must know or agree with, except its group and name.
 struct Signature {
   Kind kind = Kind::kAllreduce;
   reduce::Dtype dtype = reduce::Dtype::kF32;
-  ReduceOp op = ReduceOp::kSum;  // allreduce only
-  int32_t root = 0;              // a rank in the world; broadcast only
+  ReduceOp op = ReduceOp::kSum;  // allreduce and reducescatter
+  int32_t root = 0;              // a rank in the world; broadcast, and the one that sends in a transfer
+  int32_t peer = 0;              // a rank in the world; the one that receives in a transfer
   double prescale = 1.0;
   double postscale = 1.0;
   std::vector<int64_t> shape;

@@ -49,7 +49,9 @@ void Engine::run_all(const Group& group, std::vector<Runnable> runnables) {
     }
     plan.push_back(fusible);
   }
-  for (const std::vector<size_t>& indices : plan_buckets(plan, static_cast<size_t>(fusion_threshold_))) {
+  const auto buckets = plan_buckets(plan, static_cast<size_t>(fusion_threshold_));
+  number_buckets(buckets, runnables);
+  for (const std::vector<size_t>& indices : buckets) {
     std::vector<Runnable*> bucket;
     for (const size_t index : indices) {
       bucket.push_back(&runnables[index]);
@@ -69,21 +71,8 @@ void Engine::run_all(const Group& group, std::vector<Runnable> runnables) {
 }
 
 void Engine::run_bucket(const Group& group, const std::vector<Runnable*>& bucket) {
-  const int64_t started = base::now_ns();
   const Kind kind = bucket.front()->pending->request.signature.kind;
-  Event event;
-  event.time_ns = started;
-  event.phase = Phase::kStarted;
-  event.kind = kind;
-  event.group = group.id;
-  event.algorithm = bucket.front()->choice.index;
-  event.bucket = buckets_++;
-  uint64_t waited = 0;
-  for (const Runnable* runnable : bucket) {
-    event.bytes += runnable->pending->request.signature.bytes();
-    waited += static_cast<uint64_t>(started - runnable->pending->submitted_ns);
-  }
-  events_.record(event);
+  const Event started = begin_bucket(group, bucket);
   switch (kind) {
     case Kind::kAllreduce:
       run_allreduce(group, bucket);
@@ -97,17 +86,7 @@ void Engine::run_bucket(const Group& group, const std::vector<Runnable*>& bucket
     default:
       break;
   }
-  event.time_ns = base::now_ns();
-  event.phase = Phase::kMoved;
-  events_.record(event);
-  {
-    const base::MutexLock lock(mutex_);
-    stats_.requests += bucket.size();
-    ++stats_.buckets;
-    stats_.bytes += event.bytes;
-    stats_.waiting_ns += waited;
-    stats_.moving_ns += static_cast<uint64_t>(event.time_ns - started);
-  }
+  end_bucket(started, bucket);
   for (Runnable* runnable : bucket) {
     complete(std::move(runnable->pending), Code::kOk, "", -1);
   }
@@ -154,36 +133,6 @@ void Engine::run_broadcast(const Group& group, Runnable& runnable) {
   job.bytes = request.signature.bytes();
   job.root_index = group.index_of(request.signature.root);
   backend_->run(group, runnable.choice, job);
-}
-
-void Engine::record(Phase phase, const Pending& pending, uint32_t algorithm) {
-  Event event;
-  event.time_ns = phase == Phase::kSubmitted ? pending.submitted_ns : base::now_ns();
-  event.bytes = pending.request.signature.bytes();
-  event.phase = phase;
-  event.kind = pending.request.signature.kind;
-  event.group = pending.request.group;
-  event.algorithm = algorithm;
-  event.name = pending.name_number;
-  events_.record(event);
-}
-
-void Engine::complete(std::unique_ptr<Pending> pending, Code code, const std::string& error, int lost_rank) {
-  record(code == Code::kOk ? Phase::kDone : Phase::kFailed, *pending, kNone);
-  {
-    const base::MutexLock lock(mutex_);
-    in_flight_.erase(pending->key);
-  }
-  pending->completion->code = code;
-  pending->completion->error = error;
-  pending->completion->lost_rank = lost_rank;
-  finished_.push_back(std::move(pending->completion));
-}
-
-void Engine::announce_completions() {
-  if (!finished_.empty()) {
-    completions_.finish(std::exchange(finished_, {}));
-  }
 }
 
 }  // namespace farandole::engine

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Iterable, Sequence
 from types import TracebackType
+from typing import Any
 
 from farandole.core.errors import InvalidRequestError, NotInitializedError
 from farandole.core.group import ProcessSet
@@ -183,15 +184,22 @@ def remove_process_set(process_set: ProcessSet) -> bool:
     return current().remove_group(process_set)
 
 
-def stats() -> dict[str, float]:
-    """Return what this worker's engine has done since the world was formed.
+def stats() -> dict[str, Any]:
+    """Return what this worker's engine has done since the world was formed, as plain data.
 
     Returns:
-        requests, buckets, bytes: done.
+        operations: for each operation by its name ("allreduce", "allgather", ...):
+            requests, buckets, bytes: done. A bucket is what travelled together.
+            waiting_seconds: from the call until the last rank had made it too, summed over requests.
+            negotiating_seconds: from then until this worker knew, summed over requests.
+            moving_seconds: moving and reducing data, summed over buckets.
         rounds: agreements reached.
-        waiting_seconds: submit to agreed, summed over requests.
-        moving_seconds: agreed to done, summed over buckets.
+        sleeps: how often the engine had nothing to do.
         blocked_seconds: time that this process's threads spent waiting in `synchronize` and its like.
+
+    Example:
+        >>> stats()["operations"]["allreduce"]["requests"]  # doctest: +SKIP
+        320
     """
     return current().engine.stats()
 

@@ -25,7 +25,8 @@ from typing import Any
 
 from farandole.core.errors import LibraryError
 
-ABI_VERSION = 1
+ABI_VERSION = 2
+KINDS = 10
 LIBRARY_NAME = "libfarandole.so"
 
 
@@ -44,6 +45,8 @@ class NativeSettings(Structure):
         ("algorithm", c_char_p),
         ("failure_deadline_seconds", c_double),
         ("spin_seconds", c_double),
+        ("stall_warning_seconds", c_double),
+        ("stall_shutdown_seconds", c_double),
     )
 
 
@@ -77,6 +80,21 @@ class NativeRequest(Structure):
         ("name", c_char_p),
         ("input", c_void_p),
         ("output", c_void_p),
+        ("splits", POINTER(c_int64)),
+        ("peer", c_int32),
+    )
+
+
+class NativeKindStats(Structure):
+    """`farandole_kind_stats`."""
+
+    _fields_ = (
+        ("requests", c_uint64),
+        ("buckets", c_uint64),
+        ("bytes", c_uint64),
+        ("waiting_ns", c_uint64),
+        ("negotiating_ns", c_uint64),
+        ("moving_ns", c_uint64),
     )
 
 
@@ -84,13 +102,9 @@ class NativeStats(Structure):
     """`farandole_stats`."""
 
     _fields_ = (
-        ("requests", c_uint64),
-        ("buckets", c_uint64),
-        ("bytes", c_uint64),
         ("rounds", c_uint64),
-        ("waiting_ns", c_uint64),
-        ("moving_ns", c_uint64),
         ("sleeps", c_uint64),
+        ("kinds", NativeKindStats * KINDS),
     )
 
 
@@ -106,6 +120,7 @@ class NativeEvent(Structure):
         ("algorithm", c_uint32),
         ("bucket", c_uint32),
         ("name", c_uint32),
+        ("rank", c_int32),
     )
 
 
@@ -125,6 +140,7 @@ _BLOCKING: dict[str, tuple[Any, tuple[Any, ...]]] = {
         c_size_t,
         (_Engine, POINTER(c_uint64), POINTER(NativeEvent), c_size_t, POINTER(c_uint64)),
     ),
+    "farandole_wait_question": (c_int, (_Engine, c_double, POINTER(c_uint64))),
 }
 
 # Functions that are done within microseconds. They keep Python's lock: giving it up there would let another thread
@@ -149,6 +165,8 @@ _QUICK: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "farandole_arena_free": (None, (_Engine, c_void_p)),
     "farandole_get_stats": (c_int, (_Engine, POINTER(NativeStats))),
     "farandole_event_name": (c_char_p, (_Engine, c_uint32)),
+    "farandole_event_signature": (c_char_p, (_Engine, c_uint32)),
+    "farandole_answer": (c_int, (_Engine, c_uint64, c_char_p)),
 }
 
 FUNCTIONS = frozenset(_BLOCKING) | frozenset(_QUICK)

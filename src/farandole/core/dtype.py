@@ -29,13 +29,18 @@ class Kind(IntEnum):
     BARRIER = 3
     ADD_GROUP = 4
     REMOVE_GROUP = 5
+    ALLTOALL = 6
+    REDUCESCATTER = 7
+    JOIN = 8
+    TRANSFER = 9
 
 
-# Plain integers, as Horovod's: scripts compare, print and store them. 2 is Adasum.
+# Plain integers, as Horovod's: scripts compare, print and store them.
 Average = 0
 Sum = 1
+Adasum = 2
 Min = 3
 Max = 4
 Product = 5
 
-OPS = (Average, Sum, Min, Max, Product)
+OPS = (Average, Sum, Adasum, Min, Max, Product)

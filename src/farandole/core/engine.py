@@ -11,8 +11,10 @@ import os
 import time
 import weakref
 from collections.abc import Sequence
+from typing import Any
 
 from farandole.core.binding import ABI_VERSION, Library, NativeRequest, NativeSettings, NativeStats, NativeWorld
+from farandole.core.dtype import Kind
 from farandole.core.errors import FarandoleError, Status, from_status
 from farandole.core.settings import Settings
 
@@ -172,19 +174,46 @@ class Engine:
         address = self._library.farandole_arena_alloc(self._pointer, size)
         return Block(self, address, size) if address else None
 
-    def stats(self) -> dict[str, float]:
-        """Return the counts of the current generation; see `farandole.core.session.stats`."""
+    def stats(self) -> dict[str, Any]:
+        """Return the counts of the current generation; see `farandole.core.basics.stats`."""
         native = NativeStats()
         self._check(self._library.farandole_get_stats(self._pointer, native))
+        operations = {
+            kind.name.lower(): {
+                "requests": counts.requests,
+                "buckets": counts.buckets,
+                "bytes": counts.bytes,
+                "waiting_seconds": counts.waiting_ns / 1e9,
+                "negotiating_seconds": counts.negotiating_ns / 1e9,
+                "moving_seconds": counts.moving_ns / 1e9,
+            }
+            for kind, counts in zip(Kind, native.kinds, strict=True)
+        }
         return {
-            "requests": native.requests,
-            "buckets": native.buckets,
-            "bytes": native.bytes,
+            "operations": operations,
             "rounds": native.rounds,
-            "waiting_seconds": native.waiting_ns / 1e9,
-            "moving_seconds": native.moving_ns / 1e9,
+            "sleeps": native.sleeps,
             "blocked_seconds": self._blocked_ns / 1e9,
         }
+
+    def wait_question(self, timeout: float) -> int | None:
+        """Wait until other ranks, which wait for this one, ask what it is doing; return the question's number.
+
+        Returns:
+            None if nobody asked for `timeout` seconds.
+
+        Raises:
+            FarandoleError: there is no world, or it has ended.
+        """
+        question = ctypes.c_uint64()
+        asked = self._library.farandole_wait_question(self._pointer, timeout, question)
+        if asked < 0:
+            self.check_health()
+        return question.value if asked > 0 else None
+
+    def answer(self, question: int, text: str) -> None:
+        """Answer a question with one line that says where this program is."""
+        self._check(self._library.farandole_answer(self._pointer, question, text.encode()))
 
     def _check(self, status: int) -> None:
         if status:
@@ -210,6 +239,9 @@ def _native_settings(settings: Settings) -> NativeSettings:
         algorithm=settings.algorithm.encode(),
         failure_deadline_seconds=settings.failure_deadline,
         spin_seconds=settings.spin_seconds,
+        # The C ABI's 0 is "default", its -1 is "never".
+        stall_warning_seconds=-1 if settings.stall_check_disable else settings.stall_warning_seconds or -1,
+        stall_shutdown_seconds=0 if settings.stall_check_disable else settings.stall_shutdown_seconds,
     )
 
 

@@ -4,7 +4,8 @@ FarandoleError (RuntimeError)
 ├── HorovodInternalError      a collective failed on all its ranks; recoverable (the name is Horovod's)
 │   ├── MismatchError         the ranks asked for different things under one name; the job goes on
 │   ├── WorkerLostError       a worker died or was cut off; this world is over
-│   └── ShutDownError         a worker left in good order; this world is over
+│   ├── ShutDownError         a worker left in good order; this world is over
+│   └── StalledError          some ranks never asked for what others waited for; this world is over
 ├── InvalidRequestError       this call is wrong, whatever the other ranks do (also a ValueError)
 ├── NotInitializedError       init() has not been called (also a ValueError)
 ├── SettingError              a setting has a value that cannot be used (also a ValueError)
@@ -45,6 +46,13 @@ class ShutDownError(HorovodInternalError):
     """A worker left the world in good order while this one still had requests. All requests of this world fail."""
 
 
+class StalledError(HorovodInternalError):
+    """Some ranks did not ask for what others waited for, for longer than the set time. All requests of this world fail.
+
+    The message names what was waited for, and the ranks that were missing.
+    """
+
+
 class InvalidRequestError(FarandoleError, ValueError):
     """The call is wrong by itself: a bad root, not a member, a name already in flight."""
 
@@ -79,6 +87,7 @@ class Status(IntEnum):
     TIMEOUT = 5
     UNAVAILABLE = 6
     INTERNAL = 7
+    STALLED = 8
 
 
 _BY_STATUS: dict[int, type[FarandoleError]] = {
@@ -88,6 +97,7 @@ _BY_STATUS: dict[int, type[FarandoleError]] = {
     Status.TIMEOUT: StartError,
     Status.UNAVAILABLE: StartError,
     Status.INTERNAL: HorovodInternalError,
+    Status.STALLED: StalledError,
 }
 
 

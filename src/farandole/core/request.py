@@ -24,18 +24,33 @@ def make_request(
     postscale: float = 1.0,
     input: int | None = None,
     output: int | None = None,
+    splits: Sequence[int] | None = None,
+    peer: int = 0,
 ) -> NativeRequest:
     """Return a request; `input` and `output` are addresses. See `farandole_request` in farandole.h."""
     ndim = len(shape)
     # By position: a struct made from keywords costs three times as much, and this is on the way of every small tensor.
     return NativeRequest(
-        kind, dtype, op, group, root, ndim, _shape_type(ndim)(*shape), prescale, postscale, name.encode(), input, output
+        kind,
+        dtype,
+        op,
+        group,
+        root,
+        ndim,
+        _array_type(ndim)(*shape),
+        prescale,
+        postscale,
+        name.encode(),
+        input,
+        output,
+        None if splits is None else _array_type(len(splits))(*splits),
+        peer,
     )
 
 
 @cache
-def _shape_type(ndim: int) -> type[ctypes.Array[ctypes.c_int64]]:
-    return ctypes.c_int64 * ndim
+def _array_type(count: int) -> type[ctypes.Array[ctypes.c_int64]]:
+    return ctypes.c_int64 * count
 
 
 class Names:

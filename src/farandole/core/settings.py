@@ -38,6 +38,19 @@ def _positive_seconds(value: str) -> float:
     return number
 
 
+def _seconds(value: str) -> float:
+    number = float(value)
+    if not math.isfinite(number) or number < 0:
+        raise ValueError("a number of seconds that is not negative")
+    return number
+
+
+def _switch(value: str) -> bool:
+    return {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}[
+        value.lower()
+    ]
+
+
 def _secret(value: str) -> bytes:
     return bytes.fromhex(value)
 
@@ -88,6 +101,14 @@ class Settings:
     """Seconds of silence after which a worker counts as lost."""
     spin_seconds: float = _setting(0.0, float, "a number of seconds")
     """How long a wait looks before it sleeps; 0 is the default of 20 microseconds, below 0 is not at all."""
+    stall_warning_seconds: float = _setting(60.0, _seconds, "a number of seconds", "HOROVOD_STALL_CHECK_TIME_SECONDS")
+    """Seconds after which rank 0 warns that some ranks wait for others, and says which; 0 is never."""
+    stall_shutdown_seconds: float = _setting(
+        0.0, _seconds, "a number of seconds", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"
+    )
+    """Seconds of such waiting after which all requests fail on all ranks; 0 is never. May be less than the warning's."""
+    stall_check_disable: bool = _setting(False, _switch, "0 or 1", "HOROVOD_STALL_CHECK_DISABLE")
+    """Neither warn of ranks that wait for others, nor end the world for it."""
     log_level: int = _setting(0, _log_level, f"one of {', '.join(LOG_LEVELS)}", "HOROVOD_LOG_LEVEL")
     """What the native core writes to standard error; warning by default."""
     library: str | None = _setting(None, _text, "the path of libfarandole.so")

@@ -159,16 +159,16 @@ def test_backward_passes_per_step(worlds):
         optimizer = hvd.DistributedOptimizer(
             make_optimizer(model), model.named_parameters(), backward_passes_per_step=2
         )
-        before = hvd.stats()["requests"]
+        before = hvd.stats()["operations"]["allreduce"]["requests"]
         for _ in range(2):
             model(torch.ones(1, 6)).sum().backward()
         optimizer.step()
-        assert hvd.stats()["requests"] == before + PARAMETERS
+        assert hvd.stats()["operations"]["allreduce"]["requests"] == before + PARAMETERS
         optimizer.set_backward_passes_per_step(1)
         optimizer.zero_grad()
         model(torch.ones(1, 6)).sum().backward()
         optimizer.step()
-        assert hvd.stats()["requests"] == before + 2 * PARAMETERS
+        assert hvd.stats()["operations"]["allreduce"]["requests"] == before + 2 * PARAMETERS
 
     worlds.run(2, reduced_once)
 
@@ -477,10 +477,10 @@ def test_an_optimizer_that_was_dropped_leaves_its_parameters(worlds):
         model = make_model()
         for _ in range(3):
             optimizer = hvd.DistributedOptimizer(make_optimizer(model), model.named_parameters())
-        before = hvd.stats()["requests"]
+        before = hvd.stats()["operations"]["allreduce"]["requests"]
         model(torch.ones(1, 6)).sum().backward()
         optimizer.step()
-        assert hvd.stats()["requests"] == before + PARAMETERS
+        assert hvd.stats()["operations"]["allreduce"]["requests"] == before + PARAMETERS
 
     worlds.run(2, body)
 

@@ -249,8 +249,8 @@ TEST(Fusion, FillsBucketsUpToTheThreshold) {
 
 TEST(Events, KeepTheLastOnesAndCountTheLost) {
   Events events;
-  const uint32_t number = events.number_of("x");
-  EXPECT_EQ(events.number_of("x"), number);
+  const uint32_t number = events.number_of("x", {});
+  EXPECT_EQ(events.number_of("x", {}), number);
   EXPECT_EQ(events.name_of(number), "x");
   EXPECT_EQ(events.name_of(kNone), "");
   for (uint64_t i = 0; i < 20'000; ++i) {

@@ -35,6 +35,7 @@ STRUCTS = {
     "farandole_settings": binding.NativeSettings,
     "farandole_world": binding.NativeWorld,
     "farandole_request": binding.NativeRequest,
+    "farandole_kind_stats": binding.NativeKindStats,
     "farandole_stats": binding.NativeStats,
     "farandole_event": binding.NativeEvent,
 }
@@ -48,7 +49,10 @@ def fields_of(body):
     for line in filter(None, (statement.strip() for statement in body.split(";"))):
         kind, names = re.fullmatch(r"((?:const )?\w+(?:\*| const\*|\* const\*)*) (.+)", line).groups()
         for name in names.split(","):
-            fields.append((name.strip(), {**SCALARS, **POINTERS}[kind]))
+            if (array := re.fullmatch(r"(\w+)\[FARANDOLE_KINDS\]", name.strip())) is not None:
+                fields.append((array[1], STRUCTS[kind] * binding.KINDS))
+            else:
+                fields.append((name.strip(), {**SCALARS, **POINTERS}[kind]))
     return fields
 
 
@@ -56,7 +60,10 @@ def fields_of(body):
 def test_struct(name):
     (body,) = re.findall(r"typedef struct \{([^}]*)\} " + name + ";", HEADER)
     wanted = [(field, ctypes.c_char_p if (name, field) in AS_STRING else kind) for field, kind in fields_of(body)]
-    assert list(STRUCTS[name]._fields_) == wanted
+    found = list(STRUCTS[name]._fields_)
+    assert [field for field, _ in found] == [field for field, _ in wanted]
+    for (field, kind), (_, other) in zip(found, wanted, strict=True):
+        assert kind == other or (kind._type_, kind._length_) == (other._type_, other._length_), field
 
 
 def test_every_struct_is_bound():
@@ -86,6 +93,8 @@ def test_numbers():
     assert enum("farandole_kind") == {kind.name: kind.value for kind in Kind}
     assert sorted(enum("farandole_op").values()) == sorted(OPS)
     assert f"#define FARANDOLE_ABI_VERSION {binding.ABI_VERSION}\n" in HEADER
+    assert f"#define FARANDOLE_KINDS {binding.KINDS}\n" in HEADER
+    assert len(Kind) == binding.KINDS
 
 
 def test_a_missing_library_is_answered_with_what_to_do(tmp_path):
