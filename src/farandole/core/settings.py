@@ -106,7 +106,7 @@ class Settings:
     stall_shutdown_seconds: float = _setting(
         0.0, _seconds, "a number of seconds", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"
     )
-    """Seconds of such waiting after which all requests fail on all ranks; 0 is never. May be less than the warning's."""
+    """Seconds of such waiting after which all requests fail on all ranks; 0 is never. May be below the warning's."""
     stall_check_disable: bool = _setting(False, _switch, "0 or 1", "HOROVOD_STALL_CHECK_DISABLE")
     """Neither warn of ranks that wait for others, nor end the world for it."""
     log_level: int = _setting(0, _log_level, f"one of {', '.join(LOG_LEVELS)}", "HOROVOD_LOG_LEVEL")
