@@ -62,12 +62,14 @@ class Names:
 
     def __init__(self) -> None:
         self._counts: Counter[tuple[str, int]] = Counter()
+        self._begin = "noname."
+        self._restarts = 0
 
     def next(self, operation: str, group: int) -> str:
         """Return the next name, without the operation: `noname.7`."""
         number = self._counts[operation, group]
         self._counts[operation, group] = number + 1
-        return f"noname.{number}"
+        return f"{self._begin}{number}"
 
     def give_back(self, operation: str, group: int) -> None:
         """Let the last name be used again: its request was refused."""
@@ -78,3 +80,12 @@ class Names:
         for operation, other in list(self._counts):
             if other == group:
                 del self._counts[operation, other]
+
+    def restart_all(self) -> None:
+        """Count from 0 again everywhere, with names that have not been used: requests of before may still be in flight.
+
+        All ranks do so at the same point of their programs.
+        """
+        self._counts.clear()
+        self._restarts += 1
+        self._begin = f"noname.{self._restarts}."

@@ -34,7 +34,7 @@ from farandole.core.built import (
     nccl_built,
     rocm_built,
 )
-from farandole.core.dtype import Average, Max, Min, Product, Sum
+from farandole.core.dtype import Adasum, Average, Max, Min, Product, Sum
 from farandole.core.errors import HorovodInternalError
 from farandole.core.group import ProcessSet, global_process_set
 from farandole.torch.collectives import (
@@ -44,6 +44,8 @@ from farandole.torch.collectives import (
     allreduce_,
     allreduce_async,
     allreduce_async_,
+    alltoall,
+    alltoall_async,
     barrier,
     broadcast,
     broadcast_,
@@ -55,7 +57,12 @@ from farandole.torch.collectives import (
     grouped_allreduce_,
     grouped_allreduce_async,
     grouped_allreduce_async_,
+    grouped_reducescatter,
+    grouped_reducescatter_async,
+    join,
     poll,
+    reducescatter,
+    reducescatter_async,
     sparse_allreduce_async,
     synchronize,
 )
@@ -65,6 +72,7 @@ from farandole.torch.optimizer import DistributedOptimizer
 from farandole.torch.parameters import broadcast_optimizer_state, broadcast_parameters
 
 __all__ = [
+    "Adasum",
     "Average",
     "Compression",
     "DistributedOptimizer",
@@ -82,6 +90,8 @@ __all__ = [
     "allreduce_",
     "allreduce_async",
     "allreduce_async_",
+    "alltoall",
+    "alltoall_async",
     "barrier",
     "broadcast",
     "broadcast_",
@@ -104,9 +114,12 @@ __all__ = [
     "grouped_allreduce_",
     "grouped_allreduce_async",
     "grouped_allreduce_async_",
+    "grouped_reducescatter",
+    "grouped_reducescatter_async",
     "init",
     "is_homogeneous",
     "is_initialized",
+    "join",
     "local_rank",
     "local_size",
     "mpi_built",
@@ -115,6 +128,8 @@ __all__ = [
     "nccl_built",
     "poll",
     "rank",
+    "reducescatter",
+    "reducescatter_async",
     "remove_process_set",
     "rocm_built",
     "shutdown",

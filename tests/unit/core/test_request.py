@@ -37,3 +37,5 @@ def test_each_operation_and_group_counts_by_itself():
     assert names.next("allreduce", 0) == "noname.2"
     names.restart(1)
     assert (names.next("allreduce", 1), names.next("allreduce", 0)) == ("noname.0", "noname.3")
+    names.restart_all()
+    assert [names.next("allreduce", 0) for _ in range(2)] == ["noname.1.0", "noname.1.1"]

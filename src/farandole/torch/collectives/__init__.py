@@ -23,9 +23,16 @@ from farandole.torch.collectives.allreduce import (
     grouped_allreduce_async,
     grouped_allreduce_async_,
 )
+from farandole.torch.collectives.alltoall import alltoall, alltoall_async
 from farandole.torch.collectives.broadcast import broadcast, broadcast_, broadcast_async, broadcast_async_
 from farandole.torch.collectives.call import DTYPES, native_dtype, now, poll, synchronize
-from farandole.torch.collectives.meeting import barrier
+from farandole.torch.collectives.meeting import barrier, join
+from farandole.torch.collectives.reducescatter import (
+    grouped_reducescatter,
+    grouped_reducescatter_async,
+    reducescatter,
+    reducescatter_async,
+)
 from farandole.torch.collectives.sparse import sparse_allreduce_async
 
 __all__ = [
@@ -37,6 +44,8 @@ __all__ = [
     "allreduce_async",
     "allreduce_async_",
     "allreduce_call",
+    "alltoall",
+    "alltoall_async",
     "barrier",
     "begin_gather",
     "broadcast",
@@ -49,9 +58,14 @@ __all__ = [
     "grouped_allreduce_",
     "grouped_allreduce_async",
     "grouped_allreduce_async_",
+    "grouped_reducescatter",
+    "grouped_reducescatter_async",
+    "join",
     "native_dtype",
     "now",
     "poll",
+    "reducescatter",
+    "reducescatter_async",
     "sparse_allreduce_async",
     "synchronize",
 ]

@@ -1,7 +1,8 @@
-"""Collectives without tensors."""
+"""Collectives without tensors: waiting for each other, and for the end of everybody's data."""
 
 from __future__ import annotations
 
+from farandole.core.basics import current
 from farandole.core.dtype import Kind
 from farandole.core.group import ProcessSet, global_process_set
 from farandole.core.request import make_request
@@ -22,3 +23,32 @@ def barrier(process_set: ProcessSet = global_process_set) -> None:
         return make_request(Kind.BARRIER, full_name, group=group), None, lambda _: None
 
     now(begin("barrier", None, process_set, make))
+
+
+def join(device: int = -1) -> int:
+    """Say that this rank has no more data, and wait until all ranks of the world have said so.
+
+    Meanwhile the other ranks' `allreduce` goes on without this one: it contributes what changes nothing (0 for Average
+    and Sum, 1 for Product, and so on), and averages still divide by the full number of ranks. Any other collective
+    fails on the ranks that ask for it, with an error that can be caught.
+
+    Args:
+        device: taken for Horovod's sake; a rank that has joined needs no device memory.
+
+    Returns:
+        The rank that joined last, the same on all ranks.
+
+    Raises:
+        HorovodInternalError: a worker was lost.
+    """
+    session = current()
+    request = make_request(Kind.JOIN, "join")
+    handle = session.engine.submit_one(request)
+    try:
+        session.engine.wait(handle)
+        _, (last,) = session.engine.result(handle)
+    finally:
+        session.engine.release(handle)
+    # The others have gone on without this rank, so counts of unnamed calls differ; all ranks are here now.
+    session.names.restart_all()
+    return last

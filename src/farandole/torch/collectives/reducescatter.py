@@ -1,0 +1,229 @@
+"""reducescatter: every rank gets its rows of the reduction of all ranks' tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from farandole.core.dtype import Adasum, Average, Kind, Sum
+from farandole.core.errors import InvalidRequestError
+from farandole.core.group import ProcessSet, global_process_set
+from farandole.core.request import make_request
+from farandole.core.session import Session
+from farandole.torch.collectives.allgather import allgather, grouped_allgather
+from farandole.torch.collectives.call import Begun, Member, begin, begin_grouped, later, native_dtype, now, tracked
+from farandole.torch.compression import Compression
+from farandole.torch.staging import from_host, host_like, to_host
+
+
+def own_rows(rows: int, size: int, rank: int) -> int:
+    """Return how many of `rows` rows a rank gets; the first ranks get one more where it does not come out even.
+
+    Example:
+        >>> [own_rows(5, 3, rank) for rank in range(3)]
+        [2, 2, 1]
+    """
+    return rows // size + (rank < rows % size)
+
+
+def _member(
+    tensor: torch.Tensor,
+    name: str,
+    op: int,
+    prescale: float,
+    postscale: float,
+    group: int,
+    process_set: ProcessSet,
+) -> Member:
+    """Reduce a tensor; the result is a new one with this rank's rows."""
+    dtype = native_dtype(tensor)
+    if tensor.dim() == 0:
+        raise InvalidRequestError(
+            f"{name}: Reducescatter does not support scalar inputs: there is no first dimension to scatter along. Pass "
+            "tensor.reshape(1), or use allreduce."
+        )
+    if op == Adasum:
+        raise InvalidRequestError(
+            "Reducescatter currently only supports AVERAGE and SUM, and here also MIN, MAX and PRODUCT, but not "
+            "ADASUM, which needs whole tensors. Use allreduce(op=hvd.Adasum)."
+        )
+    host, event = to_host(tensor)
+    # A rank that is not a member gets its error from the engine.
+    rank = process_set.rank() if process_set.included() else 0
+    shape = (own_rows(tensor.shape[0], len(process_set.ranks), rank), *tensor.shape[1:])
+    target = host_like(tensor, shape)
+    request = make_request(
+        Kind.REDUCESCATTER,
+        name,
+        dtype=dtype,
+        op=op,
+        group=group,
+        shape=tensor.shape,
+        prescale=prescale,
+        postscale=postscale,
+        input=host.data_ptr(),
+        output=target.data_ptr(),
+    )
+    device = tensor.device
+
+    def finish(_: int, inputs: torch.Tensor = host) -> torch.Tensor:
+        # `inputs` is only held: the engine reads it until now.
+        result = target if device.type == "cpu" else torch.empty_like(target, device=device)
+        from_host(target, result)
+        return result
+
+    return request, event, finish
+
+
+# --- one tensor ----------------------------------------------------------------------------------------------
+
+
+def _begin(
+    tensor: torch.Tensor, name: str | None, op: int, process_set: ProcessSet, prescale: float, postscale: float
+) -> Begun:
+    def make(_: Session, group: int, full_name: str) -> Member:
+        return _member(tensor, full_name, op, prescale, postscale, group, process_set)
+
+    return begin("reducescatter", name, process_set, make)
+
+
+def reducescatter(
+    tensor: torch.Tensor,
+    name: str | None = None,
+    compression: Any = Compression.none,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> torch.Tensor:
+    """Reduce a tensor over all ranks of a process set, and return this rank's rows of the result.
+
+    The first dimension is divided among the ranks, in rank order; where it does not come out even, the first ranks get
+    one row more.
+
+    Differentiable for Average and Sum: the gradient is all ranks' gradients, gathered; for Sum times the number of
+    ranks, as in Horovod.
+
+    Args:
+        tensor: contiguous, of the same shape and type on all ranks, with at least one dimension.
+        name: ranks' calls match by name; unnamed calls match by their order.
+        compression: how the tensor travels, such as `Compression.bf16`.
+        op: Average (the default), Sum, Min, Max or Product.
+        process_set: which ranks take part.
+        prescale_factor: multiplied in before the reduction.
+        postscale_factor: multiplied in after it.
+
+    Raises:
+        ValueError: the call is wrong by itself.
+        HorovodInternalError: the ranks' tensors do not fit together, or a worker was lost.
+    """
+    compressed, context = compression.compress(tensor)
+    if tracked(compressed):
+        (reduced,) = _Reducescatter.apply(
+            "reducescatter", name, op, process_set, prescale_factor, postscale_factor, compressed
+        )
+    else:
+        reduced = now(_begin(compressed, name, op, process_set, prescale_factor, postscale_factor))
+    return compression.decompress(reduced, context)
+
+
+def reducescatter_async(
+    tensor: torch.Tensor,
+    name: str | None = None,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> int:
+    """Begin a `reducescatter` and return a handle for `synchronize`. Not differentiable."""
+    return later(_begin(tensor, name, op, process_set, prescale_factor, postscale_factor))
+
+
+# --- several tensors -----------------------------------------------------------------------------------------
+
+
+def _begin_grouped(
+    tensors: Sequence[torch.Tensor],
+    name: str | None,
+    op: int,
+    process_set: ProcessSet,
+    prescale: float,
+    postscale: float,
+) -> Begun:
+    def make(_: Session, group: int, full_name: str, tensor: torch.Tensor) -> Member:
+        return _member(tensor, full_name, op, prescale, postscale, group, process_set)
+
+    return begin_grouped("grouped_reducescatter", name, process_set, tensors, make)
+
+
+def grouped_reducescatter(
+    tensors: Sequence[torch.Tensor],
+    name: str | None = None,
+    compression: Any = Compression.none,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> list[torch.Tensor]:
+    """Reduce and scatter several tensors together. See `reducescatter`."""
+    pairs = [compression.compress(tensor) for tensor in tensors]
+    compressed = [tensor for tensor, _ in pairs]
+    if any(map(tracked, compressed)):
+        reduced = _Reducescatter.apply(
+            "grouped_reducescatter", name, op, process_set, prescale_factor, postscale_factor, *compressed
+        )
+    else:
+        reduced = now(_begin_grouped(compressed, name, op, process_set, prescale_factor, postscale_factor))
+    return [compression.decompress(tensor, context) for tensor, (_, context) in zip(reduced, pairs, strict=True)]
+
+
+def grouped_reducescatter_async(
+    tensors: Sequence[torch.Tensor],
+    name: str | None = None,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> int:
+    """Begin a `grouped_reducescatter` and return one handle for all. Not differentiable."""
+    return later(_begin_grouped(tensors, name, op, process_set, prescale_factor, postscale_factor))
+
+
+class _Reducescatter(torch.autograd.Function):
+    """A reduction of one tensor or of several, scattered. Gradient: see `reducescatter`."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        operation: str,
+        name: str | None,
+        op: int,
+        process_set: ProcessSet,
+        prescale: float,
+        postscale: float,
+        *tensors: torch.Tensor,
+    ) -> tuple[torch.Tensor, ...]:
+        ctx.how = op, process_set, prescale * postscale
+        if operation == "reducescatter":
+            return (now(_begin(tensors[0], name, op, process_set, prescale, postscale)),)
+        return now(_begin_grouped(tensors, name, op, process_set, prescale, postscale))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        op, process_set, factor = ctx.how
+        if op not in (Average, Sum):
+            raise InvalidRequestError(
+                "reducescatter has a gradient for Average and Sum only. Use allreduce, which has one for Min, Max and "
+                "Product too, and take this rank's rows."
+            )
+        contiguous = [gradient.contiguous() for gradient in gradients]
+        if len(contiguous) == 1:
+            gathered = [allgather(contiguous[0], process_set=process_set)]
+        else:
+            gathered = grouped_allgather(contiguous, process_set=process_set)
+        if op == Sum:
+            factor = factor * len(process_set.ranks)
+        results = gathered if factor == 1.0 else [gradient * factor for gradient in gathered]
+        return (None, None, None, None, None, None, *results)
