@@ -5,9 +5,9 @@ FarandoleError (RuntimeError)
 │   ├── MismatchError         the ranks asked for different things under one name; the job goes on
 │   ├── WorkerLostError       a worker died or was cut off; this world is over
 │   ├── ShutDownError         a worker left in good order; this world is over
-│   └── StalledError          some ranks never asked for what others waited for; this world is over
+│   ├── StalledError          some ranks never asked for what others waited for; this world is over
+│   └── NotInitializedError   init() has not been called (also a ValueError)
 ├── InvalidRequestError       this call is wrong, whatever the other ranks do (also a ValueError)
-├── NotInitializedError       init() has not been called (also a ValueError)
 ├── SettingError              a setting has a value that cannot be used (also a ValueError)
 ├── LibraryError              the native library is missing or does not fit (also an ImportError)
 └── StartError                the engine or the world could not be made
@@ -57,8 +57,11 @@ class InvalidRequestError(FarandoleError, ValueError):
     """The call is wrong by itself: a bad root, not a member, a name already in flight."""
 
 
-class NotInitializedError(FarandoleError, ValueError):
-    """There is no world to ask."""
+class NotInitializedError(HorovodInternalError, ValueError):
+    """There is no world to ask.
+
+    In Horovod a collective raises HorovodInternalError then, and a question such as `rank()` ValueError.
+    """
 
     def __init__(self) -> None:
         super().__init__("farandole has not been initialized; use hvd.init().")
