@@ -47,8 +47,9 @@ def test_the_lost_rank():
 
 
 def test_what_can_be_caught_as_what():
-    for kind in (InvalidRequestError, NotInitializedError, errors.SettingError):
+    for kind in (InvalidRequestError, errors.SettingError):
         assert issubclass(kind, ValueError) and not issubclass(kind, HorovodInternalError)
+    assert issubclass(NotInitializedError, ValueError) and issubclass(NotInitializedError, HorovodInternalError)
     for kind in (MismatchError, WorkerLostError, ShutDownError):
         assert issubclass(kind, HorovodInternalError) and not issubclass(kind, ValueError)
     assert issubclass(FarandoleError, RuntimeError)
