@@ -10,9 +10,11 @@ namespace {
 
 using collective::AllgatherJob;
 using collective::AllreduceJob;
+using collective::AlltoallJob;
 using collective::BroadcastJob;
 using collective::Choice;
 using collective::Group;
+using collective::ReducescatterJob;
 
 // How long a revoke that another worker has heard may take to reach us.
 constexpr double kRevokePatienceSeconds = 1.0;
@@ -29,9 +31,16 @@ std::byte* allocate_staging(transport::Arena& arena, size_t half_bytes) {
 // A group of one: nothing moves, but the arithmetic stays.
 void run_alone(const AllreduceJob& job) {
   for (const collective::Piece& piece : job.pieces) {
-    reduce::scale_to(job.dtype, piece.input, piece.output, piece.count, job.prescale);
-    reduce::scale_to(job.dtype, piece.output, piece.output, piece.count, job.postscale);
+    if (piece.output != nullptr) {
+      reduce::scale_to(job.dtype, piece.input, piece.output, piece.count, job.prescale);
+      reduce::scale_to(job.dtype, piece.output, piece.output, piece.count, job.postscale);
+    }
   }
+}
+
+void run_alone(const ReducescatterJob& job) {
+  reduce::scale_to(job.dtype, job.input, job.output, job.counts.front(), job.prescale);
+  reduce::scale_to(job.dtype, job.output, job.output, job.counts.front(), job.postscale);
 }
 
 void copy_alone(const void* input, void* output, size_t bytes) {
@@ -87,6 +96,14 @@ Choice Native::choose_broadcast(const Group& group) const {
   return collective::choose_broadcast(topology(group), tuning_.algorithm);
 }
 
+Choice Native::choose_alltoall(const Group& group) const {
+  return collective::choose_alltoall(topology(group), tuning_.algorithm);
+}
+
+Choice Native::choose_reducescatter(const Group& group) const {
+  return collective::choose_reducescatter(topology(group), tuning_.algorithm);
+}
+
 void Native::begin(uint32_t decision) {
   steps_.begin(decision);
   pump_.set_sequence(decision);
@@ -119,6 +136,26 @@ void Native::run(const Group& group, const Choice& choice, const BroadcastJob& j
   }
   collective::Context with = context(group);
   choice.algorithm->broadcast(with, job);
+  require_same_generation(group);
+}
+
+void Native::run(const Group& group, const Choice& choice, const AlltoallJob& job) {
+  if (group.size() == 1) {
+    copy_alone(job.input, job.output(job.rows), static_cast<size_t>(job.rows.front()) * job.row_bytes);
+    return;
+  }
+  collective::Context with = context(group);
+  choice.algorithm->alltoall(with, job);
+  require_same_generation(group);
+}
+
+void Native::run(const Group& group, const Choice& choice, const ReducescatterJob& job) {
+  if (group.size() == 1) {
+    run_alone(job);
+    return;
+  }
+  collective::Context with = context(group);
+  choice.algorithm->reducescatter(with, job);
   require_same_generation(group);
 }
 

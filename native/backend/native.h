@@ -28,6 +28,8 @@ class Native {
   collective::Choice choose_allreduce(const collective::Group& group, size_t tensor_bytes) const;
   collective::Choice choose_allgather(const collective::Group& group) const;
   collective::Choice choose_broadcast(const collective::Group& group) const;
+  collective::Choice choose_alltoall(const collective::Group& group) const;
+  collective::Choice choose_reducescatter(const collective::Group& group) const;
 
   // All following collectives belong to this agreed decision. Decisions count from 1.
   void begin(uint32_t decision);
@@ -37,6 +39,8 @@ class Native {
   void run(const collective::Group& group, const collective::Choice& choice, const collective::AllreduceJob& job);
   void run(const collective::Group& group, const collective::Choice& choice, const collective::AllgatherJob& job);
   void run(const collective::Group& group, const collective::Choice& choice, const collective::BroadcastJob& job);
+  void run(const collective::Group& group, const collective::Choice& choice, const collective::AlltoallJob& job);
+  void run(const collective::Group& group, const collective::Choice& choice, const collective::ReducescatterJob& job);
 
  private:
   collective::Topology topology(const collective::Group& group) const;

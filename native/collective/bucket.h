@@ -14,13 +14,16 @@
 
 namespace farandole::collective {
 
+// A piece without input and output, though it has elements, belongs to a worker that is absent: it adds the identity of
+// the operation, unscaled, and its result is dropped.
 struct Piece {
   const void* input = nullptr;
   void* output = nullptr;  // may be the input
   size_t count = 0;        // elements
 };
 
-// One allreduce of one or more tensors: output = postscale(op over ranks of prescale(input)).
+// One allreduce of one or more tensors: output = postscale(op over ranks of prescale(input)). For Adasum, which is a
+// way to add, `op` is a sum.
 struct AllreduceJob {
   reduce::Dtype dtype = reduce::Dtype::kF32;
   reduce::Op op = reduce::Op::kSum;

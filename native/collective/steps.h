@@ -3,7 +3,8 @@
 // Every worker has one counter in its arena, its step, which only grows: the high half is the number of the
 // agreed decision it works on, the low half counts within it. All workers take part in decisions in one common
 // order, and the members of a group take the same steps, so "my peer's step is at least s" means that the
-// peer has done everything up to s, whatever else it did in other groups.
+// peer has done everything up to s, whatever else it did in other groups. That is why what only some members of a group
+// do (a transfer between two of them) must take no steps, and go over links.
 //
 // Data lies where the publisher says: two slots, used in turn, so that the next piece can be announced while the last
 // one is still being read.

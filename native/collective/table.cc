@@ -5,7 +5,9 @@
 
 #include "collective/allgather/allgather.h"
 #include "collective/allreduce/allreduce.h"
+#include "collective/alltoall/alltoall.h"
 #include "collective/broadcast/broadcast.h"
+#include "collective/reducescatter/reducescatter.h"
 
 namespace farandole::collective {
 namespace {
@@ -46,6 +48,13 @@ constexpr std::array kTable = {
               .fits = several_on_every_host,
               .fusible = true,
               .allreduce = allreduce_two_level_doubling},
+    Algorithm{.name = "vector_halving",
+              .collective = "adasum",
+              .description = "pairs at distance 1, 2, 4 ... exchange halves and combine them, each tensor with factors "
+                             "of its own",
+              .fits = anywhere,
+              .fusible = true,
+              .allreduce = allreduce_adasum},
     Algorithm{.name = "direct",
               .collective = "allgather",
               .description = "each worker of the host reads every part from its owner's arena",
@@ -70,6 +79,30 @@ constexpr std::array kTable = {
               .fits = anywhere,
               .fusible = true,
               .broadcast = broadcast_tree},
+    Algorithm{.name = "direct",
+              .collective = "alltoall",
+              .description = "each worker of the host reads what is meant for it from the arenas of the others",
+              .fits = on_one_host,
+              .fusible = false,
+              .alltoall = alltoall_direct},
+    Algorithm{.name = "pairwise",
+              .collective = "alltoall",
+              .description = "each worker sends every other what is meant for it",
+              .fits = anywhere,
+              .fusible = false,
+              .alltoall = alltoall_pairwise},
+    Algorithm{.name = "direct",
+              .collective = "reducescatter",
+              .description = "each worker of the host reduces its rows from all arenas into its output",
+              .fits = on_one_host,
+              .fusible = false,
+              .reducescatter = reducescatter_direct},
+    Algorithm{.name = "ring",
+              .collective = "reducescatter",
+              .description = "parts travel around a ring once and are summed on the way to their owner",
+              .fits = anywhere,
+              .fusible = false,
+              .reducescatter = reducescatter_ring},
 };
 
 const Algorithm* find(std::string_view collective, std::string_view name) {
@@ -84,6 +117,16 @@ const Algorithm* find(std::string_view collective, std::string_view name) {
 Choice row(std::string_view collective, std::string_view name, const char* reason) {
   const Algorithm* const found = find(collective, name);
   return {found, static_cast<uint32_t>(found - kTable.data()), reason};
+}
+
+// The choice of those collectives that have one algorithm for shared memory and one for anywhere.
+Choice choose(std::string_view collective, const Topology& topology, std::string_view wanted,
+              std::string_view elsewhere) {
+  if (const Algorithm* asked = find(collective, wanted); asked != nullptr && asked->fits(topology)) {
+    return row(collective, wanted, "it was asked for");
+  }
+  return on_one_host(topology) ? row(collective, "direct", "all members share memory")
+                               : row(collective, elsewhere, "members on several hosts");
 }
 
 }  // namespace
@@ -106,20 +149,24 @@ Choice choose_allreduce(const Topology& topology, size_t tensor_bytes, std::stri
              : row("allreduce", "recursive_doubling", "a host has one member only, a small tensor");
 }
 
+Choice choose_adasum() { return row("adasum", "vector_halving", "the only one there is"); }
+
 Choice choose_allgather(const Topology& topology, std::string_view wanted) {
-  if (const Algorithm* asked = find("allgather", wanted); asked != nullptr && asked->fits(topology)) {
-    return row("allgather", wanted, "it was asked for");
-  }
-  return on_one_host(topology) ? row("allgather", "direct", "all members share memory")
-                               : row("allgather", "linear", "members on several hosts");
+  return choose("allgather", topology, wanted, "linear");
 }
 
 Choice choose_broadcast(const Topology& topology, std::string_view wanted) {
-  if (const Algorithm* asked = find("broadcast", wanted); asked != nullptr && asked->fits(topology)) {
-    return row("broadcast", wanted, "it was asked for");
-  }
-  return on_one_host(topology) ? row("broadcast", "direct", "all members share memory")
-                               : row("broadcast", "tree", "members on several hosts");
+  return choose("broadcast", topology, wanted, "tree");
 }
+
+Choice choose_alltoall(const Topology& topology, std::string_view wanted) {
+  return choose("alltoall", topology, wanted, "pairwise");
+}
+
+Choice choose_reducescatter(const Topology& topology, std::string_view wanted) {
+  return choose("reducescatter", topology, wanted, "ring");
+}
+
+Choice choose_transfer() { return row("broadcast", "tree", "two members, and links only"); }
 
 }  // namespace farandole::collective

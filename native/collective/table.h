@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -38,6 +39,27 @@ struct BroadcastJob {
   int root_index = 0;  // in the group
 };
 
+// Every member sends rows to every member. How many come is learnt while they move.
+struct AlltoallJob {
+  const void* input = nullptr;
+  std::vector<int64_t> rows;  // for each member; they lie in the input in the members' order
+  size_t row_bytes = 0;
+  // Called once, with the number of rows that come from each member: gives the memory for all of them, in the members'
+  // order. May give null when there are no bytes.
+  std::function<void*(const std::vector<int64_t>& received)> output;
+};
+
+// What comes of an allreduce, each member's part only: output = postscale(op over ranks of prescale(input))[own part].
+struct ReducescatterJob {
+  reduce::Dtype dtype = reduce::Dtype::kF32;
+  reduce::Op op = reduce::Op::kSum;
+  reduce::Scale prescale;
+  reduce::Scale postscale;
+  const void* input = nullptr;
+  std::vector<size_t> counts;  // elements of the part of each member; they lie in the members' order
+  void* output = nullptr;      // of the own part; may not be in the input
+};
+
 struct Algorithm {
   const char* name;
   const char* collective;
@@ -46,10 +68,12 @@ struct Algorithm {
   // Whether the result of an element is the same wherever it lies in a bucket. Where it is not, a tensor
   // travels alone.
   bool fusible;
-  // The one that belongs to `collective` is set.
+  // The one that belongs to `collective` is set. Adasum is run as an allreduce.
   void (*allreduce)(Context& context, const AllreduceJob& job) = nullptr;
   void (*allgather)(Context& context, const AllgatherJob& job) = nullptr;
   void (*broadcast)(Context& context, const BroadcastJob& job) = nullptr;
+  void (*alltoall)(Context& context, const AlltoallJob& job) = nullptr;
+  void (*reducescatter)(Context& context, const ReducescatterJob& job) = nullptr;
 };
 
 std::span<const Algorithm> algorithms() noexcept;
@@ -62,8 +86,15 @@ struct Choice {
 
 // `wanted` is a name from the table, or empty for the best; one that does not fit is passed over.
 Choice choose_allreduce(const Topology& topology, size_t tensor_bytes, std::string_view wanted);
+Choice choose_adasum();
 Choice choose_allgather(const Topology& topology, std::string_view wanted);
 Choice choose_broadcast(const Topology& topology, std::string_view wanted);
+Choice choose_alltoall(const Topology& topology, std::string_view wanted);
+Choice choose_reducescatter(const Topology& topology, std::string_view wanted);
+// A transfer from one member to another is a broadcast in the group of these two. It must not take steps in shared
+// memory: the steps of one decision are counted (see steps.h), and members of the larger group who have no part in the
+// transfer would count others than these two, and take each other's memory for ready when it is not.
+Choice choose_transfer();
 
 // Allreduces in place a buffer that only this worker uses, among `peers` (ranks, this one included) over links.
 // Elements are of an accumulator type. The building block of everything that crosses hosts.

@@ -154,6 +154,9 @@ class Engine {
   void run_allreduce(const collective::Group& group, const std::vector<Runnable*>& bucket);
   void run_allgather(const collective::Group& group, Runnable& runnable);
   void run_broadcast(const collective::Group& group, Runnable& runnable);
+  void run_alltoall(const collective::Group& group, Runnable& runnable);
+  void run_reducescatter(const collective::Group& group, Runnable& runnable);
+  void run_transfer(const collective::Group& group, Runnable& runnable);
   // A bucket begins and ends, for events and statistics.
   Event begin_bucket(const collective::Group& group, const std::vector<Runnable*>& bucket);
   void end_bucket(Event event, const std::vector<Runnable*>& bucket);

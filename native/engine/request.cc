@@ -68,6 +68,8 @@ int64_t Signature::row_elements() const noexcept {
   return count;
 }
 
+size_t Signature::row_bytes() const noexcept { return static_cast<size_t>(row_elements()) * reduce::size_of(dtype); }
+
 std::string format_shape(std::span<const int64_t> shape) {
   std::string text = "[";
   for (size_t i = 0; i < shape.size(); ++i) {

@@ -49,6 +49,7 @@ struct Signature {
   size_t bytes() const noexcept;
   // The elements of one row: the product of all dimensions but the first.
   int64_t row_elements() const noexcept;
+  size_t row_bytes() const noexcept;
 };
 
 std::string format_shape(std::span<const int64_t> shape);  // "[3, 4]"

@@ -1,5 +1,7 @@
 // The engine thread: running what was agreed, bucket by bucket, and saying what became of it.
+#include <algorithm>
 #include <bit>
+#include <numeric>
 #include <utility>
 
 #include "engine/engine.h"
@@ -21,8 +23,27 @@ uint64_t fusion_key(const Signature& signature, uint32_t algorithm) {
   return key;
 }
 
+// Averages and Adasum are sums to the algorithms: the one divides, the other has an algorithm of its own.
 reduce::Op reduction_of(ReduceOp op) {
-  return op == ReduceOp::kAverage ? reduce::Op::kSum : static_cast<reduce::Op>(op);
+  return op == ReduceOp::kAverage || op == ReduceOp::kAdasum ? reduce::Op::kSum : static_cast<reduce::Op>(op);
+}
+
+// A job's dtype, operation and factors.
+template <typename Job>
+Job reduction_job(const Signature& signature, size_t members) {
+  Job job;
+  job.dtype = signature.dtype;
+  job.op = reduction_of(signature.op);
+  job.prescale.factor = signature.prescale;
+  job.postscale.factor = signature.postscale;
+  job.postscale.divisor = signature.op == ReduceOp::kAverage ? static_cast<int64_t>(members) : 1;
+  return job;
+}
+
+// The members share the rows as evenly as can be; the first ones get one more.
+int64_t even_share(int64_t rows, size_t members, size_t index) {
+  const auto n = static_cast<int64_t>(members);
+  return rows / n + (static_cast<int64_t>(index) < rows % n ? 1 : 0);
 }
 
 }  // namespace
@@ -34,7 +55,8 @@ void Engine::run_all(const Group& group, std::vector<Runnable> runnables) {
     Fusible fusible{signature.bytes(), 0, true};
     switch (signature.kind) {
       case Kind::kAllreduce:
-        runnable.choice = backend_->choose_allreduce(group, signature.bytes());
+        runnable.choice = signature.op == ReduceOp::kAdasum ? collective::choose_adasum()
+                                                            : backend_->choose_allreduce(group, signature.bytes());
         fusible.alone = !runnable.choice.algorithm->fusible;
         fusible.key = fusion_key(signature, runnable.choice.index);
         break;
@@ -43,6 +65,15 @@ void Engine::run_all(const Group& group, std::vector<Runnable> runnables) {
         break;
       case Kind::kBroadcast:
         runnable.choice = backend_->choose_broadcast(group);
+        break;
+      case Kind::kAlltoall:
+        runnable.choice = backend_->choose_alltoall(group);
+        break;
+      case Kind::kReducescatter:
+        runnable.choice = backend_->choose_reducescatter(group);
+        break;
+      case Kind::kTransfer:
+        runnable.choice = collective::choose_transfer();
         break;
       default:
         runnable.choice = {nullptr, kNone, "agreement is all it takes"};
@@ -83,6 +114,15 @@ void Engine::run_bucket(const Group& group, const std::vector<Runnable*>& bucket
     case Kind::kBroadcast:
       run_broadcast(group, *bucket.front());
       break;
+    case Kind::kAlltoall:
+      run_alltoall(group, *bucket.front());
+      break;
+    case Kind::kReducescatter:
+      run_reducescatter(group, *bucket.front());
+      break;
+    case Kind::kTransfer:
+      run_transfer(group, *bucket.front());
+      break;
     default:
       break;
   }
@@ -95,12 +135,7 @@ void Engine::run_bucket(const Group& group, const std::vector<Runnable*>& bucket
 
 void Engine::run_allreduce(const Group& group, const std::vector<Runnable*>& bucket) {
   const Signature& signature = bucket.front()->pending->request.signature;
-  collective::AllreduceJob job;
-  job.dtype = signature.dtype;
-  job.op = reduction_of(signature.op);
-  job.prescale.factor = signature.prescale;
-  job.postscale.factor = signature.postscale;
-  job.postscale.divisor = signature.op == ReduceOp::kAverage ? static_cast<int64_t>(group.size()) : 1;
+  auto job = reduction_job<collective::AllreduceJob>(signature, group.size());
   for (const Runnable* runnable : bucket) {
     const Request& request = runnable->pending->request;
     job.pieces.push_back({request.input, request.output, static_cast<size_t>(request.signature.elements())});
@@ -110,7 +145,7 @@ void Engine::run_allreduce(const Group& group, const std::vector<Runnable*>& buc
 
 void Engine::run_allgather(const Group& group, Runnable& runnable) {
   const Request& request = runnable.pending->request;
-  const size_t row = static_cast<size_t>(request.signature.row_elements()) * reduce::size_of(request.signature.dtype);
+  const size_t row = request.signature.row_bytes();
   collective::AllgatherJob job;
   job.input = request.input;
   size_t total = 0;
@@ -133,6 +168,52 @@ void Engine::run_broadcast(const Group& group, Runnable& runnable) {
   job.bytes = request.signature.bytes();
   job.root_index = group.index_of(request.signature.root);
   backend_->run(group, runnable.choice, job);
+}
+
+void Engine::run_alltoall(const Group& group, Runnable& runnable) {
+  const Request& request = runnable.pending->request;
+  collective::AlltoallJob job;
+  job.input = request.input;
+  job.rows = request.splits;
+  if (job.rows.empty()) {
+    job.rows.assign(group.size(), request.signature.shape[0] / static_cast<int64_t>(group.size()));
+  }
+  job.row_bytes = request.signature.row_bytes();
+  job.output = [&](const std::vector<int64_t>& received) -> void* {
+    Completion& completion = *runnable.pending->completion;
+    completion.sizes = received;
+    const int64_t rows = std::accumulate(received.begin(), received.end(), int64_t{0});
+    completion.data.resize(static_cast<size_t>(rows) * job.row_bytes);
+    return completion.data.data();
+  };
+  backend_->run(group, runnable.choice, job);
+}
+
+void Engine::run_reducescatter(const Group& group, Runnable& runnable) {
+  const Request& request = runnable.pending->request;
+  auto job = reduction_job<collective::ReducescatterJob>(request.signature, group.size());
+  job.input = request.input;
+  job.output = request.output;
+  for (size_t k = 0; k < group.size(); ++k) {
+    job.counts.push_back(static_cast<size_t>(even_share(request.signature.shape[0], group.size(), k) *
+                                             request.signature.row_elements()));
+  }
+  backend_->run(group, runnable.choice, job);
+}
+
+// Only these two members are here.
+void Engine::run_transfer(const Group& group, Runnable& runnable) {
+  const Request& request = runnable.pending->request;
+  const Signature& signature = request.signature;
+  Group pair{group.id, {std::min(signature.root, signature.peer), std::max(signature.root, signature.peer)}};
+  pair.index = pair.index_of(mesh_->rank());
+  collective::BroadcastJob job;
+  job.input = request.input;
+  // The root's output is its input, which nobody writes to.
+  job.output = mesh_->rank() == signature.root ? const_cast<void*>(request.input) : request.output;
+  job.bytes = signature.bytes();
+  job.root_index = pair.index_of(signature.root);
+  backend_->run(pair, runnable.choice, job);
 }
 
 }  // namespace farandole::engine

@@ -94,6 +94,9 @@ struct Direct {
       for (size_t k = 0; k < team.size(); ++k) {
         inputs[k] = arenas[k] + position * element;
       }
+      if (job.pieces[i].output == nullptr) {
+        return;  // absent: the result is dropped
+      }
       void* const output = static_cast<std::byte*>(job.pieces[i].output) + offset * element;
       reduce::reduce_to(job.dtype, job.op, inputs, {&output, 1}, length, job.postscale);
     });

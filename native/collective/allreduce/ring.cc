@@ -1,14 +1,14 @@
 // Ring allreduce: a reduce-scatter around the ring, then an allgather around the ring.
 //
-// The buffer is cut into as many slices as there are peers. In round s of the first half, peer i sends slice i-s to
-// its right and adds what comes from its left to slice i-s-1; after n-1 rounds it holds the whole sum of slice i+1.
-// In the second half the finished slices go around once more. Each peer sends 2(n-1)/n of the buffer.
+// The buffer is cut into as many slices as there are peers. After the first half peer i holds the whole sum of slice
+// i+1. In the second half the finished slices go around once more. Each peer sends 2(n-1)/n of the buffer.
 //
 // Source: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009.
 #include <algorithm>
 #include <vector>
 
 #include "collective/allreduce/allreduce.h"
+#include "collective/reducescatter/reducescatter.h"
 
 namespace farandole::collective {
 
@@ -23,14 +23,11 @@ void buffer_ring(Context& context, std::span<const int> peers, reduce::Dtype dty
   const auto slice = [&](size_t index) { return slice_of(count, n, index % n, 1); };
   const auto bytes = [&](const Slice& s) { return std::span(data + s.from * element, s.size() * element); };
 
-  std::vector<std::byte> arriving(slice_of(count, n, n - 1, 1).size() * element + element);
-  for (size_t round = 0; round + 1 < n; ++round) {
-    const Slice into = slice(me + 2 * n - round - 1);
-    pump.send(right, bytes(slice(me + n - round)));
-    pump.recv(left, std::span(arriving).first(into.size() * element));
-    pump.flush();
-    reduce::accumulate(dtype, op, data + into.from * element, arriving.data(), into.size());
+  std::vector<Slice> ends;
+  for (size_t i = 0; i < n; ++i) {
+    ends.push_back(slice(i + 1));
   }
+  buffer_ring_reducescatter(context, peers, dtype, op, data, ends);
   for (size_t round = 0; round + 1 < n; ++round) {
     pump.send(right, bytes(slice(me + n + 1 - round)));
     pump.recv(left, bytes(slice(me + n - round)));

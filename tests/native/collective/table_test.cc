@@ -17,7 +17,9 @@ TEST(Table, NamesAreUniqueWithinACollectiveAndRowsComplete) {
   std::set<std::string> names;
   for (const Algorithm& row : algorithms()) {
     EXPECT_TRUE(names.insert(std::string(row.collective) + "/" + row.name).second);
-    EXPECT_EQ((row.allreduce != nullptr) + (row.allgather != nullptr) + (row.broadcast != nullptr), 1);
+    EXPECT_EQ((row.allreduce != nullptr) + (row.allgather != nullptr) + (row.broadcast != nullptr) +
+                  (row.alltoall != nullptr) + (row.reducescatter != nullptr),
+              1);
     EXPECT_NE(std::string(row.description), "");
   }
 }
@@ -38,6 +40,11 @@ TEST(Choice, DependsOnWorldAndTensorOnly) {
   EXPECT_EQ(name(choose_allgather(uneven, "")), "linear");
   EXPECT_EQ(name(choose_broadcast(one_host, "")), "direct");
   EXPECT_EQ(name(choose_broadcast(scattered, "")), "tree");
+  EXPECT_EQ(name(choose_alltoall(one_host, "")), "direct");
+  EXPECT_EQ(name(choose_alltoall(two_by_two, "")), "pairwise");
+  EXPECT_EQ(name(choose_reducescatter(one_host, "")), "direct");
+  EXPECT_EQ(name(choose_reducescatter(uneven, "")), "ring");
+  EXPECT_EQ(name(choose_adasum()), "vector_halving");
 }
 
 TEST(Choice, TakesWhatIsAskedForWhereItFits) {
@@ -45,6 +52,12 @@ TEST(Choice, TakesWhatIsAskedForWhereItFits) {
   EXPECT_EQ(name(choose_allreduce({4, 4, 1}, kSmall, "direct")), "recursive_doubling") << "they share no memory";
   EXPECT_EQ(name(choose_broadcast({4, 1, 4}, "tree")), "tree");
   EXPECT_EQ(name(choose_allgather({4, 1, 4}, "tree")), "direct") << "no such allgather";
+}
+
+TEST(Choice, ATransferTakesNoStepsWhateverIsAskedFor) {
+  // Only links: the other members of the group would count other steps than the two that take part.
+  EXPECT_EQ(name(choose_transfer()), "tree");
+  EXPECT_EQ(std::string(choose_transfer().algorithm->collective), "broadcast");
 }
 
 TEST(Topology, CountsHostsAndTheirMembers) {

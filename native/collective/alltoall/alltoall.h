@@ -1,0 +1,11 @@
+// The rows of the alltoall table; descriptions are there.
+#pragma once
+
+#include "collective/table.h"
+
+namespace farandole::collective {
+
+void alltoall_direct(Context& context, const AlltoallJob& job);
+void alltoall_pairwise(Context& context, const AlltoallJob& job);
+
+}  // namespace farandole::collective

@@ -1,0 +1,151 @@
+// Alltoall among workers that share memory.
+//
+// What a member has for the others is one *stream*: first the number of rows for each member, then the rows for every
+// member but itself, in the members' order. In rounds of one chunk, each member offers the next chunk of its stream,
+// and copies from the chunks of the others what is meant for it. The counts are in the first chunk, so a small alltoall
+// takes one meeting, and from them everyone knows how many rounds there will be.
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include "collective/alltoall/alltoall.h"
+
+namespace farandole::collective {
+namespace {
+
+class Direct {
+ public:
+  Direct(Context& context, const AlltoallJob& job)
+      : context_(context),
+        job_(job),
+        team_(context.group.members),
+        me_(static_cast<size_t>(context.group.index)),
+        counts_bytes_(team_.size() * sizeof(int64_t)),
+        chunk_(context.staging.half_bytes()),
+        rows_(team_.size()) {
+    rows_[me_] = job.rows;
+  }
+
+  void run() {
+    int slot = 0;
+    size_t length = counts_bytes_;  // of the longest stream, as far as it is known
+    for (size_t from = 0; from < length; from += chunk_, slot ^= 1) {
+      offer(from, slot);
+      if (from == 0) {
+        length = read_counts();
+        place_parts();
+      }
+      for (size_t distance = 1; distance < team_.size(); ++distance) {
+        take(from, slot, (me_ + distance) % team_.size());
+      }
+      context_.steps.lend(slot, team_, context_.steps.publish(team_));
+    }
+    copy_own_part();
+  }
+
+ private:
+  size_t bytes_of(int64_t rows) const { return static_cast<size_t>(rows) * job_.row_bytes; }
+
+  // Where in the stream of member `k` the part for `reader`, another member, begins.
+  size_t start_in_stream(size_t k, size_t reader) const {
+    size_t at = counts_bytes_;
+    for (size_t j = 0; j < reader; ++j) {
+      at += j == k ? 0 : bytes_of(rows_[k][j]);
+    }
+    return at;
+  }
+  size_t end_of_stream(size_t k) const { return start_in_stream(k, team_.size()); }
+
+  // Makes the chunk of the own stream that begins at `from` readable, and waits until all have done so.
+  void offer(size_t from, int slot) {
+    const transport::ArenaView& arena = *context_.pump.mesh().arena(context_.pump.mesh().rank());
+    std::byte* const half = context_.staging.acquire(slot);
+    if (from == 0) {
+      std::memcpy(half, job_.rows.data(), counts_bytes_);
+    }
+    const size_t to = std::min(end_of_stream(me_), from + chunk_);
+    const auto* source = static_cast<const std::byte*>(job_.input);
+    for (size_t k = 0; k < team_.size(); ++k) {
+      const size_t length = bytes_of(job_.rows[k]);
+      if (k != me_) {
+        const size_t start = start_in_stream(me_, k);
+        const size_t begin = std::max(from, start);
+        const size_t end = std::min(to, start + length);
+        if (begin < end) {
+          std::memcpy(half + (begin - from), source + (begin - start), end - begin);
+        }
+      }
+      source += length;
+    }
+    context_.steps.wait_for(team_, context_.steps.publish_at(team_, slot, arena.offset_of(half)));
+  }
+
+  // The counts of all members, in the first chunks. Gives the length of the longest stream.
+  size_t read_counts() {
+    size_t longest = 0;
+    for (size_t k = 0; k < team_.size(); ++k) {
+      if (k != me_) {
+        rows_[k].resize(team_.size());
+        std::memcpy(rows_[k].data(), context_.steps.data_of(team_[k], 0), counts_bytes_);
+      }
+      longest = std::max(longest, end_of_stream(k));
+    }
+    return longest;
+  }
+
+  // Now that it is known what comes from whom: where it goes.
+  void place_parts() {
+    std::vector<int64_t> received;
+    size_t at = 0;
+    for (size_t k = 0; k < team_.size(); ++k) {
+      received.push_back(rows_[k][me_]);
+      targets_.push_back(at);
+      sources_.push_back(start_in_stream(k, me_));
+      at += bytes_of(rows_[k][me_]);
+    }
+    output_ = static_cast<std::byte*>(job_.output(received));
+  }
+
+  // Copies what the chunk of member `k` at `from` has for this one.
+  void take(size_t from, int slot, size_t k) {
+    const size_t begin = std::max(from, sources_[k]);
+    const size_t end = std::min(from + chunk_, sources_[k] + bytes_of(rows_[k][me_]));
+    if (begin < end) {
+      std::memcpy(output_ + targets_[k] + (begin - sources_[k]),
+                  context_.steps.data_of(team_[k], slot) + (begin - from), end - begin);
+    }
+  }
+
+  void copy_own_part() {
+    const size_t before =
+        bytes_of(std::accumulate(job_.rows.begin(), job_.rows.begin() + context_.group.index, int64_t{0}));
+    if (const size_t length = bytes_of(job_.rows[me_]); length > 0) {
+      std::memcpy(output_ + targets_[me_], static_cast<const std::byte*>(job_.input) + before, length);
+    }
+  }
+
+  Context& context_;
+  const AlltoallJob& job_;
+  const std::vector<int>& team_;
+  const size_t me_;
+  const size_t counts_bytes_;
+  const size_t chunk_;
+  std::vector<std::vector<int64_t>> rows_;  // [from][to]
+  std::vector<size_t> sources_;             // where in each stream the part for this member begins
+  std::vector<size_t> targets_;             // where in the output it goes
+  std::byte* output_ = nullptr;
+};
+
+}  // namespace
+
+void alltoall_direct(Context& context, const AlltoallJob& job) {
+  // The counts must fit into one chunk. With staging so small, or members so many, links do as well.
+  if (context.group.size() * sizeof(int64_t) > context.staging.half_bytes()) {
+    alltoall_pairwise(context, job);
+    return;
+  }
+  Direct(context, job).run();
+}
+
+}  // namespace farandole::collective

@@ -1,0 +1,24 @@
+#include "collective/reducescatter/parts.h"
+
+#include <numeric>
+
+#include "collective/scaled_copy.h"
+
+namespace farandole::collective {
+
+Parts::Parts(const ReducescatterJob& job)
+    : job_(job), starts_(job.counts.size()), longest_(*std::ranges::max_element(job.counts)) {
+  std::exclusive_scan(job.counts.begin(), job.counts.end(), starts_.begin(), size_t{0});
+}
+
+size_t Parts::copy_in(size_t k, size_t from, size_t cell, reduce::Dtype as, std::byte* memory) const {
+  const size_t count = length(k, from, cell);
+  const auto* const input = static_cast<const std::byte*>(job_.input);
+  if (count > 0) {
+    scaled_copy(job_.dtype, as, input + (starts_[k] + from) * reduce::size_of(job_.dtype), memory, count,
+                job_.prescale);
+  }
+  return count;
+}
+
+}  // namespace farandole::collective
