@@ -4,43 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from frontends import DTYPES
+from oracle import FLOATS, INTEGERS, check, values
+from oracle import reduced as expected
 
 SHAPES = [(), (0,), (1,), (7,), (3, 5), (2, 0, 3), (1023,), (17, 61)]
 OPS = ["Average", "Sum", "Min", "Max", "Product"]
-INTEGERS = ["uint8", "int8", "int16", "int32", "int64"]
-FLOATS = ["float16", "bfloat16", "float32", "float64"]
-# Relative to the largest value; sums of up to four numbers.
-TOLERANCE = {"float16": 2e-3, "bfloat16": 1.6e-2, "float32": 1e-6, "float64": 1e-14}
-
-
-def values(rank: int, shape: tuple[int, ...], dtype: str) -> np.ndarray:
-    """Return this rank's input: small numbers, different on every rank, exact in every type."""
-    count = int(np.prod(shape))
-    whole = (np.arange(count) * 7 + rank * 3) % 5 - (0 if dtype in ("uint8", "bool") else 2)
-    if dtype in FLOATS:
-        return (whole / 4 + 1).astype(DTYPES[dtype]).reshape(shape)
-    return whole.astype(DTYPES[dtype]).reshape(shape)
-
-
-def expected(inputs: list[np.ndarray], op: str, dtype: str) -> np.ndarray:
-    stacked = np.stack(inputs)
-    if dtype == "bool":
-        # Sum is "or", product is "and"; an average of truth is a sum truncated toward zero: all of them.
-        return {"Sum": stacked.any(0), "Max": stacked.any(0)}.get(op, stacked.all(0))
-    wide = stacked.astype(np.float64 if dtype in FLOATS else np.int64)
-    if op == "Average":
-        wide_sum = wide.astype(DTYPES[dtype]).sum(0, dtype=wide.dtype) if dtype in FLOATS else wide.sum(0)
-        return np.trunc(wide_sum / len(inputs)) if dtype in INTEGERS else wide_sum / len(inputs)
-    return {"Sum": wide.sum, "Min": wide.min, "Max": wide.max, "Product": wide.prod}[op](0)
-
-
-def check(actual: np.ndarray, wanted: np.ndarray, dtype: str) -> None:
-    assert actual.shape == wanted.shape
-    if dtype in FLOATS:
-        np.testing.assert_allclose(actual.astype(np.float64), wanted, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
-    else:
-        np.testing.assert_array_equal(actual, wanted.astype(DTYPES[dtype]))
 
 
 @pytest.mark.parametrize("dtype", [*INTEGERS, *FLOATS])

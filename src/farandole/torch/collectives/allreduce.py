@@ -20,7 +20,7 @@ from farandole.torch.collectives.call import (
     begin,
     begin_grouped,
     later,
-    native_dtype,
+    native_dtype_to_reduce,
     note_write,
     now,
     submit_members,
@@ -40,7 +40,7 @@ def _member(
     group: int,
 ) -> Member:
     """Reduce a tensor into `output`, which is the result; None is a new one."""
-    dtype = native_dtype(tensor)
+    dtype = native_dtype_to_reduce(tensor, op)
     host, event = to_host(tensor)
     result = torch.empty_like(tensor, requires_grad=False) if output is None else output
     # A staged tensor is reduced where it was staged; a CPU tensor goes straight to its output.

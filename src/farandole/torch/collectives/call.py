@@ -14,7 +14,7 @@ import torch
 
 from farandole.core.basics import current
 from farandole.core.binding import NativeRequest
-from farandole.core.dtype import DType
+from farandole.core.dtype import Average, DType
 from farandole.core.errors import HorovodInternalError, InvalidRequestError
 from farandole.core.group import ProcessSet
 from farandole.core.handle import Call, Pending
@@ -167,6 +167,21 @@ def native_dtype(tensor: torch.Tensor) -> DType:
     if not tensor.is_contiguous():
         raise InvalidRequestError("Tensor is required to be contiguous. Pass tensor.contiguous().")
     return DTYPES[tensor.dtype]
+
+
+def native_dtype_to_reduce(tensor: torch.Tensor, op: int) -> DType:
+    """Return the tensor's element type for the engine, as `native_dtype` does, for a reduction.
+
+    Raises:
+        ValueError: the tensor cannot be sent as it is, or has no such reduction.
+    """
+    dtype = native_dtype(tensor)
+    if dtype is DType.BOOL and op == Average:
+        raise InvalidRequestError(
+            f"Tensor type {tensor.type()} is not supported with op=hvd.Average. Use "
+            'hvd.Sum or hvd.Max ("or"), or hvd.Min or hvd.Product ("and").'
+        )
+    return dtype
 
 
 def note_write(tensor: torch.Tensor) -> None:

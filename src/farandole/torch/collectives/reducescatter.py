@@ -13,7 +13,16 @@ from farandole.core.group import ProcessSet, global_process_set
 from farandole.core.request import make_request
 from farandole.core.session import Session
 from farandole.torch.collectives.allgather import allgather, grouped_allgather
-from farandole.torch.collectives.call import Begun, Member, begin, begin_grouped, later, native_dtype, now, tracked
+from farandole.torch.collectives.call import (
+    Begun,
+    Member,
+    begin,
+    begin_grouped,
+    later,
+    native_dtype_to_reduce,
+    now,
+    tracked,
+)
 from farandole.torch.compression import Compression
 from farandole.torch.staging import from_host, host_like, to_host
 
@@ -38,7 +47,7 @@ def _member(
     process_set: ProcessSet,
 ) -> Member:
     """Reduce a tensor; the result is a new one with this rank's rows."""
-    dtype = native_dtype(tensor)
+    dtype = native_dtype_to_reduce(tensor, op)
     if tensor.dim() == 0:
         raise InvalidRequestError(
             f"{name}: Reducescatter does not support scalar inputs: there is no first dimension to scatter along. Pass "
