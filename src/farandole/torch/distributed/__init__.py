@@ -1,0 +1,38 @@
+"""A backend for `torch.distributed`: DDP, FSDP2, DeviceMesh and what is built on them, on farandole's engine.
+
+Importing this registers the backend `"farandole"` for CPU tensors.
+
+Example:
+    >>> import torch.distributed as dist  # doctest: +SKIP
+    >>> import farandole.torch.distributed  # doctest: +SKIP
+    >>> dist.init_process_group("farandole")  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch.distributed as dist
+
+from farandole.torch.distributed.process_group import NAME, ProcessGroup
+
+__all__ = ["NAME", "ProcessGroup"]
+
+
+def _create(options: Any, _: Any) -> ProcessGroup:
+    """Make the group that torch asks the backend for."""
+    return ProcessGroup(
+        options.store,
+        options.group_rank,
+        options.group_size,
+        options.timeout,
+        options.group_id,
+        options.global_ranks_in_group,
+    )
+
+
+def _register() -> None:
+    dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu"])
+
+
+_register()

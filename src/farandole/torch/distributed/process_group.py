@@ -1,0 +1,456 @@
+# torch declares several signatures for each collective, of which its own code uses one, and it is that one which a
+# Python group has to have.
+# mypy: disable-error-code="override,assignment,call-arg"
+"""A c10d process group whose collectives run on an engine of its own.
+
+torch lets Python define a whole `ProcessGroup`, not a `Backend` within one. What is called from C++ (by DDP and by
+the functional collectives) comes through torch's trampolines, what is called from Python comes directly; both end in
+the methods below. The names with an underscore are older spellings, which earlier versions of torch call.
+
+Members match their calls by order, as c10d demands. So requests are named by a number that counts the group's
+collectives, whatever they are: members who ask for different things at the same number get an error that says so.
+Transfers are counted for each sender, receiver and tag.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import sys
+import threading
+import time
+import traceback
+import weakref
+from collections import Counter, deque
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import Store
+
+from farandole.core.dtype import Kind
+from farandole.core.engine import WAIT_SLICE_SECONDS, Block
+from farandole.core.errors import FarandoleError, InvalidRequestError
+from farandole.core.request import make_request
+from farandole.torch.distributed import calls
+from farandole.torch.distributed.calls import Call
+from farandole.torch.distributed.meeting import meet
+from farandole.torch.distributed.work import Completer, Terms, Work, Works, total_seconds
+
+NAME = "farandole"
+CPU = torch.device("cpu")
+
+# Names come round again after so many calls, so that the engine's memory of them stays small. More calls than that
+# are never in flight: the next one waits for the oldest.
+COLLECTIVE_NAMES = 1 << 14
+TRANSFER_NAMES = 1 << 10
+# How long leaving waits for the other members to leave too: their last calls may need this one's engine.
+DESTROY_SECONDS = 30.0
+EXIT_SECONDS = 5.0
+LEAVE_SECONDS = 5.0
+
+
+class ProcessGroup(dist.ProcessGroup):
+    """A group of processes and the engine that runs their collectives.
+
+    Attributes:
+        timeout: how long a call may take unless it says otherwise.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        rank: int,
+        size: int,
+        timeout: timedelta,
+        name: str = "",
+        global_ranks: Sequence[int] = (),
+    ) -> None:
+        """Meet the other members and connect to them.
+
+        Args:
+            store: shared by the members.
+            rank: this process's place in the group.
+            size: number of members.
+            timeout: for all members to come, and for every call.
+            name: for messages.
+            global_ranks: the members' ranks in the default group; empty for the default group itself.
+
+        Raises:
+            StartError: not all came in time.
+        """
+        super().__init__(rank, size)
+        self._store = store
+        self.timeout = timeout
+        self._rank = rank
+        self._size = size
+        self._name = name
+        self._description = "undefined"  # torch's word for a group without a description
+        self._label = f"process group {name!r}" if name else "the process group"
+        if global_ranks:
+            self._label += f" (its ranks 0 to {size - 1} are the global ranks {list(global_ranks)})"
+        self._engine = meet(store, rank, size, timeout)
+        self._completer = Completer(f"farandole-futures-{name}")
+        # Guards what follows, and the order of calls: a number must be submitted before the next one is taken.
+        self._lock = threading.RLock()
+        self._number = 0
+        self._transfers: Counter[tuple[int, int, int]] = Counter()
+        # In order; the works hold their tensors, which the engine uses whether or not the user holds the work.
+        self._collectives_in_flight: deque[Work] = deque()
+        self._transfers_in_flight: dict[Work, None] = {}
+        self._coalesced: list[Work] | None = None
+        self._closed = False
+        _open_groups.add(self)
+
+    # --- what torch asks a group --------------------------------------------------------------------------------------
+
+    def getBackendName(self) -> str:
+        """Return the name under which the backend is registered."""
+        return NAME
+
+    @property
+    def _device_types(self) -> list[torch.device]:
+        return [CPU]
+
+    def _get_backend(self, device: torch.device) -> ProcessGroup:
+        if torch.device(device).type != "cpu":
+            raise RuntimeError(f"No backend type associated with device type {torch.device(device).type}")
+        return self
+
+    # torch keeps a group's name in its backends, of which this one has none.
+
+    def setGroupName(self, name: str) -> None:
+        """Take the name that torch gives the group."""
+        self._name = name
+
+    def getGroupName(self) -> str:
+        """Return the name under which torch finds the group."""
+        return self._name
+
+    def setGroupDesc(self, description: str) -> None:
+        """Take the description that torch gives the group."""
+        self._description = description
+
+    def getGroupDesc(self) -> str:
+        """Return what the group is for."""
+        return self._description
+
+    def get_group_store(self) -> Store:
+        """Return the store by which the members met."""
+        return self._store
+
+    supports_splitting = False
+    supports_coalescing = False
+    supports_time_estimate = False
+    supports_shrinking = False
+
+    def supports_tensor_alloc(self, device: torch.device) -> bool:
+        """Say whether `allocate_tensor` works for a device."""
+        return torch.device(device).type == "cpu"
+
+    def allocate_tensor(self, size: int, *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        """Return a flat tensor in memory that the engine moves without copying it first. FSDP2 asks for such.
+
+        Args:
+            size: number of elements.
+            dtype: their type.
+            device: the CPU.
+        """
+        block: Block | None = self._engine.allocate(size * dtype.itemsize) if size else None
+        if block is None:
+            return torch.empty(size, dtype=dtype, device=device)
+        return torch.frombuffer(block.buffer(), dtype=dtype, count=size)
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """Set how long later calls may take."""
+        self.timeout = timeout
+
+    _set_default_timeout = set_timeout
+
+    def _set_sequence_number_for_group(self) -> None:
+        pass  # Counting begins at 0 on all members by itself.
+
+    def _get_sequence_number_for_group(self) -> int:
+        return self._number
+
+    # --- reductions -----------------------------------------------------------------------------------------------
+
+    def allreduce(self, tensors: list[torch.Tensor], opts: Any = None) -> Work:
+        """Reduce tensors over all members, in place."""
+        opts = opts or dist.AllreduceOptions()
+        return self._begin(calls.allreduce("all_reduce", tensors, opts.reduceOp), opts)
+
+    def allreduce_coalesced(self, tensors: list[torch.Tensor], opts: Any = None) -> Work:
+        """Reduce tensors over all members, in place, as one."""
+        opts = opts or dist.AllreduceCoalescedOptions()
+        return self._begin(calls.allreduce("all_reduce_coalesced", tensors, opts.reduceOp), opts)
+
+    def reduce(self, tensors: list[torch.Tensor], opts: Any) -> Work:
+        """Reduce tensors over all members, in place at the root; the others' stay as they are."""
+        elsewhere = opts.rootRank != self._rank
+        return self._begin(calls.allreduce("reduce", tensors, opts.reduceOp, keep_input=elsewhere), opts)
+
+    def reduce_scatter(self, outputs: list[torch.Tensor], inputs: list[list[torch.Tensor]], opts: Any = None) -> Work:
+        """Reduce a list of tensors, of which every member gets one."""
+        opts = opts or dist.ReduceScatterOptions()
+        (output,), (parts,) = outputs, inputs
+        if len(parts) != self._size or parts[self._rank].numel() != output.numel():
+            raise InvalidRequestError(
+                f"reduce_scatter needs one input for each of the {self._size} members, of which this member's has the "
+                "size of the output."
+            )
+        if any(part.numel() != output.numel() for part in parts):
+            return self._begin(calls.uneven_reduce_scatter(output, parts, opts.reduceOp, self._rank), opts)
+        whole = torch.cat([part.detach().reshape(-1) for part in parts])
+        return self._begin(calls.reduce_scatter("reduce_scatter", [output], [whole], opts.reduceOp, self._size), opts)
+
+    def reduce_scatter_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> Work:
+        """Reduce a tensor, of which every member gets an equal part."""
+        return self.reduce_scatter_single_coalesced([output], [tensor], opts)
+
+    def reduce_scatter_single_coalesced(
+        self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: Any = None
+    ) -> Work:
+        """Reduce tensors, of each of which every member gets an equal part."""
+        opts = opts or dist.ReduceScatterOptions()
+        label = "reduce_scatter_tensor"
+        return self._begin(calls.reduce_scatter(label, outputs, inputs, opts.reduceOp, self._size), opts)
+
+    _reduce_scatter_base = reduce_scatter_single
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+
+    # --- movements ------------------------------------------------------------------------------------------------
+
+    def broadcast(self, tensors: list[torch.Tensor], opts: Any) -> Work:
+        """Give all members the root's tensors, in place."""
+        return self._begin(calls.broadcast("broadcast", tensors, opts.rootRank), opts)
+
+    def allgather(self, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor], opts: Any = None) -> Work:
+        """Gather all members' tensors, which may have different sizes, into a list of tensors."""
+        for parts in outputs:
+            self._check_count("all_gather", "output", parts)
+        return self._begin(calls.allgather("all_gather", outputs, inputs), opts)
+
+    allgather_coalesced = allgather
+
+    def all_gather_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> Work:
+        """Gather all members' tensors, which have one size, one after the other into one tensor."""
+        return self.all_gather_single_coalesced([output], [tensor], opts)
+
+    def all_gather_single_coalesced(
+        self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: Any = None
+    ) -> Work:
+        """Gather several tensors of all members, each as `all_gather_single` does."""
+        return self._begin(calls.allgather_flat("all_gather_into_tensor", outputs, inputs, self._size), opts)
+
+    _allgather_base = all_gather_single
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+
+    def gather(self, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor], opts: Any) -> Work:
+        """Gather all members' tensors into a list at the root."""
+        (tensor,) = inputs
+        nothing = tensor.detach().new_empty(0)
+        sends = [tensor if member == opts.rootRank else nothing for member in range(self._size)]
+        receives = [nothing] * self._size
+        if opts.rootRank == self._rank:
+            (receives,) = outputs
+            self._check_count("gather", "output", receives)
+        return self._begin(calls.exchange("gather", receives, sends, tensor), opts)
+
+    def scatter(self, outputs: list[torch.Tensor], inputs: list[list[torch.Tensor]], opts: Any) -> Work:
+        """Give every member one of the root's tensors."""
+        (output,) = outputs
+        nothing = output.detach().new_empty(0)
+        sends = [nothing] * self._size
+        if opts.rootRank == self._rank:
+            (sends,) = inputs
+            self._check_count("scatter", "input", sends)
+        receives = [output if member == opts.rootRank else nothing for member in range(self._size)]
+        call = calls.exchange("scatter", receives, sends, output)
+        call.outputs = [output]
+        return self._begin(call, opts)
+
+    def alltoall(self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: Any = None) -> Work:
+        """Send every member a tensor, and receive one from each."""
+        self._check_count("all_to_all", "output", outputs)
+        self._check_count("all_to_all", "input", inputs)
+        return self._begin(calls.exchange("all_to_all", outputs, inputs, inputs[0]), opts)
+
+    def all_to_all_single(
+        self,
+        output: torch.Tensor,
+        tensor: torch.Tensor,
+        output_split_sizes: list[int],
+        input_split_sizes: list[int],
+        opts: Any = None,
+    ) -> Work:
+        """Send every member some rows of a tensor, and receive rows from each."""
+        call = calls.exchange_rows(output, tensor, output_split_sizes, input_split_sizes, self._size)
+        return self._begin(call, opts)
+
+    alltoall_base = all_to_all_single
+
+    def barrier(self, opts: Any = None) -> Work:
+        """Wait for all members."""
+        return self._begin(calls.barrier(), opts)
+
+    # --- transfers ------------------------------------------------------------------------------------------------
+
+    def send(self, tensors: list[torch.Tensor], destination: int, tag: int) -> Work:
+        """Send a tensor to a member."""
+        return self._begin_transfer("send", tensors, self._rank, destination, tag)
+
+    def recv(self, tensors: list[torch.Tensor], source: int, tag: int) -> Work:
+        """Receive a tensor from a member."""
+        return self._begin_transfer("recv", tensors, source, self._rank, tag)
+
+    def recv_anysource(self, tensors: list[torch.Tensor], tag: int) -> Work:
+        """Refuse: sender and receiver agree before anything is sent, so the receiver has to say from whom."""
+        raise InvalidRequestError(
+            "the farandole backend cannot receive from any source: pass src=, the rank that sends. Where it is not "
+            "known, let the ranks tell each other with all_to_all_single first."
+        )
+
+    def _begin_transfer(self, label: str, tensors: list[torch.Tensor], source: int, destination: int, tag: int) -> Work:
+        (tensor,) = tensors
+        call = calls.transfer(label, tensor, source, destination, self._rank)
+        path = (source, destination, tag)
+        with self._lock:
+            self._prepare(label)
+            number = self._transfers[path]
+            call.requests[0].name = f"{source} to {destination}, tag {tag}, number {number % TRANSFER_NAMES}".encode()
+            handles = self._engine.submit(call.requests)
+            self._transfers[path] += 1
+            title = f"{label} of tensor number {number} from rank {source} to {destination} in {self._label}"
+            terms = Terms(title, self.timeout.total_seconds(), number, transfer=True, source_rank=source)
+            work = Work(self._engine, handles, call, terms, self._completer, self._forget_transfer)
+            self._transfers_in_flight[work] = None
+        return self._coalesce(work)
+
+    def _forget_transfer(self, work: Work) -> None:
+        with self._lock:
+            self._transfers_in_flight.pop(work, None)
+
+    # --- calls ----------------------------------------------------------------------------------------------------
+
+    def _begin(self, call: Call, opts: Any) -> Work:
+        """Submit a collective."""
+        seconds = total_seconds(getattr(opts, "timeout", None), self.timeout.total_seconds())
+        with self._lock:
+            number = self._number
+            self._prepare(call.label, number + len(call.requests))
+            for offset, request in enumerate(call.requests):
+                request.name = f"collective {(number + offset) % COLLECTIVE_NAMES}".encode()
+            handles = self._engine.submit(call.requests)
+            self._number += len(call.requests)
+            terms = Terms(f"{call.label}, collective number {number} of {self._label},", seconds, number)
+            work = Work(self._engine, handles, call, terms, self._completer, self._forget_collectives)
+            self._collectives_in_flight.append(work)
+        return self._coalesce(work)
+
+    def _prepare(self, label: str, next_number: int = 0) -> None:
+        """Let go of works that are over, and wait for the oldest when there would not be enough names."""
+        if self._closed:
+            raise dist.DistBackendError(f"{label}: {self._label} has been destroyed in this process.")
+        for transfer in list(self._transfers_in_flight):
+            if transfer.is_completed() or len(self._transfers_in_flight) >= TRANSFER_NAMES:
+                transfer.settle()
+        while self._collectives_in_flight:
+            oldest = self._collectives_in_flight[0]
+            if not oldest.is_completed() and next_number - oldest.number <= COLLECTIVE_NAMES:
+                break
+            oldest.settle()
+
+    def _forget_collectives(self, _: Work) -> None:
+        with self._lock:
+            while self._collectives_in_flight and self._collectives_in_flight[0].is_over():
+                self._collectives_in_flight.popleft()
+
+    def _check_count(self, label: str, what: str, tensors: Sequence[torch.Tensor]) -> None:
+        if len(tensors) != self._size:
+            raise InvalidRequestError(
+                f"{label} needs one {what} for each of the {self._size} members of the group, not {len(tensors)}."
+            )
+
+    # --- coalescing -----------------------------------------------------------------------------------------------
+
+    def _start_coalescing(self, device: torch.device) -> None:
+        self._coalesced = []
+
+    def _end_coalescing(self, device: torch.device) -> Works:
+        coalesced, self._coalesced = self._coalesced or [], None
+        return Works(coalesced)
+
+    def _coalesce(self, work: Work) -> Work:
+        if self._coalesced is not None:
+            self._coalesced.append(work)
+        return work
+
+    # --- the end --------------------------------------------------------------------------------------------------
+
+    def shutdown(self) -> None:
+        """Leave the group in good order, together with the others or, if some stay, after a while."""
+        self._leave(DESTROY_SECONDS)
+
+    def abort(self) -> None:
+        """End the group at once for all members; their calls fail."""
+        self._end(f"rank {self._rank} aborted {self._label}")
+
+    def _end(self, reason: str) -> None:
+        with contextlib.suppress(FarandoleError):
+            self._engine.revoke(self._rank, reason)
+        self._leave(0.0)
+
+    def _leave(self, patience: float) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        try:
+            self._await_others(patience)
+        finally:
+            with contextlib.suppress(FarandoleError):  # The world may have ended before.
+                self._engine.leave(LEAVE_SECONDS)
+            for work in (*self._collectives_in_flight, *self._transfers_in_flight):
+                work.settle()
+            self._completer.close()
+
+    def _await_others(self, patience: float) -> None:
+        """Wait until all members are about to leave: calls among the others may still need this one's engine."""
+        deadline = time.monotonic() + patience
+        with contextlib.suppress(FarandoleError):
+            handle = self._engine.submit_one(make_request(Kind.BARRIER, "farewell"))
+            try:
+                while not self._engine.wait_for(handle, WAIT_SLICE_SECONDS) and time.monotonic() < deadline:
+                    pass
+            finally:
+                self._engine.release(handle)
+
+
+# Groups that have not been left. What the interpreter's end and fork() do to groups is about the process, so this is
+# the one thing here that belongs to it and not to a group.
+_open_groups: weakref.WeakSet[ProcessGroup] = weakref.WeakSet()
+
+
+def _leave_all() -> None:
+    """At the interpreter's end, leave the groups that nobody destroyed."""
+    error = getattr(sys, "last_value", None)  # Python keeps here what it printed as the cause of its end.
+    for group in sorted(_open_groups, key=lambda group: group._name, reverse=True):
+        if error is None:
+            group._leave(EXIT_SECONDS)
+        else:
+            group._end(f"rank {group.rank()} raised {traceback.format_exception_only(error)[-1].strip()}")
+
+
+def _forget_all() -> None:
+    """In a forked child, let nobody touch the parent's groups: their threads and connections are not here."""
+    for group in list(_open_groups):
+        group._closed = True
+    _open_groups.clear()
+
+
+atexit.register(_leave_all)
+os.register_at_fork(after_in_child=_forget_all)

@@ -1,0 +1,278 @@
+"""What a c10d call gives back, and the thread that completes futures.
+
+Who waits for a `Work` waits in the native engine, without Python's lock; no thread stands between. A future is another
+matter: its callbacks have to run whether somebody waits or not. So the first future of a group starts one thread, which
+waits for the works whose futures were asked for, in the order in which they were begun. That is the order in which
+they end: all members of a group begin the same collectives in the same order. Only transfers between two members end
+in any order, so each of their futures, which hardly anybody asks for, has a thread of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from queue import SimpleQueue
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from farandole.core.engine import WAIT_SLICE_SECONDS, Engine
+from farandole.core.errors import FarandoleError
+from farandole.torch.distributed.calls import Call
+
+NO_TIMEOUT = timedelta(0)  # c10d's word for "the timeout of the call".
+CLOSE_SECONDS = 5.0
+
+
+@dataclass
+class Terms:
+    """What holds for one work.
+
+    Attributes:
+        label: what it is, for messages.
+        seconds: how long it may take.
+        number: its place in the order of the group's collectives, or of such transfers.
+        transfer: it is between two members of the group only.
+        source_rank: for a received tensor, who sent it.
+    """
+
+    label: str
+    seconds: float
+    number: int
+    transfer: bool = False
+    source_rank: int = -1
+
+
+class Work(dist.Work):
+    """One c10d call in flight: one or more native requests, which are waited for together.
+
+    Requests that are not done when the time is up end their whole group, on all its members: there is no way to take
+    back a part of a collective, and a tensor must not be written to after its call has failed.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        handles: Sequence[int],
+        call: Call,
+        terms: Terms,
+        completer: Completer,
+        on_over: Callable[[Work], None],
+    ) -> None:
+        """Take over `handles`.
+
+        Args:
+            engine: where they were submitted.
+            handles: the native handles; released when the work is over.
+            call: what was submitted. Held, with all the tensors that the engine uses, until it is done.
+            terms: label and time.
+            completer: completes the future, if one is asked for.
+            on_over: called once, when the engine has let go of the tensors.
+        """
+        super().__init__()
+        self._engine = engine
+        self._handles = handles
+        self._outputs = call.outputs
+        self._call: Call | None = call
+        self._terms = terms
+        self._deadline = time.monotonic() + terms.seconds
+        self._completer = completer
+        self._on_over = on_over
+        self._lock = threading.Lock()
+        self._over = False
+        self._error: Exception | None = None
+        self._future: torch.futures.Future[list[torch.Tensor]] | None = None
+
+    # --- waiting -------------------------------------------------------------------------------------------------
+
+    def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
+        """Wait until the outputs are there.
+
+        Args:
+            timeout: ends the group when it is over; by default that of the call.
+
+        Raises:
+            DistBackendError: the call failed: the members did not ask for the same, one of them was lost, or it took
+                too long. The message says which.
+        """
+        if not self._over:
+            seconds = timeout.total_seconds()
+            self.settle(time.monotonic() + seconds if seconds > 0 else None)
+        if self._error is not None:
+            raise dist.DistBackendError(str(self._error)) from self._error.__cause__
+        return True
+
+    def settle(self, deadline: float | None = None) -> None:
+        """Wait until the work is over, well or with an error. At the deadline, by default its own, end the group."""
+        if self._over:
+            return
+        cause: Exception | None = None
+        for handle in self._handles:
+            try:
+                self._wait_for(handle, self._deadline if deadline is None else deadline)
+            except FarandoleError as error:
+                cause = cause or error
+        with self._lock:
+            if self._over:
+                return  # Another thread was quicker; what this one saw of released handles means nothing.
+            if cause is None and self._call is not None and self._call.finish is not None:
+                try:
+                    self._call.finish(self._engine, self._handles)
+                except Exception as error:
+                    cause = error
+            for handle in self._handles:
+                self._engine.release(handle)
+            self._call = None
+            self._error = None if cause is None else failure(self._terms.label, cause)
+            self._over = True
+        self._on_over(self)
+
+    def _wait_for(self, handle: int, deadline: float) -> None:
+        while not self._engine.wait_for(handle, min(WAIT_SLICE_SECONDS, max(0.0, deadline - time.monotonic()))):
+            if time.monotonic() >= deadline and not self._over:
+                with contextlib.suppress(FarandoleError):  # The world may have ended just now.
+                    self._engine.revoke(-1, f"{self._terms.label} took longer than its timeout allows")
+                deadline = float("inf")  # It fails now, as fast as the engine can let go of the tensors.
+
+    @property
+    def number(self) -> int:
+        """Its place in the order of the group's collectives, or of transfers of one sender, receiver and tag."""
+        return self._terms.number
+
+    # --- asking --------------------------------------------------------------------------------------------------
+
+    def is_completed(self) -> bool:
+        """Say whether `wait` would return at once."""
+        if not self._over and all(map(self._engine.done, self._handles)):
+            self.settle()
+        return self._over
+
+    def is_over(self) -> bool:
+        """Say whether the engine has let go of the tensors; unlike `is_completed`, finish nothing."""
+        return self._over
+
+    def is_success(self) -> bool:
+        """Say whether the work has ended well."""
+        return self.is_completed() and self._error is None
+
+    def exception(self) -> Exception | None:
+        """Return why the work failed, if it did."""
+        return self._error if self.is_completed() else None
+
+    def result(self) -> list[torch.Tensor]:
+        """Return the outputs; wait for them first."""
+        self.wait()
+        return self._outputs
+
+    def synchronize(self) -> None:
+        """Wait; on a CPU this is what it means."""
+        self.wait()
+
+    def block_current_stream(self) -> None:
+        """Wait: there is no stream on a CPU."""
+        self.wait()
+
+    def source_rank(self) -> int:
+        """Return the member that sent what was received."""
+        return self._terms.source_rank
+
+    _source_rank = source_rank
+
+    # --- futures -------------------------------------------------------------------------------------------------
+
+    def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
+        """Return a future whose value is the list of outputs. Its callbacks run when they are there."""
+        with self._lock:
+            if self._future is not None:
+                return self._future
+            source: torch.futures.Future[None] = torch.futures.Future()
+            # An error given to a Python future stays a mere value for those who wait in C++, as DDP does. An error
+            # raised by a callback is one for all.
+            self._future = source.then(lambda _: self.result())
+        if self.is_completed():
+            source.set_result(None)
+        elif self._terms.transfer:
+            threading.Thread(target=_complete, args=(self, source), name="farandole-transfer", daemon=True).start()
+        else:
+            self._completer.add(self, source)
+        return self._future
+
+
+class Works(dist.Work):
+    """Several works as one: c10d's coalescing manager wants one for all."""
+
+    def __init__(self, works: Sequence[Work]) -> None:
+        super().__init__()
+        self._works = list(works)
+
+    def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
+        """Wait for all; raise the first error."""
+        for work in self._works:
+            work.settle()
+        return all(work.wait(timeout) for work in self._works)
+
+    def is_completed(self) -> bool:
+        """Say whether `wait` would return at once."""
+        return all(work.is_completed() for work in self._works)
+
+    def get_future(self) -> torch.futures.Future[list[torch.futures.Future[list[torch.Tensor]]]]:
+        """Return a future of the list of their futures."""
+        return torch.futures.collect_all([work.get_future() for work in self._works])
+
+
+class Completer:
+    """The thread that completes futures of one group. Started by the first of them."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._queue: SimpleQueue[tuple[Work, torch.futures.Future[None]] | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+
+    def add(self, work: Work, source: torch.futures.Future[None]) -> None:
+        """Set `source` when `work` is over. Works come in the order in which they were begun."""
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                self._thread.start()
+        if threading.current_thread() is self._thread:
+            # A callback begins another call and asks for its future. It may wait for it, and nobody else would
+            # complete it meanwhile.
+            _complete(work, source)
+        else:
+            self._queue.put((work, source))
+
+    def close(self) -> None:
+        """End the thread, after what it has been given. All works must end soon: the group has been left."""
+        with self._lock:
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            self._queue.put(None)
+            thread.join(CLOSE_SECONDS)
+
+    def _run(self) -> None:
+        while (item := self._queue.get()) is not None:
+            _complete(*item)
+
+
+def _complete(work: Work, source: torch.futures.Future[None]) -> None:
+    work.settle()
+    source.set_result(None)
+
+
+def failure(label: str, cause: Exception) -> Exception:
+    """Return what torch's users catch, with the cause behind it, where `lost_rank_behind` finds who was lost."""
+    error: Exception = dist.DistBackendError(f"{label} failed: {cause}")
+    error.__cause__ = cause
+    return error
+
+
+def total_seconds(timeout: Any, default: float) -> float:
+    """Return the seconds of a call's timeout; c10d's options say with a negative one that they have none."""
+    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else -1.0
+    return seconds if seconds > 0 else default
