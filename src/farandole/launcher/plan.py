@@ -100,7 +100,7 @@ def make_plan(spec: JobSpec, machine: Machine, identity: Identity) -> Plan:
         prefixes_in_files=spec.prefixes_in_files,
         timestamps=spec.timestamps,
         environment=_common_environment(spec, identity, threads) | exports,
-        hosts=_place(spec.hosts or (HostSlots(machine.hostname, size),), size, machine.cores),
+        hosts=place_workers(spec.hosts or (HostSlots(machine.hostname, size),), size, machine.cores),
         notes=_notes(spec, machine, size),
         details=_details(machine, size, threads),
     )
@@ -135,8 +135,17 @@ def _common_environment(spec: JobSpec, identity: Identity, threads: int | None) 
     return variables
 
 
-def _place(hosts: Sequence[HostSlots], size: int, cores: int) -> tuple[HostPlan, ...]:
-    """Fill the hosts in order; ranks count through. Hosts that get no worker are left out."""
+def place_workers(hosts: Sequence[HostSlots], size: int, cores: int = 0) -> tuple[HostPlan, ...]:
+    """Fill the hosts in order; ranks count through. Hosts that get no worker are left out.
+
+    Args:
+        hosts: where there is room.
+        size: number of workers.
+        cores: of each host, as far as known.
+
+    Raises:
+        SpecError: there are too few slots.
+    """
     slots = sum(host.slots for host in hosts)
     if slots < size:
         # Horovod's words: its users' tests look for them.

@@ -1,0 +1,161 @@
+"""Makes `import horovod.X` give the very modules of farandole, not copies of them.
+
+`horovod.torch` and `farandole.torch` are one object, so they share one world, one `ProcessSet`, one exception class,
+and what is pickled in one process under the one name is the same thing in another under the other. A finder at the
+front of `sys.meta_path` does it: it loads farandole's module and enters it in `sys.modules` under Horovod's name too.
+Child processes that import `horovod` get the finder with it; forked ones have it already.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Sequence
+from importlib.abc import Loader
+from importlib.machinery import ModuleSpec
+from types import CodeType, ModuleType
+from typing import Any
+
+from farandole.compat import conflict
+
+# Horovod's modules and ours. What is below a package that is named here is looked for below ours.
+HOMES = {
+    "horovod.torch": "farandole.torch",
+    "horovod.torch.mpi_ops": "farandole.compat.mpi_ops",
+    "horovod.torch.functions": "farandole.compat.functions",
+    "horovod.common.basics": "farandole.compat.basics",
+    "horovod.common.exceptions": "farandole.compat.exceptions",
+    "horovod.common.process_sets": "farandole.compat.process_sets",
+    "horovod.common.util": "farandole.compat.support",
+    "horovod.data": "farandole.compat.data",
+    "horovod.data.data_loader_base": "farandole.compat.data",
+    "horovod.runner": "farandole.compat.runner",
+    "horovod.runner.common.util.config_parser": "farandole.compat.runner.config_parser",
+    "horovod.runner.common.util.env": "farandole.compat.runner.env",
+    "horovod.runner.common.util.hosts": "farandole.compat.runner.hosts",
+    "horovod.runner.common.util.secret": "farandole.compat.runner.secret",
+    "horovod.runner.common.util.settings": "farandole.compat.runner.settings",
+    "horovod.runner.common.util.timeout": "farandole.compat.runner.timeout",
+    "horovod.runner.util.network": "farandole.compat.runner.network",
+    "horovod.runner.util.threads": "farandole.compat.runner.threads",
+}
+
+_LATER = "is not there yet in farandole-horovod; horovod.torch is"
+_ELASTIC = "is not there yet: farandole-horovod has no elastic training so far"
+
+# What people will look for, and why it is not found. Counts for all that is below, too.
+MISSING = {
+    "horovod.keras": _LATER,
+    "horovod.mxnet": "is not there: MXNet was retired in 2023. horovod.torch is there",
+    "horovod.ray": _LATER,
+    "horovod.spark": _LATER,
+    "horovod.tensorflow": _LATER,
+    "horovod.common.elastic": _ELASTIC,
+    "horovod.runner.elastic": _ELASTIC,
+    "horovod.torch.elastic": _ELASTIC,
+}
+
+# Modules that scripts reach as attributes of a package without importing them.
+_ATTRIBUTES = {"horovod.torch": ("mpi_ops", "functions")}
+
+
+def install() -> None:
+    """Serve Horovod's names in this process.
+
+    Raises:
+        ImportError: PyPI's horovod is installed as well.
+    """
+    conflict.check()
+    if not any(isinstance(finder, Finder) for finder in sys.meta_path):
+        # First: for `horovod.torch.optimizer` the usual finders would look into farandole.torch's folder, and load
+        # the file there a second time.
+        sys.meta_path.insert(0, Finder())
+
+
+def attribute(name: str) -> Any:
+    """Return an attribute that the package `horovod` has besides its sub-modules.
+
+    Raises:
+        AttributeError: it has none of that name.
+    """
+    if name == "runner":
+        return importlib.import_module("horovod.runner")
+    if name == "run":
+        return importlib.import_module("horovod.runner").run
+    raise AttributeError(f"module 'horovod' has no attribute {name!r}")
+
+
+def home_of(name: str) -> str | None:
+    """Return the name of our module for one of Horovod's, or None if there is none.
+
+    Example:
+        >>> home_of("horovod.torch.compression")
+        'farandole.torch.compression'
+    """
+    package = name
+    while package:
+        if package in HOMES:
+            return HOMES[package] + name[len(package) :]
+        package = package.rpartition(".")[0]
+    return None
+
+
+class Finder:
+    """Finds Horovod's modules in farandole."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return how to load one of Horovod's modules; None for all others."""
+        if not name.startswith("horovod."):
+            return None
+        for missing, why in MISSING.items():
+            if f"{name}.".startswith(f"{missing}."):
+                return ModuleSpec(name, _Missing(f"{missing} {why}."))
+        if any(home.startswith(f"{name}.") for home in HOMES) and name not in HOMES:
+            return ModuleSpec(name, _Folder(), is_package=True)
+        home = home_of(name)
+        spec = None if home is None else importlib.util.find_spec(home)
+        if home is None or spec is None:
+            return None
+        return ModuleSpec(name, _Alias(home), is_package=spec.submodule_search_locations is not None)
+
+
+class _Folder(Loader):
+    """Loads a package that only holds others."""
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        pass
+
+
+class _Missing(_Folder):
+    """Says why a module is not there."""
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    def exec_module(self, module: ModuleType) -> None:
+        raise ImportError(self._why, name=module.__name__)
+
+
+class _Alias(_Folder):
+    """Loads our module under Horovod's name."""
+
+    def __init__(self, home: str) -> None:
+        self._home = home
+
+    def exec_module(self, module: ModuleType) -> None:
+        # The import system takes what stands here afterwards for the module that it has loaded.
+        sys.modules[module.__name__] = importlib.import_module(self._home)
+        for attribute in _ATTRIBUTES.get(module.__name__, ()):
+            importlib.import_module(f"{module.__name__}.{attribute}")
+
+    def get_code(self, name: str) -> CodeType | None:
+        """Return the code for `python -m horovod.X`."""
+        spec = importlib.util.find_spec(self._home)
+        code: CodeType | None = None if spec is None else spec.loader.get_code(self._home)  # type: ignore[union-attr]
+        return code

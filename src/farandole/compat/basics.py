@@ -1,0 +1,60 @@
+"""`horovod.common.basics`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from farandole.core import basics, built, dtype
+from farandole.core.errors import InvalidRequestError
+from farandole.core.group import ProcessSet
+
+
+class HorovodBasics:
+    """The functions that all front ends have in common, as methods.
+
+    Horovod makes one for each of its libraries; here all of them stand for the one engine of this process, and the
+    arguments, which tell where the library is, mean nothing.
+    """
+
+    Average = dtype.Average
+    Sum = dtype.Sum
+    Min = dtype.Min
+    Max = dtype.Max
+    Product = dtype.Product
+
+    init = staticmethod(basics.init)
+    shutdown = staticmethod(basics.shutdown)
+    is_initialized = staticmethod(basics.is_initialized)
+    rank = staticmethod(basics.rank)
+    size = staticmethod(basics.size)
+    local_rank = staticmethod(basics.local_rank)
+    local_size = staticmethod(basics.local_size)
+    cross_rank = staticmethod(basics.cross_rank)
+    cross_size = staticmethod(basics.cross_size)
+    is_homogeneous = staticmethod(basics.is_homogeneous)
+
+    mpi_threads_supported = staticmethod(built.mpi_threads_supported)
+    mpi_enabled = staticmethod(built.mpi_enabled)
+    mpi_built = staticmethod(built.mpi_built)
+    gloo_enabled = staticmethod(built.gloo_enabled)
+    gloo_built = staticmethod(built.gloo_built)
+    nccl_built = staticmethod(built.nccl_built)
+    ddl_built = staticmethod(built.ddl_built)
+    ccl_built = staticmethod(built.ccl_built)
+    cuda_built = staticmethod(built.cuda_built)
+    rocm_built = staticmethod(built.rocm_built)
+
+    def __init__(self, *library: Any) -> None:
+        """Accept where Horovod's library would be."""
+
+    def _get_process_set_ids_and_ranks(self) -> dict[int, list[int]]:
+        return basics.current().ranks_by_group()
+
+    def _comm_process_set_id(self, comm: Any) -> int:
+        raise InvalidRequestError(f"no process set is made of an MPI communicator here, so {comm!r} has no id.")
+
+    def _add_process_set_impl(self, ranks: Iterable[int]) -> int:
+        process_set = basics.add_process_set(ProcessSet(ranks))
+        assert process_set.process_set_id is not None
+        return process_set.process_set_id

@@ -1,0 +1,44 @@
+"""`horovod.common.exceptions`."""
+
+from __future__ import annotations
+
+from farandole.core.errors import HorovodInternalError
+
+__all__ = [
+    "HorovodInternalError",
+    "HorovodVersionMismatchError",
+    "HostsUpdatedInterrupt",
+    "get_version_mismatch_message",
+]
+
+
+class HostsUpdatedInterrupt(RuntimeError):
+    """Elastic training goes on with other workers.
+
+    Attributes:
+        skip_sync: whether all workers that are left have the same state already.
+    """
+
+    def __init__(self, skip_sync: bool = False) -> None:
+        super().__init__()
+        self.skip_sync = skip_sync
+
+
+class HorovodVersionMismatchError(ImportError):
+    """A framework of another version than the one that was expected.
+
+    Attributes:
+        name: of the framework.
+        version: the one that is there.
+        installed_version: the one that was expected.
+    """
+
+    def __init__(self, name: str, version: str, installed_version: str | None) -> None:
+        super().__init__(get_version_mismatch_message(name, version, installed_version), name=name)
+        self.version = version
+        self.installed_version = installed_version
+
+
+def get_version_mismatch_message(name: str, version: str, installed_version: str | None) -> str:
+    """Return the words in which such a mismatch is told."""
+    return f"{name} is there in version {version}, but version {installed_version} was expected."

@@ -1,0 +1,139 @@
+"""`horovod.runner`: `horovod.run`, and the arguments of a job as an object."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+_DEPRECATED = {"np": "num_proc", "min_np": "min_num_proc", "max_np": "max_num_proc"}
+
+
+class _HorovodArgs(argparse.Namespace):
+    """What `launch.parse_args` returns for an empty command line, to be changed attribute by attribute.
+
+    `np`, `min_np` and `max_np` are other names of `num_proc`, `min_num_proc` and `max_num_proc`.
+    """
+
+    def __init__(self) -> None:
+        from farandole.compat.runner.arguments import make_parser
+
+        super().__init__(**vars(make_parser().parse_args([])))
+        self.num_proc = 1
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _DEPRECATED:
+            return getattr(self, _DEPRECATED[name])
+        raise AttributeError(f"a job has no argument {name!r}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(_DEPRECATED.get(name, name), value)
+
+
+def run(
+    func: Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    num_proc: int = 1,
+    min_num_proc: int | None = None,
+    max_num_proc: int | None = None,
+    slots: int | None = None,
+    reset_limit: int | None = None,
+    cooldown_range: Sequence[int] | None = None,
+    hosts: str | None = None,
+    hostfile: str | None = None,
+    host_discovery_script: str | None = None,
+    start_timeout: float | None = None,
+    ssh_port: int | None = None,
+    ssh_identity_file: str | None = None,
+    disable_cache: bool | None = None,
+    output_filename: str | None = None,
+    verbose: bool | int | None = None,
+    use_gloo: bool | None = None,
+    use_mpi: bool | None = None,
+    mpi_args: str | None = None,
+    network_interface: str | None = None,
+    network_interfaces: str | None = None,
+    executable: str | None = None,
+    np: int | None = None,
+    min_np: int | None = None,
+    max_np: int | None = None,
+) -> list[Any]:
+    """Call a function on several new workers and return their results in rank order.
+
+    The function, its arguments and results are pickled by cloudpickle. `farandole.run` is the same with fewer words.
+
+    Args:
+        func: called in every worker as `func(*args, **kwargs)`.
+        args: positional arguments.
+        kwargs: keyword arguments.
+        num_proc: number of workers.
+        min_num_proc: of elastic training, which is not there yet, as are the next four.
+        max_num_proc: see above.
+        slots: see above.
+        reset_limit: see above.
+        cooldown_range: see above.
+        hosts: `name:slots,name:slots`; names of this machine only, so far.
+        hostfile: file of lines `name slots=N`.
+        host_discovery_script: of elastic training.
+        start_timeout: seconds that workers wait for each other in `init()`.
+        ssh_port: of other hosts.
+        ssh_identity_file: for other hosts.
+        disable_cache: accepted; nothing is cached.
+        output_filename: folder in which to keep what workers print, too.
+        verbose: tell the plan, and what has no effect.
+        use_gloo: a job without MPI, as it always is here.
+        use_mpi: accepted.
+        mpi_args: accepted.
+        network_interface: deprecated name of `network_interfaces`.
+        network_interfaces: interfaces to use, separated by commas.
+        executable: Python interpreter of the workers; this one by default.
+        np: deprecated name of `num_proc`.
+        min_np: deprecated name of `min_num_proc`.
+        max_np: deprecated name of `max_num_proc`.
+
+    Raises:
+        ValueError: the arguments do not fit together, or such a job cannot be started here; nothing was.
+        RuntimeError: a worker failed. When the function raised, `__cause__` is its exception, if that could be pickled.
+
+    Example:
+        >>> import horovod
+        >>> horovod.run(pow, (2, 5), num_proc=2)  # doctest: +SKIP
+        [32, 32]
+    """
+    from farandole.compat.runner import launch
+
+    given = dict(locals())
+    if hosts is not None and hostfile is not None:
+        raise ValueError("hosts and hostfile cannot both be given; choose one.")
+    if use_gloo and use_mpi:
+        raise ValueError("use_gloo and use_mpi cannot both be given; choose one.")
+    job = _HorovodArgs()
+    for name in ("min_num_proc", "max_num_proc", "slots", "reset_limit", "cooldown_range", "hosts", "hostfile"):
+        setattr(job, name, given[name])
+    for name in ("host_discovery_script", "start_timeout", "ssh_port", "ssh_identity_file", "output_filename"):
+        setattr(job, name, given[name])
+    job.num_proc, job.disable_cache, job.verbose = num_proc, disable_cache, verbose
+    job.use_gloo, job.use_mpi, job.mpi_args, job.executable = use_gloo, use_mpi, mpi_args, executable
+    _apply_deprecated(job, np=np, min_np=min_np, max_np=max_np)
+    job.nics = _interfaces(network_interface, network_interfaces)
+    job.run_func = functools.partial(func, *args, **(kwargs or {}))
+    results = launch._run(job)
+    assert results is not None
+    return results
+
+
+def _apply_deprecated(job: _HorovodArgs, **old: int | None) -> None:
+    for name, value in old.items():
+        if value is not None:
+            warnings.warn(f"{name}= is deprecated: use {_DEPRECATED[name]}=", DeprecationWarning, stacklevel=3)
+            setattr(job, name, value)
+
+
+def _interfaces(old: str | None, names: str | None) -> set[str] | None:
+    if old is not None:
+        warnings.warn("network_interface= is deprecated: use network_interfaces=", DeprecationWarning, stacklevel=3)
+        names = names or old
+    return {name.strip() for name in names.split(",")} if names else None

@@ -1,0 +1,44 @@
+"""`horovod.runner.gloo_run`: run a command without MPI."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from farandole.compat.runner import _HorovodArgs, launch, network
+from farandole.compat.runner.settings import BaseSettings
+from farandole.launcher.function import run_in_background
+
+__all__ = ["gloo_run", "network"]
+
+
+def gloo_run(
+    settings: BaseSettings,
+    nics: Sequence[str],
+    env: Mapping[str, str],
+    server_ip: str,
+    command: Sequence[str],
+) -> None:
+    """Run a command on the workers that the settings describe, and wait for its end.
+
+    Args:
+        settings: hosts, number of workers, where output goes.
+        nics: interfaces to use.
+        env: the environment of the workers.
+        server_ip: accepted; the roster listens where the job's hosts reach it.
+        command: the command and its arguments.
+
+    Raises:
+        ValueError: such a job cannot be started here.
+        RuntimeError: a worker failed.
+    """
+    args = _HorovodArgs()
+    args.num_proc, args.verbose, args.nics = settings.num_proc or 1, bool(settings.verbose), set(nics or ())
+    args.hosts = getattr(settings, "hosts", None)
+    args.output_filename = settings.output_filename
+    args.prefix_output_with_timestamp = settings.prefix_output_with_timestamp
+    args.command = list(command)
+    job = launch.prepare(args)
+    machine = replace(job.machine, environment=dict(env))
+    outcome = run_in_background(job.spec, machine, verbose=job.verbose, observe=launch.HorovodWords)
+    launch.raise_failure(outcome)

@@ -1,0 +1,130 @@
+"""`horovod.runner.common.util.hosts`: hosts, slots, and who runs where."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from farandole.launcher.errors import SpecError
+from farandole.launcher.plan import place_workers
+from farandole.launcher.spec import HostSlots
+
+_HOST = re.compile(r"[\w.-]+:[0-9]+", re.ASCII)
+
+
+@dataclass(frozen=True)
+class HostInfo:
+    """A host and its slots."""
+
+    hostname: str
+    slots: int
+
+    @staticmethod
+    def from_string(host_string: str) -> HostInfo:
+        """Read `name:slots`.
+
+        Raises:
+            ValueError: it has another form.
+        """
+        if not _HOST.fullmatch(host_string.strip()):
+            raise SpecError(
+                "Invalid host input, please make sure it has format as : worker-0:2,worker-1:2.",
+                f"{host_string!r} is not a name and a number of slots",
+            )
+        hostname, _, slots = host_string.strip().partition(":")
+        return HostInfo(hostname, int(slots))
+
+
+@dataclass
+class SlotInfo:
+    """The place of one worker."""
+
+    hostname: str
+    rank: int
+    local_rank: int
+    cross_rank: int
+    size: int
+    local_size: int
+    cross_size: int
+
+    def to_response_string(self) -> str:
+        """Return the numbers in Horovod's order, separated by commas."""
+        numbers = (self.rank, self.size, self.local_rank, self.local_size, self.cross_rank, self.cross_size)
+        return ",".join(map(str, numbers))
+
+
+def parse_hosts(hosts_string: str) -> list[HostInfo]:
+    """Read `name:slots,name:slots`.
+
+    Raises:
+        ValueError: a host has another form.
+
+    Example:
+        >>> parse_hosts("a:2,b:1")
+        [HostInfo(hostname='a', slots=2), HostInfo(hostname='b', slots=1)]
+    """
+    return [HostInfo.from_string(host) for host in hosts_string.split(",")]
+
+
+def parse_hosts_and_slots(hosts: str) -> tuple[list[str], dict[str, int]]:
+    """Read the same into the names in order, and the slots by name."""
+    found = parse_hosts(hosts)
+    return [host.hostname for host in found], {host.hostname: host.slots for host in found}
+
+
+def parse_host_files(filename: str) -> str:
+    """Read a file of lines `name slots=N` and return them as `name:N,name:N`.
+
+    Blank lines, and what follows a `#`, are passed over.
+
+    Raises:
+        ValueError: a line has another form, there is no host at all, or the file cannot be read.
+    """
+    try:
+        with open(filename) as file:
+            lines = [line.partition("#")[0].strip() for line in file]
+    except OSError as error:
+        raise SpecError(f"the host file cannot be read: {error}", "check the path") from None
+    hosts = [_host_of_line(filename, number, line) for number, line in enumerate(lines, 1) if line]
+    if not hosts:
+        raise SpecError(f"there is no host in {filename}", "write lines such as: worker-0 slots=2")
+    return ",".join(hosts)
+
+
+def _host_of_line(filename: str, number: int, line: str) -> str:
+    match = re.match(r"([\w.-]+)\s.*?\bslots\s*=\s*([0-9]+)\b", line, re.ASCII)
+    if not match:
+        raise SpecError(f"{filename}, line {number}: {line!r} is not a host", "write: worker-0 slots=2")
+    return f"{match[1]}:{match[2]}"
+
+
+def get_host_assignments(
+    hosts: Sequence[HostInfo], min_num_proc: int, max_num_proc: int | None = None
+) -> list[SlotInfo]:
+    """Give each rank its place: hosts are filled in order, ranks count through.
+
+    Args:
+        hosts: where there is room.
+        min_num_proc: how many workers there must be room for.
+        max_num_proc: how many there are at most; None: one for each slot.
+
+    Raises:
+        ValueError: there are too few slots.
+    """
+    room = [HostSlots(host.hostname, host.slots) for host in hosts]
+    slots = sum(host.slots for host in room)
+    size = max(min_num_proc, slots if max_num_proc is None else min(slots, max_num_proc))
+    return [
+        SlotInfo(
+            hostname=host.name,
+            rank=worker.rank,
+            local_rank=worker.local_rank,
+            cross_rank=worker.cross_rank,
+            size=size,
+            local_size=len(host.workers),
+            cross_size=int(worker.environment["HOROVOD_CROSS_SIZE"]),
+        )
+        for host in place_workers(room, size)
+        for worker in host.workers
+    ]

@@ -1,0 +1,309 @@
+"""`horovod.runner.launch`: the command horovodrun, and what `horovod.run` has in common with it."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from farandole.compat import conflict, support
+from farandole.compat.runner import arguments, config_parser, hosts, network
+from farandole.compat.support import gloo_built, mpi_built
+from farandole.core.settings import Settings, variables_of
+from farandole.launcher.errors import JobFailed, LaunchError, SpecError
+from farandole.launcher.machine import Machine, look
+from farandole.launcher.spec import HostSlots, JobSpec, check_command, read_start_timeout
+from farandole.launcher.supervise import Observer, Outcome
+
+if TYPE_CHECKING:
+    from farandole.launcher.output import Console
+
+__all__ = ["check_build", "gloo_built", "main", "mpi_built", "parse_args", "run_commandline"]
+
+_USAGE_ERROR = 2
+_LOOPBACK = "127.0.0.1"
+
+# What Horovod reads and nothing here does. What our settings read under Horovod's name is taken out below.
+_HOROVOD_READS = {
+    *(setting.variable for setting in config_parser.SETTINGS),
+    "HOROVOD_ADASUM_MPI_CHUNK_SIZE",
+    "HOROVOD_BATCH_D2D_MEMCOPIES",
+    "HOROVOD_CCL_CACHE",
+    "HOROVOD_DISABLE_GROUP_FUSION",
+    "HOROVOD_DISABLE_NVTX_RANGES",
+    "HOROVOD_ENABLE_ASYNC_COMPLETION",
+    "HOROVOD_ENABLE_XLA_OPS",
+    "HOROVOD_GLOO_IFACE",
+}
+
+FAILED = (
+    "Horovod detected that one or more processes exited with non-zero status, thus causing the job to be terminated. "
+    "The first process to do so was:\nProcess name: {name}\nExit code: {code}\n"
+)
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the arguments ask for."""
+
+    spec: JobSpec
+    machine: Machine
+    verbose: bool
+
+
+# --- the command --------------------------------------------------------------------------------------------------
+
+
+def main() -> int:
+    """Run horovodrun and return its exit code."""
+    try:
+        conflict.check()
+    except ImportError as error:
+        return _refuse(str(error))
+    return run_commandline()
+
+
+def run_commandline(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit code: 0, 1 when a worker failed, 2 when nothing was started."""
+    from farandole.cli.run import run_until_end
+
+    try:
+        args = parse_args(argv)
+        job = prepare(args)
+        check_command(job.spec.command, job.machine.directory, job.machine.environment)
+        outcome = run_until_end(job.spec, job.machine, verbose=job.verbose, observe=HorovodWords)
+        raise_failure(outcome)
+    except SpecError as error:
+        return _refuse(error.message, error.hint)
+    except JobFailed as error:
+        print(f"RuntimeError: {error}", file=sys.stderr)
+        return 1
+    return outcome.exit_code
+
+
+def _refuse(message: str, hint: str = "") -> int:
+    print(f"error: {message}", file=sys.stderr)
+    if hint:
+        print(f"hint: {hint}", file=sys.stderr)
+    return _USAGE_ERROR
+
+
+def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Return what the command line and the configuration file say.
+
+    Raises:
+        ValueError: a number is negative, or the file cannot be used.
+        SystemExit: all was said: help, version, the check of the build, or what is wrong with the flags.
+    """
+    args = arguments.read(argv)
+    if args.check_build:
+        check_build(args.verbose)
+        sys.exit(0)
+    if args.config_file:
+        config_parser.set_args_from_config(args, config_parser.read_config(args.config_file))
+    config_parser.validate_config_args(args)
+    return args
+
+
+def check_build(verbose: bool = False) -> None:
+    """Print what is there, in Horovod's form."""
+    import horovod
+
+    def mark(there: object) -> str:
+        return "X" if there else " "
+
+    frameworks = {"TensorFlow": "tensorflow", "PyTorch": "torch", "MXNet": "mxnet"}
+    controllers = {"MPI": mpi_built(), "Gloo": gloo_built()}
+    operations = {"NCCL": support.nccl_built(), "DDL": support.ddl_built(), "CCL": support.ccl_built(), **controllers}
+    lines = [f"Horovod v{horovod.__version__}:", "", "Available Frameworks:"]
+    lines += [f"    [{mark(support.extension_available(name, verbose))}] {title}" for title, name in frameworks.items()]
+    lines += ["", "Available Controllers:"]
+    lines += [f"    [{mark(there)}] {title}" for title, there in controllers.items()]
+    lines += ["", "Available Tensor Operations:"]
+    lines += [f"    [{mark(there)}] {title}" for title, there in operations.items()]
+    print("\n".join(lines))
+    print(
+        "note: Gloo stands for what needs no MPI: here that is farandole's own engine, over shared memory and TCP",
+        file=sys.stderr,
+    )
+
+
+# --- from arguments to a job ------------------------------------------------------------------------------------------
+
+
+def prepare(args: argparse.Namespace, command: Sequence[str] | None = None) -> Job:
+    """Turn arguments into what the launcher is asked for, and say what has no effect.
+
+    Args:
+        args: as `parse_args` returns them.
+        command: instead of the one in the arguments.
+
+    Raises:
+        SpecError: such a job cannot be started here.
+    """
+    _refuse_elastic(args)
+    command = tuple(command or _command(args))
+    machine = look()
+    environment = dict(machine.environment)
+    chosen = dict(config_parser.set_env_from_args({}, args))
+    verbose = bool(args.verbose)
+    _tell_about_controller(args)
+    where = _hosts(args, verbose)
+    if verbose:
+        _tell_what_has_no_effect({**environment, **chosen})
+    chosen |= _interfaces(args, environment, verbose)
+    spec = JobSpec(
+        command=command,
+        num_proc=args.num_proc,
+        hosts=where,
+        start_timeout=read_start_timeout(args.start_timeout, environment),
+        exports=tuple(f"{name}={value}" for name, value in with_our_names(chosen).items()),
+        output_dir=None if not args.output_filename else Path(args.output_filename),
+        timestamps=bool(args.prefix_output_with_timestamp),
+        prefixes_in_files=True,
+    )
+    return Job(spec, machine, verbose)
+
+
+def _command(args: argparse.Namespace) -> Sequence[str]:
+    command: list[str] = list(args.command or ())
+    if command[:1] == ["--"]:
+        del command[0]
+    if not command:
+        raise SpecError("there is no command to run", "horovodrun -np 2 python train.py")
+    return command
+
+
+def is_elastic(args: argparse.Namespace) -> bool:
+    """Say whether the arguments ask for elastic training."""
+    return args.host_discovery_script is not None or args.min_num_proc is not None
+
+
+def _refuse_elastic(args: argparse.Namespace) -> None:
+    if is_elastic(args):
+        raise SpecError(
+            "elastic training (--min-np, --host-discovery-script) is not there yet in farandole-horovod",
+            "leave these flags away to run with a fixed number of workers",
+        )
+
+
+def _tell_about_controller(args: argparse.Namespace) -> None:
+    for flag, asked in (("--mpi", args.use_mpi), ("--jsrun", args.use_jsrun)):
+        if asked:
+            print(f"note: {flag}: farandole starts the workers itself, without it", file=sys.stderr)
+
+
+def _hosts(args: argparse.Namespace, verbose: bool) -> tuple[HostSlots, ...]:
+    if args.hosts and args.hostfile:
+        raise SpecError("hosts and hostfile cannot both be given", "choose one")
+    text = args.hosts or (hosts.parse_host_files(args.hostfile) if args.hostfile else f"localhost:{args.num_proc}")
+    found = hosts.parse_hosts(text)
+    remote = network.filter_local_addresses([host.hostname for host in found])
+    if verbose:
+        print(f"Remote host found: {' '.join(remote)}")
+    if remote and not _check_all_hosts_ssh_successful(remote):
+        raise SpecError(
+            f"workers on other hosts ({', '.join(remote)}) are not there yet in farandole-horovod",
+            "name only this machine: -H localhost:N",
+        )
+    return tuple(HostSlots(host.hostname, host.slots) for host in found)
+
+
+def _check_all_hosts_ssh_successful(
+    host_addresses: Sequence[str],
+    ssh_port: int | None = None,
+    ssh_identity_file: str | None = None,
+    fn_cache: object = None,
+) -> bool:
+    """Say whether workers can be started on all of these hosts: none can yet but on this one."""
+    return not network.filter_local_addresses(host_addresses)
+
+
+def _interfaces(args: argparse.Namespace, environment: Mapping[str, str], verbose: bool) -> dict[str, str]:
+    names = sorted(args.nics) if args.nics else network.get_local_interfaces(_LOOPBACK)
+    if verbose:
+        print(f"All hosts are local, finding the interfaces with address {_LOOPBACK}")
+        print(f"Local interface found {' '.join(names)}")
+    variables = {"NCCL_IB_DISABLE": "1"} if args.tcp_flag else {}
+    if not names:
+        return variables
+    variables["HOROVOD_GLOO_IFACE"] = names[0]
+    if args.nics or "NCCL_SOCKET_IFNAME" not in environment:
+        variables["NCCL_SOCKET_IFNAME"] = ",".join(names)
+    return variables
+
+
+def with_our_names(variables: Mapping[str, str]) -> dict[str, str]:
+    """Add farandole's own names of the same settings: in a worker they win, and a flag is to win over both."""
+    twins = {horovod[0]: ours for ours, *horovod in map(variables_of, fields(Settings)) if horovod}
+    return {**variables, **{twins[name]: value for name, value in variables.items() if name in twins}}
+
+
+def without_effect(variables: Mapping[str, str]) -> list[str]:
+    """Return which of Horovod's variables are set, but read by nothing here."""
+    read = {name for field in fields(Settings) for name in variables_of(field)}
+    return sorted(name for name in _HOROVOD_READS - read if variables.get(name))
+
+
+def _tell_what_has_no_effect(variables: Mapping[str, str]) -> None:
+    names = without_effect(variables)
+    if names:
+        print(f"note: these settings have no effect here: {', '.join(names)}", file=sys.stderr)
+
+
+# --- running ----------------------------------------------------------------------------------------------------------
+
+
+class HorovodWords(Observer):
+    """Tells of failures in the words that Horovod's users know."""
+
+    def __init__(self, console: Console) -> None:
+        self._say = console.say
+
+    def worker_failed(self, rank: int, code: int) -> None:
+        """Tell that a worker failed."""
+        self._say(f"Process {rank} exit with status code {code}.")
+
+    def ends_others(self, rank: int) -> None:
+        """Tell that the others are ended."""
+        self._say(f"Terminating remaining workers after failure of Process {rank}.")
+
+
+def raise_failure(outcome: Outcome) -> None:
+    """Raise JobFailed, a RuntimeError, for a job in which a worker failed; Horovod's words come first in its text."""
+    from farandole.launcher.function import cause_of
+
+    if outcome.rank is None:
+        return
+    text = FAILED.format(name=outcome.rank, code=outcome.exit_code)
+    raise JobFailed(f"{text}\n{outcome.report}", outcome.rank, outcome.exit_code) from cause_of(outcome)
+
+
+def _run(args: argparse.Namespace) -> list[Any] | None:
+    """Run a job as arguments say, from within a program.
+
+    Returns:
+        The results of `args.run_func` in rank order; None for a command.
+
+    Raises:
+        ValueError: such a job cannot be started here.
+        RuntimeError: a worker failed.
+    """
+    from farandole.launcher.function import call_command, pickle_call, results_of, run_in_background
+
+    function: Callable[[], Any] | None = args.run_func
+    job = prepare(args, None if function is None else call_command(args.executable))
+    call = None if function is None else pickle_call(function, (), {})
+    outcome = run_in_background(job.spec, job.machine, call=call, verbose=job.verbose, observe=HorovodWords)
+    raise_failure(outcome)
+    if outcome.exit_code != 0:
+        raise LaunchError(f"the job was ended early: {shlex.join(job.spec.command)}")
+    return None if function is None else results_of(outcome)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

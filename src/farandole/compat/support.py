@@ -1,0 +1,216 @@
+"""`horovod.common.util`: what Horovod's scripts and tests ask about an installation, and small helpers of theirs."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from farandole.compat.aliases import MISSING, home_of
+from farandole.compat.exceptions import HorovodVersionMismatchError, get_version_mismatch_message
+from farandole.core import built
+
+EXTENSIONS = ("tensorflow", "torch", "mxnet")
+
+Item = TypeVar("Item")
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def _cache(function: Function) -> Function:
+    """Remember what a function returned for the same arguments."""
+    return functools.cache(function)  # type: ignore[return-value]
+
+
+# --- what is there ------------------------------------------------------------------------------------------------
+
+
+@_cache
+def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
+    """Say whether a framework can be used: its front end is imported in a process of its own.
+
+    Example:
+        >>> extension_available("mxnet")
+        False
+    """
+    name = f"horovod.{ext_base_name}"
+    home = home_of(name)
+    if name in MISSING or home is None:
+        return False
+    return _runs(f"import {home}", verbose)
+
+
+@_cache
+def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:
+    """Say whether a framework sees a GPU, asked in a process of its own."""
+    if ext_base_name != "torch":
+        return False
+    return _runs("import torch; assert torch.cuda.is_available()", verbose)
+
+
+def _runs(code: str, verbose: bool) -> bool:
+    # A process of its own: loading a framework here could start threads, and take a GPU.
+    path = os.pathsep.join(filter(None, sys.path))
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=not verbose,
+        check=False,
+    )
+    return done.returncode == 0
+
+
+def mpi_built(verbose: bool = False) -> bool:
+    """Say whether jobs can talk through MPI."""
+    return built.mpi_built()
+
+
+def gloo_built(verbose: bool = False) -> bool:
+    """Say whether jobs can do without MPI."""
+    return built.gloo_built()
+
+
+def nccl_built(verbose: bool = False) -> int:
+    """Return the version of NCCL that moves GPU tensors, or 0."""
+    return built.nccl_built()
+
+
+def ddl_built(verbose: bool = False) -> bool:
+    """Say whether IBM's DDL moves tensors."""
+    return built.ddl_built()
+
+
+def ccl_built(verbose: bool = False) -> bool:
+    """Say whether Intel's oneCCL moves tensors."""
+    return built.ccl_built()
+
+
+def get_ext_suffix() -> str:
+    """Return how the file names of this Python's extension modules end."""
+    return sysconfig.get_config_var("EXT_SUFFIX") or ".so"
+
+
+def get_extension_full_path(pkg_path: str, *args: str) -> str:
+    """Return where an extension module would be: `args` are the folders below the file `pkg_path`, and its name."""
+    *folders, name = args
+    return os.path.join(os.path.dirname(pkg_path), *folders, name + get_ext_suffix())
+
+
+def check_extension(ext_name: str, ext_env_var: str, pkg_path: str, *args: str) -> None:
+    """Check that a framework can be used; there is no extension module to look for, its front end is asked.
+
+    Raises:
+        ImportError: it cannot.
+    """
+    framework = args[0] if args and args[0] in EXTENSIONS else os.path.basename(os.path.dirname(pkg_path))
+    if not extension_available(framework):
+        raise ImportError(f"{ext_name} cannot be used here. See: horovodrun --check-build", name=framework)
+
+
+def check_installed_version(name: str, version: str, exception: Exception | None = None) -> None:
+    """Compare a framework's version with the one that is installed; warn of a difference.
+
+    Raises:
+        HorovodVersionMismatchError: they differ, and `exception` is what came of it.
+    """
+    from importlib import metadata
+
+    try:
+        installed: str | None = metadata.version(name)
+    except metadata.PackageNotFoundError:
+        installed = None
+    if installed == version:
+        return
+    if exception is not None:
+        raise HorovodVersionMismatchError(name, version, installed) from exception
+    warnings.warn(get_version_mismatch_message(name, version, installed), stacklevel=2)
+
+
+# --- helpers --------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def env(**kwargs: str | None) -> Iterator[None]:
+    """Set variables of the environment for a while; None leaves one as it is."""
+    given = {name: value for name, value in kwargs.items() if value is not None}
+    earlier = {name: os.environ.get(name) for name in given}
+    os.environ.update(given)
+    try:
+        yield
+    finally:
+        for name, value in earlier.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def get_average_backwards_compatibility_fun(reduce_ops: Any) -> Callable[[Any, bool | None], Any]:
+    """Return what turns the arguments `op` and `average`, of which one may be given, into an operation.
+
+    Args:
+        reduce_ops: has `Average` and `Sum`.
+    """
+
+    def handle(op: Any, average: bool | None) -> Any:
+        if op is None and average is None:
+            return reduce_ops.Average
+        if average is None:
+            return op
+        if op is not None:
+            raise ValueError("The op parameter supersedes average. Please provide only one of them.")
+        warnings.warn("average= is deprecated: use op=Average or op=Sum", DeprecationWarning, stacklevel=3)
+        return reduce_ops.Average if average else reduce_ops.Sum
+
+    return handle
+
+
+def num_rank_is_power_2(num_rank: int) -> bool:
+    """Say whether a number is a power of two."""
+    return num_rank > 0 and num_rank.bit_count() == 1
+
+
+def split_list(l: Sequence[Item], n: int) -> list[Sequence[Item]]:  # noqa: E741 - Horovod's name
+    """Cut a list into `n` parts of nearly equal length, the longer ones first.
+
+    Example:
+        >>> split_list([1, 2, 3, 4, 5], 2)
+        [[1, 2, 3], [4, 5]]
+    """
+    short, longer = divmod(len(l), n)
+    ends = [part * short + min(part, longer) for part in range(n + 1)]
+    return [l[begin:end] for begin, end in itertools.pairwise(ends)]
+
+
+def is_iterable(x: Any) -> bool:
+    """Say whether `iter(x)` works."""
+    try:
+        iter(x)
+    except TypeError:
+        return False
+    return True
+
+
+def is_version_greater_equal_than(ver: str, target: str) -> bool:
+    """Compare versions by their first three numbers.
+
+    Example:
+        >>> is_version_greater_equal_than("2.13.0+cpu", "2.4.0")
+        True
+    """
+    if target.count(".") != 2:
+        raise ValueError(f"the version to compare with has three numbers, such as 1.2.3, but not {target!r}")
+    return _numbers(ver) >= _numbers(target)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    found = [re.match(r"\d+", part) for part in version.split(".")[:3]]
+    numbers = [int(match.group()) if match else 0 for match in found]
+    return (*numbers, *[0] * (3 - len(numbers)))
