@@ -1,0 +1,160 @@
+// Worlds of threads for the tests of this room: every rank a backend of its own, and no engine above it.
+#pragma once
+
+#include <condition_variable>
+#include <latch>
+#include <mutex>
+#include <numeric>
+#include <vector>
+
+#include "backend/native.h"
+#include "support/meshes.h"
+
+namespace farandole::testing {
+
+inline constexpr int kSizes[] = {1, 2, 3, 4, 5, 8};
+inline constexpr Kind kKinds[] = {Kind::kLoopback, Kind::kLoopbackLinks, Kind::kShm, Kind::kTcp, Kind::kTwoHosts};
+
+// What one rank works with.
+class Member {
+ public:
+  Member(std::unique_ptr<transport::Mesh> mesh, transport::Arena& arena, size_t half_bytes)
+      : mesh_(std::move(mesh)), pump_(*mesh_, {}), native(pump_, arena, backend::Tuning{half_bytes, ""}), arena(arena) {
+    std::vector<int> all(static_cast<size_t>(mesh_->size()));
+    std::iota(all.begin(), all.end(), 0);
+    world = group_of(0, all);
+  }
+
+  int rank() const { return mesh_->rank(); }
+  int size() const { return mesh_->size(); }
+  transport::Fate& fate() { return mesh_->fate(); }
+
+  collective::Group group_of(uint32_t id, std::vector<int> members) const {
+    collective::Group group{id, std::move(members)};
+    group.index = group.index_of(rank());
+    return group;
+  }
+  // The rows of a collective that can run in this group.
+  std::vector<collective::Choice> rows_of(const std::string& collective, const collective::Group& group) const {
+    const collective::Topology topology = collective::topology_of(group, mesh_->hosts());
+    std::vector<collective::Choice> rows;
+    for (const collective::Algorithm& row : collective::algorithms()) {
+      if (row.collective == collective && row.fits(topology)) {
+        rows.push_back({&row, static_cast<uint32_t>(&row - collective::algorithms().data()), "it is tested"});
+      }
+    }
+    return rows;
+  }
+
+  // Runs a collective as a decision of its own.
+  template <typename Job>
+  void run(const collective::Group& group, const collective::Choice& choice, const Job& job) {
+    native.begin(++decision);
+    native.run(group, choice, job);
+  }
+
+ private:
+  std::unique_ptr<transport::Mesh> mesh_;
+  transport::Pump pump_;
+
+ public:
+  backend::Native native;
+  transport::Arena& arena;
+  collective::Group world;
+  uint32_t decision = 0;
+};
+
+// Revokes the worlds of its members when they take too long: a hang becomes a failure that says so.
+class Watchdog {
+ public:
+  explicit Watchdog(double seconds)
+      : thread_([this, seconds] {
+          std::unique_lock lock(mutex_);
+          if (!ended_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return over_; })) {
+            revoke_all("a test hangs");
+          }
+        }) {}
+  ~Watchdog() {
+    {
+      const std::lock_guard lock(mutex_);
+      over_ = true;
+    }
+    ended_.notify_all();
+    thread_.join();
+  }
+  void watch(transport::Fate& fate) {
+    const std::lock_guard lock(mutex_);
+    fates_.push_back(&fate);
+  }
+  void forget(transport::Fate& fate) {
+    const std::lock_guard lock(mutex_);
+    std::erase(fates_, &fate);
+  }
+  void bark() {
+    const std::lock_guard lock(mutex_);
+    revoke_all("another rank has failed");
+  }
+
+ private:
+  void revoke_all(const std::string& why) {
+    for (transport::Fate* fate : fates_) {
+      fate->revoke({-1, transport::Sign::kRevoked, why});
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  bool over_ = false;
+  std::vector<transport::Fate*> fates_;
+  std::thread thread_;
+};
+
+// Runs body(member) on all ranks of one world, each in a thread. A rank that fails ends the world for all.
+inline void on_all_members(Meshes& meshes, size_t half_bytes, const std::function<void(Member&)>& body,
+                           double patience = kPatience) {
+  Watchdog watchdog(patience);
+  std::latch all_done(meshes.size());
+  on_all_ranks(meshes.size(), [&](int rank) {
+    std::unique_ptr<Member> member;
+    try {
+      member = std::make_unique<Member>(meshes.form(rank), meshes.arena(rank), half_bytes);
+      watchdog.watch(member->fate());
+      body(*member);
+      if (::testing::Test::HasFailure()) {
+        watchdog.bark();
+      }
+    } catch (const std::exception& error) {
+      ADD_FAILURE() << "rank " << rank << " threw: " << error.what();
+      watchdog.bark();
+    }
+    // Others may still read this one's memory, and would take its closed links for a loss.
+    all_done.arrive_and_wait();
+    if (member) {
+      watchdog.forget(member->fate());
+    }
+  });
+}
+
+inline void on_all_members(Kind kind, int size, size_t half_bytes, const std::function<void(Member&)>& body,
+                           double patience = kPatience) {
+  Meshes meshes(kind, size);
+  on_all_members(meshes, half_bytes, body, patience);
+}
+
+// Every transport with every size.
+using Wiring = std::tuple<Kind, int>;
+class EveryWorld : public ::testing::TestWithParam<Wiring> {
+ protected:
+  Kind kind() const { return std::get<0>(GetParam()); }
+  int size() const { return std::get<1>(GetParam()); }
+  void run(size_t half_bytes, const std::function<void(Member&)>& body) const {
+    on_all_members(kind(), size(), half_bytes, body);
+  }
+};
+
+inline auto every_world() { return ::testing::Combine(::testing::ValuesIn(kKinds), ::testing::ValuesIn(kSizes)); }
+inline std::string name_of_world(const ::testing::TestParamInfo<Wiring>& info) {
+  return name_of(std::get<0>(info.param)) + "_" + std::to_string(std::get<1>(info.param));
+}
+
+}  // namespace farandole::testing
