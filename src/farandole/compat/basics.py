@@ -19,6 +19,7 @@ class HorovodBasics:
 
     Average = dtype.Average
     Sum = dtype.Sum
+    Adasum = dtype.Adasum
     Min = dtype.Min
     Max = dtype.Max
     Product = dtype.Product

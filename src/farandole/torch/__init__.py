@@ -7,6 +7,8 @@ Example:
     >>> hvd.broadcast_parameters(model.state_dict(), root_rank=0)  # doctest: +SKIP
 """
 
+from typing import Any
+
 from farandole.core.basics import (
     add_process_set,
     cross_rank,
@@ -138,3 +140,9 @@ __all__ = [
     "stats",
     "synchronize",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "elastic":
+        raise AttributeError("farandole.torch has no elastic yet: elastic training is not there so far")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
