@@ -199,3 +199,62 @@ def test_gradient(world, op):
         np.testing.assert_allclose(gradient, np.full(4, grouped if op == "Sum" else grouped / hvd.size()))
 
     world.run(body)
+
+
+@pytest.mark.parametrize("op", ["Min", "Max", "Product"])
+def test_gradient_of_extremes_and_products(world, op):
+    """What torch gives for the same calculation in one process, with the ranks' losses added up."""
+
+    def body(front):
+        hvd = front.hvd
+        size, rank = hvd.size(), hvd.rank()
+        noise = np.random.default_rng(1)
+        given = noise.integers(-2, 3, size=(size, 30)).astype(np.float64)  # With zeros, and with ties.
+        weights = noise.normal(size=(size, 30))
+
+        def alone(stacked, prescale, postscale):
+            scaled = stacked * prescale
+            reduce = {"Min": scaled.amin, "Max": scaled.amax, "Product": scaled.prod}[op]
+            return (reduce(0) * postscale * front.tensor(weights.sum(0), "float64")).sum()
+
+        mine = front.tensor(weights[rank], "float64")
+        for prescale, postscale in ((1.0, 1.0), (-2.0, 0.5)):
+            wanted = front.gradient(lambda stacked, p=prescale, q=postscale: alone(stacked, p, q), given)[rank]
+            how = {"op": getattr(hvd, op), "prescale_factor": prescale, "postscale_factor": postscale}
+            gradient = front.gradient(lambda tensor, how=how: (hvd.allreduce(tensor, **how) * mine).sum(), given[rank])
+            np.testing.assert_allclose(gradient, wanted, rtol=1e-12, atol=1e-12)
+            gradient = front.gradient(
+                lambda tensor, how=how: sum(
+                    (each * mine).sum() for each in hvd.grouped_allreduce([tensor, tensor.clone()], **how)
+                ),
+                given[rank],
+            )
+            np.testing.assert_allclose(gradient, wanted * 2, rtol=1e-12, atol=1e-12)
+
+    world.run(body)
+
+
+def test_gradient_of_each_output_of_a_group(world):
+    """Outputs may be differentiated one by one: the others then have gradients of zero."""
+
+    def body(front):
+        hvd = front.hvd
+        gradient = front.gradient(lambda tensor: hvd.grouped_allreduce([tensor, tensor * 2])[1].sum(), np.ones(3))
+        np.testing.assert_allclose(gradient, np.full(3, 2.0))
+
+    world.run(body)
+
+
+def test_no_average_of_truth(world):
+    def body(front):
+        hvd = front.hvd
+        truth = front.tensor([True, False], "bool")
+        for call in (hvd.allreduce, hvd.allreduce_async, hvd.allreduce_):
+            try:
+                call(truth)
+            except ValueError as error:
+                assert "not supported" in str(error) and "hvd.Max" in str(error)
+            else:
+                raise AssertionError("truth has an average")
+
+    world.run(body)

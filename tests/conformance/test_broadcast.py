@@ -84,3 +84,27 @@ def test_barrier_waits_for_the_last(world):
 
     times = world.run(body)
     assert min(left for _, left in times) >= max(arrived for arrived, _ in times)
+
+
+def test_barriers_of_several_threads(world):
+    """Each rank has as many threads in barriers; all of them come through."""
+
+    def body(front):
+        import threading
+
+        hvd = front.hvd
+        through = []
+
+        def wait():
+            for _ in range(20):
+                hvd.barrier()
+            through.append(True)
+
+        threads = [threading.Thread(target=wait) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+        return len(through)
+
+    assert world.run(body) == [3] * world.size
