@@ -144,12 +144,6 @@ farandole::engine::Signature signature_of(const farandole_request& request) {
     refuse("there is no operation with number " + std::to_string(request.kind));
   }
   signature.kind = static_cast<Kind>(request.kind);
-  if (request.kind > FARANDOLE_REMOVE_GROUP) {
-    refuse(std::string(name_of(signature.kind)) + " cannot be run by this library yet");
-  }
-  if (request.op == FARANDOLE_ADASUM && signature.kind == Kind::kAllreduce) {
-    refuse("Adasum cannot be run by this library yet");
-  }
   const auto dtype = farandole::reduce::dtype_from(request.dtype);
   if (!dtype) {
     refuse("there is no data type with number " + std::to_string(request.dtype));

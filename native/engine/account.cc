@@ -1,4 +1,5 @@
 // The engine thread: what it tells of its work. Events, statistics, and what became of requests.
+#include <algorithm>
 #include <utility>
 
 #include "engine/engine.h"
@@ -12,9 +13,29 @@ void Engine::number_buckets(const std::vector<std::vector<size_t>>& plan, std::v
   for (const std::vector<size_t>& bucket : plan) {
     for (const size_t index : bucket) {
       runnables[index].pending->bucket = buckets_;
-      record(Phase::kAgreed, *runnables[index].pending, kNone);
+      if (runnables[index].pending->completion != nullptr) {
+        record(Phase::kAgreed, *runnables[index].pending, kNone);
+      }
     }
     ++buckets_;
+  }
+}
+
+// Only durations are compared, never clocks of different hosts: the decision says how long ago, by rank 0's clock, the
+// last rank was ready. What the messages took on their way is known to the rank that was last, which waited for nobody.
+void Engine::measure_agreement(const Decision& decision, std::vector<Runnable>& runnables) {
+  const int64_t now = base::now_ns();
+  int64_t shortest = INT64_MAX;
+  for (Runnable& runnable : runnables) {
+    Pending& pending = *runnable.pending;
+    const int64_t total = now - pending.submitted_ns;
+    pending.negotiated_ns = std::min(total, decision.settling_ns + round_trip_ns_);
+    pending.waited_ns = total - pending.negotiated_ns;
+    shortest = std::min(shortest, total);
+  }
+  if (decision.last_rank == mesh_->rank() && !runnables.empty()) {
+    const int64_t sample = std::max<int64_t>(0, shortest - decision.settling_ns);
+    round_trip_ns_ = round_trip_ns_ == 0 ? sample : (7 * round_trip_ns_ + sample) / 8;
   }
 }
 
@@ -34,19 +55,25 @@ Event Engine::begin_bucket(const Group& group, const std::vector<Runnable*>& buc
 }
 
 void Engine::end_bucket(Event event, const std::vector<Runnable*>& bucket) {
-  uint64_t waited = 0;
+  int64_t waited = 0;
+  int64_t negotiated = 0;
   for (const Runnable* runnable : bucket) {
-    waited += static_cast<uint64_t>(event.time_ns - runnable->pending->submitted_ns);
+    waited += runnable->pending->waited_ns;
+    negotiated += runnable->pending->negotiated_ns;
   }
   const int64_t started = std::exchange(event.time_ns, base::now_ns());
   event.phase = Phase::kMoved;
   events_.record(event);
+  if (bucket.front()->pending->completion == nullptr) {
+    return;  // run for others, without data of this rank's
+  }
   const base::MutexLock lock(mutex_);
   KindStats& stats = stats_.kinds[static_cast<size_t>(event.kind)];
   stats.requests += bucket.size();
   ++stats.buckets;
   stats.bytes += event.bytes;
-  stats.waiting_ns += waited;
+  stats.waiting_ns += static_cast<uint64_t>(waited);
+  stats.negotiating_ns += static_cast<uint64_t>(negotiated);
   stats.moving_ns += static_cast<uint64_t>(event.time_ns - started);
 }
 
@@ -68,10 +95,6 @@ void Engine::complete(std::unique_ptr<Pending> pending, Code code, const std::st
     return;
   }
   record(code == Code::kOk ? Phase::kDone : Phase::kFailed, *pending, kNone);
-  {
-    const base::MutexLock lock(mutex_);
-    in_flight_.erase(pending->key);
-  }
   pending->completion->code = code;
   pending->completion->error = error;
   pending->completion->lost_rank = lost_rank;

@@ -80,16 +80,27 @@ void Engine::wait_for_everyone() {
 
 void Engine::wait_for_work() {
   const uint64_t slept = pump_->sleeps();
-  pump_->wait([this] {
-    if (pump_->has_message()) {
+  int64_t alarm_ns = 0;
+  if (inspector_ != nullptr && inspector_->enabled()) {
+    if (inspector_->next_ns() == 0 && coordinator_->something_waits()) {
+      inspector_->watch(base::now_ns());
+    }
+    alarm_ns = inspector_->next_ns();
+    pump_->set_alarm(alarm_ns);
+  }
+  pump_->wait([this, alarm_ns] {
+    if (pump_->has_message() || (alarm_ns != 0 && base::now_ns() >= alarm_ns)) {
       return true;
     }
     if (backend_ == nullptr) {
       return false;  // the charter has not come yet: nothing can be reported
     }
     const base::MutexLock lock(mutex_);
-    return !queue_.empty() || (leaving_ && !reported_leaving_);
+    return !queue_.empty() || !answers_.empty() || (leaving_ && !reported_leaving_);
   });
+  if (alarm_ns != 0 && base::now_ns() >= alarm_ns) {
+    look_for_stalls();
+  }
   if (pump_->sleeps() != slept) {
     Event woke;
     woke.time_ns = base::now_ns();
@@ -109,22 +120,22 @@ void Engine::report_new_requests() {
   {
     const base::MutexLock lock(mutex_);
     fresh.swap(queue_);
+    ready.answers.swap(answers_);
     ready.leaving = leaving_ && !reported_leaving_;
   }
   reported_leaving_ |= ready.leaving;
   std::map<uint32_t, BitSet> known;
+  int64_t submitted_ns = 0;
   for (std::unique_ptr<Pending>& pending : fresh) {
-    pending->name_number = events_.number_of(pending->request.name, pending->request.signature);
-    record(Phase::kSubmitted, *pending, kNone);
-    const Request& request = pending->request;
-    Membership& membership = memberships_.at(request.group);
-    const uint32_t bit = membership.catalog.find(request.name, request.signature, membership.group.index);
-    if (bit != kNoBit) {
-      known[request.group].set(bit);
-    } else {
-      ready.fresh.push_back({request.group, request.name, request.signature});
-    }
-    membership.reported.emplace(request.name, std::move(pending));
+    submitted_ns += pending->submitted_ns - fresh.front()->submitted_ns;
+    last_request_.submitted_ns = pending->submitted_ns;
+  }
+  if (!fresh.empty()) {
+    const auto count = static_cast<int64_t>(fresh.size());
+    ready.age_ns = base::now_ns() - fresh.front()->submitted_ns - submitted_ns / count;
+  }
+  for (std::unique_ptr<Pending>& pending : fresh) {
+    report(std::move(pending), ready, known);
   }
   for (auto& [group, bits] : known) {
     ready.known.push_back({group, std::move(bits)});
@@ -134,24 +145,68 @@ void Engine::report_new_requests() {
   }
 }
 
+void Engine::report(std::unique_ptr<Pending> pending, Ready& ready, std::map<uint32_t, BitSet>& known) {
+  const Request& request = pending->request;
+  pending->name_number = events_.number_of(request.name, request.signature);
+  record(Phase::kSubmitted, *pending, kNone);
+  last_request_.kind = request.signature.kind;
+  last_request_.group = request.group;
+  last_request_.name = request.name;
+  if (request.signature.kind == Kind::kJoin) {
+    ready.fresh.push_back({request.group, request.name, request.signature});
+    join_ = std::move(pending);
+    return;
+  }
+  Membership& membership = memberships_.at(request.group);
+  const uint32_t bit = membership.catalog.find(request.name, request.signature, membership.group.index);
+  if (bit != kNoBit) {
+    known[request.group].set(bit);
+  } else {
+    ready.fresh.push_back({request.group, request.name, request.signature});
+  }
+  membership.reported.emplace(request.name, std::move(pending));
+}
+
 void Engine::send_ready(const Ready& ready) {
   if (coordinator_) {
-    coordinator_->receive(0, ready);
+    count(0, ready);
   } else {
     pump_->post(0, encode(ready));
   }
 }
 
+void Engine::count(int rank, const Ready& ready) {
+  for (const Answer& answer : ready.answers) {
+    inspector_->hear(rank, answer);
+  }
+  const int64_t now = base::now_ns();
+  if (!events_.are_read()) {
+    coordinator_->receive(rank, ready, now);
+    return;
+  }
+  Event event;
+  event.time_ns = now;
+  event.phase = Phase::kRankReady;
+  event.rank = rank;
+  coordinator_->receive(rank, ready, now, [&](uint32_t group, const std::string& name, const Signature& signature) {
+    event.kind = signature.kind;
+    event.group = group;
+    event.bytes = signature.bytes();
+    event.name = events_.number_of(name, signature);
+    events_.record(event);
+  });
+}
+
 void Engine::receive_messages() {
   while (const auto message = pump_->take_message()) {
     if (coordinator_) {
-      coordinator_->receive(message->from, decode_ready(message->bytes));
+      count(message->from, decode_ready(message->bytes));
     } else {
       obey(decode_decision(message->bytes));
     }
   }
   if (coordinator_) {
-    for (const Decision& decision : coordinator_->decide()) {
+    for (const Decision& decision : coordinator_->decide(base::now_ns())) {
       issue(decision);
     }
   }
@@ -184,6 +239,9 @@ void Engine::obey(const Decision& decision) {
     case Decision::Type::kGone:
       everyone_finished_ = true;
       break;
+    case Decision::Type::kQuestion:
+      be_asked(decision.question);
+      break;
   }
 }
 
@@ -200,33 +258,59 @@ void Engine::obey_run(const Decision& decision) {
     return;  // not our group
   }
   Membership& membership = found->second;
+  const int rank = mesh_->rank();
+  const bool absent = std::ranges::find(decision.absent, rank) != decision.absent.end();
   std::vector<Runnable> runnables;
-  decision.known.for_each(
-      [&](uint32_t bit) { runnables.push_back(take_agreed(membership, membership.catalog.at(bit))); });
+  const auto take = [&](const Decision::Agreed& agreed) {
+    if (takes_part(agreed.signature, rank)) {
+      runnables.push_back(take_agreed(membership, agreed, absent));
+    }
+  };
+  decision.known.for_each([&](uint32_t bit) { take(membership.catalog.at(bit)); });
   for (const Decision::Agreed& agreed : decision.agreed) {
     if (agreed.bit != kNoBit) {
       membership.catalog.put(agreed);
     }
-    runnables.push_back(take_agreed(membership, agreed));
+    take(agreed);
   }
   for (const Decision::Refused& refused : decision.refused) {
-    std::unique_ptr<Pending> pending = take_reported(membership, refused.name);
-    if (pending->request.signature.kind == Kind::kRemoveGroup) {
-      const base::MutexLock lock(mutex_);
-      closing_groups_.erase(static_cast<uint32_t>(pending->request.signature.shape[0]));
+    if (std::ranges::find(refused.asked, rank) != refused.asked.end()) {
+      fail_refused(membership, refused);
     }
-    complete(std::move(pending), Code::kMismatch, refused.reason, -1);
   }
+  Event round;
+  round.time_ns = base::now_ns();
+  round.phase = Phase::kRound;
+  round.group = decision.group;
+  events_.record(round);
   {
     const base::MutexLock lock(mutex_);
     ++stats_.rounds;
   }
   announce_completions();
+  measure_agreement(decision, runnables);
   const Group group = membership.group;  // a copy: the decision may remove the group
   run_all(group, std::move(runnables));
 }
 
-Engine::Runnable Engine::take_agreed(Membership& membership, const Decision::Agreed& agreed) {
+void Engine::fail_refused(Membership& membership, const Decision::Refused& refused) {
+  std::unique_ptr<Pending> pending = take_reported(membership, refused.name);
+  if (pending->request.signature.kind == Kind::kRemoveGroup) {
+    const base::MutexLock lock(mutex_);
+    closing_groups_.erase(static_cast<uint32_t>(pending->request.signature.shape[0]));
+  }
+  complete(std::move(pending), Code::kMismatch, refused.reason, -1);
+}
+
+Engine::Runnable Engine::take_agreed(Membership& membership, const Decision::Agreed& agreed, bool absent) {
+  if (absent) {
+    return {absent_part(membership, agreed), {}, {}};
+  }
+  if (agreed.signature.kind == Kind::kJoin) {
+    Runnable joined{take_join(), agreed.sizes, {}};
+    joined.pending->completion->sizes = agreed.sizes;
+    return joined;
+  }
   Runnable runnable{take_reported(membership, agreed.name), agreed.sizes, {}};
   if (agreed.signature.kind == Kind::kAddGroup) {
     // Known before the handle is done, so that the group can be used at once.
@@ -236,6 +320,27 @@ Engine::Runnable Engine::take_agreed(Membership& membership, const Decision::Agr
     remove_group(static_cast<uint32_t>(agreed.signature.shape.at(0)));
   }
   return runnable;
+}
+
+// What this rank, which has joined, runs so that the others can go on: no input, no output, nobody who waits for it.
+std::unique_ptr<Engine::Pending> Engine::absent_part(const Membership& membership,
+                                                     const Decision::Agreed& agreed) const {
+  auto pending = std::make_unique<Pending>();
+  pending->request.group = membership.group.id;
+  pending->request.name = agreed.name;
+  pending->request.signature = agreed.signature;
+  pending->submitted_ns = base::now_ns();
+  return pending;
+}
+
+std::unique_ptr<Engine::Pending> Engine::take_join() {
+  if (join_ == nullptr) {
+    throw Error(Code::kInternal, "a decision says that all have joined, but rank " + std::to_string(mesh_->rank()) +
+                                     " has not. This is a bug of farandole's");
+  }
+  const base::MutexLock lock(mutex_);
+  joining_ = false;
+  return std::move(join_);
 }
 
 void Engine::add_group(const Decision::Agreed& agreed) {
@@ -277,6 +382,9 @@ void Engine::end_world(const Error& why) {
     for (auto& pending : std::exchange(queue_, {})) {
       unfinished.push_back(std::move(pending));
     }
+  }
+  if (join_ != nullptr) {
+    unfinished.push_back(std::move(join_));
   }
   for (auto& [id, membership] : memberships_) {
     for (auto& [name, pending] : std::exchange(membership.reported, {})) {

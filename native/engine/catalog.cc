@@ -1,11 +1,33 @@
 #include "engine/catalog.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 
 namespace farandole::engine {
 
+namespace {
+
+// Whether own_part(agreed, member_index) is `own`, without making it: this is on the way of every request.
+bool matches(const Decision::Agreed& agreed, int member_index, const Signature& own) {
+  const Signature& common = agreed.signature;
+  if (common.kind != own.kind || common.dtype != own.dtype || common.op != own.op || common.root != own.root ||
+      common.peer != own.peer || common.prescale != own.prescale || common.postscale != own.postscale ||
+      common.shape.size() != own.shape.size()) {
+    return false;
+  }
+  if (!has_own_rows(common.kind)) {
+    return common.shape == own.shape;
+  }
+  const bool same_rows =
+      common.kind == Kind::kAlltoall || agreed.sizes.at(static_cast<size_t>(member_index)) == own.shape[0];
+  return same_rows && std::equal(common.shape.begin() + 1, common.shape.end(), own.shape.begin() + 1);
+}
+
+}  // namespace
+
 Signature common_part(Signature signature) {
-  if (signature.kind == Kind::kAllgather && !signature.shape.empty()) {
+  if (has_own_rows(signature.kind) && !signature.shape.empty()) {
     signature.shape[0] = 0;
   }
   return signature;
@@ -21,10 +43,7 @@ Signature own_part(const Decision::Agreed& agreed, int member_index) {
 
 uint32_t Catalog::find(const std::string& name, const Signature& signature, int member_index) const {
   const auto found = bits_.find(name);
-  if (found == bits_.end() || own_part(entries_[found->second], member_index) != signature) {
-    return kNoBit;
-  }
-  return found->second;
+  return found != bits_.end() && matches(entries_[found->second], member_index, signature) ? found->second : kNoBit;
 }
 
 uint32_t Catalog::find_name(const std::string& name) const {

@@ -1,4 +1,8 @@
-// What becomes of requests: one Completion per handle, and the table of all handles of an engine.
+// What becomes of requests: one Completion per handle, the table of all handles of an engine, and the names in flight.
+//
+// A name stays in flight until its request is done and its user has seen that, so that two requests of one name which
+// are made back to back are refused however fast the first one was: on another rank it may be slower. A user who never
+// looks does not block a name for ever: a second after the request was done, it is free.
 #pragma once
 
 #include <cstdint>
@@ -24,29 +28,48 @@ struct Completion {
   int lost_rank = -1;
   base::Bytes data;            // allgather: the gathered elements
   std::vector<int64_t> sizes;  // allgather: first dimensions by member; add group: the id
+
+  // The rest belongs to the table.
+  std::string key;  // the name in flight
+  int64_t done_ns = 0;
+  bool released = false;  // by the user
 };
 
 class Completions {
  public:
-  Handle open(std::shared_ptr<Completion>& completion);
+  struct Opened {
+    Handle handle;
+    std::shared_ptr<Completion> completion;
+  };
+  // Opens a handle for each of these names, or none: when one of them is in flight, or comes twice, sets `taken` to the
+  // index of it.
+  std::vector<Opened> open(std::vector<std::string> keys, size_t& taken);
+  // No request of before is in flight any more.
+  void forget_names();
   // Null when there is no such handle.
   std::shared_ptr<const Completion> find(Handle handle) const;
+  // False when there is no such handle.
   bool release(Handle handle);
 
   // Engine thread: makes it known that these are done.
   void finish(const std::vector<std::shared_ptr<Completion>>& finished);
 
   // 1: done, 0: not yet, -1: no such handle.
-  int poll(Handle handle) const;
+  int poll(Handle handle);
   // The same, after waiting at most until the deadline.
-  int wait(Handle handle, const base::Deadline& deadline) const;
+  int wait(Handle handle, const base::Deadline& deadline);
 
  private:
+  // The name is free, if this is the request that holds it.
+  void free_name(const std::shared_ptr<Completion>& completion) REQUIRES(mutex_);
+  bool in_flight(const std::string& key) const REQUIRES(mutex_);
+
   mutable base::Mutex mutex_;
-  mutable base::Condition changed_;
+  base::Condition changed_;
   Handle last_ GUARDED_BY(mutex_) = 0;
-  // Completion::done is guarded by mutex_ too.
+  // Completion::done and the fields below it are guarded by mutex_ too.
   std::unordered_map<Handle, std::shared_ptr<Completion>> table_ GUARDED_BY(mutex_);
+  std::unordered_map<std::string, std::shared_ptr<Completion>> names_ GUARDED_BY(mutex_);  // in flight, by key
 };
 
 }  // namespace farandole::engine

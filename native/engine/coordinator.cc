@@ -1,6 +1,7 @@
 #include "engine/coordinator.h"
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 #include <utility>
 
@@ -24,7 +25,17 @@ int Coordinator::GroupState::index_of(int rank) const {
   return at != members.end() && *at == rank ? static_cast<int>(at - members.begin()) : -1;
 }
 
-Coordinator::Coordinator(int world_size) : world_size_(world_size) {
+std::vector<int> Coordinator::GroupState::awaited_by(const Tally& tally) const {
+  std::vector<int> ranks;
+  for (size_t index = 0; index < members.size(); ++index) {
+    if (tally.awaits(index)) {
+      ranks.push_back(members[index]);
+    }
+  }
+  return ranks;
+}
+
+Coordinator::Coordinator(int world_size) : world_size_(world_size), joined_(static_cast<size_t>(world_size)) {
   std::vector<int>& all = groups_[0].members;
   all.resize(static_cast<size_t>(world_size));
   std::iota(all.begin(), all.end(), 0);
@@ -38,22 +49,34 @@ Coordinator::GroupState& Coordinator::group_of(uint32_t id, int rank) {
   return found->second;
 }
 
-void Coordinator::receive(int rank, const Ready& ready) {
+void Coordinator::receive(int rank, const Ready& ready, int64_t now_ns, const Heard& heard) {
   finished_ += ready.finished ? 1 : 0;
   if (left_) {
     return;  // whatever else it asks for came too late; it will hear so
   }
+  const int64_t ready_ns = now_ns - ready.age_ns;
   for (const Ready::Known& known : ready.known) {
     GroupState& group = group_of(known.group, rank);
     known.bits.for_each([&](uint32_t bit) {
       if (bit >= group.catalog.size()) {
         nonsense(rank, "a bit that was never given out");
       }
-      report(known.group, group, rank, group.catalog.at(bit).name, nullptr);
+      const Decision::Agreed& entry = group.catalog.at(bit);
+      if (heard) {
+        heard(known.group, entry.name, entry.signature);
+      }
+      report(known.group, group, rank, entry.name, entry.signature, false, ready_ns);
     });
   }
   for (const Ready::New& fresh : ready.fresh) {
-    report(fresh.group, group_of(fresh.group, rank), rank, fresh.name, &fresh.signature);
+    if (heard) {
+      heard(fresh.group, fresh.name, fresh.signature);
+    }
+    if (fresh.signature.kind == Kind::kJoin) {
+      join(rank);
+    } else {
+      report(fresh.group, group_of(fresh.group, rank), rank, fresh.name, fresh.signature, true, ready_ns);
+    }
   }
   if (ready.leaving && leaving_ < 0) {
     leaving_ = rank;
@@ -61,35 +84,127 @@ void Coordinator::receive(int rank, const Ready& ready) {
 }
 
 void Coordinator::report(uint32_t group_id, GroupState& group, int rank, const std::string& name,
-                         const Signature* in_full) {
-  const int index = group.index_of(rank);
+                         const Signature& signature, bool in_full, int64_t ready_ns) {
+  const auto index = static_cast<size_t>(group.index_of(rank));
   Tally& tally = group.tallies[name];
-  tally.reported.resize(group.members.size());
-  if (tally.reported[static_cast<size_t>(index)]) {
+  if (tally.count == 0) {
+    ++open_tallies_;
+    tally.reported.resize(group.members.size());
+    tally.since_ns = ready_ns;
+    tally.last_ready_ns = ready_ns;
+  }
+  if (tally.reported[index]) {
     nonsense(rank, "the request '" + name + "' twice");
   }
-  tally.reported[static_cast<size_t>(index)] = true;
-  if (in_full != nullptr) {
-    tally.in_full.emplace(index, *in_full);
+  await(group, tally, rank, signature);
+  tally.reported[index] = true;
+  ++tally.count;
+  if (in_full) {
+    tally.in_full.emplace(static_cast<int>(index), signature);
   }
-  if (++tally.count == group.members.size()) {
-    if (group.complete.empty()) {
-      touched_.push_back(group_id);
-    }
-    group.complete.push_back(name);
+  tally.since_ns = std::min(tally.since_ns, ready_ns);
+  if (ready_ns >= tally.last_ready_ns) {
+    tally.last_ready_ns = ready_ns;
+    tally.last_rank = rank;
+  }
+  if (tally.count == tally.needed) {
+    complete(group_id, group, name);
+  } else if (joined_count_ > 0) {
+    weigh(group_id, group, name);
   }
 }
 
-std::vector<Decision> Coordinator::decide() {
+void Coordinator::await(const GroupState& group, Tally& tally, int rank, const Signature& signature) {
+  const bool narrow = tally.count == 0 || !tally.awaited.empty();
+  if (signature.kind != Kind::kTransfer || !narrow) {
+    tally.awaited.clear();
+    tally.needed = group.members.size();
+    return;
+  }
+  // If the ranks differ about who is to take part, all of those must come before that can be said.
+  tally.awaited.resize(group.members.size());
+  for (const int member : {rank, signature.root, signature.peer}) {
+    const int index = group.index_of(member);
+    if (index < 0) {
+      nonsense(rank, "a transfer with rank " + std::to_string(member) + ", which is no member of the group");
+    }
+    tally.awaited[static_cast<size_t>(index)] = true;
+  }
+  tally.needed = static_cast<size_t>(std::ranges::count(tally.awaited, true));
+}
+
+void Coordinator::complete(uint32_t group_id, GroupState& group, const std::string& name) {
+  if (group.complete.empty()) {
+    touched_.push_back(group_id);
+  }
+  group.complete.push_back(group.tallies.extract(name));
+  --open_tallies_;
+}
+
+void Coordinator::join(int rank) {
+  if (joined_[static_cast<size_t>(rank)]) {
+    nonsense(rank, "that it has joined, twice");
+  }
+  joined_[static_cast<size_t>(rank)] = true;
+  ++joined_count_;
+  last_joined_ = rank;
+  for (auto& [id, group] : groups_) {
+    if (group.index_of(rank) < 0) {
+      continue;
+    }
+    std::vector<std::string> names;
+    for (const auto& [name, tally] : group.tallies) {
+      names.push_back(name);
+    }
+    for (const std::string& name : names) {
+      weigh(id, group, name);
+    }
+  }
+}
+
+void Coordinator::weigh(uint32_t group_id, GroupState& group, const std::string& name) {
+  Tally& tally = group.tallies.at(name);
+  std::vector<int> missing = group.awaited_by(tally);
+  const bool others_may_come = std::erase_if(missing, [&](int r) { return !joined_[static_cast<size_t>(r)]; }) > 0;
+  if (missing.empty()) {
+    return;
+  }
+  const Kind kind = kind_of(group, name, tally);
+  if (kind != Kind::kAllreduce) {
+    tally.refusal = std::string(name_of(kind)) + " '" + name +
+                    "' is not supported while a rank has joined: " + format_ranks(missing) +
+                    (missing.size() == 1 ? " has" : " have") +
+                    " called join(). Call it on all ranks before the first one joins, or after all have.";
+    complete(group_id, group, name);
+  } else if (!others_may_come) {
+    complete(group_id, group, name);
+  }
+}
+
+// What was asked for; if the ranks differ, whatever is not an allreduce.
+Kind Coordinator::kind_of(const GroupState& group, const std::string& name, const Tally& tally) const {
+  Kind kind = Kind::kAllreduce;
+  if (tally.in_full.size() < tally.count) {
+    kind = group.catalog.at(group.catalog.find_name(name)).signature.kind;
+  }
+  for (const auto& [index, signature] : tally.in_full) {
+    kind = kind == Kind::kAllreduce ? signature.kind : kind;
+  }
+  return kind;
+}
+
+std::vector<Decision> Coordinator::decide(int64_t now_ns) {
   std::vector<Decision> decisions;
   for (const uint32_t id : std::exchange(touched_, {})) {
-    GroupState& group = groups_.at(id);
-    Decision decision;
-    decision.group = id;
-    for (const std::string& name : std::exchange(group.complete, {})) {
-      settle(group, name, decision);
-    }
-    decisions.push_back(std::move(decision));
+    std::ranges::move(decide_group(id, groups_.at(id), now_ns), std::back_inserter(decisions));
+  }
+  if (joined_count_ == world_size_) {
+    Decision::Agreed all;
+    all.signature.kind = Kind::kJoin;
+    all.sizes = {last_joined_};
+    decisions.emplace_back().agreed.push_back(std::move(all));
+    joined_.assign(joined_.size(), false);
+    joined_count_ = 0;
   }
   if (leaving_ >= 0 && !left_) {
     Decision& decision = decisions.emplace_back();
@@ -104,51 +219,82 @@ std::vector<Decision> Coordinator::decide() {
   return decisions;
 }
 
-void Coordinator::settle(GroupState& group, const std::string& name, Decision& decision) {
-  const Tally tally = std::move(group.tallies.extract(name).mapped());
-  const uint32_t known = group.catalog.find_name(name);
-  if (tally.in_full.empty()) {
-    decision.known.set(known);
-    return;
+// One decision, or several if different ranks are absent.
+std::vector<Decision> Coordinator::decide_group(uint32_t id, GroupState& group, int64_t now_ns) {
+  std::vector<Draft> drafts;
+  for (const auto& node : std::exchange(group.complete, {})) {
+    const Tally& tally = node.mapped();
+    std::vector<int32_t> absent;
+    if (tally.refusal.empty() && tally.count < tally.needed) {
+      absent = group.awaited_by(tally);
+    }
+    auto draft = std::ranges::find_if(drafts, [&](const Draft& other) { return other.decision.absent == absent; });
+    if (draft == drafts.end()) {
+      draft = drafts.insert(drafts.end(), Draft{});
+      draft->decision.group = id;
+      draft->decision.absent = std::move(absent);
+    }
+    settle(group, node.key(), tally, draft->decision);
+    draft->settling_ns += now_ns - tally.last_ready_ns;
+    ++draft->requests;
+    if (tally.last_ready_ns >= draft->last_ready_ns) {
+      draft->last_ready_ns = tally.last_ready_ns;
+      draft->decision.last_rank = tally.last_rank;
+    }
   }
+  std::vector<Decision> decisions;
+  for (Draft& draft : drafts) {
+    draft.decision.settling_ns = draft.settling_ns / draft.requests;
+    decisions.push_back(std::move(draft.decision));
+  }
+  return decisions;
+}
+
+void Coordinator::settle(GroupState& group, const std::string& name, const Tally& tally, Decision& decision) {
+  if (tally.refusal.empty() && tally.in_full.empty()) {
+    decision.known.set(group.catalog.find_name(name));
+  } else {
+    settle_in_full(group, name, tally, decision);
+  }
+}
+
+void Coordinator::settle_in_full(GroupState& group, const std::string& name, const Tally& tally, Decision& decision) {
+  const uint32_t known = group.catalog.find_name(name);
+  std::vector<int32_t> asked;
   std::vector<Signature> sent;
   for (size_t index = 0; index < group.members.size(); ++index) {
+    if (!tally.reported[index]) {
+      continue;
+    }
+    asked.push_back(group.members[index]);
     const auto full = tally.in_full.find(static_cast<int>(index));
     sent.push_back(full != tally.in_full.end() ? full->second
                                                : own_part(group.catalog.at(known), static_cast<int>(index)));
   }
-  if (const auto mismatch = find_mismatch(name, group.members, sent)) {
-    decision.refused.push_back({name, *mismatch});
-    return;
+  std::string refusal = tally.refusal;
+  if (refusal.empty()) {
+    refusal = find_mismatch(name, asked, sent).value_or("");
   }
-
   Decision::Agreed agreed;
   agreed.name = name;
   agreed.signature = common_part(sent[0]);
-  std::string refusal;
-  switch (sent[0].kind) {
-    case Kind::kAllgather:
-      for (const Signature& each : sent) {
-        agreed.sizes.push_back(each.shape[0]);
-      }
-      break;
-    case Kind::kAddGroup: {
-      uint32_t id = 0;
-      refusal = add_group(sent[0], id);
-      agreed.sizes = {id};
-      break;
+  const Kind kind = sent[0].kind;
+  if (refusal.empty() && kind == Kind::kAllgather) {
+    for (const Signature& each : sent) {
+      agreed.sizes.push_back(each.shape[0]);
     }
-    case Kind::kRemoveGroup:
-      refusal = remove_group(static_cast<uint32_t>(sent[0].shape[0]));
-      break;
-    default:
-      break;
+  } else if (refusal.empty() && kind == Kind::kAddGroup) {
+    uint32_t id = 0;
+    refusal = add_group(sent[0], id);
+    agreed.sizes = {id};
+  } else if (refusal.empty() && kind == Kind::kRemoveGroup) {
+    refusal = remove_group(static_cast<uint32_t>(sent[0].shape[0]));
   }
   if (!refusal.empty()) {
-    decision.refused.push_back({name, refusal});
+    decision.refused.push_back({name, std::move(refusal), std::move(asked)});
     return;
   }
-  if (sent[0].kind != Kind::kAddGroup && sent[0].kind != Kind::kRemoveGroup) {
+  if (kind != Kind::kAddGroup && kind != Kind::kRemoveGroup) {
     agreed.bit = bit_for(group, name);
   }
   if (agreed.bit != kNoBit) {
@@ -204,9 +350,11 @@ std::string Coordinator::remove_group(uint32_t id) {
   if (id == 0 || found == groups_.end()) {
     return "There is no process set " + std::to_string(id) + " to remove.";
   }
-  if (!found->second.tallies.empty()) {
+  const GroupState& group = found->second;
+  if (!group.tallies.empty() || !group.complete.empty()) {
     return "Process set " + std::to_string(id) + " still has requests in flight, among them '" +
-           found->second.tallies.begin()->first + "'. Finish them on all its ranks before removing it.";
+           (group.tallies.empty() ? group.complete.front().key() : group.tallies.begin()->first) +
+           "'. Finish them on all its ranks before removing it.";
   }
   groups_.erase(found);
   free_ids_.push_back(id);
@@ -217,15 +365,7 @@ std::vector<Coordinator::Waiting> Coordinator::waiting() const {
   std::vector<Waiting> all;
   for (const auto& [id, group] : groups_) {
     for (const auto& [name, tally] : group.tallies) {
-      Waiting waiting{id, name, {}};
-      for (size_t index = 0; index < group.members.size(); ++index) {
-        if (!tally.reported[index]) {
-          waiting.missing.push_back(group.members[index]);
-        }
-      }
-      if (!waiting.missing.empty()) {
-        all.push_back(std::move(waiting));
-      }
+      all.push_back({id, name, kind_of(group, name, tally), tally.since_ns, group.awaited_by(tally)});
     }
   }
   return all;

@@ -4,10 +4,15 @@
 // all reported the same known bit) and decided upon. Groups do not wait for each other, but one place decides for
 // all of them: if every group ordered its own, two groups with two ranks in common could be run in opposite
 // orders by those two, and neither would ever finish.
+//
+// A rank that has joined is not waited for. An allreduce for which only such ranks are missing goes on without them:
+// they are absent from it, which the decision says, and run it without data. Anything else for which such a rank is
+// missing fails on the ranks that asked for it.
 #pragma once
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <string>
 #include <unordered_map>
@@ -23,39 +28,71 @@ class Coordinator {
  public:
   explicit Coordinator(int world_size);
 
-  // Throws Error(kInternal) when the message makes no sense.
-  void receive(int rank, const Ready& ready);
+  // Told of every request in a message.
+  using Heard = std::function<void(uint32_t group, const std::string& name, const Signature& signature)>;
+  // `now_ns` is when the message came, by the clock of rank 0. Throws Error(kInternal) when it makes no sense.
+  void receive(int rank, const Ready& ready, int64_t now_ns = 0, const Heard& heard = nullptr);
   // What can be decided now, in the order in which it came to be.
-  std::vector<Decision> decide();
+  std::vector<Decision> decide(int64_t now_ns = 0);
 
   // A request that some members have made and others not, for the stall inspector.
   struct Waiting {
     uint32_t group;
     std::string name;
+    Kind kind;
+    int64_t since_ns;  // when the first one was ready
     std::vector<int> missing;
   };
   std::vector<Waiting> waiting() const;
+  bool something_waits() const noexcept { return open_tallies_ > 0; }
 
  private:
-  // One name of one group, from the first report to the decision.
+  // One name of one group, from the first report until nobody is waited for.
   struct Tally {
     std::vector<bool> reported;  // by member index
-    size_t count = 0;
+    std::vector<bool> awaited;   // by member index: who must report; empty: all
+    size_t count = 0;            // of `reported`
+    size_t needed = 0;
     std::map<int, Signature> in_full;  // of the members that did not report the known bit
+    std::string refusal;               // why it cannot run, if that is known already
+    int64_t since_ns = 0;              // when the first one was ready
+    int64_t last_ready_ns = 0;         // when the last one was
+    int last_rank = -1;                // which one that was
+
+    bool awaits(size_t index) const { return !reported[index] && (awaited.empty() || awaited[index]); }
   };
+  using Tallies = std::unordered_map<std::string, Tally>;
   struct GroupState {
     std::vector<int> members;
     Catalog catalog;
     std::unordered_set<std::string> seen_once;
-    std::unordered_map<std::string, Tally> tallies;
-    std::vector<std::string> complete;  // names whose tally is full
+    Tallies tallies;
+    std::vector<Tallies::node_type> complete;  // nobody is waited for any more
 
     int index_of(int rank) const;
+    std::vector<int> awaited_by(const Tally& tally) const;
+  };
+  // A decision that is being made, and what its times are made of.
+  struct Draft {
+    Decision decision;
+    int64_t settling_ns = 0;
+    int64_t requests = 0;
+    int64_t last_ready_ns = INT64_MIN;
   };
 
-  void report(uint32_t group_id, GroupState& group, int rank, const std::string& name, const Signature* in_full);
+  void report(uint32_t group_id, GroupState& group, int rank, const std::string& name, const Signature& signature,
+              bool in_full, int64_t ready_ns);
+  // Who must report a request of this signature, besides those of whom it is known.
+  void await(const GroupState& group, Tally& tally, int rank, const Signature& signature);
+  void complete(uint32_t group_id, GroupState& group, const std::string& name);
+  void join(int rank);
+  // Decides whether a request still waits, now that ranks have joined.
+  void weigh(uint32_t group_id, GroupState& group, const std::string& name);
+  Kind kind_of(const GroupState& group, const std::string& name, const Tally& tally) const;
   GroupState& group_of(uint32_t id, int rank);
-  void settle(GroupState& group, const std::string& name, Decision& decision);
+  std::vector<Decision> decide_group(uint32_t id, GroupState& group, int64_t now_ns);
+  void settle(GroupState& group, const std::string& name, const Tally& tally, Decision& decision);
+  void settle_in_full(GroupState& group, const std::string& name, const Tally& tally, Decision& decision);
   uint32_t bit_for(GroupState& group, const std::string& name);
   // What becomes of the group table; a reason for refusing, or nothing.
   std::string add_group(const Signature& signature, uint32_t& new_id);
@@ -66,9 +103,13 @@ class Coordinator {
   std::deque<uint32_t> free_ids_;
   uint32_t next_id_ = 1;
   std::deque<uint32_t> touched_;  // groups with complete names, in the order of the first one
-  int leaving_ = -1;              // the first rank that wants to leave
-  bool left_ = false;             // and the world has been told
-  int finished_ = 0;              // ranks that have done everything up to that
+  size_t open_tallies_ = 0;
+  std::vector<bool> joined_;  // by rank
+  int joined_count_ = 0;
+  int last_joined_ = -1;
+  int leaving_ = -1;   // the first rank that wants to leave
+  bool left_ = false;  // and the world has been told
+  int finished_ = 0;   // ranks that have done everything up to that
 };
 
 }  // namespace farandole::engine

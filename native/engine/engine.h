@@ -30,6 +30,7 @@
 #include "engine/coordinator.h"
 #include "engine/events.h"
 #include "engine/request.h"
+#include "engine/stall.h"
 #include "transport/arena.h"
 #include "transport/mesh.h"
 #include "transport/pump.h"
@@ -110,8 +111,9 @@ class Engine {
   struct Pending {
     Request request;
     std::shared_ptr<Completion> completion;  // null when this rank is absent: it has joined and never asked
-    std::string key;                         // in in_flight_
     int64_t submitted_ns = 0;
+    int64_t waited_ns = 0;      // until the last member was ready
+    int64_t negotiated_ns = 0;  // from then until this rank knew
     uint32_t name_number = kNone;
     uint32_t bucket = kNone;
   };
@@ -130,6 +132,7 @@ class Engine {
 
   // --- any thread
   void check(const Request& request) const REQUIRES(mutex_);
+  void check_kind(const Request& request, const collective::Group& group) const REQUIRES(mutex_);
   std::string not_a_member(const Request& request, const collective::Group& group) const;
   void stop_thread();
 
@@ -140,15 +143,27 @@ class Engine {
   void wait_for_work();
   void wait_for_everyone();
   void report_new_requests();
+  void report(std::unique_ptr<Pending> pending, Ready& ready, std::map<uint32_t, BitSet>& known);
   void send_ready(const Ready& ready);
   void issue(const Decision& decision);
   void receive_messages();
+  // Rank 0: counts what a rank has ready.
+  void count(int rank, const Ready& ready);
   void obey(const Decision& decision);
   void obey_charter(const Decision& decision);
   void obey_run(const Decision& decision);
   void add_group(const Decision::Agreed& agreed);
   void remove_group(uint32_t id);
-  Runnable take_agreed(Membership& membership, const Decision::Agreed& agreed);
+  Runnable take_agreed(Membership& membership, const Decision::Agreed& agreed, bool absent);
+  std::unique_ptr<Pending> absent_part(const Membership& membership, const Decision::Agreed& agreed) const;
+  std::unique_ptr<Pending> take_join();
+  void fail_refused(Membership& membership, const Decision::Refused& refused);
+  // Tells apart, for statistics, how long these waited for others and how long for the word of it.
+  void measure_agreement(const Decision& decision, std::vector<Runnable>& runnables);
+  // Rank 0: looks for ranks that others wait for.
+  void look_for_stalls();
+  // Others wait for this rank: says what it asked for last, and passes the question on to the program.
+  void be_asked(uint64_t question);
   void run_all(const collective::Group& group, std::vector<Runnable> runnables);
   void run_bucket(const collective::Group& group, const std::vector<Runnable*>& bucket);
   void run_allreduce(const collective::Group& group, const std::vector<Runnable*>& bucket);
@@ -177,11 +192,11 @@ class Engine {
   mutable base::Mutex mutex_;
   base::Condition thread_ended_;
   std::vector<std::unique_ptr<Pending>> queue_ GUARDED_BY(mutex_);
-  std::unordered_set<std::string> in_flight_ GUARDED_BY(mutex_);     // "<group>/<name>"
   std::map<uint32_t, collective::Group> groups_ GUARDED_BY(mutex_);  // all of the world, whether a member or not
   std::unordered_set<uint32_t> closing_groups_ GUARDED_BY(mutex_);   // being removed: no new requests
   std::optional<base::Error> ended_ GUARDED_BY(mutex_);              // why the world is over
   bool leaving_ GUARDED_BY(mutex_) = false;
+  bool joining_ GUARDED_BY(mutex_) = false;  // a join is on its way
   bool thread_running_ GUARDED_BY(mutex_) = false;
   Stats stats_ GUARDED_BY(mutex_);
   base::Condition question_changed_;
@@ -197,8 +212,17 @@ class Engine {
   // --- the engine thread's alone
   std::unique_ptr<transport::Pump> pump_;
   std::unique_ptr<backend::Native> backend_;  // outlives the thread: others may still read its staging
-  std::unique_ptr<Coordinator> coordinator_;  // rank 0 only
+  std::unique_ptr<Coordinator> coordinator_;  // rank 0 only, as is the next
+  std::unique_ptr<StallInspector> inspector_;
   std::map<uint32_t, Membership> memberships_;
+  std::unique_ptr<Pending> join_;
+  struct LastRequest {
+    Kind kind = Kind::kBarrier;
+    uint32_t group = 0;
+    std::string name;  // empty: there was none in this world
+    int64_t submitted_ns = 0;
+  } last_request_;
+  int64_t round_trip_ns_ = 0;  // from a report to the decision that follows at once; an average, 0 if not known
   std::vector<std::shared_ptr<Completion>> finished_;  // not yet announced
   std::vector<std::unique_ptr<Pending>> unfinished_;   // agreed on, but the world broke before they ran
   int64_t fusion_threshold_ = 0;

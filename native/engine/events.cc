@@ -39,7 +39,8 @@ std::string Events::signature_of(uint32_t number) const {
   return std::string(reduce::name_of(by_number_[number].dtype)) + " " + format_shape(by_number_[number].shape);
 }
 
-size_t Events::read(uint64_t& cursor, std::span<Event> into, uint64_t& lost) const {
+size_t Events::read(uint64_t& cursor, std::span<Event> into, uint64_t& lost) {
+  are_read_.store(true, std::memory_order_relaxed);
   const base::MutexLock lock(mutex_);
   const uint64_t oldest = count_ > kCapacity ? count_ - kCapacity : 0;
   if (cursor < oldest) {

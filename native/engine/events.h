@@ -1,6 +1,7 @@
 // What the engine did and when: a ring of the last events, which the timeline and the metrics read.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -52,12 +53,15 @@ class Events {
 
   // Copies events that came after `cursor` (0: the oldest still there), in order, and moves the cursor. Adds to
   // `lost` those that were overwritten unread. Returns how many were copied. Any thread.
-  size_t read(uint64_t& cursor, std::span<Event> into, uint64_t& lost) const;
+  size_t read(uint64_t& cursor, std::span<Event> into, uint64_t& lost);
+  // Whether anybody has ever read: what costs more to record is not recorded for nobody.
+  bool are_read() const noexcept { return are_read_.load(std::memory_order_relaxed); }
 
  private:
   static constexpr size_t kCapacity = size_t{1} << 14;
   static constexpr size_t kMaxNames = size_t{1} << 16;
 
+  std::atomic<bool> are_read_{false};
   // Held for a copy of some bytes: the engine thread never waits for a reader to speak of.
   mutable base::Mutex mutex_;
   std::vector<Event> ring_ GUARDED_BY(mutex_) = std::vector<Event>(kCapacity);

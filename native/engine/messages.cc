@@ -63,6 +63,7 @@ base::Bytes encode(const Ready& ready) {
   Writer writer;
   writer.put(static_cast<uint8_t>(ready.leaving));
   writer.put(static_cast<uint8_t>(ready.finished));
+  writer.put(ready.age_ns);
   writer.put(static_cast<uint32_t>(ready.known.size()));
   for (const Ready::Known& known : ready.known) {
     writer.put(known.group);
@@ -74,6 +75,12 @@ base::Bytes encode(const Ready& ready) {
     writer.put_string(fresh.name);
     put_signature(writer, fresh.signature);
   }
+  writer.put(static_cast<uint32_t>(ready.answers.size()));
+  for (const Answer& answer : ready.answers) {
+    writer.put(answer.question);
+    writer.put(static_cast<uint8_t>(answer.of_program));
+    writer.put_string(answer.text);
+  }
   return writer.take();
 }
 
@@ -82,6 +89,7 @@ Ready decode_ready(std::span<const std::byte> bytes) {
   Ready ready;
   ready.leaving = reader.get<uint8_t>() != 0;
   ready.finished = reader.get<uint8_t>() != 0;
+  ready.age_ns = reader.get<int64_t>();
   for (auto count = reader.get<uint32_t>(); count > 0; --count) {
     const auto group = reader.get<uint32_t>();
     ready.known.push_back({group, BitSet::from_words(reader.get_vector<uint64_t>())});
@@ -90,6 +98,11 @@ Ready decode_ready(std::span<const std::byte> bytes) {
     const auto group = reader.get<uint32_t>();
     std::string name = reader.get_string();
     ready.fresh.push_back({group, std::move(name), get_signature(reader)});
+  }
+  for (auto count = reader.get<uint32_t>(); count > 0; --count) {
+    const auto question = reader.get<uint64_t>();
+    const bool of_program = reader.get<uint8_t>() != 0;
+    ready.answers.push_back({question, of_program, reader.get_string()});
   }
   require_end(reader);
   return ready;
@@ -106,6 +119,9 @@ base::Bytes encode(const Decision& decision) {
       break;
     case Decision::Type::kRun:
       writer.put(decision.group);
+      writer.put_vector(decision.absent);
+      writer.put(decision.settling_ns);
+      writer.put(decision.last_rank);
       writer.put_vector(decision.known.words());
       writer.put(static_cast<uint32_t>(decision.agreed.size()));
       for (const Decision::Agreed& agreed : decision.agreed) {
@@ -118,12 +134,16 @@ base::Bytes encode(const Decision& decision) {
       for (const Decision::Refused& refused : decision.refused) {
         writer.put_string(refused.name);
         writer.put_string(refused.reason);
+        writer.put_vector(refused.asked);
       }
       break;
     case Decision::Type::kLeft:
       writer.put(decision.left_rank);
       break;
     case Decision::Type::kGone:
+      break;
+    case Decision::Type::kQuestion:
+      writer.put(decision.question);
       break;
   }
   return writer.take();
@@ -141,6 +161,9 @@ Decision decode_decision(std::span<const std::byte> bytes) {
       break;
     case Decision::Type::kRun:
       decision.group = reader.get<uint32_t>();
+      decision.absent = reader.get_vector<int32_t>();
+      decision.settling_ns = reader.get<int64_t>();
+      decision.last_rank = reader.get<int32_t>();
       decision.known = BitSet::from_words(reader.get_vector<uint64_t>());
       for (auto count = reader.get<uint32_t>(); count > 0; --count) {
         Decision::Agreed agreed;
@@ -151,14 +174,20 @@ Decision decode_decision(std::span<const std::byte> bytes) {
         decision.agreed.push_back(std::move(agreed));
       }
       for (auto count = reader.get<uint32_t>(); count > 0; --count) {
-        std::string name = reader.get_string();
-        decision.refused.push_back({std::move(name), reader.get_string()});
+        Decision::Refused refused;
+        refused.name = reader.get_string();
+        refused.reason = reader.get_string();
+        refused.asked = reader.get_vector<int32_t>();
+        decision.refused.push_back(std::move(refused));
       }
       break;
     case Decision::Type::kLeft:
       decision.left_rank = reader.get<int32_t>();
       break;
     case Decision::Type::kGone:
+      break;
+    case Decision::Type::kQuestion:
+      decision.question = reader.get<uint64_t>();
       break;
     default:
       throw base::Error(base::Code::kInternal, "malformed message: no such decision");

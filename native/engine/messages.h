@@ -52,32 +52,37 @@ struct Ready {
   };
   std::vector<Known> known;
   std::vector<New> fresh;
+  int64_t age_ns = 0;     // how long ago these were asked for when the message was sent; their mean
   bool leaving = false;   // wants the world to end
   bool finished = false;  // has done everything up to kLeft
+  std::vector<Answer> answers;
 
-  bool empty() const noexcept { return known.empty() && fresh.empty() && !leaving && !finished; }
+  bool empty() const noexcept { return known.empty() && fresh.empty() && !leaving && !finished && answers.empty(); }
 };
 
 inline constexpr uint32_t kNoBit = UINT32_MAX;
 
-// Rank 0 to all ranks. All ranks get the same messages in the same order; their number, counted from 1, is
-// the decision's number.
+// Rank 0 to all ranks. All ranks get the same messages in the same order, except for questions; kRun is counted from 1,
+// and that is the decision's number.
 struct Decision {
   enum class Type : uint8_t {
     kCharter = 1,  // the first message of a world: what all ranks shall have in common
     kRun = 2,      // these requests of one group are ready everywhere
     kLeft = 3,     // a rank leaves in good order: the world ends here
     kGone = 4,     // every rank has done everything up to kLeft: nobody reads anybody's memory any more
+    kQuestion = 5  // others wait for this rank: what is it doing? Only to those who are waited for
   };
   struct Agreed {
     uint32_t bit = kNoBit;  // from now on this bit stands for the request
     std::string name;
-    Signature signature;         // the first dimension of an allgather's shape is 0
-    std::vector<int64_t> sizes;  // allgather: the first dimension on every member; add group: the new id
+    Signature signature;         // the first dimension of an allgather's or alltoall's shape is 0
+    std::vector<int64_t> sizes;  // allgather: the first dimension on every member; add group: the new id; join: the
+                                 // last rank
   };
   struct Refused {
     std::string name;
     std::string reason;
+    std::vector<int32_t> asked;  // the ranks that asked for it: it fails on these
   };
 
   Type type = Type::kRun;
@@ -87,11 +92,16 @@ struct Decision {
   std::string algorithm;
   // kRun
   uint32_t group = 0;
+  std::vector<int32_t> absent;  // these members have joined and never asked: they run what is agreed without data
+  int64_t settling_ns = 0;      // how long ago the last rank was ready when this was sent; the mean over requests
+  int32_t last_rank = -1;       // which rank that was, for the last of these requests
   BitSet known;
   std::vector<Agreed> agreed;
   std::vector<Refused> refused;
   // kLeft
   int32_t left_rank = -1;
+  // kQuestion
+  uint64_t question = 0;
 };
 
 base::Bytes encode(const Ready& ready);

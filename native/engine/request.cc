@@ -50,6 +50,12 @@ const char* name_of(ReduceOp op) noexcept {
   return "?";
 }
 
+bool has_own_rows(Kind kind) noexcept { return kind == Kind::kAllgather || kind == Kind::kAlltoall; }
+
+bool takes_part(const Signature& signature, int rank) noexcept {
+  return signature.kind != Kind::kTransfer || signature.root == rank || signature.peer == rank;
+}
+
 int64_t Signature::elements() const noexcept {
   int64_t count = 1;
   for (const int64_t dimension : shape) {
@@ -78,16 +84,7 @@ std::string format_shape(std::span<const int64_t> shape) {
   return text + "]";
 }
 
-namespace {
-
-std::string format_number(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%g", value);
-  return text;
-}
-
-// "rank 2", "ranks 0, 1 and 3"; a long list is cut.
-std::string format_ranks(const std::vector<int>& ranks) {
+std::string format_ranks(std::span<const int> ranks) {
   constexpr size_t kMost = 8;
   if (ranks.size() == 1) {
     return "rank " + std::to_string(ranks[0]);
@@ -99,6 +96,14 @@ std::string format_ranks(const std::vector<int>& ranks) {
     }
     text += (i + 1 == ranks.size() ? " and " : ", ") + std::to_string(ranks[i]);
   }
+  return text;
+}
+
+namespace {
+
+std::string format_number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g", value);
   return text;
 }
 
@@ -118,8 +123,10 @@ std::vector<Property> properties_of(Kind kind) {
   };
   switch (kind) {
     case Kind::kAllgather:
-      all.push_back({op + " tensor shapes", "sent a tensor of",
-                     [](const Signature& s) { return std::to_string(s.shape.size()) + " dimensions"; }});
+    case Kind::kAlltoall:
+      all.push_back({op + " tensor shapes", "sent a tensor of", [](const Signature& s) {
+                       return std::to_string(s.shape.size()) + (s.shape.size() == 1 ? " dimension" : " dimensions");
+                     }});
       all.push_back({op + " tensor shapes (only the first dimension may differ)", "sent a tensor of",
                      [](const Signature& s) { return "shape " + format_shape(s.shape); },
                      [](const Signature& s) { return format_shape(std::span(s.shape).subspan(1)); }});
@@ -135,17 +142,22 @@ std::vector<Property> properties_of(Kind kind) {
   all.push_back({"prescale and/or postscale factors", "sent factors", [](const Signature& s) {
                    return "(" + format_number(s.prescale) + ", " + format_number(s.postscale) + ")";
                  }});
-  if (kind == Kind::kAllreduce) {
+  if (kind == Kind::kAllreduce || kind == Kind::kReducescatter) {
     all.push_back({"reduction operation", "asked for", [](const Signature& s) { return std::string(name_of(s.op)); }});
   }
   if (kind == Kind::kBroadcast) {
     all.push_back(
         {"broadcast root ranks", "specified root rank", [](const Signature& s) { return std::to_string(s.root); }});
   }
+  if (kind == Kind::kTransfer) {
+    all.push_back({"transfers", "asked for one", [](const Signature& s) {
+                     return "from rank " + std::to_string(s.root) + " to rank " + std::to_string(s.peer);
+                   }});
+  }
   return all;
 }
 
-std::string describe(const Property& property, const std::string& name, std::span<const int> members,
+std::string describe(const Property& property, const std::string& name, std::span<const int> ranks,
                      std::span<const Signature> sent) {
   std::map<std::string, std::vector<int>> ranks_by_value;
   std::vector<std::string> in_order;
@@ -154,7 +166,7 @@ std::string describe(const Property& property, const std::string& name, std::spa
     if (!ranks_by_value.contains(value)) {
       in_order.push_back(value);
     }
-    ranks_by_value[value].push_back(members[i]);
+    ranks_by_value[value].push_back(ranks[i]);
   }
   std::string text = "Mismatched " + property.what + " for '" + name + "': ";
   for (size_t i = 0; i < in_order.size(); ++i) {
@@ -168,14 +180,14 @@ std::string describe(const Property& property, const std::string& name, std::spa
 
 }  // namespace
 
-std::optional<std::string> find_mismatch(const std::string& name, std::span<const int> members,
+std::optional<std::string> find_mismatch(const std::string& name, std::span<const int> ranks,
                                          std::span<const Signature> sent) {
   const Kind kind = sent[0].kind;
   for (const Property& property : properties_of(kind)) {
     const auto& same = property.same ? property.same : property.of;
     const std::string first = same(sent[0]);
     if (std::ranges::any_of(sent, [&](const Signature& other) { return same(other) != first; })) {
-      return describe(property, name, members, sent);
+      return describe(property, name, ranks, sent);
     }
   }
   return std::nullopt;

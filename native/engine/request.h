@@ -52,11 +52,18 @@ struct Signature {
   size_t row_bytes() const noexcept;
 };
 
-std::string format_shape(std::span<const int64_t> shape);  // "[3, 4]"
+// Whether the first dimension is each member's own affair: that of an allgather and of an alltoall.
+bool has_own_rows(Kind kind) noexcept;
+// Whether this rank has a part in it, given that it is a member of the group.
+bool takes_part(const Signature& signature, int rank) noexcept;
 
-// Why these signatures, one per member, cannot run together: a sentence that says which ranks sent what.
-// Nothing when they can. The first dimensions of an allgather may differ.
-std::optional<std::string> find_mismatch(const std::string& name, std::span<const int> members,
+std::string format_shape(std::span<const int64_t> shape);  // "[3, 4]"
+// "rank 2", "ranks 0, 1 and 3"; a long list is cut.
+std::string format_ranks(std::span<const int> ranks);
+
+// Why these signatures, sent by `ranks`, cannot run together: a sentence that says which ranks sent what. Nothing when
+// they can. First dimensions that are each member's own affair may differ.
+std::optional<std::string> find_mismatch(const std::string& name, std::span<const int> ranks,
                                          std::span<const Signature> sent);
 
 }  // namespace farandole::engine

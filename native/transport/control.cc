@@ -25,7 +25,7 @@ base::Bytes encode(const ControlFrame& frame) {
 }
 
 bool known(ControlKind kind) noexcept { return kind >= ControlKind::kReady && kind <= ControlKind::kAbandon; }
-bool known(Sign sign) noexcept { return sign >= Sign::kClosed && sign <= Sign::kBroken; }
+bool known(Sign sign) noexcept { return sign >= Sign::kClosed && sign <= Sign::kStalled; }
 
 }  // namespace
 

@@ -15,6 +15,8 @@ std::string describe_loss(int rank, Sign sign) {
       return who + " was taken out of the world";
     case Sign::kBroken:
       return who + " sent data that cannot be right";
+    case Sign::kStalled:
+      return who + " did not ask for what others waited for";
   }
   return who + " was lost";
 }
@@ -45,7 +47,9 @@ std::optional<Cause> Fate::cause() const {
 
 base::Error Fate::error() const {
   const base::MutexLock lock(mutex_);
-  const auto code = cause_->sign == Sign::kBroken ? base::Code::kInternal : base::Code::kWorkerLost;
+  const auto code = cause_->sign == Sign::kBroken    ? base::Code::kInternal
+                    : cause_->sign == Sign::kStalled ? base::Code::kStalled
+                                                     : base::Code::kWorkerLost;
   return {code, cause_->text, cause_->rank};
 }
 

@@ -19,6 +19,7 @@ enum class Sign : uint8_t {
   kSilent = 2,   // no heartbeat until the failure deadline: stopped, or cut off
   kRevoked = 3,  // someone above us (the roster, the caller of revoke()) said so
   kBroken = 4,   // the data that came cannot be right; an internal error, reported instead of a wrong number
+  kStalled = 5,  // it did not ask for what others waited for, for longer than they were told to wait
 };
 
 // Why a generation ended. Survivors pass it on unchanged, so that all of them report the same.

@@ -2,6 +2,8 @@
 
 #include <sched.h>
 
+#include <algorithm>
+
 namespace farandole::transport {
 namespace {
 
@@ -202,6 +204,15 @@ bool Pump::keep_spinning(int64_t& since) const noexcept {
   return now - since < policy_.spin_ns;
 }
 
+// Rounded up, so that the alarm's time has come when poll returns.
+int Pump::sleep_ms() const noexcept {
+  if (alarm_ns_ == 0) {
+    return kSleepMs;
+  }
+  const int64_t left_ms = (alarm_ns_ - base::now_ns() + 999'999) / 1'000'000;
+  return static_cast<int>(std::clamp<int64_t>(left_ms, 0, kSleepMs));
+}
+
 void Pump::sleep() {
   polled_.clear();
   polled_.push_back({mesh_.doorbell().fd(), POLLIN, 0});
@@ -219,7 +230,7 @@ void Pump::sleep() {
     }
   }
   ++sleeps_;
-  ::poll(polled_.data(), polled_.size(), kSleepMs);
+  ::poll(polled_.data(), polled_.size(), sleep_ms());
 }
 
 }  // namespace farandole::transport

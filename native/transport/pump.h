@@ -103,6 +103,9 @@ class Pump {
     }
   }
 
+  // wait() looks again at this time, by the clock of base::now_ns(), if it sleeps then; 0: only when something happens.
+  void set_alarm(int64_t at_ns) noexcept { alarm_ns_ = at_ns; }
+
   uint64_t sleeps() const noexcept { return sleeps_; }
 
  private:
@@ -141,6 +144,7 @@ class Pump {
   void finish_frame(int peer, Port& port);
   [[noreturn]] void broken(int peer, const std::string& what);
   bool keep_spinning(int64_t& since) const noexcept;
+  int sleep_ms() const noexcept;
   void sleep();
 
   Mesh& mesh_;
@@ -151,6 +155,7 @@ class Pump {
   uint64_t unfinished_ = 0;  // data frames queued or posted, not yet done
   std::vector<pollfd> polled_;
   uint64_t sleeps_ = 0;
+  int64_t alarm_ns_ = 0;
 };
 
 }  // namespace farandole::transport

@@ -52,7 +52,10 @@ TEST(Messages, SurviveTheWire) {
   ready.fresh.push_back({3, "a name", tensor({2, 3}, Kind::kBroadcast)});
   ready.fresh[0].signature.root = 5;
   ready.fresh[0].signature.prescale = 0.1;
+  ready.fresh[0].signature.peer = 6;
   ready.leaving = true;
+  ready.age_ns = 12;
+  ready.answers.push_back({3, true, "train.py:7"});
   const Ready again = decode_ready(encode(ready));
   EXPECT_EQ(bits_of(again.known.at(0).bits), (std::vector<uint32_t>{130}));
   EXPECT_EQ(again.known[0].group, 7U);
@@ -60,18 +63,34 @@ TEST(Messages, SurviveTheWire) {
   EXPECT_EQ(again.fresh[0].signature, ready.fresh[0].signature);
   EXPECT_TRUE(again.leaving);
   EXPECT_FALSE(again.finished);
+  EXPECT_EQ(again.age_ns, 12);
+  EXPECT_EQ(again.answers.at(0).question, 3U);
+  EXPECT_TRUE(again.answers[0].of_program);
+  EXPECT_EQ(again.answers[0].text, "train.py:7");
 
   Decision decision;
   decision.group = 9;
   decision.known.set(64);
   decision.agreed.push_back({4, "b", tensor({0, 8}, Kind::kAllgather), {1, 2, 3}});
-  decision.refused.push_back({"c", "because"});
+  decision.refused.push_back({"c", "because", {0, 2}});
+  decision.absent = {1};
+  decision.settling_ns = 77;
+  decision.last_rank = 2;
   const Decision same = decode_decision(encode(decision));
   EXPECT_EQ(same.group, 9U);
   EXPECT_EQ(bits_of(same.known), (std::vector<uint32_t>{64}));
   EXPECT_EQ(same.agreed.at(0).sizes, (std::vector<int64_t>{1, 2, 3}));
   EXPECT_EQ(same.agreed[0].bit, 4U);
   EXPECT_EQ(same.refused.at(0).reason, "because");
+  EXPECT_EQ(same.refused[0].asked, (std::vector<int32_t>{0, 2}));
+  EXPECT_EQ(same.absent, (std::vector<int32_t>{1}));
+  EXPECT_EQ(same.settling_ns, 77);
+  EXPECT_EQ(same.last_rank, 2);
+
+  Decision question;
+  question.type = Decision::Type::kQuestion;
+  question.question = 5;
+  EXPECT_EQ(decode_decision(encode(question)).question, 5U);
 }
 
 TEST(Messages, MalformedOnesAreErrors) {
@@ -153,7 +172,7 @@ TEST(Coordinator, EveryMismatchSaysWhatDiffers) {
   EXPECT_EQ(
       mismatch(tensor({2, 3}, Kind::kAllgather), tensor({2}, Kind::kAllgather)),
       "Mismatched allgather tensor shapes for 'x': rank 0 sent a tensor of 2 dimensions, but rank 1 sent a tensor "
-      "of 1 dimensions.");
+      "of 1 dimension.");
 }
 
 TEST(Coordinator, AllgatherCollectsFirstDimensions) {

@@ -1,0 +1,93 @@
+// Ranks that others wait for: how rank 0 asks them what they are doing, and what they answer.
+#include <chrono>
+#include <cstdio>
+#include <utility>
+
+#include "base/log.h"
+#include "engine/engine.h"
+
+namespace farandole::engine {
+namespace {
+
+// An answer is one line of a report, whatever a program puts into it.
+std::string as_one_line(std::string text) {
+  constexpr size_t kLongest = 400;
+  if (text.size() > kLongest) {
+    text.resize(kLongest);
+    text += "...";
+  }
+  for (char& c : text) {
+    c = c == '\n' || c == '\r' ? ' ' : c;
+  }
+  return text;
+}
+
+}  // namespace
+
+void Engine::look_for_stalls() {
+  const StallInspector::Findings findings = inspector_->inspect(base::now_ns(), coordinator_->waiting());
+  for (const int rank : findings.ask) {
+    Decision question;
+    question.type = Decision::Type::kQuestion;
+    question.question = findings.question;
+    if (rank == 0) {
+      obey(question);
+    } else {
+      pump_->post(rank, encode(question));
+    }
+  }
+  if (!findings.warning.empty()) {
+    base::log(findings.end.empty() ? base::Level::kWarning : base::Level::kError, 0, findings.warning);
+  }
+  if (!findings.end.empty()) {
+    const int to_blame = findings.responsible.size() == 1 ? findings.responsible.front() : -1;
+    mesh_->fate().revoke({to_blame, transport::Sign::kStalled, findings.end});
+  }
+}
+
+void Engine::be_asked(uint64_t question) {
+  Answer answer;
+  answer.question = question;
+  if (last_request_.name.empty()) {
+    answer.text = "has asked for nothing yet";
+  } else {
+    char age[32];
+    std::snprintf(age, sizeof age, "%.3g", static_cast<double>(base::now_ns() - last_request_.submitted_ns) / 1e9);
+    const auto found = memberships_.find(last_request_.group);
+    const bool waits = last_request_.kind == Kind::kJoin
+                           ? join_ != nullptr
+                           : found != memberships_.end() && found->second.reported.contains(last_request_.name);
+    answer.text = "asked last for " + std::string(name_of(last_request_.kind)) + " '" +
+                  as_one_line(last_request_.name) + "' " + age + " s ago, which " +
+                  (waits ? "waits for others" : "is done");
+  }
+  Ready ready;
+  ready.answers.push_back(std::move(answer));
+  send_ready(ready);
+  const base::MutexLock lock(mutex_);
+  question_ = question;
+  question_changed_.notify_all();
+}
+
+int Engine::wait_question(const base::Deadline& deadline, uint64_t& question) {
+  const base::MutexLock lock(mutex_);
+  const bool asked = question_changed_.wait_for(mutex_, std::chrono::nanoseconds(deadline.left_ns()), [this] {
+    mutex_.assert_held();
+    return ended_.has_value() || question_ != question_taken_;
+  });
+  if (ended_) {
+    return -1;
+  }
+  question = question_taken_ = question_;
+  return asked ? 1 : 0;
+}
+
+void Engine::answer(uint64_t question, std::string text) {
+  const base::MutexLock lock(mutex_);
+  if (!ended_) {
+    answers_.push_back({question, true, as_one_line(std::move(text))});
+    mesh_->doorbell().ring();
+  }
+}
+
+}  // namespace farandole::engine
