@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -11,13 +10,14 @@ from typing import Any
 import torch
 
 from farandole.core.basics import current
-from farandole.core.dtype import OPS, Average
+from farandole.core.dtype import OPS, Adasum, Average, Sum
 from farandole.core.errors import InvalidRequestError
 from farandole.core.group import ProcessSet, global_process_set
+from farandole.torch.adasum import AdasumOptimizer, DeltaReducer
+from farandole.torch.collectives import allreduce
 from farandole.torch.compression import Compression
+from farandole.torch.naming import Named, can_be_trained, name_last_group, parameter_names
 from farandole.torch.reducer import GradientReducer
-
-Named = tuple[str, torch.nn.Parameter]
 
 
 class _Distributed(torch.optim.Optimizer):
@@ -25,6 +25,8 @@ class _Distributed(torch.optim.Optimizer):
 
     _reducer: GradientReducer | None
     _parameter_names: dict[torch.nn.Parameter, str]
+    _process_set: ProcessSet
+    _op: int
     _synchronized: bool
     _should_synchronize: bool
     backward_passes_per_step: int
@@ -65,10 +67,13 @@ class _Distributed(torch.optim.Optimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Synchronize, then do the wrapped optimizer's step.
 
-        With a closure, the gradients of each of its calls are reduced before the optimizer sees them.
+        With a closure, the gradients of each of its calls are reduced before the optimizer sees them. `LBFGS` decides
+        by the loss how often it calls the closure, so it is given the loss of all ranks: their sum with op=Sum, else
+        their average.
         """
         if self._should_synchronize:
-            if self._synchronized:
+            # Gradients that came after synchronize() are new: a scaler may have left out the step between.
+            if self._synchronized and not self._pending:
                 warnings.warn(
                     "optimizer.step() called without optimizer.skip_synchronize() context after "
                     "optimizer.synchronize(). The gradients are reduced already; put the step into "
@@ -98,6 +103,13 @@ class _Distributed(torch.optim.Optimizer):
             )
         super().zero_grad(*args, **kwargs)
 
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a parameter group; its parameters are reduced too. All ranks add the same one."""
+        super().add_param_group(param_group)
+        named = name_last_group(self, self._parameter_names)
+        if self._reducer is not None:
+            self._reducer.add([[entry] for entry in named])
+
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load a state dict, and forget backward passes that made no step."""
         if self._reducer is not None:
@@ -112,11 +124,17 @@ class _Distributed(torch.optim.Optimizer):
     def _synchronizing(self, closure: Callable[[], Any]) -> Callable[[], Any]:
         def synchronized() -> Any:
             loss = closure()
-            if self._reducer is not None:
-                self._reducer.finish()
-            return loss
+            if self._reducer is None:
+                return loss
+            self._reducer.finish()
+            return self._loss_of_all(loss) if isinstance(self, torch.optim.LBFGS) else loss
 
         return synchronized if self._should_synchronize else closure
+
+    def _loss_of_all(self, loss: Any) -> torch.Tensor:
+        loss = torch.as_tensor(loss).detach().contiguous()
+        op = Sum if self._op == Sum else Average
+        return allreduce(loss, name="closure.loss", op=op, process_set=self._process_set)
 
 
 def DistributedOptimizer(
@@ -142,11 +160,14 @@ def DistributedOptimizer(
             place in the optimizer's groups.
         compression: how gradients travel, such as `Compression.bf16`.
         backward_passes_per_step: gradients of that many backward passes are summed locally, then reduced once.
-        op: Average, Sum, Min, Max or Product.
+        op: Average, Sum, Min, Max or Product. With Adasum, each rank makes a step of its own, and the *changes* of the
+            parameters are reduced: see `farandole.torch.adasum`.
         gradient_predivide_factor: with Average, divide by this before the sum and by size / this after it.
         num_groups: deprecated; see `groups`.
-        groups: reduce gradients in this many groups of neighbours, or in these groups; None is each by itself.
-        sparse_as_dense: make sparse gradients dense.
+        groups: reduce gradients in this many groups of neighbours, or in these groups and the rest each by itself; None
+            is each by itself.
+        sparse_as_dense: let sparse gradients travel dense. Otherwise what they store is gathered, uncompressed. A
+            parameter's gradient stays sparse either way.
         process_set: which ranks reduce; on others the optimizer is local.
 
     Raises:
@@ -156,45 +177,56 @@ def DistributedOptimizer(
         >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.01 * hvd.size())  # doctest: +SKIP
         >>> optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())  # doctest: +SKIP
     """
-    current()
+    session = current()
+    if isinstance(optimizer, (_Distributed, AdasumOptimizer)):
+        raise InvalidRequestError("this optimizer is a DistributedOptimizer already; wrap the original one, once.")
     if op not in OPS:
-        raise InvalidRequestError(f"op is one of Average, Sum, Min, Max and Product, not {op!r}.")
+        raise InvalidRequestError(f"op is one of Average, Sum, Adasum, Min, Max and Product, not {op!r}.")
     if gradient_predivide_factor != 1.0 and op != Average:
         raise InvalidRequestError("gradient_predivide_factor not supported with op != Average")
     _check_passes(backward_passes_per_step)
     if num_groups:
         warnings.warn("num_groups is deprecated: use groups.", DeprecationWarning, stacklevel=2)
         groups = num_groups if groups is None else groups
-    named = _named_parameters(optimizer, named_parameters)
-    bundles = _bundles([(name, parameter) for name, parameter in named if parameter.requires_grad], groups)
-    distributed = _wrap(optimizer)
+    names = parameter_names(optimizer, named_parameters)
+    named = [(names[parameter], parameter) for group in optimizer.param_groups for parameter in group["params"]]
+    named = [entry for entry in named if can_be_trained(entry[1])]
+    bundles = _bundles(named, groups)
+    session.group_of(process_set, "DistributedOptimizer")
+    distributed: Any
+    if op == Adasum and session.world.size > 1:
+        distributed = _wrap(optimizer, AdasumOptimizer)
+        distributed._deltas = DeltaReducer(named, compression, process_set) if process_set.included() else None
+    else:
+        distributed = _wrap(optimizer, _Distributed)
+        distributed._process_set, distributed._op = process_set, op
+        distributed._synchronized = False
+        distributed._should_synchronize = True
+        distributed._reducer = None
+        if process_set.included():
+            distributed._reducer = GradientReducer(
+                bundles,
+                passes=backward_passes_per_step,
+                op=op,
+                prescale=1.0 / gradient_predivide_factor,
+                postscale=gradient_predivide_factor,
+                compression=compression,
+                process_set=process_set,
+                sparse_as_dense=sparse_as_dense,
+            )
     distributed.backward_passes_per_step = backward_passes_per_step
-    distributed._parameter_names = {parameter: name for name, parameter in named}
-    distributed._synchronized = False
-    distributed._should_synchronize = True
-    distributed._reducer = None
-    if process_set.included():
-        distributed._reducer = GradientReducer(
-            bundles,
-            passes=backward_passes_per_step,
-            op=op,
-            prescale=1.0 / gradient_predivide_factor,
-            postscale=gradient_predivide_factor,
-            compression=compression,
-            process_set=process_set,
-            sparse_as_dense=sparse_as_dense,
-        )
+    distributed._parameter_names = names
     return distributed
 
 
-def _wrap(optimizer: torch.optim.Optimizer) -> _Distributed:
-    """Return an instance of a new subclass that shares all that the optimizer has.
+def _wrap(optimizer: torch.optim.Optimizer, front: type[torch.optim.Optimizer]) -> torch.optim.Optimizer:
+    """Return an instance of a new subclass, `front` before the optimizer's class, that shares all the optimizer has.
 
     Its `__init__` is not run again: what a subclass of the user's does there is none of our business.
     """
     wrapped = type(optimizer)
     namespace = {"__module__": wrapped.__module__, "__doc__": wrapped.__doc__}
-    cls: type[_Distributed] = type(wrapped.__name__, (_Distributed, wrapped), namespace)
+    cls: type[torch.optim.Optimizer] = type(wrapped.__name__, (front, wrapped), namespace)
     distributed = cls.__new__(cls)
     # A scheduler puts a `step` that is bound to the wrapped optimizer on it; ours must not be hidden by that.
     distributed.__dict__.update({name: value for name, value in optimizer.__dict__.items() if name != "step"})
@@ -206,45 +238,18 @@ def _check_passes(passes: int) -> None:
         raise InvalidRequestError(f"backward_passes_per_step must be > 0, not {passes}.")
 
 
-def _named_parameters(optimizer: torch.optim.Optimizer, named_parameters: Iterable[Named] | None) -> list[Named]:
-    """Return the optimizer's parameters with names, in the order of its groups."""
-    if named_parameters is None:
-        return [
-            (f"allreduce.noname.{group_index}.{index}", parameter)
-            for group_index, group in enumerate(optimizer.param_groups)
-            for index, parameter in enumerate(group["params"])
-        ]
-    named = list(named_parameters)
-    if not all(isinstance(entry, tuple) and len(entry) == 2 for entry in named):
-        raise InvalidRequestError(
-            "named_parameters should be a sequence of tuples (name, parameter), such as model.named_parameters()."
-        )
-    repeated = sorted(name for name, count in Counter(name for name, _ in named).items() if count > 1)
-    if repeated:
-        raise InvalidRequestError(
-            f"Parameter names in named_parameters must be unique. Found more than once: {', '.join(repeated)}. "
-            "Prefix the names of each model."
-        )
-    names = {parameter: name for name, parameter in named}
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    unnamed = sum(parameter not in names for parameter in parameters)
-    if unnamed:
-        raise InvalidRequestError(
-            f"named_parameters was specified, but one or more model parameters were not named: {unnamed} of "
-            f"{len(parameters)} that the optimizer has. Pass the names of all, or none."
-        )
-    return [(names[parameter], parameter) for parameter in parameters]
-
-
-def _bundles(named: list[Named], groups: int | Sequence[Sequence[torch.nn.Parameter]] | None) -> list[list[Named]]:
-    """Return which parameters are reduced together."""
+def _bundles(named: list[Named], groups: Any) -> list[list[Named]]:
+    """Return which parameters are reduced together; those that are frozen now, each by itself."""
     if groups is None:
         return [[entry] for entry in named]
-    if isinstance(groups, int) and not isinstance(groups, bool):
-        if groups < 0:
-            raise InvalidRequestError(f"groups should be a non-negative integer or a list of lists, not {groups}.")
-        return _split(named, groups) if groups else [[entry] for entry in named]
-    return _explicit(named, groups)
+    if isinstance(groups, (list, tuple)):
+        return _explicit(named, groups)
+    if not isinstance(groups, int) or isinstance(groups, bool) or groups <= 0:
+        raise InvalidRequestError(
+            f"groups should be a positive integer or a list of lists of torch.Tensor, not {groups!r}."
+        )
+    trained = [entry for entry in named if entry[1].requires_grad]
+    return _split(trained, groups) + [[entry] for entry in named if not entry[1].requires_grad]
 
 
 def _split(named: list[Named], count: int) -> list[list[Named]]:
@@ -254,10 +259,10 @@ def _split(named: list[Named], count: int) -> list[list[Named]]:
     return [run for begin, end in zip([0, *ends], ends, strict=False) if (run := named[begin:end])]
 
 
-def _explicit(named: list[Named], groups: Any) -> list[list[Named]]:
+def _explicit(named: list[Named], groups: Sequence[Any]) -> list[list[Named]]:
     names = {parameter: name for name, parameter in named}
-    if not isinstance(groups, (list, tuple)) or not all(isinstance(group, (list, tuple)) for group in groups):
-        raise InvalidRequestError("groups should be a non-negative integer or a list of lists of torch.Tensor.")
+    if not all(isinstance(group, (list, tuple)) for group in groups):
+        raise InvalidRequestError("groups should be a positive integer or a list of lists of torch.Tensor.")
     flat = [parameter for group in groups for parameter in group]
     if not all(isinstance(parameter, torch.Tensor) for parameter in flat):
         raise InvalidRequestError("groups must consist of torch.Tensor: pass lists of the model's parameters.")

@@ -1,70 +1,49 @@
 """Reduces gradients while the backward pass still runs.
 
-Each parameter has a *slot*; the slots that are submitted together form a *bundle* (one parameter, unless the user asked
-for groups). A hook on the parameter counts backward passes; when every slot of a bundle has seen enough of them, the
-bundle is *launched*. `finish` launches what no hook has, so that a branch which one rank did not take stops nobody, and
-waits for all.
+Each parameter has a *slot*, in a *bundle* (see `slots`). A hook on the parameter counts backward passes; when every
+slot of a bundle has seen enough of them, the bundle is *launched*. `finish` launches what no hook has, so that a branch
+which one rank did not take stops nobody, and waits for all.
 
-A CPU gradient is copied to its place in the arena when it is launched and lives there from then on (`param.grad`
-becomes a view). CUDA gradients and compressed ones take the general way of `farandole.torch.collectives`.
+A dense CPU gradient has a *place* in the arena: it is copied there when it is launched and lives there from then on
+(`param.grad` becomes a view). Places are given at the end of a slot's first step, when it is known that the parameter
+is trained and its gradient dense. Until then, and on CUDA and with compression for ever, gradients take the general way
+of `farandole.torch.collectives`. Sparse gradients are gathered (see `sparse_rows`), or made dense for the journey.
 
 Everything that belongs to one session (places, native requests) is made anew when the session changes.
+
+A backward pass runs hooks in one thread for each device, so what slots of several devices share is under a lock.
 """
 
 from __future__ import annotations
 
+import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 
 from farandole.core.basics import current, is_initialized
 from farandole.core.binding import NativeRequest
-from farandole.core.dtype import Kind
-from farandole.core.errors import InvalidRequestError
+from farandole.core.dtype import Average, Kind, Sum
+from farandole.core.errors import InvalidRequestError, MismatchError
 from farandole.core.group import ProcessSet
-from farandole.core.handle import Pending
+from farandole.core.handle import Call, Pending
 from farandole.core.request import make_request
 from farandole.core.session import Session
 from farandole.torch import buckets
 from farandole.torch.collectives import allreduce_call, native_dtype
+from farandole.torch.collectives.allgather import gather_member
+from farandole.torch.collectives.call import submit_members
 from farandole.torch.compression import Compression
+from farandole.torch.naming import Named
+from farandole.torch.slots import Bundle, Slot
+from farandole.torch.sparse_rows import pack, unpack
 
 TOO_MANY_PASSES = (
     "Gradients were computed more than backward_passes_per_step times before call to step(). "
     "Increase backward_passes_per_step to accumulate gradients locally over more passes."
 )
-
-
-class Slot:
-    """One parameter and the way of its gradient."""
-
-    __slots__ = ("bundle", "missing_passes", "name", "parameter", "place")
-
-    def __init__(self, parameter: torch.nn.Parameter, name: str) -> None:
-        self.parameter = parameter
-        self.name = name
-        self.place: torch.Tensor | None = None
-        self.missing_passes = 0
-        self.bundle: Bundle
-
-
-class Bundle:
-    """The slots that are submitted together."""
-
-    __slots__ = ("contexts", "keep", "missing", "number", "requests", "sent", "slots")
-
-    def __init__(self, slots: Sequence[Slot]) -> None:
-        self.slots = slots
-        self.missing = 0
-        self.number: int | None = None
-        # For bundles whose gradients all have a place: made once, used in every step.
-        self.requests: Any = None
-        self.keep: Callable[[Sequence[int]], None] = _nothing
-        # For the others: what travels, and what the compression needs to undo it.
-        self.sent: list[torch.Tensor] = []
-        self.contexts: list[Any] = []
 
 
 class GradientReducer:
@@ -76,7 +55,7 @@ class GradientReducer:
 
     def __init__(
         self,
-        bundles: Sequence[Sequence[tuple[str, torch.nn.Parameter]]],
+        bundles: Iterable[Sequence[Named]],
         *,
         passes: int,
         op: int,
@@ -96,24 +75,23 @@ class GradientReducer:
             postscale: multiplied in after it.
             compression: a `Compressor`.
             process_set: which ranks take part.
-            sparse_as_dense: make sparse gradients dense; otherwise they are refused.
+            sparse_as_dense: let sparse gradients travel dense; otherwise they are gathered.
         """
         self.passes = passes
         self._op, self._prescale, self._postscale = op, prescale, postscale
         self._compression = compression
         self._process_set = process_set
         self._sparse_as_dense = sparse_as_dense
-        self._bundles = [Bundle([Slot(parameter, name) for name, parameter in bundle]) for bundle in bundles]
-        for bundle in self._bundles:
-            for slot in bundle.slots:
-                slot.bundle = bundle
-        self._slots = [slot for bundle in self._bundles for slot in bundle.slots]
         self._session: Session | None = None
         self._fired = False
-        self._reset()
-        hooks = [_hook(weakref.ref(self), slot) for slot in self._slots]
+        self._lock = threading.Lock()
+        self._bundles: list[Bundle] = []
+        self._unhooked: list[Slot] = []
+        self._unplaced: list[Slot] = []
+        self._hooks: list[Any] = []
+        self.add(bundles)
         # The hooks hold the slots, and the parameters the hooks; without this the places would outlive the optimizer.
-        weakref.finalize(self, _remove, hooks).atexit = False
+        weakref.finalize(self, _remove, self._hooks).atexit = False
 
     # --- what the optimizer asks -------------------------------------------------------------------------------
 
@@ -122,10 +100,21 @@ class GradientReducer:
         """Say whether gradients have come since the last `finish`."""
         return self._fired and is_initialized() and self._session is current()
 
+    def add(self, bundles: Iterable[Sequence[Named]]) -> None:
+        """Take more parameters in; see `__init__`. Frozen ones take part once they are trained."""
+        added = [Bundle(named) for named in bundles]
+        self._bundles += added
+        slots = [slot for bundle in added for slot in bundle.slots]
+        self._unhooked += slots
+        self._unplaced += slots
+        self._reset_counts(added)
+        self._hook_trained()
+
     def set_passes(self, passes: int) -> None:
         """Change the number of backward passes for each step, from the next step on."""
         self.passes = passes
-        self._reset()
+        if not self._fired:
+            self._reset_counts(self._bundles)
 
     def finish(self) -> None:
         """Launch what is not launched yet, and wait for all. Every parameter then has its reduced gradient.
@@ -138,25 +127,28 @@ class GradientReducer:
         error: Exception | None = None
         try:
             for bundle in self._bundles:
-                if bundle.number is None and any(slot.parameter.requires_grad for slot in bundle.slots):
+                if not bundle.flights:
                     self._launch(bundle)
         except Exception as this:
             error = this
         for bundle in self._bundles:
-            try:
-                self._complete(bundle)
-            except Exception as this:
-                error = error or this
+            for number, land in bundle.flights:
+                try:
+                    self._complete(bundle, number, land)
+                except Exception as this:
+                    error = error or this
         self._reset()
         if error is not None:
             raise error
+        self._hook_trained()
+        self._give_places()
 
     def reset(self) -> None:
         """Forget the passes seen so far. Reductions in flight are waited for."""
         if self._session is not None and is_initialized() and self._session is current():
             for bundle in self._bundles:
-                if bundle.number is not None:
-                    self._session.handles.synchronize(bundle.number)
+                for number, _ in bundle.flights:
+                    self._session.handles.synchronize(number)
         self._reset()
 
     # --- one step ----------------------------------------------------------------------------------------------
@@ -171,68 +163,165 @@ class GradientReducer:
         slot.missing_passes -= 1
         if slot.missing_passes == 0:
             bundle = slot.bundle
-            bundle.missing -= 1
-            if bundle.missing == 0:
+            with self._lock:
+                bundle.missing -= 1
+                complete = bundle.missing == 0
+            if complete:
                 self._launch(bundle)
 
     def _launch(self, bundle: Bundle) -> None:
         session = self._session
         assert session is not None
-        for slot in bundle.slots:
-            self._prepare(slot)
-        if bundle.requests is not None:
+        if bundle.requests is not None and all(map(self._put_in_place, bundle.slots)):
             handles = session.engine.submit(bundle.requests)
-            bundle.number = session.handles.add(Pending(session.engine, handles, bundle.keep))
+            self._fly(bundle, Pending(session.engine, handles, bundle.keep), self._return_placed(bundle.slots))
             return
-        pairs = [self._compression.compress(slot.parameter.grad) for slot in bundle.slots]
-        bundle.contexts = [context for _, context in pairs]
-        bundle.sent = [tensor.contiguous() for tensor, _ in pairs]
-        names = [f"allreduce.{slot.name}" for slot in bundle.slots]
-        group = session.group_of(self._process_set, "DistributedOptimizer")
-        call = allreduce_call(
-            session, bundle.sent, bundle.sent, names, self._op, self._prescale, self._postscale, group
-        )
-        bundle.number = session.handles.add(call)
+        # A parameter that was frozen takes no part.
+        slots = [slot for slot in bundle.slots if slot.parameter.requires_grad]
+        sparse = [slot for slot in slots if self._travels_sparse(slot)]
+        dense = [slot for slot in slots if slot not in sparse]
+        if dense:
+            self._launch_dense(session, bundle, dense)
+        for slot in sparse:
+            self._launch_sparse(session, bundle, slot)
 
-    def _prepare(self, slot: Slot) -> None:
-        """Make the gradient dense and put it in its place; zeros if this rank has none."""
+    def _fly(self, bundle: Bundle, call: Call, land: Callable[[Any], None]) -> None:
+        assert self._session is not None
+        bundle.flights.append((self._session.handles.add(call), land))
+
+    def _complete(self, bundle: Bundle, number: int, land: Callable[[Any], None]) -> None:
+        session = self._session
+        assert session is not None
+        try:
+            land(session.handles.synchronize(number))
+        except MismatchError as error:
+            absent = [slot.name for slot in bundle.slots if slot.absent]
+            if not absent:
+                raise
+            raise MismatchError(
+                f"{error} This rank has had no gradient of {', '.join(absent)} so far and took it for dense; if it is "
+                "sparse elsewhere, pass sparse_as_dense=True to DistributedOptimizer."
+            ) from error
+
+    # --- gradients in their places -----------------------------------------------------------------------------
+
+    def _put_in_place(self, slot: Slot) -> bool:
+        """Put a gradient into its place, zeros if there is none; say whether it can travel from there."""
         parameter, place = slot.parameter, slot.place
+        assert place is not None
+        if not parameter.requires_grad:
+            return False
+        gradient = parameter.grad
+        if gradient is None and slot.sparse_dim is None:
+            slot.absent = True
+            parameter.grad = place.zero_()
+        elif gradient is not place:
+            if self._travels_sparse(slot):
+                return False
+            parameter.grad = place.copy_(self._dense(slot))
+        return True
+
+    def _return_placed(self, slots: Sequence[Slot]) -> Callable[[Any], None]:
+        def land(_: Any) -> None:
+            for slot in slots:
+                assert slot.place is not None
+                # Somebody may have put another tensor there meanwhile.
+                if slot.parameter.grad is not slot.place or slot.sparse_dim is not None:
+                    self._store(slot, slot.place)
+
+        return land
+
+    # --- gradients that travel from where they are -------------------------------------------------------------
+
+    def _launch_dense(self, session: Session, bundle: Bundle, slots: Sequence[Slot]) -> None:
+        pairs = [self._compression.compress(self._dense(slot)) for slot in slots]
+        sent = [tensor.contiguous() for tensor, _ in pairs]
+        names = [f"allreduce.{slot.name}" for slot in slots]
+        group = session.group_of(self._process_set, "DistributedOptimizer")
+        call = allreduce_call(session, sent, sent, names, self._op, self._prescale, self._postscale, group)
+
+        def land(_: Any) -> None:
+            for slot, tensor, (_, context) in zip(slots, sent, pairs, strict=True):
+                self._store(slot, self._compression.decompress(tensor, context))
+
+        self._fly(bundle, call, land)
+
+    def _dense(self, slot: Slot) -> torch.Tensor:
+        """Return the slot's gradient, made dense; zeros if this rank has none."""
+        parameter = slot.parameter
         gradient = parameter.grad
         if gradient is None:
-            if place is None:
-                parameter.grad = torch.zeros_like(parameter, memory_format=torch.contiguous_format)
-            else:
-                parameter.grad = place.zero_()
-            return
-        if gradient.is_sparse:
-            if not self._sparse_as_dense:
-                raise InvalidRequestError(
-                    f"the gradient of {slot.name} is sparse; pass sparse_as_dense=True to DistributedOptimizer."
-                )
-            gradient = parameter.grad = gradient.to_dense()
-        if place is not None and gradient is not place:
-            parameter.grad = place.copy_(gradient.detach())
+            slot.absent = slot.sparse_dim is None
+            gradient = torch.zeros_like(parameter, memory_format=torch.contiguous_format, requires_grad=False)
+        elif gradient.is_sparse:
+            slot.sparse_dim = gradient.sparse_dim()
+            return gradient.detach().to_dense()
+        else:
+            slot.sparse_dim = None
+            gradient = gradient.detach()
+        # After create_graph=True a gradient requires gradients; what is reduced does not.
+        parameter.grad = gradient
+        return gradient
 
-    def _complete(self, bundle: Bundle) -> None:
-        session = self._session
-        if bundle.number is None or session is None:
-            return
-        session.handles.synchronize(bundle.number)
-        if bundle.requests is None:
-            for slot, sent, context in zip(bundle.slots, bundle.sent, bundle.contexts, strict=True):
-                reduced = self._compression.decompress(sent, context)
-                if reduced is not slot.parameter.grad:
-                    assert slot.parameter.grad is not None
-                    slot.parameter.grad.copy_(reduced)
+    def _store(self, slot: Slot, reduced: torch.Tensor) -> None:
+        """Let a slot's gradient be the reduced one, sparse if it was sparse before."""
+        parameter = slot.parameter
+        if slot.sparse_dim is not None:
+            parameter.grad = reduced.to_sparse(slot.sparse_dim)
+        elif reduced is slot.place or parameter.grad is None:
+            parameter.grad = reduced
+        elif reduced is not parameter.grad:
+            parameter.grad.copy_(reduced)
+
+    # --- sparse gradients --------------------------------------------------------------------------------------
+
+    def _travels_sparse(self, slot: Slot) -> bool:
+        if self._sparse_as_dense:
+            return False
+        gradient = slot.parameter.grad
+        return slot.sparse_dim is not None if gradient is None else gradient.is_sparse
+
+    def _launch_sparse(self, session: Session, bundle: Bundle, slot: Slot) -> None:
+        if self._op not in (Average, Sum):
+            raise InvalidRequestError(
+                f"the gradient of {slot.name} is sparse, for which there are op=hvd.Average and op=hvd.Sum only; pass "
+                "sparse_as_dense=True to DistributedOptimizer."
+            )
+        parameter = slot.parameter
+        gradient = parameter.grad
+        if gradient is None:
+            assert slot.sparse_dim is not None
+            gradient = _nothing_stored(parameter, slot.sparse_dim)
+        dtype, sparse_dim = gradient.dtype, gradient.sparse_dim()
+        slot.sparse_dim = sparse_dim
+        divisor = len(self._process_set.ranks) if self._op == Average else 1
+        group = session.group_of(self._process_set, "DistributedOptimizer")
+        call = submit_members(session, [gather_member(session, group, f"allreduce.{slot.name}", pack(gradient))])
+
+        def land(results: Any) -> None:
+            ((rows, _),) = results
+            parameter.grad = unpack(rows, parameter.shape, dtype, sparse_dim).div_(divisor)
+
+        self._fly(bundle, call, land)
+
+    # --- counting ----------------------------------------------------------------------------------------------
 
     def _reset(self) -> None:
         self._fired = False
-        for bundle in self._bundles:
-            bundle.number = None
-            bundle.sent, bundle.contexts = [], []
+        self._reset_counts(self._bundles)
+
+    def _reset_counts(self, bundles: Iterable[Bundle]) -> None:
+        for bundle in bundles:
+            bundle.flights = []
             bundle.missing = len(bundle.slots)
             for slot in bundle.slots:
                 slot.missing_passes = self.passes
+                slot.absent = False
+
+    def _hook_trained(self) -> None:
+        """Hook into those parameters that were frozen when this last looked."""
+        self._hooks += [_hook(weakref.ref(self), slot) for slot in self._unhooked if slot.parameter.requires_grad]
+        self._unhooked = [slot for slot in self._unhooked if not slot.parameter.requires_grad]
 
     # --- one session -------------------------------------------------------------------------------------------
 
@@ -240,30 +329,50 @@ class GradientReducer:
         """Say whether there is anybody to reduce with, after making this ready for the current session."""
         session = current()
         if session is not self._session:
-            self._session = session
-            self._reset()
-            if session.world.size > 1:
-                self._prepare_session(session)
+            with self._lock:
+                if session is not self._session:
+                    self._enter(session)
         return session.world.size > 1
 
-    def _prepare_session(self, session: Session) -> None:
-        group = session.group_of(self._process_set, "DistributedOptimizer")
-        placed = [slot for slot in self._slots if self._has_place(slot)]
-        places = buckets.allocate(session.engine, [slot.parameter for slot in placed])
-        for slot in self._slots:
+    def _enter(self, session: Session) -> None:
+        self._reset()
+        self._unplaced = [slot for bundle in self._bundles for slot in bundle.slots]
+        for slot in self._unplaced:
             slot.place = None
-        for slot, place in zip(placed, places, strict=True):
-            slot.place = place
         for bundle in self._bundles:
+            bundle.requests = None
+        self._session = session
+
+    def _give_places(self) -> None:
+        """Give those gradients a place that turned out to be dense, and prepare the requests of their bundles."""
+        session = self._session
+        slots = [slot for slot in self._unplaced if self._wants_place(slot)]
+        if not slots or session is None:
+            return
+        for slot, place in zip(
+            slots, buckets.allocate(session.engine, [slot.parameter for slot in slots]), strict=True
+        ):
+            slot.place = place
+            gradient = slot.parameter.grad
+            if gradient is not None and not gradient.is_sparse:
+                slot.parameter.grad = place.copy_(gradient)
+        self._unplaced = [slot for slot in self._unplaced if slot.place is None]
+        group = session.group_of(self._process_set, "DistributedOptimizer")
+        for bundle in {id(slot.bundle): slot.bundle for slot in slots}.values():
             self._prepare_bundle(bundle, group)
 
-    def _has_place(self, slot: Slot) -> bool:
-        return slot.parameter.device.type == "cpu" and self._compression is Compression.none
+    def _wants_place(self, slot: Slot) -> bool:
+        parameter = slot.parameter
+        return (
+            parameter.grad is not None
+            and parameter.device.type == "cpu"
+            and self._compression is Compression.none
+            and (self._sparse_as_dense or slot.sparse_dim is None)
+        )
 
     def _prepare_bundle(self, bundle: Bundle, group: int) -> None:
         places = [slot.place for slot in bundle.slots]
         if any(place is None for place in places):
-            bundle.requests = None
             return
         requests = [self._request(slot, group) for slot in bundle.slots]
         bundle.requests = (NativeRequest * len(requests))(*requests)
@@ -287,6 +396,12 @@ class GradientReducer:
         )
 
 
+def _nothing_stored(parameter: torch.Tensor, sparse_dim: int) -> torch.Tensor:
+    indices = torch.empty(sparse_dim, 0, dtype=torch.int64, device=parameter.device)
+    values = torch.empty(0, *parameter.shape[sparse_dim:], dtype=parameter.dtype, device=parameter.device)
+    return torch.sparse_coo_tensor(indices, values, parameter.shape, check_invariants=False)
+
+
 def _hook(reducer: weakref.ref[GradientReducer], slot: Slot) -> Any:
     def on_gradient(_: torch.Tensor) -> None:
         alive = reducer()
@@ -299,7 +414,3 @@ def _hook(reducer: weakref.ref[GradientReducer], slot: Slot) -> Any:
 def _remove(hooks: Sequence[Any]) -> None:
     for hook in hooks:
         hook.remove()
-
-
-def _nothing(_: Sequence[int]) -> None:
-    """Be the result of a call that has none."""

@@ -78,7 +78,6 @@ def test_equals_one_process_with_the_whole_batch(worlds, size, kind, set_to_none
     [
         {"groups": 2},
         {"groups": 100},
-        {"groups": 0},
         {"gradient_predivide_factor": 2.0},
         {"gradient_predivide_factor": 2.0, "groups": 2},
     ],
@@ -430,12 +429,22 @@ def test_wrong_arguments(worlds):
         )
         refused("gradient_predivide_factor not supported with op != Average", gradient_predivide_factor=2.0, op=hvd.Sum)
         refused("backward_passes_per_step must be > 0", backward_passes_per_step=0)
-        refused("groups", groups=-1)
+        refused("groups should be a positive integer or a list of lists", groups=-1)
+        refused("groups should be a positive integer or a list of lists", groups=0)
         refused("groups", groups="all")
         refused("groups", groups=[[1, 2]])
         parameter = torch.nn.Parameter(torch.ones(1))
         refused("more than once", groups=[[parameter], [parameter]])
-        refused("op is one of", op=2)
+        refused("op is one of", op=9)
+        refused("does not exist, or has not been registered", process_set=hvd.ProcessSet([0]))
+        model = make_model()
+        distributed = hvd.DistributedOptimizer(make_optimizer(model), model.named_parameters())
+        try:
+            hvd.DistributedOptimizer(distributed, model.named_parameters())
+        except ValueError as error:
+            assert "already" in str(error)
+        else:
+            raise AssertionError("an optimizer was wrapped twice")
 
     worlds.run(2, body)
 
@@ -594,27 +603,97 @@ def test_shutdown_in_the_middle_of_a_step(worlds):
     np.testing.assert_array_equal(results[0], results[1])
 
 
-def test_sparse_gradients(worlds):
-    """Made dense on request; otherwise the answer says how."""
+def sparse_step(optimizer_kind, words, op=hvd.Average, **arguments):
+    """Let an embedding make a step for these words; return the optimizer and the embedding."""
+    torch.manual_seed(0)
+    model = torch.nn.Embedding(5, 2, sparse=True)
+    optimizer = getattr(torch.optim, optimizer_kind)(list(model.parameters()), lr=1.0)
+    optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters(), op=op, **arguments)
+    optimizer.zero_grad()
+    model(torch.tensor(words)).sum().backward()
+    optimizer.step()
+    return optimizer, model
+
+
+@pytest.mark.parametrize("sparse_as_dense", [False, True])
+@pytest.mark.parametrize("groups", [None, 1])
+def test_sparse_gradients(worlds, sparse_as_dense, groups):
+    """Gathered or made dense for the way; they stay sparse, which SparseAdam insists on."""
+
+    def body(arguments):
+        rank = hvd.rank()
+        for kind in ("SGD", "SparseAdam"):
+            optimizer, model = sparse_step(kind, [rank, 3, 3], **arguments)
+            for step in range(3):
+                gradient = model.weight.grad
+                assert gradient.is_sparse
+                wanted = [0.5, 0.5, 0, 2, 0] if step != 1 else [0.5, 0, 0, 0, 0]
+                np.testing.assert_array_equal(gradient.to_dense().numpy()[:, 0], wanted)
+                optimizer.zero_grad(set_to_none=step != 2)
+                # In the second step only the first rank has a gradient.
+                if step != 0 or rank == 0:
+                    model(torch.tensor([rank, 3, 3] if step else [0])).sum().backward()
+                optimizer.step()
+            weights = hvd.allgather(model.weight.detach().reshape(1, -1))
+            assert torch.equal(weights[0], weights[1])
+        _, model = sparse_step("SGD", [rank], op=hvd.Sum, **arguments)
+        np.testing.assert_array_equal(model.weight.grad.to_dense().numpy()[:, 0], [1, 1, 0, 0, 0])
+
+    worlds.run(2, body, {"sparse_as_dense": sparse_as_dense, "groups": groups})
+
+
+def test_sparse_and_dense_gradients_in_one_group(worlds):
+    def body():
+        torch.manual_seed(0)
+        embedding, linear = torch.nn.Embedding(4, 2, sparse=True), torch.nn.Linear(2, 1)
+        model = torch.nn.ModuleDict({"embedding": embedding, "linear": linear})
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD(model.parameters(), lr=0.1),
+            model.named_parameters(),
+            groups=[list(model.parameters())],
+            gradient_predivide_factor=2.0,
+        )
+        for _ in range(3):
+            optimizer.zero_grad()
+            linear(embedding(torch.tensor([hvd.rank(), 2]))).sum().backward()
+            optimizer.step()
+            assert embedding.weight.grad.is_sparse and not linear.weight.grad.is_sparse
+            assert (linear.bias.grad == 2.0).all()
+        return flat(model)
+
+    results = worlds.run(2, body)
+    np.testing.assert_array_equal(results[0], results[1])
+    torch.manual_seed(0)
+    embedding, linear = torch.nn.Embedding(4, 2), torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD([*embedding.parameters(), *linear.parameters()], lr=0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        (linear(embedding(torch.tensor([0, 2, 1, 2]))).sum() / 2).backward()
+        optimizer.step()
+    wanted = np.concatenate([parameter.detach().reshape(-1) for parameter in [embedding.weight, *linear.parameters()]])
+    np.testing.assert_allclose(results[0], wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_sparse_gradients_that_do_not_fit(worlds):
+    """An operation that has no sparse form, and a rank that takes the gradient for dense: errors, never a wait."""
 
     def body():
-        def step(**arguments):
-            model = torch.nn.Embedding(5, 2, sparse=True)
-            optimizer = hvd.DistributedOptimizer(
-                torch.optim.SGD(model.parameters(), lr=1.0), model.named_parameters(), **arguments
-            )
-            model(torch.tensor([hvd.rank()])).sum().backward()
-            optimizer.step()
-            return model.weight.grad
-
-        gradient = step(sparse_as_dense=True)
-        np.testing.assert_array_equal(gradient.numpy()[:, 0], [0.5, 0.5, 0, 0, 0])
         try:
-            step()
+            sparse_step("SGD", [0], op=hvd.Max)
         except ValueError as error:
             assert "sparse_as_dense=True" in str(error)
         else:
-            raise AssertionError("a sparse gradient went through")
+            raise AssertionError("the maximum of sparse gradients went through")
+        model = torch.nn.Embedding(5, 2, sparse=True)
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1.0), model.named_parameters())
+        if hvd.rank() == 0:
+            model(torch.tensor([1])).sum().backward()
+        try:
+            optimizer.step()
+        except hvd.HorovodInternalError as error:
+            assert ("sparse_as_dense=True" in str(error)) == (hvd.rank() == 1), error
+        else:
+            raise AssertionError("a dense gradient met a sparse one")
 
     worlds.run(2, body)
 

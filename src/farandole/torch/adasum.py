@@ -1,0 +1,114 @@
+"""The optimizer of op=Adasum: each rank makes a step of its own, and the steps are put together.
+
+Adasum adds up what the ranks' vectors do not have in common and averages what they do (Maleki et al., "Scaling
+Distributed Training with Adaptive Summation", MLSys 2021). It works on *deltas*, by how much a step changes a
+parameter, because only those have the optimizer's momentum and scaling in them:
+
+    start = p;  p is stepped with this rank's gradient;  p = start + adasum(p - start)
+
+The learning rate need not grow with the number of ranks. Momentum and the like stay each rank's own. Gradients are not
+reduced, so they can be clipped, accumulated and unscaled as on one process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from farandole.core.basics import current
+from farandole.core.dtype import Adasum
+from farandole.core.group import ProcessSet
+from farandole.torch.collectives import allreduce_call
+from farandole.torch.naming import Named, name_last_group
+
+
+class DeltaReducer:
+    """Puts the ranks' steps together."""
+
+    def __init__(self, named: Sequence[Named], compression: Any, process_set: ProcessSet) -> None:
+        """Look after these parameters.
+
+        Args:
+            named: parameters with the names by which the ranks' deltas match.
+            compression: how deltas travel.
+            process_set: which ranks take part.
+        """
+        self._named = list(named)
+        self._compression = compression
+        self._process_set = process_set
+
+    def add(self, named: Sequence[Named]) -> None:
+        """Look after more parameters."""
+        self._named += named
+
+    def begin(self) -> list[tuple[str, torch.Tensor, torch.Tensor]]:
+        """Return (name, parameter, its value now) of all that are trained."""
+        return [
+            (name, parameter.detach(), parameter.detach().clone(memory_format=torch.contiguous_format))
+            for name, parameter in self._named
+            if parameter.requires_grad
+        ]
+
+    def finish(self, starts: Sequence[tuple[str, torch.Tensor, torch.Tensor]]) -> None:
+        """Replace what this rank's step has changed since `begin` by what all ranks' steps change together.
+
+        Raises:
+            HorovodInternalError: the ranks' parameters do not fit together, or a worker was lost.
+        """
+        session = current()
+        if not starts or session.world.size == 1:
+            return
+        pairs = [self._compression.compress(parameter - start) for _, parameter, start in starts]
+        sent = [tensor.contiguous() for tensor, _ in pairs]
+        names = [f"allreduce.{name}" for name, _, _ in starts]
+        group = session.group_of(self._process_set, "DistributedOptimizer")
+        session.handles.wait(allreduce_call(session, sent, sent, names, Adasum, 1.0, 1.0, group))
+        for (_, parameter, start), tensor, (_, context) in zip(starts, sent, pairs, strict=True):
+            parameter.copy_(start.add_(self._compression.decompress(tensor, context)))
+
+
+class AdasumOptimizer(torch.optim.Optimizer):
+    """What is put in front of the wrapped optimizer's class for op=Adasum."""
+
+    # None on ranks outside the process set, where the optimizer is local.
+    _deltas: DeltaReducer | None
+    _parameter_names: dict[torch.nn.Parameter, str]
+    backward_passes_per_step: int
+
+    def synchronize(self) -> None:
+        """Do nothing: it is not gradients that are reduced, and `step()` waits for what is."""
+
+    def skip_synchronize(self) -> Any:
+        """Refuse: a step without reduction would let the ranks' parameters drift apart.
+
+        Raises:
+            AssertionError: always.
+        """
+        raise AssertionError(
+            "Skipping synchronization is not supported when using Adasum optimizer. Gradients are this rank's own: "
+            "clip or unscale them before step() as on one process."
+        )
+
+    def set_backward_passes_per_step(self, passes: int) -> None:
+        """Note how many backward passes make one step. Any number works, as gradients add up locally."""
+        self.backward_passes_per_step = passes
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Do the wrapped optimizer's step, with this rank's gradients; then put the ranks' steps together."""
+        starts = [] if self._deltas is None else self._deltas.begin()
+        loss = super().step() if closure is None else super().step(closure)
+        if self._deltas is not None:
+            self._deltas.finish(starts)
+        return loss
+
+    # The base class wraps a class's step to run the user's step hooks; the wrapped class's step does that already.
+    step.hooked = True  # type: ignore[attr-defined]
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a parameter group; its parameters are looked after too. All ranks add the same one."""
+        super().add_param_group(param_group)
+        named = name_last_group(self, self._parameter_names)
+        if self._deltas is not None:
+            self._deltas.add(named)
