@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections import Counter
 from collections.abc import Sequence
 from functools import cache
@@ -64,28 +65,33 @@ class Names:
         self._counts: Counter[tuple[str, int]] = Counter()
         self._begin = "noname."
         self._restarts = 0
+        self._lock = threading.Lock()
 
     def next(self, operation: str, group: int) -> str:
         """Return the next name, without the operation: `noname.7`."""
-        number = self._counts[operation, group]
-        self._counts[operation, group] = number + 1
-        return f"{self._begin}{number}"
+        with self._lock:
+            number = self._counts[operation, group]
+            self._counts[operation, group] = number + 1
+            return f"{self._begin}{number}"
 
     def give_back(self, operation: str, group: int) -> None:
         """Let the last name be used again: its request was refused."""
-        self._counts[operation, group] -= 1
+        with self._lock:
+            self._counts[operation, group] -= 1
 
     def restart(self, group: int) -> None:
         """Count from 0 again in a group: its id may have belonged to other ranks before."""
-        for operation, other in list(self._counts):
-            if other == group:
-                del self._counts[operation, other]
+        with self._lock:
+            for operation, other in list(self._counts):
+                if other == group:
+                    del self._counts[operation, other]
 
     def restart_all(self) -> None:
         """Count from 0 again everywhere, with names that have not been used: requests of before may still be in flight.
 
         All ranks do so at the same point of their programs.
         """
-        self._counts.clear()
-        self._restarts += 1
-        self._begin = f"noname.{self._restarts}."
+        with self._lock:
+            self._counts.clear()
+            self._restarts += 1
+            self._begin = f"noname.{self._restarts}."

@@ -32,10 +32,10 @@ def broadcast_object(
     """
     name = "broadcast_object" if name is None else name
     is_root = current().world.rank == root_rank
-    payload = _pickled(obj) if is_root else torch.empty(0, dtype=torch.uint8)
-    size = collectives.broadcast_(torch.tensor(payload.numel()), root_rank, f"{name}.sz", process_set)
+    payload = _pickled(obj) if is_root else torch.empty(0, dtype=torch.uint8, device="cpu")
+    size = collectives.broadcast_(torch.tensor(payload.numel(), device="cpu"), root_rank, f"{name}.sz", process_set)
     if not is_root:
-        payload = torch.empty(int(size), dtype=torch.uint8)
+        payload = torch.empty(int(size), dtype=torch.uint8, device="cpu")
     collectives.broadcast_(payload, root_rank, f"{name}.t", process_set)
     return obj if is_root else _unpickled(payload)
 

@@ -32,7 +32,8 @@ def to_host(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.cuda.Event | None
 
 def host_like(tensor: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
     """Return an empty host tensor of the tensor's type, from which a copy to the tensor's device is quick."""
-    return torch.empty(shape, dtype=tensor.dtype, pin_memory=tensor.device.type == "cuda")
+    # The device is said because users may have set another one as the default, here and in the other files.
+    return torch.empty(shape, dtype=tensor.dtype, device="cpu", pin_memory=tensor.device.type == "cuda")
 
 
 def from_host(host: torch.Tensor, output: torch.Tensor) -> None:

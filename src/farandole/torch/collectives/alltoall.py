@@ -88,7 +88,7 @@ def _member(session: Session, group: int, name: str, tensor: torch.Tensor, split
     request = make_request(
         Kind.ALLTOALL, name, dtype=dtype, group=group, shape=tensor.shape, input=host.data_ptr(), splits=rows
     )
-    device = splits.device if isinstance(splits, torch.Tensor) else None
+    device = splits.device if isinstance(splits, torch.Tensor) else "cpu"
 
     def finish(handle: int, _: torch.Tensor = host) -> tuple[torch.Tensor, torch.Tensor]:
         # `host` is held: the engine reads it until now.
