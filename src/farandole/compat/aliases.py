@@ -29,7 +29,6 @@ HOMES = {
     "horovod.common.process_sets": "farandole.compat.process_sets",
     "horovod.common.util": "farandole.compat.support",
     "horovod.data": "farandole.compat.data",
-    "horovod.data.data_loader_base": "farandole.compat.data",
     "horovod.runner": "farandole.compat.runner",
     "horovod.runner.common.util.config_parser": "farandole.compat.runner.config_parser",
     "horovod.runner.common.util.env": "farandole.compat.runner.env",

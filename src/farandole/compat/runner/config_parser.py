@@ -40,6 +40,13 @@ HOROVOD_LOG_HIDE_TIME = "HOROVOD_LOG_HIDE_TIME"
 LOG_LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "FATAL")
 
 
+_SWITCH = (bool,)
+_WHOLE = (int,)
+_NUMBER = (int, float)
+_TEXT = (str,)
+_CORES = (int, str)
+
+
 def _megabytes(value: int) -> str:
     return str(value * 1024 * 1024)
 
@@ -60,6 +67,8 @@ class Setting:
     key: str
     """`section.name` in the configuration file."""
     variable: str
+    kind: tuple[type, ...]
+    """What it may be in the file."""
     to_text: Callable[[Any], str] = _as_text
     """How the variable gets it."""
     only_with: str | None = None
@@ -71,57 +80,70 @@ class Setting:
 
 
 SETTINGS = (
-    Setting("fusion_threshold_mb", "params.fusion_threshold_mb", HOROVOD_FUSION_THRESHOLD, _megabytes),
-    Setting("cycle_time_ms", "params.cycle_time_ms", HOROVOD_CYCLE_TIME),
-    Setting("cache_capacity", "params.cache_capacity", HOROVOD_CACHE_CAPACITY),
-    Setting("hierarchical_allreduce", "params.hierarchical_allreduce", HOROVOD_HIERARCHICAL_ALLREDUCE),
-    Setting("hierarchical_allgather", "params.hierarchical_allgather", HOROVOD_HIERARCHICAL_ALLGATHER),
-    Setting("torus_allreduce", "params.torus_allreduce", HOROVOD_TORUS_ALLREDUCE),
-    Setting("autotune", "autotune.enabled", HOROVOD_AUTOTUNE),
-    Setting("autotune_log_file", "autotune.log_file", HOROVOD_AUTOTUNE_LOG, only_with="autotune"),
+    Setting("fusion_threshold_mb", "params.fusion_threshold_mb", HOROVOD_FUSION_THRESHOLD, _WHOLE, _megabytes),
+    Setting("cycle_time_ms", "params.cycle_time_ms", HOROVOD_CYCLE_TIME, _NUMBER),
+    Setting("cache_capacity", "params.cache_capacity", HOROVOD_CACHE_CAPACITY, _WHOLE),
+    Setting("hierarchical_allreduce", "params.hierarchical_allreduce", HOROVOD_HIERARCHICAL_ALLREDUCE, _SWITCH),
+    Setting("hierarchical_allgather", "params.hierarchical_allgather", HOROVOD_HIERARCHICAL_ALLGATHER, _SWITCH),
+    Setting("torus_allreduce", "params.torus_allreduce", HOROVOD_TORUS_ALLREDUCE, _SWITCH),
+    Setting("autotune", "autotune.enabled", HOROVOD_AUTOTUNE, _SWITCH),
+    Setting("autotune_log_file", "autotune.log_file", HOROVOD_AUTOTUNE_LOG, _TEXT, only_with="autotune"),
     Setting(
         "autotune_warmup_samples",
         "autotune.warmup_samples",
         HOROVOD_AUTOTUNE_WARMUP_SAMPLES,
+        _WHOLE,
         only_with="autotune",
     ),
     Setting(
         "autotune_steps_per_sample",
         "autotune.steps_per_sample",
         HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE,
+        _WHOLE,
         only_with="autotune",
     ),
     Setting(
         "autotune_bayes_opt_max_samples",
         "autotune.bayes_opt_max_samples",
         HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES,
+        _WHOLE,
         only_with="autotune",
     ),
     Setting(
         "autotune_gaussian_process_noise",
         "autotune.gaussian_process_noise",
         HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE,
+        _NUMBER,
         only_with="autotune",
         most=1,
     ),
-    Setting("timeline_filename", "timeline.filename", HOROVOD_TIMELINE),
+    Setting("timeline_filename", "timeline.filename", HOROVOD_TIMELINE, _TEXT),
     Setting(
         "timeline_mark_cycles",
         "timeline.mark_cycles",
         HOROVOD_TIMELINE_MARK_CYCLES,
+        _SWITCH,
         only_with="timeline_filename",
     ),
-    Setting("no_stall_check", "stall_check.enabled", HOROVOD_STALL_CHECK_DISABLE, negated_key=True),
-    Setting("stall_check_warning_time_seconds", "stall_check.warning_time_seconds", HOROVOD_STALL_CHECK_TIME_SECONDS),
+    Setting("no_stall_check", "stall_check.enabled", HOROVOD_STALL_CHECK_DISABLE, _SWITCH, negated_key=True),
     Setting(
-        "stall_check_shutdown_time_seconds", "stall_check.shutdown_time_seconds", HOROVOD_STALL_SHUTDOWN_TIME_SECONDS
+        "stall_check_warning_time_seconds",
+        "stall_check.warning_time_seconds",
+        HOROVOD_STALL_CHECK_TIME_SECONDS,
+        _NUMBER,
     ),
-    Setting("mpi_threads_disable", "library_options.mpi_threads_disable", HOROVOD_MPI_THREADS_DISABLE),
-    Setting("num_nccl_streams", "library_options.num_nccl_streams", HOROVOD_NUM_NCCL_STREAMS),
-    Setting("thread_affinity", "library_options.thread_affinity", HOROVOD_THREAD_AFFINITY),
-    Setting("gloo_timeout_seconds", "library_options.gloo_timeout_seconds", HOROVOD_GLOO_TIMEOUT_SECONDS),
-    Setting("log_level", "logging.level", HOROVOD_LOG_LEVEL),
-    Setting("log_with_timestamp", "logging.with_timestamp", HOROVOD_LOG_HIDE_TIME, _negated),
+    Setting(
+        "stall_check_shutdown_time_seconds",
+        "stall_check.shutdown_time_seconds",
+        HOROVOD_STALL_SHUTDOWN_TIME_SECONDS,
+        _NUMBER,
+    ),
+    Setting("mpi_threads_disable", "library_options.mpi_threads_disable", HOROVOD_MPI_THREADS_DISABLE, _SWITCH),
+    Setting("num_nccl_streams", "library_options.num_nccl_streams", HOROVOD_NUM_NCCL_STREAMS, _WHOLE),
+    Setting("thread_affinity", "library_options.thread_affinity", HOROVOD_THREAD_AFFINITY, _CORES),
+    Setting("gloo_timeout_seconds", "library_options.gloo_timeout_seconds", HOROVOD_GLOO_TIMEOUT_SECONDS, _WHOLE),
+    Setting("log_level", "logging.level", HOROVOD_LOG_LEVEL, _TEXT),
+    Setting("log_with_timestamp", "logging.with_timestamp", HOROVOD_LOG_HIDE_TIME, _SWITCH, _negated),
 )
 
 
@@ -144,16 +166,34 @@ def read_config(filename: str) -> Mapping[str, Any]:
 
 
 def set_args_from_config(args: Namespace, config: Mapping[str, Any]) -> None:
-    """Set those attributes that no flag has set as the configuration file says. Unknown keys are passed over."""
+    """Set those attributes that no flag has set as the configuration file says. Unknown keys are passed over.
+
+    Raises:
+        ValueError: a section has no keys, or a value is of the wrong kind.
+    """
     if args.use_gloo is None and args.use_mpi is None and args.use_jsrun is None:
         controller = str(config.get("controller", "")).lower()
         args.use_gloo = True if controller == "gloo" else None
         args.use_mpi = True if controller == "mpi" else None
     for setting in SETTINGS:
-        section, _, name = setting.key.partition(".")
-        value = (config.get(section) or {}).get(name)
+        value = _look_up(config, setting)
         if value is not None and getattr(args, setting.attribute) is None:
             setattr(args, setting.attribute, not value if setting.negated_key else value)
+
+
+def _look_up(config: Mapping[str, Any], setting: Setting) -> Any:
+    section, _, name = setting.key.partition(".")
+    keys = config.get(section)
+    if keys is None:
+        return None
+    if not isinstance(keys, dict):
+        raise SpecError(f"in the configuration file, {section} is {keys!r}, but should have keys such as {name}")
+    value = keys.get(name)
+    # A bool is an int to Python.
+    if value is not None and (not isinstance(value, setting.kind) or isinstance(value, bool) != (bool in setting.kind)):
+        kinds = " or ".join(kind.__name__ for kind in setting.kind)
+        raise SpecError(f"in the configuration file, {setting.key} is {value!r}, but should be of the kind {kinds}")
+    return value
 
 
 def validate_config_args(args: Namespace) -> None:

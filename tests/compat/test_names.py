@@ -1,0 +1,272 @@
+"""`import horovod.X` gives farandole's own modules, whoever imports them, and says plainly what is not there."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import cloudpickle
+import drop_in
+import pytest
+
+import farandole.torch
+import horovod
+from farandole.compat.aliases import HOMES
+
+# What scripts and Horovod's own tests import, and whose it is.
+SAME = {
+    "horovod.torch": "farandole.torch",
+    "horovod.torch.compression": "farandole.torch.compression",
+    "horovod.torch.optimizer": "farandole.torch.optimizer",
+    "horovod.torch.mpi_ops": "farandole.compat.mpi_ops",
+    "horovod.torch.functions": "farandole.compat.functions",
+    "horovod.common.exceptions": "farandole.compat.exceptions",
+    "horovod.common.util": "farandole.compat.support",
+    "horovod.data": "farandole.compat.data",
+    "horovod.runner": "farandole.compat.runner",
+    "horovod.runner.launch": "farandole.compat.runner.launch",
+    "horovod.runner.gloo_run": "farandole.compat.runner.gloo_run",
+    "horovod.runner.common.util.hosts": "farandole.compat.runner.hosts",
+    "horovod.runner.util.threads": "farandole.compat.runner.threads",
+}
+
+
+@pytest.mark.parametrize(("theirs", "ours"), SAME.items())
+def test_a_module_is_the_same_object_under_both_names(theirs: str, ours: str) -> None:
+    assert importlib.import_module(theirs) is importlib.import_module(ours)
+    # The import must not have left a wrong word about itself in our module.
+    specification = sys.modules[ours].__spec__
+    assert specification is not None and specification.name == ours
+
+
+@pytest.mark.parametrize("name", HOMES)
+def test_every_name_can_be_imported(name: str) -> None:
+    assert importlib.util.find_spec(name) is not None
+    importlib.import_module(name)
+
+
+def test_whichever_is_imported_first() -> None:
+    both = ("horovod.torch", "farandole.torch")
+    for first, second in (both, both[::-1]):
+        code = f"import {first}, {second}, horovod.torch as a, farandole.torch as b; assert a is b; print(a.__name__)"
+        assert drop_in.python(code).stdout == "farandole.torch\n"
+
+
+def test_scripts_reach_modules_as_attributes() -> None:
+    code = """
+        import horovod.torch as hvd
+        from horovod.torch import mpi_ops
+        import horovod.torch.optimizer
+        assert hvd.mpi_ops is mpi_ops and hvd.functions.broadcast_object is hvd.broadcast_object
+        assert horovod.torch.optimizer is hvd.optimizer
+        import horovod.common.util, horovod
+        horovod.common.util.gloo_built()
+        horovod.runner.run is horovod.run
+    """
+    drop_in.python(code)
+
+
+def test_mpi_ops_has_the_names_that_scripts_import() -> None:
+    mpi_ops = importlib.import_module("horovod.torch.mpi_ops")
+    hvd = farandole.torch
+    for name in ["Average", "Sum", "Adasum", "Min", "Max", "Product", "init", "shutdown", "rank", "local_size", "poll"]:
+        assert getattr(mpi_ops, name) is getattr(hvd, name)
+    for name in ["allreduce_async_", "allgather_async", "broadcast_async_", "synchronize", "gloo_built"]:
+        assert getattr(mpi_ops, name) is getattr(hvd, name)
+    assert mpi_ops.is_homogeneous is mpi_ops._basics.is_homogeneous
+    assert "is_homogeneous" in dir(mpi_ops) and "allreduce" in dir(mpi_ops)
+    with pytest.raises(AttributeError, match=r"horovod\.torch\.mpi_ops"):
+        _ = mpi_ops.no_such_name
+
+
+def test_basics_answer_as_the_functions_do() -> None:
+    basics = importlib.import_module("horovod.common.basics").HorovodBasics(__file__, "mpi_lib_v2")
+    assert [basics.Average, basics.Sum, basics.Adasum, basics.Min, basics.Max, basics.Product] == [0, 1, 2, 3, 4, 5]
+    assert not basics.is_initialized()
+    with pytest.raises(ValueError, match=r"use hvd\.init\(\)"):
+        basics.rank()
+    with pytest.raises(ValueError, match=r"use hvd\.init\(\)"):
+        basics._get_process_set_ids_and_ranks()
+    with pytest.raises(ValueError, match="MPI"):
+        basics._comm_process_set_id("a communicator")
+    basics.init()
+    try:
+        assert (basics.rank(), basics.size(), basics.local_size(), basics.cross_size()) == (0, 1, 1, 1)
+        assert basics._get_process_set_ids_and_ranks() == {0: [0]}
+    finally:
+        basics.shutdown()
+
+
+def test_what_it_was_built_with_is_known_before_init() -> None:
+    hvd = farandole.torch
+    assert not hvd.is_initialized()
+    assert (hvd.gloo_built(), hvd.gloo_enabled()) == (True, True)
+    others = ("mpi_built", "mpi_enabled", "nccl_built", "ddl_built", "ccl_built", "cuda_built", "rocm_built")
+    assert not any(getattr(hvd, name)() for name in others)
+    assert hvd.nccl_built() < 2700  # A version number, as scripts compare it.
+    with pytest.raises(ValueError, match="MPI"):
+        hvd.mpi_threads_supported()
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("horovod.tensorflow", "not there yet"),
+        ("horovod.tensorflow.keras", "not there yet"),
+        ("horovod.keras", "not there yet"),
+        ("horovod.mxnet", "retired"),
+        ("horovod.spark", "not there yet"),
+        ("horovod.spark.torch.estimator", "not there yet"),
+        ("horovod.ray", "not there yet"),
+        ("horovod.torch.elastic", "elastic"),
+        ("horovod.common.elastic", "elastic"),
+        ("horovod.runner.elastic.discovery", "elastic"),
+    ],
+)
+def test_what_is_not_there_says_so(name: str, why: str) -> None:
+    with pytest.raises(ImportError, match=why):
+        importlib.import_module(name)
+    assert name not in sys.modules
+
+
+def test_elastic_as_an_attribute_says_so_too() -> None:
+    with pytest.raises(AttributeError, match="elastic training is not there"):
+        _ = farandole.torch.elastic
+    with pytest.raises(ImportError, match="elastic"):
+        from horovod.torch import elastic  # noqa: F401
+
+
+def test_a_module_that_horovod_does_not_have_is_an_ordinary_mistake() -> None:
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("horovod.torch.no_such_module")
+    with pytest.raises(ImportError, match="cannot import name 'no_such_name'"):
+        from horovod.torch import no_such_name  # noqa: F401
+    assert importlib.util.find_spec("horovod.no_such_module") is None
+
+
+def test_the_package_itself() -> None:
+    numbers = [int(number) for number in horovod.__version__.split(".")]
+    assert len(numbers) == 3 and numbers > [0, 28, 1]
+    assert callable(horovod.run)
+    with pytest.raises(AttributeError, match="'horovod' has no attribute 'walk'"):
+        _ = horovod.walk
+
+
+def test_importing_it_loads_no_launcher_and_no_framework() -> None:
+    loaded = drop_in.python("import horovod, sys; print(*sys.modules)").stdout.split()
+    assert not {"torch", "numpy", "asyncio", "msgspec", "yaml", "farandole.launcher"} & set(loaded)
+
+
+# --- other processes ------------------------------------------------------------------------------------------------
+
+
+def test_pickles_go_both_ways() -> None:
+    hvd = importlib.import_module("horovod.torch")
+    for dumps in (pickle.dumps, cloudpickle.dumps):
+        for thing in (hvd.allreduce, hvd.ProcessSet, hvd.HorovodInternalError, hvd.Compression.fp16):
+            assert pickle.loads(dumps(thing)) is thing
+    assert pickle.loads(cloudpickle.dumps(hvd)) is farandole.torch
+    # What was pickled where only one name had been imported can be read where only the other has.
+    names = ("horovod.common.process_sets", "farandole.core.group")
+    for written, read in (names, names[::-1]):
+        code = (
+            f"import cloudpickle, {written} as it; print(cloudpickle.dumps((it.ProcessSet, it.ProcessSet([0]))).hex())"
+        )
+        payload = drop_in.python(code).stdout.strip()
+        code = f"""
+            import pickle, {read} as it
+            kind, process_set = pickle.loads(bytes.fromhex("{payload}"))
+            assert kind is it.ProcessSet and type(process_set) is kind and process_set.ranks == [0]
+        """
+        drop_in.python(code)
+
+
+def names_in_child(expected: str) -> None:
+    """Check the names; runs in a child process."""
+    import horovod.torch as hvd
+    import horovod.torch.mpi_ops
+
+    assert hvd.__name__ == expected
+    assert sys.modules["horovod.torch"] is sys.modules["farandole.torch"] is hvd
+    assert horovod.torch.mpi_ops.ProcessSet is hvd.ProcessSet
+
+
+def test_forked_children_have_the_same_modules() -> None:
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            names_in_child("farandole.torch")
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitpid(pid, 0)[1] == 0
+
+
+def test_spawned_children_have_the_same_modules(tmp_path: Path) -> None:
+    (tmp_path / "main.py").write_text("""if True:
+        import multiprocessing, sys
+        import horovod.torch as hvd
+
+        def child(process_set, error, queue):
+            import farandole.torch
+            same = hvd is farandole.torch and type(process_set) is farandole.torch.ProcessSet
+            queue.put((same, isinstance(error, hvd.HorovodInternalError)))
+
+        if __name__ == "__main__":
+            context = multiprocessing.get_context("spawn")
+            queue = context.Queue()
+            work = (hvd.ProcessSet([0]), hvd.HorovodInternalError("lost"), queue)
+            process = context.Process(target=child, args=work)
+            process.start()
+            print(queue.get(timeout=50))
+            process.join()
+    """)
+    done = subprocess.run(
+        [sys.executable, "main.py"], cwd=tmp_path, env=drop_in.environment(), capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "(True, True)\n"
+
+
+# --- beside PyPI's horovod --------------------------------------------------------------------------------------------
+
+
+def install_pypi_horovod(folder: Path) -> None:
+    """Put what pip leaves of PyPI's horovod into a folder, as far as it is looked at."""
+    information = folder / "horovod-0.28.1.dist-info"
+    information.mkdir(parents=True)
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: horovod\nVersion: 0.28.1\n")
+
+
+def test_it_refuses_to_live_beside_pypis_horovod(tmp_path: Path) -> None:
+    install_pypi_horovod(tmp_path)
+    path = os.pathsep.join([str(drop_in.PACKAGE), str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    done = drop_in.python("import horovod", check=False, PYTHONPATH=path)
+    assert done.returncode == 1
+    assert "horovod 0.28.1 and farandole-horovod are both installed" in done.stderr
+    assert "pip uninstall -y horovod farandole-horovod && pip install farandole-horovod" in done.stderr
+
+
+def test_horovodrun_refuses_too(tmp_path: Path) -> None:
+    install_pypi_horovod(tmp_path)
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    code = "import sys; from farandole.compat.runner.launch import main; sys.exit(main())"
+    done = drop_in.python(code, check=False, PYTHONPATH=path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: horovod 0.28.1 and farandole-horovod are both installed")
+
+
+def test_a_pypi_horovod_that_came_later_is_noticed_as_well(tmp_path: Path) -> None:
+    """It has overwritten our package then; what looks is read when Python starts."""
+    install_pypi_horovod(tmp_path)
+    (tmp_path / "horovod").mkdir()
+    (tmp_path / "horovod" / "__init__.py").write_text("raise SystemExit('the other package was loaded')\n")
+    path = os.pathsep.join([str(tmp_path), str(drop_in.PACKAGE), os.environ.get("PYTHONPATH", "")])
+    start = (drop_in.PACKAGE / "farandole_horovod.pth").read_text()
+    done = drop_in.python(f"{start}\nimport horovod", check=False, PYTHONPATH=path)
+    assert "horovod 0.28.1 and farandole-horovod are both installed" in done.stderr
