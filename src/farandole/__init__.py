@@ -11,10 +11,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from farandole.core.basics import stats as stats
     from farandole.launcher.function import run as run
+    from farandole.observe.observer import start_timeline as start_timeline
+    from farandole.observe.observer import stop_timeline as stop_timeline
 
-__all__ = ["__version__", "run", "stats"]
+__all__ = ["__version__", "run", "start_timeline", "stats", "stop_timeline"]
 
-_HOMES = {"run": "farandole.launcher.function", "stats": "farandole.core.basics"}
+_HOMES = {
+    "run": "farandole.launcher.function",
+    "start_timeline": "farandole.observe.observer",
+    "stats": "farandole.core.basics",
+    "stop_timeline": "farandole.observe.observer",
+}
 
 
 def __getattr__(name: str) -> Any:

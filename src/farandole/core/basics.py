@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 from farandole.core.errors import InvalidRequestError, NotInitializedError
 from farandole.core.group import ProcessSet
@@ -20,11 +20,28 @@ from farandole.core.session import Session
 from farandole.core.settings import Settings
 
 
+class Companion(Protocol):
+    """What lives as long as a session does, and is made above this package. None of it may raise."""
+
+    def opened(self, session: Session) -> None:
+        """A session has begun."""
+
+    def closing(self, session: Session) -> None:
+        """It is about to end; the world, if it lives, still does."""
+
+    def closed(self) -> None:
+        """It has ended, and the world with it."""
+
+    def forgotten(self) -> None:
+        """This is a forked child: the session, with its threads and files, belongs to the parent."""
+
+
 class _Default:
     """The session of this process, and what has to follow its coming and going."""
 
     def __init__(self) -> None:
         self.session: Session | None = None
+        self.companions: list[Companion] = []
         self.lock = threading.RLock()
         self._earlier_hook = sys.__excepthook__
 
@@ -37,6 +54,8 @@ class _Default:
             if sys.excepthook != self._hook:
                 self._earlier_hook, sys.excepthook = sys.excepthook, self._hook
             atexit.register(self.close)
+            for companion in self.companions:
+                companion.opened(self.session)
 
     def close(self) -> None:
         with self.lock:
@@ -46,12 +65,18 @@ class _Default:
             if sys.excepthook == self._hook:
                 sys.excepthook = self._earlier_hook
             if session is not None:
+                for companion in self.companions:
+                    companion.closing(session)
                 session.close()
+                for companion in self.companions:
+                    companion.closed()
 
     def forget(self) -> None:
         """Drop the session in a forked child: the connections and the engine's threads belong to the parent."""
         self.lock = threading.RLock()
         self.session = None
+        for companion in self.companions:
+            companion.forgotten()
 
     def _hook(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         try:
@@ -100,6 +125,14 @@ def shutdown() -> None:
 def is_initialized() -> bool:
     """Say whether `init()` has been called, and `shutdown()` not since. Stays True when a worker was lost."""
     return _default.session is not None
+
+
+def accompany(companion: Companion) -> None:
+    """Let something know of the session, if there is one, and of every one that begins from now on."""
+    with _default.lock:
+        _default.companions.append(companion)
+        if _default.session is not None:
+            companion.opened(_default.session)
 
 
 def current() -> Session:

@@ -7,13 +7,22 @@ last of them is gone, so a tensor that lies in the arena can outlive the session
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import time
 import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from farandole.core.binding import ABI_VERSION, Library, NativeRequest, NativeSettings, NativeStats, NativeWorld
+from farandole.core.binding import (
+    ABI_VERSION,
+    Library,
+    NativeEvent,
+    NativeRequest,
+    NativeSettings,
+    NativeStats,
+    NativeWorld,
+)
 from farandole.core.dtype import Kind
 from farandole.core.errors import FarandoleError, Status, from_status
 from farandole.core.settings import Settings
@@ -195,6 +204,29 @@ class Engine:
             "sleeps": native.sleeps,
             "blocked_seconds": self._blocked_ns / 1e9,
         }
+
+    def read_events(self, cursor: int, into: ctypes.Array[NativeEvent]) -> tuple[int, int]:
+        """Copy events that came after `cursor` (0: the oldest still there), in order.
+
+        Returns:
+            How many were copied, and the next cursor. A cursor counts events: it moves by more than what was copied
+            when some were overwritten before they were read.
+        """
+        position, lost = ctypes.c_uint64(cursor), ctypes.c_uint64()
+        count = self._library.farandole_read_events(self._pointer, position, into, len(into), lost)
+        return count, position.value
+
+    def event_name(self, number: int) -> str:
+        """Return the request name that stands behind the number in an event."""
+        return _string(self._library.farandole_event_name(self._pointer, number))
+
+    def event_signature(self, number: int) -> str:
+        """Return type and shape of the last request under that name, as `float32 [3, 4]`."""
+        return _string(self._library.farandole_event_signature(self._pointer, number))
+
+    def algorithms(self) -> list[str]:
+        """Return the names of the algorithms, in the order by which events number them."""
+        return [row["name"] for row in json.loads(_string(self._library.farandole_algorithms()))]
 
     def wait_question(self, timeout: float) -> int | None:
         """Wait until other ranks, which wait for this one, ask what it is doing; return the question's number.

@@ -9,6 +9,7 @@ FarandoleError (RuntimeError)
 │   └── NotInitializedError   init() has not been called (also a ValueError)
 ├── InvalidRequestError       this call is wrong, whatever the other ranks do (also a ValueError)
 ├── SettingError              a setting has a value that cannot be used (also a ValueError)
+├── TimelineError             the timeline cannot be recorded there (also an OSError)
 ├── LibraryError              the native library is missing or does not fit (also an ImportError)
 └── StartError                the engine or the world could not be made
 """
@@ -69,6 +70,10 @@ class NotInitializedError(HorovodInternalError, ValueError):
 
 class SettingError(FarandoleError, ValueError):
     """A setting has a value that cannot be used; the message names the variable."""
+
+
+class TimelineError(FarandoleError, OSError):
+    """The file of the timeline cannot be written."""
 
 
 class LibraryError(FarandoleError, ImportError):

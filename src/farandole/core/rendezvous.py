@@ -4,8 +4,11 @@ A worker keeps one connection to the roster for as long as it wants to be found.
 others need to reach this worker, and returns the world as soon as every worker has joined. Joining again, after
 `leave` or after the world broke, makes the next generation.
 
-Requests (`Join`, `FetchCall`, `Result`) get exactly one reply; notices (`Hello`, `Leave`, `Failure`) get none, so a
-dying process can send one and go.
+Requests (`Join`, `FetchCall`, `Result`) get exactly one reply; notices (all others) get none, so a dying process can
+send one and go.
+
+Workers can also tell each other things off the way of tensors: the roster passes a `Tell` on, unread, to workers that
+`listen`, and drops it rather than wait for one that does not read. For what may be lost, and for what counts itself.
 
 Errors:
 
@@ -14,13 +17,15 @@ Errors:
 
 from __future__ import annotations
 
+import queue
 import threading
 import time
+from collections.abc import Callable
 from typing import NoReturn
 
 import msgspec
 
-from farandole.core.wire import FRAME_LIMIT, Channel, Codec, WireError, WireTimeout
+from farandole.core.wire import FRAME_LIMIT, Channel, Codec, ConnectionLost, WireError, WireTimeout
 
 # The roster refuses a join by itself when its time is up, and knows who is missing. Only when it keeps silent for this
 # much longer does the client give up on its own.
@@ -97,6 +102,24 @@ class Result(msgspec.Struct, frozen=True, tag="result"):
     payload: bytes
 
 
+class Listen(msgspec.Struct, frozen=True, tag="listen"):
+    """This connection takes what other workers tell this one."""
+
+
+class Tell(msgspec.Struct, frozen=True, tag="tell"):
+    """Pass something on to another worker. It hears `Told`; if it does not listen, the sender hears `Absent`."""
+
+    to: int
+    payload: bytes
+
+
+class Probe(msgspec.Struct, frozen=True, tag="probe"):
+    """Ask what time it is. Heard as `Probed`."""
+
+    sent_ns: int
+    """The worker's own time."""
+
+
 # --- from the roster -------------------------------------------------------------------------------------------
 
 
@@ -118,8 +141,32 @@ class Accepted(msgspec.Struct, frozen=True, tag="accepted"):
     """A result has arrived."""
 
 
-FromWorker = Hello | Join | Leave | Failure | FetchCall | Result
-FromRoster = World | Refused | Call | Accepted
+class Told(msgspec.Struct, frozen=True, tag="told"):
+    """What another worker told this one."""
+
+    sender: int
+    payload: bytes
+
+
+class Absent(msgspec.Struct, frozen=True, tag="absent"):
+    """That worker does not listen, or not any more: what it was to be told is dropped."""
+
+    worker: int
+
+
+class Probed(msgspec.Struct, frozen=True, tag="probed"):
+    """What time it is at the roster."""
+
+    sent_ns: int
+    """As it stood in the question."""
+    now_ns: int
+    clock: str
+    """Which clock that is: see `farandole.core.clock.identity`."""
+
+
+FromWorker = Hello | Join | Leave | Failure | FetchCall | Result | Listen | Tell | Probe
+Heard = Told | Absent | Probed
+FromRoster = World | Refused | Call | Accepted | Heard
 
 
 class RosterClient:
@@ -131,6 +178,9 @@ class RosterClient:
         self._codec: Codec[FromRoster] = Codec(FromRoster)
         self._requests = threading.Lock()
         self._sends = threading.Lock()
+        self._listener: threading.Thread | None = None
+        # What the listener read that nobody but a request waits for.
+        self._replies: queue.SimpleQueue[FromRoster | WireError] = queue.SimpleQueue()
         self._notify(Hello(worker))
 
     @classmethod
@@ -195,9 +245,29 @@ class RosterClient:
         if not isinstance(reply, Accepted):
             _unexpected(reply)
 
+    def listen(self, heard: Callable[[Heard], None]) -> None:
+        """From now on, hear what other workers tell this one, and what time it is at the roster. Once, after joining.
+
+        Args:
+            heard: called in a thread of this client. It must be quick and may not raise.
+        """
+        self._listener = threading.Thread(target=self._read, args=(heard,), name="farandole-roster", daemon=True)
+        self._listener.start()
+        self._notify(Listen())
+
+    def tell(self, worker: int, payload: bytes) -> None:
+        """Tell another worker something. Whether it arrives is not known."""
+        self._notify(Tell(worker, payload))
+
+    def probe(self) -> None:
+        """Ask what time it is at the roster; `heard` gets the answer."""
+        self._notify(Probe(time.monotonic_ns()))
+
     def close(self) -> None:
         """Close the connection; notices that were sent still arrive. A join that waits in another thread fails."""
         self._channel.close()
+        if self._listener is not None and self._listener is not threading.current_thread():
+            self._listener.join(ANSWER_SECONDS)
 
     def __enter__(self) -> RosterClient:
         return self
@@ -218,7 +288,7 @@ class RosterClient:
             with self._requests:
                 with self._sends:
                     self._channel.send(self._codec.encode(message), deadline)
-                return self._codec.decode(self._channel.receive(deadline))
+                return self._reply(deadline)
         except WireTimeout as error:
             # A late answer must not be taken for the answer to the next request.
             self._channel.close()
@@ -228,6 +298,30 @@ class RosterClient:
             ) from error
         except WireError as error:
             raise self._broken(error) from error
+
+    def _reply(self, deadline: float | None) -> FromRoster:
+        if self._listener is None:
+            return self._codec.decode(self._channel.receive(deadline))
+        try:
+            reply = self._replies.get(timeout=None if deadline is None else max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            raise WireTimeout("the other side did not answer in time") from None
+        if isinstance(reply, WireError):
+            self._replies.put(reply)  # Whoever asks next shall not wait in vain either.
+            raise reply
+        return reply
+
+    def _read(self, heard: Callable[[Heard], None]) -> None:
+        try:
+            while True:
+                message = self._codec.decode(self._channel.receive())
+                if isinstance(message, Heard):
+                    heard(message)
+                else:
+                    self._replies.put(message)
+        except WireError as error:
+            # A new one: the error itself would keep, by its traceback, this client and all that listens.
+            self._replies.put(ConnectionLost(str(error)))
 
     def _broken(self, error: WireError) -> RendezvousError:
         return RendezvousError(

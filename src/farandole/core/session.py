@@ -50,6 +50,7 @@ class Session:
         engine: the native engine.
         handles: calls in flight, by the numbers that users hold.
         names: names for unnamed requests.
+        roster: the connection to the roster, or None in a world that needs none.
     """
 
     def __init__(self, settings: Settings, engine: Engine, roster: RosterClient | None, world: World) -> None:
@@ -59,7 +60,7 @@ class Session:
         self.world = world
         self.handles = HandleTable()
         self.names = Names()
-        self._roster = roster
+        self.roster = roster
         # By id. Several objects may stand for one group: init() may be given the same ranks again.
         self._groups: dict[int, list[ProcessSet]] = {}
 
@@ -96,12 +97,12 @@ class Session:
         """Leave the world, in good order if it still lives. Calls in flight fail, here and on the other ranks."""
         try:
             self.engine.leave(LEAVE_SECONDS)
-            if self._roster is not None:
-                self._roster.leave(self.world.generation)
+            if self.roster is not None:
+                self.roster.leave(self.world.generation)
         except (FarandoleError, RendezvousError):
             pass  # The world had ended before, or the roster has gone: then there is nothing to leave.
-        if self._roster is not None:
-            self._roster.close()
+        if self.roster is not None:
+            self.roster.close()
         if "submitter" in self.__dict__:
             self.submitter.shutdown(cancel_futures=True)
         self.handles.clear()
@@ -115,10 +116,10 @@ class Session:
             self.engine.revoke(self.world.rank, f"rank {self.world.rank} raised {first_line}")
         except FarandoleError:
             pass  # The world had ended before.
-        if self._roster is not None:
+        if self.roster is not None:
             text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
             try:
-                self._roster.report_failure(text, first_line, lost_rank_behind(error))
+                self.roster.report_failure(text, first_line, lost_rank_behind(error))
             except RendezvousError:
                 pass  # The launcher has gone; Python prints the traceback anyway.
 

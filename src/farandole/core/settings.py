@@ -109,6 +109,12 @@ class Settings:
     """Seconds of such waiting after which all requests fail on all ranks; 0 is never. May be below the warning's."""
     stall_check_disable: bool = _setting(False, _switch, "0 or 1", "HOROVOD_STALL_CHECK_DISABLE")
     """Neither warn of ranks that wait for others, nor end the world for it."""
+    timeline: str | None = _setting(None, _text, "a path, or DYNAMIC", "HOROVOD_TIMELINE")
+    """File into which rank 0 writes what all ranks do, from `init()` on; DYNAMIC: once `start_timeline` says so."""
+    timeline_mark_cycles: bool = _setting(False, _switch, "0 or 1", "HOROVOD_TIMELINE_MARK_CYCLES")
+    """Also mark in it when a round of agreement has been heard of."""
+    timeline_limit_mb: int = _setting(256, _count, "a number of megabytes")
+    """Size at which that file is full, and recording ends."""
     log_level: int = _setting(0, _log_level, f"one of {', '.join(LOG_LEVELS)}", "HOROVOD_LOG_LEVEL")
     """What the native core writes to standard error; warning by default."""
     library: str | None = _setting(None, _text, "the path of libfarandole.so")

@@ -328,7 +328,10 @@ class Channel:
 
     def _wait(self, event: int, deadline: float | None) -> None:
         poll = select.poll()
-        poll.register(self._sock, event)
+        try:
+            poll.register(self._sock, event)
+        except ValueError:
+            raise ConnectionLost("this side closed the connection") from None
         milliseconds = None if deadline is None else max(0.0, (deadline - time.monotonic()) * 1000)
         if not poll.poll(milliseconds):
             raise WireTimeout("the other side did not answer in time")
@@ -376,6 +379,10 @@ class AsyncChannel:
     def post(self, payload: bytes) -> None:
         """Send one frame without waiting, for small ones to a side that always reads."""
         self._writer.write(frame(payload))
+
+    def backlog(self) -> int:
+        """Return how many bytes wait here because the other side does not read them."""
+        return self._writer.transport.get_write_buffer_size()
 
     async def receive(self) -> bytes:
         """Wait for one frame and return its payload."""

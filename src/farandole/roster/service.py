@@ -7,11 +7,14 @@ A connection that is not proven costs a socket and a few bytes for at most `HAND
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 
 import msgspec
 
+from farandole.core import clock
 from farandole.core.rendezvous import (
+    Absent,
     Accepted,
     Call,
     Failure,
@@ -21,8 +24,13 @@ from farandole.core.rendezvous import (
     Hello,
     Join,
     Leave,
+    Listen,
+    Probe,
+    Probed,
     Refused,
     Result,
+    Tell,
+    Told,
     World,
 )
 from farandole.core.wire import (
@@ -49,6 +57,9 @@ from farandole.roster.decide import (
     TimedOut,
     decide,
 )
+
+# What one worker has been told and has not read: beyond this, the roster would pay for it with its own memory.
+BACKLOG_BYTES = 8 * 1024 * 1024
 
 
 class _Client:
@@ -101,6 +112,8 @@ class RosterService:
         """Open connections by worker. Several are fine: one may serve the engine, another `farandole.run`."""
         self._waiting: dict[int, _Client] = {}
         """By worker: whose join has no answer yet."""
+        self._listeners: dict[int, _Client] = {}
+        """By worker: who takes what others tell it."""
         self._strangers = 0
         """Open connections that have not said whose they are."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -179,6 +192,8 @@ class RosterService:
         finally:
             self._connections[worker] -= 1
             self._closed.set()
+            if self._listeners.get(worker) is client:
+                del self._listeners[worker]
             if self._waiting.get(worker) is client:
                 client.stop_timer()
                 del self._waiting[worker]
@@ -205,8 +220,26 @@ class RosterService:
         elif isinstance(message, Result):
             self.results[worker] = message.payload
             await client.channel.send(self._codec.encode(Accepted()))
+        elif isinstance(message, Listen):
+            self._listeners[worker] = client
+        elif isinstance(message, Tell):
+            self._pass_on(client, message)
+        elif isinstance(message, Probe):
+            self._post(client, Probed(message.sent_ns, time.monotonic_ns(), clock.identity()))
         else:
             raise BadMessage(f"worker {worker} said hello twice")
+
+    def _pass_on(self, sender: _Client, message: Tell) -> None:
+        listener = self._listeners.get(message.to)
+        if listener is None:
+            self._post(sender, Absent(message.to))
+        else:
+            self._post(listener, Told(sender.worker, message.payload))
+
+    def _post(self, client: _Client, message: msgspec.Struct) -> None:
+        """Send without waiting: a worker that does not read must not keep others from being heard."""
+        if client.channel.backlog() < BACKLOG_BYTES:
+            client.channel.post(self._codec.encode(message))
 
     def _called(self) -> FromRoster:
         if self._call is None:

@@ -39,6 +39,7 @@ from farandole.core.built import (
 from farandole.core.dtype import Adasum, Average, Max, Min, Product, Sum
 from farandole.core.errors import HorovodInternalError
 from farandole.core.group import ProcessSet, global_process_set
+from farandole.observe.observer import start_timeline, stop_timeline
 from farandole.torch.collectives import (
     allgather,
     allgather_async,
@@ -137,7 +138,9 @@ __all__ = [
     "shutdown",
     "size",
     "sparse_allreduce_async",
+    "start_timeline",
     "stats",
+    "stop_timeline",
     "synchronize",
 ]
 

@@ -1,0 +1,77 @@
+"""A JSON array on disk that is complete after every write, and never larger than it may be."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from os import PathLike
+
+_BEGIN = b"[\n"
+_END = b"\n]\n"
+_BETWEEN = b",\n"
+
+
+class ArrayFile:
+    """A JSON array that grows.
+
+    Each write replaces the closing bracket by a comma, the new elements and another bracket, in one call to the
+    system: whoever reads the file meanwhile, or after its writer was killed, finds valid JSON.
+    """
+
+    def __init__(self, path: str | PathLike[str], limit: int) -> None:
+        """Create the file, or empty it.
+
+        Args:
+            path: where.
+            limit: most bytes that it may hold.
+
+        Raises:
+            OSError: it cannot be written there.
+        """
+        self._limit = limit
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        self._next = 0
+        """Where the closing bracket is, and so where the next elements begin."""
+        try:
+            self._put(_BEGIN, b"")
+        except BaseException:
+            os.close(self._fd)
+            raise
+
+    def append(self, elements: Sequence[str], *, reserve: int = 0) -> bool:
+        """Add elements to the array.
+
+        Args:
+            elements: each one valid JSON.
+            reserve: bytes below the limit that must stay free.
+
+        Returns:
+            False, and nothing is written, if they do not fit.
+
+        Raises:
+            OSError: they could not be written, as on a full disk. The file is as it was before.
+        """
+        if not elements:
+            return True
+        body = ",\n".join(elements).encode()
+        if self._next + len(_BETWEEN) + len(body) + len(_END) > self._limit - reserve:
+            return False
+        self._put(body, _BETWEEN if self._next > len(_BEGIN) else b"")
+        return True
+
+    def close(self) -> None:
+        """Close the file; nothing can be added any more."""
+        os.close(self._fd)
+
+    def _put(self, body: bytes, between: bytes) -> None:
+        data = between + body + _END
+        written = 0
+        try:
+            while written < len(data):
+                written += os.pwrite(self._fd, data[written:], self._next + written)
+        except OSError:
+            # The blocks up to here exist, so this fits on the fullest disk.
+            os.pwrite(self._fd, _END, self._next)
+            os.ftruncate(self._fd, self._next + len(_END))
+            raise
+        self._next += len(between) + len(body)

@@ -1,0 +1,138 @@
+"""What looks on while a session lives: it answers what this worker is doing, and keeps the timeline."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+from farandole.core import basics
+from farandole.core.errors import TimelineError
+from farandole.core.rendezvous import Absent, Heard, Probed, RendezvousError
+from farandole.core.session import Session
+from farandole.core.wire import BadMessage
+from farandole.observe.messages import CODEC
+from farandole.observe.recording import ClockWatch
+from farandole.observe.stalls import answer_questions
+from farandole.observe.timeline import JOIN_SECONDS, RECORDER, Post, Recording, Sending, Timeline, warn
+
+
+class Observer:
+    """Looks on in one world.
+
+    Attributes:
+        timeline: what this rank does about the timeline.
+    """
+
+    def __init__(self, session: Session) -> None:
+        """Begin: a world of one has nobody to listen to, and nobody who asks."""
+        world, settings, post = session.world, session.settings, Post(session)
+        self._generation = world.generation
+        self._clock = ClockWatch(post.probe if world.size > 1 and session.roster is not None else None)
+        make = Recording if world.rank == RECORDER else Sending
+        self.timeline: Timeline = make(session, post, self._clock)
+        if world.size > 1 and session.roster is not None:
+            try:
+                session.roster.listen(self._heard)
+            except RendezvousError:
+                pass  # The launcher has gone, and this job will learn it soon enough.
+        self.timeline.opened()
+        self._answering: threading.Thread | None = None
+        if world.size > 1 and settings.stall_warning_seconds and not settings.stall_check_disable:
+            # Who calls init() is who trains.
+            self._answering = answer_questions(session.engine, threading.current_thread())
+        if settings.timeline is not None and settings.timeline.upper() != "DYNAMIC" and world.rank == RECORDER:
+            self._start_at_once(settings.timeline, settings.timeline_mark_cycles)
+
+    def close(self) -> None:
+        """End what this began, but for the questions, which end with the world."""
+        self.timeline.close()
+
+    def join(self) -> None:
+        """Wait until nobody answers questions any more: until then, the engine lives."""
+        if self._answering is not None:
+            self._answering.join(JOIN_SECONDS)
+
+    def _start_at_once(self, path: str, mark_cycles: bool) -> None:
+        try:
+            self.timeline.start(path, mark_cycles)
+        except TimelineError as error:
+            warn(RECORDER, f"{error} Training goes on without a timeline.")
+
+    def _heard(self, message: Heard) -> None:
+        if isinstance(message, Probed):
+            self._clock.measured(message)
+        elif isinstance(message, Absent):
+            self.timeline.gone(message.worker)
+        else:
+            try:
+                told = CODEC.decode(message.payload)
+            except BadMessage:
+                return  # Of another version than ours.
+            if told.generation == self._generation:
+                self.timeline.heard(message.sender, told)
+
+
+class _Companion:
+    """Gives every session an observer."""
+
+    def __init__(self) -> None:
+        self.observer: Observer | None = None
+
+    def opened(self, session: Session) -> None:
+        self.observer = Observer(session)
+
+    def closing(self, session: Session) -> None:
+        if self.observer is not None:
+            self.observer.close()
+
+    def closed(self) -> None:
+        observer, self.observer = self.observer, None
+        if observer is not None:
+            observer.join()
+
+    def forgotten(self) -> None:
+        self.observer = None
+
+
+_companion = _Companion()
+basics.accompany(_companion)
+
+
+def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False) -> None:
+    """Begin to record what all ranks do, into a file that chrome://tracing and ui.perfetto.dev can show.
+
+    Rank 0 writes the file. Call this on rank 0, or on all ranks; what the others pass is not used. A timeline that is
+    on already ends, and the new one begins.
+
+    Args:
+        file_path: is created, or emptied. It is valid JSON at every moment.
+        mark_cycles: also mark every round of agreement that rank 0 hears of.
+
+    Raises:
+        ValueError: not initialized.
+        TimelineError: the file cannot be written; on every rank that called.
+
+    Example:
+        >>> import farandole.torch as hvd  # doctest: +SKIP
+        >>> hvd.start_timeline("timeline.json")  # doctest: +SKIP
+    """
+    _timeline().start(os.fspath(file_path), mark_cycles)
+
+
+def stop_timeline() -> None:
+    """End the timeline, and return when all of it is in the file. No-op if none is on.
+
+    Call it on rank 0, or on all ranks: only rank 0's call counts.
+
+    Raises:
+        ValueError: not initialized.
+    """
+    _timeline().stop()
+
+
+def _timeline() -> Timeline:
+    basics.current()
+    observer = _companion.observer
+    if observer is None:
+        raise TimelineError("this process was forked from one that has a timeline; it has none of its own.")
+    return observer.timeline
