@@ -38,7 +38,7 @@ from farandole.core.request import make_request
 from farandole.torch.distributed import calls
 from farandole.torch.distributed.calls import Call
 from farandole.torch.distributed.meeting import meet
-from farandole.torch.distributed.work import Completer, Terms, Work, Works, total_seconds
+from farandole.torch.distributed.work import Completer, Terms, Work, Works, failure, total_seconds
 
 NAME = "farandole"
 CPU = torch.device("cpu")
@@ -322,10 +322,10 @@ class ProcessGroup(dist.ProcessGroup):
             self._prepare(label)
             number = self._transfers[path]
             call.requests[0].name = f"{source} to {destination}, tag {tag}, number {number % TRANSFER_NAMES}".encode()
-            handles = self._engine.submit(call.requests)
+            handles = self._submit(call)
             self._transfers[path] += 1
             title = f"{label} of tensor number {number} from rank {source} to {destination} in {self._label}"
-            terms = Terms(title, self.timeout.total_seconds(), number, transfer=True, source_rank=source)
+            terms = Terms(title, self.timeout.total_seconds(), number, self._rank, transfer=True, source_rank=source)
             work = Work(self._engine, handles, call, terms, self._completer, self._forget_transfer)
             self._transfers_in_flight[work] = None
         return self._coalesce(work)
@@ -344,9 +344,10 @@ class ProcessGroup(dist.ProcessGroup):
             self._prepare(call.label, number + len(call.requests))
             for offset, request in enumerate(call.requests):
                 request.name = f"collective {(number + offset) % COLLECTIVE_NAMES}".encode()
-            handles = self._engine.submit(call.requests)
+            handles = self._submit(call)
             self._number += len(call.requests)
-            terms = Terms(f"{call.label}, collective number {number} of {self._label},", seconds, number)
+            title = f"{call.label}, collective number {number} of {self._label},"
+            terms = Terms(title, seconds, number, self._rank)
             work = Work(self._engine, handles, call, terms, self._completer, self._forget_collectives)
             self._collectives_in_flight.append(work)
         return self._coalesce(work)
@@ -363,6 +364,16 @@ class ProcessGroup(dist.ProcessGroup):
             if not oldest.is_completed() and next_number - oldest.number <= COLLECTIVE_NAMES:
                 break
             oldest.settle()
+
+    def _submit(self, call: Call) -> tuple[int, ...]:
+        if not call.requests:
+            return ()
+        try:
+            return self._engine.submit(call.requests)
+        except InvalidRequestError:
+            raise
+        except FarandoleError as error:  # The group's world has ended.
+            raise failure(f"{call.label} in {self._label}", error) from error
 
     def _forget_collectives(self, _: Work) -> None:
         with self._lock:

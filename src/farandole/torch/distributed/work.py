@@ -37,6 +37,7 @@ class Terms:
         label: what it is, for messages.
         seconds: how long it may take.
         number: its place in the order of the group's collectives, or of such transfers.
+        rank: this process's place in the group.
         transfer: it is between two members of the group only.
         source_rank: for a received tensor, who sent it.
     """
@@ -44,6 +45,7 @@ class Terms:
     label: str
     seconds: float
     number: int
+    rank: int
     transfer: bool = False
     source_rank: int = -1
 
@@ -80,7 +82,7 @@ class Work(dist.Work):
         self._outputs = call.outputs
         self._call: Call | None = call
         self._terms = terms
-        self._deadline = time.monotonic() + terms.seconds
+        self._begun = time.monotonic()
         self._completer = completer
         self._on_over = on_over
         self._lock = threading.Lock()
@@ -112,9 +114,10 @@ class Work(dist.Work):
         if self._over:
             return
         cause: Exception | None = None
+        deadline = self._begun + self._terms.seconds if deadline is None else deadline
         for handle in self._handles:
             try:
-                self._wait_for(handle, self._deadline if deadline is None else deadline)
+                self._wait_for(handle, deadline)
             except FarandoleError as error:
                 cause = cause or error
         with self._lock:
@@ -135,9 +138,14 @@ class Work(dist.Work):
     def _wait_for(self, handle: int, deadline: float) -> None:
         while not self._engine.wait_for(handle, min(WAIT_SLICE_SECONDS, max(0.0, deadline - time.monotonic()))):
             if time.monotonic() >= deadline and not self._over:
-                with contextlib.suppress(FarandoleError):  # The world may have ended just now.
-                    self._engine.revoke(-1, f"{self._terms.label} took longer than its timeout allows")
+                self._give_up()
                 deadline = float("inf")  # It fails now, as fast as the engine can let go of the tensors.
+
+    def _give_up(self) -> None:
+        waited = time.monotonic() - self._begun
+        reason = f"rank {self._terms.rank} has waited {waited:.1f} s for {self._terms.label} which is over its timeout"
+        with contextlib.suppress(FarandoleError):  # The world may have ended just now.
+            self._engine.revoke(-1, reason)
 
     @property
     def number(self) -> int:
