@@ -65,6 +65,14 @@ class ProcessSet:
         self.process_set_id = None
         self._world_rank = None
 
+    def __deepcopy__(self, _: dict[int, Any]) -> ProcessSet:
+        """Return the set itself: what is copied with it, such as a module, stays among the same workers."""
+        return self
+
+    def __reduce__(self) -> Any:
+        """Travel as the ranks alone: elsewhere the set is registered anew."""
+        return ProcessSet, (self.ranks,)
+
     @property
     def _registered(self) -> bool:
         return self._world_rank is not None
@@ -86,6 +94,10 @@ class WorldSet(ProcessSet):
         """Note the world that this process has entered."""
         self.ranks = list(range(size))
         self.bind(0, world_rank)
+
+    def __reduce__(self) -> str:
+        """Travel by name: there is one in each process."""
+        return "global_process_set"
 
     def unbind(self) -> None:
         """Note that there is no world any more."""

@@ -73,6 +73,7 @@ from farandole.torch.compression import Compression
 from farandole.torch.objects import allgather_object, broadcast_object
 from farandole.torch.optimizer import DistributedOptimizer
 from farandole.torch.parameters import broadcast_optimizer_state, broadcast_parameters
+from farandole.torch.sync_batch_norm import SyncBatchNorm, convert_sync_batchnorm
 
 __all__ = [
     "Adasum",
@@ -85,6 +86,7 @@ __all__ = [
     "ProcessSet",
     "Product",
     "Sum",
+    "SyncBatchNorm",
     "add_process_set",
     "allgather",
     "allgather_async",
@@ -104,6 +106,7 @@ __all__ = [
     "broadcast_optimizer_state",
     "broadcast_parameters",
     "ccl_built",
+    "convert_sync_batchnorm",
     "cross_rank",
     "cross_size",
     "cuda_built",

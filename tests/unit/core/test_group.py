@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import copy
+import pickle
+
 import pytest
 
-from farandole.core.group import ProcessSet, WorldSet
+from farandole.core.group import ProcessSet, WorldSet, global_process_set
 
 
 def test_before_it_is_registered():
@@ -48,3 +51,14 @@ def test_the_world():
     assert (world.ranks, world.rank(), world.size(), world.included()) == ([0, 1, 2], 1, 3, True)
     world.unbind()
     assert (world.process_set_id, world.ranks, world.included()) == (0, [], None)
+
+
+def test_copies_and_pickles() -> None:
+    """A copied module keeps its process set; a pickled one needs it to be registered again."""
+    pair = ProcessSet([2, 0])
+    pair.bind(1, 0)
+    assert copy.deepcopy(pair) is pair
+    restored = pickle.loads(pickle.dumps(pair))
+    assert restored.ranks == [0, 2] and restored.process_set_id is None
+    assert copy.deepcopy(global_process_set) is global_process_set
+    assert pickle.loads(pickle.dumps(global_process_set)) is global_process_set
