@@ -57,6 +57,15 @@ def add_parser(verbs: Any) -> None:
     add("--fusion-threshold-mb", metavar="MB", type=int, help="fuse tensors up to this size; 0: never (default: 128)")
     add("--transport", choices=("auto", "shm", "tcp"), help="how workers exchange tensors (default: auto)")
     add("--log-level", choices=("debug", "info", "warning", "error", "off"), help="how much the workers' core tells")
+    add("--timeline", metavar="FILE", help="record what all ranks do; for chrome://tracing or ui.perfetto.dev")
+    add("--timeline-mark-cycles", action="store_true", help="also mark every round of agreement in it")
+    add(
+        "--stall-warning",
+        metavar="S",
+        type=float,
+        help="warn when ranks wait so long for others (default: 60; 0: never)",
+    )
+    add("--stall-shutdown", metavar="S", type=float, help="fail when ranks wait so long for others (default: 0, never)")
     add("--verbose", action="store_true", help="tell the plan and every decision of the roster")
     add("command", nargs=argparse.REMAINDER, help="the command and its arguments")
 
@@ -104,6 +113,10 @@ def _read(options: argparse.Namespace) -> JobSpec:
         fusion_threshold_mb=options.fusion_threshold_mb,
         transport=options.transport,
         log_level=options.log_level,
+        timeline=None if options.timeline is None else Path(options.timeline),
+        timeline_mark_cycles=options.timeline_mark_cycles,
+        stall_warning=options.stall_warning,
+        stall_shutdown=options.stall_shutdown,
         exports=tuple(options.exports),
         output_dir=None if options.output_dir is None else Path(options.output_dir),
     )

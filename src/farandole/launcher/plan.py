@@ -6,6 +6,7 @@ is like, and what is known only once the job starts.
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -99,14 +100,14 @@ def make_plan(spec: JobSpec, machine: Machine, identity: Identity) -> Plan:
         output_dir=None if spec.output_dir is None else str(spec.output_dir),
         prefixes_in_files=spec.prefixes_in_files,
         timestamps=spec.timestamps,
-        environment=_common_environment(spec, identity, threads) | exports,
+        environment=_common_environment(spec, machine.directory, identity, threads) | exports,
         hosts=place_workers(spec.hosts or (HostSlots(machine.hostname, size),), size, machine.cores),
         notes=_notes(spec, machine, size),
         details=_details(machine, size, threads),
     )
 
 
-def _common_environment(spec: JobSpec, identity: Identity, threads: int | None) -> dict[str, str]:
+def _common_environment(spec: JobSpec, directory: str, identity: Identity, threads: int | None) -> dict[str, str]:
     variables = {
         "FARANDOLE_JOB": identity.job,
         "FARANDOLE_ROSTER": identity.roster,
@@ -121,6 +122,14 @@ def _common_environment(spec: JobSpec, identity: Identity, threads: int | None) 
         variables["FARANDOLE_FUSION_THRESHOLD"] = str(spec.fusion_threshold_mb * 1024 * 1024)
     if spec.log_level is not None:
         variables["FARANDOLE_LOG_LEVEL"] = spec.log_level
+    if spec.timeline is not None:
+        # A script may change its folder before init().
+        variables["FARANDOLE_TIMELINE"] = os.path.join(directory, spec.timeline)
+        variables["FARANDOLE_TIMELINE_MARK_CYCLES"] = str(int(spec.timeline_mark_cycles))
+    if spec.stall_warning is not None:
+        variables["FARANDOLE_STALL_WARNING_SECONDS"] = f"{spec.stall_warning:g}"
+    if spec.stall_shutdown is not None:
+        variables["FARANDOLE_STALL_SHUTDOWN_SECONDS"] = f"{spec.stall_shutdown:g}"
     variables |= {
         "HOROVOD_CONTROLLER": "gloo",
         "HOROVOD_CPU_OPERATIONS": "gloo",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shutil
@@ -43,6 +44,13 @@ class JobSpec:
     exports: tuple[str, ...] = ()
     """`NAME=value`, or `NAME` of a variable that is set already."""
     output_dir: Path | None = None
+    timeline: Path | None = None
+    """Where rank 0 records what all ranks do."""
+    timeline_mark_cycles: bool = False
+    stall_warning: float | None = None
+    """Seconds that some ranks wait for others before rank 0 warns; 0: it never does."""
+    stall_shutdown: float | None = None
+    """Seconds of such waiting after which the job ends; 0: it never does."""
     hosts: tuple[HostSlots, ...] = ()
     """Names of this machine with slots, filled in this order; each counts as a host. Empty: this machine is one."""
     timestamps: bool = False
@@ -61,6 +69,11 @@ class JobSpec:
             raise SpecError(f"there is no transport {self.transport!r}", f"choose from {', '.join(TRANSPORTS)}")
         if self.log_level is not None and self.log_level not in LOG_LEVELS:
             raise SpecError(f"there is no log level {self.log_level!r}", f"choose from {', '.join(LOG_LEVELS)}")
+        for seconds in (self.stall_warning, self.stall_shutdown):
+            if seconds is not None and not 0 <= seconds < math.inf:
+                raise SpecError(f"{seconds:g} s is no time to wait for stalled ranks", "0 waits without an end")
+        if self.timeline_mark_cycles and self.timeline is None:
+            raise SpecError("--timeline-mark-cycles marks nothing without a timeline", "add --timeline FILE")
 
 
 def read_start_timeout(given: float | None, environment: Mapping[str, str]) -> float:

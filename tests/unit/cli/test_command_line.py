@@ -101,4 +101,7 @@ def test_starting_a_job_loads_no_framework_and_no_native_library() -> None:
 
 def test_public_names() -> None:
     code = "import sys, farandole; n = dir(farandole); print([m for m in sys.modules if m.startswith('farandole')]);"
-    assert python(code + "print(*[x for x in n if x in farandole.__all__])") == "['farandole']\n__version__ run stats\n"
+    assert (
+        python(code + "print(*[x for x in n if x in farandole.__all__])")
+        == "['farandole']\n__version__ run start_timeline stats stop_timeline\n"
+    )

@@ -70,6 +70,10 @@ every worker gets the launcher's environment, and
   FARANDOLE_TRANSPORT=tcp
   FARANDOLE_FUSION_THRESHOLD=33554432
   FARANDOLE_LOG_LEVEL=info
+  FARANDOLE_TIMELINE=/home/me/out/timeline.json
+  FARANDOLE_TIMELINE_MARK_CYCLES=1
+  FARANDOLE_STALL_WARNING_SECONDS=0.5
+  FARANDOLE_STALL_SHUTDOWN_SECONDS=30
   HOROVOD_CONTROLLER=gloo
   HOROVOD_CPU_OPERATIONS=gloo
   HOROVOD_GLOO_RENDEZVOUS_ADDR=127.0.0.1
@@ -103,6 +107,10 @@ def test_plan_with_every_option_hides_the_secret() -> None:
         fusion_threshold_mb=32,
         transport="tcp",
         log_level="info",
+        timeline=Path("out/timeline.json"),
+        timeline_mark_cycles=True,
+        stall_warning=0.5,
+        stall_shutdown=30,
         exports=("TOKEN", "A=b c"),
         output_dir=Path("logs"),
     )
@@ -153,6 +161,9 @@ def test_visible_gpus(listed: str | None, visible: int) -> None:
         {"fusion_threshold_mb": -1},
         {"transport": "pigeon"},
         {"log_level": "loud"},
+        {"stall_warning": -1.0},
+        {"stall_shutdown": float("nan")},
+        {"timeline_mark_cycles": True},
     ],
 )
 def test_values_that_no_job_can_have(wrong: dict[str, object]) -> None:
