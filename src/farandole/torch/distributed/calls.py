@@ -295,7 +295,8 @@ def _sparse_allreduce(label: str, tensors: Sequence[torch.Tensor], op: Any) -> C
             _write(address, everyone)
             gathered.append(everyone)
         total = torch.sparse_coo_tensor(gathered[0].t(), gathered[1], tensor.shape, check_invariants=False)
-        tensor.detach().copy_(total.coalesce())
+        with torch.no_grad():  # detach() would make a sparse tensor that shares nothing.
+            tensor.copy_(total.coalesce())
 
     call.finish = finish
     return call
