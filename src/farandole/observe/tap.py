@@ -28,7 +28,7 @@ class Tap:
         start_ns: int,
         limit: int = RING_EVENTS,
     ) -> None:
-        """Read nothing yet.
+        """Let the engine know that somebody reads: on rank 0 it now also records who is ready when.
 
         Args:
             engine: whose events these are.
@@ -48,6 +48,7 @@ class Tap:
         self._started = False
         self._names: dict[int, str] = {}
         self._buffer = (NativeEvent * RING_EVENTS)()
+        engine.read_events(0, (NativeEvent * 1)())
 
     def read(self) -> Batch | None:
         """Return what has happened since the last time, or None if nothing has."""

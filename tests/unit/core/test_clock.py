@@ -1,0 +1,38 @@
+"""Comparing clocks by round trips."""
+
+from __future__ import annotations
+
+from farandole.core import clock
+from farandole.core.clock import KEPT_ROUND_TRIPS, ClockOffset
+
+
+def test_the_same_kernel_has_the_same_clock() -> None:
+    offset = ClockOffset()
+    assert not offset.known and not offset.exact and offset.nanoseconds == 0
+    offset.measured(100, 5000, 900, clock.identity())
+    assert offset.known and offset.exact and offset.nanoseconds == 0
+
+
+def test_the_quickest_round_trip_counts() -> None:
+    offset = ClockOffset()
+    offset.measured(1000, 61_000, 5000, "another machine")
+    assert offset.known and not offset.exact
+    assert offset.nanoseconds == 58_000
+    offset.measured(10_000, 70_050, 10_100, "another machine")
+    assert offset.nanoseconds == 60_000
+    offset.measured(20_000, 90_000, 30_000, "another machine")
+    assert offset.nanoseconds == 60_000
+
+
+def test_old_round_trips_are_forgotten() -> None:
+    offset = ClockOffset()
+    offset.measured(0, 500, 2, "x")
+    for turn in range(KEPT_ROUND_TRIPS):
+        offset.measured(turn * 1000, turn * 1000 + 750, turn * 1000 + 100, "x")
+    assert offset.nanoseconds == 700
+
+
+def test_a_clock_that_nobody_knows_is_not_taken_for_ours() -> None:
+    offset = ClockOffset()
+    offset.measured(0, 10, 2, "")
+    assert not offset.exact and offset.nanoseconds == 9
