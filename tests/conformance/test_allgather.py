@@ -85,3 +85,24 @@ def test_objects(world):
         assert hvd.allgather_object(hvd.rank(), name="named") == list(range(hvd.size()))
 
     world.run(body)
+
+
+def test_another_default_device(world):
+    """What a call makes for itself lies on the CPU, whatever the user has made the default."""
+
+    def body(front):
+        import torch
+
+        hvd = front.hvd
+        size, rank = hvd.size(), hvd.rank()
+        mine = front.tensor([float(rank)] * size)
+        with torch.device("meta"):
+            assert hvd.allgather(mine).device == mine.device
+            assert hvd.allreduce(mine).device == mine.device
+            assert hvd.allgather_object({"rank": rank}) == [{"rank": each} for each in range(size)]
+            assert hvd.broadcast_object(rank, root_rank=size - 1) == size - 1
+            assert hvd.reducescatter(mine).device == mine.device
+            output, received = hvd.alltoall(mine, [1] * size)
+            assert (output.device, received.device) == (mine.device, mine.device)
+
+    world.run(body)

@@ -99,6 +99,32 @@ MISMATCHES = {
         ("allgather", [[1, 2, 3]], "float32", {}),
         ["2", "3"],
     ),
+    "exchanged dimension": (
+        ("alltoall", [[1, 2]] * 4, "float32", {"splits": [0] * 4}),
+        ("alltoall", [[1, 2, 3]] * 4, "float32", {"splits": [0] * 4}),
+        ["alltoall", "2", "3"],
+    ),
+    "exchanged dtype": (
+        ("alltoall", [1] * 4, "float32", {"splits": [0] * 4}),
+        ("alltoall", [1] * 4, "int32", {"splits": [0] * 4}),
+        ["float32", "int32"],
+    ),
+    "scattered shape": (
+        ("reducescatter", [1] * 4, "float32", {}),
+        ("reducescatter", [1] * 5, "float32", {}),
+        ["reducescatter", "[4]", "[5]"],
+    ),
+    "scattered op": (
+        ("reducescatter", [1] * 4, "float32", {}),
+        ("reducescatter", [1] * 4, "float32", {"op": 1}),
+        ["Average", "Sum"],
+    ),
+    "scattered prescale": (
+        ("reducescatter", [1] * 4, "float32", {}),
+        ("reducescatter", [1] * 4, "float32", {"prescale_factor": 0.25}),
+        ["0.25"],
+    ),
+    "adasum": (PLAIN, ("allreduce", [1, 2, 3], "float32", {"op": 2}), ["Average", "Adasum"]),
     "gathered rank": (("allgather", [[1, 2]], "float32", {}), ("allgather", [1, 2], "float32", {}), ["2", "1"]),
 }
 
@@ -115,6 +141,7 @@ def test_mismatch(world, what):
         last = hvd.size() - 1
         for _ in range(2):  # The second time the engine knows the name.
             method, values, dtype, arguments = other if hvd.rank() == last else first
+            arguments = {key: value[: hvd.size()] if key == "splits" else value for key, value in arguments.items()}
             beside = hvd.allreduce_async(front.tensor([1.0]), name="beside", op=hvd.Sum)
             try:
                 getattr(hvd, method)(front.tensor(values, dtype), name="odd one out", **arguments)
@@ -123,7 +150,7 @@ def test_mismatch(world, what):
             else:
                 raise AssertionError(f"a mismatch of {what} went through")
             assert "odd one out" in text and ("rank 0" in text or "ranks 0" in text) and f"rank {last}" in text, text
-            assert all(word in text for word in words), text
+            assert "Mismatched" in text and all(word in text for word in words), text
             assert float(hvd.synchronize(beside)) == hvd.size()
             np.testing.assert_array_equal(front.array(hvd.allreduce(front.tensor([2.0]), name="odd one out")), [2.0])
         return text
@@ -180,7 +207,7 @@ def test_wrong_calls(world):
         if hvd.rank() == 0:
             refused(lambda: hvd.broadcast(one, hvd.size()), "root")
             refused(lambda: hvd.broadcast(one, -1), "root")
-            refused(lambda: hvd.allreduce(one, op=2), "reduction")
+            refused(lambda: hvd.allreduce(one, op=6), "reduction")
             refused(lambda: hvd.allgather(front.tensor(1.0)), "dimension")
             refused(lambda: hvd.allreduce(one, process_set=hvd.ProcessSet([0])), "Process set", "not been registered")
             if front.name == "torch":
@@ -215,5 +242,111 @@ def test_duplicate_name_in_flight(world):
         if hvd.rank() == last:
             handle = hvd.allreduce_async(one, name="twice", op=hvd.Sum)
         assert float(hvd.synchronize(handle)) == hvd.size()
+
+    world.run(body)
+
+
+def test_a_group_is_submitted_whole_or_not_at_all(world):
+    """Whatever is wrong with one member, nothing is in flight afterwards: the same names can be used at once."""
+
+    def body(front):
+        hvd = front.hvd
+        size, rank = hvd.size(), hvd.rank()
+        one = front.tensor([1.0])
+        matrix = front.tensor(np.ones((size, 2)))
+        bad = [front.tensor(1.0)]  # For those that need rows.
+        if front.name == "torch":
+            import torch
+
+            strided = [torch.ones(3, 4).t(), torch.ones(2, dtype=torch.complex64), torch.ones(2, 2).to_sparse()]
+        else:
+            strided = []
+        for method, wrong in (
+            ("grouped_allreduce", strided),
+            ("grouped_allreduce_", strided),
+            ("grouped_allreduce_async", strided),
+            ("grouped_allgather", bad + strided),
+            ("grouped_allgather_async", bad + strided),
+            ("grouped_reducescatter", bad + strided),
+            ("grouped_reducescatter_async", bad + strided),
+        ):
+            for name in (None, "whole"):
+                for tensor in wrong if rank == 0 else ():
+                    try:
+                        getattr(hvd, method)([matrix, matrix, tensor], name=name)
+                    except ValueError:
+                        pass
+                    else:
+                        raise AssertionError(f"{method} took a bad member")
+                outputs = getattr(hvd, method)([matrix.clone(), matrix.clone()], name=name)
+                assert len(hvd.synchronize(outputs) if isinstance(outputs, int) else outputs) == 2
+        assert float(hvd.allreduce(one, op=hvd.Sum)) == size
+
+    world.run(body)
+
+
+def test_a_group_with_a_duplicate_submits_nothing(world):
+    """The name of its second member is in flight: it is refused, and its first member's name is free."""
+    if world.size == 1:
+        pytest.skip("alone, the first request may be done before the second comes")
+
+    def body(front):
+        hvd = front.hvd
+        last = hvd.size() - 1
+        one = front.tensor([1.0])
+        single, member = "allreduce.group_2of2", "group"
+        from farandole.core.basics import current
+        from farandole.torch.collectives import allreduce_call  # A name in flight that is a group's member's.
+
+        session = current()
+
+        def begin():
+            name = single.replace("allreduce.", "grouped_allreduce.")
+            call = allreduce_call(session, [one], [one.clone()], [name], hvd.Sum, 1.0, 1.0, 0)
+            return session.handles.add(call)
+
+        if hvd.rank() != last:
+            handle = begin()
+            try:
+                hvd.grouped_allreduce_async([one, one], name=member, op=hvd.Sum)
+            except ValueError as error:
+                assert "group_2of2" in str(error)
+            else:
+                raise AssertionError("a duplicate went through")
+        hvd.barrier()
+        if hvd.rank() == last:
+            handle = begin()
+        assert float(hvd.synchronize(handle)[0]) == hvd.size()
+        assert [float(each) for each in hvd.grouped_allreduce([one, one], name=member, op=hvd.Sum)] == [hvd.size()] * 2
+
+    world.run(body)
+
+
+def test_every_kind_refuses_a_name_in_flight(world):
+    """Back to back, whether the first is done or not; waiting for it, or a second, frees the name."""
+
+    def body(front):
+        hvd = front.hvd
+        tensor = front.tensor(np.ones((hvd.size(), 2)))
+        for method, arguments in (
+            ("allreduce_async", {}),
+            ("allgather_async", {}),
+            ("broadcast_async", {"root_rank": 0}),
+            ("alltoall_async", {}),
+            ("reducescatter_async", {}),
+            ("grouped_allreduce_async", {}),
+            ("grouped_allgather_async", {}),
+            ("grouped_reducescatter_async", {}),
+        ):
+            given = [tensor, tensor] if method.startswith("grouped") else tensor
+            handle = getattr(hvd, method)(given, name="back to back", **arguments)
+            try:
+                getattr(hvd, method)(given, name="back to back", **arguments)
+            except ValueError as error:
+                assert not isinstance(error, hvd.HorovodInternalError) and "same name" in str(error), error
+            else:
+                raise AssertionError(f"{method} took a name in flight")
+            hvd.synchronize(handle)
+            hvd.synchronize(getattr(hvd, method)(given, name="back to back", **arguments))
 
     world.run(body)

@@ -1,0 +1,233 @@
+"""Every collective in every form, for every element type and in several process sets, against numpy.
+
+The other files of this suite look at one collective each, and at what is special about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from frontends import DTYPES
+from oracle import FLOATS, check, reduced, scattered_rows, values
+
+OPS = ["Average", "Sum", "Min", "Max", "Product"]
+
+
+class Member(NamedTuple):
+    """A rank's place in the process set that a collective runs in."""
+
+    ranks: list[int]
+    position: int
+    dtype: str
+
+
+class Collective(NamedTuple):
+    """A collective as these tests see it.
+
+    Attributes:
+        forms: by name, what gives the outputs for a list of tensors, and whether it changes the tensors.
+        options: named arguments of the calls, for each of which all forms are tried.
+        inputs: what a rank gives: arrays, from (rank, member).
+        wanted: what a member gets, from (one array of each rank, member, options).
+        arguments: further arguments of the calls, from (member, input).
+    """
+
+    forms: dict[str, tuple[Callable[..., list[Any]], bool]]
+    options: list[dict[str, Any]]
+    inputs: Callable[[int, Member], list[np.ndarray]]
+    wanted: Callable[[list[np.ndarray], Member, dict[str, Any]], np.ndarray]
+    arguments: Callable[[Member, Any], dict[str, Any]] = lambda member, tensor: {}
+
+
+# --- forms ---------------------------------------------------------------------------------------------------
+
+
+def one_by_one(method: str, in_place: bool = False) -> tuple[Callable[..., list[Any]], bool]:
+    return lambda hvd, calls: [getattr(hvd, method)(tensor, **how) for tensor, how in calls], in_place
+
+
+def at_once(method: str, in_place: bool = False) -> tuple[Callable[..., list[Any]], bool]:
+    def run(hvd, calls):
+        handles = [getattr(hvd, method)(tensor, **how) for tensor, how in calls]
+        return [hvd.synchronize(handle) for handle in reversed(handles)][::-1]
+
+    return run, in_place
+
+
+def grouped(method: str, in_place: bool = False) -> tuple[Callable[..., list[Any]], bool]:
+    return lambda hvd, calls: list(getattr(hvd, method)([tensor for tensor, _ in calls], **calls[0][1])), in_place
+
+
+def grouped_later(method: str, in_place: bool = False) -> tuple[Callable[..., list[Any]], bool]:
+    def run(hvd, calls):
+        return list(hvd.synchronize(getattr(hvd, method)([tensor for tensor, _ in calls], **calls[0][1])))
+
+    return run, in_place
+
+
+def output_only(form: tuple[Callable[..., list[Any]], bool]) -> tuple[Callable[..., list[Any]], bool]:
+    run, in_place = form
+    return lambda hvd, calls: [output for output, _ in run(hvd, calls)], in_place
+
+
+# --- collectives ---------------------------------------------------------------------------------------------
+
+
+def reduction_options(*further: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"op": op} for op in OPS] + [*further]
+
+
+def wanted_reduction(inputs: list[np.ndarray], member: Member, options: dict[str, Any]) -> np.ndarray:
+    scales = options.get("prescale_factor", 1.0), options.get("postscale_factor", 1.0)
+    return reduced(inputs, options["op"], member.dtype, *scales)
+
+
+def wanted_scattered(inputs: list[np.ndarray], member: Member, options: dict[str, Any]) -> np.ndarray:
+    rows = scattered_rows(len(inputs[0]), len(member.ranks))
+    return wanted_reduction(inputs, member, options)[rows[member.position]]
+
+
+def splits_of(rank: int, member: Member) -> list[int]:
+    return [(rank + position) % 3 for position in range(len(member.ranks))]
+
+
+def wanted_exchange(inputs: list[np.ndarray], member: Member, options: dict[str, Any]) -> np.ndarray:
+    parts = []
+    for rank, array in zip(member.ranks, inputs, strict=True):
+        splits = splits_of(rank, member)
+        begin = sum(splits[: member.position])
+        parts.append(array[begin : begin + splits[member.position]])
+    return np.concatenate(parts)
+
+
+COLLECTIVES = {
+    "allreduce": Collective(
+        forms={
+            "plain": one_by_one("allreduce"),
+            "async": at_once("allreduce_async"),
+            "in place": one_by_one("allreduce_", True),
+            "async in place": at_once("allreduce_async_", True),
+            "grouped": grouped("grouped_allreduce"),
+            "grouped async": grouped_later("grouped_allreduce_async"),
+            "grouped in place": grouped("grouped_allreduce_", True),
+            "grouped async in place": grouped_later("grouped_allreduce_async_", True),
+        },
+        options=reduction_options({"op": "Sum", "prescale_factor": 0.5, "postscale_factor": 3.0}),
+        inputs=lambda rank, member: [values(rank, shape, member.dtype) for shape in ((7,), (3, 5), ())],
+        wanted=wanted_reduction,
+    ),
+    "reducescatter": Collective(
+        forms={
+            "plain": one_by_one("reducescatter"),
+            "async": at_once("reducescatter_async"),
+            "grouped": grouped("grouped_reducescatter"),
+            "grouped async": grouped_later("grouped_reducescatter_async"),
+        },
+        options=reduction_options({"op": "Sum", "prescale_factor": 0.5, "postscale_factor": 3.0}),
+        inputs=lambda rank, member: [values(rank, shape, member.dtype) for shape in ((7, 3), (2,), (8, 1, 2))],
+        wanted=wanted_scattered,
+    ),
+    "allgather": Collective(
+        forms={
+            "plain": one_by_one("allgather"),
+            "async": at_once("allgather_async"),
+            "grouped": grouped("grouped_allgather"),
+            "grouped async": grouped_later("grouped_allgather_async"),
+        },
+        options=[{}],
+        inputs=lambda rank, member: [values(rank, shape, member.dtype) for shape in ((rank, 3), (2,), (5 - rank, 1))],
+        wanted=lambda inputs, member, options: np.concatenate(inputs),
+    ),
+    "broadcast": Collective(
+        forms={
+            "plain": one_by_one("broadcast"),
+            "async": at_once("broadcast_async"),
+            "in place": one_by_one("broadcast_", True),
+            "async in place": at_once("broadcast_async_", True),
+        },
+        options=[{}],
+        inputs=lambda rank, member: [values(rank, shape, member.dtype) for shape in ((7,), (2, 3), ())],
+        wanted=lambda inputs, member, options: inputs[-1],
+        arguments=lambda member, tensor: {"root_rank": member.ranks[-1]},
+    ),
+    "alltoall": Collective(
+        forms={
+            "plain": output_only(one_by_one("alltoall")),
+            "async": output_only(at_once("alltoall_async")),
+        },
+        options=[{}],
+        # One row is left over, and stays.
+        inputs=lambda rank, member: [
+            values(rank, (sum(splits_of(rank, member)) + 1, *row), member.dtype) for row in ((), (3,), (2, 2))
+        ],
+        wanted=wanted_exchange,
+        arguments=lambda member, tensor: {"splits": splits_of(member.ranks[member.position], member)},
+    ),
+}
+
+
+def sets_to_try(hvd: Any) -> list[Any]:
+    """Register sets, among them such that overlap and such that this rank is not in."""
+    size = hvd.size()
+    ranks = [list(range(0, size, 2)), list(range(1, size, 2))] if size > 1 else []
+    ranks += [list(range(1, size))] if size > 2 else []
+    return [hvd.global_process_set, *map(hvd.add_process_set, ranks)]
+
+
+def run_forms(front: Any, collective: Collective, process_set: Any, dtype: str) -> None:
+    hvd = front.hvd
+    member = Member(process_set.ranks, process_set.rank(), dtype)
+    given = [collective.inputs(rank, member) for rank in member.ranks]
+    for options in collective.options:
+        if dtype == "bool" and (options.get("op") == "Average" or "prescale_factor" in options):
+            continue  # Truth has neither averages nor multiples.
+        wanted = [collective.wanted(list(inputs), member, options) for inputs in zip(*given, strict=True)]
+        how = {key: getattr(hvd, value) if key == "op" else value for key, value in options.items()}
+        for name, (run, in_place) in collective.forms.items():
+            tensors = [front.tensor(array, dtype) for array in given[member.position]]
+            calls = [
+                (tensor, {**how, **collective.arguments(member, tensor), "process_set": process_set})
+                for tensor in tensors
+            ]
+            outputs = run(hvd, calls)
+            assert len(outputs) == len(tensors)
+            for output, tensor, total, before in zip(outputs, tensors, wanted, given[member.position], strict=True):
+                assert front.dtype(output) == dtype, (name, options)
+                try:
+                    check(front.array(output), total, dtype)
+                except AssertionError as error:
+                    raise AssertionError(f"{name} with {options}, {dtype}, in {process_set}") from error
+                assert (output is tensor) == in_place, (name, options)
+                if not in_place:
+                    np.testing.assert_array_equal(front.array(tensor), before)
+
+
+@pytest.mark.parametrize("kind", COLLECTIVES)
+def test_every_form(world, kind):
+    def body(front):
+        hvd = front.hvd
+        sets = sets_to_try(hvd)
+        for process_set in sets:
+            if process_set.included():
+                for dtype in DTYPES:
+                    run_forms(front, COLLECTIVES[kind], process_set, dtype)
+        for process_set in sets[1:]:
+            assert hvd.remove_process_set(process_set)
+
+    world.run(body)
+
+
+def test_forms_with_scales_of_every_float(world):
+    """Factors that are no powers of two, where rounding shows: within what the type can hold."""
+
+    def body(front):
+        hvd = front.hvd
+        options = {"op": "Average", "prescale_factor": 0.3, "postscale_factor": 0.7}
+        allreduce = COLLECTIVES["allreduce"]._replace(options=[options])
+        for dtype in FLOATS:
+            run_forms(front, allreduce, hvd.global_process_set, dtype)
+
+    world.run(body)
