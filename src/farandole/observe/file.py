@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from itertools import accumulate, takewhile
 from os import PathLike
 
 _BEGIN = b"[\n"
@@ -38,26 +39,27 @@ class ArrayFile:
             os.close(self._fd)
             raise
 
-    def append(self, elements: Sequence[str], *, reserve: int = 0) -> bool:
-        """Add elements to the array.
+    def append(self, elements: Sequence[str], *, reserve: int = 0) -> int:
+        """Add elements to the array, as many as there is room for.
 
         Args:
             elements: each one valid JSON.
             reserve: bytes below the limit that must stay free.
 
         Returns:
-            False, and nothing is written, if they do not fit.
+            How many were added, from the first on.
 
         Raises:
             OSError: they could not be written, as on a full disk. The file is as it was before.
         """
-        if not elements:
-            return True
-        body = ",\n".join(elements).encode()
-        if self._next + len(_BETWEEN) + len(body) + len(_END) > self._limit - reserve:
-            return False
-        self._put(body, _BETWEEN if self._next > len(_BEGIN) else b"")
-        return True
+        encoded = [element.encode() for element in elements]
+        room = self._limit - reserve - self._next - len(_END)
+        if sum(map(len, encoded)) + len(encoded) * len(_BETWEEN) > room:
+            sizes = accumulate(len(element) + len(_BETWEEN) for element in encoded)
+            encoded = encoded[: sum(1 for _ in takewhile(lambda size: size <= room, sizes))]
+        if encoded:
+            self._put(_BETWEEN.join(encoded), _BETWEEN if self._next > len(_BEGIN) else b"")
+        return len(encoded)
 
     def close(self) -> None:
         """Close the file; nothing can be added any more."""

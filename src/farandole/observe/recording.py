@@ -216,7 +216,9 @@ class Recorder(Ticker):
         if not self._alive:
             return
         try:
-            if not self._file.append(records, reserve=reserve):
+            written = self._file.append(records, reserve=reserve)
+            if written < len(records):
+                self._trace.retract(records[written:])
                 self._end_early("the file has reached its largest size")
         except OSError as error:
             self._close()

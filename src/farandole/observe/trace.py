@@ -27,6 +27,8 @@ from farandole.observe.messages import Batch
 # Names come and go, as those of unnamed tensors do: beyond so many, tracks on which nothing is open are forgotten.
 _MOST_TRACKS = 4096
 
+_NO_GROUP = -1
+
 _KIND_NAMES = {int(kind): kind.name for kind in Kind}
 
 
@@ -119,6 +121,22 @@ class Trace:
             if handle is not None:
                 handle(rank, event, event.time_ns + shift)
         return self._take()
+
+    def retract(self, records: Sequence[str]) -> None:
+        """Take back the last records that were returned: nobody has written them. Only `end` may follow."""
+        tracks = {track.place: track for known in self._ranks for track in known.tracks.values()}
+        for text in reversed(records):
+            record = json.loads(text)
+            if record["ph"] in "BE":
+                pid, rank = record["pid"], record["tid"]
+                fresh = _Track(pid, rank)
+                track = tracks.setdefault(fresh.place, fresh)
+                if track is fresh:
+                    self._ranks[rank].tracks[_NO_GROUP, pid] = fresh
+                if record["ph"] == "B":
+                    track.open.pop()
+                else:
+                    track.open.append("")
 
     def end(self, now_ns: int, note: str | None = None) -> list[str]:
         """Return the records that end every span which is still open, and a note for the reader, if there is one.

@@ -30,7 +30,7 @@ def test_it_is_valid_after_every_write(tmp_path: Path) -> None:
     written: list[object] = []
     for count in (1, 3, 0, 200):
         added = [{"n": len(written) + each} for each in range(count)]
-        assert file.append([json.dumps(each) for each in added])
+        assert file.append([json.dumps(each) for each in added]) == count
         written += added
         assert json.loads(path.read_text()) == written
     file.close()
@@ -69,20 +69,19 @@ def test_it_never_grows_beyond_its_limit(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     file = ArrayFile(path, 1000)
     element = json.dumps("x" * 90)
-    count = 0
-    while file.append([element], reserve=200):
-        count += 1
-    assert 5 < count < 9
-    assert file.append(['"the end"'])
+    assert file.append([element] * 3, reserve=200) == 3
+    assert file.append([element] * 10, reserve=200) == 5
+    assert file.append([element], reserve=200) == 0
+    assert file.append(['"the end"']) == 1
     file.close()
-    assert json.loads(path.read_text())[-1] == "the end"
+    assert json.loads(path.read_text()) == ["x" * 90] * 8 + ["the end"]
     assert path.stat().st_size <= 1000
 
 
 def test_a_write_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     file = ArrayFile(path, 1 << 20)
-    assert file.append(["1", "2"])
+    assert file.append(["1", "2"]) == 2
     before = path.read_bytes()
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
@@ -92,7 +91,7 @@ def test_a_write_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert path.read_bytes() == before
-    assert file.append(["3"])
+    assert file.append(["3"]) == 1
     file.close()
     assert json.loads(path.read_text()) == [1, 2, 3]
 

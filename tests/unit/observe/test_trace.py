@@ -163,6 +163,19 @@ def test_the_end_closes_what_is_open() -> None:
     assert records[-1]["name"] == "TIMELINE_ENDS" and records[-1]["args"] == {"reason": "because"}
 
 
+@pytest.mark.parametrize("written", range(0, 30, 3))
+def test_what_could_not_be_written_is_taken_back(written: int) -> None:
+    story = Story()
+    story.add(0, allreduce(0)[:3])
+    begun = len(story.texts)
+    story.add(1, allreduce(0)[:4])
+    story.add(0, allreduce(0)[3:])
+    story.add(1, allreduce(5000, name=1), skipped=9)
+    cut = begun + written
+    story.trace.retract(story.texts[cut:])
+    check([json.loads(text) for text in [*story.texts[:cut], *story.trace.end(START + 10**9)]])
+
+
 def test_clocks_that_are_corrected_do_not_turn_time_back() -> None:
     story = Story()
     story.add(1, allreduce(10_000)[:3], shift=500)
