@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <deque>
 #include <numeric>
 #include <optional>
@@ -86,15 +87,41 @@ struct Scenario {
   bool is_cut = false;
 };
 
-size_t count_of(uint64_t seed, int step, int tensor) {
-  const uint64_t dice = mix(seed + static_cast<uint64_t>(step) * 101 + static_cast<uint64_t>(tensor));
-  return dice % 3 == 0 ? dice % 3000 : dice % 50;
-}
-
-float value_of(int rank, int step, int tensor) { return static_cast<float>((rank + 1) * (step + 2) + tensor); }
-
 constexpr int kSteps = 3;
-constexpr int kTensors = 5;
+constexpr int kTasks = 5;  // of a step
+
+// One thing that the ranks do together in one step, and all that is particular to it: a pure function of the seed.
+struct Plan {
+  Plan(uint64_t seed, int step, int number)
+      : dice(mix(seed + static_cast<uint64_t>(step) * 101 + static_cast<uint64_t>(number))),
+        count(dice % 3 == 0 ? dice % 3000 : dice % 50),
+        step(step),
+        number(number) {
+    constexpr engine::Kind kOthers[] = {engine::Kind::kAllreduce, engine::Kind::kAlltoall, engine::Kind::kReducescatter,
+                                        engine::Kind::kTransfer};
+    kind = kOthers[std::max<uint64_t>(dice / 3000 % 8, 4) - 4];
+    is_adasum = kind == engine::Kind::kAllreduce && dice / 24'000 % 3 == 0;
+  }
+
+  float value(int rank) const { return static_cast<float>((rank + 1) * (step + 2) + number); }
+  // Of an alltoall: rows of one element each.
+  size_t rows(int from, int to) const { return mix(dice + static_cast<uint64_t>(from * 8 + to)) % (count + 1) / 3; }
+  // Of a transfer, in a world of at least two.
+  int root(int size) const { return static_cast<int>(dice / 100'000 % static_cast<uint64_t>(size)); }
+  int peer(int size) const {
+    return (root(size) + 1 + static_cast<int>(dice / 1'000'000 % static_cast<uint64_t>(size - 1))) % size;
+  }
+  std::string name() const {
+    return "step" + std::to_string(step % 2) + "." + std::to_string(number) + "." + std::to_string(count);
+  }
+
+  uint64_t dice;
+  size_t count;
+  int step;
+  int number;
+  engine::Kind kind = engine::Kind::kAllreduce;
+  bool is_adasum = false;
+};
 
 // Some floats, in the arena or elsewhere.
 class Tensor {
@@ -126,29 +153,134 @@ class Tensor {
   std::vector<float> elsewhere_;
 };
 
-// One rank's training: in every step it submits its tensors in an order of its own, then waits for them. Gives what
-// ended it, if anything did.
+// One rank's part in a plan: its tensors, its request, and what must come of it.
+class Task {
+ public:
+  Task(const Plan& plan, transport::Arena& arena, int rank, int size) : plan_(plan), rank_(rank), size_(size) {
+    transport::Arena* const where = plan.number % 2 == 0 ? &arena : nullptr;
+    switch (plan.kind) {
+      case engine::Kind::kAlltoall:
+        prepare_alltoall(where);
+        break;
+      case engine::Kind::kReducescatter:
+        prepare(where, plan.count);
+        output_.emplace(where, share(rank), -1.0F);
+        request_.output = output_->data();
+        break;
+      case engine::Kind::kTransfer:
+        prepare(where, plan.count);
+        if (takes_part()) {
+          request_.signature.root = plan.root(size);
+          request_.signature.peer = plan.peer(size);
+        }
+        break;
+      default:
+        prepare(where, plan.count);
+        request_.signature.op = plan.is_adasum ? engine::ReduceOp::kAdasum : engine::ReduceOp::kSum;
+        if (plan.is_adasum) {
+          // Equal vectors: whatever the tree, their Adasum is what they are.
+          std::fill_n(input_->data(), plan.count, plan.value(0));
+        }
+    }
+  }
+
+  bool takes_part() const {
+    if (plan_.kind == engine::Kind::kTransfer && size_ == 1) {
+      return false;
+    }
+    return plan_.kind != engine::Kind::kTransfer || rank_ == plan_.root(size_) || rank_ == plan_.peer(size_);
+  }
+  const engine::Request& request() const { return request_; }
+
+  void expect_right(const engine::Completion& completion, uint64_t seed) const {
+    EXPECT_EQ(result(completion), expected()) << "WRONG NUMBERS in seed " << seed << ", " << name_of(plan_.kind);
+  }
+
+ private:
+  void prepare(transport::Arena* where, size_t count) {
+    input_.emplace(where, count, plan_.value(rank_));
+    request_ = testing::request_of(plan_.kind, plan_.name(), Dtype::kF32, {static_cast<int64_t>(count)}, input_->data(),
+                                   input_->data());
+  }
+
+  void prepare_alltoall(transport::Arena* where) {
+    std::vector<float> values;
+    std::vector<int64_t> splits;
+    for (int to = 0; to < size_; ++to) {
+      splits.push_back(static_cast<int64_t>(plan_.rows(rank_, to)));
+      values.insert(values.end(), plan_.rows(rank_, to), plan_.value(rank_ * 10 + to));
+    }
+    prepare(where, values.size());
+    std::ranges::copy(values, input_->data());
+    request_.output = nullptr;
+    request_.splits = splits;
+  }
+
+  // The rows that a rank gets of a reducescatter.
+  size_t share(int rank) const {
+    const auto n = static_cast<size_t>(size_);
+    return plan_.count / n + (static_cast<size_t>(rank) < plan_.count % n ? 1 : 0);
+  }
+
+  std::vector<float> result(const engine::Completion& completion) const {
+    if (plan_.kind == engine::Kind::kAlltoall) {
+      std::vector<float> values(completion.data.size() / sizeof(float));
+      std::memcpy(values.data(), completion.data.data(), completion.data.size());
+      return values;
+    }
+    return output_ ? output_->values() : input_->values();
+  }
+
+  std::vector<float> expected() const {
+    float sum = 0;
+    for (int r = 0; r < size_; ++r) {
+      sum += plan_.value(r);
+    }
+    std::vector<float> values;
+    switch (plan_.kind) {
+      case engine::Kind::kAlltoall:
+        for (int from = 0; from < size_; ++from) {
+          values.insert(values.end(), plan_.rows(from, rank_), plan_.value(from * 10 + rank_));
+        }
+        return values;
+      case engine::Kind::kReducescatter:
+        values.assign(share(rank_), sum);
+        return values;
+      case engine::Kind::kTransfer:
+        values.assign(plan_.count, plan_.value(plan_.root(size_)));
+        return values;
+      default:
+        values.assign(plan_.count, plan_.is_adasum ? plan_.value(0) : sum);
+        return values;
+    }
+  }
+
+  const Plan plan_;
+  const int rank_;
+  const int size_;
+  std::optional<Tensor> input_;
+  std::optional<Tensor> output_;
+  engine::Request request_;
+};
+
+// One rank's training: in every step it submits what it has to do in an order of its own, then waits for all of it.
+// Gives what ended it, if anything did.
 std::optional<base::Error> train(Engine& engine, transport::Arena& arena, uint64_t seed, int rank, int size) {
   std::mt19937_64 order(mix(seed) + static_cast<uint64_t>(rank));
   for (int step = 0; step < kSteps; ++step) {
-    std::deque<Tensor> tensors;
-    std::vector<int> turn(kTensors);
-    std::iota(turn.begin(), turn.end(), 0);
-    std::ranges::shuffle(turn, order);
-    for (int tensor = 0; tensor < kTensors; ++tensor) {
-      tensors.emplace_back(tensor % 2 == 0 ? &arena : nullptr, count_of(seed, step, tensor),
-                           value_of(rank, step, tensor));
+    std::deque<Task> tasks;
+    std::vector<const Task*> turn;
+    for (int number = 0; number < kTasks; ++number) {
+      const Task& task = tasks.emplace_back(Plan(seed, step, number), arena, rank, size);
+      if (task.takes_part()) {
+        turn.push_back(&task);
+      }
     }
+    std::ranges::shuffle(turn, order);
     std::vector<Handle> handles;
     try {
-      for (const int tensor : turn) {
-        Tensor& values = tensors[static_cast<size_t>(tensor)];
-        handles.push_back(engine
-                              .submit({testing::allreduce_request(
-                                  "step" + std::to_string(step % 2) + "." + std::to_string(tensor) + "." +
-                                      std::to_string(values.count()),
-                                  Dtype::kF32, {static_cast<int64_t>(values.count())}, values.data(), values.data())})
-                              .front());
+      for (const Task* task : turn) {
+        handles.push_back(engine.submit({task->request()}).front());
       }
     } catch (const base::Error& error) {
       // Tensors in flight belong to the engine until they are done.
@@ -160,17 +292,10 @@ std::optional<base::Error> train(Engine& engine, transport::Arena& arena, uint64
     std::optional<base::Error> failure;
     for (size_t i = 0; i < handles.size(); ++i) {
       try {
-        testing::finish(engine, handles[i]);
+        turn[i]->expect_right(testing::finish(engine, handles[i]), seed);
       } catch (const base::Error& error) {
         failure = error;
-        continue;
       }
-      float expected = 0;
-      for (int r = 0; r < size; ++r) {
-        expected += value_of(r, step, turn[i]);
-      }
-      const std::vector<float> got = tensors[static_cast<size_t>(turn[i])].values();
-      EXPECT_EQ(got, std::vector<float>(got.size(), expected)) << "WRONG NUMBERS in seed " << seed;
     }
     if (failure) {
       return failure;
