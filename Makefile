@@ -25,7 +25,7 @@ SANITIZED_SEEDS ?= 200
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 PIP_INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 NATIVE_SOURCES = $$(find native tests/native -name '*.h' -o -name '*.cc')
-PYTHON_SOURCES := src tests examples benchmarks tools
+PYTHON_SOURCES := src compat tests examples benchmarks tools
 
 help:
 	@sed -n 's/^#   make/make/p' Makefile
@@ -36,11 +36,11 @@ $(VENV)/bin/python:
 	@python=$$(tools/preflight); echo "Making $(VENV) with $$python"; "$$python" -m venv $(VENV)
 
 # What demo, test and bench need.
-$(VENV)/ready: constraints.txt pyproject.toml | $(VENV)/bin/python
+$(VENV)/ready: constraints.txt pyproject.toml compat/horovod/pyproject.toml | $(VENV)/bin/python
 	@echo "Installing the packages pinned in constraints.txt into $(VENV)"
 	@$(PIP_INSTALL) --upgrade pip
 	@$(PIP_INSTALL) --group build --group test
-	@$(PIP_INSTALL) --no-build-isolation --editable '.[examples]'
+	@$(PIP_INSTALL) --no-build-isolation --editable '.[examples]' --editable compat/horovod
 	@touch $@
 
 # What check and fix need on top.

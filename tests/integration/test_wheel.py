@@ -1,16 +1,20 @@
-"""One wheel for every Python: it is built once, and imported by each interpreter that is found here."""
+"""One wheel for every Python, built once and imported by each interpreter found here; and Horovod's name on top."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
+import venv
 import zipfile
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import torch
 
 ROOT = Path(__file__).resolve().parents[2]
 # The first test to run builds the wheel.
@@ -95,3 +99,62 @@ def test_the_source_distribution_holds_no_build(tmp_path: Path) -> None:
     assert {"CMakeLists.txt", "pyproject.toml", "native/capi/farandole.h", "src/farandole/__init__.py"} <= files
     trash = ("build/", "dist/", ".venv", "output/", "benchmarks/results/")
     assert not [name for name in files if name.startswith(trash) or name.endswith((".so", ".pyc"))]
+
+
+# --- farandole-horovod ------------------------------------------------------------------------------------------------
+
+DROP_IN = ROOT / "compat" / "horovod"
+
+HOROVOD_SCRIPT = """
+import sys, torch
+import horovod.torch as hvd
+
+hvd.init()
+total = hvd.allreduce(torch.ones(2) * (hvd.rank() + 1), op=hvd.Sum, name="total").tolist()
+print(total, hvd.size(), sys.modules["farandole.torch"] is hvd, hvd.__file__)
+"""
+
+
+def build_drop_in(folder: Path) -> Path:
+    if find_spec("hatchling") is None:
+        pytest.skip("hatchling, which builds farandole-horovod, is not installed")
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, DROP_IN)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+def test_the_drop_in_holds_the_name_and_what_guards_it(tmp_path: Path) -> None:
+    built = build_drop_in(tmp_path)
+    with zipfile.ZipFile(built) as archive:
+        names = {name for name in archive.namelist() if ".dist-info/" not in name}
+        (metadata,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
+        requires = re.findall(r"^Requires-Dist: (.*)$", archive.read(metadata).decode(), re.MULTILINE)
+    assert names == {"horovod/__init__.py", "_farandole_horovod_guard.py", "farandole_horovod.pth"}
+    cmake = re.search(r"project\(farandole VERSION ([0-9.]+)", (ROOT / "CMakeLists.txt").read_text())
+    assert cmake and f"farandole=={cmake[1]}" in requires
+
+
+def test_installed_together_they_run_a_script_for_horovod(wheel: Path, tmp_path: Path) -> None:
+    drop_in = build_drop_in(tmp_path / "dist")
+    place = tmp_path / "venv"
+    venv.create(place, with_pip=True)
+    pip = [place / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    run(*pip, "--constraint", ROOT / "constraints.txt", wheel, drop_in)
+    # torch is taken from this environment; what else is there comes after what was just installed.
+    site = Path(run(place / "bin" / "python", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())
+    (site / "torch_from_elsewhere.pth").write_text(str(Path(torch.__file__).parents[1]))
+    (tmp_path / "script.py").write_text(HOROVOD_SCRIPT)
+    horovodrun = [place / "bin" / "horovodrun", "-np", "2"]
+    told = run(*horovodrun, place / "bin" / "python", tmp_path / "script.py")
+    module = site / "farandole" / "torch" / "__init__.py"
+    assert sorted(told.splitlines()) == [f"[{rank}]<stdout>:[3.0, 3.0] 2 True {module}" for rank in range(2)]
+    assert run(*horovodrun, "echo", "hi", PATH=os.environ["PATH"]).count("hi") == 2
+    # pip does not mind PyPI's horovod; what was installed does.
+    information = site / "horovod-0.28.1.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: horovod\nVersion: 0.28.1\n")
+    (site / "horovod" / "__init__.py").write_text("raise SystemExit('the other package was loaded')\n")
+    for refused in ([*horovodrun, "true"], [place / "bin" / "python", "-c", "import horovod"]):
+        done = subprocess.run(list(map(str, refused)), cwd="/", capture_output=True, text=True, check=False)
+        assert done.returncode != 0
+        assert "horovod 0.28.1 and farandole-horovod are both installed" in done.stderr

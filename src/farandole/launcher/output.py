@@ -34,7 +34,7 @@ Sink = Callable[[bytes], None]
 class LineSplitter:
     """Puts a prefix before every line of a stream of bytes that comes in arbitrary pieces.
 
-    The result is valid UTF-8 whatever comes in.
+    The result is valid UTF-8 whatever comes in. Before the prefix stands what `stamp` returns, if there is one.
 
     Example:
         >>> splitter = LineSplitter("[0]<stdout>:")
@@ -46,9 +46,9 @@ class LineSplitter:
         b'[0]<stdout>:two\\n'
     """
 
-    def __init__(self, prefix: str, timestamps: bool = False) -> None:
+    def __init__(self, prefix: str, stamp: Callable[[], str] | None = None) -> None:
         self._prefix = prefix
-        self._timestamps = timestamps
+        self._stamp = stamp
         self._rest = b""
         self._after_return = False
         """The last line ended with a carriage return: a newline that comes next belongs to it."""
@@ -85,7 +85,7 @@ class LineSplitter:
         return self._line(rest + b"\n").encode() if rest.strip(b"\r") else b""
 
     def _line(self, line: bytes) -> str:
-        stamp = time.asctime() if self._timestamps else ""
+        stamp = self._stamp() if self._stamp is not None else ""
         return stamp + self._prefix + line.decode("utf-8", "replace")
 
 
@@ -177,7 +177,7 @@ class WorkerStream:
     ) -> None:
         self._console = console
         self._stream = stream
-        self._splitter = LineSplitter(f"[{rank}]<{_NAMES[stream]}>:", timestamps)
+        self._splitter = LineSplitter(f"[{rank}]<{_NAMES[stream]}>:", time.asctime if timestamps else None)
         self._file = file
         self._prefixes_in_file = prefixes_in_file
         self._written = written

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from farandole.compat import conflict, support
-from farandole.compat.runner import arguments, config_parser, hosts, network
+from farandole.compat.runner import arguments, config_parser, hosts, lsf, network
+from farandole.compat.runner.js_run import is_jsrun_installed
 from farandole.compat.support import gloo_built, mpi_built
 from farandole.core.settings import Settings, variables_of
 from farandole.launcher.errors import JobFailed, LaunchError, SpecError
@@ -22,7 +23,7 @@ from farandole.launcher.supervise import Observer, Outcome
 if TYPE_CHECKING:
     from farandole.launcher.output import Console
 
-__all__ = ["check_build", "gloo_built", "main", "mpi_built", "parse_args", "run_commandline"]
+__all__ = ["check_build", "gloo_built", "main", "mpi_built", "parse_args", "run_commandline", "run_controller"]
 
 _USAGE_ERROR = 2
 _LOOPBACK = "127.0.0.1"
@@ -253,6 +254,43 @@ def _tell_what_has_no_effect(variables: Mapping[str, str]) -> None:
     names = without_effect(variables)
     if names:
         print(f"note: these settings have no effect here: {', '.join(names)}", file=sys.stderr)
+
+
+def run_controller(
+    use_gloo: bool | None,
+    gloo_run: Callable[[], Any],
+    use_mpi: bool | None,
+    mpi_run: Callable[[], Any],
+    use_jsrun: bool | None,
+    js_run: Callable[[], Any],
+    verbosity: int | None,
+) -> None:
+    """Call the one of three functions that the flags name, or else the first that is possible: jsrun, MPI, neither.
+
+    Raises:
+        ValueError: what was asked for is not there.
+    """
+    verbose = verbosity is not None and verbosity >= 2
+    if use_gloo:
+        _require(gloo_built(verbose), "Gloo support has not been built.")
+        gloo_run()
+    elif use_mpi:
+        _require(mpi_built(verbose), "MPI support has not been built.")
+        mpi_run()
+    elif use_jsrun:
+        _require(mpi_built(verbose), "MPI support has not been built.")
+        _require(lsf.LSFUtils.using_lsf(), "Horovod did not detect an LSF job.")
+        js_run()
+    elif mpi_built(verbose):
+        (js_run if lsf.LSFUtils.using_lsf() and is_jsrun_installed() else mpi_run)()
+    else:
+        _require(gloo_built(verbose), "Neither MPI nor Gloo support has been built.")
+        gloo_run()
+
+
+def _require(there: object, otherwise: str) -> None:
+    if not there:
+        raise SpecError(otherwise, "see horovodrun --check-build")
 
 
 # --- running ----------------------------------------------------------------------------------------------------------

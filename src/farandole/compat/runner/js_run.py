@@ -1,0 +1,32 @@
+"""`horovod.runner.js_run`: workers are not started through jsrun of LSF here."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+
+def is_jsrun_installed() -> bool:
+    """Say whether there is a program jsrun."""
+    return shutil.which("jsrun") is not None
+
+
+def js_run(
+    settings: Any, nics: Any, env: Mapping[str, str], command: Any, stdout: Any = None, stderr: Any = None
+) -> NoReturn:
+    """Refuse to start workers through jsrun.
+
+    Raises:
+        NotImplementedError: always.
+    """
+    raise NotImplementedError("farandole-horovod does not start workers through jsrun. Use horovodrun without it.")
+
+
+def generate_jsrun_rankfile(settings: Any, path: str | None = None) -> NoReturn:
+    """Refuse to write a rank file for jsrun.
+
+    Raises:
+        NotImplementedError: always.
+    """
+    raise NotImplementedError("farandole-horovod writes no rank files for jsrun, as it does not use it.")

@@ -1,0 +1,14 @@
+"""`horovod.runner.util.lsf`."""
+
+from __future__ import annotations
+
+import os
+
+
+class LSFUtils:
+    """What is known of a job of LSF, the batch system."""
+
+    @staticmethod
+    def using_lsf() -> bool:
+        """Say whether this process runs in one."""
+        return "LSB_JOBID" in os.environ

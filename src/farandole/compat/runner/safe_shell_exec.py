@@ -1,0 +1,146 @@
+"""`horovod.runner.common.util.safe_shell_exec`: a shell command whose processes end with it, and with this one."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from multiprocessing.connection import Connection
+from typing import IO, TextIO
+
+from farandole.launcher.failure import shell_code
+from farandole.launcher.output import LineSplitter
+from farandole.launcher.processes import descendants, die_with_parent, send
+
+GRACEFUL_TERMINATION_TIME_S = 5
+_LOOK_SECONDS = 0.05
+
+
+def execute(
+    command: str,
+    env: Mapping[str, str] | None = None,
+    stdout: TextIO | None = None,
+    stderr: TextIO | None = None,
+    index: int | None = None,
+    events: Sequence[threading.Event] | None = None,
+    prefix_output_with_timestamp: bool = False,
+) -> int:
+    """Run a shell command to its end and return its exit code, as a shell gives it.
+
+    Args:
+        command: for `/bin/sh`.
+        env: its environment; this process's by default.
+        stdout: where its standard output goes; this process's by default.
+        stderr: the same for standard error.
+        index: when given, every line begins with `[index]<stdout>:` or `[index]<stderr>:`.
+        events: when one of them is set, the command is ended: SIGTERM, five seconds, SIGKILL.
+        prefix_output_with_timestamp: whether the time stands before that.
+    """
+    process = subprocess.Popen(
+        command,
+        shell=True,
+        env=None if env is None else dict(env),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        bufsize=0,  # So that a read returns what there is.
+        start_new_session=True,
+        preexec_fn=die_with_parent(os.getpid()),
+    )
+    copies = [
+        _copy_in_thread(process.stdout, stdout or sys.stdout, "stdout", index, prefix_output_with_timestamp),
+        _copy_in_thread(process.stderr, stderr or sys.stderr, "stderr", index, prefix_output_with_timestamp),
+    ]
+    try:
+        _wait(process, events or ())
+    finally:
+        _end(process)
+    for copy in copies:
+        copy.join()
+    return shell_code(process.returncode)
+
+
+def prefix_connection(
+    src_connection: Connection,
+    dst_stream: TextIO,
+    prefix: str | None,
+    index: int | None,
+    prefix_output_with_timestamp: bool,
+) -> None:
+    """Copy text from a connection to a stream, line by line, until its other end is closed.
+
+    Args:
+        src_connection: gives UTF-8. A line ends with a newline or a carriage return.
+        dst_stream: gets whole lines at once, each beginning with `[index]<prefix>:`.
+        prefix: None: lines stay as they are.
+        index: None: the same.
+        prefix_output_with_timestamp: whether the time stands before the prefix.
+    """
+    with os.fdopen(os.dup(src_connection.fileno()), "rb", buffering=0) as source:
+        _copy(source, dst_stream, prefix, index, prefix_output_with_timestamp)
+
+
+def _now() -> str:
+    return time.asctime(time.localtime(time.time()))
+
+
+def _copy(source: IO[bytes], destination: TextIO, prefix: str | None, index: int | None, timestamps: bool) -> None:
+    plain = prefix is None or index is None
+    stamp: Callable[[], str] | None = _now if timestamps and not plain else None
+    splitter = LineSplitter("" if plain else f"[{index}]<{prefix}>:", stamp)
+    while data := source.read(io.DEFAULT_BUFFER_SIZE):
+        _write(destination, splitter.feed(data))
+    # A last line without an end stays without one.
+    _write(destination, splitter.flush().removesuffix(b"\n"))
+
+
+def _write(destination: TextIO, lines: bytes) -> None:
+    if lines:
+        destination.write(lines.decode())
+        destination.flush()
+
+
+def _copy_in_thread(
+    source: IO[bytes] | None, destination: TextIO, prefix: str, index: int | None, timestamps: bool
+) -> threading.Thread:
+    assert source is not None
+
+    def copy() -> None:
+        with source:
+            _copy(source, destination, prefix, index, timestamps)
+
+    thread = threading.Thread(target=copy, name=f"safe_shell_exec-{prefix}", daemon=True)
+    thread.start()
+    return thread
+
+
+def _wait(process: subprocess.Popen[bytes], events: Sequence[threading.Event]) -> None:
+    while not any(event.is_set() for event in events):
+        try:
+            process.wait(_LOOK_SECONDS if events else None)
+            return
+        except subprocess.TimeoutExpired:
+            continue
+    family = [process.pid, *descendants(process.pid)]
+    send(family, signal.SIGTERM)
+    try:
+        process.wait(GRACEFUL_TERMINATION_TIME_S)
+    except subprocess.TimeoutExpired:
+        send([*family, *descendants(process.pid)], signal.SIGKILL)
+        process.wait()
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kill what the command has left in its session, so that its output ends."""
+    if process.poll() is None:
+        send(descendants(process.pid), signal.SIGKILL)
+        process.kill()
+        process.wait()
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return  # Nothing was left.

@@ -1,0 +1,254 @@
+"""Shell commands, threads, time-outs and the like, which Horovod's tests and extensions import from its runner."""
+
+from __future__ import annotations
+
+import io
+import multiprocessing
+import os
+import re
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import drop_in
+import pytest
+
+from farandole.compat.runner import host_hash, js_run, launch, lsf, mpi_run, safe_shell_exec, secret, threads, timeout
+
+
+def prefixed(text: str, prefix: str | None, index: int | None, timestamps: bool = False) -> str:
+    connection, writer = multiprocessing.get_context("spawn").Pipe(duplex=False)
+    os.write(writer.fileno(), text.encode())
+    writer.close()
+    out = io.StringIO()
+    safe_shell_exec.prefix_connection(connection, out, prefix, index, timestamps)
+    connection.close()
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("one\ntwo\n", "[7]<p>:one\n[7]<p>:two\n"),
+        ("one\ntwo", "[7]<p>:one\n[7]<p>:two"),
+        ("one\rtwo\n", "[7]<p>:one\r[7]<p>:two\n"),
+        ("∀∁∂\n⌚⌛\n", "[7]<p>:∀∁∂\n[7]<p>:⌚⌛\n"),
+        ("█▓▒" * 3000 + "\nx\n", "[7]<p>:" + "█▓▒" * 3000 + "\n[7]<p>:x\n"),
+    ],
+)
+def test_lines_of_a_connection(text: str, expected: str) -> None:
+    assert prefixed(text, "p", 7) == expected
+    for prefix, index in ((None, 7), ("p", None), (None, None)):
+        assert prefixed(text, prefix, index) == text
+        assert prefixed(text, prefix, index, timestamps=True) == text
+
+
+def test_lines_of_a_connection_with_time() -> None:
+    assert re.fullmatch(r"\w{3} \w{3} .{8,20} \d{4}\[7\]<p>:one\n", prefixed("one\n", "p", 7, timestamps=True))
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "out", "err"),
+    [
+        ("echo hello", 0, "hello\n", ""),
+        ("echo hello >&2", 0, "", "hello\n"),
+        ("printf hello", 0, "hello", ""),
+        ("false", 1, "", ""),
+        ("kill -9 $$", 137, "", ""),
+        ("echo $WORD; exit 3", 3, "hi\n", ""),
+        ("sleep 60 & echo started", 0, "started\n", ""),  # What it leaves behind goes with it.
+    ],
+)
+def test_a_shell_command(command: str, code: int, out: str, err: str) -> None:
+    stdout, stderr = io.StringIO(), io.StringIO()
+    environment = {**os.environ, "WORD": "hi"}
+    assert safe_shell_exec.execute(command, environment, stdout, stderr) == code
+    assert (stdout.getvalue(), stderr.getvalue()) == (out, err)
+
+
+def test_an_event_ends_a_shell_command_and_what_it_started() -> None:
+    event = threading.Event()
+    out = io.StringIO()
+
+    class Started(io.StringIO):
+        def write(self, text: str) -> int:
+            event.set()
+            return out.write(text)
+
+    began = time.monotonic()
+    command = "sleep 60 & echo $!; wait"
+    assert safe_shell_exec.execute(command, stdout=Started(), stderr=io.StringIO(), index=2, events=[event]) == 143
+    assert time.monotonic() - began < 30
+    pid = out.getvalue().removeprefix("[2]<stdout>:").strip()
+    assert pid.isdecimal() and not Path("/proc", pid).exists()
+
+
+def test_a_shell_command_dies_with_its_python(tmp_path: Path) -> None:
+    code = """
+        from farandole.compat.runner import safe_shell_exec
+        safe_shell_exec.execute("echo $$ > child.new; mv child.new child; exec sleep 60")
+    """
+    parent = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code)], cwd=tmp_path, env=drop_in.environment(), stderr=subprocess.PIPE
+    )
+    deadline = time.monotonic() + 30
+    while not (tmp_path / "child").exists():
+        assert time.monotonic() < deadline and parent.poll() is None
+        time.sleep(0.01)
+    child = (tmp_path / "child").read_text().strip()
+    parent.kill()
+    parent.communicate(timeout=30)
+    while (status := Path("/proc", child, "stat")).exists() and ") Z" not in status.read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+# --- threads ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_function_in_a_thread() -> None:
+    calls: list[Any] = []
+    for arguments in ((1,), (1, 2)):
+        thread = threads.in_thread(lambda *given: calls.append(given), args=arguments, name="n")
+        thread.join(10)
+        assert thread.daemon and thread.name == "n"
+    assert calls == [(1,), (1, 2)]
+    threads.in_thread(lambda: 1 / 0, silent=True).join(10)
+    words = r"^args must be a tuple, not <class 'int'>, for a single argument use \(arg,\)$"
+    for call in (lambda: threads.in_thread(print, args=1), lambda: threads.on_event(threading.Event(), print, args=1)):
+        with pytest.raises(ValueError, match=words):
+            call()
+
+
+def test_a_function_on_an_event() -> None:
+    event, stop, calls = threading.Event(), threading.Event(), list[str]()
+    waiting = threads.on_event(event, calls.append, ("called",), stop=stop, check_stop_interval_s=0.01)
+    assert calls == []
+    event.set()
+    waiting.join(10)
+    assert calls == ["called"]
+
+
+def test_a_function_that_is_not_wanted_any_more() -> None:
+    event, stop, calls = threading.Event(), threading.Event(), list[str]()
+    waiting = threads.on_event(event, calls.append, ("called",), stop=stop, check_stop_interval_s=0.01)
+    stop.set()
+    waiting.join(10)
+    event.set()
+    assert not waiting.is_alive() and calls == []
+    with pytest.raises(ValueError, match="Event must not be None"):
+        threads.on_event(None, print)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="Stop event must be given for non-daemon event thread"):
+        threads.on_event(event, print, daemon=False)
+
+
+def test_a_function_in_many_threads() -> None:
+    results = threads.execute_function_multithreaded(lambda a, b: a + b, [(n, 1) for n in range(20)], True, 3)
+    assert results == {n: n + 1 for n in range(20)}
+    assert threads.execute_function_multithreaded(print, [], block_until_all_done=False) is None
+
+
+# --- the rest ---------------------------------------------------------------------------------------------------------
+
+
+def test_time_out() -> None:
+    over = timeout.Timeout(0, "no {activity} in {timeout} s")
+    with pytest.raises(timeout.TimeoutException, match="no dancing in 0 s"):
+        while True:
+            over.check_time_out_for("dancing")
+    ahead = timeout.Timeout(100, "")
+    ahead.check_time_out_for("dancing")
+    assert 90 < ahead.remaining() <= 100 and over.remaining() == 0
+
+
+def test_secrets() -> None:
+    key = secret.make_secret_key()
+    digest = secret.compute_digest(key, b"words")
+    assert secret.check_digest(key, b"words", digest)
+    assert not secret.check_digest(key, b"other words", digest)
+    assert secret.make_secret_key() != key
+
+
+def test_host_hash() -> None:
+    assert host_hash._hash("test string") == "6f8db599de986fab7a21625b7916589c"
+    assert host_hash.host_hash() == host_hash.host_hash("") != host_hash.host_hash("salt")
+
+
+def test_workers_are_not_started_through_mpi_or_jsrun() -> None:
+    assert not mpi_run.mpi_available()
+    for refusal in (mpi_run.mpi_run, js_run.js_run):
+        with pytest.raises(NotImplementedError, match="farandole-horovod does not start workers through"):
+            refusal(None, None, {}, ["true"])
+    with pytest.raises(NotImplementedError, match="rank files"):
+        js_run.generate_jsrun_rankfile(None)
+
+
+@pytest.mark.parametrize(
+    ("says", "code", "expected"),
+    [
+        ("mpirun (Open MPI) 4.1.4", 0, mpi_run._OMPI_IMPL),
+        ("IBM Spectrum MPI", 0, mpi_run._SMPI_IMPL),
+        ("HYDRA build details:", 0, mpi_run._MPICH_IMPL),
+        ("Intel(R) MPI Library", 0, mpi_run._IMPI_IMPL),
+        ("a new one", 0, mpi_run._UNKNOWN_IMPL),
+        ("Open MPI", 1, mpi_run._MISSING_IMPL),
+    ],
+)
+def test_which_mpi_is_installed(says: str, code: int, expected: str, tmp_path: Path) -> None:
+    program = tmp_path / "mpirun"
+    program.write_text(f"#!/bin/sh\necho '{says}'\nexit {code}\n")
+    program.chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    assert mpi_run._get_mpi_implementation(environment) == expected
+    assert mpi_run.is_open_mpi(environment) == (expected == mpi_run._OMPI_IMPL)
+    assert mpi_run.is_mpich(environment) == (expected == mpi_run._MPICH_IMPL)
+
+
+def test_lsf(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LSB_JOBID", raising=False)
+    assert not lsf.LSFUtils.using_lsf()
+    monkeypatch.setenv("LSB_JOBID", "1")
+    assert lsf.LSFUtils.using_lsf()
+
+
+@pytest.mark.parametrize(
+    ("flags", "built", "lsf_and_jsrun", "expected"),
+    [
+        ((None, None, None), (True, True), False, "mpi"),
+        ((None, None, None), (True, True), True, "js"),
+        ((None, None, None), (True, False), True, "gloo"),
+        ((None, None, None), (False, False), False, "Neither MPI nor Gloo"),
+        ((True, None, None), (True, True), True, "gloo"),
+        ((True, None, None), (False, True), True, "Gloo support has not been built"),
+        ((None, True, None), (True, True), True, "mpi"),
+        ((None, True, None), (True, False), True, "MPI support has not been built"),
+        ((None, None, True), (True, True), True, "js"),
+        ((None, None, True), (True, True), False, "did not detect an LSF job"),
+        ((None, None, True), (True, False), True, "MPI support has not been built"),
+    ],
+)
+def test_the_controller_that_is_chosen(
+    flags: tuple[bool | None, bool | None, bool | None],
+    built: tuple[bool, bool],
+    lsf_and_jsrun: bool,
+    expected: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(launch, "gloo_built", lambda verbose: built[0])
+    monkeypatch.setattr(launch, "mpi_built", lambda verbose: built[1])
+    monkeypatch.setattr(lsf.LSFUtils, "using_lsf", staticmethod(lambda: lsf_and_jsrun))
+    monkeypatch.setattr(launch, "is_jsrun_installed", lambda: lsf_and_jsrun)
+    called: list[str] = []
+    gloo, mpi, js = (lambda name=name: called.append(name) for name in ("gloo", "mpi", "js"))
+    arguments = (flags[0], gloo, flags[1], mpi, flags[2], js, 2)
+    if expected in ("gloo", "mpi", "js"):
+        launch.run_controller(*arguments)
+        assert called == [expected]
+    else:
+        with pytest.raises(ValueError, match=expected):
+            launch.run_controller(*arguments)
+        assert called == []
