@@ -72,7 +72,8 @@ from farandole.torch.collectives import (
 from farandole.torch.compression import Compression
 from farandole.torch.objects import allgather_object, broadcast_object
 from farandole.torch.optimizer import DistributedOptimizer
-from farandole.torch.parameters import broadcast_optimizer_state, broadcast_parameters
+from farandole.torch.optimizer_state import broadcast_optimizer_state
+from farandole.torch.parameters import broadcast_parameters
 from farandole.torch.sync_batch_norm import SyncBatchNorm, convert_sync_batchnorm
 
 __all__ = [

@@ -1,58 +1,42 @@
-"""Giving all workers the same start: parameters and the optimizer's state, from one rank to all."""
+"""Giving all workers the same parameters: those of one rank."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, MutableMapping
-from typing import Any, NamedTuple
+import hashlib
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from typing import Any
 
 import torch
 
 from farandole.core.basics import current
-from farandole.core.errors import InvalidRequestError
+from farandole.core.errors import InvalidRequestError, MismatchError
+from farandole.core.group import ProcessSet, global_process_set
 from farandole.torch import collectives
-from farandole.torch.objects import broadcast_object
+from farandole.torch.objects import allgather_object, broadcast_object
 
 
-def broadcast_parameters(params: Any, root_rank: int) -> None:
+def broadcast_parameters(params: Any, root_rank: int, process_set: ProcessSet = global_process_set) -> None:
     """Give every rank the root's parameters, in place.
 
     Args:
         params: `model.state_dict()`, `model.named_parameters()` or `model.parameters()`, or a list made of them. Values
             of a dict that are not tensors are replaced by the root's; elsewhere they are left as they are.
-        root_rank: whose parameters.
+        root_rank: whose parameters; a rank in the world.
+        process_set: which ranks take part; on others nothing happens.
 
     Raises:
         ValueError: `params` is none of these.
         HorovodInternalError: the ranks' parameters do not fit together, or a worker was lost.
     """
     named = _named(params)
-    _broadcast_tensors([(name, value) for name, value in named if isinstance(value, torch.Tensor)], root_rank)
+    current().group_of(process_set, "broadcast_parameters")
+    if not process_set.included():
+        return
+    tensors = [(name, value) for name, value in named if isinstance(value, torch.Tensor)]
+    _check_same_names([name for name, _ in tensors], process_set)
+    broadcast_tensors(tensors, root_rank, process_set)
     if isinstance(params, MutableMapping):
-        _broadcast_others(params, root_rank)
-
-
-def broadcast_optimizer_state(
-    optimizer: torch.optim.Optimizer, root_rank: int, model: torch.nn.Module | None = None
-) -> None:
-    """Give every rank the root's optimizer state and options (learning rate and so on), in place.
-
-    Before the first step there is no state yet, and only the options travel. Python values keep their types.
-
-    Args:
-        optimizer: plain or distributed, with parameters of the same shapes on all ranks.
-        root_rank: whose state.
-        model: accepted for Horovod's scripts; not needed.
-    """
-    is_root = current().world.rank == root_rank
-    tensors: list[torch.Tensor] = []
-    skeleton = _take_tensors(optimizer.state_dict(), tensors) if is_root else None
-    specs = [(tuple(tensor.shape), tensor.dtype) for tensor in tensors]
-    skeleton, specs = broadcast_object((skeleton, specs), root_rank, "broadcast_optimizer_state")
-    if not is_root:
-        tensors = [torch.empty(shape, dtype=dtype) for shape, dtype in specs]
-    _broadcast_tensors([(f"optimizer_state.{index}", tensor) for index, tensor in enumerate(tensors)], root_rank)
-    if not is_root:
-        _load_in_place(optimizer, _put_tensors(skeleton, tensors))
+        _broadcast_others(params, root_rank, process_set)
 
 
 def _named(params: Any) -> list[tuple[str, Any]]:
@@ -77,64 +61,52 @@ def _named(params: Any) -> list[tuple[str, Any]]:
     return named
 
 
-def _broadcast_tensors(named: Iterable[tuple[str, torch.Tensor]], root_rank: int) -> None:
+def _check_same_names(names: Sequence[str], process_set: ProcessSet) -> None:
+    """Compare what the ranks are about to broadcast: for what one of them lacks, the others would wait for ever.
+
+    Raises:
+        MismatchError: on all ranks.
+    """
+    digest = hashlib.sha256("\0".join(names).encode()).digest()
+    if len(set(allgather_object(digest, "broadcast_parameters.digest", process_set))) == 1:
+        return
+    everyone = allgather_object(list(names), "broadcast_parameters.names", process_set)
+    shared = set(everyone[0]).intersection(*everyone)
+    alone = {rank: sorted(set(theirs) - shared) for rank, theirs in zip(process_set.ranks, everyone, strict=True)}
+    texts = [f"rank {rank} has {_some(extra)}, which not all ranks have" for rank, extra in alone.items() if extra]
+    raise MismatchError(
+        "broadcast_parameters() got different parameters on different ranks: "
+        f"{'; '.join(texts) or 'the same ones in different orders'}. Build the same model on all ranks."
+    )
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def broadcast_tensors(
+    named: Iterable[tuple[str, torch.Tensor]], root_rank: int, process_set: ProcessSet = global_process_set
+) -> None:
+    """Give every rank the root's tensors, in place; of any element type, strided in any way."""
     begun = []
     for name, tensor in named:
         tensor = tensor.detach()
-        # The engine takes dense rows only; others (channels_last, a transposed view) travel as a copy.
-        dense = tensor if tensor.is_contiguous() else tensor.contiguous()
-        begun.append((collectives.broadcast_async_(dense, root_rank, name), tensor, dense))
+        dense = _sendable(tensor)
+        begun.append((collectives.broadcast_async_(dense, root_rank, name, process_set), tensor, dense))
     for handle, tensor, dense in begun:
         collectives.synchronize(handle)
-        if dense is not tensor:
-            tensor.copy_(dense)
+        if dense.data_ptr() != tensor.data_ptr():
+            tensor.copy_(dense.view(tensor.dtype).view(tensor.shape))
 
 
-def _broadcast_others(params: MutableMapping[str, Any], root_rank: int) -> None:
+def _sendable(tensor: torch.Tensor) -> torch.Tensor:
+    """Return what the engine can send: the tensor itself, a copy in dense rows, or those as bytes."""
+    dense = tensor.resolve_conj().resolve_neg().contiguous()
+    # The engine has no complex numbers and no 8-bit floats; broadcasting does not calculate.
+    return dense if tensor.dtype in collectives.DTYPES else dense.flatten().view(torch.uint8)
+
+
+def _broadcast_others(params: MutableMapping[str, Any], root_rank: int, process_set: ProcessSet) -> None:
     others = {name: value for name, value in params.items() if not isinstance(value, torch.Tensor)}
     # Whether there are any must be the root's word: a rank that alone has some would wait for ever.
-    params.update(broadcast_object(others, root_rank, "broadcast_parameters.others"))
-
-
-class _Place(NamedTuple):
-    """Where a tensor was taken out of a nested structure."""
-
-    number: int
-
-
-def _take_tensors(value: Any, tensors: list[torch.Tensor]) -> Any:
-    """Return `value` with its tensors moved to `tensors` and a `_Place` where each was."""
-    if isinstance(value, torch.Tensor):
-        tensors.append(value)
-        return _Place(len(tensors) - 1)
-    return _map(value, lambda item: _take_tensors(item, tensors))
-
-
-def _put_tensors(value: Any, tensors: list[torch.Tensor]) -> Any:
-    """Undo `_take_tensors`."""
-    if isinstance(value, _Place):
-        return tensors[value.number]
-    return _map(value, lambda item: _put_tensors(item, tensors))
-
-
-def _map(value: Any, function: Any) -> Any:
-    if type(value) is dict:
-        return {key: function(item) for key, item in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(function(item) for item in value)
-    return value
-
-
-def _load_in_place(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    """Load a state dict, and keep the group and state objects: schedulers and wrapped optimizers share them."""
-    groups, states = optimizer.param_groups, optimizer.state
-    optimizer.load_state_dict(state)
-    for group, loaded in zip(groups, optimizer.param_groups, strict=True):
-        if group is not loaded:
-            group.clear()
-            group.update(loaded)
-    optimizer.param_groups = groups
-    if states is not optimizer.state:
-        states.clear()
-        states.update(optimizer.state)
-        optimizer.state = states
+    params.update(broadcast_object(others, root_rank, "broadcast_parameters.others", process_set))

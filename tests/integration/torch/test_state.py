@@ -36,6 +36,68 @@ def test_broadcast_parameters(worlds, form):
     worlds.run(2, body, form)
 
 
+@pytest.mark.parametrize("root", [0, 2])
+def test_all_kinds_of_tensors(worlds, root):
+    """Element types, shapes without dimensions and without elements, strides, shared memory, complex numbers."""
+
+    def make(rank):
+        matrix = torch.arange(12.0).reshape(3, 4) + 100 * rank
+        return {
+            "bf16": torch.full((3,), rank + 0.5, dtype=torch.bfloat16),
+            "bool": torch.tensor([rank == 0, rank == 2]),
+            "complex": torch.tensor([1 + 2j, 3j]) * (rank + 1),
+            "conjugated": torch.tensor([1 + 2j, 3j]).conj(),
+            "float8": torch.full((2,), float(rank), dtype=torch.float32).to(torch.float8_e4m3fn),
+            "uint16": torch.full((2,), rank, dtype=torch.uint16),
+            "empty": torch.empty(0, 3),
+            "scalar": torch.tensor(rank),
+            "complex scalar": torch.tensor(1j * rank),
+            "columns": matrix.t(),
+            "every other": torch.arange(6.0)[::2] + rank,
+            "tied": matrix,
+            "tied again": matrix.view(4, 3),
+            "parameter": torch.nn.Parameter(torch.full((2,), float(rank))),
+        }
+
+    def body(root):
+        tensors, expected = make(hvd.rank()), make(root)
+        hvd.broadcast_parameters(tensors, root_rank=root)
+        for name, value in tensors.items():
+            assert value.dtype == expected[name].dtype
+            assert torch.equal(value.to(torch.complex128), expected[name].to(torch.complex128)), name
+
+    worlds.run(3, body, root)
+
+
+def test_parameters_in_a_process_set(worlds):
+    def body():
+        pair = hvd.add_process_set([0, 2])
+        model = torch.nn.Linear(2, 1)
+        with torch.no_grad():
+            model.weight.fill_(hvd.rank())
+        optimizer = torch.optim.SGD(model.parameters(), lr=hvd.rank() + 1.0)
+        hvd.broadcast_parameters(model.state_dict(), root_rank=2, process_set=pair)
+        hvd.broadcast_optimizer_state(optimizer, root_rank=2, process_set=pair)
+        hvd.barrier()
+        hvd.remove_process_set(pair)
+        return float(model.weight[0, 0]), optimizer.param_groups[0]["lr"]
+
+    assert worlds.run(3, body) == [(2.0, 3.0), (1.0, 2.0), (2.0, 3.0)]
+
+
+def test_different_models_are_an_error_and_no_wait(worlds):
+    def body():
+        layers = [torch.nn.Linear(2, 2) for _ in range(2 + hvd.rank())]
+        try:
+            hvd.broadcast_parameters(torch.nn.Sequential(*layers).state_dict(), root_rank=0)
+        except hvd.HorovodInternalError as error:
+            assert "rank 1" in str(error) and "2.weight" in str(error)
+        else:
+            raise AssertionError("different models went through")
+
+    worlds.run(2, body)
+
+
 def test_values_that_are_no_tensors(worlds):
     def body():
         state = {"weight": torch.full((2,), float(hvd.rank())), "epoch": hvd.rank(), "name": f"rank {hvd.rank()}"}
@@ -58,33 +120,71 @@ def test_what_is_no_parameters(worlds):
     worlds.run(2, body)
 
 
+# Every optimizer of torch 2.13, with options that make it keep all the state it can.
 OPTIMIZERS = {
-    "SGD": {"lr": 0.1, "momentum": 0.9, "nesterov": True},
+    "ASGD": {"lr": 0.1, "t0": 1},
+    "Adadelta": {"lr": 0.1},
+    "Adafactor": {"lr": 0.01},
+    "Adagrad": {"lr": 0.01, "initial_accumulator_value": 0.1},
     "Adam": {"lr": 0.01, "betas": (0.8, 0.9), "amsgrad": True},
     "AdamW": {"lr": 0.01},
-    "Adagrad": {"lr": 0.01},
-    "RMSprop": {"lr": 0.01, "centered": True},
+    "Adamax": {"lr": 0.01},
+    "LBFGS": {"lr": 0.1, "max_iter": 3},
+    "Muon": {"lr": 0.01},
+    "NAdam": {"lr": 0.01},
+    "RAdam": {"lr": 0.01},
+    "RMSprop": {"lr": 0.01, "centered": True, "momentum": 0.5},
     "Rprop": {"lr": 0.01},
-    "LBFGS": {"lr": 0.1},
+    "SGD": {"lr": 0.1, "momentum": 0.9, "nesterov": True},
+    "SparseAdam": {"lr": 0.01},
 }
+VARIANTS = [
+    ("SGD", {"lr": 0.1}),
+    ("SGD", {"lr": 0.1, "momentum": 0.9, "dampening": 0.5}),
+    ("SGD", {"lr": 0.1, "momentum": 0.9, "fused": True}),
+    ("SGD", {"lr": 0.1, "momentum": 0.9, "maximize": True, "foreach": True}),
+    ("Adam", {"lr": 0.01, "fused": True, "weight_decay": 0.1}),
+    ("AdamW", {"lr": 0.01, "foreach": True, "maximize": True}),
+    ("Adam", {"lr": torch.tensor(0.01)}),
+    ("Adagrad", {"lr": 0.1, "fused": True, "lr_decay": 0.1}),
+    ("LBFGS", {"lr": 0.1, "max_iter": 3, "line_search_fn": "strong_wolfe"}),
+    ("NAdam", {"lr": 0.01, "decoupled_weight_decay": True, "weight_decay": 0.1}),
+    ("RMSprop", {"lr": 0.01}),
+]
+CASES = [*OPTIMIZERS.items(), *VARIANTS]
+CASE_IDS = [f"{name}-{','.join(options)}" for name, options in CASES]
 
 
-def _stepped(name, steps):
-    torch.manual_seed(hvd.rank())
-    model = torch.nn.Linear(3, 2)
-    options = dict(OPTIMIZERS[name])
-    options["lr"] *= hvd.rank() + 1
-    optimizer = getattr(torch.optim, name)(model.parameters(), **options)
+def test_every_optimizer_is_here():
+    """One that a new release brings has to be tried."""
+    kinds = {
+        name
+        for name, kind in vars(torch.optim).items()
+        if isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer) and kind is not torch.optim.Optimizer
+    }
+    assert kinds <= set(OPTIMIZERS)
 
-    def closure():
-        optimizer.zero_grad()
-        loss = model(torch.ones(1, 3) * (hvd.rank() + 1)).square().sum()
-        loss.backward()
-        return loss
 
-    for _ in range(steps):
-        optimizer.step(closure)
-    return model, optimizer
+def _made(name, options, seed=None, faster=None):
+    """Return a model, an optimizer of it, and what makes one step."""
+    torch.manual_seed(hvd.rank() if seed is None else seed)
+    sparse = name == "SparseAdam"
+    model = torch.nn.Embedding(4, 2, sparse=True) if sparse else torch.nn.Linear(3, 2, bias=name != "Muon")
+    options = dict(options)
+    options["lr"] = options["lr"] * (hvd.rank() + 1 if faster is None else faster)
+    optimizer = getattr(torch.optim, name)(list(model.parameters()), **options)
+
+    def step(stepped=None):
+        def closure():
+            optimizer.zero_grad()
+            output = model(torch.tensor([1, 3])) if sparse else model(torch.tensor([[1.0, -2.0, 0.5]]))
+            loss = (output - 1).square().sum()
+            loss.backward()
+            return loss
+
+        return (stepped or optimizer).step(closure)
+
+    return model, optimizer, step
 
 
 def _numbers(value):
@@ -95,35 +195,156 @@ def _numbers(value):
         return {key: _numbers(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return type(value)(_numbers(item) for item in value)
-    return value
+    return (type(value).__name__, value)
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
-@pytest.mark.parametrize("steps", [0, 2])
-@pytest.mark.parametrize("root", [0, 1])
-def test_broadcast_optimizer_state(worlds, name, steps, root):
+@pytest.mark.parametrize(("name", "options"), CASES, ids=CASE_IDS)
+def test_broadcast_optimizer_state(worlds, name, options):
     """State and options of the root, with their Python types; the objects that schedulers hold stay the same ones."""
 
-    def body(name, steps, root):
-        model, optimizer = _stepped(name, steps)
+    def body(name, options):
+        for root, steps in ((0, 2), (1, 1)):
+            model, optimizer, step = _made(name, options)
+            for _ in range(steps):
+                step()
+            before = [parameter.detach().clone() for parameter in model.parameters()]
+            wanted = _numbers(optimizer.state_dict()) if hvd.rank() == root else None
+            groups, group, state = optimizer.param_groups, optimizer.param_groups[0], optimizer.state
+            hvd.broadcast_optimizer_state(optimizer, root_rank=root)
+            assert optimizer.param_groups is groups and groups[0] is group and optimizer.state is state
+            for ours, was in zip(model.parameters(), before, strict=True):
+                assert torch.equal(ours, was)
+            assert _numbers(optimizer.state_dict()) == hvd.broadcast_object(wanted, root_rank=root)
+            hvd.broadcast_parameters(model.state_dict(), root_rank=root)
+            step()
+            weights = [parameter.detach().tolist() for parameter in model.parameters()]
+            everyone = hvd.allgather_object((weights, _numbers(optimizer.state_dict())))
+            assert everyone[0] == everyone[1]
+
+    worlds.run(2, body, name, options)
+
+
+@pytest.mark.parametrize(("name", "options"), CASES, ids=CASE_IDS)
+@pytest.mark.parametrize("wrapped", [False, True], ids=["plain", "wrapped"])
+def test_the_first_state(worlds, name, options, wrapped):
+    """Before any step there is state for everybody, of no effect: training goes on as without it, bit by bit."""
+
+    def body(name, options, wrapped):
+        model, optimizer, step = _made(name, options)
         before = [parameter.detach().clone() for parameter in model.parameters()]
-        wanted = _numbers(optimizer.state_dict()) if hvd.rank() == root else None
-        groups, group = optimizer.param_groups, optimizer.param_groups[0]
-        hvd.broadcast_optimizer_state(optimizer, root_rank=root)
-        assert optimizer.param_groups is groups and optimizer.param_groups[0] is group
+        distributed = hvd.DistributedOptimizer(optimizer, model.named_parameters()) if wrapped else optimizer
+        hvd.broadcast_optimizer_state(distributed, root_rank=0, model=model)
         for ours, was in zip(model.parameters(), before, strict=True):
             assert torch.equal(ours, was)
-        wanted = hvd.broadcast_object(wanted, root_rank=root)
-        assert _numbers(optimizer.state_dict()) == wanted
+            # Adagrad has its state from its birth.
+            assert name == "Adagrad" or not ours.grad.to_dense().any()
+        has_state = name != "SGD" or "momentum" in options
+        assert len(distributed.state_dict()["state"]) == (len(before) if has_state and name != "LBFGS" else has_state)
+        hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+        fresh_model, _, fresh_step = _made(name, options, seed=0, faster=1)
+        for _ in range(3):
+            step(distributed)
+            fresh_step()
+        for ours, fresh in zip(model.parameters(), fresh_model.parameters(), strict=True):
+            assert torch.equal(ours, fresh)
 
-    worlds.run(2, body, name, steps, root)
+    worlds.run(2, body, name, options, wrapped)
+
+
+def test_an_optimizer_of_somebody_elses_gets_no_state_made_up(worlds):
+    def body():
+        class Odd(torch.optim.SGD):
+            def step(self, closure=None):
+                for group in self.param_groups:
+                    for parameter in group["params"]:
+                        state = self.state[parameter]
+                        state["ticks"] = state.get("ticks", 40) + 1
+                        state["wide"] = torch.full_like(parameter, state["ticks"], dtype=torch.float64)
+                return super().step(closure)
+
+        class Same(torch.optim.Adam):
+            pass
+
+        model = torch.nn.Linear(2, 1)
+        optimizer = Odd(model.parameters(), lr=0.1 * (hvd.rank() + 1))
+        hvd.broadcast_optimizer_state(optimizer, root_rank=1)
+        assert not any(optimizer.state.values()) and optimizer.param_groups[0]["lr"] == 0.2
+        # What it has made itself travels, also in a type that is not the parameter's.
+        if hvd.rank() == 1:
+            optimizer.step()
+        hvd.broadcast_optimizer_state(optimizer, root_rank=1)
+        assert optimizer.state[model.weight]["ticks"] == 41
+        assert optimizer.state[model.weight]["wide"].dtype == torch.float64
+        inherited = hvd.DistributedOptimizer(Same(model.parameters()), model.named_parameters())
+        hvd.broadcast_optimizer_state(inherited, root_rank=0)
+        assert float(inherited.state[model.weight]["step"]) == 0
+
+    worlds.run(2, body)
+
+
+def test_what_has_no_gradient_has_no_state(worlds):
+    """A parameter of whole numbers and a frozen one are passed over."""
+
+    def body():
+        whole = torch.nn.Parameter(torch.tensor([1, 3], dtype=torch.int32), requires_grad=False)
+        frozen = torch.nn.Parameter(torch.ones(2), requires_grad=False)
+        trained = torch.nn.Parameter(torch.ones(4))
+        optimizer = torch.optim.SGD([whole, frozen, trained], lr=0.001, weight_decay=1e-6, momentum=0.9, nesterov=True)
+        named = zip(("whole", "frozen", "trained"), (whole, frozen, trained), strict=True)
+        optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=named)
+        hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+        assert whole.grad is None and frozen.grad is None
+        assert torch.equal(hvd.broadcast(trained.grad, root_rank=0), trained.grad)
+        assert list(optimizer.state_dict()["state"]) == [2]
+
+    worlds.run(2, body)
+
+
+def test_sparse_gradients_stay_sparse(worlds):
+    """`model` says where; momentum of a sparse gradient is sparse itself and travels."""
+
+    def body():
+        model = torch.nn.ModuleDict({"words": torch.nn.Embedding(4, 2, sparse=True), "out": torch.nn.Linear(2, 1)})
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
+        hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+        for _ in range(2):
+            hvd.broadcast_optimizer_state(optimizer, root_rank=0, model=model)
+            model["out"](model["words"](torch.tensor([hvd.rank()]))).sum().backward()
+            assert model["words"].weight.grad.is_sparse
+            optimizer.step()
+            assert model["words"].weight.grad.is_sparse
+            optimizer.zero_grad()
+        return [parameter.detach().numpy() for parameter in model.parameters()]
+
+    results = worlds.run(2, body)
+    for ours, theirs in zip(*results, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_different_optimizers_are_an_error(worlds):
+    def body():
+        model = torch.nn.Linear(2, 1)
+        parameters = [model.weight, model.bias]
+        groups = parameters if hvd.rank() == 0 else [{"params": [parameter]} for parameter in parameters]
+        optimizer = torch.optim.SGD(groups, lr=0.1, momentum=0.9)
+        try:
+            hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+        except ValueError as error:
+            assert hvd.rank() == 1 and "different number of parameter groups" in str(error)
+        else:
+            assert hvd.rank() == 0
+
+    worlds.run(2, body)
 
 
 def test_only_one_rank_has_state(worlds):
     """A worker that restored a checkpoint, and one that did not."""
 
     def body():
-        _, optimizer = _stepped("Adam", 3 if hvd.rank() == 0 else 0)
+        _, optimizer, step = _made("Adam", OPTIMIZERS["Adam"])
+        for _ in range(3 if hvd.rank() == 0 else 0):
+            step()
         hvd.broadcast_optimizer_state(optimizer, root_rank=0)
         return _numbers(optimizer.state_dict())
 
@@ -133,7 +354,8 @@ def test_only_one_rank_has_state(worlds):
 
 def test_state_of_a_distributed_optimizer(worlds):
     def body():
-        model, plain = _stepped("SGD", 1)
+        model, plain, step = _made("SGD", OPTIMIZERS["SGD"])
+        step()
         optimizer = hvd.DistributedOptimizer(plain, model.named_parameters())
         hvd.broadcast_parameters(model.state_dict(), root_rank=0)
         hvd.broadcast_optimizer_state(optimizer, root_rank=0)

@@ -1,0 +1,203 @@
+"""Giving all workers the same optimizer state: that of one rank.
+
+What the root has is taken apart into a skeleton of Python values, which travels pickled, and tensors, which travel as
+such; the others put it together again. So every value arrives with its type.
+
+An optimizer has no state before its first step. For PyTorch's own, one that changes nothing is *materialised* on the
+root: by a step of another optimizer of the same kind, on parameters of zeros, after which the state is put back to
+where a fresh one begins. Training goes on bit by bit as it would have from no state at all. An optimizer of somebody
+else's is left without state: nobody can know what its beginning looks like.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, NamedTuple
+
+import torch
+
+from farandole.core.basics import current
+from farandole.core.group import ProcessSet, global_process_set
+from farandole.torch.objects import broadcast_object
+from farandole.torch.parameters import broadcast_tensors
+
+
+def broadcast_optimizer_state(
+    optimizer: torch.optim.Optimizer,
+    root_rank: int,
+    model: torch.nn.Module | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> None:
+    """Give every rank the root's optimizer state and options (learning rate and so on), in place.
+
+    Python values keep their types. Where an optimizer of PyTorch's has no state yet, it gets one that changes nothing,
+    and parameters without a gradient get one of zeros.
+
+    Args:
+        optimizer: plain or distributed, with parameters of the same shapes on all ranks.
+        root_rank: whose state; a rank in the world.
+        model: what the parameters belong to; tells which of them have sparse gradients.
+        process_set: which ranks take part; on others nothing happens.
+
+    Raises:
+        ValueError: the optimizers have different groups or parameters.
+        HorovodInternalError: a worker was lost.
+    """
+    session = current()
+    session.group_of(process_set, "broadcast_optimizer_state")
+    if not process_set.included():
+        return
+    is_root = session.world.rank == root_rank
+    if not any(optimizer.state.values()):
+        _give_gradients(optimizer, model)
+        if is_root:
+            _materialise(optimizer)
+    tensors: list[torch.Tensor] = []
+    skeleton = _take_tensors(optimizer.state_dict(), tensors) if is_root else None
+    specs = [(tuple(tensor.shape), tensor.dtype, tensor.device.type) for tensor in tensors]
+    skeleton, specs = broadcast_object((skeleton, specs), root_rank, "broadcast_optimizer_state", process_set)
+    if not is_root:
+        tensors = [_empty(*spec) for spec in specs]
+    named = [(f"optimizer_state.{index}", tensor) for index, tensor in enumerate(tensors)]
+    broadcast_tensors(named, root_rank, process_set)
+    if not is_root:
+        _load_in_place(optimizer, _put_tensors(skeleton, tensors))
+
+
+# --- the first state -------------------------------------------------------------------------------------------
+
+
+def _give_gradients(optimizer: torch.optim.Optimizer, model: torch.nn.Module | None) -> None:
+    """Give parameters that are trained and have no gradient one of zeros, sparse if theirs will be."""
+    modules = [] if model is None else model.modules()
+    sparse = {module.weight for module in modules if getattr(module, "sparse", False) and hasattr(module, "weight")}
+    all_sparse = isinstance(optimizer, torch.optim.SparseAdam)
+    for parameter in (parameter for group in optimizer.param_groups for parameter in group["params"]):
+        if parameter.requires_grad and parameter.grad is None:
+            zeros = torch.zeros_like(parameter, requires_grad=False)
+            # Of an empty tensor only the layout is kept: nothing is stored.
+            parameter.grad = zeros.to_sparse(1) if all_sparse or parameter in sparse else zeros
+
+
+def _materialise(optimizer: torch.optim.Optimizer) -> None:
+    kind = _kind_of_torch(optimizer)
+    if kind is None:
+        return
+    twins = {parameter: _twin(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    groups = [
+        _options(group) | {"params": [twins[parameter] for parameter in group["params"]]}
+        for group in optimizer.param_groups
+    ]
+    fresh = kind(groups)
+    fresh.step(lambda: torch.zeros(()))
+    rates = {parameter: group["lr"] for group in groups for parameter in group["params"]}
+    dampened = {parameter for group in groups if group.get("dampening") for parameter in group["params"]}
+    for parameter, twin in twins.items():
+        if fresh.state.get(twin):
+            state = {name: _at_start(name, value, rates[twin]) for name, value in fresh.state[twin].items()}
+            # The first gradient becomes the momentum undampened; that happens only where there is none.
+            optimizer.state[parameter] = state | ({"momentum_buffer": None} if twin in dampened else {})
+
+
+def _kind_of_torch(optimizer: torch.optim.Optimizer) -> Any:
+    """Return the class of PyTorch's whose `step` this optimizer has, or None."""
+    kinds = [kind for kind in type(optimizer).__mro__ if not _is_ours(kind)]
+    step = next(vars(kind)["step"] for kind in kinds if "step" in vars(kind))
+    kind = next(kind for kind in kinds if kind.__module__.startswith("torch.optim"))
+    is_torchs = inspect.unwrap(step).__module__.startswith("torch.optim")
+    return kind if is_torchs and kind is not torch.optim.Optimizer else None
+
+
+def _is_ours(kind: type) -> bool:
+    """Say whether a class is what `DistributedOptimizer` puts in front, or made of it."""
+    return any(each.__module__.startswith("farandole.") for each in (kind, *kind.__bases__))
+
+
+def _twin(parameter: torch.Tensor) -> torch.nn.Parameter:
+    twin = torch.nn.Parameter(torch.zeros_like(parameter), requires_grad=parameter.requires_grad)
+    if parameter.requires_grad and parameter.grad is not None:
+        twin.grad = torch.zeros_like(parameter.grad)
+    return twin
+
+
+def _options(group: dict[str, Any]) -> dict[str, Any]:
+    """Return a group's options, without those that its parameters alone can have."""
+    options = {name: value for name, value in group.items() if name not in ("params", "param_names", "differentiable")}
+    if all(parameter.device.type == "cpu" for parameter in group["params"]):
+        options.pop("capturable", None)
+    return options
+
+
+def _at_start(name: str, value: Any, rate: Any) -> Any:
+    """Return what a value of a state is before the first step."""
+    if name == "step_size":
+        return value
+    start = {"mu_product": 1, "mu": 1, "eta": rate}.get(name, 0)
+    if isinstance(value, torch.Tensor):
+        return value.detach().fill_(start) if value.layout == torch.strided else value
+    return type(value)(start) if isinstance(value, (int, float)) else value
+
+
+# --- taking apart and putting together -------------------------------------------------------------------------
+
+
+def _empty(shape: tuple[int, ...], dtype: torch.dtype, device: str) -> torch.Tensor:
+    """Return a tensor to receive into, on the root's kind of device if this rank has one."""
+    here = device if device == "cpu" or (device == "cuda" and torch.cuda.is_available()) else "cpu"
+    return torch.empty(shape, dtype=dtype, device=here)
+
+
+class _Place(NamedTuple):
+    """Where a tensor was taken out of a nested structure."""
+
+    number: int
+
+
+def _take_tensors(value: Any, tensors: list[torch.Tensor]) -> Any:
+    """Return `value` with its tensors moved to `tensors` and a `_Place` where each was."""
+    # A sparse tensor has no rows to broadcast; it stays where it is, and travels pickled.
+    if isinstance(value, torch.Tensor) and value.layout == torch.strided:
+        tensors.append(value)
+        return _Place(len(tensors) - 1)
+    return _map(value, lambda item: _take_tensors(item, tensors))
+
+
+def _put_tensors(value: Any, tensors: list[torch.Tensor]) -> Any:
+    """Undo `_take_tensors`."""
+    if isinstance(value, _Place):
+        return tensors[value.number]
+    return _map(value, lambda item: _put_tensors(item, tensors))
+
+
+def _map(value: Any, function: Any) -> Any:
+    if type(value) is dict:
+        return {key: function(item) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(function(item) for item in value)
+    return value
+
+
+def _load_in_place(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """Load a state dict, and keep the group and state objects: schedulers and wrapped optimizers share them."""
+    groups, states = optimizer.param_groups, optimizer.state
+    optimizer.load_state_dict(state)
+    _restore_dtypes(optimizer, state)
+    for group, loaded in zip(groups, optimizer.param_groups, strict=True):
+        if group is not loaded:
+            group.clear()
+            group.update(loaded)
+    optimizer.param_groups = groups
+    if states is not optimizer.state:
+        states.clear()
+        states.update(optimizer.state)
+        optimizer.state = states
+
+
+def _restore_dtypes(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """Undo that loading casts a state to its parameter's type: the root's state has not been cast."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    for number, sent in state["state"].items():
+        loaded = optimizer.state.get(parameters[number], {})
+        for name, value in sent.items():
+            if isinstance(value, torch.Tensor) and value.dtype != loaded[name].dtype:
+                loaded[name] = value.to(loaded[name].device)
