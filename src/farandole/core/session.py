@@ -16,6 +16,7 @@ from functools import cached_property
 from itertools import chain
 
 from farandole.core import binding
+from farandole.core.affinity import core_of, threads_on
 from farandole.core.dtype import Kind
 from farandole.core.engine import Engine
 from farandole.core.errors import FarandoleError, InvalidRequestError, StartError, WorkerLostError, lost_rank_behind
@@ -83,7 +84,8 @@ class Session:
         session = cls(settings, engine, roster, world)
         try:
             timeout = settings.start_timeout
-            engine.form(world.generation, world.rank, world.size, world.contacts, settings.secret, timeout)
+            with threads_on(core_of(settings.thread_affinity, world.local_rank)):
+                engine.form(world.generation, world.rank, world.size, world.contacts, settings.secret, timeout)
             global_process_set.bind_world(world.size, world.rank)
             session._check_same_sets(process_sets)
             for process_set in process_sets:

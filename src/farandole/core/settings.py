@@ -51,6 +51,10 @@ def _switch(value: str) -> bool:
     ]
 
 
+def _cores(value: str) -> tuple[int, ...]:
+    return tuple(_count(core) for core in value.split(","))
+
+
 def _secret(value: str) -> bytes:
     return bytes.fromhex(value)
 
@@ -101,6 +105,10 @@ class Settings:
     """Seconds of silence after which a worker counts as lost."""
     spin_seconds: float = _setting(0.0, float, "a number of seconds")
     """How long a wait looks before it sleeps; 0 is the default of 20 microseconds, below 0 is not at all."""
+    thread_affinity: tuple[int, ...] = _setting(
+        (), _cores, "numbers of cores, separated by commas", "HOROVOD_THREAD_AFFINITY"
+    )
+    """Cores for the engine's threads, one for each local rank; workers without one run them wherever."""
     stall_warning_seconds: float = _setting(60.0, _seconds, "a number of seconds", "HOROVOD_STALL_CHECK_TIME_SECONDS")
     """Seconds after which rank 0 warns that some ranks wait for others, and says which; 0 is never."""
     stall_shutdown_seconds: float = _setting(

@@ -1,0 +1,36 @@
+"""On which core the engine's threads run, for those who want to say."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+
+from farandole.core.errors import SettingError
+
+
+def core_of(cores: Sequence[int], local_rank: int) -> int | None:
+    """Return the core for a worker of that local rank: the list has one for each; None if it ends before."""
+    return cores[local_rank] if local_rank < len(cores) else None
+
+
+@contextlib.contextmanager
+def threads_on(core: int | None) -> Iterator[None]:
+    """Let threads that are started meanwhile run on one core only, as threads inherit that; None: wherever.
+
+    Raises:
+        SettingError: this process may not use that core.
+    """
+    if core is None:
+        yield
+        return
+    earlier = os.sched_getaffinity(0)
+    if core not in earlier:
+        raise SettingError(
+            f"THREAD_AFFINITY names core {core}, but this process may use {sorted(earlier)}. Correct it or unset it."
+        )
+    os.sched_setaffinity(0, {core})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, earlier)
