@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
@@ -43,7 +44,7 @@ def is_mpich(env: Mapping[str, str] | None = None) -> bool:
 
 
 def _get_mpi_implementation(env: Mapping[str, str] | None = None) -> str:
-    answer = tiny_shell_exec.execute("mpirun --version", env)
+    answer = tiny_shell_exec.execute("mpirun --version", os.environ if env is None else env)
     if answer is None or answer[1] != 0:
         return _MISSING_IMPL
     return next((name for sign, name in _SIGNS if sign in answer[0]), _UNKNOWN_IMPL)

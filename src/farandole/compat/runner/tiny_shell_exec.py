@@ -6,13 +6,17 @@ import subprocess
 from collections.abc import Mapping
 
 
-def execute(command: str, env: Mapping[str, str] | None = None) -> tuple[str, int] | None:
-    """Run a shell command and return all that it printed, and its exit code; None if there is no shell to run it."""
+def execute(command: str, env: Mapping[str, str]) -> tuple[str, int] | None:
+    """Run a shell command in that environment.
+
+    Returns:
+        All that it printed, and its exit code; None if there is no shell to run it.
+    """
     try:
         done = subprocess.run(
             command,
             shell=True,
-            env=None if env is None else dict(env),
+            env=dict(env),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
