@@ -19,7 +19,8 @@ _MOST_FRAMES = 1000
 def whereabouts(thread: int | None = None) -> str:
     """Return what a thread is doing, such as `train.py:42 in load_batch: batch = next(loader)`.
 
-    That is the innermost line of the user's program; where a library that it has called is at work, that is said too.
+    That is the innermost line of the user's program. Where a library that it has called is at work, that is said too,
+    unless it is this one: the engine itself knows what the thread waits for there.
 
     Args:
         thread: its `ident`; the main thread by default. Any thread but the calling one makes sense.
@@ -31,9 +32,9 @@ def whereabouts(thread: int | None = None) -> str:
     own = next((each for each in frames if not _is_library(each.f_code.co_filename)), None)
     if own is None:
         return _describe(frames[0])
-    if own is frames[0]:
-        return _describe(own)
     inner = frames[0].f_code
+    if own is frames[0] or inner.co_filename.startswith(_ours()):
+        return _describe(own)
     return f"{_describe(own)} (now in {_short(inner.co_filename)}:{frames[0].f_lineno} in {inner.co_name})"
 
 

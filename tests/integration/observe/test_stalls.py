@@ -1,0 +1,184 @@
+"""Ranks that others wait for: what the user reads, and how a job ends that would wait for ever."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from worlds import World, wait_until
+
+OpenWorld = Callable[..., World]
+# For a job that was started by the launcher, and imports the framework in every worker on a busy machine.
+JOB_SECONDS = 100
+
+
+# --- in the workers ----------------------------------------------------------------------------------------------
+
+
+def begin(log: str) -> list[str]:
+    """Enter the world, with standard error going to a file; return which threads that began."""
+    import threading
+
+    import farandole.torch as hvd
+
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(descriptor, 2)
+    os.close(descriptor)
+    hvd.init()
+    return sorted(thread.name for thread in threading.enumerate() if thread.name.startswith("farandole"))
+
+
+def allreduce(name: str) -> str:
+    import torch
+
+    import farandole.torch as hvd
+
+    try:
+        hvd.allreduce(torch.ones(3), name=name)
+    except hvd.HorovodInternalError as error:
+        return f"{type(error).__name__}: {error}"
+    return "done"
+
+
+def load_batch(door: int) -> None:
+    os.read(door, 1)  # the missing rank is here
+
+
+def late(path: str) -> str:
+    door = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    os.set_blocking(door, True)
+    load_batch(door)
+    os.close(door)
+    return allreduce("grads")
+
+
+def shutdown() -> None:
+    import farandole.torch as hvd
+
+    hvd.shutdown()
+
+
+# --- outside of them ---------------------------------------------------------------------------------------------
+
+
+def says(log: Path, pattern: str) -> str:
+    """Wait until the world has said something, and return it."""
+    wait_until(lambda: re.search(pattern, log.read_text()) is not None)
+    found = re.search(pattern, log.read_text())
+    assert found
+    return found[0]
+
+
+def test_the_warning_says_who_is_missing_what_and_where_it_is(open_world: OpenWorld, tmp_path: Path) -> None:
+    log, door = tmp_path / "log", tmp_path / "door"
+    os.mkfifo(door)
+    world = open_world(3, FARANDOLE_STALL_WARNING_SECONDS="0.2")
+    world.run(begin, str(log))
+    world.run(allreduce, "first")
+    writer = os.open(door, os.O_RDWR)
+    world.start(late, str(door), ranks=[1])
+    world.start(allreduce, "grads", ranks=[0, 2])
+    line = says(log, r"rank 1: .*load_batch.*\n")
+    os.write(writer, b"x")
+    os.close(writer)
+    assert world.collect() == ["done"] * 3
+    world.run(shutdown)
+    assert re.search(r"farandole \[rank 0\] warning: .*wait", log.read_text())
+    assert re.search(r"allreduce 'allreduce\.grads', for [0-9.]+ s: missing rank 1\n", log.read_text())
+    assert "'allreduce.first'" in line
+    assert re.search(r"test_stalls\.py:\d+ in load_batch: os\.read\(door, 1\)  # the missing rank is here\n", line)
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"FARANDOLE_STALL_WARNING_SECONDS": "0.2", "FARANDOLE_STALL_SHUTDOWN_SECONDS": "0.6"},
+        {"HOROVOD_STALL_CHECK_TIME_SECONDS": "0.2", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "0.6"},
+    ],
+    ids=["ours", "Horovod's"],
+)
+def test_a_world_that_would_wait_for_ever_ends_with_an_error_on_every_rank(
+    open_world: OpenWorld, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    log = tmp_path / "log"
+    world = open_world(3, **environment)
+    world.run(begin, str(log))
+    world.start(allreduce, "other", ranks=[1])
+    world.start(allreduce, "grads", ranks=[0, 2])
+    told = world.collect()
+    assert all(re.match(r"StalledError: .*'allreduce\.(grads|other)'", text) for text in told), told
+    # Each side waits for the other.
+    assert "'allreduce.grads', for" in log.read_text() and "'allreduce.other', for" in log.read_text()
+    # What is asked for later fails in the same way, and a new world can be entered.
+    assert all(text.startswith("StalledError") for text in world.run(allreduce, "later"))
+    world.run(shutdown)
+    world.run(begin, str(log))
+    assert world.run(allreduce, "again") == ["done"] * 3
+
+
+def hold_pythons_lock() -> str:
+    import ctypes
+
+    ctypes.PyDLL(None).sleep(2)
+    return allreduce("grads")
+
+
+def test_a_rank_that_holds_pythons_lock_is_told_without_its_line(open_world: OpenWorld, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    world = open_world(2, FARANDOLE_STALL_WARNING_SECONDS="0.2")
+    world.run(begin, str(log))
+    world.start(hold_pythons_lock, ranks=[1])
+    world.start(allreduce, "grads", ranks=[0])
+    assert "test_stalls.py" not in says(log, r"rank 1: .*\n")
+    assert world.collect() == ["done"] * 2
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [{"HOROVOD_STALL_CHECK_DISABLE": "1"}, {"FARANDOLE_STALL_WARNING_SECONDS": "0"}],
+    ids=["disabled", "never"],
+)
+def test_nobody_looks_where_nobody_asks(open_world: OpenWorld, tmp_path: Path, environment: dict[str, str]) -> None:
+    log = str(tmp_path / "log")
+    assert open_world(2, **environment).run(begin, log) == [["farandole-roster"]] * 2
+    assert open_world(1).run(begin, log) == [[]]
+
+
+SCRIPT = """\
+import time
+import torch
+import farandole.torch as hvd
+
+hvd.init()
+if hvd.rank() != 0:
+    time.sleep(4 * hvd.rank())
+try:
+    hvd.allreduce(torch.ones(3), name="grads")
+    print("no error")
+except hvd.HorovodInternalError as error:
+    print(type(error).__name__)
+"""
+
+
+@pytest.mark.timeout(JOB_SECONDS + 20)
+def test_a_job_of_the_launcher(tmp_path: Path) -> None:
+    """A rank that is four seconds late, where one is too many: all get an error, and may live with it."""
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    options = ["-np", "2", "--stall-warning", "0.4", "--stall-shutdown", "1"]
+    job = subprocess.run(
+        [sys.executable, "-m", "farandole", "run", *options, sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        timeout=JOB_SECONDS,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert job.returncode == 0, job.stderr
+    assert sorted(job.stdout.splitlines()) == [f"[{rank}]<stdout>:StalledError" for rank in (0, 1)]
+    assert "it is at train.py:7 in <module>: time.sleep(4 * hvd.rank())" in job.stderr
