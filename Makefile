@@ -74,6 +74,7 @@ test: setup native-tests
 
 bench: setup
 	@python benchmarks/allreduce.py
+	@python benchmarks/ddp.py
 
 docs:
 	@echo "README.md              what it is, and how to use it"

@@ -79,9 +79,12 @@ def dense(tensor: torch.Tensor) -> torch.Tensor:
             f"the farandole backend works on dense CPU tensors, not on a {tensor.layout} tensor on {tensor.device}. "
             "Move it to the CPU, or use a backend for its device in a group of its own."
         )
-    if tensor.is_conj() or tensor.is_neg():
-        return tensor.detach().resolve_conj().resolve_neg().contiguous()
-    return tensor if tensor.is_contiguous() else tensor.detach().contiguous()
+    return tensor if _is_packed(tensor) else tensor.detach().resolve_conj().resolve_neg().contiguous()
+
+
+def _is_packed(tensor: torch.Tensor) -> bool:
+    """Say whether the elements lie one after the other in memory, as they are."""
+    return tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
 
 
 def _copies_back(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> Finish | None:
@@ -141,7 +144,7 @@ def _write(address: int, tensor: torch.Tensor) -> None:
     if not tensor.numel():
         return
     size = tensor.numel() * tensor.element_size()
-    if tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg():
+    if _is_packed(tensor):
         ctypes.memmove(tensor.data_ptr(), address, size)
     else:
         copy = torch.empty(tensor.shape, dtype=tensor.dtype)
@@ -363,8 +366,15 @@ def broadcast(label: str, tensors: Sequence[torch.Tensor], root: int) -> Call:
     return call
 
 
-def _gather_request(row: Row) -> NativeRequest:
-    return make_request(Kind.ALLGATHER, "", dtype=row.dtype, shape=(row.count,), input=row.tensor.data_ptr())
+def _gather_request(row: Row, output: int | None = None) -> NativeRequest:
+    return make_request(
+        Kind.ALLGATHER, "", dtype=row.dtype, shape=(row.count,), input=row.tensor.data_ptr(), output=output
+    )
+
+
+def _place(output: torch.Tensor) -> int | None:
+    """Return where the engine can write a result of equal parts; None: it has to go through `_write`."""
+    return output.data_ptr() if output.device.type == "cpu" and _is_packed(output) else None
 
 
 def allgather(label: str, outputs: Sequence[Sequence[torch.Tensor]], tensors: Sequence[torch.Tensor]) -> Call:
@@ -388,6 +398,7 @@ def allgather(label: str, outputs: Sequence[Sequence[torch.Tensor]], tensors: Se
 def allgather_flat(label: str, outputs: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor], size: int) -> Call:
     """Gather all members' tensors, which have one size, one after the other into one output; several such pairs."""
     call = Call(label, list(outputs))
+    rows = []
     for output, tensor in zip(outputs, tensors, strict=True):
         _check_same_type((output, tensor))
         if output.numel() != tensor.numel() * size:
@@ -396,15 +407,16 @@ def allgather_flat(label: str, outputs: Sequence[torch.Tensor], tensors: Sequenc
                 f"{size} times those of the input, a part for each member."
             )
         row = Row.of(tensor)
-        call.requests.append(_gather_request(row))
+        rows.append(row)
+        call.requests.append(_gather_request(row, _place(output)))
         call.kept.append(row.tensor)
 
     def finish(engine: Engine, handles: Sequence[int]) -> None:
-        for handle, output, tensor in zip(handles, outputs, tensors, strict=True):
+        for handle, output, row in zip(handles, outputs, rows, strict=True):
             address, sizes = engine.result(handle)
-            count = Row.of(tensor).count
-            _check_sizes(sizes, [count] * len(sizes))
-            _write(address, output)
+            _check_sizes(sizes, [row.count] * len(sizes), row.width)
+            if address:
+                _write(address, output)
 
     call.finish = finish
     return call
@@ -447,20 +459,33 @@ def exchange_rows(
         size: number of members.
     """
     _check_same_type((output, tensor))
+    if output.numel() != tensor.numel() and not sent and not received:
+        raise InvalidRequestError(
+            f"all_to_all_single: the input has {tensor.numel()} elements, the output {output.numel()}. Without split "
+            "sizes they need equal ones."
+        )
     sends = _rows("input", tensor, sent, size)
     receives = _rows("output", output, received, size)
     row = Row.of(tensor)
     length = row.count // tensor.shape[0] if tensor.shape[0] else 0
     splits = [rows * length for rows in sends]
     expected = [rows * (output.numel() // output.shape[0] if output.shape[0] else 0) * row.width for rows in receives]
+    equal = not sent and not received
     request = make_request(
-        Kind.ALLTOALL, "", dtype=row.dtype, shape=(row.count,), input=row.tensor.data_ptr(), splits=splits
+        Kind.ALLTOALL,
+        "",
+        dtype=row.dtype,
+        shape=(row.count,),
+        input=row.tensor.data_ptr(),
+        output=_place(output) if equal and output.data_ptr() != tensor.data_ptr() else None,
+        splits=None if equal else splits,
     )
 
     def finish(engine: Engine, handles: Sequence[int]) -> None:
         address, sizes = engine.result(handles[0])
         _check_sizes(sizes, expected, row.width)
-        _write(address, output)
+        if address:
+            _write(address, output)
 
     return Call("all_to_all_single", [output], [request], finish, [row.tensor])
 
