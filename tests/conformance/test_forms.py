@@ -181,7 +181,9 @@ def run_forms(front: Any, collective: Collective, process_set: Any, dtype: str) 
     hvd = front.hvd
     member = Member(process_set.ranks, process_set.rank(), dtype)
     given = [collective.inputs(rank, member) for rank in member.ranks]
-    for options in collective.options:
+    everybody = process_set is hvd.global_process_set
+    # Operations are the same in every set: there, the last ones will do.
+    for options in collective.options if everybody else collective.options[-2:]:
         if dtype == "bool" and (options.get("op") == "Average" or "prescale_factor" in options):
             continue  # Truth has neither averages nor multiples.
         wanted = [collective.wanted(list(inputs), member, options) for inputs in zip(*given, strict=True)]
@@ -206,13 +208,16 @@ def run_forms(front: Any, collective: Collective, process_set: Any, dtype: str) 
 
 
 @pytest.mark.parametrize("kind", COLLECTIVES)
-def test_every_form(world, kind):
+@pytest.mark.parametrize(
+    "dtypes", [FLOATS, [dtype for dtype in DTYPES if dtype not in FLOATS]], ids=["floats", "whole"]
+)
+def test_every_form(world, kind, dtypes):
     def body(front):
         hvd = front.hvd
         sets = sets_to_try(hvd)
         for process_set in sets:
             if process_set.included():
-                for dtype in DTYPES:
+                for dtype in dtypes:
                     run_forms(front, COLLECTIVES[kind], process_set, dtype)
         for process_set in sets[1:]:
             assert hvd.remove_process_set(process_set)

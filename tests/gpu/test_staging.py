@@ -26,6 +26,12 @@ def test_every_form(world):
             assert (mine == rank + 1).all()
             gathered = hvd.allgather(mine[: rank + 1])
             assert gathered.device == mine.device and gathered[:, 0].tolist() == [1, 2, 2]
+            scattered = hvd.reducescatter(mine, op=hvd.Sum)
+            assert scattered.device == mine.device and scattered.shape == (500, 3) and (scattered == 3).all()
+            splits = torch.tensor([400, 500], dtype=torch.int32, device="cuda")
+            exchanged, received = hvd.alltoall(mine, splits)
+            assert exchanged.device == received.device == mine.device and received.tolist() == [[400, 500][rank]] * 2
+            assert exchanged[:, 0].tolist() == [1] * received[0] + [2] * received[1]
             assert (hvd.broadcast(mine, 1) == 2).all()
             assert hvd.broadcast_(mine, 0) is mine and (mine == 1).all()
             assert hvd.allreduce_(mine, op=hvd.Sum) is mine and (mine == 2).all()
