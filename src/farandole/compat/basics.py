@@ -8,6 +8,7 @@ from typing import Any
 from farandole.core import basics, built, dtype
 from farandole.core.errors import InvalidRequestError
 from farandole.core.group import ProcessSet
+from farandole.observe.observer import start_timeline, stop_timeline
 
 
 class HorovodBasics:
@@ -45,6 +46,9 @@ class HorovodBasics:
     ccl_built = staticmethod(built.ccl_built)
     cuda_built = staticmethod(built.cuda_built)
     rocm_built = staticmethod(built.rocm_built)
+
+    start_timeline = staticmethod(start_timeline)
+    stop_timeline = staticmethod(stop_timeline)
 
     def __init__(self, *library: Any) -> None:
         """Accept where Horovod's library would be."""

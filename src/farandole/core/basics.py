@@ -214,7 +214,8 @@ def remove_process_set(process_set: ProcessSet) -> bool:
     Returns:
         False if it was not registered or is the world's own.
     """
-    return current().remove_group(process_set)
+    # Known without a world: only a registered set has an id, and the world's own has 0.
+    return bool(process_set.process_set_id) and current().remove_group(process_set)
 
 
 def stats() -> dict[str, Any]:
