@@ -123,6 +123,8 @@ def test_what_it_was_built_with_is_known_before_init() -> None:
         ("horovod.spark", "not there yet"),
         ("horovod.spark.torch.estimator", "not there yet"),
         ("horovod.ray", "not there yet"),
+        ("horovod.runner.http.http_server", "inside of Horovod's launcher"),
+        ("horovod.runner.common.service.task_service", "inside of Horovod's launcher"),
         ("horovod.torch.elastic", "elastic"),
         ("horovod.common.elastic", "elastic"),
         ("horovod.runner.elastic.discovery", "elastic"),

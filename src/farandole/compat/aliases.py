@@ -45,6 +45,7 @@ HOMES = {
 }
 
 _LATER = "is not there yet in farandole-horovod; horovod.torch is"
+_INSIDE = "is not there: it was the inside of Horovod's launcher, and farandole's works otherwise"
 _ELASTIC = "is not there yet: farandole-horovod has no elastic training so far"
 
 # What people will look for, and why it is not found. Counts for all that is below, too.
@@ -55,7 +56,13 @@ MISSING = {
     "horovod.spark": _LATER,
     "horovod.tensorflow": _LATER,
     "horovod.common.elastic": _ELASTIC,
+    "horovod.runner.common.service": _INSIDE,
+    "horovod.runner.driver": _INSIDE,
     "horovod.runner.elastic": _ELASTIC,
+    "horovod.runner.http": _INSIDE,
+    "horovod.runner.run_task": _INSIDE,
+    "horovod.runner.task": _INSIDE,
+    "horovod.runner.task_fn": _INSIDE,
     "horovod.torch.elastic": _ELASTIC,
 }
 
