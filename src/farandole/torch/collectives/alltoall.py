@@ -93,7 +93,8 @@ def _member(session: Session, group: int, name: str, tensor: torch.Tensor, split
     def finish(handle: int, _: torch.Tensor = host) -> tuple[torch.Tensor, torch.Tensor]:
         # `host` is held: the engine reads it until now.
         output, received_rows = received(session, handle, tensor)
-        return output, torch.tensor(received_rows, dtype=torch.int32, device=device)
+        fits = max(received_rows) <= torch.iinfo(torch.int32).max
+        return output, torch.tensor(received_rows, dtype=torch.int32 if fits else torch.int64, device=device)
 
     return request, event, finish
 
@@ -124,7 +125,7 @@ def alltoall(
 
     Returns:
         Without splits, the rows received, in rank order. With splits, a pair of them and of `received_splits`: how
-        many rows came from each rank, int32, on the device of `splits`.
+        many rows came from each rank, int32 (int64 if a number does not fit), on the device of `splits`.
 
     Raises:
         ValueError: the call is wrong by itself.
