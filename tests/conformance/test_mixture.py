@@ -1,0 +1,82 @@
+"""Everything at once: calls of all kinds, types and process sets in flight together, begun in another order on every
+rank, with joins in between."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from oracle import adasum, check, reduced, scattered_rows, values
+
+KINDS = ["allreduce", "adasum", "allgather", "broadcast", "alltoall", "reducescatter", "grouped"]
+DTYPES = ["uint8", "int32", "float16", "bfloat16", "float32", "float64"]
+
+
+def plan(seed: int, sets: int) -> list[tuple[int, str, str, int]]:
+    """Return calls to make: (number, kind, type, process set)."""
+    chance = random.Random(seed)
+    return [(number, chance.choice(KINDS), chance.choice(DTYPES), chance.randrange(sets)) for number in range(60)]
+
+
+def begin(front, call, process_set):
+    """Begin a call; return its handle, and what checks its result."""
+    hvd = front.hvd
+    number, kind, dtype, _ = call
+    dtype = "float64" if kind == "adasum" else dtype
+    ranks, me = process_set.ranks, process_set.rank()
+    rows = 1 + number % 7 * 40
+    given = [values(rank + number, (rows, 3), dtype) for rank in ranks]
+    how = {"name": f"call.{number}", "process_set": process_set}
+    tensor = front.tensor(given[me], dtype)
+
+    def expect(wanted, pick=lambda output: output):
+        return lambda output: check(front.array(pick(output)), wanted, dtype, 4.0)
+
+    if kind == "allreduce":
+        op = ["Average", "Sum", "Min", "Max", "Product"][number % 5]
+        return hvd.allreduce_async_(tensor, op=getattr(hvd, op), **how), expect(reduced(given, op, dtype))
+    if kind == "adasum":
+        return hvd.allreduce_async(tensor, op=hvd.Adasum, **how), expect(adasum(given))
+    if kind == "allgather":
+        cut = [array[: rows - place % rows] for place, array in enumerate(given)]
+        return hvd.allgather_async(front.tensor(cut[me], dtype), **how), expect(np.concatenate(cut))
+    if kind == "broadcast":
+        root = number % len(ranks)
+        return hvd.broadcast_async_(tensor, ranks[root], **how), expect(given[root])
+    if kind == "alltoall":
+        shares = [[(sender + receiver + number) % (rows // len(ranks) + 1) for receiver in ranks] for sender in ranks]
+        begins = [sum(share[:me]) for share in shares]
+        parts = [array[begin : begin + share[me]] for array, begin, share in zip(given, begins, shares, strict=True)]
+        return hvd.alltoall_async(tensor, shares[me], **how), expect(np.concatenate(parts), lambda pair: pair[0])
+    if kind == "reducescatter":
+        wanted = reduced(given, "Sum", dtype)[scattered_rows(rows, len(ranks))[me]]
+        return hvd.reducescatter_async(tensor, op=hvd.Sum, **how), expect(wanted)
+    both = [tensor, front.tensor(given[me].reshape(-1)[:1], dtype)]
+    return (
+        hvd.grouped_allreduce_async(both, op=hvd.Max, **how),
+        expect(reduced(given, "Max", dtype), lambda outputs: outputs[0]),
+    )
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_everything_at_once(world, seed):
+    def body(front):
+        hvd = front.hvd
+        size, rank = hvd.size(), hvd.rank()
+        groups = [list(range(0, size, 2)), [size - 1], list(range(1, size))] if size > 2 else []
+        sets = [hvd.global_process_set, *map(hvd.add_process_set, groups)]
+        order = random.Random(rank)
+        for turn in range(4):  # The same names again, with other kinds under them.
+            calls = [call for call in plan(seed * 10 + turn, len(sets)) if sets[call[3]].included()]
+            order.shuffle(calls)
+            begun = [begin(front, call, sets[call[3]]) for call in calls]
+            order.shuffle(begun)
+            for handle, check_result in begun:
+                check_result(hvd.synchronize(handle))
+            if turn % 2:
+                hvd.join()
+        for process_set in sets[1:]:
+            hvd.remove_process_set(process_set)
+
+    world.run(body)
