@@ -109,10 +109,12 @@ typedef struct {
   const int64_t* shape; /* [ndim] */
   double prescale;      /* multiplied in before the reduction; 1 leaves every bit */
   double postscale;     /* multiplied in after it */
-  const char* name;     /* requests match by (group, name) */
+  const char* name;     /* requests match by (group, name); transfers by (group, name, root, peer) */
   const void* input;    /* dense, row-major; may be NULL when there are no elements */
-  /* Of the input's size, may be the input. Reducescatter: this member's rows only. Allgather and alltoall: NULL, see
-   * farandole_result. Transfer: used at `peer`, as `input` is at `root`. */
+  /* Of the input's size, may be the input. Reducescatter: this member's rows only. Transfer: used at `peer`, as `input`
+   * is at `root`. Allgather and alltoall: NULL, or room for equal parts: the input's size times the members, of which
+   * the input may be this member's part; for an alltoall without splits, the input's size. It is used when all parts
+   * turn out to be equal, and farandole_result then gives no data. */
   void* output;
   /* Alltoall: rows for each member of the group, in its order, [size of the group]. NULL: equal parts. Rows beyond
    * their sum go nowhere. */

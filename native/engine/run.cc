@@ -23,6 +23,11 @@ uint64_t fusion_key(const Signature& signature, uint32_t algorithm) {
   return key;
 }
 
+// Whether a gathered result can go to the caller's memory, which has room for equal parts only.
+bool fits_given_output(const Request& request, const std::vector<int64_t>& sizes, int64_t part) {
+  return request.output != nullptr && std::ranges::all_of(sizes, [&](int64_t rows) { return rows == part; });
+}
+
 // Averages and Adasum are sums to the algorithms: the one divides, the other has an algorithm of its own.
 reduce::Op reduction_of(ReduceOp op) {
   return op == ReduceOp::kAverage || op == ReduceOp::kAdasum ? reduce::Op::kSum : static_cast<reduce::Op>(op);
@@ -154,9 +159,12 @@ void Engine::run_allgather(const Group& group, Runnable& runnable) {
     total += job.bytes.back();
   }
   Completion& completion = *runnable.pending->completion;
-  completion.data.resize(total);
   completion.sizes = runnable.sizes;
-  job.output = completion.data.data();
+  job.output = request.output;
+  if (!fits_given_output(request, runnable.sizes, request.signature.shape[0])) {
+    completion.data.resize(total);
+    job.output = completion.data.data();
+  }
   backend_->run(group, runnable.choice, job);
 }
 
@@ -182,6 +190,9 @@ void Engine::run_alltoall(const Group& group, Runnable& runnable) {
   job.output = [&](const std::vector<int64_t>& received) -> void* {
     Completion& completion = *runnable.pending->completion;
     completion.sizes = received;
+    if (request.splits.empty() && fits_given_output(request, received, job.rows.front())) {
+      return request.output;
+    }
     const int64_t rows = std::accumulate(received.begin(), received.end(), int64_t{0});
     completion.data.resize(static_cast<size_t>(rows) * job.row_bytes);
     return completion.data.data();

@@ -255,6 +255,37 @@ TEST_P(EveryTransport, AllgatherTakesUnequalParts) {
   });
 }
 
+TEST_P(EveryTransport, EqualPartsGoToTheCallersMemory) {
+  run([this](int rank, Engine& engine) {
+    const auto n = static_cast<size_t>(size());
+    constexpr size_t kPart = 5000;
+    std::vector<float> gathered(n * kPart, -1);
+    // In place: this member's part of the output is its input.
+    float* const mine = gathered.data() + static_cast<size_t>(rank) * kPart;
+    std::fill_n(mine, kPart, static_cast<float>(rank));
+    const auto gather = [&](int64_t rows) {
+      return testing::finish(engine, engine
+                                         .submit({testing::request_of(engine::Kind::kAllgather, "gather", Dtype::kF32,
+                                                                      {rows}, mine, gathered.data())})
+                                         .front());
+    };
+    EXPECT_TRUE(gather(kPart).data.empty());
+    for (size_t i = 0; i < gathered.size(); ++i) {
+      ASSERT_EQ(gathered[i], static_cast<float>(i / kPart));
+    }
+    std::vector<float> exchanged(n * kPart, -1);
+    std::vector<float> sent(n * kPart, static_cast<float>(rank));
+    const auto exchange = testing::request_of(engine::Kind::kAlltoall, "exchange", Dtype::kF32,
+                                              {static_cast<int64_t>(sent.size())}, sent.data(), exchanged.data());
+    EXPECT_TRUE(testing::finish(engine, engine.submit({exchange}).front()).data.empty());
+    EXPECT_EQ(exchanged, gathered);
+    // Unequal parts leave the memory alone.
+    const engine::Completion unequal = gather(rank == 0 ? 3 : 4);
+    EXPECT_EQ(unequal.data.size(), (n * 4 - 1) * sizeof(float) * static_cast<size_t>(n > 1 ? 1 : 0));
+    EXPECT_EQ(exchanged, gathered);
+  });
+}
+
 TEST_P(EveryTransport, BroadcastFromEveryRoot) {
   run([this](int rank, Engine& engine) {
     for (const size_t count : {0, 1, 1023, 1 << 20}) {
