@@ -28,8 +28,8 @@ class Observer:
         world, settings, post = session.world, session.settings, Post(session)
         self._generation = world.generation
         self._clock = ClockWatch(post.probe if world.size > 1 and session.roster is not None else None)
-        make = Recording if world.rank == RECORDER else Sending
-        self.timeline: Timeline = make(session, post, self._clock)
+        recording = Recording(session, post, self._clock) if world.rank == RECORDER else None
+        self.timeline: Timeline = recording or Sending(session, post, self._clock)
         if world.size > 1 and session.roster is not None:
             try:
                 session.roster.listen(self._heard)
@@ -40,8 +40,11 @@ class Observer:
         if world.size > 1 and settings.stall_warning_seconds and not settings.stall_check_disable:
             # Who calls init() is who trains.
             self._answering = answer_questions(session.engine, threading.current_thread())
-        if settings.timeline is not None and settings.timeline.upper() != "DYNAMIC" and world.rank == RECORDER:
-            self._start_at_once(settings.timeline, settings.timeline_mark_cycles)
+        if recording is not None and settings.timeline is not None and settings.timeline.upper() != "DYNAMIC":
+            try:
+                recording.start_with_the_world(settings.timeline, settings.timeline_mark_cycles)
+            except TimelineError as error:
+                warn(RECORDER, f"{error} Training goes on without a timeline.")
 
     def close(self) -> None:
         """End what this began, but for the questions, which end with the world."""
@@ -51,12 +54,6 @@ class Observer:
         """Wait until nobody answers questions any more: until then, the engine lives."""
         if self._answering is not None:
             self._answering.join(JOIN_SECONDS)
-
-    def _start_at_once(self, path: str, mark_cycles: bool) -> None:
-        try:
-            self.timeline.start(path, mark_cycles)
-        except TimelineError as error:
-            warn(RECORDER, f"{error} Training goes on without a timeline.")
 
     def _heard(self, message: Heard) -> None:
         if isinstance(message, Probed):

@@ -108,6 +108,8 @@ class Recording:
         self._serial = 0
         self._start_ns: int | None = None
         """When the timeline that is on began, by the roster's clock; None while that is not known, or none is on."""
+        self._announced = 0
+        """The last timeline that the others have been told of."""
         self._calls = 0
         self._failure = ""
         """Why the last call failed."""
@@ -123,16 +125,19 @@ class Recording:
         """Begin to record into a new file; end the timeline before, if there is one."""
         with self._turn:
             self._end()
+            failure = ""
             try:
                 self._begin(path, mark_cycles)
-            except OSError as error:
-                text = (
-                    f"rank {RECORDER} cannot write the timeline to {path!r}: {error.strerror or error}. "
-                    "Give a path in a folder that exists, and may be written to, on its machine."
-                )
-                self._conclude(text)
-                raise TimelineError(text) from error
-            self._conclude("")
+            except TimelineError as error:
+                failure = str(error)
+                raise
+            finally:
+                self._conclude(failure)
+
+    def start_with_the_world(self, path: str, mark_cycles: bool) -> None:
+        """Begin to record because the environment says so: no call of the user, and not counted as one."""
+        with self._turn:
+            self._begin(path, mark_cycles)
 
     def stop(self) -> None:
         """End the timeline, and return when all that all ranks did until now is in the file."""
@@ -168,6 +173,20 @@ class Recording:
         self.stop()
 
     def _begin(self, path: str, mark_cycles: bool) -> None:
+        try:
+            recorder, serial = self._open(path, mark_cycles)
+        except OSError as error:
+            raise TimelineError(
+                f"rank {RECORDER} cannot write the timeline to {path!r}: {error.strerror or error}. "
+                "Give a path in a folder that exists, and may be written to, on its machine."
+            ) from error
+        with self._changed:
+            self._recorder, self._serial = recorder, serial
+            recorder.start()
+            # Whoever hears that the timeline is on shall have been asked for its events before.
+            self._changed.wait_for(lambda: self._announced == serial, PATIENCE_SECONDS)
+
+    def _open(self, path: str, mark_cycles: bool) -> tuple[Recorder, int]:
         file = ArrayFile(path, max(1, self._session.settings.timeline_limit_mb) * MEGABYTE)
         engine, start_ns, serial = self._session.engine, time.monotonic_ns(), self._serial + 1
         trace = Trace(
@@ -182,22 +201,21 @@ class Recording:
 
         def ready() -> None:
             with self._changed:
-                self._start_ns = start_ns + self._clock.clock.nanoseconds
+                start_there_ns = self._start_ns = start_ns + self._clock.clock.nanoseconds
+            self._post.tell(self._others, On(self._generation, serial, start_there_ns))
+            with self._changed:
+                self._announced = serial
                 self._changed.notify_all()
-            self._post.tell(self._others, On(self._generation, serial, start_ns + self._clock.clock.nanoseconds))
 
         def failed(reason: str) -> None:
             warn(RECORDER, f"the timeline {path} ends here: {reason}.")
             self._post.tell(self._others, Off(self._generation, serial))
 
         try:
-            recorder = Recorder(file, trace, tap, self._clock, ready=ready, failed=failed)
+            return Recorder(file, trace, tap, self._clock, ready=ready, failed=failed), serial
         except OSError:
             file.close()
             raise
-        with self._changed:
-            self._recorder, self._serial = recorder, serial
-        recorder.start()
 
     def _conclude(self, failure: str) -> None:
         with self._changed:
@@ -223,7 +241,6 @@ class Recording:
             self._failure = ""
             if recorder is None:
                 return
-            self._changed.wait_for(lambda: self._start_ns is not None, PATIENCE_SECONDS)
         if self._post.tell(self._others, Off(self._generation, serial)):
             with self._changed:
                 self._changed.wait_for(lambda: min(self._finals.values(), default=serial) >= serial, PATIENCE_SECONDS)
