@@ -57,7 +57,7 @@ struct ReducescatterJob {
   reduce::Scale postscale;
   const void* input = nullptr;
   std::vector<size_t> counts;  // elements of the part of each member; they lie in the members' order
-  void* output = nullptr;      // of the own part; may not be in the input
+  void* output = nullptr;      // of the own part; may be where that lies in the input, and else not in the input
 };
 
 struct Algorithm {

@@ -123,6 +123,27 @@ TEST_P(Reducescatter, HasTheBitsOfAnAllreduceOnOneHost) {
   });
 }
 
+TEST_P(Reducescatter, MayTakeThePlaceOfItsPartOfTheInput) {
+  run(4096, [&](Member& member) {
+    for (const auto& row : member.rows_of("reducescatter", member.world)) {
+      constexpr size_t kRows = 5003;
+      std::vector<Bytes> inputs;
+      for (int rank = 0; rank < member.size(); ++rank) {
+        inputs.push_back(testing::encode(Dtype::kF32, testing::small_numbers(Dtype::kF32, rank, kRows * kRowElements)));
+      }
+      const Bytes whole = testing::reduced(Dtype::kF32, Op::kSum, inputs);
+      const auto me = static_cast<size_t>(member.rank());
+      ReducescatterJob job;
+      job.counts = counts_of(kRows, inputs.size());
+      job.input = inputs[me].data();
+      const size_t before = 4 * std::accumulate(job.counts.begin(), job.counts.begin() + member.rank(), size_t{0});
+      job.output = inputs[me].data() + before;
+      member.run(member.world, row, job);
+      ASSERT_EQ(std::memcmp(job.output, whole.data() + before, job.counts[me] * 4), 0) << row.algorithm->name;
+    }
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Backend, Reducescatter, testing::every_world(), testing::name_of_world);
 
 }  // namespace
