@@ -6,6 +6,7 @@ import random
 
 import numpy as np
 import pytest
+from worlds import World
 
 
 def test_any_order_of_submission(world):
@@ -60,6 +61,23 @@ def test_handles(world):
             assert f"Handle {handle} was not created or has been cleared." in str(error)
         else:
             raise AssertionError("poll took a handle that was cleared")
+
+    world.run(body)
+
+
+def test_a_call_just_begun_is_not_done(world):
+    """Scripts look whether calls are asynchronous: of several, `poll` says of one at least that it is not done."""
+
+    def body(front):
+        hvd = front.hvd
+        for begin in (hvd.allreduce_async, hvd.allgather_async, hvd.reducescatter_async, hvd.alltoall_async):
+            handles, at_once = [], []
+            for _ in range(15):
+                handles.append(begin(front.tensor(np.ones((4 * hvd.size(), 17)))))
+                at_once.append(hvd.poll(handles[-1]))
+            assert not all(at_once)
+            for handle in handles:
+                hvd.synchronize(handle)
 
     world.run(body)
 
@@ -350,3 +368,55 @@ def test_every_kind_refuses_a_name_in_flight(world):
             hvd.synchronize(getattr(hvd, method)(given, name="back to back", **arguments))
 
     world.run(body)
+
+
+def test_a_group_on_several_devices_is_refused(world):
+    """HorovodInternalError, as in Horovod; nothing is in flight afterwards."""
+
+    def body(front):
+        import torch
+
+        hvd = front.hvd
+        for method in ("grouped_allreduce", "grouped_allreduce_", "grouped_allgather", "grouped_reducescatter"):
+            try:
+                getattr(hvd, method)([torch.ones(4), torch.ones(4, device="meta")], name="devices")
+            except hvd.HorovodInternalError as error:
+                assert "Tensors in list must be on same device" in str(error) and "cpu, meta" in str(error)
+            else:
+                raise AssertionError(f"{method} took tensors on two devices")
+            assert len(getattr(hvd, method)([torch.ones(4), torch.ones(4)], name="devices")) == 2
+
+    world.run(body)
+
+
+def test_without_a_world_a_collective_fails_in_both_ways(nursery, front):
+    """Horovod raises HorovodInternalError for a collective and ValueError for a question; one class is both."""
+
+    def body(name):
+        from frontends import FRONT_ENDS
+
+        front = FRONT_ENDS[name]
+        hvd, one = front.hvd, front.tensor([1.0])
+        hvd.shutdown()
+        for call in (
+            lambda: hvd.allreduce(one),
+            lambda: hvd.grouped_allgather([one]),
+            lambda: hvd.broadcast(one, 0),
+            lambda: hvd.alltoall(one),
+            lambda: hvd.reducescatter(one),
+            hvd.barrier,
+            hvd.join,
+            lambda: hvd.broadcast_object(1),
+            hvd.rank,
+        ):
+            try:
+                call()
+            except hvd.HorovodInternalError as error:
+                assert isinstance(error, ValueError) and "use hvd.init()" in str(error)
+            else:
+                raise AssertionError("it went through without a world")
+        assert hvd.gloo_built() and not hvd.mpi_built() and hvd.nccl_built() == 0
+
+    world = World(nursery, 1)
+    world.run(body, front)
+    world.close()
