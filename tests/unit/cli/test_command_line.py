@@ -55,6 +55,14 @@ def test_mistakes_are_told_with_a_hint(arguments: list[str], message: str, capsy
     assert "\nhint: " in captured.err
 
 
+def test_an_unknown_option_points_to_the_help_that_lists_them(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, where in (["run", "--bogus", "-np", "2", "true"], "farandole run"), (["--bogus"], "farandole"):
+        with pytest.raises(SystemExit) as exit_:
+            main(arguments)
+        assert exit_.value.code == 2
+        assert capsys.readouterr().err == f"error: unrecognized arguments: --bogus\nhint: see {where} --help\n"
+
+
 def test_dry_run_prints_the_plan_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "-np", "2", "--dry-run", "--", "true", "-np", "3"]) == 0
     captured = capsys.readouterr()
