@@ -98,6 +98,7 @@ void Engine::wait_for_work() {
     const base::MutexLock lock(mutex_);
     return !queue_.empty() || !answers_.empty() || (leaving_ && !reported_leaving_);
   });
+  pump_->set_alarm(0);  // it is not for the waits of collectives, where nobody looks for stalls
   if (alarm_ns != 0 && base::now_ns() >= alarm_ns) {
     look_for_stalls();
   }
@@ -158,7 +159,9 @@ void Engine::report(std::unique_ptr<Pending> pending, Ready& ready, std::map<uin
     return;
   }
   Membership& membership = memberships_.at(request.group);
-  const uint32_t bit = membership.catalog.find(request.name, request.signature, membership.group.index);
+  // While this rank has joined, what a bit stands for may change without it: another thread's request goes in full.
+  const uint32_t bit =
+      join_ != nullptr ? kNoBit : membership.catalog.find(request.name, request.signature, membership.group.index);
   if (bit != kNoBit) {
     known[request.group].set(bit);
   } else {

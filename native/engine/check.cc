@@ -60,6 +60,25 @@ void check_transfer(const Request& request, const Group& group, int rank) {
   if (!takes_part(signature, rank)) {
     refuse(what + ": rank " + std::to_string(rank) + " has no part in it.");
   }
+  if (signature.elements() > 0 && (rank == signature.root ? request.input : request.output) == nullptr) {
+    refuse(what + ": there are elements but no memory for them.");
+  }
+}
+
+void check_reducescatter(const Request& request, const Group& group) {
+  const Signature& signature = request.signature;
+  if (signature.shape.empty()) {
+    refuse("Reducescatter does not support scalar inputs: '" + request.name + "' has no dimension to cut.");
+  }
+  if (signature.op == ReduceOp::kAdasum) {
+    refuse("reducescatter does not support Adasum: '" + request.name + "'. Use Sum, Average, Min, Max or Product.");
+  }
+  // The first members get a row more than the last ones.
+  const auto members = static_cast<int64_t>(group.size());
+  const bool gets_rows = signature.shape[0] / members > 0 || group.index < signature.shape[0] % members;
+  if (gets_rows && signature.row_elements() > 0 && request.output == nullptr) {
+    refuse("reducescatter '" + request.name + "': this rank gets rows, but there is no memory for them.");
+  }
 }
 
 }  // namespace
@@ -113,12 +132,7 @@ void Engine::check_kind(const Request& request, const Group& group) const {
       }
       break;
     case Kind::kReducescatter:
-      if (signature.shape.empty()) {
-        refuse("Reducescatter does not support scalar inputs: '" + request.name + "' has no dimension to cut.");
-      }
-      if (signature.op == ReduceOp::kAdasum) {
-        refuse("reducescatter does not support Adasum: '" + request.name + "'. Use Sum, Average, Min, Max or Product.");
-      }
+      check_reducescatter(request, group);
       break;
     case Kind::kTransfer:
       check_transfer(request, group, mesh_->rank());

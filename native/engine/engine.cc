@@ -24,6 +24,12 @@ using transport::Sign;
                   "'. Wait for the first one, or give the second another name.");
 }
 
+// Transfers match by their two ranks as well: those of one name between other ranks are others. So it is part of the
+// name from here on.
+std::string pair_of(const Signature& signature) {
+  return " (" + std::to_string(signature.root) + " to " + std::to_string(signature.peer) + ")";
+}
+
 std::string key_of(uint32_t group, const std::string& name) { return std::to_string(group) + "/" + name; }
 
 }  // namespace
@@ -153,8 +159,11 @@ std::vector<Handle> Engine::submit(std::vector<Request> requests) {
   }
   std::vector<std::string> keys;
   keys.reserve(requests.size());
-  for (const Request& request : requests) {
+  for (Request& request : requests) {
     check(request);
+    if (request.signature.kind == Kind::kTransfer) {
+      request.name += pair_of(request.signature);
+    }
     if (request.signature.kind == Kind::kJoin && requests.size() > 1) {
       throw Error(Code::kInvalidArgument, "join is submitted alone, not together with other requests.");
     }

@@ -107,6 +107,12 @@ std::string format_number(double value) {
   return text;
 }
 
+// The rows of an alltoall are known to their own rank only.
+std::string format_own_rows(const Signature& signature) {
+  std::string text = format_shape(signature.shape);
+  return signature.kind == Kind::kAlltoall ? "[*" + text.substr(text.find_first_of(",]")) : text;
+}
+
 struct Property {
   std::string what;                                             // "data types"
   std::string verb;                                             // "sent"
@@ -128,7 +134,7 @@ std::vector<Property> properties_of(Kind kind) {
                        return std::to_string(s.shape.size()) + (s.shape.size() == 1 ? " dimension" : " dimensions");
                      }});
       all.push_back({op + " tensor shapes (only the first dimension may differ)", "sent a tensor of",
-                     [](const Signature& s) { return "shape " + format_shape(s.shape); },
+                     [](const Signature& s) { return "shape " + format_own_rows(s); },
                      [](const Signature& s) { return format_shape(std::span(s.shape).subspan(1)); }});
       break;
     case Kind::kAddGroup:

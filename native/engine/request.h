@@ -22,7 +22,7 @@ enum class Kind : uint8_t {
   kAlltoall = 6,
   kReducescatter = 7,
   kJoin = 8,      // no shape; only in the world
-  kTransfer = 9,  // from root to peer; nobody else takes part
+  kTransfer = 9,  // from root to peer, which are part of its name; nobody else takes part
 };
 inline constexpr uint8_t kLastKind = 9;
 inline constexpr size_t kKinds = kLastKind + 1;

@@ -44,6 +44,14 @@ def test_horovods_variables_count_when_ours_are_not_set():
     environment = {"HOROVOD_FUSION_THRESHOLD": "1024", "HOROVOD_LOG_LEVEL": "fatal", "HOROVOD_START_TIMEOUT": "9"}
     settings = Settings.from_environment(environment)
     assert (settings.fusion_threshold, settings.log_level, settings.start_timeout) == (1024, 4, 9.0)
+    stalls = Settings.from_environment(
+        {
+            "HOROVOD_STALL_CHECK_TIME_SECONDS": "2",
+            "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "5",
+            "HOROVOD_STALL_CHECK_DISABLE": "1",
+        }
+    )
+    assert (stalls.stall_warning_seconds, stalls.stall_shutdown_seconds, stalls.stall_check_disable) == (2.0, 5.0, True)
     environment["FARANDOLE_FUSION_THRESHOLD"] = "2048"
     assert Settings.from_environment(environment).fusion_threshold == 2048
 
@@ -58,6 +66,8 @@ def test_horovods_variables_count_when_ours_are_not_set():
         ("FARANDOLE_START_TIMEOUT", "nan", "a number of seconds above 0"),
         ("FARANDOLE_LOG_LEVEL", "loud", "one of trace, debug"),
         ("FARANDOLE_RANK", "first", "a rank"),
+        ("HOROVOD_STALL_CHECK_TIME_SECONDS", "-1", "a number of seconds"),
+        ("HOROVOD_STALL_CHECK_DISABLE", "maybe", "0 or 1"),
     ],
 )
 def test_a_bad_value_names_the_variable_the_value_and_what_it_should_be(variable, value, expected):
