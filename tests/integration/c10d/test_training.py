@@ -97,6 +97,32 @@ def test_ddp_of_three(groups: Any) -> None:
     groups.run(3, _ddp, {"gradient_as_bucket_view": True}, "", False)
 
 
+def _compiled() -> None:
+    import torch
+    from torch.nn.parallel import DistributedDataParallel
+
+    def train(compiled: bool) -> list[torch.Tensor]:
+        torch.manual_seed(1)
+        # The buffers are broadcast, and the buckets rebuilt, while compiled code runs.
+        layers = torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.ReLU(), torch.nn.Linear(8, 2)
+        model = DistributedDataParallel(torch.nn.Sequential(*layers))
+        run = torch.compile(model, backend="eager") if compiled else model
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(3):
+            optimizer.zero_grad()
+            run(torch.full((2, 4), float(step)) + torch.arange(2.0)[:, None]).square().sum().backward()
+            optimizer.step()
+        return list(model.parameters())
+
+    for mine, other in zip(train(True), train(False), strict=True):
+        torch.testing.assert_close(mine, other)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_compiled_ddp(groups: Any) -> None:
+    groups.run(2, _compiled)
+
+
 # --- FSDP2, meshes, DTensor ------------------------------------------------------------------------------------
 
 

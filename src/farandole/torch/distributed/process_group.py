@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import inspect
 import os
 import sys
 import threading
@@ -25,6 +26,7 @@ import weakref
 from collections import Counter, deque
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import cache
 from typing import Any
 
 import torch
@@ -83,6 +85,7 @@ class ProcessGroup(dist.ProcessGroup):
             StartError: not all came in time.
         """
         super().__init__(rank, size)
+        _keep_from_compiler()
         self._store = store
         self.timeout = timeout
         self._rank = rank
@@ -439,6 +442,19 @@ class ProcessGroup(dist.ProcessGroup):
                     pass
             finally:
                 self._engine.release(handle)
+
+
+@cache
+def _keep_from_compiler() -> None:
+    """Let torch.compile alone with the methods that torch calls, once there is a group.
+
+    TorchDynamo looks at every Python frame that begins while a compiled function runs, also at those that C++ begins,
+    as DDP's reducer does when it calls a process group. It can make nothing of those, and raises an error.
+    """
+    for kind in (ProcessGroup, Work):
+        for name, method in list(vars(kind).items()):
+            if inspect.isfunction(method) and not name.startswith("_"):
+                setattr(kind, name, torch.compiler.disable(method))
 
 
 # Groups that have not been left. What the interpreter's end and fork() do to groups is about the process, so this is
