@@ -22,6 +22,7 @@ from farandole.core.dtype import Adasum
 from farandole.core.group import ProcessSet
 from farandole.torch.collectives import allreduce_call
 from farandole.torch.naming import Named, name_last_group
+from farandole.torch.uncompiled import uncompiled
 
 
 class DeltaReducer:
@@ -51,6 +52,7 @@ class DeltaReducer:
             if parameter.requires_grad
         ]
 
+    @uncompiled
     def finish(self, starts: Sequence[tuple[str, torch.Tensor, torch.Tensor]]) -> None:
         """Replace what this rank's step has changed since `begin` by what all ranks' steps change together.
 

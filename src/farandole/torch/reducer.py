@@ -39,6 +39,7 @@ from farandole.torch.compression import Compression
 from farandole.torch.naming import Named
 from farandole.torch.slots import Bundle, Slot
 from farandole.torch.sparse_rows import pack, unpack
+from farandole.torch.uncompiled import uncompiled
 
 TOO_MANY_PASSES = (
     "Gradients were computed more than backward_passes_per_step times before call to step(). "
@@ -116,6 +117,7 @@ class GradientReducer:
         if not self._fired:
             self._reset_counts(self._bundles)
 
+    @uncompiled
     def finish(self) -> None:
         """Launch what is not launched yet, and wait for all. Every parameter then has its reduced gradient.
 
@@ -153,6 +155,7 @@ class GradientReducer:
 
     # --- one step ----------------------------------------------------------------------------------------------
 
+    @uncompiled
     def on_gradient(self, slot: Slot) -> None:
         """Note that a backward pass has finished this slot's gradient. Called by the hook, in autograd's thread."""
         if not self._active():

@@ -285,18 +285,3 @@ def test_wrong_batches(worlds):
                 raise AssertionError(f"{wrong} went through")
 
     worlds.run(2, body)
-
-
-def test_compiled(worlds):
-    """A compiler breaks its graph at the layer, and nothing else changes."""
-
-    def body():
-        model = torch.nn.Sequential(torch.nn.Linear(FEATURES, FEATURES), hvd.SyncBatchNorm(FEATURES), torch.nn.Tanh())
-        batch = torch.randn(6, FEATURES, generator=torch.Generator().manual_seed(hvd.rank()))
-        eager = copy.deepcopy(model)(batch)
-        compiled = torch.compile(model, backend="aot_eager")(batch)
-        torch.testing.assert_close(compiled, eager)
-        compiled.sum().backward()
-        assert model[0].weight.grad is not None
-
-    worlds.run(2, body)

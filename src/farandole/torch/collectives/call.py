@@ -20,6 +20,7 @@ from farandole.core.group import ProcessSet
 from farandole.core.handle import Call, Pending
 from farandole.core.session import Session
 from farandole.torch.staging import submit
+from farandole.torch.uncompiled import uncompiled
 
 DTYPES = {
     torch.uint8: DType.U8,
@@ -42,6 +43,7 @@ Begun = tuple[Session, Call]
 # --- beginning -----------------------------------------------------------------------------------------------
 
 
+@uncompiled
 def begin(
     operation: str, name: str | None, process_set: ProcessSet, make: Callable[[Session, int, str], Member]
 ) -> Begun:
@@ -64,6 +66,7 @@ def begin(
         raise
 
 
+@uncompiled
 def begin_grouped(
     operation: str,
     name: str | None,
@@ -98,6 +101,7 @@ def begin_grouped(
         raise
 
 
+@uncompiled
 def submit_members(session: Session, members: Sequence[Member]) -> Call:
     """Submit members together, as soon as all of their inputs are ready. The result is the tuple of their results."""
     if not members:
@@ -123,6 +127,7 @@ def _give_back(session: Session, operation: str, name: str | None, group: int) -
 # --- waiting -------------------------------------------------------------------------------------------------
 
 
+@uncompiled
 def now(begun: Begun) -> Any:
     """Wait for a call and return its result."""
     session, call = begun
