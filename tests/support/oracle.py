@@ -57,3 +57,27 @@ def check(actual: Any, wanted: np.ndarray, dtype: str, tolerance: float = 1.0) -
         np.testing.assert_allclose(actual.astype(np.float64), wanted, rtol=allowed, atol=allowed)
     else:
         np.testing.assert_array_equal(actual, wanted.astype(DTYPES[dtype]))
+
+
+def adasum(inputs: list[np.ndarray]) -> np.ndarray:
+    """Return the adaptive sum of one vector from each rank, in float64.
+
+    With a number of ranks that is no power of two, the first pairs fold beforehand: of five ranks, ranks 0 and 1.
+    """
+    vectors = [array.astype(np.float64) for array in inputs]
+    leaves = 1 << (len(vectors).bit_length() - 1)
+    folded = len(vectors) - leaves
+    vectors = [_adaptive(*vectors[2 * pair : 2 * pair + 2]) for pair in range(folded)] + vectors[2 * folded :]
+    while len(vectors) > 1:
+        vectors = [_adaptive(*vectors[pair : pair + 2]) for pair in range(0, len(vectors), 2)]
+    return vectors[0]
+
+
+def _adaptive(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    dot = float((a * b).sum())
+
+    def factor(vector: np.ndarray) -> float:
+        square = float((vector * vector).sum())
+        return 1.0 if square < np.sqrt(np.finfo(np.float64).tiny) else 1.0 - dot / (2 * square)
+
+    return factor(a) * a + factor(b) * b
