@@ -362,11 +362,14 @@ class ProcessGroup(dist.ProcessGroup):
         for transfer in list(self._transfers_in_flight):
             if transfer.is_completed() or len(self._transfers_in_flight) >= TRANSFER_NAMES:
                 transfer.settle()
+                self._forget_transfer(transfer)
         while self._collectives_in_flight:
             oldest = self._collectives_in_flight[0]
             if not oldest.is_completed() and next_number - oldest.number <= COLLECTIVE_NAMES:
                 break
             oldest.settle()
+            # Here too: the thread that saw its end may wait for this lock to do so.
+            self._forget_collectives(oldest)
 
     def _submit(self, call: Call) -> tuple[int, ...]:
         if not call.requests:
