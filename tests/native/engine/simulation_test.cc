@@ -1,6 +1,7 @@
 // The seeded simulation: small worlds over the loopback transport, whose links stall, move a few bytes at a time, are
-// cut, and whose workers are killed at any operation. Every seed must end with every survivor holding right numbers, or
-// the one same error; never hung, never wrong. Then the survivors form the next generation and must compute right.
+// cut, and whose workers are killed at any operation, while they compute, disagree and join. Every seed must end with
+// every survivor holding right numbers, or the one same error; never hung, never wrong. Then the survivors form the
+// next generation and must compute right.
 //
 //   FARANDOLE_SIMULATION_SEEDS  how many seeds (2000)
 //   FARANDOLE_SIMULATION_FIRST  the first one (0): to run one seed again, set this and SEEDS=1
@@ -55,7 +56,7 @@ struct Scenario {
     threshold = pick(0, 2) * 2000;
     if (pick(0, 3) > 0) {
       faulty_rank = pick(0, size - 1);
-      fault_at = static_cast<uint64_t>(pick(0, 600));
+      fault_at = static_cast<uint64_t>(pick(0, 1000));
       is_cut = pick(0, 3) == 0;
     }
   }
@@ -263,45 +264,106 @@ class Task {
   engine::Request request_;
 };
 
-// One rank's training: in every step it submits what it has to do in an order of its own, then waits for all of it.
-// Gives what ended it, if anything did.
-std::optional<base::Error> train(Engine& engine, transport::Arena& arena, uint64_t seed, int rank, int size) {
-  std::mt19937_64 order(mix(seed) + static_cast<uint64_t>(rank));
-  for (int step = 0; step < kSteps; ++step) {
-    std::deque<Task> tasks;
-    std::vector<const Task*> turn;
-    for (int number = 0; number < kTasks; ++number) {
-      const Task& task = tasks.emplace_back(Plan(seed, step, number), arena, rank, size);
-      if (task.takes_part()) {
-        turn.push_back(&task);
-      }
+// Submits requests in an order of this rank's own and waits for all of them; gives what ended the world, if anything
+// did. `check(i, completion)` is told what came of request i, `must_fail(i)` says whether the ranks disagree about it.
+template <typename Check, typename MustFail>
+std::optional<base::Error> run(Engine& engine, const std::vector<engine::Request>& requests, std::mt19937_64& order,
+                               Check&& check, MustFail&& must_fail) {
+  std::vector<size_t> turn(requests.size());
+  std::iota(turn.begin(), turn.end(), size_t{0});
+  std::ranges::shuffle(turn, order);
+  std::vector<Handle> handles;
+  std::optional<base::Error> failure;
+  try {
+    for (const size_t i : turn) {
+      handles.push_back(engine.submit({requests[i]}).front());
     }
-    std::ranges::shuffle(turn, order);
-    std::vector<Handle> handles;
+  } catch (const base::Error& error) {
+    failure = error;
+  }
+  // In any case: tensors in flight belong to the engine until they are done.
+  for (size_t k = 0; k < handles.size(); ++k) {
     try {
-      for (const Task* task : turn) {
-        handles.push_back(engine.submit({task->request()}).front());
-      }
+      const engine::Completion completion = testing::finish(engine, handles[k]);
+      EXPECT_FALSE(must_fail(turn[k])) << "the ranks did not want the same";
+      check(turn[k], completion);
     } catch (const base::Error& error) {
-      // Tensors in flight belong to the engine until they are done.
-      for (const Handle handle : handles) {
-        EXPECT_EQ(engine.completions().wait(handle, base::Deadline::after_seconds(testing::kPatience)), 1) << "hung";
-      }
-      return error;
-    }
-    std::optional<base::Error> failure;
-    for (size_t i = 0; i < handles.size(); ++i) {
-      try {
-        turn[i]->expect_right(testing::finish(engine, handles[i]), seed);
-      } catch (const base::Error& error) {
+      if (error.code() != base::Code::kMismatch || !must_fail(turn[k])) {
         failure = error;
       }
     }
-    if (failure) {
-      return failure;
+  }
+  return failure;
+}
+
+// One step of a rank: its tasks, and in some steps a request that the ranks disagree about.
+std::optional<base::Error> take_step(Engine& engine, transport::Arena& arena, uint64_t seed, int step, int rank,
+                                     int size, std::mt19937_64& order) {
+  std::deque<Task> tasks;
+  std::vector<engine::Request> requests;
+  for (int number = 0; number < kTasks; ++number) {
+    const Task& task = tasks.emplace_back(Plan(seed, step, number), arena, rank, size);
+    if (task.takes_part()) {
+      requests.push_back(task.request());
+    } else {
+      tasks.pop_back();
     }
   }
-  return std::nullopt;
+  Tensor odd_one(nullptr, static_cast<size_t>(rank) + 1, 1);
+  if (size > 1 && mix(seed + static_cast<uint64_t>(step)) % 2 == 0) {
+    requests.push_back(testing::allreduce_request("odd one", Dtype::kF32, {rank + 1}, odd_one.data(), odd_one.data()));
+  }
+  return run(
+      engine, requests, order, [&](size_t i, const engine::Completion& done) { tasks[i].expect_right(done, seed); },
+      [&](size_t i) { return i >= tasks.size(); });
+}
+
+// Some ranks have more steps than others, and then all join.
+std::optional<base::Error> run_out(Engine& engine, transport::Arena& arena, uint64_t seed, int rank, int size,
+                                   std::mt19937_64& order) {
+  const auto steps_of = [&](int r) { return static_cast<int>(mix(seed + static_cast<uint64_t>(r)) % 3); };
+  const auto nothing = [](size_t) { return false; };
+  std::optional<base::Error> failure;
+  for (int step = 0; step < steps_of(rank) && !failure; ++step) {
+    float others = 0;
+    for (int r = 0; r < size; ++r) {
+      others += steps_of(r) > step ? 1.0F : 0.0F;
+    }
+    std::deque<Tensor> tensors;
+    std::vector<engine::Request> requests;
+    for (int number = 0; number < 2; ++number) {
+      const size_t count = Plan(seed, 50, number).count;  // the same in every step: new at first, then known
+      Tensor& tensor = tensors.emplace_back(number == 0 ? &arena : nullptr, count, 1.0F);
+      requests.push_back(testing::allreduce_request("last " + std::to_string(number), Dtype::kF32,
+                                                    {static_cast<int64_t>(count)}, tensor.data(), tensor.data()));
+    }
+    failure = run(
+        engine, requests, order,
+        [&](size_t i, const engine::Completion&) {
+          EXPECT_EQ(tensors[i].values(), std::vector<float>(tensors[i].count(), others))
+              << "WRONG NUMBERS in seed " << seed;
+        },
+        nothing);
+  }
+  if (failure) {
+    return failure;
+  }
+  return run(
+      engine, {testing::request_of(engine::Kind::kJoin, "join")}, order,
+      [&](size_t, const engine::Completion& done) {
+        EXPECT_TRUE(done.sizes.at(0) >= 0 && done.sizes[0] < size) << "in seed " << seed;
+      },
+      nothing);
+}
+
+// One rank's training. Gives what ended it, if anything did.
+std::optional<base::Error> train(Engine& engine, transport::Arena& arena, uint64_t seed, int rank, int size) {
+  std::mt19937_64 order(mix(seed) + static_cast<uint64_t>(rank));
+  std::optional<base::Error> failure;
+  for (int step = 0; step < kSteps && !failure; ++step) {
+    failure = take_step(engine, arena, seed, step, rank, size, order);
+  }
+  return failure ? failure : run_out(engine, arena, seed, rank, size, order);
 }
 
 struct Ending {
