@@ -46,6 +46,10 @@ class Ticker:
         """Let the thread do the last of its work and end, without waiting for it."""
         self._finish.set()
 
+    def is_alive(self) -> bool:
+        """Say whether the thread has not ended."""
+        return self._thread.is_alive()
+
     def join(self, seconds: float) -> None:
         """Wait until the thread has ended."""
         if self._thread is not threading.current_thread():

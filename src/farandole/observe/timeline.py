@@ -153,8 +153,11 @@ class Recording:
             elif isinstance(message, Final):
                 self._finals[sender] = max(self._finals.get(sender, 0), message.serial)
                 self._changed.notify_all()
-            elif isinstance(message, Here) and self._start_ns is not None:
-                reply = On(self._generation, self._serial, self._start_ns)
+            elif isinstance(message, Here):
+                # We may have told it something before it listened, and taken it for gone.
+                self._finals[sender] = 0
+                if self._start_ns is not None:
+                    reply = On(self._generation, self._serial, self._start_ns)
             elif isinstance(message, Ask):
                 self._asked[sender] = message.calls
         if reply is not None:
@@ -262,6 +265,8 @@ class Sending:
         self._changed = threading.Condition()
         # Guarded by _changed:
         self._sender: Sender | None = None
+        self._finishing: list[Sender] = []
+        """Those that send the last of their timeline."""
         self._over = 0
         """The last timeline that has ended."""
         self._calls = 0
@@ -305,18 +310,14 @@ class Sending:
 
     def gone(self, rank: int) -> None:
         """Take note that rank 0 has gone: nobody wants our events any more."""
-        with self._changed:
-            sender, self._sender = self._sender, None
-        if sender is not None:
-            sender.finish()
+        self._finish()
 
     def close(self) -> None:
         """Send what is left, and that nothing more will come."""
         with self._changed:
             self._over = LAST_SERIAL
-            sender, self._sender = self._sender, None
-        if sender is not None:
-            sender.finish()
+        self._finish()
+        for sender in self._finishing:
             sender.join(JOIN_SECONDS)
         self._post.tell([RECORDER], Final(self._generation, LAST_SERIAL))
 
@@ -344,8 +345,17 @@ class Sending:
     def _turn_off(self, serial: int) -> None:
         with self._changed:
             self._over = max(self._over, serial)
-            sender, self._sender = self._sender, None
-        if sender is not None:
-            sender.finish()  # It says that this was all.
-        else:
+        if not self._finish():
+            # Nobody is left to say it.
             self._post.tell([RECORDER], Final(self._generation, serial))
+
+    def _finish(self) -> bool:
+        """Let the sender send what is left, and then that this was all; say whether anyone will say so."""
+        with self._changed:
+            sender, self._sender = self._sender, None
+            self._finishing = [each for each in self._finishing if each.is_alive()]
+            if sender is None:
+                return bool(self._finishing)
+            self._finishing.append(sender)
+        sender.finish()
+        return True
