@@ -79,6 +79,10 @@ bench: setup
 docs:
 	@echo "README.md              what it is, and how to use it"
 	@echo "CONTRIBUTING.md        how to work on it"
+	@echo "docs/migrating.md      coming from Horovod"
+	@echo "docs/launching.md      the launcher, and horovodrun"
+	@echo "docs/observing.md      timelines, stalls, counts"
+	@echo "docs/torch_distributed.md   the backend for torch.distributed"
 	@echo "docs/architecture.md   the rooms, the arrows, the words, a gradient's way"
 	@echo "docs/wire.md           every format that crosses a process"
 
