@@ -28,6 +28,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--epochs", type=int, default=15)
     parser.add_argument("--batch-size", type=int, default=32, help="images per worker and step")
     parser.add_argument("--learning-rate", type=float, default=0.05, help="for one worker; n workers use n times it")
+    parser.add_argument("--highest-learning-rate", type=float, default=0.15, help="for however many workers")
     parser.add_argument("--warmup-epochs", type=int, default=3, help="epochs until the full learning rate is reached")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--limit", type=int, default=None, help="use only so many training images")
@@ -99,7 +100,8 @@ def main() -> None:
     images, labels = images[: arguments.limit], labels[: arguments.limit]
 
     model = build_model()
-    full_learning_rate = arguments.learning_rate * size
+    # A larger batch bears a larger step, but not without end: beyond some size the training diverges.
+    full_learning_rate = min(arguments.learning_rate * size, arguments.highest_learning_rate)
     optimizer = torch.optim.SGD(model.parameters(), lr=full_learning_rate, momentum=0.9, weight_decay=1e-4)
     optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())  # distributed
 
