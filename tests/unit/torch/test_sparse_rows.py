@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from farandole.torch.sparse_rows import pack, unpack
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("shape", [(5,), (5, 3), (4, 3, 2)], ids=str)
+@pytest.mark.parametrize("sparse_dim", [1, 2])
+def test_there_and_back(dtype, shape, sparse_dim):
+    """The rows of several tensors, joined, are their sum; an empty one adds none."""
+    if sparse_dim > len(shape):
+        pytest.skip("a tensor has no more sparse dimensions than dimensions")
+    dense = [torch.randint(0, 3, shape).to(dtype) for _ in range(2)]
+    sparse = [tensor.to_sparse(sparse_dim) for tensor in (*dense, torch.zeros(shape, dtype=dtype))]
+    rows = [pack(tensor) for tensor in sparse]
+    assert len(rows[2]) == 0 and rows[2].shape[1] == rows[0].shape[1]
+    restored = unpack(torch.cat(rows), shape, dtype, sparse_dim)
+    assert restored.is_sparse and restored.sparse_dim() == sparse_dim
+    assert torch.equal(restored.to_dense(), dense[0] + dense[1])
+
+
+def test_elements_of_one_index_become_one_row():
+    twice = torch.sparse_coo_tensor([[1, 1, 3]], [[1.0, 2.0], [10.0, 20.0], [5.0, 6.0]], (4, 2), check_invariants=True)
+    rows = pack(twice)
+    assert rows.shape == (2, 8 + 2 * 4)
+    assert unpack(rows, (4, 2), torch.float32, 1).to_dense().tolist() == [[0, 0], [11, 22], [0, 0], [5, 6]]
