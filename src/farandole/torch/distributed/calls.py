@@ -230,7 +230,7 @@ def allreduce(label: str, tensors: Sequence[torch.Tensor], op: Any, keep_input: 
         reduction = Reduction.of(op, tensor)
         if reduction.native is None:
             return _bitwise_allreduce(call, tensors, op)
-        place = dense(tensor)
+        place = tensor if reduction.source is tensor else dense(tensor)
         target = _real(torch.empty_like(place, requires_grad=False) if keep_input else place)
         call.requests.append(_reduce_request(Kind.ALLREDUCE, reduction, reduction.source.shape, target))
         call.kept += reduction.source, target

@@ -48,7 +48,7 @@ CPU = torch.device("cpu")
 # Names come round again after so many calls, so that the engine's memory of them stays small. More calls than that
 # are never in flight: the next one waits for the oldest.
 COLLECTIVE_NAMES = 1 << 14
-TRANSFER_NAMES = 1 << 10
+TRANSFER_NAMES = 1 << 14
 # How long leaving waits for the other members to leave too: their last calls may need this one's engine.
 DESTROY_SECONDS = 30.0
 EXIT_SECONDS = 5.0
@@ -456,7 +456,8 @@ def _keep_from_compiler() -> None:
     """
     for kind in (ProcessGroup, Work):
         for name, method in list(vars(kind).items()):
-            if inspect.isfunction(method) and not name.startswith("_"):
+            called_by_torch = hasattr(kind.__base__, name) or name.startswith(("get", "set"))
+            if inspect.isfunction(method) and called_by_torch and not name.startswith("_"):
                 setattr(kind, name, torch.compiler.disable(method))
 
 
