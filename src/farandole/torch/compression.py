@@ -54,8 +54,8 @@ class _CastCompressor(Compressor):
 class FP16Compressor(_CastCompressor):
     """Floating-point tensors travel as float16: 11 bits of precision, at most 65504.
 
-    Sums are added up in float32, so an average of what fits does fit. A value or a sum beyond 65504 arrives as infinity,
-    which a gradient scaler sees; where nothing looks for it, take `bf16`.
+    Sums are added up in float32, so an average of what fits does fit. A value or a sum beyond 65504 arrives as
+    infinity, which a gradient scaler sees; where nothing looks for it, take `bf16`.
     """
 
     wire_dtype = torch.float16

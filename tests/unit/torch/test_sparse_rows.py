@@ -7,12 +7,11 @@ from farandole.torch.sparse_rows import pack, unpack
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
-@pytest.mark.parametrize("shape", [(5,), (5, 3), (4, 3, 2)], ids=str)
-@pytest.mark.parametrize("sparse_dim", [1, 2])
+@pytest.mark.parametrize(
+    ("shape", "sparse_dim"), [((5,), 1), ((5, 3), 1), ((5, 3), 2), ((4, 3, 2), 1), ((4, 3, 2), 2)], ids=str
+)
 def test_there_and_back(dtype, shape, sparse_dim):
     """The rows of several tensors, joined, are their sum; an empty one adds none."""
-    if sparse_dim > len(shape):
-        pytest.skip("a tensor has no more sparse dimensions than dimensions")
     dense = [torch.randint(0, 3, shape).to(dtype) for _ in range(2)]
     sparse = [tensor.to_sparse(sparse_dim) for tensor in (*dense, torch.zeros(shape, dtype=dtype))]
     rows = [pack(tensor) for tensor in sparse]
