@@ -46,9 +46,11 @@ def _seconds(value: str) -> float:
 
 
 def _switch(value: str) -> bool:
-    return {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}[
-        value.lower()
-    ]
+    word = value.lower()
+    if word in ("true", "yes", "on", "false", "no", "off"):
+        return word in ("true", "yes", "on")
+    # Any number above 0 is on, as for Horovod.
+    return int(word) > 0
 
 
 def _cores(value: str) -> tuple[int, ...]:

@@ -300,9 +300,8 @@ SCRIPT = """
 import sys
 import torch
 import torch.distributed as dist
-import farandole.torch.distributed
 
-dist.init_process_group("farandole")
+dist.init_process_group("farandole")  # torch finds it by itself where farandole is installed
 model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(3, 3))
 model(torch.ones(1, 3)).sum().backward()
 tensor = torch.tensor([dist.get_rank() + 1.0])

@@ -1,6 +1,7 @@
 """A backend for `torch.distributed`: DDP, FSDP2, DeviceMesh and what is built on them, on farandole's engine.
 
-Importing this registers the backend `"farandole"` for CPU tensors.
+Importing this registers the backend `"farandole"` for CPU tensors, unless torch has found it by itself
+(`farandole.autoload`).
 
 Example:
     >>> import torch.distributed as dist  # doctest: +SKIP
@@ -16,10 +17,10 @@ import torch.distributed as dist
 
 from farandole.torch.distributed.process_group import NAME, ProcessGroup
 
-__all__ = ["NAME", "ProcessGroup"]
+__all__ = ["NAME", "ProcessGroup", "create"]
 
 
-def _create(options: Any, _: Any) -> ProcessGroup:
+def create(options: Any, _: Any) -> ProcessGroup:
     """Make the group that torch asks the backend for."""
     return ProcessGroup(
         options.store,
@@ -32,7 +33,8 @@ def _create(options: Any, _: Any) -> ProcessGroup:
 
 
 def _register() -> None:
-    dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu"])
+    if NAME not in dist.Backend.backend_list:
+        dist.Backend.register_backend(NAME, create, extended_api=True, devices=["cpu"])
 
 
 _register()
