@@ -47,6 +47,10 @@ TEST(Deadline, FarAwayDoesNotOverflow) {
   }
 }
 
+TEST(Deadline, OfWhatIsNoNumberHasPassed) {
+  EXPECT_TRUE(Deadline::after_seconds(std::numeric_limits<double>::quiet_NaN()).passed());
+}
+
 // Rounded down, the last wait would be of 0 ms, and the caller would spin until the deadline.
 TEST(Deadline, HasPassedAfterWaitingForWhatIsLeft) {
   for (const double seconds : {0.0004, 0.0017, 0.003}) {
