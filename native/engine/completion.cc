@@ -8,7 +8,7 @@ namespace farandole::engine {
 namespace {
 
 // How long a done request keeps its name when nobody asks for it.
-constexpr int64_t kUnseenNs = 1'000'000'000;
+constexpr int64_t kUnseenNs = 250'000'000;
 
 }  // namespace
 

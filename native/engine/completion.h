@@ -2,7 +2,7 @@
 //
 // A name stays in flight until its request is done and its user has seen that, so that two requests of one name which
 // are made back to back are refused however fast the first one was: on another rank it may be slower. A user who never
-// looks does not block a name for ever: a second after the request was done, it is free.
+// looks does not block a name for ever: a quarter of a second after the request was done, it is free.
 #pragma once
 
 #include <cstdint>

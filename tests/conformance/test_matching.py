@@ -341,7 +341,7 @@ def test_a_group_with_a_duplicate_submits_nothing(world):
 
 
 def test_every_kind_refuses_a_name_in_flight(world):
-    """Back to back, whether the first is done or not; waiting for it, or a second, frees the name."""
+    """Back to back, whether the first is done or not; waiting for it frees the name."""
 
     def body(front):
         hvd = front.hvd

@@ -230,7 +230,7 @@ TEST(Names, StayInFlightUntilSomebodyHasSeenThatTheyAreDone) {
   });
 }
 
-TEST(Names, ThatNobodyLooksAtAreFreeAfterASecond) {
+TEST(Names, ThatNobodyLooksAtAreFreeAfterAMoment) {
   in_world(World::kLoopback, 1, {}, [](int, Engine& engine) {
     float value = 1;
     const Request request = allreduce_request("x", Dtype::kF32, {1}, &value, &value);
@@ -240,7 +240,7 @@ TEST(Names, ThatNobodyLooksAtAreFreeAfterASecond) {
     while (!refusal(engine, request).empty() && !deadline.passed()) {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
-    EXPECT_GT(base::now_ns() - submitted, 1'000'000'000);
+    EXPECT_GT(base::now_ns() - submitted, 250'000'000);
     EXPECT_FALSE(deadline.passed());
   });
 }
