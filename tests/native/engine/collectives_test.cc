@@ -271,7 +271,8 @@ TEST_P(EveryTransport, EqualPartsGoToTheCallersMemory) {
     };
     EXPECT_TRUE(gather(kPart).data.empty());
     for (size_t i = 0; i < gathered.size(); ++i) {
-      ASSERT_EQ(gathered[i], static_cast<float>(i / kPart));
+      const size_t from = i / kPart;
+      ASSERT_EQ(gathered[i], static_cast<float>(from));
     }
     std::vector<float> exchanged(n * kPart, -1);
     std::vector<float> sent(n * kPart, static_cast<float>(rank));

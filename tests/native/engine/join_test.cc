@@ -262,6 +262,7 @@ TEST_P(Join, RanksWithLessDataJoinEarlier) {
     for (int epoch = 0; epoch < 5; ++epoch) {
       // Rank r has 2 r steps; the others go on without those who are done. What is new and what is known take turns.
       for (int step = 0; step < 2 * (rank + 1); ++step) {
+        const int joined = step / 2;
         float others = 0;
         for (int r = 0; r < kSize; ++r) {
           others += 2 * (r + 1) > step ? static_cast<float>(r + 1) : 0;
@@ -272,12 +273,12 @@ TEST_P(Join, RanksWithLessDataJoinEarlier) {
         ASSERT_EQ(reduce(engine, name + std::to_string(count), mine, ReduceOp::kSum),
                   std::vector<float>(count, others));
         ASSERT_EQ(reduce(engine, "average", mine, ReduceOp::kAverage), std::vector<float>(count, others / kSize));
-        ASSERT_EQ(reduce(engine, "min", mine, ReduceOp::kMin), std::vector<float>(count, step / 2 + 1));
+        ASSERT_EQ(reduce(engine, "min", mine, ReduceOp::kMin), std::vector<float>(count, joined + 1));
         ASSERT_EQ(reduce(engine, "negative max", std::vector<float>(count, -static_cast<float>(rank + 1)),
                          ReduceOp::kMax, 0.5),
-                  std::vector<float>(count, -0.5F * static_cast<float>(step / 2 + 1)));
+                  std::vector<float>(count, -0.5F * static_cast<float>(joined + 1)));
         ASSERT_EQ(reduce(engine, "product", std::vector<float>(count, 2), ReduceOp::kProduct),
-                  std::vector<float>(count, static_cast<float>(1 << (kSize - step / 2))));
+                  std::vector<float>(count, static_cast<float>(1 << (kSize - joined))));
       }
       ASSERT_EQ(join(engine), kSize - 1) << "the one with most steps comes last";
     }

@@ -163,7 +163,8 @@ TEST(Requests, AlltoallRowsNeedNoNewAgreement) {
       }
       ASSERT_EQ(completion.sizes, sizes);
       const auto* const data = reinterpret_cast<const float*>(completion.data.data());
-      ASSERT_EQ(std::vector<float>(data, data + completion.data.size() / sizeof(float)), expected);
+      const size_t count = completion.data.size() / sizeof(float);
+      ASSERT_EQ(std::vector<float>(data, data + count), expected);
     }
   });
 }

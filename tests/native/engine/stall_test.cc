@@ -12,14 +12,10 @@ namespace {
 
 using base::Code;
 using base::Error;
-using engine::Answer;
 using engine::Coordinator;
 using engine::Engine;
 using engine::Kind;
 using engine::StallInspector;
-using reduce::Dtype;
-using testing::allreduce_request;
-using testing::finish;
 using testing::in_world;
 using World = testing::Kind;
 using Waiting = std::vector<Coordinator::Waiting>;
