@@ -242,7 +242,7 @@ def test_wrong_calls(world):
 def test_duplicate_name_in_flight(world):
     """The second request is refused; the first goes on; a group with one duplicate submits nothing."""
     if world.size == 1:
-        pytest.skip("alone, the first request may be done before the second comes")
+        pytest.skip("needs a rank that keeps the first request in flight")
 
     def body(front):
         hvd = front.hvd
@@ -306,7 +306,7 @@ def test_a_group_is_submitted_whole_or_not_at_all(world):
 def test_a_group_with_a_duplicate_submits_nothing(world):
     """The name of its second member is in flight: it is refused, and its first member's name is free."""
     if world.size == 1:
-        pytest.skip("alone, the first request may be done before the second comes")
+        pytest.skip("needs a rank that keeps the first request in flight")
 
     def body(front):
         hvd = front.hvd
