@@ -1,0 +1,46 @@
+"""What torch calls of ours when it is imported."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+torch_distributed = pytest.importorskip("torch.distributed")
+
+from farandole import autoload  # noqa: E402
+
+
+@pytest.fixture
+def unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let torch not know the backend, whether or not it has found it by itself."""
+    others = [name for name in torch_distributed.Backend.backend_list if name != autoload.NAME]
+    monkeypatch.setattr(torch_distributed.Backend, "backend_list", others)
+
+
+def test_the_name_is_registered_once(unknown: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    registered = []
+
+    def register(name: str, *_: Any, **__: Any) -> None:
+        registered.append(name)
+        torch_distributed.Backend.backend_list.append(name)
+
+    monkeypatch.setattr(torch_distributed.Backend, "register_backend", register)
+    autoload.register_backend()
+    autoload.register_backend()
+    assert registered == ["farandole"]
+
+
+def test_a_failure_does_not_keep_torch_from_being_imported(unknown: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise RuntimeError("torch has changed")
+
+    monkeypatch.setattr(torch_distributed.Backend, "register_backend", fail)
+    with pytest.warns(UserWarning, match="will not know the backend 'farandole': torch has changed"):
+        autoload.register_backend()
+
+
+def test_the_name_is_that_of_the_backend() -> None:
+    from farandole.torch.distributed.process_group import NAME
+
+    assert autoload.NAME == NAME
