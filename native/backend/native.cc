@@ -1,5 +1,6 @@
 #include "backend/native.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/clock.h"
@@ -18,6 +19,9 @@ using collective::ReducescatterJob;
 
 // How long a revoke that another worker has heard may take to reach us.
 constexpr double kRevokePatienceSeconds = 1.0;
+
+// No chunk is smaller, of whatever element type: it must hold a cache line, and be worth a meeting or a message.
+constexpr uint64_t kSmallestPiece = 4096;
 
 std::byte* allocate_staging(transport::Arena& arena, size_t half_bytes) {
   void* const memory = arena.allocate(2 * half_bytes);
@@ -57,9 +61,20 @@ Native::Native(transport::Pump& pump, transport::Arena& arena, Tuning tuning)
       tuning_(std::move(tuning)),
       memory_(allocate_staging(arena, tuning_.half_bytes)),
       steps_(pump),
-      staging_(steps_, memory_, tuning_.half_bytes) {}
+      staging_(steps_, memory_, tuning_.half_bytes) {
+  set_knobs(tuning_.knobs);
+}
 
 Native::~Native() { arena_.release(memory_); }
+
+void Native::set_knobs(const collective::Knobs& knobs) {
+  const uint64_t half = tuning_.half_bytes;
+  tuning_.knobs = knobs;
+  tuning_.knobs.chunk_bytes = std::clamp<uint64_t>(knobs.chunk_bytes, std::min<uint64_t>(kSmallestPiece, half), half);
+  tuning_.knobs.small_bytes = std::min<uint64_t>(knobs.small_bytes, half);
+  tuning_.knobs.link_chunk_bytes = std::max<uint64_t>(knobs.link_chunk_bytes, kSmallestPiece);
+  tuning_.knobs.streams = std::max<uint32_t>(knobs.streams, 1);
+}
 
 collective::Topology Native::topology(const Group& group) const {
   return collective::topology_of(group, pump_.mesh().hosts());
@@ -82,10 +97,10 @@ void Native::require_same_generation(const Group& group) {
   }
 }
 
-collective::Context Native::context(const Group& group) { return {pump_, steps_, staging_, group}; }
+collective::Context Native::context(const Group& group) { return {pump_, steps_, staging_, group, tuning_.knobs}; }
 
 Choice Native::choose_allreduce(const Group& group, size_t tensor_bytes) const {
-  return collective::choose_allreduce(topology(group), tensor_bytes, tuning_.algorithm);
+  return collective::choose_allreduce(topology(group), tensor_bytes, tuning_.knobs, tuning_.algorithm);
 }
 
 Choice Native::choose_allgather(const Group& group) const {

@@ -14,6 +14,7 @@ namespace farandole::backend {
 struct Tuning {
   size_t half_bytes = size_t{4} << 20;  // of staging
   std::string algorithm;                // a name that is asked for, or empty
+  collective::Knobs knobs;
 };
 
 class Native {
@@ -23,6 +24,11 @@ class Native {
   ~Native();
   Native(const Native&) = delete;
   Native& operator=(const Native&) = delete;
+
+  // From the next collective on. Values that this staging and these links cannot have are brought within bounds, on all
+  // members alike.
+  void set_knobs(const collective::Knobs& knobs);
+  const collective::Knobs& knobs() const noexcept { return tuning_.knobs; }
 
   // Which algorithm an operation gets; the same on every member.
   collective::Choice choose_allreduce(const collective::Group& group, size_t tensor_bytes) const;
@@ -49,7 +55,7 @@ class Native {
 
   transport::Pump& pump_;
   transport::Arena& arena_;
-  const Tuning tuning_;
+  Tuning tuning_;
   std::byte* const memory_;
   collective::Steps steps_;
   collective::Staging staging_;

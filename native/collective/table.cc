@@ -133,14 +133,14 @@ Choice choose(std::string_view collective, const Topology& topology, std::string
 
 std::span<const Algorithm> algorithms() noexcept { return kTable; }
 
-Choice choose_allreduce(const Topology& topology, size_t tensor_bytes, std::string_view wanted) {
+Choice choose_allreduce(const Topology& topology, size_t tensor_bytes, const Knobs& knobs, std::string_view wanted) {
   if (const Algorithm* asked = find("allreduce", wanted); asked != nullptr && asked->fits(topology)) {
     return row("allreduce", wanted, "it was asked for");
   }
   if (on_one_host(topology)) {
     return row("allreduce", "direct", "all members share memory");
   }
-  const bool big = tensor_bytes >= kRingBytes;
+  const bool big = tensor_bytes >= knobs.ring_bytes;
   if (several_on_every_host(topology)) {
     return big ? row("allreduce", "two_level_ring", "several hosts with several members each, a big tensor")
                : row("allreduce", "two_level_doubling", "several hosts with several members each, a small tensor");

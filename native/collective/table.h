@@ -14,6 +14,7 @@
 
 #include "collective/bucket.h"
 #include "collective/group.h"
+#include "collective/knobs.h"
 #include "collective/steps.h"
 
 namespace farandole::collective {
@@ -24,6 +25,7 @@ struct Context {
   Steps& steps;
   Staging& staging;
   const Group& group;
+  const Knobs& knobs;
 };
 
 struct AllgatherJob {
@@ -85,7 +87,7 @@ struct Choice {
 };
 
 // `wanted` is a name from the table, or empty for the best; one that does not fit is passed over.
-Choice choose_allreduce(const Topology& topology, size_t tensor_bytes, std::string_view wanted);
+Choice choose_allreduce(const Topology& topology, size_t tensor_bytes, const Knobs& knobs, std::string_view wanted);
 Choice choose_adasum();
 Choice choose_allgather(const Topology& topology, std::string_view wanted);
 Choice choose_broadcast(const Topology& topology, std::string_view wanted);
@@ -100,8 +102,5 @@ Choice choose_transfer();
 // Elements are of an accumulator type. The building block of everything that crosses hosts.
 using BufferAllreduce = void (*)(Context& context, std::span<const int> peers, reduce::Dtype dtype, reduce::Op op,
                                  std::byte* data, size_t count);
-
-// Above this size a tensor goes around a ring; below it the number of messages counts more than their size.
-inline constexpr size_t kRingBytes = size_t{1} << 20;
 
 }  // namespace farandole::collective

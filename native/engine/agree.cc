@@ -251,7 +251,7 @@ void Engine::obey(const Decision& decision) {
 void Engine::obey_charter(const Decision& decision) {
   fusion_threshold_ = decision.fusion_threshold;
   backend_ =
-      std::make_unique<backend::Native>(*pump_, *arena_, backend::Tuning{decision.half_bytes, decision.algorithm});
+      std::make_unique<backend::Native>(*pump_, *arena_, backend::Tuning{decision.half_bytes, decision.algorithm, {}});
 }
 
 void Engine::obey_run(const Decision& decision) {

@@ -19,7 +19,10 @@ inline constexpr Kind kKinds[] = {Kind::kLoopback, Kind::kLoopbackLinks, Kind::k
 class Member {
  public:
   Member(std::unique_ptr<transport::Mesh> mesh, transport::Arena& arena, size_t half_bytes)
-      : mesh_(std::move(mesh)), pump_(*mesh_, {}), native(pump_, arena, backend::Tuning{half_bytes, ""}), arena(arena) {
+      : mesh_(std::move(mesh)),
+        pump_(*mesh_, {}),
+        native(pump_, arena, backend::Tuning{half_bytes, "", {}}),
+        arena(arena) {
     std::vector<int> all(static_cast<size_t>(mesh_->size()));
     std::iota(all.begin(), all.end(), 0);
     world = group_of(0, all);

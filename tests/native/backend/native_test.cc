@@ -18,7 +18,7 @@ constexpr uint64_t kGeneration = 5;
 // One rank of a loopback world of two on one host.
 struct Rank {
   Rank(transport::LoopbackWorld& world, int rank)
-      : mesh(world.mesh(rank)), pump(*mesh, {}), native(pump, world.arena(rank), Tuning{4096, ""}) {
+      : mesh(world.mesh(rank)), pump(*mesh, {}), native(pump, world.arena(rank), Tuning{4096, "", {}}) {
     group.members = {0, 1};
     group.index = rank;
   }
@@ -72,7 +72,7 @@ TEST(Native, AnArenaWithoutRoomIsAnErrorThatSaysWhatToRaise) {
   const auto mesh = world.mesh(0);
   transport::Pump pump(*mesh, {});
   try {
-    const Native native(pump, world.arena(0), Tuning{size_t{1} << 40, ""});
+    const Native native(pump, world.arena(0), Tuning{size_t{1} << 40, "", {}});
     FAIL() << "it cannot have fit";
   } catch (const base::Error& error) {
     EXPECT_EQ(error.code(), base::Code::kUnavailable);

@@ -9,7 +9,7 @@ namespace farandole::collective {
 namespace {
 
 constexpr size_t kSmall = 1000;
-constexpr size_t kBig = kRingBytes;
+constexpr size_t kBig = Knobs{}.ring_bytes;
 
 std::string name(const Choice& choice) { return choice.algorithm->name; }
 
@@ -29,13 +29,13 @@ TEST(Choice, DependsOnWorldAndTensorOnly) {
   const Topology scattered{4, 4, 1};
   const Topology uneven{3, 2, 1};
   const Topology two_by_two{4, 2, 2};
-  EXPECT_EQ(name(choose_allreduce(one_host, kSmall, "")), "direct");
-  EXPECT_EQ(name(choose_allreduce(one_host, kBig, "")), "direct");
-  EXPECT_EQ(name(choose_allreduce(scattered, kSmall, "")), "recursive_doubling");
-  EXPECT_EQ(name(choose_allreduce(scattered, kBig, "")), "ring");
-  EXPECT_EQ(name(choose_allreduce(uneven, kBig, "")), "ring");
-  EXPECT_EQ(name(choose_allreduce(two_by_two, kSmall, "")), "two_level_doubling");
-  EXPECT_EQ(name(choose_allreduce(two_by_two, kBig, "")), "two_level_ring");
+  EXPECT_EQ(name(choose_allreduce(one_host, kSmall, Knobs{}, "")), "direct");
+  EXPECT_EQ(name(choose_allreduce(one_host, kBig, Knobs{}, "")), "direct");
+  EXPECT_EQ(name(choose_allreduce(scattered, kSmall, Knobs{}, "")), "recursive_doubling");
+  EXPECT_EQ(name(choose_allreduce(scattered, kBig, Knobs{}, "")), "ring");
+  EXPECT_EQ(name(choose_allreduce(uneven, kBig, Knobs{}, "")), "ring");
+  EXPECT_EQ(name(choose_allreduce(two_by_two, kSmall, Knobs{}, "")), "two_level_doubling");
+  EXPECT_EQ(name(choose_allreduce(two_by_two, kBig, Knobs{}, "")), "two_level_ring");
   EXPECT_EQ(name(choose_allgather(one_host, "")), "direct");
   EXPECT_EQ(name(choose_allgather(uneven, "")), "linear");
   EXPECT_EQ(name(choose_broadcast(one_host, "")), "direct");
@@ -48,8 +48,9 @@ TEST(Choice, DependsOnWorldAndTensorOnly) {
 }
 
 TEST(Choice, TakesWhatIsAskedForWhereItFits) {
-  EXPECT_EQ(name(choose_allreduce({4, 1, 4}, kSmall, "ring")), "ring");
-  EXPECT_EQ(name(choose_allreduce({4, 4, 1}, kSmall, "direct")), "recursive_doubling") << "they share no memory";
+  EXPECT_EQ(name(choose_allreduce({4, 1, 4}, kSmall, Knobs{}, "ring")), "ring");
+  EXPECT_EQ(name(choose_allreduce({4, 4, 1}, kSmall, Knobs{}, "direct")), "recursive_doubling")
+      << "they share no memory";
   EXPECT_EQ(name(choose_broadcast({4, 1, 4}, "tree")), "tree");
   EXPECT_EQ(name(choose_allgather({4, 1, 4}, "tree")), "direct") << "no such allgather";
 }

@@ -1,0 +1,32 @@
+// What can be set about how fast collectives run, and changed from one decision to the next.
+//
+// All members of a group must run a bucket with the same values: they cut and choose by them. Rank 0's count for all;
+// they travel in decisions, and so change on all ranks at the same point of the common order. None of them makes a
+// result wrong; those marked (order) decide in which order elements are added between hosts, and so about its last
+// bits.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace farandole::collective {
+
+struct Knobs {
+  // Bytes of a bucket of several tensors.
+  int64_t fusion_threshold = int64_t{128} << 20;
+  // The piece of a bucket that is pipelined in shared memory: at most half of staging. (order)
+  uint64_t chunk_bytes = uint64_t{4} << 20;
+  // Below this, everyone on a host reduces everything: a second meeting would cost more than the arithmetic it saves.
+  uint64_t small_bytes = uint64_t{16} << 10;
+  // From this size on a tensor goes around a ring between hosts; below it the number of messages counts more than
+  // their size. (order)
+  uint64_t ring_bytes = uint64_t{1} << 20;
+  // The piece of a message that is pipelined between two hosts.
+  uint64_t link_chunk_bytes = uint64_t{256} << 10;
+  // How many connections of a link carry data, of those it has; at least 1.
+  uint32_t streams = 1;
+
+  bool operator==(const Knobs&) const = default;
+};
+
+}  // namespace farandole::collective
