@@ -3,6 +3,7 @@
 #include <cstring>
 #include <memory>
 #include <new>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -205,6 +206,31 @@ farandole::engine::Request request_of(const Engine& engine, const farandole_requ
   return request;
 }
 
+void submit(farandole_engine& engine, const farandole_request* requests, size_t count, uint64_t* handles) {
+  std::vector<farandole::engine::Request> all;
+  all.reserve(count);
+  for (size_t i = 0; i < count; ++i) {
+    all.push_back(request_of(engine.engine, requests[i]));
+  }
+  const std::vector<farandole::engine::Handle> given = engine.engine.submit(std::move(all));
+  std::ranges::copy(given, handles);
+}
+
+void wait(farandole_engine& engine, std::span<const uint64_t> handles, const Deadline& deadline) {
+  using farandole::engine::Waited;
+  farandole::engine::Completions& completions = engine.engine.completions();
+  const Waited waited = completions.wait(handles, deadline);
+  if (waited == Waited::kUnknown) {
+    refuse("a handle that is waited for was not created or has been cleared");
+  }
+  if (waited == Waited::kTimeout) {
+    throw Error(Code::kTimeout, "the request is not done yet");
+  }
+  if (const auto failed = completions.first_failed(handles)) {
+    throw Error(failed->code, failed->error, failed->lost_rank);
+  }
+}
+
 // Why a world of several workers over shared memory only cannot be.
 void require_shared_memory(const farandole::transport::Mesh& mesh) {
   const std::vector<int>& hosts = mesh.hosts();
@@ -322,32 +348,27 @@ const char* farandole_engine_links(farandole_engine* engine) {
 }
 
 int farandole_submit(farandole_engine* engine, const farandole_request* requests, size_t count, uint64_t* handles) {
-  return guarded([&] {
-    std::vector<farandole::engine::Request> all;
-    all.reserve(count);
-    for (size_t i = 0; i < count; ++i) {
-      all.push_back(request_of(engine->engine, requests[i]));
-    }
-    const std::vector<farandole::engine::Handle> given = engine->engine.submit(std::move(all));
-    std::ranges::copy(given, handles);
-  });
+  return guarded([&] { submit(*engine, requests, count, handles); });
 }
 
 int farandole_poll(farandole_engine* engine, uint64_t handle) { return engine->engine.completions().poll(handle); }
 
 int farandole_wait(farandole_engine* engine, uint64_t handle, double timeout_seconds) {
+  return farandole_wait_all(engine, &handle, 1, timeout_seconds);
+}
+
+int farandole_wait_all(farandole_engine* engine, const uint64_t* handles, size_t count, double timeout_seconds) {
+  return guarded([&] { wait(*engine, {handles, count}, Deadline::after_seconds(timeout_seconds)); });
+}
+
+int farandole_run(farandole_engine* engine, const farandole_request* requests, size_t count, uint64_t* handles,
+                  double timeout_seconds) {
   return guarded([&] {
-    const int state = engine->engine.completions().wait(handle, Deadline::after_seconds(timeout_seconds));
-    const auto completion = state < 0 ? nullptr : engine->engine.completions().find(handle);
-    if (completion == nullptr) {
-      refuse("handle " + std::to_string(handle) + " was not created or has been cleared");
+    if (count > 0) {
+      handles[0] = 0;
     }
-    if (state == 0) {
-      throw Error(Code::kTimeout, "the request is not done yet");
-    }
-    if (completion->code != Code::kOk) {
-      throw Error(completion->code, completion->error, completion->lost_rank);
-    }
+    submit(*engine, requests, count, handles);
+    wait(*engine, {handles, count}, Deadline::after_seconds(timeout_seconds));
   });
 }
 
@@ -366,8 +387,16 @@ int farandole_result(farandole_engine* engine, uint64_t handle, const void** dat
 
 int farandole_release(farandole_engine* engine, uint64_t handle) {
   return guarded([&] {
-    if (!engine->engine.completions().release(handle)) {
+    if (!engine->engine.completions().release({&handle, 1})) {
       refuse("handle " + std::to_string(handle) + " was not created or has been cleared");
+    }
+  });
+}
+
+int farandole_release_all(farandole_engine* engine, const uint64_t* handles, size_t count) {
+  return guarded([&] {
+    if (!engine->engine.completions().release({handles, count})) {
+      refuse("one of these handles was not created or has been cleared");
     }
   });
 }

@@ -19,7 +19,7 @@ extern "C" {
 #define FARANDOLE_API __attribute__((visibility("default")))
 
 /* Raised whenever a struct or the meaning of a function changes; the binding compares it at load. */
-#define FARANDOLE_ABI_VERSION 2
+#define FARANDOLE_ABI_VERSION 3
 
 enum farandole_status {
   FARANDOLE_OK = 0,
@@ -211,6 +211,14 @@ FARANDOLE_API int farandole_poll(farandole_engine* engine, uint64_t handle);
 /* Waits until the request is done and gives its status; FARANDOLE_TIMEOUT if it is not done by then (it
  * goes on). The handle stays valid. */
 FARANDOLE_API int farandole_wait(farandole_engine* engine, uint64_t handle, double timeout_seconds);
+/* The same for several: waits until all are done and gives the first error among them, in their order. */
+FARANDOLE_API int farandole_wait_all(farandole_engine* engine, const uint64_t* handles, size_t count,
+                                     double timeout_seconds);
+/* farandole_submit, then farandole_wait_all, in one call and quicker than the two: the calling thread does the engine's
+ * work meanwhile, so no other thread has to be woken. If nothing was submitted, handles[0] is 0; otherwise the handles
+ * are to be released, whatever the status. */
+FARANDOLE_API int farandole_run(farandole_engine* engine, const farandole_request* requests, size_t count,
+                                uint64_t* handles, double timeout_seconds);
 /* The result of a done request. Allgather and alltoall: `*data`, and the rows that came from every member of the
  * group, `sizes[group size]`. Add group: `sizes[0]` is the new group's id. Join: `sizes[0]` is the rank that joined
  * last. Valid until release. */
@@ -218,6 +226,8 @@ FARANDOLE_API int farandole_result(farandole_engine* engine, uint64_t handle, co
                                    size_t* sizes_count);
 /* Forgets the handle. A request that is not done goes on and its result is dropped; its tensors must stay. */
 FARANDOLE_API int farandole_release(farandole_engine* engine, uint64_t handle);
+/* The same for several. Handles that do not exist are passed over, and then the status is FARANDOLE_INVALID_ARGUMENT. */
+FARANDOLE_API int farandole_release_all(farandole_engine* engine, const uint64_t* handles, size_t count);
 
 /* --- arena -------------------------------------------------------------------------------------------------- */
 

@@ -59,17 +59,21 @@ std::shared_ptr<const Completion> Completions::find(Handle handle) const {
   return found == table_.end() ? nullptr : found->second;
 }
 
-bool Completions::release(Handle handle) {
+bool Completions::release(std::span<const Handle> handles) {
+  bool all_known = true;
   const base::MutexLock lock(mutex_);
-  auto node = table_.extract(handle);
-  if (node.empty()) {
-    return false;
+  for (const Handle handle : handles) {
+    auto node = table_.extract(handle);
+    if (node.empty()) {
+      all_known = false;
+      continue;
+    }
+    node.mapped()->released = true;
+    if (node.mapped()->done) {
+      free_name(node.mapped());
+    }
   }
-  node.mapped()->released = true;
-  if (node.mapped()->done) {
-    free_name(node.mapped());
-  }
-  return true;
+  return all_known;
 }
 
 void Completions::finish(const std::vector<std::shared_ptr<Completion>>& finished) {
@@ -99,18 +103,40 @@ int Completions::poll(Handle handle) {
   return static_cast<int>(found->second->done);
 }
 
-int Completions::wait(Handle handle, const base::Deadline& deadline) {
+Waited Completions::wait(std::span<const Handle> handles, const base::Deadline& deadline) {
   const base::MutexLock lock(mutex_);
-  const auto found = table_.find(handle);
-  if (found == table_.end()) {
-    return -1;
+  std::vector<std::shared_ptr<Completion>> awaited;
+  for (const Handle handle : handles) {
+    const auto found = table_.find(handle);
+    if (found == table_.end()) {
+      return Waited::kUnknown;
+    }
+    awaited.push_back(found->second);
   }
-  const std::shared_ptr<Completion> completion = found->second;
-  changed_.wait_for(mutex_, std::chrono::nanoseconds(deadline.left_ns()), [&] { return completion->done; });
-  if (completion->done) {
-    free_name(completion);
+  size_t done = 0;
+  changed_.wait_for(mutex_, std::chrono::nanoseconds(deadline.left_ns()), [&] {
+    while (done < awaited.size() && awaited[done]->done) {
+      ++done;
+    }
+    return done == awaited.size();
+  });
+  for (const auto& completion : awaited) {
+    if (completion->done) {
+      free_name(completion);
+    }
   }
-  return static_cast<int>(completion->done);
+  return done == awaited.size() ? Waited::kDone : Waited::kTimeout;
+}
+
+std::shared_ptr<const Completion> Completions::first_failed(std::span<const Handle> handles) const {
+  const base::MutexLock lock(mutex_);
+  for (const Handle handle : handles) {
+    const auto found = table_.find(handle);
+    if (found != table_.end() && found->second->done && found->second->code != base::Code::kOk) {
+      return found->second;
+    }
+  }
+  return nullptr;
 }
 
 }  // namespace farandole::engine

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -19,6 +20,8 @@
 namespace farandole::engine {
 
 using Handle = uint64_t;
+
+enum class Waited : uint8_t { kDone, kTimeout, kUnknown };  // the last: one of the handles does not exist
 
 // Written by the engine thread before it is done, read by anyone after.
 struct Completion {
@@ -48,16 +51,18 @@ class Completions {
   void forget_names();
   // Null when there is no such handle.
   std::shared_ptr<const Completion> find(Handle handle) const;
-  // False when there is no such handle.
-  bool release(Handle handle);
+  // False when one of the handles does not exist; the others are released.
+  bool release(std::span<const Handle> handles);
 
   // Engine thread: makes it known that these are done.
   void finish(const std::vector<std::shared_ptr<Completion>>& finished);
 
   // 1: done, 0: not yet, -1: no such handle.
   int poll(Handle handle);
-  // The same, after waiting at most until the deadline.
-  int wait(Handle handle, const base::Deadline& deadline);
+  // Waits until all of these are done, at most until the deadline.
+  Waited wait(std::span<const Handle> handles, const base::Deadline& deadline);
+  // The first of these done requests that ended with an error, if any.
+  std::shared_ptr<const Completion> first_failed(std::span<const Handle> handles) const;
 
  private:
   // The name is free, if this is the request that holds it.

@@ -25,7 +25,7 @@ from typing import Any
 
 from farandole.core.errors import LibraryError
 
-ABI_VERSION = 2
+ABI_VERSION = 3
 KINDS = 10
 LIBRARY_NAME = "libfarandole.so"
 
@@ -135,6 +135,8 @@ _BLOCKING: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "farandole_engine_leave": (c_int, (_Engine, c_double)),
     "farandole_engine_revoke": (c_int, (_Engine, c_int32, c_char_p)),
     "farandole_wait": (c_int, (_Engine, c_uint64, c_double)),
+    "farandole_wait_all": (c_int, (_Engine, _Handles, c_size_t, c_double)),
+    "farandole_run": (c_int, (_Engine, POINTER(NativeRequest), c_size_t, _Handles, c_double)),
     "farandole_arena_alloc": (c_void_p, (_Engine, c_size_t)),
     "farandole_read_events": (
         c_size_t,
@@ -162,6 +164,7 @@ _QUICK: dict[str, tuple[Any, tuple[Any, ...]]] = {
         (_Engine, c_uint64, POINTER(c_void_p), POINTER(POINTER(c_int64)), POINTER(c_size_t)),
     ),
     "farandole_release": (c_int, (_Engine, c_uint64)),
+    "farandole_release_all": (c_int, (_Engine, _Handles, c_size_t)),
     "farandole_arena_free": (None, (_Engine, c_void_p)),
     "farandole_get_stats": (c_int, (_Engine, POINTER(NativeStats))),
     "farandole_event_name": (c_char_p, (_Engine, c_uint32)),

@@ -213,18 +213,19 @@ TEST(Names, StayInFlightUntilSomebodyHasSeenThatTheyAreDone) {
     until_done();
     expect_refusal(engine, request, "same name as another one that is still being processed: 'x'");
     EXPECT_EQ(engine.completions().poll(handle), 1);
-    engine.completions().release(handle);
+    engine.completions().release({&handle, 1});
 
     handle = engine.submit({request}).front();
-    EXPECT_EQ(engine.completions().wait(handle, base::Deadline::after_seconds(testing::kPatience)), 1);
+    EXPECT_EQ(engine.completions().wait({&handle, 1}, base::Deadline::after_seconds(testing::kPatience)),
+              engine::Waited::kDone);
     const Handle second = engine.submit({request}).front();
     until_done();
     EXPECT_EQ(engine.completions().poll(handle), 1) << "the first one's handle says nothing about the second";
     EXPECT_NE(refusal(engine, request), "");
-    engine.completions().release(second);
+    engine.completions().release({&second, 1});
 
     handle = engine.submit({request}).front();
-    engine.completions().release(handle);  // nobody will ever look
+    engine.completions().release({&handle, 1});  // nobody will ever look
     while (!refusal(engine, request).empty()) {
       std::this_thread::yield();
     }

@@ -28,12 +28,11 @@ inline void in_world(Kind kind, int size, const engine::EngineSettings& settings
 
 // Waits for a handle and forgets it; throws what became of the request, kTimeout for a hang.
 inline engine::Completion finish(engine::Engine& engine, engine::Handle handle) {
-  const int state = engine.completions().wait(handle, base::Deadline::after_seconds(kPatience));
-  if (state != 1) {
+  if (engine.completions().wait({&handle, 1}, base::Deadline::after_seconds(kPatience)) != engine::Waited::kDone) {
     throw base::Error(base::Code::kTimeout, "the request is not done after a minute");
   }
   const engine::Completion completion = *engine.completions().find(handle);
-  engine.completions().release(handle);
+  engine.completions().release({&handle, 1});
   if (completion.code != base::Code::kOk) {
     throw base::Error(completion.code, completion.error, completion.lost_rank);
   }
