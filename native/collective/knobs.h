@@ -6,6 +6,7 @@
 // bits.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -13,7 +14,7 @@ namespace farandole::collective {
 
 struct Knobs {
   // Bytes of a bucket of several tensors.
-  int64_t fusion_threshold = int64_t{128} << 20;
+  uint64_t fusion_threshold = uint64_t{128} << 20;
   // The piece of a bucket that is pipelined in shared memory: at most half of staging. (order)
   uint64_t chunk_bytes = uint64_t{4} << 20;
   // Below this, everyone on a host reduces everything: a second meeting would cost more than the arithmetic it saves.
@@ -24,9 +25,20 @@ struct Knobs {
   // The piece of a message that is pipelined between two hosts.
   uint64_t link_chunk_bytes = uint64_t{256} << 10;
   // How many connections of a link carry data, of those it has; at least 1.
-  uint32_t streams = 1;
+  uint64_t streams = 1;
 
   bool operator==(const Knobs&) const = default;
+};
+
+// Every knob by its name, for whoever reads, writes or turns all of them.
+struct KnobName {
+  const char* name;
+  uint64_t Knobs::* knob;
+};
+inline constexpr std::array kKnobNames = {
+    KnobName{"fusion_threshold", &Knobs::fusion_threshold}, KnobName{"chunk_bytes", &Knobs::chunk_bytes},
+    KnobName{"small_bytes", &Knobs::small_bytes},           KnobName{"ring_bytes", &Knobs::ring_bytes},
+    KnobName{"link_chunk_bytes", &Knobs::link_chunk_bytes}, KnobName{"streams", &Knobs::streams},
 };
 
 }  // namespace farandole::collective
