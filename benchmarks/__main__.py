@@ -1,0 +1,124 @@
+"""The command line: measure, print tables, write JSON and plots."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+
+from benchmarks.cases import CASES, Case
+from benchmarks.conductor import Conductor, Row, conducting
+from benchmarks.peers.base import ROOT
+from benchmarks.plots import draw
+from benchmarks.report import CaseResult, Results, describe_machine, machine_line, section, write_document
+
+RESULTS = ROOT / "benchmarks" / "results"
+DOCUMENT = ROOT / "docs" / "performance.md"
+DOCUMENT_FOLDER = ROOT / "docs" / "performance"
+ROUNDS, QUICK_ROUNDS = 5, 2
+SECONDS, QUICK_SECONDS = 1.5, 0.2
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Read the command line."""
+    listed = "\n".join(f"  {case.letter}  {case.title}" for case in CASES)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description="Measure farandole against gloo, Open MPI, MPICH and what the machine can do, taking turns.",
+        epilog=f"cases:\n{listed}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    letters = [case.letter for case in CASES]
+    parser.add_argument("cases", nargs="*", metavar="CASE", help="letters of the cases to run; all by default")
+    parser.add_argument("--quick", action="store_true", help="small and short: to see that it works, not to believe it")
+    parser.add_argument("--rounds", type=int, help=f"turns of each contender in a measurement (default: {ROUNDS})")
+    parser.add_argument("--seconds", type=float, help=f"about how long a measurement takes (default: {SECONDS:g})")
+    parser.add_argument("--output", type=Path, default=RESULTS, metavar="FOLDER", help="for JSON and plots")
+    parser.add_argument("--from", dest="source", type=Path, metavar="JSON", help="measure nothing; show an earlier run")
+    parser.add_argument("--document", action="store_true", help="also put tables and plots into docs/performance.md")
+    arguments = parser.parse_args()
+    unknown = sorted(set(arguments.cases) - set(letters))
+    if unknown:
+        parser.error(f"no case {', '.join(unknown)}; there are {' '.join(letters)}")
+    arguments.rounds = arguments.rounds or (QUICK_ROUNDS if arguments.quick else ROUNDS)
+    arguments.seconds = arguments.seconds or (QUICK_SECONDS if arguments.quick else SECONDS)
+    return arguments
+
+
+def measure(cases: list[Case], arguments: argparse.Namespace) -> Results:
+    """Run the cases; print each one's table as soon as it is there, and keep what has been measured on disk."""
+    results = Results(describe_machine(), arguments.quick)
+    print(machine_line(results), flush=True)
+    with conducting(arguments.rounds, arguments.seconds) as conductor:
+        for case in cases:
+            conductor.say(f"{case.letter}: {case.title}")
+            started, before = time.monotonic(), os.getloadavg()[0]
+            rows = run_case(case, conductor, arguments.quick)
+            took, load = time.monotonic() - started, (before, os.getloadavg()[0])
+            results.cases.append(CaseResult(case.letter, rows, load, took))
+            results.failures = list(conductor.failures)
+            results.write(arguments.output / "numbers.json")
+            print(f"\n{section(case, results.cases[-1])}", flush=True)
+    return results
+
+
+def run_case(case: Case, conductor: Conductor, quick: bool) -> list[Row]:
+    """Run a case; one that fails as a whole must not cost the others their numbers."""
+    try:
+        return case.run(conductor, quick)
+    except Exception:
+        why = traceback.format_exc()
+        conductor.failures.append(f"case {case.letter}: {why}")
+        conductor.say(f"    warning: case {case.letter} failed:\n{why}")
+        return []
+
+
+def draw_all(results: Results, folder: Path) -> dict[str, list[Path]]:
+    """Draw the plots of a run and return their files by case."""
+    if importlib.util.find_spec("matplotlib") is None:
+        print("no plots: matplotlib is not installed; `make bench` installs it", file=sys.stderr)
+        return {}
+    by_letter = {case.letter: case for case in CASES}
+    return {result.letter: draw(by_letter[result.letter], result.rows, folder) for result in results.cases}
+
+
+def show(results: Results, arguments: argparse.Namespace) -> None:
+    """Draw the plots, say what failed, and write the document if asked to."""
+    folder = DOCUMENT_FOLDER if arguments.document else arguments.output
+    figures = draw_all(results, folder)
+    if arguments.document:
+        write_document(DOCUMENT, CASES, results, figures)
+        kept = DOCUMENT_FOLDER / "numbers.json"
+        if kept.exists():
+            earlier = Results.read(kept)
+            earlier.join(results)
+            earlier.write(kept)
+        else:
+            results.write(kept)
+    for failure in results.failures:
+        print(f"\nnot measured: {failure}")
+    print(f"\nplots and JSON are in {folder}", file=sys.stderr)
+
+
+def main() -> None:
+    """Do what the command line says."""
+    arguments = parse_arguments()
+    # As Ctrl-C: what was started is ended on the way out.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    if arguments.source:
+        results = Results.read(arguments.source)
+        print(machine_line(results))
+        for result in results.cases:
+            print(f"\n{section(next(case for case in CASES if case.letter == result.letter), result)}")
+    else:
+        results = measure([case for case in CASES if case.letter in arguments.cases or not arguments.cases], arguments)
+    show(results, arguments)
+
+
+if __name__ == "__main__":
+    main()

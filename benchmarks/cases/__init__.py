@@ -1,0 +1,12 @@
+"""The cases, in the order in which they run: those that share a topology share its teams."""
+
+from benchmarks.cases.allreduce import SIZES, TYPES
+from benchmarks.cases.base import Case
+from benchmarks.cases.between_hosts import HOSTS
+from benchmarks.cases.collectives import COLLECTIVES
+from benchmarks.cases.gradients import GRADIENTS
+from benchmarks.cases.small import LATENCY, MANY
+from benchmarks.cases.startup import STARTUP
+from benchmarks.cases.steps import STEPS
+
+CASES: tuple[Case, ...] = (SIZES, TYPES, GRADIENTS, MANY, LATENCY, COLLECTIVES, HOSTS, STEPS, STARTUP)

@@ -1,0 +1,77 @@
+"""Cases a and b: one blocking allreduce, by size, world and element type."""
+
+from __future__ import annotations
+
+from benchmarks.cases.base import (
+    ARENA,
+    COPY_BOUND,
+    GLOO,
+    KB,
+    MB,
+    MPIS,
+    ORDINARY,
+    Case,
+    Figure,
+    Ratio,
+    copy_bound,
+    everybody,
+)
+from benchmarks.conductor import Conductor, Contender, Row
+from benchmarks.topology import Topology
+
+# Of one worker, in each contender: the tensor, and what a library needs to reduce it; the bound has two blocks.
+_HELD = 2
+# Worlds up to here are used by other cases too; starting them takes longer than a measurement.
+_KEPT = 4
+
+
+def _measure_sizes(conductor: Conductor, quick: bool) -> list[Row]:
+    worlds = (2,) if quick else (2, 4, 8)
+    sizes = (4, 64 * KB, 4 * MB) if quick else tuple(4**power for power in range(1, 15))
+    rows = []
+    for world in worlds:
+        topology = Topology(1, world)
+        for size in sizes:
+            arena, *peers = everybody("allreduce", bytes=size)  # Ours lies in the arena unless it is told otherwise.
+            ordinary = Contender(ORDINARY, "farandole", "allreduce", {"bytes": size, "where": "ordinary"})
+            contenders = [copy_bound(size), arena, ordinary, *peers]
+            keys = {"world": world, "bytes": size}
+            rows.append(conductor.measure(topology, contenders, keys, bytes_held=_HELD * size))
+        if world > _KEPT:
+            conductor.dismiss(topology)
+    return rows
+
+
+def _measure_types(conductor: Conductor, quick: bool) -> list[Row]:
+    counts = (64 * KB,) if quick else (16 * KB, 1 * MB, 16 * MB)
+    rows = []
+    for count in counts:
+        for dtype, width in (("float32", 4), ("float16", 2), ("bfloat16", 2)):
+            contenders = [copy_bound(count * width), *everybody("allreduce", bytes=count * width, dtype=dtype)]
+            keys = {"elements": count, "type": dtype}
+            rows.append(conductor.measure(Topology(1, 2), contenders, keys, bytes_held=_HELD * count * width))
+    return rows
+
+
+SIZES = Case(
+    letter="a",
+    title="one blocking allreduce of float32, called from Python",
+    keys=("world", "bytes"),
+    run=_measure_sizes,
+    ratios=(
+        Ratio("farandole / copy bound", (ARENA,), COPY_BOUND),
+        Ratio("ordinary / copy bound", (ORDINARY,), COPY_BOUND),
+        Ratio("gloo / farandole", (GLOO,)),
+        Ratio("better MPI / farandole", MPIS),
+        Ratio("gloo / ordinary", (GLOO,), ORDINARY),
+        Ratio("better MPI / ordinary", MPIS, ORDINARY),
+    ),
+    figure=Figure(file_key="world"),
+)
+TYPES = Case(
+    letter="b",
+    title="allreduce of as many elements of other types, 2 workers",
+    keys=("elements", "type"),
+    run=_measure_types,
+    ratios=(Ratio("farandole / copy bound", (ARENA,), COPY_BOUND), Ratio("gloo / farandole", (GLOO,))),
+)

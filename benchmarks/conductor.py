@@ -1,0 +1,429 @@
+"""Starts teams, lets contenders take turns, and survives those that fail.
+
+Every wait has an end: a team that does not answer in time is ended with all its processes, what it leaves out is noted,
+and the others go on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import selectors
+import shutil
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from benchmarks.hosts import Bed
+from benchmarks.peers.base import MODULES, Launch, Stage
+from benchmarks.topology import Topology
+
+START_SECONDS = 90.0
+ANSWER_SECONDS = 120.0
+END_SECONDS = 10.0
+# Of the memory that is free, what the contenders of one measurement may hold at the same time.
+_MEMORY_SHARE = 0.4
+_MOST_CALLS = 2000
+
+
+class TeamFailed(Exception):
+    """A team could not be started, or is of no use any more; the text says why."""
+
+
+class Unsupported(Exception):
+    """The team's library has no such thing."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One column of a table."""
+
+    label: str
+    peer: str
+    work: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Row:
+    """One measurement.
+
+    Attributes:
+        keys: what tells it from the other rows of its case, such as world and bytes.
+        seconds: of one call, by contender and round; the slowest worker's.
+        notes: by contender: what a reader should know, or why there are no seconds.
+    """
+
+    keys: dict[str, Any]
+    seconds: dict[str, list[float]] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
+
+    def median(self, label: str) -> float | None:
+        """Return a contender's median time, if it has one."""
+        return statistics.median(self.seconds[label]) if self.seconds.get(label) else None
+
+
+class Team:
+    """The live workers of one peer on one topology."""
+
+    def __init__(self, stage: Stage, module: ModuleType) -> None:
+        """Start the workers and wait until all have joined.
+
+        Raises:
+            TeamFailed: they did not.
+        """
+        self.name = f"{module.NAME} ({stage.topology})"
+        self._log = stage.folder / "output"
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._connections: list[_Connection] = []
+        with socket.socket(socket.AF_UNIX) as listener, self._log.open("wb") as log:
+            listener.bind(str(stage.socket))
+            listener.listen(stage.topology.size)
+            try:
+                for launch in module.launches(stage):
+                    self._processes.append(_start(launch, log, stage.folder))
+                self._connections = self._admit(listener, stage.topology.size)
+            except BaseException:
+                self.kill()
+                raise
+
+    def _admit(self, listener: socket.socket, size: int) -> list[_Connection]:
+        deadline = time.monotonic() + START_SECONDS
+        by_rank: dict[int, _Connection] = {}
+        listener.settimeout(0.2)
+        while len(by_rank) < size:
+            try:
+                connection = _Connection(listener.accept()[0])
+                by_rank[connection.receive(deadline)["rank"]] = connection
+            except TimeoutError:
+                ended = [process.args for process in self._processes if process.poll() is not None]
+                if ended or time.monotonic() > deadline:
+                    why = "ended" if ended else f"did not join within {START_SECONDS:.0f} s"
+                    raise TeamFailed(f"{self.name}: workers {why}. {self._last_words()}") from None
+        return [by_rank[rank] for rank in range(size)]
+
+    def prepare(self, slot: str, work: str, arguments: Mapping[str, Any]) -> str | None:
+        """Let all workers prepare a work; return what they note about it.
+
+        Raises:
+            Unsupported: the library has no such thing.
+            TeamFailed: it went wrong.
+        """
+        answers = self._tell({"do": "prepare", "slot": slot, "work": work, "with": dict(arguments)})
+        if "unsupported" in answers[0]:
+            raise Unsupported(answers[0]["unsupported"])
+        return answers[0]["note"]  # type: ignore[no-any-return]
+
+    def time(self, slot: str, calls: int) -> float:
+        """Return the seconds of one of so many calls, on the slowest worker."""
+        return max(answer["seconds"] for answer in self._tell({"do": "time", "slot": slot, "calls": calls}))
+
+    def ask(self, slot: str) -> list[Any]:
+        """Return what one call returns, on every worker."""
+        return [answer["value"] for answer in self._tell({"do": "ask", "slot": slot})]
+
+    def release(self, slot: str) -> None:
+        """Let the workers forget a work, and free its memory."""
+        self._tell({"do": "release", "slot": slot})
+
+    def _tell(self, command: dict[str, Any]) -> list[dict[str, Any]]:
+        deadline = time.monotonic() + ANSWER_SECONDS
+        try:
+            for connection in self._connections:
+                connection.send(command)
+            answers = _collect(self._connections, deadline)
+        except TimeoutError:
+            raise TeamFailed(f"{self.name}: no answer to {command} within {ANSWER_SECONDS:.0f} s") from None
+        except OSError as error:
+            raise TeamFailed(f"{self.name}: a worker has ended ({error}). {self._last_words()}") from error
+        for answer in answers:
+            if "error" in answer:
+                raise TeamFailed(f"{self.name}: {answer['error'].strip().splitlines()[-1]}\n{answer['error']}")
+        return answers
+
+    def close(self) -> None:
+        """Let the workers end, and see to it that they do."""
+        for connection in self._connections:
+            connection.close()
+        deadline = time.monotonic() + END_SECONDS
+        for process in self._processes:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, deadline - time.monotonic()))
+        self.kill()
+
+    def kill(self) -> None:
+        """End everything at once."""
+        for connection in self._connections:
+            connection.close()
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            for process in self._processes:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process.pid, number)
+            for process in self._processes:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(2.0)
+
+    def _last_words(self) -> str:
+        lines = self._log.read_text(errors="replace").strip().splitlines()
+        return "It printed:\n" + "\n".join(lines[-15:]) if lines else "It printed nothing."
+
+
+class _Connection:
+    """Lines of JSON to and from one worker."""
+
+    def __init__(self, accepted: socket.socket) -> None:
+        self.socket = accepted
+        self._received = b""
+
+    def send(self, message: dict[str, Any]) -> None:
+        self.socket.sendall(json.dumps(message).encode() + b"\n")
+
+    def receive(self, deadline: float) -> dict[str, Any]:
+        while b"\n" not in self._received:
+            self.socket.settimeout(max(0.01, deadline - time.monotonic()))
+            piece = self.socket.recv(1 << 16)
+            if not piece:
+                raise ConnectionError("it hung up")
+            self._received += piece
+        line, _, self._received = self._received.partition(b"\n")
+        return json.loads(line)  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        self.socket.close()
+
+
+def _collect(connections: Sequence[_Connection], deadline: float) -> list[dict[str, Any]]:
+    """Return one answer of each; the first that fails is raised at once, since the others may wait for that one."""
+    answers: dict[int, dict[str, Any]] = {}
+    with selectors.DefaultSelector() as selector:
+        for rank, connection in enumerate(connections):
+            selector.register(connection.socket, selectors.EVENT_READ, rank)
+        while len(answers) < len(connections):
+            ready = selector.select(deadline - time.monotonic())
+            if not ready:
+                raise TimeoutError
+            for key, _ in ready:
+                answer = connections[key.data].receive(deadline)
+                if "error" in answer:
+                    return [answer]
+                answers[key.data] = answer
+                selector.unregister(key.fileobj)
+    return [answers[rank] for rank in range(len(connections))]
+
+
+def _start(launch: Launch, log: Any, folder: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        launch.command,
+        env={**os.environ, **launch.environment},
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+
+
+class Conductor:
+    """Owns the teams and the folder they share.
+
+    Args:
+        folder: for sockets and what workers print.
+        rounds: turns of each contender in one measurement.
+        seconds: about how long one measurement may take.
+    """
+
+    def __init__(self, folder: Path, rounds: int, seconds: float) -> None:
+        self.folder = folder
+        self.rounds = rounds
+        self.seconds = seconds
+        self.failures: list[str] = []
+        self._teams: dict[tuple[str, Topology], Team | None] = {}
+        """None: it failed; not tried again."""
+        self._stages = 0
+
+    def say(self, text: str) -> None:
+        """Tell the person who waits."""
+        print(text, file=sys.stderr, flush=True)
+
+    def ask(self, peer: str, topology: Topology, work: str, arguments: Mapping[str, Any]) -> list[Any] | None:
+        """Return what one call of a work returns on every worker; None where the team is of no use."""
+        team = self._team(peer, topology, None)
+        if team is None:
+            return None
+        try:
+            team.prepare(work, work, arguments)
+            return team.ask(work)
+        except (TeamFailed, Unsupported) as error:
+            self._give_up(peer, topology, str(error))
+            return None
+
+    def measure(
+        self,
+        topology: Topology,
+        contenders: Sequence[Contender],
+        keys: Mapping[str, Any],
+        *,
+        bed: Bed | None = None,
+        bytes_held: int = 0,
+    ) -> Row:
+        """Measure contenders on one topology, in turns.
+
+        Args:
+            topology: of all of them.
+            contenders: with different labels.
+            keys: of the row.
+            bed: the hosts, when the topology has several.
+            bytes_held: by each worker of each contender. What does not fit into memory together takes turns of another
+                kind: one contender after the other, which the row notes.
+        """
+        row = Row(dict(keys))
+        started = time.monotonic()
+        fits = bytes_held * topology.size * len(contenders) < _MEMORY_SHARE * _free_memory()
+        for group in [list(contenders)] if fits else [[contender] for contender in contenders]:
+            turns = [turn for contender in group if (turn := self._prepare(contender, topology, bed, row))]
+            self._take_turns(turns, len(contenders), row)
+            for turn in turns:
+                self._attempt(turn, row, lambda turn: turn.team.release(turn.contender.label))
+        if not fits:
+            row.notes["order"] = "one contender after the other, as memory does not hold all"
+        shown = " ".join(f"{key}={value}" for key, value in keys.items())
+        self.say(f"    {shown:40} {time.monotonic() - started:5.1f} s")
+        return row
+
+    def _prepare(self, contender: Contender, topology: Topology, bed: Bed | None, row: Row) -> _Turn | None:
+        team = self._team(contender.peer, topology, bed)
+        if team is None:
+            row.notes[contender.label] = "failed before"
+            return None
+        turn = _Turn(contender, topology, team)
+        try:
+            note = team.prepare(contender.label, contender.work, contender.arguments)
+        except Unsupported as why:
+            row.notes[contender.label] = str(why)
+            return None
+        except TeamFailed as error:
+            self._give_up(contender.peer, topology, str(error))
+            row.notes[contender.label] = "failed"
+            return None
+        if note:
+            row.notes[contender.label] = note
+        return turn
+
+    def _take_turns(self, turns: list[_Turn], contenders: int, row: Row) -> None:
+        """Let each find out how long a call takes, then let them take turns; who fails is left out from then on."""
+        share = self.seconds / (self.rounds * contenders)
+        for turn in turns:
+            self._attempt(turn, row, lambda turn: turn.calibrate(share))
+        for number in range(self.rounds):
+            # Nobody always comes after the same one.
+            for turn in [*turns[number % len(turns) :], *turns[: number % len(turns)]] if turns else []:
+                if number < turn.rounds(self.rounds, share):
+                    self._attempt(turn, row, lambda turn: turn.take(row))
+
+    def _attempt(self, turn: _Turn, row: Row, action: Any) -> None:
+        if turn.failed or self._teams.get((turn.contender.peer, turn.topology)) is not turn.team:
+            return
+        try:
+            action(turn)
+        except TeamFailed as error:
+            turn.failed = True
+            row.seconds.pop(turn.contender.label, None)
+            row.notes[turn.contender.label] = "failed"
+            self._give_up(turn.contender.peer, turn.topology, str(error))
+
+    # --- teams ---------------------------------------------------------------------------------------------------
+
+    def _team(self, peer: str, topology: Topology, bed: Bed | None) -> Team | None:
+        key = (peer, topology)
+        if key not in self._teams:
+            module = importlib.import_module(MODULES[peer])
+            missing = module.missing()
+            if missing:
+                self._give_up(peer, topology, f"{module.NAME}: {missing}")
+                return None
+            self._stages += 1
+            stage = Stage(peer, topology, self.folder / str(self._stages), self.folder / f"{self._stages}.s", bed)
+            stage.folder.mkdir()
+            started = time.monotonic()
+            try:
+                self._teams[key] = Team(stage, module)
+                self.say(f"    started {module.NAME}: {topology}, {time.monotonic() - started:.1f} s")
+            except (TeamFailed, OSError) as error:
+                self._give_up(peer, topology, str(error))
+        return self._teams[key]
+
+    def _give_up(self, peer: str, topology: Topology, why: str) -> None:
+        team = self._teams.get((peer, topology))
+        self._teams[peer, topology] = None
+        if team is not None:
+            team.kill()
+        self.failures.append(why)
+        self.say(f"    warning: {why}\n    The others go on.")
+
+    def dismiss(self, topology: Topology) -> None:
+        """End the teams of a topology, and forget which of them failed."""
+        for key in [key for key in self._teams if key[1] == topology]:
+            team = self._teams.pop(key)
+            if team is not None:
+                team.close()
+
+    def dismiss_all(self) -> None:
+        """End all teams."""
+        for topology in {topology for _, topology in self._teams}:
+            self.dismiss(topology)
+
+
+class _Turn:
+    """A contender that takes turns."""
+
+    def __init__(self, contender: Contender, topology: Topology, team: Team) -> None:
+        self.contender = contender
+        self.topology = topology
+        self.team = team
+        self.failed = False
+        self._calls = 1
+        self._estimate = 0.0
+
+    def calibrate(self, share: float) -> None:
+        """Find out how many calls fit into `share` seconds. The first call warms up and does not count."""
+        first = self.team.time(self.contender.label, 1)
+        few = max(1, min(20, int(share / max(first, 1e-6))))
+        self._estimate = first if first > share else self.team.time(self.contender.label, few)
+        self._calls = max(1, min(_MOST_CALLS, int(share / max(self._estimate, 1e-7))))
+
+    def rounds(self, most: int, share: float) -> int:
+        """Return how many rounds are worth it: at least 3; fewer than all when one call takes much of the time."""
+        return most if self._estimate <= 2 * share else min(most, 3)
+
+    def take(self, row: Row) -> None:
+        """Time one turn and note it."""
+        row.seconds.setdefault(self.contender.label, []).append(self.team.time(self.contender.label, self._calls))
+
+
+def _free_memory() -> int:
+    with open("/proc/meminfo") as lines:
+        return next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable")) << 10
+
+
+@contextlib.contextmanager
+def conducting(rounds: int, seconds: float) -> Iterator[Conductor]:
+    """Make a conductor, and leave nothing behind in the end."""
+    # Not where TMPDIR says: the name of a socket must be shorter than what some machines have there.
+    folder = Path(tempfile.mkdtemp(prefix="farandole-", dir="/tmp"))
+    conductor = Conductor(folder, rounds, seconds)
+    try:
+        yield conductor
+    finally:
+        conductor.dismiss_all()
+        shutil.rmtree(folder, ignore_errors=True)

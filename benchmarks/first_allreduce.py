@@ -1,0 +1,58 @@
+"""A worker of the start-up case: one allreduce, then a note of when it was done, then the end.
+
+No framework is imported but where there is no other way: gloo comes with torch.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+
+def farandole() -> float:
+    """Sum with nothing but the core."""
+    import ctypes
+
+    from farandole.core import basics
+    from farandole.core.dtype import DType, Kind, Sum
+    from farandole.core.request import make_request
+
+    basics.init()
+    engine = basics.current().engine
+    number = ctypes.c_float(1)
+    address = ctypes.addressof(number)
+    request = make_request(Kind.ALLREDUCE, "first", dtype=DType.F32, op=Sum, shape=(1,), input=address, output=address)
+    handle = engine.submit_one(request)
+    engine.wait(handle)
+    engine.release(handle)
+    return number.value
+
+
+def gloo() -> float:
+    """Sum with torch.distributed, which finds its place as torchrun says."""
+    import torch
+    import torch.distributed as dist
+
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    dist.init_process_group("gloo")
+    number = torch.ones(1)
+    dist.all_reduce(number)
+    return number.item()
+
+
+def mpi() -> float:
+    """Sum with mpi4py."""
+    import numpy
+    from mpi4py import MPI
+
+    number = numpy.ones(1, dtype=numpy.float32)
+    MPI.COMM_WORLD.Allreduce(MPI.IN_PLACE, number)
+    return float(number[0])
+
+
+if __name__ == "__main__":
+    total = {"farandole": farandole, "gloo": gloo, "mpi": mpi}[sys.argv[1]]()
+    (Path(os.environ["BENCHMARK_FOLDER"]) / str(os.getpid())).write_text(str(time.monotonic_ns()))
+    assert total == 2, f"the sum of two ones is {total}"

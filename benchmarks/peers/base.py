@@ -1,0 +1,97 @@
+"""What a peer is.
+
+A module of a peer has two sides. The conductor's side imports nothing heavy:
+
+    NAME                      as tables show it
+    missing()                 why it cannot be used on this machine, or None
+    launches(stage)           the commands that start its workers on a stage
+
+and the worker's side is `join()`, which enters the peer's world and returns a `Peer`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.hosts import Bed
+from benchmarks.topology import Topology, cores
+
+ROOT = Path(__file__).parents[2]
+MODULES = {name: f"benchmarks.peers.{name}" for name in ("farandole", "gloo", "openmpi", "mpich")}
+WORKER = (sys.executable, "-m", "benchmarks.worker")
+
+Call = Callable[[], Any]
+
+
+class Unsupported(Exception):
+    """The peer has no such thing; the text says why. All its ranks say so."""
+
+
+class Wrong(AssertionError):
+    """The peer computed something else than it should have: its times mean nothing."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One command that starts workers, and what it gets on top of this process's environment."""
+
+    command: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What a team is started on."""
+
+    peer: str
+    topology: Topology
+    folder: Path
+    """Of this team only; ends with the run."""
+    socket: Path
+    """Where the conductor listens."""
+    bed: Bed | None
+    """The hosts, when there are several."""
+
+
+class Peer:
+    """A worker's place in a peer's world. Its further methods are works: they return the call that is to be timed.
+
+    A call may carry an attribute `note`: what a reader of the table should know.
+    """
+
+    rank: int
+    size: int
+
+    def barrier(self) -> None:
+        """Wait for all ranks."""
+        raise NotImplementedError
+
+    def leave(self) -> None:
+        """Leave the world in good order."""
+
+
+def worker_environment(stage: Stage) -> dict[str, str]:
+    """Return what every worker gets, whoever starts it."""
+    threads = str(max(1, cores() // stage.topology.size))
+    return {
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
+        "BENCHMARK_PEER": stage.peer,
+        "BENCHMARK_SOCKET": str(stage.socket),
+        "BENCHMARK_FOLDER": str(stage.folder),
+        "BENCHMARK_HOSTS": ",".join(stage.bed.addresses) if stage.bed else "",
+        "BENCHMARK_WORKERS": str(stage.topology.workers),
+        # The computation is numpy's, one thread for each worker, in all peers alike.
+        "OPENBLAS_NUM_THREADS": "1",
+        "OMP_NUM_THREADS": threads,
+    }
+
+
+def check(found: float, expected: float, what: str) -> None:
+    """Raise `Wrong` unless a result is what it should be."""
+    if found != expected:
+        raise Wrong(f"{what} gave {found}, but should have given {expected}")

@@ -1,0 +1,167 @@
+"""farandole itself: the public functions of `farandole.torch`, started by `farandole run`.
+
+It also measures the two bounds, because it has what they need: arenas, and an address on every host.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from benchmarks.bounds import Stream, make_copy
+from benchmarks.computation import compute
+from benchmarks.gradients import resnet50_shapes
+from benchmarks.peers.base import WORKER, Call, Launch, Peer, Stage, check, worker_environment
+from benchmarks.training import make_step
+
+if TYPE_CHECKING:
+    import torch
+
+NAME = "farandole"
+
+
+def missing() -> str | None:
+    """Say why it cannot be used: never."""
+    return None
+
+
+def launches(stage: Stage) -> list[Launch]:
+    """Return one launcher: `farandole run`, or what stands in for it between hosts."""
+    environment = worker_environment(stage)
+    if stage.bed is None:
+        return [
+            Launch((sys.executable, "-m", "farandole", "run", "-np", str(stage.topology.size), *WORKER), environment)
+        ]
+    launcher = (sys.executable, "-m", "benchmarks.peers.across", str(stage.bed.agent), str(stage.topology.workers))
+    return [Launch((*stage.bed.enter(0), *launcher, *stage.bed.addresses, "--", *WORKER), environment)]
+
+
+class FarandolePeer(Peer):
+    """A worker of the world."""
+
+    def __init__(self) -> None:
+        import torch
+
+        import farandole.torch as hvd
+        from farandole.core import basics
+
+        hvd.init()
+        torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+        self._torch, self._hvd = torch, hvd
+        self._engine = basics.current().engine
+        self.rank, self.size = hvd.rank(), hvd.size()
+        self._stream: Stream | None = None
+
+    def barrier(self) -> None:
+        self._hvd.barrier()
+
+    def leave(self) -> None:
+        if self._torch.distributed.is_initialized():
+            self._torch.distributed.destroy_process_group()
+        self._hvd.shutdown()
+
+    def _tensor(self, count: int, value: float = 0.0, dtype: str = "float32", where: str = "arena") -> torch.Tensor:
+        """Return a filled tensor in the arena or elsewhere."""
+        from farandole.torch.buckets import allocate
+
+        tensor = self._torch.empty(count, dtype=getattr(self._torch, dtype))
+        return (allocate(self._engine, [tensor])[0] if where == "arena" else tensor).fill_(value)
+
+    # --- works ---------------------------------------------------------------------------------------------------
+
+    def allreduce(self, bytes: int, dtype: str = "float32", where: str = "arena") -> Call:
+        tensor = self._tensor(bytes // getattr(self._torch, dtype).itemsize, self.rank + 1, dtype, where)
+        hvd = self._hvd
+
+        def call() -> None:
+            hvd.allreduce_(tensor, op=hvd.Sum, name="allreduce")
+
+        call()
+        check(tensor[-1].item(), self.size * (self.size + 1) / 2, "allreduce")
+        tensor.zero_()  # The sum of sums of zeros stays what it is.
+        return call
+
+    def latency(self) -> Call:
+        tensor, hvd = self._tensor(1), self._hvd
+        return lambda: hvd.synchronize(hvd.allreduce_async_(tensor, op=hvd.Sum, name="latency"))
+
+    def many(self, count: int, bytes: int) -> Call:
+        tensors = [(self._tensor(bytes // 4, where="ordinary"), f"many.{index}") for index in range(count)]
+        hvd = self._hvd
+
+        def call() -> None:
+            handles = [hvd.allreduce_async_(tensor, op=hvd.Sum, name=name) for tensor, name in tensors]
+            for handle in handles:
+                hvd.synchronize(handle)
+
+        return call
+
+    def gradients(self, communicate: bool = True, compute_units: int = 0) -> Call:
+        from farandole.torch.buckets import allocate
+
+        shapes = [self._torch.empty(shape, device="meta", dtype=self._torch.float32) for shape in resnet50_shapes()]
+        tensors = [(tensor, f"gradient.{index}") for index, tensor in enumerate(allocate(self._engine, shapes))]
+        hvd = self._hvd
+
+        def call() -> None:
+            handles = []
+            for tensor, name in reversed(tensors):
+                compute(compute_units)
+                if communicate:
+                    handles.append(hvd.allreduce_async_(tensor, op=hvd.Sum, name=name))
+            for handle in handles:
+                hvd.synchronize(handle)
+
+        return call
+
+    def allgather(self, bytes: int) -> Call:
+        part, hvd = self._tensor(bytes // 4 // self.size, self.rank + 1), self._hvd
+        check(hvd.allgather(part, name="allgather")[-1].item(), self.size, "allgather")
+        return lambda: hvd.allgather(part, name="allgather")
+
+    def broadcast(self, bytes: int) -> Call:
+        tensor, hvd = self._tensor(bytes // 4, self.rank + 1), self._hvd
+        check(hvd.broadcast_(tensor, root_rank=0, name="broadcast")[-1].item(), 1, "broadcast")
+        return lambda: hvd.broadcast_(tensor, root_rank=0, name="broadcast")
+
+    def reducescatter(self, bytes: int) -> Call:
+        whole, hvd = self._tensor(bytes // 4, self.rank + 1), self._hvd
+        part = hvd.reducescatter(whole, op=hvd.Sum, name="reducescatter")
+        check(part[-1].item(), self.size * (self.size + 1) / 2, "reducescatter")
+        return lambda: hvd.reducescatter(whole, op=hvd.Sum, name="reducescatter")
+
+    def alltoall(self, bytes: int) -> Call:
+        tensor, hvd = self._tensor(bytes // 4, self.rank + 1), self._hvd
+        check(hvd.alltoall(tensor, name="alltoall")[-1].item(), self.size, "alltoall")
+        return lambda: hvd.alltoall(tensor, name="alltoall")
+
+    def step(self, way: str, tokens: int) -> Call:
+        return make_step(way, tokens)
+
+    def idle(self, seconds: float) -> Call:
+        """Sleep, and return which share of a core this process used meanwhile."""
+        import time
+
+        def call() -> float:
+            started, used = time.monotonic(), time.process_time()
+            time.sleep(seconds)
+            return (time.process_time() - used) / (time.monotonic() - started)
+
+        return call
+
+    # --- bounds --------------------------------------------------------------------------------------------------
+
+    def copy(self, bytes: int) -> Call:
+        return make_copy(self._engine, self._hvd, bytes)
+
+    def stream(self, bytes: int) -> Call:
+        if self._stream is None:
+            hosts, workers = os.environ["BENCHMARK_HOSTS"].split(","), int(os.environ["BENCHMARK_WORKERS"])
+            self._stream = Stream(hosts, *divmod(self.rank, workers), self._hvd)
+        return self._stream.make_call(bytes)
+
+
+def join() -> FarandolePeer:
+    """Enter the world that the launcher made."""
+    return FarandolePeer()

@@ -1,0 +1,33 @@
+"""MPICH, started by its own mpiexec (hydra)."""
+
+from __future__ import annotations
+
+from benchmarks.peers import mpi
+from benchmarks.peers.base import WORKER, Launch, Stage, worker_environment
+from benchmarks.peers.mpi import join
+
+__all__ = ["NAME", "join", "launches", "missing"]
+
+NAME = "MPICH"
+
+
+def missing() -> str | None:
+    """Say why it cannot be used; None if it can."""
+    return mpi.missing("mpich")
+
+
+def launches(stage: Stage) -> list[Launch]:
+    """Return one mpiexec."""
+    topology = stage.topology
+    command = [str(mpi.folder("mpich") / "bin" / "mpiexec"), "-n", str(topology.size)]
+    environment = worker_environment(stage) | mpi.library_environment("mpich")
+    if topology.crowded:
+        # Ranks that wait sleep for a moment. Without it, four ranks on two cores took six times as long.
+        environment["MPIR_CVAR_ENABLE_HEAVY_YIELD"] = "1"
+    if stage.bed is not None:
+        command = [*stage.bed.enter(0), *command, "-ppn", str(topology.workers)]
+        command += ["-hosts", ",".join(stage.bed.addresses), "-iface", stage.bed.device]
+        command += ["-launcher", "ssh", "-launcher-exec", str(stage.bed.agent)]
+        # UCX would find the memory that the namespaces share, which hosts do not.
+        environment |= {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": stage.bed.device}
+    return [Launch((*command, *WORKER), environment)]

@@ -1,0 +1,40 @@
+"""Where the workers of a team are: so many hosts, so many workers on each."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Topology:
+    """Hosts and workers. One host is this machine itself; several are network namespaces, see `hosts`.
+
+    Example:
+        >>> str(Topology(2, 4)), Topology(2, 4).size
+        ('2 hosts x 4 workers', 8)
+    """
+
+    hosts: int
+    workers: int
+    """On each host."""
+
+    @property
+    def size(self) -> int:
+        """Workers in all."""
+        return self.hosts * self.workers
+
+    @property
+    def crowded(self) -> bool:
+        """Say whether there are more workers than cores."""
+        return self.size > cores()
+
+    def __str__(self) -> str:
+        if self.hosts == 1:
+            return f"{self.workers} workers"
+        return f"{self.hosts} hosts x {self.workers} worker{'s' if self.workers > 1 else ''}"
+
+
+def cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0))

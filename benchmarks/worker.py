@@ -1,0 +1,83 @@
+"""One worker of a team: joins its peer's world, then does what the conductor says, and sleeps in between.
+
+Started by the peer's own launcher, with the variables that `peers.base.worker_environment` sets. It talks to the
+conductor over a Unix socket, which reaches across network namespaces, in lines of JSON:
+
+    conductor: {"do": "prepare", "slot": "gloo", "work": "allreduce", "with": {"bytes": 4}}
+    worker:    {"note": null} or {"unsupported": "why"} or {"error": "traceback"}
+    conductor: {"do": "time", "slot": "gloo", "calls": 100}     worker: {"seconds": 0.001}     of one call
+    conductor: {"do": "ask", "slot": "gloo"}                    worker: {"value": 0.5}         what the call returned
+    conductor: {"do": "release", "slot": "gloo"}                worker: {}
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import socket
+import time
+import traceback
+from typing import Any
+
+from benchmarks.peers.base import MODULES, Call, Peer, Unsupported
+
+
+class Worker:
+    """Obeys the conductor."""
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+        self._calls: dict[str, Call] = {}
+
+    def obey(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Do what one line says and return the answer."""
+        slot = command["slot"]
+        if command["do"] == "prepare":
+            self._release(slot)
+            work = getattr(self._peer, command["work"], None)
+            if work is None:
+                return {"unsupported": f"has no {command['work']}"}
+            self._calls[slot] = work(**command["with"])
+            return {"note": getattr(self._calls[slot], "note", None)}
+        if command["do"] == "time":
+            return {"seconds": self._time(self._calls[slot], command["calls"])}
+        if command["do"] == "ask":
+            return {"value": self._calls[slot]()}
+        self._release(slot)
+        return {}
+
+    def _time(self, call: Call, calls: int) -> float:
+        self._peer.barrier()
+        started = time.perf_counter()
+        for _ in range(calls):
+            call()
+        return (time.perf_counter() - started) / calls
+
+    def _release(self, slot: str) -> None:
+        self._calls.pop(slot, None)
+        gc.collect()
+
+
+def main() -> None:
+    """Join the world, say hello, and obey until the conductor hangs up."""
+    peer: Peer = importlib.import_module(MODULES[os.environ["BENCHMARK_PEER"]]).join()
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(os.environ["BENCHMARK_SOCKET"])
+        lines = connection.makefile("rw", encoding="utf-8")
+        print(json.dumps({"rank": peer.rank}), file=lines, flush=True)
+        worker = Worker(peer)
+        for line in lines:
+            try:
+                answer = worker.obey(json.loads(line))
+            except Unsupported as why:
+                answer = {"unsupported": str(why)}
+            except Exception:
+                answer = {"error": traceback.format_exc()}
+            print(json.dumps(answer), file=lines, flush=True)
+    peer.leave()
+
+
+if __name__ == "__main__":
+    main()
