@@ -192,14 +192,11 @@ def test_mismatch_of_kind(world):
         kind = Kind.BROADCAST if rank == 0 else Kind.ALLREDUCE
         address = memory.ctypes.data
         request = make_request(kind, "either", dtype=DType.F32, shape=(4,), input=address, output=address)
-        engine = current().engine
-        handle = engine.submit_one(request)
+        session = current()
         try:
-            engine.wait(handle)
+            session.run(request, session.engine.result)
         except MismatchError as error:
             return str(error)
-        finally:
-            engine.release(handle)
         raise AssertionError("a mismatch of kind went through")
 
     for text in world.run(body):
@@ -321,7 +318,7 @@ def test_a_group_with_a_duplicate_submits_nothing(world):
         def begin():
             name = single.replace("allreduce.", "grouped_allreduce.")
             call = allreduce_call(session, [one], [one.clone()], [name], hvd.Sum, 1.0, 1.0, 0)
-            return session.handles.add(call)
+            return session.handles.begin(call)
 
         if hvd.rank() != last:
             handle = begin()

@@ -14,21 +14,16 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from farandole.core.binding import (
-    ABI_VERSION,
-    Library,
-    NativeEvent,
-    NativeRequest,
-    NativeSettings,
-    NativeStats,
-    NativeWorld,
-)
+from farandole.core.binding import ABI_VERSION, Library, NativeEvent, NativeSettings, NativeStats, NativeWorld
 from farandole.core.dtype import Kind
 from farandole.core.errors import FarandoleError, Status, from_status
 from farandole.core.settings import Settings
+from farandole.core.submission import Submission
 
 # A wait returns to Python this often, so that Ctrl-C is heard.
 WAIT_SLICE_SECONDS = 0.2
+
+_TIMEOUT = int(Status.TIMEOUT)
 
 
 class Block:
@@ -117,52 +112,58 @@ class Engine:
 
     # --- requests ----------------------------------------------------------------------------------------------
 
-    def submit(self, requests: Sequence[NativeRequest] | ctypes.Array[NativeRequest]) -> tuple[int, ...]:
-        """Submit all requests or none, and return their handles. Their tensors must live until they are done.
-
-        An array goes as it is: who submits the same requests again and again keeps one.
-        """
-        count = len(requests)
-        if count == 1:
-            return (self.submit_one(requests[0]),)
-        if not isinstance(requests, ctypes.Array):
-            requests = (NativeRequest * count)(*requests)
-        handles = (ctypes.c_uint64 * count)()
-        self._check(self._library.farandole_submit(self._pointer, requests, count, handles))
-        return tuple(handles)
-
-    def submit_one(self, request: NativeRequest) -> int:
-        """Submit one request and return its handle."""
-        handle = ctypes.c_uint64()
-        status = self._library.farandole_submit(self._pointer, request, 1, handle)
+    def submit(self, submission: Submission) -> None:
+        """Submit all requests or none. Their tensors must live until they are done."""
+        status = self._library.farandole_submit(
+            self._pointer, submission.requests, submission.count, submission.handles
+        )
         if status:
-            self._check(status)
-        return handle.value
+            raise self._error(status)
 
-    def done(self, handle: int) -> bool:
-        """Say whether a request is done, well or with an error."""
-        return bool(self._library.farandole_poll(self._pointer, handle) == 1)
+    def run(self, submission: Submission) -> None:
+        """Submit all requests or none, and wait for them as `wait` does.
 
-    def wait(self, handle: int) -> None:
-        """Wait until a request is done; raise its error if it failed. Ctrl-C interrupts the wait, not the request."""
-        while not self.wait_for(handle, WAIT_SLICE_SECONDS):
-            pass
-
-    def wait_for(self, handle: int, seconds: float) -> bool:
-        """Wait at most `seconds`, deaf to Ctrl-C; say whether the request is done, and raise its error if it failed."""
+        The calling thread does the engine's work meanwhile, so this is quicker than `submit` and `wait`.
+        When it raises, `submission.submitted` says whether the engine knows the requests.
+        """
         started = time.monotonic_ns()
         try:
-            status = self._library.farandole_wait(self._pointer, handle, seconds)
+            status = self._library.farandole_run(
+                self._pointer, submission.requests, submission.count, submission.handles, WAIT_SLICE_SECONDS
+            )
         finally:
             self._blocked_ns += time.monotonic_ns() - started
-        if status == Status.TIMEOUT:
+        if status == _TIMEOUT:
+            self.wait(submission)
+        elif status:
+            raise self._error(status)
+
+    def done(self, submission: Submission) -> bool:
+        """Say whether all requests are done, well or with an error."""
+        return all(self._library.farandole_poll(self._pointer, handle) == 1 for handle in submission.handles)
+
+    def wait(self, submission: Submission) -> None:
+        """Wait until all requests are done; raise the first error. Ctrl-C interrupts the wait, not the requests."""
+        while not self.wait_for(submission, WAIT_SLICE_SECONDS):
+            pass
+
+    def wait_for(self, submission: Submission, seconds: float) -> bool:
+        """Wait at most `seconds`, deaf to Ctrl-C; say whether all are done. Raise the first error if some failed."""
+        started = time.monotonic_ns()
+        try:
+            status = self._library.farandole_wait_all(self._pointer, submission.handles, submission.count, seconds)
+        finally:
+            self._blocked_ns += time.monotonic_ns() - started
+        if status == _TIMEOUT:
             return False
-        self._check(status)
+        if status:
+            raise self._error(status)
         return True
 
-    def release(self, handle: int) -> None:
-        """Forget a handle and its result."""
-        self._library.farandole_release(self._pointer, handle)
+    def release(self, submission: Submission) -> None:
+        """Forget the handles and their results."""
+        self._library.farandole_release_all(self._pointer, submission.handles, submission.count)
+        submission.handles[0] = 0
 
     def result(self, handle: int) -> tuple[int, tuple[int, ...]]:
         """Return a done request's result: the address of its data (0 if none), and its sizes.

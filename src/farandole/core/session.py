@@ -10,21 +10,26 @@ import ctypes
 import json
 import traceback
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
-from itertools import chain
+from itertools import accumulate, chain
+from typing import TypeVar, cast
 
 from farandole.core import binding
 from farandole.core.affinity import core_of, threads_on
+from farandole.core.binding import NativeRequest
 from farandole.core.dtype import Kind
 from farandole.core.engine import Engine
 from farandole.core.errors import FarandoleError, InvalidRequestError, StartError, WorkerLostError, lost_rank_behind
 from farandole.core.group import ProcessSet, global_process_set
-from farandole.core.handle import HandleTable
+from farandole.core.handle import HandleTable, Pending
 from farandole.core.rendezvous import RendezvousError, RosterClient, World
 from farandole.core.request import Names, make_request
 from farandole.core.settings import Settings
+from farandole.core.submission import Shelf, Submission
+
+Result = TypeVar("Result")
 
 # Leaving takes one agreement round among live workers; a dead one is found by the failure deadline.
 LEAVE_SECONDS = 5.0
@@ -51,6 +56,7 @@ class Session:
         engine: the native engine.
         handles: calls in flight, by the numbers that users hold.
         names: names for unnamed requests.
+        shelf: submissions to be used again.
         roster: the connection to the roster, or None in a world that needs none.
     """
 
@@ -61,6 +67,7 @@ class Session:
         self.world = world
         self.handles = HandleTable()
         self.names = Names()
+        self.shelf = Shelf()
         self.roster = roster
         # By id. Several objects may stand for one group: init() may be given the same ranks again.
         self._groups: dict[int, list[ProcessSet]] = {}
@@ -142,12 +149,7 @@ class Session:
         self._check_new(process_set)
         name = "add_process_set." + self.names.next("add_process_set", 0)
         request = make_request(Kind.ADD_GROUP, name, shape=process_set.ranks)
-        handle = self.engine.submit_one(request)
-        try:
-            self.engine.wait(handle)
-            _, (identifier,) = self.engine.result(handle)
-        finally:
-            self.engine.release(handle)
+        _, (identifier,) = self.run(request, self.engine.result)
         self._groups[identifier] = [process_set]
         self.names.restart(identifier)
         process_set.bind(identifier, self.world.rank)
@@ -160,11 +162,7 @@ class Session:
         for known in self._groups.pop(identifier):
             known.unbind()
         name = "remove_process_set." + self.names.next("remove_process_set", 0)
-        handle = self.engine.submit_one(make_request(Kind.REMOVE_GROUP, name, shape=(identifier,)))
-        try:
-            self.engine.wait(handle)
-        finally:
-            self.engine.release(handle)
+        self.run(make_request(Kind.REMOVE_GROUP, name, shape=(identifier,)), self.engine.result)
         return True
 
     def adopt_groups(self, process_sets: Sequence[ProcessSet]) -> None:
@@ -229,16 +227,20 @@ class Session:
 
     def exchange(self, name: str, payload: bytes) -> list[bytes]:
         """Return every rank's payload, in rank order."""
-        request = make_request(Kind.ALLGATHER, name, shape=(len(payload),), input=_address_of(payload))
-        handle = self.engine.submit_one(request)
-        try:
-            self.engine.wait(handle)
+
+        def finish(handle: int, _: bytes = payload) -> list[bytes]:
+            # `payload` is held: the engine reads it until now.
             address, sizes = self.engine.result(handle)
             everything = ctypes.string_at(address, sum(sizes)) if sum(sizes) else b""
-        finally:
-            self.engine.release(handle)
-        ends = [sum(sizes[: rank + 1]) for rank in range(len(sizes))]
-        return [everything[end - size : end] for end, size in zip(ends, sizes, strict=True)]
+            return [everything[end - size : end] for end, size in zip(accumulate(sizes), sizes, strict=True)]
+
+        request = make_request(Kind.ALLGATHER, name, shape=(len(payload),), input=_address_of(payload))
+        return self.run(request, finish)
+
+    def run(self, request: NativeRequest, finish: Callable[[int], Result]) -> Result:
+        """Submit one request, wait for it, and return what `finish` makes of its handle."""
+        call = Pending(self.engine, Submission((request,)), lambda handles: finish(handles[0]))
+        return cast(Result, self.handles.run(call))
 
     # --- place -------------------------------------------------------------------------------------------------
 

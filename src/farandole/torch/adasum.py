@@ -66,7 +66,7 @@ class DeltaReducer:
         sent = [tensor.contiguous() for tensor, _ in pairs]
         names = [f"allreduce.{name}" for name, _, _ in starts]
         group = session.group_of(self._process_set, "DistributedOptimizer")
-        session.handles.wait(allreduce_call(session, sent, sent, names, Adasum, 1.0, 1.0, group))
+        session.handles.run(allreduce_call(session, sent, sent, names, Adasum, 1.0, 1.0, group))
         for (_, parameter, start), tensor, (_, context) in zip(starts, sent, pairs, strict=True):
             parameter.copy_(start.add_(self._compression.decompress(tensor, context)))
 

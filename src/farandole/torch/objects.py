@@ -49,7 +49,7 @@ def allgather_object(obj: Any, name: str | None = None, process_set: ProcessSet 
         process_set: which ranks take part.
     """
     name = "allgather_object" if name is None else name
-    everything, sizes = collectives.now(collectives.begin_gather(_pickled(obj), f"{name}.t", process_set))
+    everything, sizes = collectives.gather(_pickled(obj), f"{name}.t", process_set)
     return [_unpickled(payload) for payload in everything.split(sizes)]
 
 

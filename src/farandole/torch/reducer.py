@@ -31,10 +31,11 @@ from farandole.core.group import ProcessSet
 from farandole.core.handle import Call, Pending
 from farandole.core.request import make_request
 from farandole.core.session import Session
+from farandole.core.submission import Submission
 from farandole.torch import buckets
 from farandole.torch.collectives import allreduce_call, native_dtype
 from farandole.torch.collectives.allgather import gather_member
-from farandole.torch.collectives.call import submit_members
+from farandole.torch.collectives.call import call_of_several
 from farandole.torch.compression import Compression
 from farandole.torch.naming import Named
 from farandole.torch.slots import Bundle, Slot
@@ -175,9 +176,9 @@ class GradientReducer:
     def _launch(self, bundle: Bundle) -> None:
         session = self._session
         assert session is not None
-        if bundle.requests is not None and all(map(self._put_in_place, bundle.slots)):
-            handles = session.engine.submit(bundle.requests)
-            self._fly(bundle, Pending(session.engine, handles, bundle.keep), self._return_placed(bundle.slots))
+        if bundle.submission is not None and all(map(self._put_in_place, bundle.slots)):
+            call = Pending(session.engine, bundle.submission, bundle.keep)
+            self._fly(bundle, call, self._return_placed(bundle.slots))
             return
         # A parameter that was frozen takes no part.
         slots = [slot for slot in bundle.slots if slot.parameter.requires_grad]
@@ -190,7 +191,7 @@ class GradientReducer:
 
     def _fly(self, bundle: Bundle, call: Call, land: Callable[[Any], None]) -> None:
         assert self._session is not None
-        bundle.flights.append((self._session.handles.add(call), land))
+        bundle.flights.append((self._session.handles.begin(call), land))
 
     def _complete(self, bundle: Bundle, number: int, land: Callable[[Any], None]) -> None:
         session = self._session
@@ -299,7 +300,7 @@ class GradientReducer:
         slot.sparse_dim = sparse_dim
         divisor = len(self._process_set.ranks) if self._op == Average else 1
         group = session.group_of(self._process_set, "DistributedOptimizer")
-        call = submit_members(session, [gather_member(session, group, f"allreduce.{slot.name}", pack(gradient))])
+        call = call_of_several(session, [gather_member(session, group, f"allreduce.{slot.name}", pack(gradient))])
 
         def land(results: Any) -> None:
             ((rows, _),) = results
@@ -343,7 +344,7 @@ class GradientReducer:
         for slot in self._unplaced:
             slot.place = None
         for bundle in self._bundles:
-            bundle.requests = None
+            bundle.submission = None
         self._session = session
 
     def _give_places(self) -> None:
@@ -378,7 +379,7 @@ class GradientReducer:
         if any(place is None for place in places):
             return
         requests = [self._request(slot, group) for slot in bundle.slots]
-        bundle.requests = (NativeRequest * len(requests))(*requests)
+        bundle.submission = Submission(requests)
         # A step that is never finished must not free the places under the engine: the call in flight holds them.
         bundle.keep = lambda _, places=places: None  # type: ignore[misc]
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from farandole.core.submission import Submission
 from farandole.torch.naming import Named
 
 # A launched call's number, and what puts its result into the gradients.
@@ -37,14 +38,14 @@ class Slot:
 class Bundle:
     """The slots that are submitted together."""
 
-    __slots__ = ("flights", "keep", "missing", "requests", "slots")
+    __slots__ = ("flights", "keep", "missing", "slots", "submission")
 
     def __init__(self, named: Sequence[Named]) -> None:
         self.slots = [Slot(self, name, parameter) for name, parameter in named]
         self.missing = 0
         self.flights: list[Flight] = []
         # If all gradients have a place: made once, used in every step.
-        self.requests: Any = None
+        self.submission: Submission | None = None
         self.keep: Callable[[Sequence[int]], None] = _nothing
 
 

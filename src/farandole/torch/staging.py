@@ -15,6 +15,7 @@ import torch
 from farandole.core.binding import NativeRequest
 from farandole.core.handle import Call, Deferred, Pending
 from farandole.core.session import Session
+from farandole.core.submission import Submission
 
 
 def to_host(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.cuda.Event | None]:
@@ -42,13 +43,13 @@ def from_host(host: torch.Tensor, output: torch.Tensor) -> None:
         output.copy_(host, non_blocking=True)
 
 
-def submit(
+def call_of(
     session: Session,
     requests: Sequence[NativeRequest],
     events: Sequence[torch.cuda.Event | None],
     finish: Callable[[Sequence[int]], Any],
 ) -> Call:
-    """Submit requests together, as soon as all events have happened.
+    """Return a call of requests that are submitted together, as soon as all events have happened.
 
     Args:
         session: where to.
@@ -56,14 +57,13 @@ def submit(
         events: what the inputs wait for.
         finish: makes the result from the native handles.
     """
-    engine = session.engine
+    call = Pending(session.engine, Submission(requests), finish)
     waited_for = [event for event in events if event is not None]
     if not waited_for:
-        return Pending(engine, engine.submit(requests), finish)
+        return call
 
-    def submit_when_ready() -> Pending:
+    def inputs_ready() -> None:
         for event in waited_for:
             event.synchronize()
-        return Pending(engine, engine.submit(requests), finish)
 
-    return Deferred(session.submitter.submit(submit_when_ready))
+    return Deferred(session.submitter, inputs_ready, call)

@@ -84,7 +84,7 @@ def test_inputs_that_are_not_ready(worlds):
         from farandole.core.basics import current
         from farandole.core.dtype import DType, Kind
         from farandole.core.request import make_request
-        from farandole.torch.staging import submit
+        from farandole.torch.staging import call_of
 
         session = current()
         event = Later()
@@ -95,7 +95,7 @@ def test_inputs_that_are_not_ready(worlds):
             request = make_request(
                 Kind.BROADCAST, name, dtype=DType.F32, root=root, shape=(4,), input=address, output=address
             )
-            return session.handles.add(submit(session, (request,), (event, None), lambda _: tensor))
+            return session.handles.begin(call_of(session, (request,), (event, None), lambda _: tensor))
 
         handle = begin("late", 0)
         wrong = begin("wrong", 5)
@@ -121,11 +121,11 @@ def test_shutdown_while_an_input_is_not_ready(worlds):
         from farandole.core.basics import current
         from farandole.core.dtype import Kind
         from farandole.core.request import make_request
-        from farandole.torch.staging import submit
+        from farandole.torch.staging import call_of
 
         session = current()
         event = Later()
-        session.handles.add(submit(session, (make_request(Kind.BARRIER, "late"),), (event,), lambda _: None))
+        session.handles.begin(call_of(session, (make_request(Kind.BARRIER, "late"),), (event,), lambda _: None))
         timer = threading.Timer(0.05, event.happened.set)
         timer.start()
         hvd.shutdown()

@@ -8,7 +8,7 @@ the backward pass on every rank.
 from farandole.torch.collectives.allgather import (
     allgather,
     allgather_async,
-    begin_gather,
+    gather,
     grouped_allgather,
     grouped_allgather_async,
 )
@@ -25,7 +25,7 @@ from farandole.torch.collectives.allreduce import (
 )
 from farandole.torch.collectives.alltoall import alltoall, alltoall_async
 from farandole.torch.collectives.broadcast import broadcast, broadcast_, broadcast_async, broadcast_async_
-from farandole.torch.collectives.call import DTYPES, native_dtype, now, poll, synchronize
+from farandole.torch.collectives.call import DTYPES, native_dtype, poll, synchronize
 from farandole.torch.collectives.meeting import barrier, join
 from farandole.torch.collectives.reducescatter import (
     grouped_reducescatter,
@@ -47,11 +47,11 @@ __all__ = [
     "alltoall",
     "alltoall_async",
     "barrier",
-    "begin_gather",
     "broadcast",
     "broadcast_",
     "broadcast_async",
     "broadcast_async_",
+    "gather",
     "grouped_allgather",
     "grouped_allgather_async",
     "grouped_allreduce",
@@ -62,7 +62,6 @@ __all__ = [
     "grouped_reducescatter_async",
     "join",
     "native_dtype",
-    "now",
     "poll",
     "reducescatter",
     "reducescatter_async",

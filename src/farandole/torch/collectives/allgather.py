@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -11,18 +11,31 @@ import torch
 from farandole.core.dtype import Average, Kind
 from farandole.core.errors import InvalidRequestError
 from farandole.core.group import ProcessSet, global_process_set
+from farandole.core.handle import Call
 from farandole.core.request import make_request
 from farandole.core.session import Session
 from farandole.torch.collectives.allreduce import grouped_allreduce
-from farandole.torch.collectives.call import Begun, Member, begin, begin_grouped, later, native_dtype, now, tracked
+from farandole.torch.collectives.call import (
+    Member,
+    call_of_one,
+    call_of_several,
+    check_one_device,
+    later,
+    member_names,
+    native_dtype,
+    now,
+    tracked,
+)
 from farandole.torch.staging import from_host, host_like, to_host
 
 # A tensor, and how many of its rows came from each rank.
 Gathered = tuple[torch.Tensor, tuple[int, ...]]
 
 
-def gather_member(session: Session, group: int, name: str, tensor: torch.Tensor) -> Member:
-    """Gather a tensor. The result is a `Gathered`."""
+def gather_member(
+    session: Session, group: int, name: str, tensor: torch.Tensor, taken: Callable[[Gathered], Any] | None = None
+) -> Member:
+    """Gather a tensor. The result is a `Gathered`, or what `taken` takes of it."""
     dtype = native_dtype(tensor)
     if tensor.dim() == 0:
         raise InvalidRequestError(
@@ -32,9 +45,10 @@ def gather_member(session: Session, group: int, name: str, tensor: torch.Tensor)
     host, event = to_host(tensor)
     request = make_request(Kind.ALLGATHER, name, dtype=dtype, group=group, shape=tensor.shape, input=host.data_ptr())
 
-    def finish(handle: int, _: torch.Tensor = host) -> Gathered:
+    def finish(handle: int, _: torch.Tensor = host) -> Any:
         # `host` is held: the engine reads it until now.
-        return received(session, handle, tensor)
+        gathered = received(session, handle, tensor)
+        return gathered if taken is None else taken(gathered)
 
     return request, event, finish
 
@@ -56,16 +70,36 @@ def received(session: Session, handle: int, like: torch.Tensor) -> Gathered:
     return output, rows
 
 
+def _output_only(gathered: Gathered) -> torch.Tensor:
+    return gathered[0]
+
+
+def _call_of_one(
+    session: Session, group: int, name: str, tensor: torch.Tensor, taken: Callable[[Gathered], Any] | None = None
+) -> Call:
+    return call_of_one(session, gather_member(session, group, name, tensor, taken))
+
+
+def _call_of_several(
+    session: Session,
+    group: int,
+    name: str,
+    tensors: Sequence[torch.Tensor],
+    taken: Callable[[Gathered], Any] | None = None,
+) -> Call:
+    check_one_device(tensors)
+    names = member_names(name, len(tensors))
+    members = [gather_member(session, group, name, tensor, taken) for name, tensor in zip(names, tensors, strict=True)]
+    return call_of_several(session, members)
+
+
 # --- one tensor ----------------------------------------------------------------------------------------------
 
 
-def begin_gather(tensor: torch.Tensor, name: str | None, process_set: ProcessSet) -> Begun:
-    """Begin an allgather whose result is a `Gathered`."""
-
-    def make(session: Session, group: int, full_name: str) -> Member:
-        return gather_member(session, group, full_name, tensor)
-
-    return begin("allgather", name, process_set, make)
+def gather(tensor: torch.Tensor, name: str | None, process_set: ProcessSet) -> Gathered:
+    """Return what `allgather` does, and how many rows came from each rank."""
+    gathered: Gathered = now("allgather", name, process_set, _call_of_one, tensor)
+    return gathered
 
 
 def allgather(
@@ -87,17 +121,13 @@ def allgather(
     if tracked(tensor):
         (output,) = _Allgather.apply("allgather", name, process_set, tensor)
     else:
-        output, _ = now(begin_gather(tensor, name, process_set))
+        output, _ = gather(tensor, name, process_set)
     return output
 
 
 def allgather_async(tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set) -> int:
     """Begin an `allgather` and return a handle for `synchronize`. Not differentiable."""
-
-    def make(session: Session, group: int, full_name: str) -> Member:
-        return _output_only(gather_member(session, group, full_name, tensor))
-
-    return later(begin("allgather", name, process_set, make))
+    return later("allgather", name, process_set, _call_of_one, tensor, _output_only)
 
 
 # --- several tensors -----------------------------------------------------------------------------------------
@@ -109,25 +139,14 @@ def grouped_allgather(
     """Gather several tensors together. See `allgather`."""
     if any(map(tracked, tensors)):
         return list(_Allgather.apply("grouped_allgather", name, process_set, *tensors))
-    gathered = now(begin_grouped("grouped_allgather", name, process_set, tensors, gather_member))
-    return [output for output, _ in gathered]
+    return list(now("grouped_allgather", name, process_set, _call_of_several, tensors, _output_only))
 
 
 def grouped_allgather_async(
     tensors: Sequence[torch.Tensor], name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> int:
     """Begin a `grouped_allgather` and return one handle for all. Not differentiable."""
-
-    def make(session: Session, group: int, full_name: str, tensor: torch.Tensor) -> Member:
-        return _output_only(gather_member(session, group, full_name, tensor))
-
-    return later(begin_grouped("grouped_allgather", name, process_set, tensors, make))
-
-
-def _output_only(member: Member) -> Member:
-    """Return a gathering member whose result is the tensor without the rows of each rank."""
-    request, event, finish = member
-    return request, event, lambda handle: finish(handle)[0]
+    return later("grouped_allgather", name, process_set, _call_of_several, tensors, _output_only)
 
 
 class _Allgather(torch.autograd.Function):
@@ -138,9 +157,9 @@ class _Allgather(torch.autograd.Function):
         ctx: Any, operation: str, name: str | None, process_set: ProcessSet, *tensors: torch.Tensor
     ) -> tuple[torch.Tensor, ...]:
         if operation == "allgather":
-            gathered = (now(begin_gather(tensors[0], name, process_set)),)
+            gathered: Sequence[Gathered] = (gather(tensors[0], name, process_set),)
         else:
-            gathered = now(begin_grouped(operation, name, process_set, tensors, gather_member))
+            gathered = now(operation, name, process_set, _call_of_several, tensors)
         ctx.process_set = process_set
         ctx.rows = [rows for _, rows in gathered]
         return tuple(output for output, _ in gathered)

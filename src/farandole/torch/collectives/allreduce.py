@@ -8,26 +8,123 @@ from typing import Any
 
 import torch
 
+from farandole.core.binding import NativeRequest
 from farandole.core.dtype import Average, Kind, Max, Min, Product, Sum
 from farandole.core.errors import InvalidRequestError
 from farandole.core.group import ProcessSet, global_process_set
-from farandole.core.handle import Call
+from farandole.core.handle import Call, Pending
 from farandole.core.request import make_request
 from farandole.core.session import Session
 from farandole.torch.collectives.call import (
-    Begun,
     Member,
-    begin,
-    begin_grouped,
+    call_of_one,
+    call_of_several,
+    check_one_device,
     later,
+    lies_ready,
+    member_names,
     native_dtype_to_reduce,
     note_write,
+    note_writes,
     now,
-    submit_members,
     tracked,
 )
 from farandole.torch.compression import Compression
 from farandole.torch.staging import from_host, to_host
+
+
+def _call_of_one(
+    session: Session,
+    group: int,
+    name: str,
+    tensor: torch.Tensor,
+    output: torch.Tensor | None,
+    op: int,
+    prescale: float,
+    postscale: float,
+) -> Call:
+    """Return a call that reduces a tensor into `output`, which is the result; None is a new one."""
+    if not tensor.is_cpu:
+        return call_of_one(session, _member(tensor, output, name, op, prescale, postscale, group))
+    # The way of every small tensor: nothing is made anew that can be used again.
+    dtype = native_dtype_to_reduce(tensor, op)
+    result = torch.empty_like(tensor, requires_grad=False) if output is None else output
+    encoded, shape = name.encode(), tensor.shape
+    single = session.shelf.single(encoded, shape)
+    single.fill(
+        Kind.ALLREDUCE, dtype, op, group, 0, shape, prescale, postscale, encoded, tensor.data_ptr(), result.data_ptr()
+    )
+
+    def finish(_: Any) -> torch.Tensor:
+        if result is tensor:  # Also holds the input until the engine has read it.
+            note_write(result)
+        return result
+
+    return Pending(session.engine, single, finish)
+
+
+def _call_of_several(
+    session: Session,
+    group: int,
+    name: str,
+    tensors: Sequence[torch.Tensor],
+    in_place: bool,
+    op: int,
+    prescale: float,
+    postscale: float,
+) -> Call:
+    """Return a call that reduces tensors, in place or into new ones, which are the result."""
+    tensors = tuple(tensors)
+    if not tensors or not all(map(lies_ready, tensors)):
+        check_one_device(tensors)
+        outputs = tensors if in_place else (None,) * len(tensors)
+        names = member_names(name, len(tensors))
+        return allreduce_call(session, tensors, outputs, names, op, prescale, postscale, group)
+    # Lists of what differs are all that is made for each tensor.
+    dtypes, shapes = tuple([tensor.dtype for tensor in tensors]), tuple([tensor.shape for tensor in tensors])
+
+    def requests() -> list[NativeRequest]:
+        return [
+            make_request(
+                Kind.ALLREDUCE, "", dtype=native_dtype_to_reduce(tensor, op), op=op, group=group, shape=tensor.shape
+            )
+            for tensor in tensors
+        ]
+
+    series = session.shelf.series((Kind.ALLREDUCE, op, group, dtypes, shapes), requests)
+    results = tensors if in_place else tuple([torch.empty_like(tensor, requires_grad=False) for tensor in tensors])
+    inputs = [tensor.data_ptr() for tensor in tensors]
+    series.name(name)
+    series.scale(prescale, postscale)
+    series.place(inputs, inputs if in_place else [result.data_ptr() for result in results])
+
+    def finish(_: Any) -> tuple[torch.Tensor, ...]:
+        if results is tensors:  # Also holds the inputs until the engine has read them.
+            note_writes(results)
+        return results
+
+    return Pending(session.engine, series, finish)
+
+
+def allreduce_call(
+    session: Session,
+    tensors: Sequence[torch.Tensor],
+    outputs: Sequence[torch.Tensor | None],
+    names: Sequence[str],
+    op: int,
+    prescale: float,
+    postscale: float,
+    group: int,
+) -> Call:
+    """Return a call that reduces each tensor into its output (None: a new one), under the full name given.
+
+    The result is the outputs.
+    """
+    members = [
+        _member(tensor, output, name, op, prescale, postscale, group)
+        for tensor, output, name in zip(tensors, outputs, names, strict=True)
+    ]
+    return call_of_several(session, members)
 
 
 def _member(
@@ -39,7 +136,7 @@ def _member(
     postscale: float,
     group: int,
 ) -> Member:
-    """Reduce a tensor into `output`, which is the result; None is a new one."""
+    """Reduce a tensor, wherever it lies, into `output`, which is the result; None is a new one."""
     dtype = native_dtype_to_reduce(tensor, op)
     host, event = to_host(tensor)
     result = torch.empty_like(tensor, requires_grad=False) if output is None else output
@@ -67,24 +164,6 @@ def _member(
     return request, event, finish
 
 
-def allreduce_call(
-    session: Session,
-    tensors: Sequence[torch.Tensor],
-    outputs: Sequence[torch.Tensor],
-    names: Sequence[str],
-    op: int,
-    prescale: float,
-    postscale: float,
-    group: int,
-) -> Call:
-    """Reduce each tensor over the group into its output, under the full name given. The result is the outputs."""
-    pairs = zip(tensors, outputs, names, strict=True)
-    return submit_members(
-        session,
-        [_member(tensor, output, name, op, prescale, postscale, group) for tensor, output, name in pairs],
-    )
-
-
 def reduction(op: int | None, average: bool | None) -> int:
     """Return the operation that `op` and Horovod's older `average` ask for together."""
     if average is None:
@@ -96,21 +175,6 @@ def reduction(op: int | None, average: bool | None) -> int:
 
 
 # --- one tensor ----------------------------------------------------------------------------------------------
-
-
-def _begin(
-    tensor: torch.Tensor,
-    output: torch.Tensor | None,
-    name: str | None,
-    op: int,
-    prescale: float,
-    postscale: float,
-    process_set: ProcessSet,
-) -> Begun:
-    def make(_: Session, group: int, full_name: str) -> Member:
-        return _member(tensor, output, full_name, op, prescale, postscale, group)
-
-    return begin("allreduce", name, process_set, make)
 
 
 def allreduce(
@@ -150,10 +214,11 @@ def allreduce(
     """
     op = reduction(op, average)
     compressed, context = compression.compress(tensor)
+    how = op, prescale_factor, postscale_factor
     if tracked(compressed):
-        (reduced,) = _Allreduce.apply("allreduce", name, op, prescale_factor, postscale_factor, process_set, compressed)
+        (reduced,) = _Allreduce.apply("allreduce", name, *how, process_set, compressed)
     else:
-        reduced = now(_begin(compressed, None, name, op, prescale_factor, postscale_factor, process_set))
+        reduced = now("allreduce", name, process_set, _call_of_one, compressed, None, *how)
     return compression.decompress(reduced, context)
 
 
@@ -171,7 +236,7 @@ def allreduce_async(
     The tensor must not change until then.
     """
     op = reduction(op, average)
-    return later(_begin(tensor, None, name, op, prescale_factor, postscale_factor, process_set))
+    return later("allreduce", name, process_set, _call_of_one, tensor, None, op, prescale_factor, postscale_factor)
 
 
 def allreduce_(
@@ -185,7 +250,7 @@ def allreduce_(
 ) -> torch.Tensor:
     """Reduce a tensor over all ranks of a process set, in place, and return it. See `allreduce`."""
     op = reduction(op, average)
-    return now(_begin(tensor, tensor, name, op, prescale_factor, postscale_factor, process_set))
+    return now("allreduce", name, process_set, _call_of_one, tensor, tensor, op, prescale_factor, postscale_factor)
 
 
 def allreduce_async_(
@@ -199,25 +264,10 @@ def allreduce_async_(
 ) -> int:
     """Begin an `allreduce_` and return a handle for `synchronize`."""
     op = reduction(op, average)
-    return later(_begin(tensor, tensor, name, op, prescale_factor, postscale_factor, process_set))
+    return later("allreduce", name, process_set, _call_of_one, tensor, tensor, op, prescale_factor, postscale_factor)
 
 
 # --- several tensors -----------------------------------------------------------------------------------------
-
-
-def _begin_grouped(
-    tensors: Sequence[torch.Tensor],
-    in_place: bool,
-    name: str | None,
-    op: int,
-    prescale: float,
-    postscale: float,
-    process_set: ProcessSet,
-) -> Begun:
-    def make(_: Session, group: int, full_name: str, tensor: torch.Tensor) -> Member:
-        return _member(tensor, tensor if in_place else None, full_name, op, prescale, postscale, group)
-
-    return begin_grouped("grouped_allreduce", name, process_set, tensors, make)
 
 
 def grouped_allreduce(
@@ -234,12 +284,11 @@ def grouped_allreduce(
     op = reduction(op, average)
     pairs = [compression.compress(tensor) for tensor in tensors]
     compressed = [tensor for tensor, _ in pairs]
+    how = op, prescale_factor, postscale_factor
     if any(map(tracked, compressed)):
-        reduced = _Allreduce.apply(
-            "grouped_allreduce", name, op, prescale_factor, postscale_factor, process_set, *compressed
-        )
+        reduced = _Allreduce.apply("grouped_allreduce", name, *how, process_set, *compressed)
     else:
-        reduced = now(_begin_grouped(compressed, False, name, op, prescale_factor, postscale_factor, process_set))
+        reduced = now("grouped_allreduce", name, process_set, _call_of_several, compressed, False, *how)
     return [compression.decompress(tensor, context) for tensor, (_, context) in zip(reduced, pairs, strict=True)]
 
 
@@ -254,7 +303,8 @@ def grouped_allreduce_async(
 ) -> int:
     """Begin a `grouped_allreduce` and return one handle for all. Not differentiable."""
     op = reduction(op, average)
-    return later(_begin_grouped(tensors, False, name, op, prescale_factor, postscale_factor, process_set))
+    how = False, op, prescale_factor, postscale_factor
+    return later("grouped_allreduce", name, process_set, _call_of_several, tensors, *how)
 
 
 def grouped_allreduce_(
@@ -268,7 +318,8 @@ def grouped_allreduce_(
 ) -> tuple[torch.Tensor, ...]:
     """Reduce several tensors together, in place, and return them. See `grouped_allreduce`."""
     op = reduction(op, average)
-    return now(_begin_grouped(tensors, True, name, op, prescale_factor, postscale_factor, process_set))
+    how = True, op, prescale_factor, postscale_factor
+    return now("grouped_allreduce", name, process_set, _call_of_several, tensors, *how)
 
 
 def grouped_allreduce_async_(
@@ -282,7 +333,8 @@ def grouped_allreduce_async_(
 ) -> int:
     """Begin a `grouped_allreduce_` and return one handle for all."""
     op = reduction(op, average)
-    return later(_begin_grouped(tensors, True, name, op, prescale_factor, postscale_factor, process_set))
+    how = True, op, prescale_factor, postscale_factor
+    return later("grouped_allreduce", name, process_set, _call_of_several, tensors, *how)
 
 
 # --- gradients -----------------------------------------------------------------------------------------------
@@ -306,8 +358,8 @@ class _Allreduce(torch.autograd.Function):
         if op in (Min, Max, Product):
             ctx.save_for_backward(*tensors)
         if operation == "allreduce":
-            return (now(_begin(tensors[0], None, name, op, prescale, postscale, process_set)),)
-        return now(_begin_grouped(tensors, False, name, op, prescale, postscale, process_set))
+            return (now(operation, name, process_set, _call_of_one, tensors[0], None, op, prescale, postscale),)
+        return now(operation, name, process_set, _call_of_several, tensors, False, op, prescale, postscale)
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:

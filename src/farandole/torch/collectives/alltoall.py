@@ -11,10 +11,11 @@ import torch
 from farandole.core.dtype import Kind
 from farandole.core.errors import InvalidRequestError
 from farandole.core.group import ProcessSet, global_process_set
+from farandole.core.handle import Call
 from farandole.core.request import make_request
 from farandole.core.session import Session
 from farandole.torch.collectives.allgather import received
-from farandole.torch.collectives.call import Begun, Member, begin, later, native_dtype, now, tracked
+from farandole.torch.collectives.call import Member, call_of_one, later, native_dtype, now, tracked
 from farandole.torch.staging import to_host
 
 # Rows for each rank: a tensor of int32 on any device, or anything that gives whole numbers.
@@ -99,11 +100,10 @@ def _member(session: Session, group: int, name: str, tensor: torch.Tensor, split
     return request, event, finish
 
 
-def _begin(tensor: torch.Tensor, splits: Splits | None, name: str | None, process_set: ProcessSet) -> Begun:
-    def make(session: Session, group: int, full_name: str) -> Member:
-        return _member(session, group, full_name, tensor, splits, len(process_set.ranks))
-
-    return begin("alltoall", name, process_set, make)
+def _call(
+    session: Session, group: int, name: str, tensor: torch.Tensor, splits: Splits | None, process_set: ProcessSet
+) -> Call:
+    return call_of_one(session, _member(session, group, name, tensor, splits, len(process_set.ranks)))
 
 
 def alltoall(
@@ -134,7 +134,7 @@ def alltoall(
     if tracked(tensor):
         output, received_splits = _Alltoall.apply(tensor, splits, name, process_set)
     else:
-        output, received_splits = now(_begin(tensor, splits, name, process_set))
+        output, received_splits = now("alltoall", name, process_set, _call, tensor, splits, process_set)
     return output if splits is None else (output, received_splits)
 
 
@@ -145,7 +145,7 @@ def alltoall_async(
     process_set: ProcessSet = global_process_set,
 ) -> int:
     """Begin an `alltoall` and return a handle, for which `synchronize` gives (rows, received splits) in any case."""
-    return later(_begin(tensor, splits, name, process_set))
+    return later("alltoall", name, process_set, _call, tensor, splits, process_set)
 
 
 class _Alltoall(torch.autograd.Function):
@@ -155,7 +155,7 @@ class _Alltoall(torch.autograd.Function):
     def forward(
         ctx: Any, tensor: torch.Tensor, splits: Splits | None, name: str | None, process_set: ProcessSet
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        output, received_splits = now(_begin(tensor, splits, name, process_set))
+        output, received_splits = now("alltoall", name, process_set, _call, tensor, splits, process_set)
         ctx.how = received_splits.tolist(), tensor.shape[0], process_set
         ctx.mark_non_differentiable(received_splits)
         return output, received_splits

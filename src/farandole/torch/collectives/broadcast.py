@@ -8,10 +8,11 @@ import torch
 
 from farandole.core.dtype import Average, Kind
 from farandole.core.group import ProcessSet, global_process_set
+from farandole.core.handle import Call
 from farandole.core.request import make_request
 from farandole.core.session import Session
 from farandole.torch.collectives.allreduce import allreduce
-from farandole.torch.collectives.call import Begun, Member, begin, later, native_dtype, note_write, now, tracked
+from farandole.torch.collectives.call import Member, call_of_one, later, native_dtype, note_write, now, tracked
 from farandole.torch.staging import from_host, to_host
 
 
@@ -41,11 +42,8 @@ def _member(tensor: torch.Tensor, in_place: bool, root_rank: int, name: str, gro
     return request, event, finish
 
 
-def _begin(tensor: torch.Tensor, in_place: bool, root_rank: int, name: str | None, process_set: ProcessSet) -> Begun:
-    def make(_: Session, group: int, full_name: str) -> Member:
-        return _member(tensor, in_place, root_rank, full_name, group)
-
-    return begin("broadcast", name, process_set, make)
+def _call(session: Session, group: int, name: str, tensor: torch.Tensor, in_place: bool, root_rank: int) -> Call:
+    return call_of_one(session, _member(tensor, in_place, root_rank, name, group))
 
 
 def broadcast(
@@ -67,28 +65,28 @@ def broadcast(
     """
     if tracked(tensor):
         return _Broadcast.apply(tensor, root_rank, name, process_set)
-    return now(_begin(tensor, False, root_rank, name, process_set))
+    return now("broadcast", name, process_set, _call, tensor, False, root_rank)
 
 
 def broadcast_async(
     tensor: torch.Tensor, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> int:
     """Begin a `broadcast` and return a handle for `synchronize`. Not differentiable."""
-    return later(_begin(tensor, False, root_rank, name, process_set))
+    return later("broadcast", name, process_set, _call, tensor, False, root_rank)
 
 
 def broadcast_(
     tensor: torch.Tensor, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> torch.Tensor:
     """Give every rank the root's tensor, in place, and return it. See `broadcast`."""
-    return now(_begin(tensor, True, root_rank, name, process_set))
+    return now("broadcast", name, process_set, _call, tensor, True, root_rank)
 
 
 def broadcast_async_(
     tensor: torch.Tensor, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> int:
     """Begin a `broadcast_` and return a handle for `synchronize`."""
-    return later(_begin(tensor, True, root_rank, name, process_set))
+    return later("broadcast", name, process_set, _call, tensor, True, root_rank)
 
 
 class _Broadcast(torch.autograd.Function):
@@ -99,7 +97,7 @@ class _Broadcast(torch.autograd.Function):
         ctx: Any, tensor: torch.Tensor, root_rank: int, name: str | None, process_set: ProcessSet
     ) -> torch.Tensor:
         ctx.how = root_rank, process_set
-        return now(_begin(tensor, False, root_rank, name, process_set))
+        return now("broadcast", name, process_set, _call, tensor, False, root_rank)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:

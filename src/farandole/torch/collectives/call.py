@@ -1,13 +1,13 @@
-"""What all collectives have in common: from a tensor to a call in flight, and from there to its result.
+"""What all collectives have in common: from tensors to a call, and from there to its result.
 
 A *member* is one tensor's part of a call: its native request, the event after which its input is ready, and what makes
-its result once the request is done. Each collective says how to make a member; here members become a call, which its
-user waits for at once (`now`) or by its number (`later`). The members of a call are submitted all or none.
+its result once the request is done. Each collective says how to make a member; here members become a call, whose
+requests are submitted all or none, and a call is waited for at once (`now`) or by its number (`later`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -17,9 +17,9 @@ from farandole.core.binding import NativeRequest
 from farandole.core.dtype import Average, DType
 from farandole.core.errors import HorovodInternalError, InvalidRequestError
 from farandole.core.group import ProcessSet
-from farandole.core.handle import Call, Pending
+from farandole.core.handle import Call, HandleTable, Known
 from farandole.core.session import Session
-from farandole.torch.staging import submit
+from farandole.torch.staging import call_of
 from farandole.torch.uncompiled import uncompiled
 
 DTYPES = {
@@ -35,109 +35,83 @@ DTYPES = {
     torch.bool: DType.BOOL,
 }
 
+_STRIDED = torch.strided
+_increment_version = torch.autograd.graph.increment_version
+
 # Plain tuples: they are on the way of every small tensor.
 Member = tuple[NativeRequest, "torch.cuda.Event | None", Callable[[int], Any]]
-Begun = tuple[Session, Call]
 
 
-# --- beginning -----------------------------------------------------------------------------------------------
+# --- from members to a call ----------------------------------------------------------------------------------
+
+
+def call_of_one(session: Session, member: Member) -> Call:
+    """Return a call of one member, whose result is the member's."""
+    request, event, finish = member
+    return call_of(session, (request,), (event,), lambda handles: finish(handles[0]))
+
+
+def call_of_several(session: Session, members: Sequence[Member]) -> Call:
+    """Return a call of several members, whose result is the tuple of theirs."""
+    if not members:
+        return Known(())
+    requests, events, finishes = zip(*members, strict=True)
+
+    def finish(handles: Iterable[int]) -> tuple[Any, ...]:
+        return tuple(finish_one(handle) for finish_one, handle in zip(finishes, handles, strict=True))
+
+    return call_of(session, requests, events, finish)
+
+
+def member_names(name: str, count: int) -> list[str]:
+    """Return the full names of the members of a grouped call: `<name>_1of3` and so on."""
+    return [f"{name}_{number}of{count}" for number in range(1, count + 1)]
+
+
+# --- from a call to its result -------------------------------------------------------------------------------
 
 
 @uncompiled
-def begin(
-    operation: str, name: str | None, process_set: ProcessSet, make: Callable[[Session, int, str], Member]
-) -> Begun:
-    """Begin a call on one tensor, whose result is its member's.
+def now(operation: str, name: str | None, process_set: ProcessSet, make: Callable[..., Call], *details: Any) -> Any:
+    """Make a call, wait for it and return its result.
 
     Args:
         operation: begins the name by which ranks' calls match, and counts the unnamed ones.
         name: the user's.
         process_set: which ranks take part.
-        make: from (session, group, full name) to the member.
+        make: from (session, group, full name, *details) to the call.
+        details: for `make`.
     """
-    session = current()
-    group = session.group_of(process_set, operation)
-    full_name = _full_name(session, operation, name, group)
-    try:
-        request, event, finish = make(session, group, full_name)
-        return session, submit(session, (request,), (event,), lambda handles: finish(handles[0]))
-    except Exception:
-        _give_back(session, operation, name, group)
-        raise
+    return _carry_out(HandleTable.run, operation, name, process_set, make, details)
 
 
 @uncompiled
-def begin_grouped(
+def later(operation: str, name: str | None, process_set: ProcessSet, make: Callable[..., Call], *details: Any) -> int:
+    """Make a call, keep it in flight and return its number. See `now`."""
+    number: int = _carry_out(HandleTable.begin, operation, name, process_set, make, details)
+    return number
+
+
+def _carry_out(
+    how: Callable[[HandleTable, Call], Any],
     operation: str,
     name: str | None,
     process_set: ProcessSet,
-    tensors: Sequence[torch.Tensor],
-    make: Callable[[Session, int, str, torch.Tensor], Member],
-) -> Begun:
-    """Begin a call on several tensors, whose result is the tuple of its members' results.
-
-    Args:
-        operation: as for `begin`.
-        name: the user's; the members are called `<name>_1of3` and so on.
-        process_set: which ranks take part.
-        tensors: one for each member.
-        make: from (session, group, full name, tensor) to a member.
-
-    Raises:
-        HorovodInternalError: the tensors lie on different devices.
-    """
+    make: Callable[..., Call],
+    details: tuple[Any, ...],
+) -> Any:
     session = current()
     group = session.group_of(process_set, operation)
-    _check_one_device(tensors)
-    full_name = _full_name(session, operation, name, group)
+    own_name = session.names.next(operation, group) if name is None else name
+    call = None
     try:
-        members = [
-            make(session, group, f"{full_name}_{number}of{len(tensors)}", tensor)
-            for number, tensor in enumerate(tensors, 1)
-        ]
-        return session, submit_members(session, members)
+        call = make(session, group, f"{operation}.{own_name}", *details)
+        return how(session.handles, call)
     except Exception:
-        _give_back(session, operation, name, group)
+        if name is None and (call is None or not call.begun()):
+            # It was refused, so the other ranks do not count it.
+            session.names.give_back(operation, group)
         raise
-
-
-@uncompiled
-def submit_members(session: Session, members: Sequence[Member]) -> Call:
-    """Submit members together, as soon as all of their inputs are ready. The result is the tuple of their results."""
-    if not members:
-        return Pending(session.engine, (), lambda _: ())
-    requests, events, finishes = zip(*members, strict=True)
-
-    def finish(handles: Sequence[int]) -> tuple[Any, ...]:
-        return tuple(finish_one(handle) for finish_one, handle in zip(finishes, handles, strict=True))
-
-    return submit(session, requests, events, finish)
-
-
-def _full_name(session: Session, operation: str, name: str | None, group: int) -> str:
-    return f"{operation}.{session.names.next(operation, group) if name is None else name}"
-
-
-def _give_back(session: Session, operation: str, name: str | None, group: int) -> None:
-    """Let the number of an unnamed call be used again: the call was refused, so the other ranks do not count it."""
-    if name is None:
-        session.names.give_back(operation, group)
-
-
-# --- waiting -------------------------------------------------------------------------------------------------
-
-
-@uncompiled
-def now(begun: Begun) -> Any:
-    """Wait for a call and return its result."""
-    session, call = begun
-    return session.handles.wait(call)
-
-
-def later(begun: Begun) -> int:
-    """Keep a call in the session's table and return its number."""
-    session, call = begun
-    return session.handles.add(call)
 
 
 def poll(handle: int) -> bool:
@@ -167,11 +141,17 @@ def native_dtype(tensor: torch.Tensor) -> DType:
     Raises:
         ValueError: the tensor cannot be sent as it is.
     """
-    if tensor.layout != torch.strided or tensor.dtype not in DTYPES:
+    dtype = DTYPES.get(tensor.dtype)
+    if dtype is None or tensor.layout is not _STRIDED:
         raise InvalidRequestError(f"Tensor type {tensor.type()} is not supported.")
     if not tensor.is_contiguous():
         raise InvalidRequestError("Tensor is required to be contiguous. Pass tensor.contiguous().")
-    return DTYPES[tensor.dtype]
+    return dtype
+
+
+def lies_ready(tensor: torch.Tensor) -> bool:
+    """Say whether the engine can read and write the tensor where it is."""
+    return tensor.is_cpu and tensor.layout is _STRIDED and tensor.is_contiguous()
 
 
 def native_dtype_to_reduce(tensor: torch.Tensor, op: int) -> DType:
@@ -192,7 +172,12 @@ def native_dtype_to_reduce(tensor: torch.Tensor, op: int) -> DType:
 def note_write(tensor: torch.Tensor) -> None:
     """Tell autograd that the engine has written a tensor behind its back, so that it refuses stale saved values."""
     if not tensor.is_inference():
-        torch.autograd.graph.increment_version(tensor)
+        _increment_version(tensor)
+
+
+def note_writes(tensors: Iterable[torch.Tensor]) -> None:
+    """Do what `note_write` does for several tensors."""
+    _increment_version([tensor for tensor in tensors if not tensor.is_inference()])
 
 
 def tracked(tensor: torch.Tensor) -> bool:
@@ -200,7 +185,8 @@ def tracked(tensor: torch.Tensor) -> bool:
     return tensor.requires_grad and torch.is_grad_enabled()
 
 
-def _check_one_device(tensors: Sequence[torch.Tensor]) -> None:
+def check_one_device(tensors: Sequence[torch.Tensor]) -> None:
+    """Raise HorovodInternalError if tensors of one call lie on different devices."""
     devices = {tensor.device for tensor in tensors}
     if len(devices) > 1:
         raise HorovodInternalError(

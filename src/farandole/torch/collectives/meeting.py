@@ -5,9 +5,10 @@ from __future__ import annotations
 from farandole.core.basics import current
 from farandole.core.dtype import Kind
 from farandole.core.group import ProcessSet, global_process_set
+from farandole.core.handle import Call
 from farandole.core.request import make_request
 from farandole.core.session import Session
-from farandole.torch.collectives.call import Member, begin, now
+from farandole.torch.collectives.call import call_of_one, now
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:
@@ -18,11 +19,11 @@ def barrier(process_set: ProcessSet = global_process_set) -> None:
     Raises:
         HorovodInternalError: a worker was lost.
     """
+    now("barrier", None, process_set, _barrier)
 
-    def make(_: Session, group: int, full_name: str) -> Member:
-        return make_request(Kind.BARRIER, full_name, group=group), None, lambda _: None
 
-    now(begin("barrier", None, process_set, make))
+def _barrier(session: Session, group: int, name: str) -> Call:
+    return call_of_one(session, (make_request(Kind.BARRIER, name, group=group), None, lambda _: None))
 
 
 def join(device: int = -1) -> int:
@@ -42,13 +43,7 @@ def join(device: int = -1) -> int:
         HorovodInternalError: a worker was lost.
     """
     session = current()
-    request = make_request(Kind.JOIN, "join")
-    handle = session.engine.submit_one(request)
-    try:
-        session.engine.wait(handle)
-        _, (last,) = session.engine.result(handle)
-    finally:
-        session.engine.release(handle)
+    _, (last,) = session.run(make_request(Kind.JOIN, "join"), session.engine.result)
     # The others have gone on without this rank, so counts of unnamed calls differ; all ranks are here now.
     session.names.restart_all()
     return last

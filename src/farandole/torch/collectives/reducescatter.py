@@ -10,15 +10,17 @@ import torch
 from farandole.core.dtype import Adasum, Average, Kind, Sum
 from farandole.core.errors import InvalidRequestError
 from farandole.core.group import ProcessSet, global_process_set
+from farandole.core.handle import Call
 from farandole.core.request import make_request
 from farandole.core.session import Session
 from farandole.torch.collectives.allgather import allgather, grouped_allgather
 from farandole.torch.collectives.call import (
-    Begun,
     Member,
-    begin,
-    begin_grouped,
+    call_of_one,
+    call_of_several,
+    check_one_device,
     later,
+    member_names,
     native_dtype_to_reduce,
     now,
     tracked,
@@ -40,11 +42,11 @@ def own_rows(rows: int, size: int, rank: int) -> int:
 def _member(
     tensor: torch.Tensor,
     name: str,
+    group: int,
     op: int,
+    process_set: ProcessSet,
     prescale: float,
     postscale: float,
-    group: int,
-    process_set: ProcessSet,
 ) -> Member:
     """Reduce a tensor; the result is a new one with this rank's rows."""
     dtype = native_dtype_to_reduce(tensor, op)
@@ -86,16 +88,18 @@ def _member(
     return request, event, finish
 
 
+def _call_of_one(session: Session, group: int, name: str, tensor: torch.Tensor, *how: Any) -> Call:
+    return call_of_one(session, _member(tensor, name, group, *how))
+
+
+def _call_of_several(session: Session, group: int, name: str, tensors: Sequence[torch.Tensor], *how: Any) -> Call:
+    check_one_device(tensors)
+    names = member_names(name, len(tensors))
+    members = [_member(tensor, name, group, *how) for name, tensor in zip(names, tensors, strict=True)]
+    return call_of_several(session, members)
+
+
 # --- one tensor ----------------------------------------------------------------------------------------------
-
-
-def _begin(
-    tensor: torch.Tensor, name: str | None, op: int, process_set: ProcessSet, prescale: float, postscale: float
-) -> Begun:
-    def make(_: Session, group: int, full_name: str) -> Member:
-        return _member(tensor, full_name, op, prescale, postscale, group, process_set)
-
-    return begin("reducescatter", name, process_set, make)
 
 
 def reducescatter(
@@ -129,12 +133,11 @@ def reducescatter(
         HorovodInternalError: the ranks' tensors do not fit together, or a worker was lost.
     """
     compressed, context = compression.compress(tensor)
+    how = op, process_set, prescale_factor, postscale_factor
     if tracked(compressed):
-        (reduced,) = _Reducescatter.apply(
-            "reducescatter", name, op, process_set, prescale_factor, postscale_factor, compressed
-        )
+        (reduced,) = _Reducescatter.apply("reducescatter", name, *how, compressed)
     else:
-        reduced = now(_begin(compressed, name, op, process_set, prescale_factor, postscale_factor))
+        reduced = now("reducescatter", name, process_set, _call_of_one, compressed, *how)
     return compression.decompress(reduced, context)
 
 
@@ -147,24 +150,11 @@ def reducescatter_async(
     postscale_factor: float = 1.0,
 ) -> int:
     """Begin a `reducescatter` and return a handle for `synchronize`. Not differentiable."""
-    return later(_begin(tensor, name, op, process_set, prescale_factor, postscale_factor))
+    how = op, process_set, prescale_factor, postscale_factor
+    return later("reducescatter", name, process_set, _call_of_one, tensor, *how)
 
 
 # --- several tensors -----------------------------------------------------------------------------------------
-
-
-def _begin_grouped(
-    tensors: Sequence[torch.Tensor],
-    name: str | None,
-    op: int,
-    process_set: ProcessSet,
-    prescale: float,
-    postscale: float,
-) -> Begun:
-    def make(_: Session, group: int, full_name: str, tensor: torch.Tensor) -> Member:
-        return _member(tensor, full_name, op, prescale, postscale, group, process_set)
-
-    return begin_grouped("grouped_reducescatter", name, process_set, tensors, make)
 
 
 def grouped_reducescatter(
@@ -179,12 +169,11 @@ def grouped_reducescatter(
     """Reduce and scatter several tensors together. See `reducescatter`."""
     pairs = [compression.compress(tensor) for tensor in tensors]
     compressed = [tensor for tensor, _ in pairs]
+    how = op, process_set, prescale_factor, postscale_factor
     if any(map(tracked, compressed)):
-        reduced = _Reducescatter.apply(
-            "grouped_reducescatter", name, op, process_set, prescale_factor, postscale_factor, *compressed
-        )
+        reduced = _Reducescatter.apply("grouped_reducescatter", name, *how, *compressed)
     else:
-        reduced = now(_begin_grouped(compressed, name, op, process_set, prescale_factor, postscale_factor))
+        reduced = now("grouped_reducescatter", name, process_set, _call_of_several, compressed, *how)
     return [compression.decompress(tensor, context) for tensor, (_, context) in zip(reduced, pairs, strict=True)]
 
 
@@ -197,7 +186,8 @@ def grouped_reducescatter_async(
     postscale_factor: float = 1.0,
 ) -> int:
     """Begin a `grouped_reducescatter` and return one handle for all. Not differentiable."""
-    return later(_begin_grouped(tensors, name, op, process_set, prescale_factor, postscale_factor))
+    how = op, process_set, prescale_factor, postscale_factor
+    return later("grouped_reducescatter", name, process_set, _call_of_several, tensors, *how)
 
 
 class _Reducescatter(torch.autograd.Function):
@@ -215,9 +205,10 @@ class _Reducescatter(torch.autograd.Function):
         *tensors: torch.Tensor,
     ) -> tuple[torch.Tensor, ...]:
         ctx.how = op, process_set, prescale * postscale
+        how = op, process_set, prescale, postscale
         if operation == "reducescatter":
-            return (now(_begin(tensors[0], name, op, process_set, prescale, postscale)),)
-        return now(_begin_grouped(tensors, name, op, process_set, prescale, postscale))
+            return (now(operation, name, process_set, _call_of_one, tensors[0], *how),)
+        return now(operation, name, process_set, _call_of_several, tensors, *how)
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:

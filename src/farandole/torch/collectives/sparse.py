@@ -11,7 +11,7 @@ from farandole.core.dtype import Average, Sum
 from farandole.core.errors import InvalidRequestError
 from farandole.core.group import ProcessSet, global_process_set
 from farandole.torch.collectives.allgather import gather_member
-from farandole.torch.collectives.call import submit_members
+from farandole.torch.collectives.call import call_of_several
 
 
 def sparse_allreduce_async(
@@ -48,12 +48,14 @@ def sparse_allreduce_async(
     indices = tensor._indices().transpose(0, 1).contiguous()
     values = tensor._values().contiguous()
     parts = (("indices", indices), ("values", values))
-    call = submit_members(
-        session, [gather_member(session, group, f"allgather.{name}.{part}", content) for part, content in parts]
-    )
+    members = [gather_member(session, group, f"allgather.{name}.{part}", content) for part, content in parts]
+    number = session.handles.begin(call_of_several(session, members))
 
     def result() -> torch.Tensor:
-        (all_indices, _), (all_values, _) = session.handles.wait(call)
+        gathered = session.handles.synchronize(number)
+        if gathered is None:
+            raise InvalidRequestError(f"the result of sparse_allreduce_async of {name} was taken before; keep it.")
+        (all_indices, _), (all_values, _) = gathered
         if op == Average:
             all_values = all_values / len(process_set.ranks)
         # Every rank's part was right on that rank; to look again would wait for the device.

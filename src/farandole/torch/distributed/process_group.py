@@ -37,6 +37,7 @@ from farandole.core.dtype import Kind
 from farandole.core.engine import WAIT_SLICE_SECONDS, Block
 from farandole.core.errors import FarandoleError, InvalidRequestError
 from farandole.core.request import make_request
+from farandole.core.submission import Submission
 from farandole.torch.distributed import calls
 from farandole.torch.distributed.calls import Call
 from farandole.torch.distributed.meeting import meet
@@ -325,11 +326,11 @@ class ProcessGroup(dist.ProcessGroup):
             self._prepare(label)
             number = self._transfers[path]
             call.requests[0].name = f"{source} to {destination}, tag {tag}, number {number % TRANSFER_NAMES}".encode()
-            handles = self._submit(call)
+            submission = self._submit(call)
             self._transfers[path] += 1
             title = f"{label} of tensor number {number} from rank {source} to {destination} in {self._label}"
             terms = Terms(title, self.timeout.total_seconds(), number, self._rank, transfer=True, source_rank=source)
-            work = Work(self._engine, handles, call, terms, self._completer, self._forget_transfer)
+            work = Work(self._engine, submission, call, terms, self._completer, self._forget_transfer)
             self._transfers_in_flight[work] = None
         return self._coalesce(work)
 
@@ -347,11 +348,11 @@ class ProcessGroup(dist.ProcessGroup):
             self._prepare(call.label, number + len(call.requests))
             for offset, request in enumerate(call.requests):
                 request.name = f"collective {(number + offset) % COLLECTIVE_NAMES}".encode()
-            handles = self._submit(call)
+            submission = self._submit(call)
             self._number += len(call.requests)
             title = f"{call.label}, collective number {number} of {self._label},"
             terms = Terms(title, seconds, number, self._rank)
-            work = Work(self._engine, handles, call, terms, self._completer, self._forget_collectives)
+            work = Work(self._engine, submission, call, terms, self._completer, self._forget_collectives)
             self._collectives_in_flight.append(work)
         return self._coalesce(work)
 
@@ -371,15 +372,17 @@ class ProcessGroup(dist.ProcessGroup):
             # Here too: the thread that saw its end may wait for this lock to do so.
             self._forget_collectives(oldest)
 
-    def _submit(self, call: Call) -> tuple[int, ...]:
+    def _submit(self, call: Call) -> Submission | None:
         if not call.requests:
-            return ()
+            return None
+        submission = Submission(call.requests)
         try:
-            return self._engine.submit(call.requests)
+            self._engine.submit(submission)
         except InvalidRequestError:
             raise
         except FarandoleError as error:  # The group's world has ended.
             raise failure(f"{call.label} in {self._label}", error) from error
+        return submission
 
     def _forget_collectives(self, _: Work) -> None:
         with self._lock:
@@ -439,12 +442,13 @@ class ProcessGroup(dist.ProcessGroup):
         """Wait until all members are about to leave: calls among the others may still need this one's engine."""
         deadline = time.monotonic() + patience
         with contextlib.suppress(FarandoleError):
-            handle = self._engine.submit_one(make_request(Kind.BARRIER, "farewell"))
+            farewell = Submission((make_request(Kind.BARRIER, "farewell"),))
+            self._engine.submit(farewell)
             try:
-                while not self._engine.wait_for(handle, WAIT_SLICE_SECONDS) and time.monotonic() < deadline:
+                while not self._engine.wait_for(farewell, WAIT_SLICE_SECONDS) and time.monotonic() < deadline:
                     pass
             finally:
-                self._engine.release(handle)
+                self._engine.release(farewell)
 
 
 @cache

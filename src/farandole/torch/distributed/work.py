@@ -23,6 +23,7 @@ import torch.distributed as dist
 
 from farandole.core.engine import WAIT_SLICE_SECONDS, Engine
 from farandole.core.errors import FarandoleError
+from farandole.core.submission import Submission
 from farandole.torch.distributed.calls import Call
 
 NO_TIMEOUT = timedelta(0)  # c10d's word for "the timeout of the call".
@@ -60,17 +61,17 @@ class Work(dist.Work):
     def __init__(
         self,
         engine: Engine,
-        handles: Sequence[int],
+        submission: Submission | None,
         call: Call,
         terms: Terms,
         completer: Completer,
         on_over: Callable[[Work], None],
     ) -> None:
-        """Take over `handles`.
+        """Take over what was submitted.
 
         Args:
-            engine: where they were submitted.
-            handles: the native handles; released when the work is over.
+            engine: where.
+            submission: released when the work is over; None if there was nothing to do.
             call: what was submitted. Held, with all the tensors that the engine uses, until it is done.
             terms: label and time.
             completer: completes the future, if one is asked for.
@@ -78,7 +79,7 @@ class Work(dist.Work):
         """
         super().__init__()
         self._engine = engine
-        self._handles = handles
+        self._submission = submission
         self._outputs = call.outputs
         self._call: Call | None = call
         self._terms = terms
@@ -115,28 +116,31 @@ class Work(dist.Work):
             return
         cause: Exception | None = None
         deadline = self._begun + self._terms.seconds if deadline is None else deadline
-        for handle in self._handles:
-            try:
-                self._wait_for(handle, deadline)
-            except FarandoleError as error:
-                cause = cause or error
+        try:
+            self._wait_until(deadline)
+        except FarandoleError as error:
+            cause = error
         with self._lock:
             if self._over:
                 return  # Another thread was quicker; what this one saw of released handles means nothing.
             if cause is None and self._call is not None and self._call.finish is not None:
                 try:
-                    self._call.finish(self._engine, self._handles)
+                    self._call.finish(self._engine, () if self._submission is None else self._submission.handles)
                 except Exception as error:
                     cause = error
-            for handle in self._handles:
-                self._engine.release(handle)
+            if self._submission is not None:
+                self._engine.release(self._submission)
             self._call = None
             self._error = None if cause is None else failure(self._terms.label, cause)
             self._over = True
         self._on_over(self)
 
-    def _wait_for(self, handle: int, deadline: float) -> None:
-        while not self._engine.wait_for(handle, min(WAIT_SLICE_SECONDS, max(0.0, deadline - time.monotonic()))):
+    def _wait_until(self, deadline: float) -> None:
+        if self._submission is None:
+            return
+        while not self._engine.wait_for(
+            self._submission, min(WAIT_SLICE_SECONDS, max(0.0, deadline - time.monotonic()))
+        ):
             if time.monotonic() >= deadline and not self._over:
                 self._give_up()
                 deadline = float("inf")  # It fails now, as fast as the engine can let go of the tensors.
@@ -156,7 +160,7 @@ class Work(dist.Work):
 
     def is_completed(self) -> bool:
         """Say whether `wait` would return at once."""
-        if not self._over and all(map(self._engine.done, self._handles)):
+        if not self._over and (self._submission is None or self._engine.done(self._submission)):
             self.settle()
         return self._over
 
