@@ -19,6 +19,7 @@
 using farandole::base::Code;
 using farandole::base::Deadline;
 using farandole::base::Error;
+using farandole::engine::Compression;
 using farandole::engine::Engine;
 using farandole::engine::Kind;
 using farandole::engine::ReduceOp;
@@ -106,7 +107,8 @@ farandole::transport::EndpointSettings endpoint_settings_of(const farandole_sett
 farandole::engine::EngineSettings engine_settings_of(const farandole_settings& settings) {
   farandole::engine::EngineSettings result;
   if (settings.fusion_threshold_bytes != 0) {
-    result.fusion_threshold = std::max<int64_t>(0, settings.fusion_threshold_bytes);
+    result.knobs.fusion_threshold = static_cast<uint64_t>(std::max<int64_t>(0, settings.fusion_threshold_bytes));
+    result.fixed_knobs.emplace_back("fusion_threshold");
   }
   if (settings.staging_bytes != 0) {
     // Halves begin at a page of their own.
@@ -139,6 +141,13 @@ ReduceOp op_of(const farandole_request& request) {
 }
 
 // What a kind does not use stays at its default, so that it never makes two ranks differ.
+Compression compression_of(const farandole_request& request) {
+  if (request.compression > farandole::engine::kLastCompression) {
+    refuse("there is no compression with number " + std::to_string(request.compression));
+  }
+  return static_cast<Compression>(request.compression);
+}
+
 farandole::engine::Signature signature_of(const farandole_request& request) {
   farandole::engine::Signature signature;
   if (request.kind > farandole::engine::kLastKind) {
@@ -154,6 +163,10 @@ farandole::engine::Signature signature_of(const farandole_request& request) {
     signature.op = op_of(request);
     signature.prescale = request.prescale;
     signature.postscale = request.postscale;
+  }
+  if (signature.kind == Kind::kAllreduce) {
+    signature.compression = compression_of(request);
+    signature.compression_ratio = signature.compression == Compression::kTopk ? request.compression_ratio : 0;
   }
   if (signature.kind == Kind::kBroadcast || signature.kind == Kind::kTransfer) {
     signature.root = request.root;
@@ -197,6 +210,9 @@ farandole::engine::Request request_of(const Engine& engine, const farandole_requ
   request.signature = signature_of(from);
   request.input = from.input;
   request.output = from.output;
+  if (request.signature.compression != Compression::kNone) {
+    request.residual = static_cast<float*>(from.residual);
+  }
   if (request.signature.kind == Kind::kAlltoall && from.splits != nullptr) {
     request.splits.assign(from.splits, from.splits + engine.size_of_group(from.group));
   }
@@ -206,28 +222,31 @@ farandole::engine::Request request_of(const Engine& engine, const farandole_requ
   return request;
 }
 
-void submit(farandole_engine& engine, const farandole_request* requests, size_t count, uint64_t* handles) {
+void submit(farandole_engine& engine, const farandole_request* requests, size_t count, uint64_t* handles,
+            bool waits_at_once) {
   std::vector<farandole::engine::Request> all;
   all.reserve(count);
   for (size_t i = 0; i < count; ++i) {
     all.push_back(request_of(engine.engine, requests[i]));
   }
-  const std::vector<farandole::engine::Handle> given = engine.engine.submit(std::move(all));
+  const std::vector<farandole::engine::Handle> given = engine.engine.submit(std::move(all), waits_at_once);
   std::ranges::copy(given, handles);
 }
 
 void wait(farandole_engine& engine, std::span<const uint64_t> handles, const Deadline& deadline) {
   using farandole::engine::Waited;
-  farandole::engine::Completions& completions = engine.engine.completions();
-  const Waited waited = completions.wait(handles, deadline);
+  const Waited waited = engine.engine.wait(handles, deadline);
   if (waited == Waited::kUnknown) {
     refuse("a handle that is waited for was not created or has been cleared");
   }
   if (waited == Waited::kTimeout) {
     throw Error(Code::kTimeout, "the request is not done yet");
   }
-  if (const auto failed = completions.first_failed(handles)) {
-    throw Error(failed->code, failed->error, failed->lost_rank);
+  for (const uint64_t handle : handles) {
+    const auto completion = engine.engine.completions().find(handle);
+    if (completion != nullptr && completion->code != Code::kOk) {
+      throw Error(completion->code, completion->error, completion->lost_rank);
+    }
   }
 }
 
@@ -348,7 +367,7 @@ const char* farandole_engine_links(farandole_engine* engine) {
 }
 
 int farandole_submit(farandole_engine* engine, const farandole_request* requests, size_t count, uint64_t* handles) {
-  return guarded([&] { submit(*engine, requests, count, handles); });
+  return guarded([&] { submit(*engine, requests, count, handles, /*waits_at_once=*/false); });
 }
 
 int farandole_poll(farandole_engine* engine, uint64_t handle) { return engine->engine.completions().poll(handle); }
@@ -367,7 +386,7 @@ int farandole_run(farandole_engine* engine, const farandole_request* requests, s
     if (count > 0) {
       handles[0] = 0;
     }
-    submit(*engine, requests, count, handles);
+    submit(*engine, requests, count, handles, /*waits_at_once=*/true);
     wait(*engine, {handles, count}, Deadline::after_seconds(timeout_seconds));
   });
 }

@@ -1,4 +1,4 @@
-// The engine thread: its life in one world, from the charter to the last goodbye, and its part in agreement.
+// The engine's life in one world, from the charter to the last goodbye, and its part in agreement.
 #include <algorithm>
 #include <utility>
 
@@ -48,16 +48,16 @@ void Engine::live() {
   if (coordinator_) {
     Decision charter;
     charter.type = Decision::Type::kCharter;
-    charter.fusion_threshold = settings_.fusion_threshold;
     charter.half_bytes = settings_.half_bytes;
     charter.algorithm = settings_.algorithm;
+    charter.knobs = begin_tuning();
     issue(charter);
   }
   while (!world_over_) {
     wait_for_work();
-    mesh_->fate().throw_if_revoked();
-    report_new_requests();
-    receive_messages();
+    if (!world_over_) {
+      take_turn(transport::Bell::kNow);
+    }
   }
   wait_for_everyone();
   mesh_->part();
@@ -69,7 +69,7 @@ void Engine::wait_for_everyone() {
   const auto deadline = base::Deadline::after_seconds(kPartingSeconds);
   Ready ready;
   ready.finished = true;
-  send_ready(ready);
+  send_ready(ready, transport::Bell::kNow);
   receive_messages();
   while (!everyone_finished_ && !deadline.passed()) {
     pump_->wait([&] { return pump_->has_message() || deadline.passed(); });
@@ -78,41 +78,50 @@ void Engine::wait_for_everyone() {
   pump_->flush_messages(deadline);
 }
 
+// Looks, and sleeps once if there is nothing.
 void Engine::wait_for_work() {
-  const uint64_t slept = pump_->sleeps();
-  int64_t alarm_ns = 0;
-  if (inspector_ != nullptr && inspector_->enabled()) {
-    if (inspector_->next_ns() == 0 && coordinator_->something_waits()) {
-      inspector_->watch(base::now_ns());
-    }
-    alarm_ns = inspector_->next_ns();
-    pump_->set_alarm(alarm_ns);
+  const int64_t alarm_ns = next_alarm();
+  const auto is_due = [alarm_ns] { return alarm_ns != 0 && base::now_ns() >= alarm_ns; };
+  const auto ready = [&] { return has_work() || is_due(); };
+  pump_->set_alarm(alarm_ns);
+  const bool found = pump_->look(settings_.spin_ns, ready, [this] { return helm_.is_wanted(); });
+  if (!found && pump_->lie_down(ready)) {
+    sleep_away_from_helm();
   }
-  pump_->wait([this, alarm_ns] {
-    if (pump_->has_message() || (alarm_ns != 0 && base::now_ns() >= alarm_ns)) {
-      return true;
-    }
-    if (backend_ == nullptr) {
-      return false;  // the charter has not come yet: nothing can be reported
-    }
-    const base::MutexLock lock(mutex_);
-    return !queue_.empty() || !answers_.empty() || (leaving_ && !reported_leaving_);
-  });
   pump_->set_alarm(0);  // it is not for the waits of collectives, where nobody looks for stalls
-  if (alarm_ns != 0 && base::now_ns() >= alarm_ns) {
+  if (is_due() && !world_over_) {
     look_for_stalls();
-  }
-  if (pump_->sleeps() != slept) {
-    Event woke;
-    woke.time_ns = base::now_ns();
-    woke.phase = Phase::kWoke;
-    events_.record(woke);
-    const base::MutexLock lock(mutex_);
-    stats_.sleeps += pump_->sleeps() - slept;
   }
 }
 
-void Engine::report_new_requests() {
+void Engine::take_turn(transport::Bell bell) {
+  mesh_->fate().throw_if_revoked();
+  report_new_requests(bell);
+  receive_messages();
+}
+
+bool Engine::has_work() {
+  if (pump_->has_message()) {
+    return true;
+  }
+  if (backend_ == nullptr) {
+    return false;  // the charter has not come yet: nothing can be reported
+  }
+  const base::MutexLock lock(mutex_);
+  return !queue_.empty() || !answers_.empty() || (leaving_ && !reported_leaving_);
+}
+
+int64_t Engine::next_alarm() {
+  if (inspector_ == nullptr || !inspector_->enabled()) {
+    return 0;
+  }
+  if (inspector_->next_ns() == 0 && coordinator_->something_waits()) {
+    inspector_->watch(base::now_ns());
+  }
+  return inspector_->next_ns();
+}
+
+void Engine::report_new_requests(transport::Bell bell) {
   if (backend_ == nullptr) {
     return;
   }
@@ -142,7 +151,7 @@ void Engine::report_new_requests() {
     ready.known.push_back({group, std::move(bits)});
   }
   if (!ready.empty()) {
-    send_ready(ready);
+    send_ready(ready, bell);
   }
 }
 
@@ -170,11 +179,11 @@ void Engine::report(std::unique_ptr<Pending> pending, Ready& ready, std::map<uin
   membership.reported.emplace(request.name, std::move(pending));
 }
 
-void Engine::send_ready(const Ready& ready) {
+void Engine::send_ready(const Ready& ready, transport::Bell bell) {
   if (coordinator_) {
     count(0, ready);
   } else {
-    pump_->post(0, encode(ready));
+    pump_->post(0, encode(ready), bell);
   }
 }
 
@@ -245,13 +254,18 @@ void Engine::obey(const Decision& decision) {
     case Decision::Type::kQuestion:
       be_asked(decision.question);
       break;
+    case Decision::Type::kTune:
+      obey_tune(decision);
+      break;
   }
 }
 
 void Engine::obey_charter(const Decision& decision) {
-  fusion_threshold_ = decision.fusion_threshold;
-  backend_ =
-      std::make_unique<backend::Native>(*pump_, *arena_, backend::Tuning{decision.half_bytes, decision.algorithm, {}});
+  backend_ = std::make_unique<backend::Native>(
+      *pump_, *arena_, backend::Tuning{decision.half_bytes, decision.algorithm, decision.knobs});
+  const base::MutexLock lock(mutex_);
+  knobs_ = backend_->knobs();
+  algorithm_ = decision.algorithm;
 }
 
 void Engine::obey_run(const Decision& decision) {
@@ -294,6 +308,7 @@ void Engine::obey_run(const Decision& decision) {
   measure_agreement(decision, runnables);
   const Group group = membership.group;  // a copy: the decision may remove the group
   run_all(group, std::move(runnables));
+  tune();
 }
 
 void Engine::fail_refused(Membership& membership, const Decision::Refused& refused) {

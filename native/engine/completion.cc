@@ -103,40 +103,48 @@ int Completions::poll(Handle handle) {
   return static_cast<int>(found->second->done);
 }
 
-Waited Completions::wait(std::span<const Handle> handles, const base::Deadline& deadline) {
+std::optional<Completions::Awaited> Completions::find_all(std::span<const Handle> handles) const {
+  Awaited awaited;
+  awaited.reserve(handles.size());
   const base::MutexLock lock(mutex_);
-  std::vector<std::shared_ptr<Completion>> awaited;
   for (const Handle handle : handles) {
     const auto found = table_.find(handle);
     if (found == table_.end()) {
-      return Waited::kUnknown;
+      return std::nullopt;
     }
     awaited.push_back(found->second);
   }
-  size_t done = 0;
-  changed_.wait_for(mutex_, std::chrono::nanoseconds(deadline.left_ns()), [&] {
-    while (done < awaited.size() && awaited[done]->done) {
-      ++done;
-    }
-    return done == awaited.size();
-  });
+  return awaited;
+}
+
+bool Completions::see(const Awaited& awaited) {
+  bool all_done = true;
+  const base::MutexLock lock(mutex_);
   for (const auto& completion : awaited) {
     if (completion->done) {
       free_name(completion);
     }
+    all_done &= completion->done;
   }
-  return done == awaited.size() ? Waited::kDone : Waited::kTimeout;
+  return all_done;
 }
 
-std::shared_ptr<const Completion> Completions::first_failed(std::span<const Handle> handles) const {
+void Completions::wait(const Awaited& awaited, const base::Deadline& deadline, const std::function<bool()>& stop) {
+  size_t done = 0;
   const base::MutexLock lock(mutex_);
-  for (const Handle handle : handles) {
-    const auto found = table_.find(handle);
-    if (found != table_.end() && found->second->done && found->second->code != base::Code::kOk) {
-      return found->second;
+  changed_.wait_for(mutex_, std::chrono::nanoseconds(deadline.left_ns()), [&] {
+    while (done < awaited.size() && awaited[done]->done) {
+      ++done;
     }
+    return done == awaited.size() || stop();
+  });
+}
+
+void Completions::nudge() {
+  {
+    const base::MutexLock lock(mutex_);
   }
-  return nullptr;
+  changed_.notify_all();
 }
 
 }  // namespace farandole::engine

@@ -6,7 +6,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -20,8 +22,6 @@
 namespace farandole::engine {
 
 using Handle = uint64_t;
-
-enum class Waited : uint8_t { kDone, kTimeout, kUnknown };  // the last: one of the handles does not exist
 
 // Written by the engine thread before it is done, read by anyone after.
 struct Completion {
@@ -59,10 +59,15 @@ class Completions {
 
   // 1: done, 0: not yet, -1: no such handle.
   int poll(Handle handle);
-  // Waits until all of these are done, at most until the deadline.
-  Waited wait(std::span<const Handle> handles, const base::Deadline& deadline);
-  // The first of these done requests that ended with an error, if any.
-  std::shared_ptr<const Completion> first_failed(std::span<const Handle> handles) const;
+  using Awaited = std::vector<std::shared_ptr<Completion>>;
+  // Nothing when one of these handles does not exist.
+  std::optional<Awaited> find_all(std::span<const Handle> handles) const;
+  // Whether all of these are done; those that are have been seen by their user.
+  bool see(const Awaited& awaited);
+  // Waits until all of these are done or `stop()` says true, at most until the deadline. What changes `stop()` is
+  // followed by nudge().
+  void wait(const Awaited& awaited, const base::Deadline& deadline, const std::function<bool()>& stop);
+  void nudge();
 
  private:
   // The name is free, if this is the request that holds it.

@@ -60,12 +60,15 @@ void Engine::enter(std::unique_ptr<transport::Mesh> mesh, transport::Arena& aren
   inspector_ = coordinator_
                    ? std::make_unique<StallInspector>(settings_.stall_warning_seconds, settings_.stall_shutdown_seconds)
                    : nullptr;
+  tuning_.reset();
+  tuning_changed_ = false;
   memberships_.clear();
   memberships_[0].group = world;
   join_.reset();
   last_request_ = {};
   round_trip_ns_ = 0;
   completions_.forget_names();
+  failure_ = nullptr;
   decisions_ = 0;
   buckets_ = 0;
   reported_leaving_ = false;
@@ -81,6 +84,7 @@ void Engine::enter(std::unique_ptr<transport::Mesh> mesh, transport::Arena& aren
     leaving_ = false;
     joining_ = false;
     stats_ = {};
+    tuning_report_ = {};
     question_ = question_taken_ = 0;
     answers_.clear();
     thread_running_ = true;
@@ -151,7 +155,7 @@ Stats Engine::stats() const {
   return stats_;
 }
 
-std::vector<Handle> Engine::submit(std::vector<Request> requests) {
+std::vector<Handle> Engine::submit(std::vector<Request> requests, bool waits_at_once) {
   const int64_t now = base::now_ns();
   const base::MutexLock lock(mutex_);
   if (ended_) {
@@ -189,7 +193,9 @@ std::vector<Handle> Engine::submit(std::vector<Request> requests) {
     pending->submitted_ns = now;
     queue_.push_back(std::move(pending));
   }
-  mesh_->doorbell().ring();
+  if (!waits_at_once) {
+    mesh_->doorbell().ring();
+  }
   return handles;
 }
 

@@ -1,16 +1,20 @@
-// The engine of one worker: queue -> agree -> fuse -> run, in one background thread.
+// The engine of one worker: queue -> agree -> fuse -> run.
 //
-// User threads submit() requests, which checks them and puts them on a queue, and wait for their handles. The engine
-// thread owns everything else: it reports to rank 0 what is ready, obeys its decisions in order, and runs buckets
-// one after the other. It sleeps until there is something to do.
+// User threads submit() requests, which checks them and puts them on a queue, and wait for their handles. Everything
+// else is done by whoever is at the helm (see helm.h), the engine thread or a user thread that waits: it reports to
+// rank 0 what is ready, obeys its decisions in order, and runs buckets one after the other. When there is nothing to do
+// the engine thread sleeps, away from the helm.
 //
 // A world ends once: because a worker was lost (the mesh's Fate is revoked), because one left in good order, or
 // because leave() was called here. From then on every pending and later request fails with the one error that says
 // why, until the engine enters the next world.
 #pragma once
 
+#include <poll.h>
+
 #include <array>
 #include <cstdint>
+#include <exception>
 #include <map>
 #include <memory>
 #include <optional>
@@ -29,8 +33,10 @@
 #include "engine/completion.h"
 #include "engine/coordinator.h"
 #include "engine/events.h"
+#include "engine/helm.h"
 #include "engine/request.h"
 #include "engine/stall.h"
+#include "engine/tuner.h"
 #include "transport/arena.h"
 #include "transport/mesh.h"
 #include "transport/pump.h"
@@ -38,13 +44,27 @@
 namespace farandole::engine {
 
 struct EngineSettings {
-  int64_t fusion_threshold = int64_t{128} << 20;      // bytes; rank 0's counts for all, as do the next two
+  collective::Knobs knobs;                            // rank 0's count for all, as do the next three
+  std::vector<std::string> fixed_knobs;               // names of those that were set: they are neither tuned nor kept
   uint64_t half_bytes = uint64_t{4} << 20;            // of staging
   std::string algorithm;                              // a name from the table, or empty
   int64_t spin_ns = transport::WaitPolicy{}.spin_ns;  // how long a wait looks before it sleeps
   // Some ranks wait for others: when rank 0 warns, and when it ends the world. 0: never.
   double stall_warning_seconds = 60;
   double stall_shutdown_seconds = 0;
+  bool autotune = false;  // rank 0's counts
+  TunerSettings tuner;
+};
+
+// How far autotuning has come.
+struct TuningReport {
+  bool on = false;
+  bool done = false;
+  bool found = false;  // knobs that are worth keeping
+  double gain = 1;     // times the speed of the defaults
+  collective::Knobs knobs;
+  std::vector<Tuner::Sample> samples;
+  std::string summary;
 };
 
 struct Request {
@@ -54,6 +74,7 @@ struct Request {
   const void* input = nullptr;
   void* output = nullptr;
   std::vector<int64_t> splits{};  // alltoall: rows for each member; empty: equal parts
+  float* residual = nullptr;      // compressed allreduce: what was not sent before, and then what is not sent now
 };
 
 struct KindStats {
@@ -70,6 +91,13 @@ struct Stats {
   uint64_t sleeps = 0;
   std::array<KindStats, kKinds> kinds{};
 };
+
+enum class Waited : uint8_t { kDone, kTimeout, kUnknown };  // the last: one of the handles does not exist
+
+// Which algorithm runs a tensor of so many bytes in a group that lies so on hosts; `wanted` as in collective/table.h.
+// Throws Error(kInvalidArgument) for what needs none.
+collective::Choice choose_for(Kind kind, ReduceOp op, const collective::Topology& topology, size_t bytes,
+                              const collective::Knobs& knobs, const std::string& wanted);
 
 class Engine {
  public:
@@ -91,13 +119,24 @@ class Engine {
   // Throws why the world has ended, if it has; kInvalidArgument when the engine was never in one.
   void check_health() const;
 
-  // Submits all or none. Throws Error(kInvalidArgument), or the error that ended the world.
-  std::vector<Handle> submit(std::vector<Request> requests);
+  // Submits all or none. Throws Error(kInvalidArgument), or the error that ended the world. Who promises to wait() for
+  // them at once lets the engine thread sleep.
+  std::vector<Handle> submit(std::vector<Request> requests, bool waits_at_once = false);
+  // Waits until all of these are done, at most until the deadline, or until what this thread has begun meanwhile in the
+  // engine's place is done.
+  Waited wait(std::span<const Handle> handles, const base::Deadline& deadline);
   Completions& completions() noexcept { return completions_; }
   // 0 when there is no such group.
   size_t size_of_group(uint32_t group) const;
 
   Stats stats() const;
+  // What worlds that are entered from now on begin with, where the settings do not say: found by an earlier job.
+  void keep(const collective::Knobs& knobs);
+  // Rank 0 knows; it is off on others.
+  TuningReport tuning() const;
+  // Which algorithm runs a tensor of so many bytes now. Throws Error(kInvalidArgument) when there is no such group, or no
+  // algorithm for this kind.
+  collective::Choice choose(Kind kind, ReduceOp op, uint32_t group, size_t bytes) const;
   Events& events() noexcept { return events_; }
 
   // Waits until others, who wait for this rank, ask what it is doing. 1: they do, 0: the deadline has passed, -1: there
@@ -135,16 +174,29 @@ class Engine {
   void check_kind(const Request& request, const collective::Group& group) const REQUIRES(mutex_);
   std::string not_a_member(const Request& request, const collective::Group& group) const;
   void stop_thread();
+  void ring();
+  // Does the engine's work until these are done, or nothing happens for a while; false if the helm is not free.
+  bool help(const Completions::Awaited& awaited);
 
   // --- engine thread
   void thread_main();
   void break_off(const transport::Cause& cause);
   void live();
   void wait_for_work();
+  void sleep_away_from_helm();
   void wait_for_everyone();
-  void report_new_requests();
+
+  // --- at the helm
+  void leave_helm();
+  bool has_work();
+  // When to look for stalls next; 0: there is nothing to look for.
+  int64_t next_alarm();
+  // Whether the sleeping engine thread would miss something that must wake it.
+  bool outgrew_sleep();
+  void take_turn(transport::Bell bell);
+  void report_new_requests(transport::Bell bell);
   void report(std::unique_ptr<Pending> pending, Ready& ready, std::map<uint32_t, BitSet>& known);
-  void send_ready(const Ready& ready);
+  void send_ready(const Ready& ready, transport::Bell bell);
   void issue(const Decision& decision);
   void receive_messages();
   // Rank 0: counts what a rank has ready.
@@ -152,6 +204,7 @@ class Engine {
   void obey(const Decision& decision);
   void obey_charter(const Decision& decision);
   void obey_run(const Decision& decision);
+  void obey_tune(const Decision& decision);
   void add_group(const Decision::Agreed& agreed);
   void remove_group(uint32_t id);
   Runnable take_agreed(Membership& membership, const Decision::Agreed& agreed, bool absent);
@@ -162,11 +215,19 @@ class Engine {
   void measure_agreement(const Decision& decision, std::vector<Runnable>& runnables);
   // Rank 0: looks for ranks that others wait for.
   void look_for_stalls();
+  // Rank 0: the knobs that a world begins with, and a tuner if they are to be tuned.
+  collective::Knobs begin_tuning();
+  // Rank 0: a request is done; the tuner may want other knobs.
+  void measure_for_tuning(const Pending& pending);
+  void tune();
+  void report_tuning();
   // Others wait for this rank: says what it asked for last, and passes the question on to the program.
   void be_asked(uint64_t question);
   void run_all(const collective::Group& group, std::vector<Runnable> runnables);
+  collective::Choice choose_allreduce(const collective::Group& group, const Signature& signature) const;
   void run_bucket(const collective::Group& group, const std::vector<Runnable*>& bucket);
   void run_allreduce(const collective::Group& group, const std::vector<Runnable*>& bucket);
+  void run_compressed(const collective::Group& group, const std::vector<Runnable*>& bucket);
   void run_allgather(const collective::Group& group, Runnable& runnable);
   void run_broadcast(const collective::Group& group, Runnable& runnable);
   void run_alltoall(const collective::Group& group, Runnable& runnable);
@@ -203,17 +264,31 @@ class Engine {
   uint64_t question_ GUARDED_BY(mutex_) = 0;        // the last one that came; 0: none
   uint64_t question_taken_ GUARDED_BY(mutex_) = 0;  // the last one that wait_question() gave
   std::vector<Answer> answers_ GUARDED_BY(mutex_);  // not sent yet
+  std::optional<collective::Knobs> kept_knobs_ GUARDED_BY(mutex_);
+  collective::Knobs knobs_ GUARDED_BY(mutex_);  // as last decided, as is the next
+  std::string algorithm_ GUARDED_BY(mutex_);
+  TuningReport tuning_report_ GUARDED_BY(mutex_);
 
   // --- written by enter() and stop_thread() only, while no engine thread runs
   std::unique_ptr<transport::Mesh> mesh_;
   transport::Arena* arena_ = nullptr;
   std::thread thread_;
 
-  // --- the engine thread's alone
+  // --- read and written at the helm only
+  Helm helm_;
+  std::exception_ptr failure_;    // what ended a user's turn at the helm; the engine thread dies of it
+  std::vector<pollfd> slept_on_;  // what the engine thread sleeps on
+  int64_t sleeps_until_ns_ = 0;   // and at most until when
   std::unique_ptr<transport::Pump> pump_;
   std::unique_ptr<backend::Native> backend_;  // outlives the thread: others may still read its staging
   std::unique_ptr<Coordinator> coordinator_;  // rank 0 only, as is the next
   std::unique_ptr<StallInspector> inspector_;
+  struct Tuning {
+    Tuner tuner;
+    StepMeter meter;
+  };
+  std::unique_ptr<Tuning> tuning_;  // null: off, or done
+  bool tuning_changed_ = false;     // there is news of it
   std::map<uint32_t, Membership> memberships_;
   std::unique_ptr<Pending> join_;
   struct LastRequest {
@@ -225,7 +300,6 @@ class Engine {
   int64_t round_trip_ns_ = 0;  // from a report to the decision that follows at once; an average, 0 if not known
   std::vector<std::shared_ptr<Completion>> finished_;  // not yet announced
   std::vector<std::unique_ptr<Pending>> unfinished_;   // agreed on, but the world broke before they ran
-  int64_t fusion_threshold_ = 0;
   uint32_t decisions_ = 0;
   uint32_t buckets_ = 0;
   bool reported_leaving_ = false;

@@ -63,7 +63,7 @@ void Engine::be_asked(uint64_t question) {
   }
   Ready ready;
   ready.answers.push_back(std::move(answer));
-  send_ready(ready);
+  send_ready(ready, transport::Bell::kNow);
   const base::MutexLock lock(mutex_);
   question_ = question;
   question_changed_.notify_all();

@@ -6,21 +6,39 @@ namespace farandole::transport {
 
 void Doorbell::ring() noexcept {
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  // Only one of several ringers pays for the system call.
-  if (sleeping_->load(std::memory_order_relaxed) != 0 && sleeping_->exchange(0, std::memory_order_acq_rel) != 0) {
-    const uint64_t one = 1;
-    // It cannot block: the counter is drained at every get_up(). A closed descriptor means that the owner is gone.
-    [[maybe_unused]] const ssize_t written = ::write(event_fd_, &one, sizeof one);
+  if (sleeping_->load(std::memory_order_relaxed) != static_cast<uint32_t>(Sleep::kAwake)) {
+    wake();
   }
 }
 
-void Doorbell::lie_down() noexcept {
-  sleeping_->store(1, std::memory_order_relaxed);
+void Doorbell::ring_midway() noexcept {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (sleeping_->load(std::memory_order_relaxed) == static_cast<uint32_t>(Sleep::kMidway)) {
+    wake();
+  }
+}
+
+// Only one of several ringers pays for the system call.
+void Doorbell::wake() noexcept {
+  if (sleeping_->exchange(static_cast<uint32_t>(Sleep::kAwake), std::memory_order_acq_rel) !=
+      static_cast<uint32_t>(Sleep::kAwake)) {
+    call();
+  }
+}
+
+void Doorbell::call() noexcept {
+  const uint64_t one = 1;
+  // It cannot block: the counter is drained at every get_up(). A closed descriptor means that the owner is gone.
+  [[maybe_unused]] const ssize_t written = ::write(event_fd_, &one, sizeof one);
+}
+
+void Doorbell::lie_down(Sleep how) noexcept {
+  sleeping_->store(static_cast<uint32_t>(how), std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
 void Doorbell::get_up() noexcept {
-  sleeping_->store(0, std::memory_order_relaxed);
+  sleeping_->store(static_cast<uint32_t>(Sleep::kAwake), std::memory_order_relaxed);
   uint64_t rings = 0;
   [[maybe_unused]] const ssize_t got = ::read(event_fd_, &rings, sizeof rings);  // non-blocking; may be empty
 }

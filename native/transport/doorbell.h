@@ -3,13 +3,18 @@
 //
 // The protocol, which needs both fences:
 //   ringer:  publish the data;  fence;  if (sleeping) write the eventfd
-//   sleeper: sleeping = 1;      fence;  look at the data once more; if nothing: poll(eventfd, ...)
+//   sleeper: sleeping = how;    fence;  look at the data once more; if nothing: poll(eventfd, ...)
+//
+// A sleeper says how it sleeps: an idle one waits for messages and requests, and is not woken for the steps of a
+// collective, which it would find nothing to do for.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 
 namespace farandole::transport {
+
+enum class Sleep : uint32_t { kAwake = 0, kIdle = 1, kMidway = 2 };  // midway: in the middle of a collective
 
 class Doorbell {
  public:
@@ -19,13 +24,19 @@ class Doorbell {
 
   // Any thread, any process of the host. Call after publishing what the engine shall find.
   void ring() noexcept;
+  // The same, if it sleeps in the middle of a collective.
+  void ring_midway() noexcept;
+  // Ends the owner's poll() whether it says that it sleeps or not: for a thread that goes on in another one's place.
+  void call() noexcept;
 
-  // The sleeper's side; the engine thread only.
-  void lie_down() noexcept;  // then look once more, then poll fd(), then get_up()
+  // The sleeper's side.
+  void lie_down(Sleep how) noexcept;  // then look once more, then poll fd(), then get_up()
   void get_up() noexcept;
   int fd() const noexcept { return event_fd_; }
 
  private:
+  void wake() noexcept;
+
   std::atomic<uint32_t>* sleeping_;
   int event_fd_;
 };

@@ -18,6 +18,8 @@ class Link {
   // The descriptor that poll(2) can watch, or -1 for a link in memory, whose peer rings the doorbell
   // after sending and after making room.
   virtual int poll_fd() const noexcept { return -1; }
+  // Tells the peer of a link in memory that something was sent. The sender calls it, once for all that it sent.
+  virtual void ring() noexcept {}
 };
 
 }  // namespace farandole::transport

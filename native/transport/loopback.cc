@@ -146,8 +146,13 @@ class LoopbackLink final : public Link {
     return operate([&](size_t at_most) { return world_.pipe(self_, peer_).write(bytes, at_most); });
   }
   size_t try_recv(std::span<std::byte> bytes) override {
-    return operate([&](size_t at_most) { return world_.pipe(peer_, self_).read(bytes, at_most); });
+    const size_t got = operate([&](size_t at_most) { return world_.pipe(peer_, self_).read(bytes, at_most); });
+    if (got > 0) {
+      ring();  // there is room again
+    }
+    return got;
   }
+  void ring() noexcept override { world_.worker(peer_).doorbell.ring(); }
 
  private:
   template <typename Operation>
@@ -161,11 +166,7 @@ class LoopbackLink final : public Link {
     if (world_.worker(self_).fate.revoked()) {
       return 0;
     }
-    const size_t moved = operation(fault.at_most);
-    if (moved > 0) {
-      world_.worker(peer_).doorbell.ring();
-    }
-    return moved;
+    return operation(fault.at_most);
   }
 
   World& world_;
@@ -197,7 +198,7 @@ class LoopbackMesh final : public Mesh {
     } catch (const base::Error&) {
       return;  // killed here: the next wait finds its fate
     }
-    world_->worker(peer).doorbell.ring();
+    world_->worker(peer).doorbell.ring_midway();
   }
   const std::vector<int>& hosts() const noexcept override { return world_->settings.hosts; }
   void part() noexcept override { world_->worker(rank_).parted = true; }

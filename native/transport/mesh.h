@@ -30,7 +30,7 @@ class Mesh {
 
   // The arena of a worker with which memory is shared (one's own included), or null.
   virtual const ArenaView* arena(int peer) const noexcept = 0;
-  // Wakes a worker with which memory is shared, after something was written for it to find.
+  // Wakes a worker with which memory is shared if it sleeps in the middle of a collective, after a step was taken.
   virtual void wake(int peer) noexcept = 0;
   // For each rank the lowest rank that it shares memory with (itself, if with no lower one): ranks with the
   // same number share a host. The same list on every rank.

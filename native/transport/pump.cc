@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace farandole::transport {
 namespace {
@@ -10,6 +11,8 @@ namespace {
 // A sleep ends by a ring or by a socket. This is a net below that: should a ring ever be lost, it costs a
 // second instead of a hang.
 constexpr int kSleepMs = 1000;
+// How long who rings late looks for the answer before.
+constexpr int64_t kLateNs = 15'000;
 constexpr uint64_t kMaxMessageBytes = uint64_t{1} << 28;
 
 }  // namespace
@@ -22,7 +25,11 @@ Pump::Pump(Mesh& mesh, WaitPolicy policy) : mesh_(mesh), policy_(policy), ports_
   }
 }
 
-void Pump::post(int peer, base::Bytes message) {
+void Pump::post(int peer, base::Bytes message, Bell bell) {
+  if (bell == Bell::kLate) {
+    ring_late();  // only one is remembered
+    unrung_ = peer;
+  }
   Outgoing& out = ports_[static_cast<size_t>(peer)].outgoing.emplace_back();
   out.header = {static_cast<uint32_t>(FrameKind::kMessage), 0, message.size()};
   out.owned = std::move(message);
@@ -84,6 +91,14 @@ bool Pump::move() {
 }
 
 bool Pump::move_out(Port& port) {
+  const bool moved = push_out(port);
+  if (moved && (unrung_ < 0 || &port != &ports_[static_cast<size_t>(unrung_)])) {
+    port.link->ring();
+  }
+  return moved;
+}
+
+bool Pump::push_out(Port& port) {
   bool moved = false;
   while (!port.outgoing.empty()) {
     Outgoing& out = port.outgoing.front();
@@ -175,6 +190,9 @@ std::span<std::byte> Pump::payload_of(Port& port) {
 void Pump::finish_frame(int peer, Port& port) {
   if (port.header.kind == static_cast<uint32_t>(FrameKind::kMessage)) {
     inbox_.push_back({peer, std::move(port.message)});
+    if (peer == unrung_) {
+      ring_late();  // it may not be the answer, and the peer may have gone to sleep before it saw what we sent
+    }
     port.message.clear();
   } else {
     port.posted.pop_front();
@@ -191,17 +209,26 @@ void Pump::broken(int peer, const std::string& what) {
   throw mesh_.fate().error();
 }
 
-bool Pump::keep_spinning(int64_t& since) const noexcept {
-  if (policy_.spin_ns <= 0) {
+bool Pump::keep_looking(int64_t& since, int64_t patience_ns) noexcept {
+  if (patience_ns <= 0) {
     return false;
   }
   const int64_t now = base::now_ns();
   if (since == 0) {
     since = now;
   }
+  if (unrung_ >= 0 && now - since > kLateNs) {
+    ring_late();
+  }
   // Whoever shares this core, above all the thread that waits for our result, goes first.
   ::sched_yield();
-  return now - since < policy_.spin_ns;
+  return now - since < patience_ns;
+}
+
+void Pump::ring_late() noexcept {
+  if (unrung_ >= 0) {
+    ports_[static_cast<size_t>(std::exchange(unrung_, -1))].link->ring();
+  }
 }
 
 // Rounded up, so that the alarm's time has come when poll returns.
@@ -213,9 +240,8 @@ int Pump::sleep_ms() const noexcept {
   return static_cast<int>(std::clamp<int64_t>(left_ms, 0, kSleepMs));
 }
 
-void Pump::sleep() {
-  polled_.clear();
-  polled_.push_back({mesh_.doorbell().fd(), POLLIN, 0});
+std::vector<pollfd> Pump::awaited() const {
+  std::vector<pollfd> awaited = {{mesh_.doorbell().fd(), POLLIN, 0}};
   for (const Port& port : ports_) {
     const int fd = port.link == nullptr ? -1 : port.link->poll_fd();
     if (fd < 0) {
@@ -226,11 +252,15 @@ void Pump::sleep() {
                             port.header.kind == static_cast<uint32_t>(FrameKind::kData) && port.posted.empty();
     const auto events = static_cast<short>((unexpected ? 0 : POLLIN) | (port.outgoing.empty() ? 0 : POLLOUT));
     if (events != 0) {
-      polled_.push_back({fd, events, 0});
+      awaited.push_back({fd, events, 0});
     }
   }
-  ++sleeps_;
-  ::poll(polled_.data(), polled_.size(), sleep_ms());
+  return awaited;
+}
+
+void Pump::sleep() {
+  std::vector<pollfd> polled = awaited();
+  ::poll(polled.data(), polled.size(), sleep_ms());
 }
 
 }  // namespace farandole::transport

@@ -9,7 +9,8 @@
 // that decides about a collective is never sent behind that collective's data.
 //
 // Guarantees: send(), recv() and post() never block; wait() returns when its condition holds, or throws the
-// world's error as soon as the world is revoked. Not thread-safe: the engine thread owns it.
+// world's error as soon as the world is revoked. Not thread-safe: one thread at a time owns it. When that thread lets
+// go of it, another one may sleep on what the pump awaits: see lie_down().
 #pragma once
 
 #include <poll.h>
@@ -48,6 +49,11 @@ struct WaitPolicy {
   int64_t spin_ns = 20'000;
 };
 
+// When a peer that may sleep is told of a message. Late: only when the answer does not come within a moment. Whoever
+// waits for the answer anyway, looking, can afford that: most peers come by themselves before, and waking their engine
+// thread would only take the core from the thread that does come.
+enum class Bell : uint8_t { kNow, kLate };
+
 class Pump {
  public:
   Pump(Mesh& mesh, WaitPolicy policy);
@@ -55,7 +61,7 @@ class Pump {
   Mesh& mesh() noexcept { return mesh_; }
 
   // Sends a message to a peer, as far as the link takes it now; the rest follows in the waits to come.
-  void post(int peer, base::Bytes message);
+  void post(int peer, base::Bytes message, Bell bell = Bell::kNow);
   bool has_message() const noexcept { return !inbox_.empty(); }
   // The oldest message that came, if any.
   std::optional<Message> take_message();
@@ -91,8 +97,9 @@ class Pump {
         spinning_since = 0;
         continue;
       }
-      if (!keep_spinning(spinning_since)) {
-        mesh_.doorbell().lie_down();
+      if (!keep_looking(spinning_since, policy_.spin_ns)) {
+        ring_late();
+        mesh_.doorbell().lie_down(Sleep::kMidway);
         // What came between the last look and lying down rang no bell: look once more.
         if (!move() && !ready() && !mesh_.fate().revoked()) {
           sleep();
@@ -103,10 +110,46 @@ class Pump {
     }
   }
 
+  // Looks until `ready()` is true, and says so; gives up when nothing has moved for `patience_ns`, or on `stop()`.
+  template <typename Ready, typename Stop>
+  bool look(int64_t patience_ns, Ready&& ready, Stop&& stop) {
+    int64_t since = 0;
+    for (;;) {
+      const bool moved = move();
+      if (ready()) {
+        return true;
+      }
+      mesh_.fate().throw_if_revoked();
+      if (stop()) {
+        return false;
+      }
+      if (moved) {
+        since = 0;
+      } else if (!keep_looking(since, patience_ns)) {
+        return false;
+      }
+    }
+  }
+
+  // For a sleep outside of the pump, by whoever polls what `awaited()` says: from now on everyone who has something for
+  // this engine rings. False, and awake again, when there is something already.
+  template <typename Ready>
+  bool lie_down(Ready&& ready) {
+    ring_late();
+    mesh_.doorbell().lie_down(Sleep::kIdle);
+    if (move() || ready() || mesh_.fate().revoked()) {
+      mesh_.doorbell().get_up();
+      return false;
+    }
+    return true;
+  }
+  // What ends such a sleep: the doorbell, and sockets.
+  std::vector<pollfd> awaited() const;
+  // How long it may take, so that no alarm is missed.
+  int sleep_ms() const noexcept;
+
   // wait() looks again at this time, by the clock of base::now_ns(), if it sleeps then; 0: only when something happens.
   void set_alarm(int64_t at_ns) noexcept { alarm_ns_ = at_ns; }
-
-  uint64_t sleeps() const noexcept { return sleeps_; }
 
  private:
   struct Outgoing {
@@ -137,14 +180,16 @@ class Pump {
   // Moves what can be moved now; true if anything did.
   bool move();
   bool move_out(Port& port);
+  bool push_out(Port& port);
   bool move_in(int peer, Port& port);
   // After a header: prepares its payload's memory. False: nobody has posted memory for it yet.
   bool ready_for_payload(int peer, Port& port);
   std::span<std::byte> payload_of(Port& port);
   void finish_frame(int peer, Port& port);
   [[noreturn]] void broken(int peer, const std::string& what);
-  bool keep_spinning(int64_t& since) const noexcept;
-  int sleep_ms() const noexcept;
+  // `since` is when looking in vain began, 0 if it begins now.
+  bool keep_looking(int64_t& since, int64_t patience_ns) noexcept;
+  void ring_late() noexcept;
   void sleep();
 
   Mesh& mesh_;
@@ -153,8 +198,7 @@ class Pump {
   std::vector<Port> ports_;
   std::deque<Message> inbox_;
   uint64_t unfinished_ = 0;  // data frames queued or posted, not yet done
-  std::vector<pollfd> polled_;
-  uint64_t sleeps_ = 0;
+  int unrung_ = -1;          // the peer whose bell is to be rung late, if any
   int64_t alarm_ns_ = 0;
 };
 

@@ -8,9 +8,6 @@ size_t ShmLink::try_send(std::span<const std::byte> bytes) {
     report_broken();
     return 0;
   }
-  if (*count > 0) {
-    doorbell_.ring();
-  }
   return *count;
 }
 

@@ -81,9 +81,9 @@ const ArenaView* SocketMesh::arena(int peer) const noexcept {
 
 void SocketMesh::wake(int peer) noexcept {
   if (peer == rank_) {
-    doorbell_.ring();
+    doorbell_.ring_midway();
   } else if (Doorbell* const doorbell = peers_[static_cast<size_t>(peer)].doorbell.get(); doorbell != nullptr) {
-    doorbell->ring();
+    doorbell->ring_midway();
   }
 }
 

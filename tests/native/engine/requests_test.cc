@@ -216,8 +216,7 @@ TEST(Names, StayInFlightUntilSomebodyHasSeenThatTheyAreDone) {
     engine.completions().release({&handle, 1});
 
     handle = engine.submit({request}).front();
-    EXPECT_EQ(engine.completions().wait({&handle, 1}, base::Deadline::after_seconds(testing::kPatience)),
-              engine::Waited::kDone);
+    EXPECT_EQ(engine.wait({&handle, 1}, base::Deadline::after_seconds(testing::kPatience)), engine::Waited::kDone);
     const Handle second = engine.submit({request}).front();
     until_done();
     EXPECT_EQ(engine.completions().poll(handle), 1) << "the first one's handle says nothing about the second";

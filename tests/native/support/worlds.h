@@ -28,7 +28,7 @@ inline void in_world(Kind kind, int size, const engine::EngineSettings& settings
 
 // Waits for a handle and forgets it; throws what became of the request, kTimeout for a hang.
 inline engine::Completion finish(engine::Engine& engine, engine::Handle handle) {
-  if (engine.completions().wait({&handle, 1}, base::Deadline::after_seconds(kPatience)) != engine::Waited::kDone) {
+  if (engine.wait({&handle, 1}, base::Deadline::after_seconds(kPatience)) != engine::Waited::kDone) {
     throw base::Error(base::Code::kTimeout, "the request is not done after a minute");
   }
   const engine::Completion completion = *engine.completions().find(handle);

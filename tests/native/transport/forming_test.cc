@@ -86,7 +86,7 @@ TEST(Wake, WakesASleeperWhoSharesMemory) {
   Workers workers(Wiring::kShm, 2);
   const auto meshes = workers.form();
   Doorbell& doorbell = meshes[1]->doorbell();
-  doorbell.lie_down();
+  doorbell.lie_down(Sleep::kMidway);
   meshes[0]->wake(1);
   EXPECT_EQ(workers.endpoint(1).arena().view().header().sleeping.load(), 0u);
   doorbell.get_up();

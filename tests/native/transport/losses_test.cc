@@ -33,7 +33,7 @@ TEST_P(Losses, ARevokeReachesEveryoneUnchanged) {
 TEST_P(Losses, ARevokeWakesASleepingEngine) {
   Workers workers(GetParam(), 2);
   const auto meshes = workers.form();
-  meshes[1]->doorbell().lie_down();
+  meshes[1]->doorbell().lie_down(Sleep::kMidway);
   meshes[0]->fate().revoke({0, Sign::kRevoked, "rank 0 was taken out of the world"});
   ASSERT_TRUE(eventually([&] { return meshes[1]->fate().revoked(); }));
   EXPECT_TRUE(eventually([&] { return workers.endpoint(1).arena().view().header().sleeping.load() == 0; }));

@@ -124,6 +124,9 @@ struct Stream {
   bool move_out(Link& link, size_t piece) {
     const size_t moved = link.try_send(std::span(bytes).subspan(done, std::min(piece, bytes.size() - done)));
     done += moved;
+    if (moved > 0) {
+      link.ring();
+    }
     return moved > 0;
   }
   bool move_in(Link& link, size_t piece) {
@@ -136,7 +139,7 @@ struct Stream {
 
 // Sleeps as an engine does; a lost wake-up would show as a hang.
 void sleep_until_rung(Mesh& mesh, const std::vector<Stream>& outgoing, const std::function<bool()>& look) {
-  mesh.doorbell().lie_down();
+  mesh.doorbell().lie_down(Sleep::kMidway);
   if (!look()) {
     std::vector<pollfd> polled = {{.fd = mesh.doorbell().fd(), .events = POLLIN, .revents = 0}};
     for (int peer = 0; peer < mesh.size(); ++peer) {

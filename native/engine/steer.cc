@@ -1,0 +1,103 @@
+// Who is at the helm and when: a user thread that waits, and the engine thread that sleeps away from it. See helm.h.
+#include <algorithm>
+
+#include "engine/engine.h"
+
+namespace farandole::engine {
+namespace {
+
+// A user who waits looks so many times longer than the engine thread does before it leaves the rest to that: it has
+// nothing better to do, and being woken would take longer.
+constexpr int64_t kUserPatience = 5;
+
+}  // namespace
+
+Waited Engine::wait(std::span<const Handle> handles, const base::Deadline& deadline) {
+  const auto awaited = completions_.find_all(handles);
+  if (!awaited) {
+    return Waited::kUnknown;
+  }
+  bool helped = false;
+  while (!completions_.see(*awaited)) {
+    if (deadline.passed()) {
+      return Waited::kTimeout;
+    }
+    if (helped) {
+      completions_.wait(*awaited, deadline, [] { return false; });
+    } else if (!(helped = help(*awaited))) {
+      const Helm::Wish wish(helm_);
+      ring();  // who is at the helm may be about to leave it
+      completions_.wait(*awaited, deadline, [this] { return helm_.is_free(); });
+    }
+  }
+  return Waited::kDone;
+}
+
+void Engine::ring() {
+  const base::MutexLock lock(mutex_);
+  if (!ended_) {
+    mesh_->doorbell().ring();
+  }
+}
+
+bool Engine::help(const Completions::Awaited& awaited) {
+  if (!helm_.try_take()) {
+    return false;
+  }
+  bool something_left = true;
+  try {
+    mesh_->doorbell().get_up();
+    const auto ready = [this] { return has_work(); };
+    while (!world_over_ && !completions_.see(awaited) &&
+           pump_->look(settings_.spin_ns * kUserPatience, ready, [] { return false; })) {
+      take_turn(transport::Bell::kLate);
+    }
+    something_left = world_over_ || !pump_->lie_down(ready) || outgrew_sleep();
+  } catch (...) {
+    failure_ = std::current_exception();
+  }
+  if (something_left) {
+    mesh_->doorbell().call();
+  }
+  leave_helm();
+  return true;
+}
+
+bool Engine::outgrew_sleep() {
+  const int64_t alarm_ns = next_alarm();
+  if (alarm_ns != 0 && alarm_ns < sleeps_until_ns_) {
+    return true;
+  }
+  return !std::ranges::equal(pump_->awaited(), slept_on_, [](const pollfd& now, const pollfd& then) {
+    return now.fd == then.fd && now.events == then.events;
+  });
+}
+
+void Engine::sleep_away_from_helm() {
+  slept_on_ = pump_->awaited();
+  std::vector<pollfd> polled = slept_on_;
+  const int at_most_ms = pump_->sleep_ms();
+  sleeps_until_ns_ = base::now_ns() + int64_t{at_most_ms} * 1'000'000;
+  leave_helm();
+  ::poll(polled.data(), polled.size(), at_most_ms);
+  helm_.take();
+  mesh_->doorbell().get_up();
+  if (failure_ != nullptr) {
+    std::rethrow_exception(std::exchange(failure_, nullptr));
+  }
+  Event woke;
+  woke.time_ns = base::now_ns();
+  woke.phase = Phase::kWoke;
+  events_.record(woke);
+  const base::MutexLock lock(mutex_);
+  ++stats_.sleeps;
+}
+
+void Engine::leave_helm() {
+  helm_.leave();
+  if (helm_.is_wanted()) {
+    completions_.nudge();
+  }
+}
+
+}  // namespace farandole::engine
