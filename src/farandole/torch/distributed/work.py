@@ -125,7 +125,7 @@ class Work(dist.Work):
                 return  # Another thread was quicker; what this one saw of released handles means nothing.
             if cause is None and self._call is not None and self._call.finish is not None:
                 try:
-                    self._call.finish(self._engine, () if self._submission is None else self._submission.handles)
+                    self._call.finish(self._engine, () if self._submission is None else tuple(self._submission.handles))
                 except Exception as error:
                     cause = error
             if self._submission is not None:
