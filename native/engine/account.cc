@@ -95,6 +95,9 @@ void Engine::complete(std::unique_ptr<Pending> pending, Code code, const std::st
     return;
   }
   record(code == Code::kOk ? Phase::kDone : Phase::kFailed, *pending, kNone);
+  if (tuning_ != nullptr && code == Code::kOk) {
+    measure_for_tuning(*pending);
+  }
   pending->completion->code = code;
   pending->completion->error = error;
   pending->completion->lost_rank = lost_rank;

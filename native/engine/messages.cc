@@ -38,6 +38,20 @@ Signature get_signature(Reader& reader) {
   return signature;
 }
 
+void put_knobs(Writer& writer, const collective::Knobs& knobs) {
+  for (const collective::KnobName& knob : collective::kKnobNames) {
+    writer.put(knobs.*knob.knob);
+  }
+}
+
+collective::Knobs get_knobs(Reader& reader) {
+  collective::Knobs knobs;
+  for (const collective::KnobName& knob : collective::kKnobNames) {
+    knobs.*knob.knob = reader.get<uint64_t>();
+  }
+  return knobs;
+}
+
 void require_end(const Reader& reader) {
   if (!reader.done()) {
     throw base::Error(base::Code::kInternal, "malformed message: it is longer than it should be");
@@ -113,9 +127,9 @@ base::Bytes encode(const Decision& decision) {
   writer.put(decision.type);
   switch (decision.type) {
     case Decision::Type::kCharter:
-      writer.put(decision.fusion_threshold);
       writer.put(decision.half_bytes);
       writer.put_string(decision.algorithm);
+      put_knobs(writer, decision.knobs);
       break;
     case Decision::Type::kRun:
       writer.put(decision.group);
@@ -145,6 +159,9 @@ base::Bytes encode(const Decision& decision) {
     case Decision::Type::kQuestion:
       writer.put(decision.question);
       break;
+    case Decision::Type::kTune:
+      put_knobs(writer, decision.knobs);
+      break;
   }
   return writer.take();
 }
@@ -155,9 +172,9 @@ Decision decode_decision(std::span<const std::byte> bytes) {
   decision.type = reader.get<Decision::Type>();
   switch (decision.type) {
     case Decision::Type::kCharter:
-      decision.fusion_threshold = reader.get<int64_t>();
       decision.half_bytes = reader.get<uint64_t>();
       decision.algorithm = reader.get_string();
+      decision.knobs = get_knobs(reader);
       break;
     case Decision::Type::kRun:
       decision.group = reader.get<uint32_t>();
@@ -188,6 +205,9 @@ Decision decode_decision(std::span<const std::byte> bytes) {
       break;
     case Decision::Type::kQuestion:
       decision.question = reader.get<uint64_t>();
+      break;
+    case Decision::Type::kTune:
+      decision.knobs = get_knobs(reader);
       break;
     default:
       throw base::Error(base::Code::kInternal, "malformed message: no such decision");

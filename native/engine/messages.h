@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "collective/knobs.h"
 #include "engine/request.h"
 
 namespace farandole::engine {
@@ -70,7 +71,8 @@ struct Decision {
     kRun = 2,      // these requests of one group are ready everywhere
     kLeft = 3,     // a rank leaves in good order: the world ends here
     kGone = 4,     // every rank has done everything up to kLeft: nobody reads anybody's memory any more
-    kQuestion = 5  // others wait for this rank: what is it doing? Only to those who are waited for
+    kQuestion = 5,  // others wait for this rank: what is it doing? Only to those who are waited for
+    kTune = 6       // from here on, collectives run with these knobs
   };
   struct Agreed {
     uint32_t bit = kNoBit;  // from now on this bit stands for the request
@@ -87,9 +89,10 @@ struct Decision {
 
   Type type = Type::kRun;
   // kCharter
-  int64_t fusion_threshold = 0;
   uint64_t half_bytes = 0;
   std::string algorithm;
+  // kCharter, kTune
+  collective::Knobs knobs;
   // kRun
   uint32_t group = 0;
   std::vector<int32_t> absent;  // these members have joined and never asked: they run what is agreed without data

@@ -85,7 +85,7 @@ void Engine::run_all(const Group& group, std::vector<Runnable> runnables) {
     }
     plan.push_back(fusible);
   }
-  const auto buckets = plan_buckets(plan, static_cast<size_t>(fusion_threshold_));
+  const auto buckets = plan_buckets(plan, backend_->knobs().fusion_threshold);
   number_buckets(buckets, runnables);
   for (const std::vector<size_t>& indices : buckets) {
     std::vector<Runnable*> bucket;

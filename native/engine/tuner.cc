@@ -17,8 +17,6 @@ constexpr uint64_t kMiB = 1024 * kKiB;
 
 // By how much one median must be above another for the difference to count.
 constexpr double kWorthwhile = 0.02;
-// Steps of microseconds are measured until their sum can be trusted, or there have been enough.
-constexpr int64_t kShortestSampleNs = 20'000'000;
 constexpr size_t kMostStepsPerSample = 1000;
 constexpr int kRoundsOfVerification = 3;
 // Names that never come again, as those of unnamed requests, would otherwise make one step of a whole job.
@@ -123,7 +121,7 @@ bool Tuner::observe(uint64_t bytes, int64_t ns) {
   rates_.push_back(static_cast<double>(bytes) * 1e9 / static_cast<double>(ns));
   sample_ns_ += ns;
   const bool enough = rates_.size() >= static_cast<size_t>(std::max(1, settings_.steps_per_sample));
-  if (!enough || (sample_ns_ < kShortestSampleNs && rates_.size() < kMostStepsPerSample)) {
+  if (!enough || (sample_ns_ < settings_.shortest_sample_ns && rates_.size() < kMostStepsPerSample)) {
     return false;
   }
   const Knobs before = knobs_;

@@ -36,6 +36,8 @@ struct TunerSettings {
   int warmup_samples = 3;
   int steps_per_sample = 10;
   int max_samples = 40;  // after the warm-up; verification gets what it needs in any case
+  // Steps of microseconds are measured until their sum can be trusted, or there have been a thousand.
+  int64_t shortest_sample_ns = 20'000'000;
 };
 
 class Tuner {

@@ -287,7 +287,7 @@ TEST_P(Join, RanksWithLessDataJoinEarlier) {
 
 TEST_P(Join, ManyAtOnceAreFusedAlikeOnAllRanks) {
   engine::EngineSettings settings;
-  settings.fusion_threshold = 4000;
+  settings.knobs.fusion_threshold = 4000;
   in_world(GetParam(), 3, settings, [](int rank, Engine& engine) {
     for (int epoch = 0; epoch < 10; ++epoch) {
       for (int step = 0; step < 5 && (rank != 1 || step < 2); ++step) {

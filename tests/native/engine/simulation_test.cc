@@ -387,7 +387,7 @@ void run_seed(uint64_t seed) {
   SCOPED_TRACE("seed " + std::to_string(seed));
   const Scenario scenario(seed);
   EngineSettings settings;
-  settings.fusion_threshold = scenario.threshold;
+  settings.knobs.fusion_threshold = scenario.threshold;
   settings.half_bytes = 4096;
   std::vector<std::unique_ptr<Engine>> engines;
   std::vector<int> members;
