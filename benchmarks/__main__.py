@@ -12,16 +12,27 @@ import traceback
 from pathlib import Path
 
 from benchmarks.cases import CASES, Case
+from benchmarks.cases.base import KB, MB
 from benchmarks.conductor import Conductor, Row, conducting
 from benchmarks.peers.base import ROOT
 from benchmarks.plots import draw
 from benchmarks.report import CaseResult, Results, describe_machine, machine_line, section, write_document
+from benchmarks.scope import Scope
 
 RESULTS = ROOT / "benchmarks" / "results"
 DOCUMENT = ROOT / "docs" / "performance.md"
 DOCUMENT_FOLDER = ROOT / "docs" / "performance"
 ROUNDS, QUICK_ROUNDS = 5, 2
 SECONDS, QUICK_SECONDS = 1.5, 0.2
+
+
+def parse_size(text: str) -> int:
+    """Read a number of bytes such as 4, 64K or 16M."""
+    scale = {"K": KB, "M": MB}.get(text[-1:].upper(), 1)
+    digits = text if scale == 1 else text[:-1]
+    if not digits.isdecimal() or int(digits) == 0 or int(digits) * scale % 4:
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number of float32, such as 4, 64K or 16M")
+    return int(digits) * scale
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -36,6 +47,12 @@ def parse_arguments() -> argparse.Namespace:
     letters = [case.letter for case in CASES]
     parser.add_argument("cases", nargs="*", metavar="CASE", help="letters of the cases to run; all by default")
     parser.add_argument("--quick", action="store_true", help="small and short: to see that it works, not to believe it")
+    parser.add_argument(
+        "--worlds", type=int, nargs="+", metavar="N", help="numbers of workers, where a case has several"
+    )
+    parser.add_argument(
+        "--sizes", type=parse_size, nargs="+", metavar="BYTES", help="such as 4 64K 16M, where it has several"
+    )
     parser.add_argument("--rounds", type=int, help=f"turns of each contender in a measurement (default: {ROUNDS})")
     parser.add_argument("--seconds", type=float, help=f"about how long a measurement takes (default: {SECONDS:g})")
     parser.add_argument("--output", type=Path, default=RESULTS, metavar="FOLDER", help="for JSON and plots")
@@ -52,13 +69,18 @@ def parse_arguments() -> argparse.Namespace:
 
 def measure(cases: list[Case], arguments: argparse.Namespace) -> Results:
     """Run the cases; print each one's table as soon as it is there, and keep what has been measured on disk."""
+    scope = Scope(
+        arguments.quick,
+        tuple(arguments.worlds) if arguments.worlds else None,
+        tuple(arguments.sizes) if arguments.sizes else None,
+    )
     results = Results(describe_machine(), arguments.quick)
     print(machine_line(results), flush=True)
     with conducting(arguments.rounds, arguments.seconds) as conductor:
         for case in cases:
             conductor.say(f"{case.letter}: {case.title}")
             started, before = time.monotonic(), os.getloadavg()[0]
-            rows = run_case(case, conductor, arguments.quick)
+            rows = run_case(case, conductor, scope)
             took, load = time.monotonic() - started, (before, os.getloadavg()[0])
             results.cases.append(CaseResult(case.letter, rows, load, took))
             results.failures = list(conductor.failures)
@@ -67,10 +89,10 @@ def measure(cases: list[Case], arguments: argparse.Namespace) -> Results:
     return results
 
 
-def run_case(case: Case, conductor: Conductor, quick: bool) -> list[Row]:
+def run_case(case: Case, conductor: Conductor, scope: Scope) -> list[Row]:
     """Run a case; one that fails as a whole must not cost the others their numbers."""
     try:
-        return case.run(conductor, quick)
+        return case.run(conductor, scope)
     except Exception:
         why = traceback.format_exc()
         conductor.failures.append(f"case {case.letter}: {why}")

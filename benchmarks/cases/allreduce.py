@@ -17,6 +17,7 @@ from benchmarks.cases.base import (
     everybody,
 )
 from benchmarks.conductor import Conductor, Contender, Row
+from benchmarks.scope import Scope
 from benchmarks.topology import Topology
 
 # Of one worker, in each contender: the tensor, and what a library needs to reduce it; the bound has two blocks.
@@ -25,11 +26,10 @@ _HELD = 2
 _KEPT = 4
 
 
-def _measure_sizes(conductor: Conductor, quick: bool) -> list[Row]:
-    worlds = (2,) if quick else (2, 4, 8)
-    sizes = (4, 64 * KB, 4 * MB) if quick else tuple(4**power for power in range(1, 15))
+def _measure_sizes(conductor: Conductor, scope: Scope) -> list[Row]:
+    sizes = scope.choose_sizes([4**power for power in range(1, 15)], quick=(4, 64 * KB, 4 * MB))
     rows = []
-    for world in worlds:
+    for world in scope.choose_worlds((2, 4, 8)):
         topology = Topology(1, world)
         for size in sizes:
             arena, *peers = everybody("allreduce", bytes=size)  # Ours lies in the arena unless it is told otherwise.
@@ -42,8 +42,8 @@ def _measure_sizes(conductor: Conductor, quick: bool) -> list[Row]:
     return rows
 
 
-def _measure_types(conductor: Conductor, quick: bool) -> list[Row]:
-    counts = (64 * KB,) if quick else (16 * KB, 1 * MB, 16 * MB)
+def _measure_types(conductor: Conductor, scope: Scope) -> list[Row]:
+    counts = (64 * KB,) if scope.quick else (16 * KB, 1 * MB, 16 * MB)
     rows = []
     for count in counts:
         for dtype, width in (("float32", 4), ("float16", 2), ("bfloat16", 2)):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.conductor import Conductor, Contender, Row
+from benchmarks.scope import Scope
 
 KB, MB = 1 << 10, 1 << 20
 
@@ -48,14 +49,14 @@ class Case:
         title: what it measures, in one line.
         keys: of its rows, as the first columns of the table.
         ratios: the last columns.
-        run: measures all rows. Its second argument says whether to be quick.
+        run: measures all rows. Its second argument says how much of it.
         figure: how it is plotted, if it is.
     """
 
     letter: str
     title: str
     keys: tuple[str, ...]
-    run: Callable[[Conductor, bool], list[Row]]
+    run: Callable[[Conductor, Scope], list[Row]]
     ratios: tuple[Ratio, ...] = ()
     figure: Figure | None = None
 

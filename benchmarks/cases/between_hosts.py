@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from benchmarks.cases.base import ARENA, GLOO, KB, MB, MPIS, WIRE_BOUND, Case, Figure, Ratio, everybody
 from benchmarks.conductor import Conductor, Contender, Row
 from benchmarks.hosts import Bed, BedError, bed_of
+from benchmarks.scope import Scope
 from benchmarks.topology import Topology
 
 _GIGABIT = 10**9
 _RATES = {"unshaped": None, "10 Gbit/s": 10 * _GIGABIT, "1 Gbit/s": _GIGABIT}
 
 
-def _measure(conductor: Conductor, quick: bool) -> list[Row]:
-    topologies = (Topology(2, 1),) if quick else (Topology(2, 1), Topology(2, 2), Topology(4, 1))
-    sizes = (MB,) if quick else (4 * KB, 64 * KB, MB, 16 * MB, 64 * MB)
+def _measure(conductor: Conductor, scope: Scope) -> list[Row]:
+    topologies = (Topology(2, 1),) if scope.quick else (Topology(2, 1), Topology(2, 2), Topology(4, 1))
+    sizes = scope.choose_sizes((4 * KB, 64 * KB, MB, 16 * MB, 64 * MB), quick=(MB,))
     rows = []
     for topology in topologies:
         try:
@@ -29,7 +32,7 @@ def _measure(conductor: Conductor, quick: bool) -> list[Row]:
     return rows
 
 
-def _measure_wires(conductor: Conductor, topology: Topology, sizes: tuple[int, ...], bed: Bed) -> list[Row]:
+def _measure_wires(conductor: Conductor, topology: Topology, sizes: Sequence[int], bed: Bed) -> list[Row]:
     rows = []
     for rate, bits in _RATES.items():
         bed.shape(bits)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from benchmarks.cases.base import GLOO, KB, MB, MPIS, Case, Figure, Ratio, everybody
 from benchmarks.conductor import Conductor, Row
+from benchmarks.scope import Scope
 from benchmarks.topology import Topology
 
 _WORKS = ("allgather", "broadcast", "reducescatter", "alltoall")
 
 
-def _measure(conductor: Conductor, quick: bool) -> list[Row]:
-    worlds = (2,) if quick else (2, 4)
-    sizes = (KB, MB) if quick else (KB, 64 * KB, MB, 64 * MB)
+def _measure(conductor: Conductor, scope: Scope) -> list[Row]:
+    sizes = scope.choose_sizes((KB, 64 * KB, MB, 64 * MB), quick=(KB, MB))
     rows = []
-    for world in worlds:
+    for world in scope.choose_worlds((2, 4)):
         for work in _WORKS:
             for size in sizes:
                 keys = {"world": world, "collective": work, "bytes": size}

@@ -7,14 +7,15 @@ from math import prod
 from benchmarks.cases.base import ARENA, COPY_BOUND, GLOO, Case, Ratio, copy_bound, everybody
 from benchmarks.conductor import Conductor, Row
 from benchmarks.gradients import resnet50_shapes
+from benchmarks.scope import Scope
 from benchmarks.topology import Topology
 
 _TWO = Topology(1, 2)
 _COMMUNICATION, _COMPUTATION, _BOTH = "communication alone", "computation alone", "both"
 
 
-def _measure(conductor: Conductor, quick: bool) -> list[Row]:
-    units = 1 if quick else 8
+def _measure(conductor: Conductor, scope: Scope) -> list[Row]:
+    units = 1 if scope.quick else 8
     size = 4 * sum(map(prod, resnet50_shapes()))
     alone = conductor.measure(_TWO, [copy_bound(size), *everybody("gradients")], {"step": _COMMUNICATION})
     computation = conductor.measure(

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 from benchmarks.cases.base import GLOO, KB, MPIS, Case, Ratio, everybody
 from benchmarks.conductor import Conductor, Row
+from benchmarks.scope import Scope
 from benchmarks.topology import Topology
 
 _RATIOS = (Ratio("gloo / farandole", (GLOO,)), Ratio("better MPI / farandole", MPIS))
 
 
-def _measure_many(conductor: Conductor, quick: bool) -> list[Row]:
-    count = 100 if quick else 1000
-    worlds = (2,) if quick else (2, 4)
+def _measure_many(conductor: Conductor, scope: Scope) -> list[Row]:
+    count = 100 if scope.quick else 1000
     return [
         conductor.measure(
             Topology(1, world), everybody("many", count=count, bytes=KB), {"world": world, "tensors": count}
         )
-        for world in worlds
+        for world in scope.choose_worlds((2, 4))
     ]
 
 
-def _measure_latency(conductor: Conductor, quick: bool) -> list[Row]:
-    worlds = (2,) if quick else (2, 4)
-    return [conductor.measure(Topology(1, world), everybody("latency"), {"world": world}) for world in worlds]
+def _measure_latency(conductor: Conductor, scope: Scope) -> list[Row]:
+    return [
+        conductor.measure(Topology(1, world), everybody("latency"), {"world": world})
+        for world in scope.choose_worlds((2, 4))
+    ]
 
 
 MANY = Case(

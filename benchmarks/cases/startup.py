@@ -14,6 +14,7 @@ from benchmarks.cases.base import Case
 from benchmarks.conductor import Conductor, Row
 from benchmarks.peers import mpi
 from benchmarks.peers.base import ROOT
+from benchmarks.scope import Scope
 from benchmarks.topology import Topology
 
 _SECONDS = 60.0
@@ -21,19 +22,19 @@ _TIME, _USED = "time", "share of a core"
 _MPI_AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 
-def _measure(conductor: Conductor, quick: bool) -> list[Row]:
+def _measure(conductor: Conductor, scope: Scope) -> list[Row]:
     python = (sys.executable,)
     first = (*python, "-m", "benchmarks.first_allreduce")
     rows = [
-        _time_command(conductor, quick, "python alone", (*python, "-c", "pass")),
-        _time_command(conductor, quick, "python, import torch", (*python, "-c", "import torch")),
-        _time_command(conductor, quick, "python, import mpi4py and numpy", _mpi_import(), _mpi_environment("openmpi")),
+        _time_command(conductor, scope, "python alone", (*python, "-c", "pass")),
+        _time_command(conductor, scope, "python, import torch", (*python, "-c", "import torch")),
+        _time_command(conductor, scope, "python, import mpi4py and numpy", _mpi_import(), _mpi_environment("openmpi")),
         _time_start(
-            conductor, quick, "farandole run", (*python, "-m", "farandole", "run", "-np", "2", *first, "farandole")
+            conductor, scope, "farandole run", (*python, "-m", "farandole", "run", "-np", "2", *first, "farandole")
         ),
         _time_start(
             conductor,
-            quick,
+            scope,
             "torchrun, gloo",
             (
                 *python,
@@ -54,8 +55,8 @@ def _measure(conductor: Conductor, quick: bool) -> list[Row]:
             rows.append(Row({"what": title}, notes={_TIME: why}))
             continue
         command = (str(mpi.folder(name) / "bin" / "mpiexec"), "-n", "2", *first, "mpi")
-        rows.append(_time_start(conductor, quick, title, command, _mpi_environment(name)))
-    return [*rows, _measure_idle(conductor, 0.5 if quick else 3.0)]
+        rows.append(_time_start(conductor, scope, title, command, _mpi_environment(name)))
+    return [*rows, _measure_idle(conductor, 0.5 if scope.quick else 3.0)]
 
 
 def _mpi_import() -> tuple[str, ...]:
@@ -67,24 +68,24 @@ def _mpi_environment(name: str) -> dict[str, str]:
 
 
 def _time_command(
-    conductor: Conductor, quick: bool, what: str, command: Sequence[str], environment: Mapping[str, str] | None = None
+    conductor: Conductor, scope: Scope, what: str, command: Sequence[str], environment: Mapping[str, str] | None = None
 ) -> Row:
     """Time a command to its end."""
-    return _time(conductor, quick, what, command, environment or {}, workers=0)
+    return _time(conductor, scope, what, command, environment or {}, workers=0)
 
 
 def _time_start(
-    conductor: Conductor, quick: bool, what: str, command: Sequence[str], environment: Mapping[str, str] | None = None
+    conductor: Conductor, scope: Scope, what: str, command: Sequence[str], environment: Mapping[str, str] | None = None
 ) -> Row:
     """Time a command until the last of its two workers has done its first allreduce."""
-    return _time(conductor, quick, what, command, environment or {}, workers=2)
+    return _time(conductor, scope, what, command, environment or {}, workers=2)
 
 
 def _time(
-    conductor: Conductor, quick: bool, what: str, command: Sequence[str], environment: Mapping[str, str], workers: int
+    conductor: Conductor, scope: Scope, what: str, command: Sequence[str], environment: Mapping[str, str], workers: int
 ) -> Row:
     row = Row({"what": what})
-    for _ in range(2 if quick else 7):
+    for _ in range(2 if scope.quick else 5):
         with tempfile.TemporaryDirectory() as folder:
             path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
             own = {"BENCHMARK_FOLDER": folder, "PYTHONPATH": path, **environment}

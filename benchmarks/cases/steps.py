@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from benchmarks.cases.base import Case, Ratio
 from benchmarks.conductor import Conductor, Contender, Row
+from benchmarks.scope import Scope
 from benchmarks.topology import Topology
 from benchmarks.training import ALONE, GLOO_DDP, OUR_DDP, OURS, WAYS
 
 
-def _measure(conductor: Conductor, quick: bool) -> list[Row]:
+def _measure(conductor: Conductor, scope: Scope) -> list[Row]:
     rows = []
-    for tokens in (16,) if quick else (128, 512):
+    for tokens in (16,) if scope.quick else (128, 512):
         # All in the same processes: another library's workers would compute the same.
         contenders = [Contender(way, "farandole", "step", {"way": way, "tokens": tokens}) for way in WAYS]
         row = conductor.measure(Topology(1, 2), contenders, {"tokens": tokens, "result": "step"})

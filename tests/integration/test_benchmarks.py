@@ -10,9 +10,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from benchmarks.conductor import Conductor, Contender, Team, TeamFailed, conducting
+from benchmarks.conductor import Conductor, Contender, conducting
 from benchmarks.hosts import BedError, bed_of
 from benchmarks.peers.base import MODULES, ROOT, Launch, Stage
+from benchmarks.teams import Team, TeamFailed
 from benchmarks.topology import Topology
 
 # A library in 20 lines: a worker that says hello and answers with times, without any world.

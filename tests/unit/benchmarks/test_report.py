@@ -13,7 +13,7 @@ from benchmarks.cases.base import Case, Ratio
 from benchmarks.conductor import Row
 from benchmarks.peers.base import ROOT
 
-CASE = Case("x", "a case", ("world", "bytes"), lambda conductor, quick: [], (Ratio("b / a", ("b", "c"), "a"),))
+CASE = Case("x", "a case", ("world", "bytes"), lambda conductor, scope: [], (Ratio("b / a", ("b", "c"), "a"),))
 ROWS = [
     Row({"world": 2, "bytes": 1024}, {"a": [1e-6, 9e-6, 2e-6], "b": [4e-6], "c": [3e-6]}),
     Row({"world": 8, "bytes": 1 << 20}, {"a": [0.5]}, {"b": "has no such thing"}),
