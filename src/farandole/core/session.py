@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from itertools import accumulate, chain
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from farandole.core import binding
 from farandole.core.affinity import core_of, threads_on
@@ -23,7 +23,7 @@ from farandole.core.dtype import Kind
 from farandole.core.engine import Engine
 from farandole.core.errors import FarandoleError, InvalidRequestError, StartError, WorkerLostError, lost_rank_behind
 from farandole.core.group import ProcessSet, global_process_set
-from farandole.core.handle import HandleTable, Pending
+from farandole.core.handle import Call, HandleTable, Pending
 from farandole.core.rendezvous import RendezvousError, RosterClient, World
 from farandole.core.request import Names, make_request
 from farandole.core.settings import Settings
@@ -137,6 +137,44 @@ class Session:
         """The thread that waits for inputs which a device has yet to finish, and then submits. Made when first used."""
         return ThreadPoolExecutor(max_workers=1, thread_name_prefix="farandole-submitter")
 
+    # --- calls -------------------------------------------------------------------------------------------------
+
+    def carry_out(
+        self,
+        how: Callable[[HandleTable, Call], Any],
+        operation: str,
+        name: str | None,
+        process_set: ProcessSet,
+        make: Callable[..., Call],
+        *details: Any,
+    ) -> Any:
+        """Make a call under its full name, and run it or begin it.
+
+        Args:
+            how: `HandleTable.run` or `HandleTable.begin`; this returns what it returns.
+            operation: begins the name by which ranks' calls match, and counts the unnamed ones.
+            name: the user's.
+            process_set: which ranks take part.
+            make: from (session, group, full name, *details) to the call.
+            details: for `make`.
+        """
+        group = self.group_of(process_set, operation)
+        own_name = self.names.next(operation, group) if name is None else name
+        call = None
+        try:
+            call = make(self, group, f"{operation}.{own_name}", *details)
+            return how(self.handles, call)
+        except Exception:
+            if name is None and (call is None or not call.begun()):
+                # It was refused, so the other ranks do not count it.
+                self.names.give_back(operation, group)
+            raise
+
+    def run(self, request: NativeRequest, finish: Callable[[int], Result]) -> Result:
+        """Submit one request, wait for it, and return what `finish` makes of its handle."""
+        call = Pending(self.engine, Submission((request,)), lambda handles: finish(handles[0]))
+        return cast(Result, self.handles.run(call))
+
     # --- groups ------------------------------------------------------------------------------------------------
 
     def add_group(self, process_set: ProcessSet) -> None:
@@ -236,11 +274,6 @@ class Session:
 
         request = make_request(Kind.ALLGATHER, name, shape=(len(payload),), input=_address_of(payload))
         return self.run(request, finish)
-
-    def run(self, request: NativeRequest, finish: Callable[[int], Result]) -> Result:
-        """Submit one request, wait for it, and return what `finish` makes of its handle."""
-        call = Pending(self.engine, Submission((request,)), lambda handles: finish(handles[0]))
-        return cast(Result, self.handles.run(call))
 
     # --- place -------------------------------------------------------------------------------------------------
 

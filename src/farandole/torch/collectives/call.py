@@ -73,45 +73,15 @@ def member_names(name: str, count: int) -> list[str]:
 
 @uncompiled
 def now(operation: str, name: str | None, process_set: ProcessSet, make: Callable[..., Call], *details: Any) -> Any:
-    """Make a call, wait for it and return its result.
-
-    Args:
-        operation: begins the name by which ranks' calls match, and counts the unnamed ones.
-        name: the user's.
-        process_set: which ranks take part.
-        make: from (session, group, full name, *details) to the call.
-        details: for `make`.
-    """
-    return _carry_out(HandleTable.run, operation, name, process_set, make, details)
+    """Make a call, wait for it and return its result. See `Session.carry_out`."""
+    return current().carry_out(HandleTable.run, operation, name, process_set, make, *details)
 
 
 @uncompiled
 def later(operation: str, name: str | None, process_set: ProcessSet, make: Callable[..., Call], *details: Any) -> int:
-    """Make a call, keep it in flight and return its number. See `now`."""
-    number: int = _carry_out(HandleTable.begin, operation, name, process_set, make, details)
+    """Make a call, keep it in flight and return its number. See `Session.carry_out`."""
+    number: int = current().carry_out(HandleTable.begin, operation, name, process_set, make, *details)
     return number
-
-
-def _carry_out(
-    how: Callable[[HandleTable, Call], Any],
-    operation: str,
-    name: str | None,
-    process_set: ProcessSet,
-    make: Callable[..., Call],
-    details: tuple[Any, ...],
-) -> Any:
-    session = current()
-    group = session.group_of(process_set, operation)
-    own_name = session.names.next(operation, group) if name is None else name
-    call = None
-    try:
-        call = make(session, group, f"{operation}.{own_name}", *details)
-        return how(session.handles, call)
-    except Exception:
-        if name is None and (call is None or not call.begun()):
-            # It was refused, so the other ranks do not count it.
-            session.names.give_back(operation, group)
-        raise
 
 
 def poll(handle: int) -> bool:

@@ -1,0 +1,219 @@
+"""Collectives on anything that has Python's buffer protocol, without a framework.
+
+For programs whose data lies in a `bytearray`, an `array.array`, a `memoryview` or a NumPy array, and for measuring what
+the engine itself does. Each function waits until it is done; ranks' calls match by name, unnamed ones by their order.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+from farandole.core.basics import current
+from farandole.core.dtype import Average, DType, Kind
+from farandole.core.errors import InvalidRequestError, MismatchError
+from farandole.core.group import ProcessSet, global_process_set
+from farandole.core.handle import Call, HandleTable, Pending
+from farandole.core.session import Session
+
+# Any object with the buffer protocol; Python has no type for that before 3.12.
+Buffer = Any
+
+_SIZES = {
+    DType.U8: 1,
+    DType.I8: 1,
+    DType.I16: 2,
+    DType.I32: 4,
+    DType.I64: 8,
+    DType.F16: 2,
+    DType.F32: 4,
+    DType.F64: 8,
+    DType.BOOL: 1,
+    DType.BF16: 2,
+}
+# What `memoryview.format` says, where C's types have the sizes that they have on every platform we run on.
+_FORMATS = {
+    "B": DType.U8,
+    "c": DType.U8,
+    "b": DType.I8,
+    "h": DType.I16,
+    "i": DType.I32,
+    "l": DType.I64,
+    "q": DType.I64,
+    "e": DType.F16,
+    "f": DType.F32,
+    "d": DType.F64,
+    "?": DType.BOOL,
+}
+
+
+class _Memory:
+    """A buffer's memory, held while this lives.
+
+    Attributes:
+        address: where it begins.
+        dtype: its element type.
+        count: its number of elements.
+    """
+
+    __slots__ = ("_held", "address", "count", "dtype")
+
+    def __init__(self, buffer: Buffer, dtype: DType | None) -> None:
+        """Look at a buffer; `dtype` None is the buffer's own.
+
+        Raises:
+            ValueError: it cannot be written to, is not contiguous, or has elements of another kind.
+        """
+        view = memoryview(buffer)
+        if view.readonly or not view.c_contiguous:
+            raise InvalidRequestError("a buffer must be contiguous and writable; pass bytearray(data), for example.")
+        self.dtype = _dtype_of(view) if dtype is None else dtype
+        self.count, rest = divmod(view.nbytes, _SIZES[self.dtype])
+        if rest:
+            raise InvalidRequestError(f"{view.nbytes} bytes are no whole number of elements of {self.dtype.name}.")
+        self._held = (ctypes.c_char * view.nbytes).from_buffer(view)
+        self.address = ctypes.addressof(self._held)
+
+
+def _dtype_of(view: memoryview) -> DType:
+    try:
+        return _FORMATS[view.format.lstrip("@=<")]
+    except KeyError:
+        raise InvalidRequestError(
+            f"there is no element type for a buffer of format {view.format!r}; say which, as dtype=DType.F32."
+        ) from None
+
+
+def zeros(size: int) -> memoryview:
+    """Return zeroed memory of `size` bytes, in the arena, where collectives need no copy; elsewhere if it is full."""
+    block = current().engine.allocate(size) if size else None
+    return memoryview(bytearray(size) if block is None else block.buffer()).cast("B")
+
+
+def allreduce(
+    buffer: Buffer,
+    dtype: DType | None = None,
+    op: int = Average,
+    *,
+    name: str | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> None:
+    """Reduce a buffer over all ranks of a process set, in place.
+
+    Args:
+        buffer: of the same number of elements on all ranks.
+        dtype: its element type; None is its own.
+        op: Average, Sum, Adasum, Min, Max or Product.
+        name: ranks' calls match by name.
+        prescale_factor: multiplied in before the reduction.
+        postscale_factor: multiplied in after it.
+        process_set: which ranks take part.
+
+    Raises:
+        ValueError: the call is wrong by itself.
+        HorovodInternalError: the ranks' buffers do not fit together, or a worker was lost.
+
+    Example:
+        >>> data = array.array("f", [rank() + 1.0])  # doctest: +SKIP
+        >>> allreduce(data, op=Sum)  # doctest: +SKIP
+    """
+    memory = _Memory(buffer, dtype)
+    factors = prescale_factor, postscale_factor
+    _run(Kind.ALLREDUCE, name, process_set, memory, memory, op=op, factors=factors)
+
+
+def broadcast(
+    buffer: Buffer, root_rank: int, *, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> None:
+    """Give every rank of a process set what is in the buffer of `root_rank`, a rank in the world. See `allreduce`."""
+    memory = _Memory(buffer, DType.U8)
+    _run(Kind.BROADCAST, name, process_set, memory, memory, root=root_rank)
+
+
+def allgather(
+    part: Buffer, output: Buffer, *, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> None:
+    """Put the parts of all ranks, of equal size, into `output`, in rank order. See `allreduce`.
+
+    Raises:
+        MismatchError: the parts were not equally large.
+    """
+    sent, received = _Memory(part, DType.U8), _Memory(output, DType.U8)
+    _check_room(received, sent.count * len(process_set.ranks))
+    _run(Kind.ALLGATHER, name, process_set, sent, received, check=_check_in_place)
+
+
+def reducescatter(
+    buffer: Buffer,
+    output: Buffer,
+    dtype: DType | None = None,
+    op: int = Average,
+    *,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> None:
+    """Reduce a buffer over all ranks, and put this rank's part of the result into `output`. See `allreduce`.
+
+    Where elements cannot be shared equally, the first ranks get one more.
+    """
+    sent = _Memory(buffer, dtype)
+    received = _Memory(output, sent.dtype)
+    whole, more = divmod(sent.count, len(process_set.ranks))
+    _check_room(received, whole + (process_set.rank() < more))
+    _run(Kind.REDUCESCATTER, name, process_set, sent, received, op=op)
+
+
+def alltoall(
+    buffer: Buffer, output: Buffer, *, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> None:
+    """Give each rank its part of `buffer`, all equal, and put those for this rank into `output`. See `allgather`."""
+    sent, received = _Memory(buffer, DType.U8), _Memory(output, DType.U8)
+    _check_room(received, sent.count)
+    _run(Kind.ALLTOALL, name, process_set, sent, received, check=_check_in_place)
+
+
+def barrier(process_set: ProcessSet = global_process_set) -> None:
+    """Wait until all ranks of the process set have called this."""
+    _run(Kind.BARRIER, None, process_set)
+
+
+def _check_room(output: _Memory, count: int) -> None:
+    if output.count != count:
+        raise InvalidRequestError(f"the output has {output.count} elements of {output.dtype.name}, but needs {count}.")
+
+
+def _check_in_place(address: int) -> None:
+    if address:
+        raise MismatchError("ranks' parts differ in size; here they must be equal.")
+
+
+def _run(
+    kind: Kind,
+    name: str | None,
+    process_set: ProcessSet,
+    sent: _Memory | None = None,
+    received: _Memory | None = None,
+    *,
+    op: int = Average,
+    root: int = 0,
+    factors: tuple[float, float] = (1.0, 1.0),
+    check: Callable[[int], None] | None = None,
+) -> None:
+    def call_of(session: Session, group: int, full_name: str) -> Call:
+        encoded, shape = full_name.encode(), () if sent is None else (sent.count,)
+        dtype = DType.U8 if sent is None else sent.dtype
+        addresses = [0 if memory is None else memory.address for memory in (sent, received)]
+        single = session.shelf.single(encoded, shape)
+        single.fill(kind, dtype, op, group, root, shape, *factors, encoded, *addresses)
+
+        def finish(handles: Any, _: Any = (sent, received)) -> None:
+            # The memory is held: the engine uses it until now.
+            if check is not None:
+                check(session.engine.result(handles[0])[0])
+
+        return Pending(session.engine, single, finish)
+
+    current().carry_out(HandleTable.run, f"buffers.{kind.name.lower()}", name, process_set, call_of)

@@ -1,0 +1,97 @@
+"""Collectives on plain buffers: right values, arguments that are refused, and no framework."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from array import array
+
+import pytest
+
+from farandole.core import buffers
+from farandole.core.dtype import DType, Max, Sum
+from farandole.core.errors import MismatchError
+
+
+def test_every_collective(world):
+    def body(front):
+        rank, size = front.hvd.rank(), front.hvd.size()
+        data = array("f", [rank + 1.0] * 5)
+        buffers.allreduce(data)
+        assert data.tolist() == [(size + 1) / 2] * 5
+        halves = bytearray(b"\x80\x3f" * (rank + 1 == size) + b"\x00\x00" * (rank + 1 < size))
+        buffers.allreduce(halves, DType.BF16, Max)
+        assert halves == b"\x80\x3f"  # 1.0
+        lent = buffers.zeros(10)
+        lent[:] = bytes([rank + 1]) * 10
+        buffers.broadcast(lent, size - 1)
+        assert lent == bytes([size]) * 10
+        gathered = bytearray(3 * size)
+        buffers.allgather(bytearray([rank] * 3), gathered)
+        assert list(gathered) == [each for each in range(size) for _ in range(3)]
+        exchanged = bytearray(size)
+        buffers.alltoall(bytearray(10 * rank + to for to in range(size)), exchanged)
+        assert list(exchanged) == [10 * source + rank for source in range(size)]
+        whole, more = divmod(7, size)
+        own = array("d", bytes(8 * (whole + (rank < more))))
+        begin = rank * whole + min(rank, more)
+        buffers.reducescatter(array("d", range(7)), own, op=Sum)
+        assert own.tolist() == [size * float(each) for each in range(begin, begin + len(own))]
+        buffers.allreduce(bytearray())
+        buffers.barrier()
+
+    world.run(body)
+
+
+def test_parts_that_are_not_equal(world):
+    if world.size == 1:
+        pytest.skip("one rank's part is equal to itself")
+
+    def body(front):
+        rank, size = front.hvd.rank(), front.hvd.size()
+        try:
+            buffers.allgather(bytearray(rank + 1), bytearray((rank + 1) * size))
+        except MismatchError as error:
+            return str(error)
+        raise AssertionError("unequal parts went through")
+
+    assert all("differ in size" in text for text in world.run(body))
+
+
+def test_refused(world):
+    """The wrong calls of one rank are not noticed by the others, whose next unnamed calls still match."""
+
+    def body(front):
+        if front.hvd.rank() == 0:
+            for wrong, words in (
+                (lambda: buffers.allreduce(b"read-only"), "writable"),
+                (lambda: buffers.allreduce(memoryview(bytearray(8))[::2]), "contiguous"),
+                (lambda: buffers.allreduce(memoryview(bytearray(8)).cast("N")), "element type"),
+                (lambda: buffers.allreduce(bytearray(6), DType.F32), "whole number"),
+                (lambda: buffers.allgather(bytearray(2), bytearray(1)), "needs"),
+                (lambda: buffers.allreduce(bytearray(4), DType.F32, op=9), "reduction"),
+                (lambda: buffers.broadcast(bytearray(4), 99), "root"),
+            ):
+                try:
+                    wrong()
+                except ValueError as error:
+                    assert words in str(error), error
+                else:
+                    raise AssertionError(f"{words} went through")
+        data = array("i", [1])
+        buffers.allreduce(data, op=Sum)
+        assert data[0] == front.hvd.size()
+
+    world.run(body)
+
+
+def test_no_framework():
+    """Importing and using them alone loads neither a framework nor NumPy."""
+    script = """
+import sys
+from farandole.core import basics, buffers
+basics.init()
+buffers.allreduce(bytearray(4))
+assert not {"torch", "numpy"} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
