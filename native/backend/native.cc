@@ -14,6 +14,7 @@ using collective::AllreduceJob;
 using collective::AlltoallJob;
 using collective::BroadcastJob;
 using collective::Choice;
+using collective::CompressedJob;
 using collective::Group;
 using collective::ReducescatterJob;
 
@@ -132,6 +133,15 @@ void Native::run(const Group& group, const Choice& choice, const AllreduceJob& j
   collective::Context with = context(group);
   choice.algorithm->allreduce(with, job);
   require_same_generation(group);
+}
+
+void Native::run(const Group& group, const Choice& choice, const CompressedJob& job) {
+  if (group.size() == 1) {
+    collective::compressed_alone(job);
+    return;
+  }
+  collective::Context with = context(group);
+  choice.algorithm->compressed(with, job);
 }
 
 void Native::run(const Group& group, const Choice& choice, const AllgatherJob& job) {

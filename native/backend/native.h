@@ -43,6 +43,7 @@ class Native {
   // Block until done. Throw the world's error when it is revoked, or when a worker whose memory was read has gone
   // on to another generation meanwhile.
   void run(const collective::Group& group, const collective::Choice& choice, const collective::AllreduceJob& job);
+  void run(const collective::Group& group, const collective::Choice& choice, const collective::CompressedJob& job);
   void run(const collective::Group& group, const collective::Choice& choice, const collective::AllgatherJob& job);
   void run(const collective::Group& group, const collective::Choice& choice, const collective::BroadcastJob& job);
   void run(const collective::Group& group, const collective::Choice& choice, const collective::AlltoallJob& job);

@@ -69,6 +69,12 @@ enum farandole_kind {
 };
 #define FARANDOLE_KINDS 10
 
+enum farandole_compression {
+  FARANDOLE_COMPRESSION_NONE = 0,
+  FARANDOLE_COMPRESSION_INT8 = 1, /* bytes, with a scale for each 256 elements */
+  FARANDOLE_COMPRESSION_TOPK = 2  /* the elements of largest magnitude only */
+};
+
 typedef struct farandole_engine farandole_engine;
 
 /* Zero-initialise, then set what you know: a zero means the default. */
@@ -120,6 +126,13 @@ typedef struct {
    * their sum go nowhere. */
   const int64_t* splits;
   int32_t peer; /* rank in the world; of a transfer the one that receives */
+  /* Allreduce: sums and averages of float16, bfloat16 and float32. What is not finite arrives as such: with int8 as NaN
+   * (as does what is not below 2^127), with topk at least some of it. */
+  uint32_t compression;     /* farandole_compression */
+  double compression_ratio; /* of topk: which part of the elements is sent; above 0, at most 1 */
+  /* Of a compressed allreduce: float32, as many as the input has elements; NULL: what is not sent is lost. Added to the
+   * prescaled input before; holds what was not sent afterwards. Like the output, undefined after a failure. */
+  void* residual;
 } farandole_request;
 
 /* What was done of one kind. Times are sums, over requests except for `moving_ns`. */

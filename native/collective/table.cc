@@ -55,6 +55,20 @@ constexpr std::array kTable = {
               .fits = anywhere,
               .fusible = true,
               .allreduce = allreduce_adasum},
+    Algorithm{.name = "int8",
+              .collective = "compressed allreduce",
+              .description =
+                  "bytes with a scale for each 256 elements; each worker adds up its slice and sends the sum "
+                  "to all",
+              .fits = anywhere,
+              .fusible = true,
+              .compressed = allreduce_int8},
+    Algorithm{.name = "topk",
+              .collective = "compressed allreduce",
+              .description = "each worker sends its largest elements to all others",
+              .fits = anywhere,
+              .fusible = true,
+              .compressed = allreduce_topk},
     Algorithm{.name = "direct",
               .collective = "allgather",
               .description = "each worker of the host reads every part from its owner's arena",
@@ -148,6 +162,8 @@ Choice choose_allreduce(const Topology& topology, size_t tensor_bytes, const Kno
   return big ? row("allreduce", "ring", "a host has one member only, a big tensor")
              : row("allreduce", "recursive_doubling", "a host has one member only, a small tensor");
 }
+
+Choice choose_compressed(std::string_view name) { return row("compressed allreduce", name, "it was asked for"); }
 
 Choice choose_adasum() { return row("adasum", "vector_halving", "the only one there is"); }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "collective/bucket.h"
+#include "collective/compressed/compressed.h"
 #include "collective/group.h"
 #include "collective/knobs.h"
 #include "collective/steps.h"
@@ -76,6 +77,7 @@ struct Algorithm {
   void (*broadcast)(Context& context, const BroadcastJob& job) = nullptr;
   void (*alltoall)(Context& context, const AlltoallJob& job) = nullptr;
   void (*reducescatter)(Context& context, const ReducescatterJob& job) = nullptr;
+  void (*compressed)(Context& context, const CompressedJob& job) = nullptr;
 };
 
 std::span<const Algorithm> algorithms() noexcept;
@@ -89,6 +91,8 @@ struct Choice {
 // `wanted` is a name from the table, or empty for the best; one that does not fit is passed over.
 Choice choose_allreduce(const Topology& topology, size_t tensor_bytes, const Knobs& knobs, std::string_view wanted);
 Choice choose_adasum();
+// Of compressed allreduces the name is what is asked for. Requires that it is in the table.
+Choice choose_compressed(std::string_view name);
 Choice choose_allgather(const Topology& topology, std::string_view wanted);
 Choice choose_broadcast(const Topology& topology, std::string_view wanted);
 Choice choose_alltoall(const Topology& topology, std::string_view wanted);

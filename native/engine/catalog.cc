@@ -13,6 +13,7 @@ bool matches(const Decision::Agreed& agreed, int member_index, const Signature& 
   const Signature& common = agreed.signature;
   if (common.kind != own.kind || common.dtype != own.dtype || common.op != own.op || common.root != own.root ||
       common.peer != own.peer || common.prescale != own.prescale || common.postscale != own.postscale ||
+      common.compression != own.compression || common.compression_ratio != own.compression_ratio ||
       common.shape.size() != own.shape.size()) {
     return false;
   }

@@ -65,6 +65,31 @@ void check_transfer(const Request& request, const Group& group, int rank) {
   }
 }
 
+void check_compression(const Request& request) {
+  const Signature& signature = request.signature;
+  if (signature.compression == Compression::kNone) {
+    return;
+  }
+  const std::string what = std::string(name_of(signature.compression)) + " compression of '" + request.name + "': ";
+  if (signature.op != ReduceOp::kSum && signature.op != ReduceOp::kAverage) {
+    refuse(what + "it is for sums and averages, not for " + name_of(signature.op) + ". Send it without compression.");
+  }
+  if (reduce::accumulator_of(signature.dtype) != reduce::Dtype::kF32) {
+    refuse(what + "it is for float16, bfloat16 and float32, not for " + reduce::name_of(signature.dtype) +
+           ". Convert the tensor to float32, or send it without compression.");
+  }
+  if (signature.compression == Compression::kTopk) {
+    if (!(signature.compression_ratio > 0 && signature.compression_ratio <= 1)) {
+      refuse(what + "the ratio of elements to send is above 0 and at most 1, not " +
+             std::to_string(signature.compression_ratio) + ".");
+    }
+    // Places of elements are sent as 32-bit numbers.
+    if (signature.elements() > int64_t{1} << 32) {
+      refuse(what + "it is for tensors of at most 2^32 elements. Cut the tensor, or send it without compression.");
+    }
+  }
+}
+
 void check_reducescatter(const Request& request, const Group& group) {
   const Signature& signature = request.signature;
   if (signature.shape.empty()) {
@@ -117,6 +142,7 @@ void Engine::check_kind(const Request& request, const Group& group) const {
       }
       break;
     case Kind::kAllreduce:
+      check_compression(request);
       if (signature.op == ReduceOp::kAdasum && !is_float(signature.dtype)) {
         refuse("allreduce: Adasum needs a floating-point type, but '" + request.name + "' is of " +
                reduce::name_of(signature.dtype) + ". Convert it, or use another operation.");

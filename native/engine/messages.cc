@@ -18,6 +18,8 @@ void put_signature(Writer& writer, const Signature& signature) {
   writer.put(signature.peer);
   writer.put(signature.prescale);
   writer.put(signature.postscale);
+  writer.put(signature.compression);
+  writer.put(signature.compression_ratio);
   writer.put_vector(signature.shape);
 }
 
@@ -30,10 +32,13 @@ Signature get_signature(Reader& reader) {
   signature.peer = reader.get<int32_t>();
   signature.prescale = reader.get<double>();
   signature.postscale = reader.get<double>();
+  signature.compression = reader.get<Compression>();
+  signature.compression_ratio = reader.get<double>();
   signature.shape = reader.get_vector<int64_t>();
   if (static_cast<uint8_t>(signature.kind) > kLastKind ||
+      static_cast<uint8_t>(signature.compression) > kLastCompression ||
       !reduce::dtype_from(static_cast<uint32_t>(signature.dtype)).has_value()) {
-    throw base::Error(base::Code::kInternal, "malformed message: no such operation or data type");
+    throw base::Error(base::Code::kInternal, "malformed message: no such operation, compression or data type");
   }
   return signature;
 }

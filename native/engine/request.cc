@@ -50,6 +50,18 @@ const char* name_of(ReduceOp op) noexcept {
   return "?";
 }
 
+const char* name_of(Compression compression) noexcept {
+  switch (compression) {
+    case Compression::kNone:
+      return "none";
+    case Compression::kInt8:
+      return "int8";
+    case Compression::kTopk:
+      return "topk";
+  }
+  return "?";
+}
+
 bool has_own_rows(Kind kind) noexcept { return kind == Kind::kAllgather || kind == Kind::kAlltoall; }
 
 bool takes_part(const Signature& signature, int rank) noexcept {
@@ -113,6 +125,12 @@ std::string format_own_rows(const Signature& signature) {
   return signature.kind == Kind::kAlltoall ? "[*" + text.substr(text.find_first_of(",]")) : text;
 }
 
+std::string format_compression(const Signature& signature) {
+  const std::string name = name_of(signature.compression);
+  return signature.compression == Compression::kTopk ? name + "(" + format_number(signature.compression_ratio) + ")"
+                                                     : name;
+}
+
 struct Property {
   std::string what;                                             // "data types"
   std::string verb;                                             // "sent"
@@ -150,6 +168,9 @@ std::vector<Property> properties_of(Kind kind) {
                  }});
   if (kind == Kind::kAllreduce || kind == Kind::kReducescatter) {
     all.push_back({"reduction operation", "asked for", [](const Signature& s) { return std::string(name_of(s.op)); }});
+  }
+  if (kind == Kind::kAllreduce) {
+    all.push_back({"compression", "asked for", format_compression});
   }
   if (kind == Kind::kBroadcast) {
     all.push_back(

@@ -32,6 +32,11 @@ const char* name_of(Kind kind) noexcept;  // "allreduce"
 enum class ReduceOp : uint8_t { kAverage = 0, kSum = 1, kAdasum = 2, kMin = 3, kMax = 4, kProduct = 5 };
 const char* name_of(ReduceOp op) noexcept;  // "Average"
 
+// How an allreduce travels. It must be the same on all ranks.
+enum class Compression : uint8_t { kNone = 0, kInt8 = 1, kTopk = 2 };
+inline constexpr uint8_t kLastCompression = 2;
+const char* name_of(Compression compression) noexcept;  // "int8", as in the table of algorithms
+
 // Everything about a request that the other ranks must know or agree with, except its group and name.
 struct Signature {
   Kind kind = Kind::kAllreduce;
@@ -41,6 +46,8 @@ struct Signature {
   int32_t peer = 0;              // a rank in the world; the one that receives in a transfer
   double prescale = 1.0;
   double postscale = 1.0;
+  Compression compression = Compression::kNone;  // allreduce
+  double compression_ratio = 0;                  // of kTopk: which part of the elements is sent
   std::vector<int64_t> shape;
 
   bool operator==(const Signature&) const = default;

@@ -13,11 +13,11 @@ namespace {
 using base::Code;
 using collective::Group;
 
-// Requests that may share a bucket have equal keys: same type, operation, factors, algorithm.
+// Requests that may share a bucket have equal keys: same type, operation, factors, compression, algorithm.
 uint64_t fusion_key(const Signature& signature, uint32_t algorithm) {
   uint64_t key = static_cast<uint64_t>(signature.dtype) | static_cast<uint64_t>(signature.op) << 8 |
                  static_cast<uint64_t>(algorithm) << 16;
-  for (const double factor : {signature.prescale, signature.postscale}) {
+  for (const double factor : {signature.prescale, signature.postscale, signature.compression_ratio}) {
     key = key * 0x9e3779b97f4a7c15U ^ std::bit_cast<uint64_t>(factor);
   }
   return key;
@@ -53,6 +53,14 @@ int64_t even_share(int64_t rows, size_t members, size_t index) {
 
 }  // namespace
 
+collective::Choice Engine::choose_allreduce(const Group& group, const Signature& signature) const {
+  if (signature.compression != Compression::kNone) {
+    return collective::choose_compressed(name_of(signature.compression));
+  }
+  return signature.op == ReduceOp::kAdasum ? collective::choose_adasum()
+                                           : backend_->choose_allreduce(group, signature.bytes());
+}
+
 void Engine::run_all(const Group& group, std::vector<Runnable> runnables) {
   std::vector<Fusible> plan;
   for (Runnable& runnable : runnables) {
@@ -60,8 +68,7 @@ void Engine::run_all(const Group& group, std::vector<Runnable> runnables) {
     Fusible fusible{signature.bytes(), 0, true};
     switch (signature.kind) {
       case Kind::kAllreduce:
-        runnable.choice = signature.op == ReduceOp::kAdasum ? collective::choose_adasum()
-                                                            : backend_->choose_allreduce(group, signature.bytes());
+        runnable.choice = choose_allreduce(group, signature);
         fusible.alone = !runnable.choice.algorithm->fusible;
         fusible.key = fusion_key(signature, runnable.choice.index);
         break;
@@ -111,7 +118,11 @@ void Engine::run_bucket(const Group& group, const std::vector<Runnable*>& bucket
   const Event started = begin_bucket(group, bucket);
   switch (kind) {
     case Kind::kAllreduce:
-      run_allreduce(group, bucket);
+      if (bucket.front()->choice.algorithm->compressed != nullptr) {
+        run_compressed(group, bucket);
+      } else {
+        run_allreduce(group, bucket);
+      }
       break;
     case Kind::kAllgather:
       run_allgather(group, *bucket.front());
@@ -144,6 +155,18 @@ void Engine::run_allreduce(const Group& group, const std::vector<Runnable*>& buc
   for (const Runnable* runnable : bucket) {
     const Request& request = runnable->pending->request;
     job.pieces.push_back({request.input, request.output, static_cast<size_t>(request.signature.elements())});
+  }
+  backend_->run(group, bucket.front()->choice, job);
+}
+
+void Engine::run_compressed(const Group& group, const std::vector<Runnable*>& bucket) {
+  const Signature& signature = bucket.front()->pending->request.signature;
+  collective::CompressedJob job{
+      reduction_job<collective::AllreduceJob>(signature, group.size()), signature.compression_ratio, {}};
+  for (const Runnable* runnable : bucket) {
+    const Request& request = runnable->pending->request;
+    job.reduction.pieces.push_back({request.input, request.output, static_cast<size_t>(request.signature.elements())});
+    job.residuals.push_back(request.residual);
   }
   backend_->run(group, bucket.front()->choice, job);
 }

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "reduce/quantize.h"
 #include "reduce/variant.h"
 
 namespace farandole::reduce {
@@ -188,6 +189,14 @@ void blend(Dtype dtype, const void* a, const void* b, const Factors& factors, vo
   if (count > 0) {
     kernels().blend[static_cast<size_t>(dtype)](a, b, factors, sum, count);
   }
+}
+
+void quantize(float* values, size_t count, std::byte* bytes) { kernels().quantize(values, count, bytes); }
+
+void dequantize(const std::byte* bytes, size_t count, float* values) { kernels().dequantize(bytes, count, values); }
+
+void dequantize_add(const std::byte* bytes, size_t count, float* values) {
+  kernels().dequantize_add(bytes, count, values);
 }
 
 std::string_view active_isa() noexcept { return active_variant()->name; }

@@ -493,6 +493,14 @@ void blend(const void* a, const void* b, const Factors& factors, void* sum, size
   blended(W::load_some(from_a + at, count - at), W::load_some(from_b + at, count - at)).store_some(to + at, count - at);
 }
 
+}  // namespace
+}  // namespace farandole::reduce
+
+#include "reduce/quantize_impl.h"
+
+namespace farandole::reduce {
+namespace {
+
 // ---- The table.
 
 template <typename Element>
@@ -529,6 +537,9 @@ constexpr Kernels make_kernels() noexcept {
   kernels.multiply[static_cast<size_t>(Dtype::kF64)] = multiply<double>;
   kernels.blend[static_cast<size_t>(Dtype::kF32)] = blend<float>;
   kernels.blend[static_cast<size_t>(Dtype::kF64)] = blend<double>;
+  kernels.quantize = quantize_run;
+  kernels.dequantize = dequantize_run</*kAdd=*/false>;
+  kernels.dequantize_add = dequantize_run</*kAdd=*/true>;
   return kernels;
 }
 

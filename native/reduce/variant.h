@@ -29,6 +29,8 @@ using Fold = void (*)(const void* const* inputs, size_t input_count, void* const
                       size_t count, const Scaling& scaling);
 using Convert = void (*)(const void* source, void* destination, size_t count);
 using Multiply = Products (*)(const void* a, const void* b, size_t count);
+using Quantize = void (*)(float* values, size_t count, std::byte* bytes);
+using Dequantize = void (*)(const std::byte* bytes, size_t count, float* values);
 using Blend = void (*)(const void* a, const void* b, const Factors& factors, void* sum, size_t count);
 
 inline constexpr size_t kDtypeSlots = 11;  // one more than the largest Dtype
@@ -40,6 +42,9 @@ struct Kernels {
   Convert narrow[kDtypeSlots];     // and back
   Multiply multiply[kDtypeSlots];  // of float32 and float64 only, as is the next
   Blend blend[kDtypeSlots];
+  Quantize quantize;
+  Dequantize dequantize;
+  Dequantize dequantize_add;
 };
 
 struct Variant {

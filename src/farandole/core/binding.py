@@ -82,6 +82,9 @@ class NativeRequest(Structure):
         ("output", c_void_p),
         ("splits", POINTER(c_int64)),
         ("peer", c_int32),
+        ("compression", c_uint32),
+        ("compression_ratio", c_double),
+        ("residual", c_void_p),
     )
 
 
