@@ -13,13 +13,13 @@ constexpr size_t kBlock = 2048;
 }  // namespace
 
 void scaled_copy(reduce::Dtype from_type, reduce::Dtype to_type, const std::byte* from, std::byte* to, size_t count,
-                 const reduce::Scale& scale) {
-  if (scale.is_one()) {
-    reduce::convert(from_type, to_type, from, to, count);
+                 const reduce::Scale& scale, reduce::Stores stores) {
+  if (from_type == to_type) {
+    reduce::scale_to(from_type, from, to, count, scale, stores);
     return;
   }
-  if (from_type == to_type) {
-    reduce::scale_to(from_type, from, to, count, scale);
+  if (scale.is_one()) {
+    reduce::convert(from_type, to_type, from, to, count);
     return;
   }
   alignas(64) std::array<std::byte, kBlock * 8> block;

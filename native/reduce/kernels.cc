@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cassert>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
@@ -75,13 +76,43 @@ Scaling prepared(const Scale& scale) noexcept {
   if (scale.is_one()) {
     return {};
   }
-  const bool power_of_two = std::has_single_bit(static_cast<uint64_t>(scale.divisor));
-  return {power_of_two ? Scaling::Kind::kReciprocal : Scaling::Kind::kDivide, scale.factor, scale.divisor};
+  Scaling scaling{Scaling::Kind::kDivide, scale.factor == 1.0, scale.factor, scale.divisor};
+  if (std::isnan(scale.factor)) {
+    scaling.factor = std::numeric_limits<double>::quiet_NaN();  // one with zeros in its fraction: see PairedBfloat16
+  }
+  if (scale.divisor == 1) {
+    scaling.kind = Scaling::Kind::kMultiply;
+  } else if (scaling.averages && std::has_single_bit(static_cast<uint64_t>(scale.divisor))) {
+    // The reciprocal is exact, so that the product is the quotient, sooner.
+    scaling.kind = Scaling::Kind::kMultiply;
+    scaling.factor = 1 / static_cast<double>(scale.divisor);
+  }
+  return scaling;
+}
+
+// Below this many bytes, what it takes to begin and end a stream is not worth it.
+constexpr size_t kLeastStream = 4096;
+
+// The bytes up to the next place where a stream may begin.
+size_t bytes_to_stream(const void* address) noexcept {
+  return -reinterpret_cast<uintptr_t>(address) % kStreamAlignment;
+}
+
+// All outputs have come to such a place after the same number of bytes, which is not always so.
+bool stream_together(std::span<void* const> outputs, size_t bytes) noexcept {
+  return bytes >= kLeastStream && std::all_of(outputs.begin(), outputs.end(), [&](const void* output) {
+           return bytes_to_stream(output) == bytes_to_stream(outputs.front());
+         });
 }
 
 // memcpy is undefined for one and the same range, and for null even when nothing is copied.
-void copy(const void* source, void* destination, size_t bytes) {
-  if (source != destination && bytes > 0) {
+void copy(const void* source, void* destination, size_t bytes, Stores stores) {
+  if (source == destination || bytes == 0) {
+    return;
+  }
+  if (stores == Stores::kStreamed) {
+    copy_stream(destination, source, bytes);
+  } else {
     std::memcpy(destination, source, bytes);
   }
 }
@@ -117,19 +148,43 @@ void fill(Op op, void* destination, size_t count, const Identities<T>& identitie
 }  // namespace
 
 void reduce_to(Dtype dtype, Op op, std::span<const void* const> inputs, std::span<void* const> outputs, size_t count,
-               const Scale& scale) {
+               const Scale& scale, Stores stores) {
   assert(!inputs.empty());
   if (count == 0 || outputs.empty()) {
     return;
   }
+  const size_t bytes = count * size_of(dtype);
   if (inputs.size() == 1 && scale.is_one()) {
     for (void* output : outputs) {
-      copy(inputs[0], output, count * size_of(dtype));
+      copy(inputs[0], output, bytes, stores);
     }
     return;
   }
   const Fold fold = kernels().fold[static_cast<size_t>(dtype)][static_cast<size_t>(op)];
-  fold(inputs.data(), inputs.size(), outputs.data(), outputs.size(), count, prepared(scale));
+  const Scaling scaling = prepared(scale);
+  FoldJob job{inputs.data(), inputs.size(), outputs.data(), outputs.size(), 0, count, /*streams=*/false};
+  if (stores == Stores::kStreamed && stream_together(outputs, bytes)) {
+    job.to = bytes_to_stream(outputs.front()) / size_of(dtype);
+    fold(job, scaling);
+    job = {inputs.data(), inputs.size(), outputs.data(), outputs.size(), job.to, count, /*streams=*/true};
+  }
+  fold(job, scaling);
+}
+
+void copy_stream(void* destination, const void* source, size_t bytes) {
+  if (bytes < kLeastStream) {
+    if (bytes > 0) {
+      std::memcpy(destination, source, bytes);
+    }
+    return;
+  }
+  auto* const to = static_cast<std::byte*>(destination);
+  const auto* const from = static_cast<const std::byte*>(source);
+  const size_t head = bytes_to_stream(destination);
+  const size_t body = (bytes - head) / kStreamBlock * kStreamBlock;
+  std::memcpy(to, from, head);
+  kernels().copy_stream(from + head, to + head, body);
+  std::memcpy(to + head + body, from + head + body, bytes - head - body);
 }
 
 void accumulate(Dtype dtype, Op op, void* accumulator, const void* input, size_t count) {
@@ -137,13 +192,13 @@ void accumulate(Dtype dtype, Op op, void* accumulator, const void* input, size_t
   reduce_to(dtype, op, inputs, {&accumulator, 1}, count, {});
 }
 
-void scale_to(Dtype dtype, const void* source, void* destination, size_t count, const Scale& scale) {
-  reduce_to(dtype, Op::kSum, {&source, 1}, {&destination, 1}, count, scale);
+void scale_to(Dtype dtype, const void* source, void* destination, size_t count, const Scale& scale, Stores stores) {
+  reduce_to(dtype, Op::kSum, {&source, 1}, {&destination, 1}, count, scale, stores);
 }
 
 void convert(Dtype from, Dtype to, const void* source, void* destination, size_t count) {
   if (from == to) {
-    copy(source, destination, count * size_of(from));
+    copy(source, destination, count * size_of(from), Stores::kCached);
     return;
   }
   if (count == 0) {

@@ -26,6 +26,13 @@ struct Scale {
   bool operator==(const Scale&) const = default;
 };
 
+// Where results are stored. A streamed store goes past the caches to memory: it reads nothing in exchange for the line
+// that it fills, and drives out nothing that is needed. It pays where the outputs are large and not soon read again,
+// and costs where they are; the bits are the same. It is a wish: short outputs, or several that cannot be aligned
+// together, are stored as ever. When the function returns, whoever sees a later store of ours sees the streamed ones
+// too.
+enum class Stores : uint8_t { kCached, kStreamed };
+
 // outputs[j][i] = scale(inputs[0][i] op inputs[1][i] op ...) for every j, folded from the left in the
 // order of `inputs`, held in the accumulator type and rounded once at the end. An output may be one of
 // the inputs (the same address); otherwise they do not overlap. Sum of bool is "or", product is "and".
@@ -33,13 +40,17 @@ struct Scale {
 // later one stays.
 // Requires: at least one input. Zero outputs or count 0 is a no-op. Addresses are aligned to the element.
 void reduce_to(Dtype dtype, Op op, std::span<const void* const> inputs, std::span<void* const> outputs, size_t count,
-               const Scale& scale);
+               const Scale& scale, Stores stores = Stores::kCached);
+
+// Copies `bytes` with streamed stores. The ranges do not overlap.
+void copy_stream(void* destination, const void* source, size_t bytes);
 
 // accumulator[i] = accumulator[i] op input[i], both of `dtype`.
 void accumulate(Dtype dtype, Op op, void* accumulator, const void* input, size_t count);
 
 // destination[i] = scale(source[i]); source and destination are the same address or do not overlap.
-void scale_to(Dtype dtype, const void* source, void* destination, size_t count, const Scale& scale);
+void scale_to(Dtype dtype, const void* source, void* destination, size_t count, const Scale& scale,
+              Stores stores = Stores::kCached);
 
 // Writes `count` elements that leave the other operand of `op` as it is: 0 for a sum, 1 for a product, the largest
 // there is for a minimum and the smallest for a maximum (the infinities of floats, true and false of bool).

@@ -9,6 +9,35 @@ constexpr std::size_t kVectorBytes = 64;
 }
 }  // namespace farandole::reduce
 
+#include "reduce/registers_impl.h"
+
+namespace farandole::reduce {
+namespace {
+
+struct Isa {
+  template <typename R>
+  static void stream(const R& value, void* to) {
+    if constexpr (sizeof(R) == kVectorBytes) {
+      _mm512_stream_si512(static_cast<__m512i*>(to), bits_as<__m512i>(value));
+    } else {
+      _mm256_stream_si256(static_cast<__m256i*>(to), bits_as<__m256i>(value));
+    }
+  }
+  static void fence() { _mm_sfence(); }
+
+  static Register<int16_t> negated_where_negative(Register<int16_t> magnitude, Register<int16_t> sign) {
+    const Register<int16_t> negative = sign >> 15;
+    return (magnitude ^ negative) - negative;
+  }
+
+  static Register<int64_t> truncated(Register<double> values) {
+    return __builtin_convertvector(values, Register<int64_t>);
+  }
+};
+
+}  // namespace
+}  // namespace farandole::reduce
+
 #include "reduce/kernels_impl.h"
 
 namespace farandole::reduce {
@@ -19,16 +48,15 @@ namespace {
 struct HardFloat16 {
   using Stored = uint16_t;
   using Lane = float;
+  using Value = Floats;
   static constexpr size_t kGroup = 1;
+  using Packed = Raw<kVectorBytes / 2>;
   static constexpr __mmask16 kAll = 0xffff;
-  static void load(const Stored* from, Floats* lanes) {
-    __m256i halves;
-    __builtin_memcpy(&halves, from, sizeof(halves));
-    *lanes = _mm512_maskz_cvtph_ps(kAll, halves);
+  static void unpack(const Packed& packed, Floats* lanes) {
+    *lanes = _mm512_maskz_cvtph_ps(kAll, bits_as<__m256i>(packed));
   }
-  static void store(const Floats* lanes, Stored* to) {
-    const __m256i halves = _mm512_maskz_cvtps_ph(kAll, *lanes, _MM_FROUND_TO_NEAREST_INT);
-    __builtin_memcpy(to, &halves, sizeof(halves));
+  static Packed pack(const Floats* lanes) {
+    return bits_as<Packed>(_mm512_maskz_cvtps_ph(kAll, *lanes, _MM_FROUND_TO_NEAREST_INT));
   }
 };
 

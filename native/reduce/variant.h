@@ -16,17 +16,33 @@ namespace farandole::reduce {
 struct Scaling {
   enum class Kind : uint8_t {
     kNone,
-    kReciprocal,  // the divisor is a power of two: a multiplication by 1/divisor gives the same bits, sooner
-    kDivide,
+    kMultiply,  // by `factor` alone: there is no divisor, or only one that is a power of two and made the factor
+    kDivide,    // multiply, then divide
   };
   Kind kind = Kind::kNone;
+  bool averages = false;  // only a divisor was asked for
   double factor = 1.0;
-  int64_t divisor = 1;
+  int64_t divisor = 1;  // as asked for, also with kMultiply
 };
 
-// Folds the inputs from the left, scales, and writes to every output. At least one input and one output.
-using Fold = void (*)(const void* const* inputs, size_t input_count, void* const* outputs, size_t output_count,
-                      size_t count, const Scaling& scaling);
+// What a fold reads and writes: elements [from, to) of at least one input and one output.
+struct FoldJob {
+  const void* const* inputs;
+  size_t input_count;
+  void* const* outputs;
+  size_t output_count;
+  size_t from;
+  size_t to;
+  bool streams;  // past the caches; then element `from` of every output is aligned to kStreamAlignment
+};
+
+inline constexpr size_t kStreamAlignment = 64;  // a cache line, and the largest register
+
+// Folds the inputs from the left, scales, and writes to every output.
+using Fold = void (*)(const FoldJob& job, const Scaling& scaling);
+// `destination` is aligned to kStreamAlignment, and `bytes` a multiple of kStreamBlock.
+using CopyStream = void (*)(const void* source, void* destination, size_t bytes);
+inline constexpr size_t kStreamBlock = 256;
 using Convert = void (*)(const void* source, void* destination, size_t count);
 using Multiply = Products (*)(const void* a, const void* b, size_t count);
 using Quantize = void (*)(float* values, size_t count, std::byte* bytes);
@@ -38,6 +54,7 @@ inline constexpr size_t kOpSlots = 6;      // one more than the largest Op
 
 struct Kernels {
   Fold fold[kDtypeSlots][kOpSlots];
+  CopyStream copy_stream;
   Convert widen[kDtypeSlots];      // from the 16-bit floats to float32
   Convert narrow[kDtypeSlots];     // and back
   Multiply multiply[kDtypeSlots];  // of float32 and float64 only, as is the next

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "reduce/kernels.h"
 #include "reduce/oracle.h"
+#include "reduce/samples.h"
 
 namespace farandole::reduce {
 namespace {
@@ -22,48 +23,6 @@ constexpr Op kOps[] = {Op::kSum, Op::kMin, Op::kMax, Op::kProduct};
 constexpr size_t kCounts[] = {0, 1, 7, 8, 9, 31, 1023, 4097};
 constexpr size_t kInputCounts[] = {1, 2, 3, 4, 8};
 const Scale kScales[] = {{1.0, 1}, {0.1, 1}, {1.0, 7}, {1.0, 8}, {-2.5, 3}};
-
-// Goes back to the variant that was active before.
-class UsedIsa {
- public:
-  explicit UsedIsa(std::string_view name) : before_(active_isa()) { use_isa(name); }
-  UsedIsa(const UsedIsa&) = delete;
-  UsedIsa& operator=(const UsedIsa&) = delete;
-  ~UsedIsa() { use_isa(before_); }
-
- private:
-  std::string_view before_;
-};
-
-// The bits of a number; all NaNs are one, for which of several NaNs comes out of a sum is not promised.
-template <typename T>
-uint64_t identity_of(T value) {
-  uint64_t bits = 0;
-  std::memcpy(&bits, &value, sizeof(value));
-  if constexpr (std::is_floating_point_v<oracle::Accumulator<T>>) {
-    return std::isnan(oracle::accumulator(value)) ? ~uint64_t{0} : bits;
-  }
-  return bits;
-}
-
-template <typename T>
-T random_element(std::mt19937_64& random) {
-  T value;
-  const uint64_t bits = random();
-  if constexpr (std::is_floating_point_v<oracle::Accumulator<T>>) {
-    // Of eight, five are numbers as gradients are, and three are any bits: subnormal, infinite, NaN.
-    if (bits % 8 < 5) {
-      return oracle::rounded<T>(
-          static_cast<oracle::Accumulator<T>>(static_cast<int64_t>(bits >> 20 & 0xffff) - 0x8000) / 1024);
-    }
-  }
-  if constexpr (std::is_same_v<T, Boolean>) {
-    return {static_cast<uint8_t>(bits % 2 ? 0 : bits >> 8)};
-  }
-  const uint64_t high = bits >> 3;
-  std::memcpy(&value, &high, sizeof(value));
-  return value;
-}
 
 template <typename T>
 std::vector<std::vector<T>> random_inputs(size_t inputs, size_t count, uint64_t seed) {
@@ -156,14 +115,7 @@ void check(Op op, size_t input_count, size_t count, const Scale& scale, Place pl
 template <typename T>
 class Kernels : public ::testing::Test {};
 
-struct TypeNames {
-  template <typename T>
-  static std::string GetName(int) {
-    return name_of(oracle::dtype<T>());
-  }
-};
-using Types = ::testing::Types<uint8_t, int8_t, int16_t, int32_t, int64_t, Float16, Bfloat16, float, double, Boolean>;
-TYPED_TEST_SUITE(Kernels, Types, TypeNames);
+TYPED_TEST_SUITE(Kernels, AllTypes, TypeNames);
 
 TYPED_TEST(Kernels, ReduceAsTheOracleOnEveryVariant) {
   for (const auto isa : runnable_isas()) {
