@@ -22,6 +22,8 @@ from benchmarks.topology import Topology
 # Of the memory that is free, what the contenders of one measurement may hold at the same time.
 _MEMORY_SHARE = 0.4
 _MOST_CALLS = 2000
+# Of one contender in one measurement, when its calls are slow.
+_MOST_SECONDS = 8.0
 
 
 @dataclass(frozen=True)
@@ -222,8 +224,10 @@ class _Turn:
         self._calls = max(1, min(_MOST_CALLS, int(share / max(self._estimate, 1e-7))))
 
     def rounds(self, most: int, share: float) -> int:
-        """Return how many rounds are worth it: at least 3; fewer than all when one call takes much of the time."""
-        return most if self._estimate <= 2 * share else min(most, 3)
+        """Return how many rounds are worth it: fewer when one call is more than a turn, fewest when it takes seconds."""
+        if self._estimate <= 2 * share:
+            return most
+        return min(most, 3, max(1, int(_MOST_SECONDS / self._estimate)))
 
     def take(self, row: Row) -> None:
         """Time one turn and note it."""

@@ -16,7 +16,7 @@ _RATES = {"unshaped": None, "10 Gbit/s": 10 * _GIGABIT, "1 Gbit/s": _GIGABIT}
 
 def _measure(conductor: Conductor, scope: Scope) -> list[Row]:
     topologies = (Topology(2, 1),) if scope.quick else (Topology(2, 1), Topology(2, 2), Topology(4, 1))
-    sizes = scope.choose_sizes((4 * KB, 64 * KB, MB, 16 * MB, 64 * MB), quick=(MB,))
+    sizes = scope.choose_sizes((64 * KB, MB, 16 * MB, 64 * MB), quick=(MB,))
     rows = []
     for topology in topologies:
         try:
