@@ -224,7 +224,7 @@ class _Turn:
         self._calls = max(1, min(_MOST_CALLS, int(share / max(self._estimate, 1e-7))))
 
     def rounds(self, most: int, share: float) -> int:
-        """Return how many rounds are worth it: fewer when one call is more than a turn, fewest when it takes seconds."""
+        """Return how many rounds are worth it: fewer when a call is more than a turn, fewest when it takes seconds."""
         if self._estimate <= 2 * share:
             return most
         return min(most, 3, max(1, int(_MOST_SECONDS / self._estimate)))

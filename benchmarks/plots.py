@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Sequence
 from itertools import groupby
@@ -22,7 +23,8 @@ _STYLES = {
     OPENMPI: {"color": "#009E73", "marker": "D"},
     MPICH: {"color": "#CC79A7", "marker": "v"},
 }
-_PANEL_WIDTH, _PANEL_HEIGHT, _DPI = 6.4, 4.6, 90
+_PANEL_WIDTH, _PANEL_HEIGHT, _DPI = 6.4, 4.6, 80
+_COLORS = 64
 
 
 def draw(case: Case, rows: Sequence[Row], folder: Path) -> list[Path]:
@@ -43,6 +45,7 @@ def _draw_file(case: Case, rows: Sequence[Row], path: Path, suffix: str) -> Path
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
+    from PIL import Image
 
     assert case.figure is not None
     panels = [(name, list(group)) for name, group in groupby(rows, lambda row: _panel(case, row))]
@@ -57,15 +60,20 @@ def _draw_file(case: Case, rows: Sequence[Row], path: Path, suffix: str) -> Path
     handles = {label: line for axes in grid.flat for line, label in zip(*axes.get_legend_handles_labels(), strict=True)}
     figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=3 * columns, fontsize=11)
     figure.suptitle(f"{case.title}{suffix}", fontsize=13, wrap=True)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=_DPI, metadata={"Software": None})
+    drawn = io.BytesIO()
+    figure.savefig(drawn, dpi=_DPI)
     pyplot.close(figure)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Lines of seven colours: a palette makes a third of the bytes, and the files are kept in the repository.
+    Image.open(drawn).convert("RGB").quantize(_COLORS).save(path, optimize=True)
     return path
 
 
 def _panel(case: Case, row: Row) -> str:
     assert case.figure is not None
-    return ", ".join(f"{key} {row.keys[key]}" for key in case.figure.panel_keys)
+    values = [(key, row.keys[key]) for key in case.figure.panel_keys]
+    # A word speaks for itself, a number does not.
+    return ", ".join(value if isinstance(value, str) else f"{key} of {value}" for key, value in values)
 
 
 def _columns(case: Case, rows: Sequence[Row]) -> int:

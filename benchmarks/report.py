@@ -96,6 +96,7 @@ def machine_line(results: Results) -> str:
     return (
         f"{machine['date']}, {machine['processor']}, {machine['cores']} cores, {machine['memory_mb'] // 1024} GB, "
         f"{machine['system']}, Python {machine['python']}; {versions}."
+        + (" A quick run: too short to be believed." if results.quick else "")
     )
 
 
