@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from benchmarks.bounds import Stream, make_copy
 from benchmarks.computation import compute
 from benchmarks.gradients import resnet50_shapes
-from benchmarks.peers.base import WORKER, Call, Launch, Peer, Stage, check, worker_environment
+from benchmarks.peers.base import WORKER, Call, Launch, Peer, Stage, check, proven, worker_environment
 from benchmarks.training import make_step
 
 if TYPE_CHECKING:
@@ -77,43 +77,46 @@ class FarandolePeer(Peer):
         def call() -> None:
             hvd.allreduce_(tensor, op=hvd.Sum, name="allreduce")
 
-        call()
-        check(tensor[-1].item(), self.size * (self.size + 1) / 2, "allreduce")
-        tensor.zero_()  # The sum of sums of zeros stays what it is.
-        return call
+        return proven(call, self.size, "allreduce", tensor)
 
     def latency(self) -> Call:
-        tensor, hvd = self._tensor(1), self._hvd
-        return lambda: hvd.synchronize(hvd.allreduce_async_(tensor, op=hvd.Sum, name="latency"))
+        tensor, hvd = self._tensor(1, self.rank + 1), self._hvd
+
+        def call() -> None:
+            hvd.synchronize(hvd.allreduce_async_(tensor, op=hvd.Sum, name="latency"))
+
+        return proven(call, self.size, "latency", tensor)
 
     def many(self, count: int, bytes: int) -> Call:
-        tensors = [(self._tensor(bytes // 4, where="ordinary"), f"many.{index}") for index in range(count)]
+        tensors = [self._tensor(bytes // 4, self.rank + 1, where="ordinary") for _ in range(count)]
+        named = [(tensor, f"many.{index}") for index, tensor in enumerate(tensors)]
         hvd = self._hvd
 
         def call() -> None:
-            handles = [hvd.allreduce_async_(tensor, op=hvd.Sum, name=name) for tensor, name in tensors]
+            handles = [hvd.allreduce_async_(tensor, op=hvd.Sum, name=name) for tensor, name in named]
             for handle in handles:
                 hvd.synchronize(handle)
 
-        return call
+        return proven(call, self.size, "many", *tensors)
 
     def gradients(self, communicate: bool = True, compute_units: int = 0) -> Call:
         from farandole.torch.buckets import allocate
 
         shapes = [self._torch.empty(shape, device="meta", dtype=self._torch.float32) for shape in resnet50_shapes()]
-        tensors = [(tensor, f"gradient.{index}") for index, tensor in enumerate(allocate(self._engine, shapes))]
+        tensors = [tensor.fill_(self.rank + 1) for tensor in allocate(self._engine, shapes)]
+        named = [(tensor, f"gradient.{index}") for index, tensor in enumerate(tensors)]
         hvd = self._hvd
 
         def call() -> None:
             handles = []
-            for tensor, name in reversed(tensors):
+            for tensor, name in reversed(named):
                 compute(compute_units)
                 if communicate:
                     handles.append(hvd.allreduce_async_(tensor, op=hvd.Sum, name=name))
             for handle in handles:
                 hvd.synchronize(handle)
 
-        return call
+        return proven(call, self.size, "gradients", *tensors) if communicate else call
 
     def allgather(self, bytes: int) -> Call:
         part, hvd = self._tensor(bytes // 4 // self.size, self.rank + 1), self._hvd

@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.computation import compute
 from benchmarks.gradients import plan_buckets
-from benchmarks.peers.base import WORKER, Call, Launch, Peer, Stage, check, worker_environment
+from benchmarks.peers.base import WORKER, Call, Launch, Peer, Stage, check, proven, worker_environment
 
 NAME = "gloo"
 
@@ -59,28 +59,29 @@ class GlooPeer(Peer):
         def call() -> None:
             all_reduce(tensor)
 
-        call()
-        check(tensor[-1].item(), self.size * (self.size + 1) / 2, "allreduce")
-        tensor.zero_()
-        return call
+        return proven(call, self.size, "allreduce", tensor)
 
     def latency(self) -> Call:
-        tensor, all_reduce = self._tensor(1), self._dist.all_reduce
-        return lambda: all_reduce(tensor, async_op=True).wait()
+        tensor, all_reduce = self._tensor(1, self.rank + 1), self._dist.all_reduce
+
+        def call() -> None:
+            all_reduce(tensor, async_op=True).wait()
+
+        return proven(call, self.size, "latency", tensor)
 
     def many(self, count: int, bytes: int) -> Call:
-        tensors = [self._tensor(bytes // 4) for _ in range(count)]
+        tensors = [self._tensor(bytes // 4, self.rank + 1) for _ in range(count)]
         all_reduce = self._dist.all_reduce
 
         def call() -> None:
             for work in [all_reduce(tensor, async_op=True) for tensor in tensors]:
                 work.wait()
 
-        return call
+        return proven(call, self.size, "many", *tensors)
 
     def gradients(self, communicate: bool = True, compute_units: int = 0) -> Call:
         # What DistributedDataParallel does with gradient_as_bucket_view, which saves it the copies.
-        buckets = [(self._tensor(elements), members) for elements, members in plan_buckets()]
+        buckets = [(self._tensor(elements, self.rank + 1), members) for elements, members in plan_buckets()]
         all_reduce = self._dist.all_reduce
 
         def call() -> None:
@@ -92,7 +93,7 @@ class GlooPeer(Peer):
             for work in works:
                 work.wait()
 
-        return call
+        return proven(call, self.size, "gradients", *(tensor for tensor, _ in buckets)) if communicate else call
 
     def allgather(self, bytes: int) -> Call:
         part, whole = self._tensor(bytes // 4 // self.size, self.rank + 1), self._tensor(bytes // 4)
