@@ -13,21 +13,15 @@ from pathlib import Path
 
 def farandole() -> float:
     """Sum with nothing but the core."""
-    import ctypes
+    from array import array
 
-    from farandole.core import basics
-    from farandole.core.dtype import DType, Kind, Sum
-    from farandole.core.request import make_request
+    from farandole.core import basics, buffers
+    from farandole.core.dtype import Sum
 
     basics.init()
-    engine = basics.current().engine
-    number = ctypes.c_float(1)
-    address = ctypes.addressof(number)
-    request = make_request(Kind.ALLREDUCE, "first", dtype=DType.F32, op=Sum, shape=(1,), input=address, output=address)
-    handle = engine.submit_one(request)
-    engine.wait(handle)
-    engine.release(handle)
-    return number.value
+    number = array("f", [1])
+    buffers.allreduce(number, op=Sum)
+    return number[0]
 
 
 def gloo() -> float:
