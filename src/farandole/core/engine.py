@@ -160,6 +160,11 @@ class Engine:
             raise self._error(status)
         return True
 
+    def errors(self, submission: Submission) -> list[FarandoleError | None]:
+        """Return, for each request, why it failed, or None. All of them are done."""
+        statuses = (self._library.farandole_wait(self._pointer, handle, 0.0) for handle in submission.handles)
+        return [self._error(status) if status else None for status in statuses]
+
     def release(self, submission: Submission) -> None:
         """Forget the handles and their results."""
         self._library.farandole_release_all(self._pointer, submission.handles, submission.count)

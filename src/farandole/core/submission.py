@@ -49,6 +49,16 @@ class Submission:
         self.requests = (NativeRequest * self.count)(*requests)
         self.handles = (ctypes.c_uint64 * self.count)()
 
+    @classmethod
+    def joined(cls, parts: Sequence[Submission]) -> Submission:
+        """Return one of the requests of all parts, which are to live as long: what requests point to is theirs."""
+        whole = cls.__new__(cls)
+        whole.count = sum(part.count for part in parts)
+        everything = b"".join([part.requests for part in parts])
+        whole.requests = (NativeRequest * whole.count).from_buffer_copy(everything)
+        whole.handles = (ctypes.c_uint64 * whole.count)()
+        return whole
+
     @property
     def submitted(self) -> bool:
         """Say whether the engine knows the requests."""

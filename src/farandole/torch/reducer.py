@@ -5,9 +5,10 @@ slot of a bundle has seen enough of them, the bundle is *launched*. `finish` lau
 which one rank did not take stops nobody, and waits for all.
 
 A dense CPU gradient has a *place* in the arena: it is copied there when it is launched and lives there from then on
-(`param.grad` becomes a view). Places are given at the end of a slot's first step, when it is known that the parameter
-is trained and its gradient dense. Until then, and on CUDA and with compression for ever, gradients take the general way
-of `farandole.torch.collectives`. Sparse gradients are gathered (see `sparse_rows`), or made dense for the journey.
+(`param.grad` becomes a view); what is launched goes in *waves* (see `wave`). Places are given at the end of a slot's
+first step, when it is known that the parameter is trained and its gradient dense. Until then, and on CUDA and with
+compression for ever, gradients take the general way of `farandole.torch.collectives`. Sparse gradients are gathered
+(see `sparse_rows`), or made dense for the journey.
 
 Everything that belongs to one session (places, native requests) is made anew when the session changes.
 
@@ -19,7 +20,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -28,7 +29,7 @@ from farandole.core.binding import NativeRequest
 from farandole.core.dtype import Average, Kind, Sum
 from farandole.core.errors import InvalidRequestError, MismatchError
 from farandole.core.group import ProcessSet
-from farandole.core.handle import Call, Pending
+from farandole.core.handle import Call
 from farandole.core.request import make_request
 from farandole.core.session import Session
 from farandole.core.submission import Submission
@@ -41,11 +42,22 @@ from farandole.torch.naming import Named
 from farandole.torch.slots import Bundle, Slot
 from farandole.torch.sparse_rows import pack, unpack
 from farandole.torch.uncompiled import uncompiled
+from farandole.torch.wave import WAVE_BYTES, Wave
 
 TOO_MANY_PASSES = (
     "Gradients were computed more than backward_passes_per_step times before call to step(). "
     "Increase backward_passes_per_step to accumulate gradients locally over more passes."
 )
+
+
+class _Flight(NamedTuple):
+    """A call that has been begun."""
+
+    number: int
+    land: Callable[[Any], None]
+    """Puts its result into the gradients."""
+    bundle: Bundle | None = None
+    """Whose it is; None for a wave, which tells its bundles apart by itself."""
 
 
 class GradientReducer:
@@ -88,6 +100,12 @@ class GradientReducer:
         self._fired = False
         self._lock = threading.Lock()
         self._bundles: list[Bundle] = []
+        self._flights: list[_Flight] = []
+        # Launched and not submitted yet.
+        self._wave: list[Bundle] = []
+        self._wave_bytes = 0
+        # The backward pass that runs now will submit it.
+        self._wave_has_end = False
         self._unhooked: list[Slot] = []
         self._unplaced: list[Slot] = []
         self._hooks: list[Any] = []
@@ -128,18 +146,14 @@ class GradientReducer:
         if not self._active():
             return
         error: Exception | None = None
-        try:
-            for bundle in self._bundles:
-                if not bundle.flights:
-                    self._launch(bundle)
-        except Exception as this:
-            error = this
-        for bundle in self._bundles:
-            for number, land in bundle.flights:
-                try:
-                    self._complete(bundle, number, land)
-                except Exception as this:
-                    error = error or this
+        for begin in (self._launch_rest, self._submit_wave):
+            try:
+                begin()
+            except Exception as this:
+                error = error or this
+        for flight in self._flights:
+            failure = self._land(flight)
+            error = error or failure
         self._reset()
         if error is not None:
             raise error
@@ -149,9 +163,9 @@ class GradientReducer:
     def reset(self) -> None:
         """Forget the passes seen so far. Reductions in flight are waited for."""
         if self._session is not None and is_initialized() and self._session is current():
-            for bundle in self._bundles:
-                for number, _ in bundle.flights:
-                    self._session.handles.synchronize(number)
+            self._submit_wave()
+            for flight in self._flights:
+                self._session.handles.synchronize(flight.number)
         self._reset()
 
     # --- one step ----------------------------------------------------------------------------------------------
@@ -165,20 +179,26 @@ class GradientReducer:
             raise AssertionError(TOO_MANY_PASSES)
         self._fired = True
         slot.missing_passes -= 1
-        if slot.missing_passes == 0:
-            bundle = slot.bundle
-            with self._lock:
-                bundle.missing -= 1
-                complete = bundle.missing == 0
-            if complete:
+        if slot.missing_passes:
+            return
+        bundle = slot.bundle
+        with self._lock:
+            bundle.missing -= 1
+            complete = bundle.missing == 0
+        if complete:
+            self._launch(bundle)
+            self._submit_wave_in_time()
+
+    def _launch_rest(self) -> None:
+        for bundle in self._bundles:
+            if not bundle.launched:
                 self._launch(bundle)
 
     def _launch(self, bundle: Bundle) -> None:
         session = self._session
         assert session is not None
         if bundle.submission is not None and all(map(self._put_in_place, bundle.slots)):
-            call = Pending(session.engine, bundle.submission, bundle.keep)
-            self._fly(bundle, call, self._return_placed(bundle.slots))
+            self._join_wave(bundle)
             return
         # A parameter that was frozen takes no part.
         slots = [slot for slot in bundle.slots if slot.parameter.requires_grad]
@@ -191,21 +211,64 @@ class GradientReducer:
 
     def _fly(self, bundle: Bundle, call: Call, land: Callable[[Any], None]) -> None:
         assert self._session is not None
-        bundle.flights.append((self._session.handles.begin(call), land))
+        number = self._session.handles.begin(call)
+        bundle.launched = True
+        self._flights.append(_Flight(number, land, bundle))
 
-    def _complete(self, bundle: Bundle, number: int, land: Callable[[Any], None]) -> None:
-        session = self._session
-        assert session is not None
+    def _land(self, flight: _Flight) -> Exception | None:
+        """Wait for a flight and put its result into the gradients; return why there is none."""
+        assert self._session is not None
         try:
-            land(session.handles.synchronize(number))
-        except MismatchError as error:
-            absent = [slot.name for slot in bundle.slots if slot.absent]
-            if not absent:
-                raise
-            raise MismatchError(
-                f"{error} This rank has had no gradient of {', '.join(absent)} so far and took it for dense; if it is "
-                "sparse elsewhere, pass sparse_as_dense=True to DistributedOptimizer."
-            ) from error
+            flight.land(self._session.handles.synchronize(flight.number))
+        except Exception as error:
+            return _explained(error, flight.bundle)
+        return None
+
+    # --- waves -------------------------------------------------------------------------------------------------
+
+    def _join_wave(self, bundle: Bundle) -> None:
+        bundle.launched = True
+        with self._lock:
+            self._wave.append(bundle)
+            self._wave_bytes += bundle.nbytes
+
+    def _submit_wave_in_time(self) -> None:
+        """Submit the wave if it is worth it; otherwise see to it that the end of the backward pass does."""
+        if self._wave_bytes >= WAVE_BYTES:
+            self._submit_wave()
+        elif self._wave and not self._wave_has_end:
+            self._wave_has_end = _at_end_of_backward(self._submit_wave)
+            if not self._wave_has_end:
+                self._submit_wave()
+
+    @uncompiled
+    def _submit_wave(self) -> None:
+        """Submit what has been launched and waits for more."""
+        session = self._session
+        with self._lock:
+            bundles = self._take_wave()
+        if not bundles or session is None:
+            return
+        try:
+            number = session.handles.begin(Wave(session.engine, bundles))
+        except Exception:
+            for bundle in bundles:
+                bundle.launched = False
+            raise
+        self._flights.append(_Flight(number, self._land_wave))
+
+    def _take_wave(self) -> list[Bundle]:
+        bundles, self._wave = self._wave, []
+        self._wave_bytes, self._wave_has_end = 0, False
+        return bundles
+
+    def _land_wave(self, outcomes: Sequence[tuple[Bundle, Exception | None]]) -> None:
+        for bundle, error in outcomes:
+            if error is None:
+                self._return_placed(bundle.slots)
+        for bundle, error in outcomes:
+            if error is not None:
+                raise _explained(error, bundle)
 
     # --- gradients in their places -----------------------------------------------------------------------------
 
@@ -219,21 +282,22 @@ class GradientReducer:
         if gradient is None and slot.sparse_dim is None:
             slot.absent = True
             parameter.grad = place.zero_()
-        elif gradient is not place:
+        elif gradient is None or gradient.is_sparse:
             if self._travels_sparse(slot):
                 return False
             parameter.grad = place.copy_(self._dense(slot))
+        elif gradient is not place:
+            slot.sparse_dim = None
+            # After create_graph=True a gradient requires gradients; what is reduced does not.
+            parameter.grad = place.copy_(gradient.detach() if gradient.requires_grad else gradient)
         return True
 
-    def _return_placed(self, slots: Sequence[Slot]) -> Callable[[Any], None]:
-        def land(_: Any) -> None:
-            for slot in slots:
-                assert slot.place is not None
-                # Somebody may have put another tensor there meanwhile.
-                if slot.parameter.grad is not slot.place or slot.sparse_dim is not None:
-                    self._store(slot, slot.place)
-
-        return land
+    def _return_placed(self, slots: Sequence[Slot]) -> None:
+        for slot in slots:
+            assert slot.place is not None
+            # Somebody may have put another tensor there meanwhile.
+            if slot.parameter.grad is not slot.place or slot.sparse_dim is not None:
+                self._store(slot, slot.place)
 
     # --- gradients that travel from where they are -------------------------------------------------------------
 
@@ -312,11 +376,13 @@ class GradientReducer:
 
     def _reset(self) -> None:
         self._fired = False
+        self._flights = []
+        self._take_wave()
         self._reset_counts(self._bundles)
 
     def _reset_counts(self, bundles: Iterable[Bundle]) -> None:
         for bundle in bundles:
-            bundle.flights = []
+            bundle.launched = False
             bundle.missing = len(bundle.slots)
             for slot in bundle.slots:
                 slot.missing_passes = self.passes
@@ -380,8 +446,7 @@ class GradientReducer:
             return
         requests = [self._request(slot, group) for slot in bundle.slots]
         bundle.submission = Submission(requests)
-        # A step that is never finished must not free the places under the engine: the call in flight holds them.
-        bundle.keep = lambda _, places=places: None  # type: ignore[misc]
+        bundle.nbytes = sum(place.nbytes for place in places if place is not None)
 
     def _request(self, slot: Slot, group: int) -> NativeRequest:
         assert slot.place is not None
@@ -398,6 +463,28 @@ class GradientReducer:
             input=address,
             output=address,
         )
+
+
+def _explained(error: Exception, bundle: Bundle | None) -> Exception:
+    """Return the error, with what this rank alone knows about it."""
+    absent = [] if bundle is None else [slot.name for slot in bundle.slots if slot.absent]
+    if not absent or not isinstance(error, MismatchError):
+        return error
+    explained = MismatchError(
+        f"{error} This rank has had no gradient of {', '.join(absent)} so far and took it for dense; if it is sparse "
+        "elsewhere, pass sparse_as_dense=True to DistributedOptimizer."
+    )
+    explained.__cause__ = error
+    return explained
+
+
+def _at_end_of_backward(callback: Callable[[], None]) -> bool:
+    """Let the backward pass that runs in this thread call back when it ends. False if none runs, or it cannot."""
+    try:
+        torch.autograd.Variable._execution_engine.queue_callback(callback)
+    except RuntimeError:
+        return False
+    return True
 
 
 def _nothing_stored(parameter: torch.Tensor, sparse_dim: int) -> torch.Tensor:

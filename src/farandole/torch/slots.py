@@ -6,16 +6,12 @@ for groups).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 
 from farandole.core.submission import Submission
 from farandole.torch.naming import Named
-
-# A launched call's number, and what puts its result into the gradients.
-Flight = tuple[int, Callable[[Any], None]]
 
 
 class Slot:
@@ -38,16 +34,12 @@ class Slot:
 class Bundle:
     """The slots that are submitted together."""
 
-    __slots__ = ("flights", "keep", "missing", "slots", "submission")
+    __slots__ = ("launched", "missing", "nbytes", "slots", "submission")
 
     def __init__(self, named: Sequence[Named]) -> None:
         self.slots = [Slot(self, name, parameter) for name, parameter in named]
         self.missing = 0
-        self.flights: list[Flight] = []
-        # If all gradients have a place: made once, used in every step.
+        self.launched = False
+        # If all gradients have a place: made once, used in every step. And how large they are together.
         self.submission: Submission | None = None
-        self.keep: Callable[[Sequence[int]], None] = _nothing
-
-
-def _nothing(_: Sequence[int]) -> None:
-    """Be the result of a call that has none."""
+        self.nbytes = 0

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import ctypes
+
+import pytest
+
+from farandole.core.dtype import DType, Kind, Sum
+from farandole.core.request import make_request
+from farandole.core.submission import Series, Shelf, Submission
+
+
+def fields(request):
+    return (
+        request.kind,
+        request.dtype,
+        request.op,
+        request.group,
+        request.root,
+        request.shape[: request.ndim],
+        request.prescale,
+        request.postscale,
+        request.name,
+        request.input,
+        request.output,
+    )
+
+
+def fill(single, name, shape):
+    single.fill(Kind.BROADCAST, DType.F64, Sum, 3, -1, shape, 0.5, 2.0, name, 64, 128)
+
+
+@pytest.mark.parametrize("name", [b"x", b"long" * 100, "Grüße".encode()])
+@pytest.mark.parametrize("shape", [(), (7,), (1,) * 11, (2**40, 0)])
+def test_a_single_is_what_make_request_makes(name, shape):
+    shelf = Shelf()
+    single = shelf.single(name, shape)
+    fill(single, name, shape)
+    expected = make_request(
+        Kind.BROADCAST,
+        name.decode(),
+        dtype=DType.F64,
+        op=Sum,
+        group=3,
+        root=-1,
+        shape=shape,
+        prescale=0.5,
+        postscale=2.0,
+        input=64,
+        output=128,
+    )
+    assert fields(single.requests[0]) == fields(expected)
+    assert bytes(single.requests)[-24:] == bytes(expected)[-24:]  # What is not written is as in a new request.
+
+
+def test_a_single_is_used_again_and_nothing_of_before_is_left():
+    shelf = Shelf()
+    first = shelf.single(b"a long name", (1, 2, 3))
+    fill(first, b"a long name", (1, 2, 3))
+    first.put_back()
+    again = shelf.single(b"b", (9,))
+    assert again is first and shelf.single(b"b", (9,)) is not first
+    fill(again, b"b", (9,))
+    assert again.requests[0].name == b"b" and again.requests[0].shape[: again.requests[0].ndim] == [9]
+
+
+def requests():
+    return [make_request(Kind.ALLREDUCE, "", dtype=dtype, shape=(size,)) for dtype, size in ((DType.F32, 2), (1, 3))]
+
+
+def test_a_series_writes_columns():
+    series = Shelf().series("key", requests)
+    for head in ("a", "a rather longer head", "ä", "b"):
+        series.name(head)
+        assert [request.name.decode() for request in series.requests] == [f"{head}_1of2", f"{head}_2of2"]
+    series.scale(0.25, -0.0)
+    series.place([8, 16], [24, 32])
+    assert [(each.prescale, str(each.postscale)) for each in series.requests] == [(0.25, "-0.0")] * 2
+    assert [(each.input, each.output) for each in series.requests] == [(8, 24), (16, 32)]
+    assert [(each.dtype, each.shape[: each.ndim]) for each in series.requests] == [(DType.F32, [2]), (1, [3])]
+
+
+def test_a_shelf_keeps_series_by_key_and_not_without_end():
+    shelf = Shelf()
+    first = shelf.series("one", requests)
+    assert isinstance(first, Series) and shelf.series("one", requests) is not first
+    first.put_back()
+    other = shelf.series("two", requests)
+    assert other is not first and shelf.series("one", requests) is first
+    for number in range(shelf.MOST_IN_SERIES):
+        shelf.series(number, requests).put_back()
+    assert sum(len(kept) for kept in shelf._series.values()) <= shelf.MOST_IN_SERIES / 2
+
+
+def test_joined():
+    parts = [Submission(requests()), Submission(requests()[:1])]
+    whole = Submission.joined(parts)
+    assert whole.count == 3 and not whole.submitted
+    assert bytes(whole.requests) == b"".join(map(bytes, (part.requests for part in parts)))
+    assert len(whole.handles) == 3 and ctypes.sizeof(whole.requests) == 3 * ctypes.sizeof(parts[0].requests[0])
