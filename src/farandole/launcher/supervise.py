@@ -200,14 +200,12 @@ class Supervisor:
             self._agent.tell(order)
         if self._ending_since is not None:
             self._agent.tell(End(max(0.0, self._kill_at - time.monotonic())))
-        watchdog = self._loop.create_task(self._watch_for_stuck_end())
         try:
             survivors = await self._listen(self._agent)
         finally:
-            watchdog.cancel()
             for task in self._tasks:
                 task.cancel()
-            await asyncio.gather(watchdog, *self._tasks, return_exceptions=True)
+            await asyncio.gather(*self._tasks, return_exceptions=True)
         return await self._outcome(survivors)
 
     # --- starting -----------------------------------------------------------------------------------------------
@@ -328,14 +326,16 @@ class Supervisor:
         if self._ending_since is None:
             self._ending_since = self._heard_at = now
             self._kill_at = now + grace
+            self._spawn(self._watch_for_stuck_end())
         self._kill_at = min(self._kill_at, now + grace)
         if self._agent is not None:
             self._agent.tell(End(grace))
 
     async def _watch_for_stuck_end(self) -> None:
+        # Not before the end: a launcher that has nothing to do sleeps.
         while True:
             await asyncio.sleep(0.25)
-            if self._ending_since is None or self._agent is None:
+            if self._agent is None:
                 continue
             now = time.monotonic()
             reader_stuck = self._unwritten > 0
