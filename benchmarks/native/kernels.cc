@@ -1,6 +1,7 @@
 // How fast the kernels are, next to memcpy that moves as many bytes, in the same minute.
 //
 //   kernels [dtype=all] [op=all] [inputs=2,4,8] [KiB=256,8192,65536] [rounds=15] [isa=the best]
+//           [stores=cached|streamed]
 //
 // One line for each dtype, op and number of inputs; for each size the GB/s of all bytes read and written (each
 // input once, the output once) and, in parentheses, that as a part of memcpy's. A size is that of all buffers
@@ -24,6 +25,7 @@ namespace {
 using farandole::reduce::Dtype;
 using farandole::reduce::Op;
 using farandole::reduce::Scale;
+using farandole::reduce::Stores;
 
 constexpr Dtype kDtypes[] = {Dtype::kF32, Dtype::kF16, Dtype::kBf16, Dtype::kF64, Dtype::kU8,
                              Dtype::kI8,  Dtype::kI16, Dtype::kI32,  Dtype::kI64, Dtype::kBool};
@@ -74,6 +76,7 @@ struct Case {
   Dtype dtype;
   Operation operation;
   size_t inputs;
+  Stores stores;
 
   Scale scale() const { return operation.average ? Scale{1.0, static_cast<int64_t>(inputs)} : Scale{}; }
 };
@@ -111,11 +114,12 @@ Measured measure(const Case& of, unsigned char* memory, size_t total_bytes, int 
   double kernel = 1e9;
   double copy = 1e9;
   for (int round = 0; round < rounds; ++round) {
-    kernel = std::min(
-        kernel,
-        shortest(
-            [&] { farandole::reduce::reduce_to(of.dtype, of.operation.op, inputs, {&output, 1}, count, of.scale()); },
-            expected));
+    kernel = std::min(kernel, shortest(
+                                  [&] {
+                                    farandole::reduce::reduce_to(of.dtype, of.operation.op, inputs, {&output, 1}, count,
+                                                                 of.scale(), of.stores);
+                                  },
+                                  expected));
     copy = std::min(
         copy, shortest([&] { std::memcpy(buffers[0], buffers[0] + moved / 2 + 640, moved / 2 - 640); }, expected));
   }
@@ -131,10 +135,12 @@ double small_call_ns(const Case& of, unsigned char* memory, int rounds) {
   void* const output = buffers[0];
   double best = 1e9;
   for (int round = 0; round < rounds; ++round) {
-    best = std::min(
-        best,
-        shortest([&] { farandole::reduce::reduce_to(of.dtype, of.operation.op, inputs, {&output, 1}, 16, of.scale()); },
-                 20e-9));
+    best = std::min(best, shortest(
+                              [&] {
+                                farandole::reduce::reduce_to(of.dtype, of.operation.op, inputs, {&output, 1}, 16,
+                                                             of.scale(), of.stores);
+                              },
+                              20e-9));
   }
   return best * 1e9;
 }
@@ -174,6 +180,7 @@ int main(int argc, char** argv) {
   if (const std::string isa = argument(argc, argv, "isa", ""); !isa.empty()) {
     farandole::reduce::use_isa(isa);
   }
+  const Stores stores = argument(argc, argv, "stores", "cached") == "streamed" ? Stores::kStreamed : Stores::kCached;
   const Memory memory;
 
   std::printf("%s\n%-9s %-8s %6s", std::string(farandole::reduce::active_isa()).c_str(), "dtype", "op", "inputs");
@@ -187,7 +194,7 @@ int main(int argc, char** argv) {
         continue;
       }
       for (const size_t count : inputs) {
-        const Case of{dtype, operation, count};
+        const Case of{dtype, operation, count, stores};
         std::printf("%-9s %-8s %6zu", farandole::reduce::name_of(dtype), operation.name, count);
         for (const size_t size : sizes) {
           const Measured measured = measure(of, memory.data, size << 10, rounds);
