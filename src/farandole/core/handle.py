@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from concurrent.futures import Executor, Future
-from concurrent.futures import wait as wait_until_done
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from farandole.core.engine import Engine
 from farandole.core.submission import Submission
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor, Future
 
 # Numbers are never used twice in a process: a handle from before a shutdown is unknown after it, not somebody else's.
 _numbers = itertools.count(1)
@@ -126,8 +127,7 @@ class Deferred:
     def wait(self) -> None:
         """Wait until the call is submitted and done, or could not be submitted."""
         assert self._begun is not None
-        wait_until_done((self._begun,))
-        if self._begun.exception() is None:
+        if self._begun.exception() is None:  # This waits.
             self._call.wait()
 
     def result(self) -> Any:

@@ -11,10 +11,9 @@ import json
 import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from itertools import accumulate, chain
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from farandole.core import binding
 from farandole.core.affinity import core_of, threads_on
@@ -28,6 +27,9 @@ from farandole.core.rendezvous import RendezvousError, RosterClient, World
 from farandole.core.request import Names, make_request
 from farandole.core.settings import Settings
 from farandole.core.submission import Shelf, Submission
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 Result = TypeVar("Result")
 
@@ -135,6 +137,9 @@ class Session:
     @cached_property
     def submitter(self) -> ThreadPoolExecutor:
         """The thread that waits for inputs which a device has yet to finish, and then submits. Made when first used."""
+        # Loaded then, too: with the logging that comes with it, it is a tenth of what every start loads.
+        from concurrent.futures import ThreadPoolExecutor
+
         return ThreadPoolExecutor(max_workers=1, thread_name_prefix="farandole-submitter")
 
     # --- calls -------------------------------------------------------------------------------------------------
