@@ -29,14 +29,15 @@ struct Isa {
     return bits_as<Register<int16_t>>(_mm256_sign_epi16(bits_as<__m256i>(magnitude), bits_as<__m256i>(sign)));
   }
 
-  static Register<int64_t> truncated(Register<double> values) {
-    const __m256d whole = _mm256_round_pd(values, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
-    const __m256d magnitude = _mm256_andnot_pd(_mm256_set1_pd(-0.0), whole);
-    if (_mm256_movemask_pd(_mm256_cmp_pd(magnitude, _mm256_set1_pd(0x1p51), _CMP_GE_OQ)) != 0) {
-      return __builtin_convertvector(values, Register<int64_t>);
+  template <typename Slowly>
+  static Register<int64_t> truncated(Register<double> values, const Slowly& slowly) {
+    const __m256d magnitude = _mm256_andnot_pd(_mm256_set1_pd(-0.0), values);
+    if (_mm256_movemask_pd(_mm256_cmp_pd(magnitude, _mm256_set1_pd(0x1p51), _CMP_LT_OQ)) != 0xf) {
+      return slowly(values);
     }
     // Added to this, an integer is in the lower bits of the fraction.
     const Register<double> shifter = Register<double>{} + 0x1.8p52;
+    const __m256d whole = _mm256_round_pd(values, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
     return bits_as<Register<int64_t>>(whole + shifter) - bits_as<Register<int64_t>>(shifter);
   }
 };

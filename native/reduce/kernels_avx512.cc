@@ -30,7 +30,14 @@ struct Isa {
     return (magnitude ^ negative) - negative;
   }
 
-  static Register<int64_t> truncated(Register<double> values) {
+  template <typename Slowly>
+  static Register<int64_t> truncated(Register<double> values, const Slowly& slowly) {
+    // Compared as integers, NaN is above all numbers.
+    const __m512i magnitude = bits_as<__m512i>(bits_as<Register<int64_t>>(values) & INT64_MAX);
+    const __m512i limit = bits_as<__m512i>(Register<double>{} + 0x1p63);
+    if (_mm512_cmplt_epi64_mask(magnitude, limit) != 0xff) {
+      return slowly(values);
+    }
     return __builtin_convertvector(values, Register<int64_t>);
   }
 };

@@ -25,8 +25,9 @@ struct Isa {
     return (magnitude ^ negative) - negative;
   }
 
-  static Register<int64_t> truncated(Register<double> values) {
-    return __builtin_convertvector(values, Register<int64_t>);
+  template <typename Slowly>
+  static Register<int64_t> truncated(Register<double> values, const Slowly& slowly) {
+    return slowly(values);
   }
 };
 

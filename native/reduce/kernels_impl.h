@@ -4,7 +4,7 @@
 //     stream(raw, to)                            stores past the caches; `to` is aligned to the size of `raw`
 //     fence()                                    who sees a later store of ours sees the streamed ones before it too
 //     negated_where_negative(magnitude, sign)    16-bit lanes
-//     truncated(values)                          float64 to int64; they are finite, and fit
+//     truncated(values, slowly)                  float64 to int64: slowly(values), or the same sooner
 // The subjects are in <subject>_impl.h; this is the table of what they make.
 //
 // Why everything is in an unnamed namespace and nothing of std:: is called: an inline function or template

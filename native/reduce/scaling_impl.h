@@ -175,18 +175,21 @@ inline Register<double> to_float64(Register<int64_t> lanes) {
   return (high - (0x1p84 + 0x1p63 + 0x1p52)) + low;
 }
 
-inline Register<int64_t> to_int64(Register<double> values) {
-  const Register<int64_t> above = values >= 0x1p63;
-  const Register<int64_t> below = values <= -0x1p63;
-  const Register<int64_t> inside = (values == values) & ~above & ~below;
-  const auto fitting = bits_as<Register<double>>(bits_as<Register<int64_t>>(values) & inside);
-  return Isa::truncated(fitting) | (above & INT64_MAX) | (below & INT64_MIN);
+// Not inlined: what needs it is rare where an instruction set knows better.
+__attribute__((noinline)) Register<int64_t> truncated_each(Register<double> values) {
+  Register<int64_t> lanes = {};
+  for (size_t i = 0; i < kVectorBytes / sizeof(double); ++i) {
+    lanes[i] = truncated<int64_t>(values[i]);
+  }
+  return lanes;
 }
 
 class Int64Scaler {
  public:
   explicit Int64Scaler(const Scaling& scaling) : in_float64_(scaling) {}
-  Register<int64_t> apply(Register<int64_t> lanes) const { return to_int64(in_float64_.apply(to_float64(lanes))); }
+  Register<int64_t> apply(Register<int64_t> lanes) const {
+    return Isa::truncated(in_float64_.apply(to_float64(lanes)), truncated_each);
+  }
 
  private:
   const FloatScaler<double> in_float64_;
