@@ -35,6 +35,14 @@ class Kind(IntEnum):
     TRANSFER = 9
 
 
+class WireForm(IntEnum):
+    """How an allreduce travels (`enum farandole_compression`)."""
+
+    NONE = 0
+    INT8 = 1
+    TOPK = 2
+
+
 # Plain integers, as Horovod's: scripts compare, print and store them.
 Average = 0
 Sum = 1

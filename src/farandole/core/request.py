@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import cache
 
 from farandole.core.binding import NativeRequest
-from farandole.core.dtype import Average, DType, Kind
+from farandole.core.dtype import Average, DType, Kind, WireForm
 
 
 def make_request(
@@ -27,8 +27,11 @@ def make_request(
     output: int | None = None,
     splits: Sequence[int] | None = None,
     peer: int = 0,
+    compression: int = WireForm.NONE,
+    compression_ratio: float = 0.0,
+    residual: int | None = None,
 ) -> NativeRequest:
-    """Return a request; `input` and `output` are addresses. See `farandole_request` in farandole.h."""
+    """Return a request; `input`, `output` and `residual` are addresses. See `farandole_request` in farandole.h."""
     ndim = len(shape)
     # By position: a struct made from keywords costs three times as much, and this is on the way of every small tensor.
     return NativeRequest(
@@ -46,6 +49,9 @@ def make_request(
         output,
         None if splits is None else _array_type(len(splits))(*splits),
         peer,
+        compression,
+        compression_ratio,
+        residual,
     )
 
 

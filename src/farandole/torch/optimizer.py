@@ -15,7 +15,8 @@ from farandole.core.errors import InvalidRequestError
 from farandole.core.group import ProcessSet, global_process_set
 from farandole.torch.adasum import AdasumOptimizer, DeltaReducer
 from farandole.torch.collectives import allreduce
-from farandole.torch.compression import Compression
+from farandole.torch.collectives.compressed import check_reducible
+from farandole.torch.compression import Compression, Feedback, Recipe
 from farandole.torch.naming import Named, can_be_trained, name_last_group, parameter_names
 from farandole.torch.reducer import GradientReducer
 
@@ -158,7 +159,8 @@ def DistributedOptimizer(
         optimizer: any optimizer of PyTorch's interface.
         named_parameters: `model.named_parameters()`; ranks' gradients match by name. Without it they match by their
             place in the optimizer's groups.
-        compression: how gradients travel, such as `Compression.bf16`.
+        compression: how gradients travel, such as `Compression.bf16`. What `Compression.int8`, `.topk` and `.powersgd`
+            do not send is added to the next step's gradients; `load_state_dict` forgets it.
         backward_passes_per_step: gradients of that many backward passes are summed locally, then reduced once.
         op: Average, Sum, Min, Max or Product. With Adasum, each rank makes a step of its own, and the *changes* of the
             parameters are reduced: see `farandole.torch.adasum`.
@@ -184,6 +186,8 @@ def DistributedOptimizer(
         raise InvalidRequestError(f"op is one of Average, Sum, Adasum, Min, Max and Product, not {op!r}.")
     if gradient_predivide_factor != 1.0 and op != Average:
         raise InvalidRequestError("gradient_predivide_factor not supported with op != Average")
+    if isinstance(compression, (Recipe, Feedback)):
+        check_reducible(op)
     _check_passes(backward_passes_per_step)
     if num_groups:
         warnings.warn("num_groups is deprecated: use groups.", DeprecationWarning, stacklevel=2)

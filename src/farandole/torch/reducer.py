@@ -34,10 +34,10 @@ from farandole.core.request import make_request
 from farandole.core.session import Session
 from farandole.core.submission import Submission
 from farandole.torch import buckets
-from farandole.torch.collectives import allreduce_call, native_dtype
+from farandole.torch.collectives import allreduce_call, compressed_call, native_dtype
 from farandole.torch.collectives.allgather import gather_member
 from farandole.torch.collectives.call import call_of_several
-from farandole.torch.compression import Compression
+from farandole.torch.compression import Compression, Feedback, Recipe
 from farandole.torch.naming import Named
 from farandole.torch.slots import Bundle, Slot
 from farandole.torch.sparse_rows import pack, unpack
@@ -87,13 +87,15 @@ class GradientReducer:
             op: the reduction.
             prescale: multiplied in before the reduction.
             postscale: multiplied in after it.
-            compression: a `Compressor`.
+            compression: a `Compressor` or a `Recipe`, which gets a memory of its own unless it comes with one.
             process_set: which ranks take part.
             sparse_as_dense: let sparse gradients travel dense; otherwise they are gathered.
         """
         self.passes = passes
         self._op, self._prescale, self._postscale = op, prescale, postscale
-        self._compression = compression
+        # A recipe is a part of the reduction, and needs a memory; what it reduces is not changed before.
+        self._feedback = compression.with_feedback() if isinstance(compression, (Recipe, Feedback)) else None
+        self._compression = compression if self._feedback is None else Compression.none
         self._process_set = process_set
         self._sparse_as_dense = sparse_as_dense
         self._session: Session | None = None
@@ -161,12 +163,14 @@ class GradientReducer:
         self._give_places()
 
     def reset(self) -> None:
-        """Forget the passes seen so far. Reductions in flight are waited for."""
+        """Forget the passes seen so far, and what compression has not sent. Reductions in flight are waited for."""
         if self._session is not None and is_initialized() and self._session is current():
             self._submit_wave()
             for flight in self._flights:
                 self._session.handles.synchronize(flight.number)
         self._reset()
+        if self._feedback is not None:
+            self._feedback.forget()
 
     # --- one step ----------------------------------------------------------------------------------------------
 
@@ -306,7 +310,11 @@ class GradientReducer:
         sent = [tensor.contiguous() for tensor, _ in pairs]
         names = [f"allreduce.{slot.name}" for slot in slots]
         group = session.group_of(self._process_set, "DistributedOptimizer")
-        call = allreduce_call(session, sent, sent, names, self._op, self._prescale, self._postscale, group)
+        how = sent, sent, names, self._op, self._prescale, self._postscale, group
+        if self._feedback is None:
+            call = allreduce_call(session, *how)
+        else:
+            call = compressed_call(session, self._feedback, *how)
 
         def land(_: Any) -> None:
             for slot, tensor, (_, context) in zip(slots, sent, pairs, strict=True):
@@ -411,6 +419,8 @@ class GradientReducer:
             slot.place = None
         for bundle in self._bundles:
             bundle.submission = None
+        if self._feedback is not None:
+            self._feedback.forget()  # other ranks may be in this world, and may have failed in the middle of the last
         self._session = session
 
     def _give_places(self) -> None:
@@ -437,6 +447,7 @@ class GradientReducer:
             parameter.grad is not None
             and parameter.device.type == "cpu"
             and self._compression is Compression.none
+            and self._feedback is None
             and (self._sparse_as_dense or slot.sparse_dim is None)
         )
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from farandole.core import binding
-from farandole.core.dtype import OPS, DType, Kind
+from farandole.core.dtype import OPS, DType, Kind, WireForm
 from farandole.core.errors import LibraryError, Status
 
 HEADER = re.sub(r"/\*.*?\*/", "", (Path(__file__).parents[3] / "native/capi/farandole.h").read_text(), flags=re.DOTALL)
@@ -92,6 +92,7 @@ def test_numbers():
     assert enum("farandole_dtype") == {dtype.name: dtype.value for dtype in DType}
     assert enum("farandole_kind") == {kind.name: kind.value for kind in Kind}
     assert sorted(enum("farandole_op").values()) == sorted(OPS)
+    assert enum("farandole_compression") == {f"COMPRESSION_{form.name}": form.value for form in WireForm}
     assert f"#define FARANDOLE_ABI_VERSION {binding.ABI_VERSION}\n" in HEADER
     assert f"#define FARANDOLE_KINDS {binding.KINDS}\n" in HEADER
     assert len(Kind) == binding.KINDS

@@ -17,7 +17,6 @@ from farandole.torch.collectives.allreduce import (
     allreduce_,
     allreduce_async,
     allreduce_async_,
-    allreduce_call,
     grouped_allreduce,
     grouped_allreduce_,
     grouped_allreduce_async,
@@ -26,6 +25,7 @@ from farandole.torch.collectives.allreduce import (
 from farandole.torch.collectives.alltoall import alltoall, alltoall_async
 from farandole.torch.collectives.broadcast import broadcast, broadcast_, broadcast_async, broadcast_async_
 from farandole.torch.collectives.call import DTYPES, native_dtype, poll, synchronize
+from farandole.torch.collectives.compressed import compressed_call
 from farandole.torch.collectives.meeting import barrier, join
 from farandole.torch.collectives.reducescatter import (
     grouped_reducescatter,
@@ -33,6 +33,7 @@ from farandole.torch.collectives.reducescatter import (
     reducescatter,
     reducescatter_async,
 )
+from farandole.torch.collectives.reduction import allreduce_call
 from farandole.torch.collectives.sparse import sparse_allreduce_async
 
 __all__ = [
@@ -51,6 +52,7 @@ __all__ = [
     "broadcast_",
     "broadcast_async",
     "broadcast_async_",
+    "compressed_call",
     "gather",
     "grouped_allgather",
     "grouped_allgather_async",

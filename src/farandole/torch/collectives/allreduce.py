@@ -16,9 +16,7 @@ from farandole.core.handle import Call, Pending
 from farandole.core.request import make_request
 from farandole.core.session import Session
 from farandole.torch.collectives.call import (
-    Member,
     call_of_one,
-    call_of_several,
     check_one_device,
     later,
     lies_ready,
@@ -29,8 +27,9 @@ from farandole.torch.collectives.call import (
     now,
     tracked,
 )
-from farandole.torch.compression import Compression
-from farandole.torch.staging import from_host, to_host
+from farandole.torch.collectives.compressed import compressed_call
+from farandole.torch.collectives.reduction import allreduce_call, reduction_member
+from farandole.torch.compression import Compression, Feedback, Recipe
 
 
 def _call_of_one(
@@ -45,7 +44,7 @@ def _call_of_one(
 ) -> Call:
     """Return a call that reduces a tensor into `output`, which is the result; None is a new one."""
     if not tensor.is_cpu:
-        return call_of_one(session, _member(tensor, output, name, op, prescale, postscale, group))
+        return call_of_one(session, reduction_member(tensor, output, name, op, prescale, postscale, group))
     # The way of every small tensor: nothing is made anew that can be used again.
     dtype = native_dtype_to_reduce(tensor, op)
     result = torch.empty_like(tensor, requires_grad=False) if output is None else output
@@ -106,65 +105,7 @@ def _call_of_several(
     return Pending(session.engine, series, finish)
 
 
-def allreduce_call(
-    session: Session,
-    tensors: Sequence[torch.Tensor],
-    outputs: Sequence[torch.Tensor | None],
-    names: Sequence[str],
-    op: int,
-    prescale: float,
-    postscale: float,
-    group: int,
-) -> Call:
-    """Return a call that reduces each tensor into its output (None: a new one), under the full name given.
-
-    The result is the outputs.
-    """
-    members = [
-        _member(tensor, output, name, op, prescale, postscale, group)
-        for tensor, output, name in zip(tensors, outputs, names, strict=True)
-    ]
-    return call_of_several(session, members)
-
-
-def _member(
-    tensor: torch.Tensor,
-    output: torch.Tensor | None,
-    name: str,
-    op: int,
-    prescale: float,
-    postscale: float,
-    group: int,
-) -> Member:
-    """Reduce a tensor, wherever it lies, into `output`, which is the result; None is a new one."""
-    dtype = native_dtype_to_reduce(tensor, op)
-    host, event = to_host(tensor)
-    result = torch.empty_like(tensor, requires_grad=False) if output is None else output
-    # A staged tensor is reduced where it was staged; a CPU tensor goes straight to its output.
-    target = result if host is tensor else host
-    request = make_request(
-        Kind.ALLREDUCE,
-        name,
-        dtype=dtype,
-        op=op,
-        group=group,
-        shape=tensor.shape,
-        prescale=prescale,
-        postscale=postscale,
-        input=host.data_ptr(),
-        output=target.data_ptr(),
-    )
-
-    def finish(_: int) -> torch.Tensor:
-        from_host(target, result)
-        if result is tensor:  # Also holds the input until the engine has read it.
-            note_write(result)
-        return result
-
-    return request, event, finish
-
-
-def reduction(op: int | None, average: bool | None) -> int:
+def _reduction(op: int | None, average: bool | None) -> int:
     """Return the operation that `op` and Horovod's older `average` ask for together."""
     if average is None:
         return Average if op is None else op
@@ -197,7 +138,9 @@ def allreduce(
         tensor: contiguous, of the same shape and type on all ranks.
         average: Horovod's older way to choose between Average and Sum.
         name: ranks' calls match by name; unnamed calls match by their order.
-        compression: how the tensor travels, such as `Compression.bf16`.
+        compression: how the tensor travels, such as `Compression.bf16`. What `Compression.int8`, `.topk` and
+            `.powersgd` do not send is lost, unless they remember it: see `Recipe.with_feedback`. The gradient is that
+            of the reduction without compression.
         op: Average (the default), Sum, Adasum, Min, Max or Product. The average of integers is truncated toward zero.
             Of truth values, Sum and Max are "or", Product and Min are "and".
         prescale_factor: multiplied in before the reduction.
@@ -212,9 +155,12 @@ def allreduce(
         >>> hvd.allreduce(torch.tensor([hvd.rank() + 1.0]), op=hvd.Sum)  # doctest: +SKIP
         tensor([3.])
     """
-    op = reduction(op, average)
-    compressed, context = compression.compress(tensor)
+    op = _reduction(op, average)
     how = op, prescale_factor, postscale_factor
+    if isinstance(compression, (Recipe, Feedback)):
+        (reduced,) = _reduce_compressed("allreduce", name, compression, *how, process_set, [tensor])
+        return reduced
+    compressed, context = compression.compress(tensor)
     if tracked(compressed):
         (reduced,) = _Allreduce.apply("allreduce", name, *how, process_set, compressed)
     else:
@@ -235,7 +181,7 @@ def allreduce_async(
 
     The tensor must not change until then.
     """
-    op = reduction(op, average)
+    op = _reduction(op, average)
     return later("allreduce", name, process_set, _call_of_one, tensor, None, op, prescale_factor, postscale_factor)
 
 
@@ -249,7 +195,7 @@ def allreduce_(
     process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor:
     """Reduce a tensor over all ranks of a process set, in place, and return it. See `allreduce`."""
-    op = reduction(op, average)
+    op = _reduction(op, average)
     return now("allreduce", name, process_set, _call_of_one, tensor, tensor, op, prescale_factor, postscale_factor)
 
 
@@ -263,7 +209,7 @@ def allreduce_async_(
     process_set: ProcessSet = global_process_set,
 ) -> int:
     """Begin an `allreduce_` and return a handle for `synchronize`."""
-    op = reduction(op, average)
+    op = _reduction(op, average)
     return later("allreduce", name, process_set, _call_of_one, tensor, tensor, op, prescale_factor, postscale_factor)
 
 
@@ -281,10 +227,12 @@ def grouped_allreduce(
     process_set: ProcessSet = global_process_set,
 ) -> list[torch.Tensor]:
     """Reduce several tensors together; they may differ in shape and type. See `allreduce`."""
-    op = reduction(op, average)
+    op = _reduction(op, average)
+    how = op, prescale_factor, postscale_factor
+    if isinstance(compression, (Recipe, Feedback)):
+        return list(_reduce_compressed("grouped_allreduce", name, compression, *how, process_set, tensors))
     pairs = [compression.compress(tensor) for tensor in tensors]
     compressed = [tensor for tensor, _ in pairs]
-    how = op, prescale_factor, postscale_factor
     if any(map(tracked, compressed)):
         reduced = _Allreduce.apply("grouped_allreduce", name, *how, process_set, *compressed)
     else:
@@ -302,7 +250,7 @@ def grouped_allreduce_async(
     process_set: ProcessSet = global_process_set,
 ) -> int:
     """Begin a `grouped_allreduce` and return one handle for all. Not differentiable."""
-    op = reduction(op, average)
+    op = _reduction(op, average)
     how = False, op, prescale_factor, postscale_factor
     return later("grouped_allreduce", name, process_set, _call_of_several, tensors, *how)
 
@@ -317,7 +265,7 @@ def grouped_allreduce_(
     process_set: ProcessSet = global_process_set,
 ) -> tuple[torch.Tensor, ...]:
     """Reduce several tensors together, in place, and return them. See `grouped_allreduce`."""
-    op = reduction(op, average)
+    op = _reduction(op, average)
     how = True, op, prescale_factor, postscale_factor
     return now("grouped_allreduce", name, process_set, _call_of_several, tensors, *how)
 
@@ -332,9 +280,78 @@ def grouped_allreduce_async_(
     process_set: ProcessSet = global_process_set,
 ) -> int:
     """Begin a `grouped_allreduce_` and return one handle for all."""
-    op = reduction(op, average)
+    op = _reduction(op, average)
     how = True, op, prescale_factor, postscale_factor
     return later("grouped_allreduce", name, process_set, _call_of_several, tensors, *how)
+
+
+# --- with a compression that is a part of the reduction -------------------------------------------------------
+
+
+def _reduce_compressed(
+    operation: str,
+    name: str | None,
+    compression: Recipe | Feedback,
+    op: int,
+    prescale: float,
+    postscale: float,
+    process_set: ProcessSet,
+    tensors: Sequence[torch.Tensor],
+) -> tuple[torch.Tensor, ...]:
+    if name is None and isinstance(compression, Feedback):
+        raise InvalidRequestError(
+            "a compression with feedback remembers by name what it has not sent: pass name= to the call, the same one "
+            "each time."
+        )
+    how = operation, name, compression, op, prescale, postscale, process_set
+    if any(map(tracked, tensors)):
+        results: tuple[torch.Tensor, ...] = _CompressedAllreduce.apply(*how, *tensors)
+        return results
+    return _compressed_now(*how, tensors)
+
+
+def _compressed_now(
+    operation: str,
+    name: str | None,
+    compression: Recipe | Feedback,
+    op: int,
+    prescale: float,
+    postscale: float,
+    process_set: ProcessSet,
+    tensors: Sequence[torch.Tensor],
+) -> tuple[torch.Tensor, ...]:
+    def make(session: Session, group: int, full_name: str) -> Call:
+        check_one_device(tensors)
+        names = [full_name] if operation == "allreduce" else member_names(full_name, len(tensors))
+        outputs = [None] * len(tensors)
+        return compressed_call(session, compression, tensors, outputs, names, op, prescale, postscale, group)
+
+    results: tuple[torch.Tensor, ...] = now(operation, name, process_set, make)
+    return results
+
+
+class _CompressedAllreduce(torch.autograd.Function):
+    """A compressed reduction. Gradient: that of the reduction itself."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        operation: str,
+        name: str | None,
+        compression: Recipe | Feedback,
+        op: int,
+        prescale: float,
+        postscale: float,
+        process_set: ProcessSet,
+        *tensors: torch.Tensor,
+    ) -> tuple[torch.Tensor, ...]:
+        ctx.how = op, process_set, prescale, postscale
+        return _compressed_now(operation, name, compression, op, prescale, postscale, process_set, tensors)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        results = _reduced([gradient.contiguous() for gradient in gradients], *ctx.how)
+        return (None, None, None, None, None, None, None, *results)
 
 
 # --- gradients -----------------------------------------------------------------------------------------------

@@ -1,0 +1,327 @@
+"""PowerSGD: a matrix travels as the product of two thin ones (Vogels, Karimireddy and Jaggi, NeurIPS 2019).
+
+Of the sum M of all ranks' matrices [n, m], one step of subspace iteration finds the best of its columns' directions:
+
+    P = M Q      [n, r]  each rank multiplies its own matrix; P is summed
+    P = orthonormal columns of P
+    Q = M^T P    [m, r]  as before; Q is summed
+    M ~ P Q^T
+
+Q is kept for the next step, where it begins near the right directions. What P Q^T leaves out of a rank's own matrix is
+its residual, which it adds to its next one.
+
+The products of a rank's own matrix are torch's business. What all ranks compute from the sums, they compute from the
+same bits by elementwise operations alone, which are exact roundings on every processor: so all end with the same bits,
+whatever their matrix libraries do.
+
+A call has two rounds. Who waits for the first of several calls begins the second round of all of them, so that a step
+of an optimizer takes two rounds, and not two for each matrix.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from farandole.core.dtype import Average
+from farandole.core.handle import Call
+from farandole.core.session import Session
+from farandole.torch.collectives.call import native_dtype_to_reduce
+from farandole.torch.collectives.reduction import allreduce_call
+from farandole.torch.compression import Feedback
+
+# A column whose square loses this much when those before it are taken out is made of them, but for rounding.
+DEPENDENT = 1e-10
+# Elements that are worked on at once when a product is written: they stay in the cache.
+BLOCK_ELEMENTS = 1 << 16
+
+Reduce = Callable[[Sequence[torch.Tensor], Sequence[str], int, float], Call]
+
+
+def powersgd_call(
+    session: Session,
+    rank: int,
+    memory: Feedback | None,
+    tensors: Sequence[torch.Tensor],
+    outputs: Sequence[torch.Tensor | None],
+    names: Sequence[str],
+    op: int,
+    prescale: float,
+    postscale: float,
+    group: int,
+) -> Call:
+    """Return a call that reduces tensors; its result is the tuple of outputs (a new one for None).
+
+    Tensors for which two thin matrices are no less than one, or that have no floating-point numbers, go as they are.
+
+    Raises:
+        ValueError: a tensor cannot be sent.
+    """
+    for tensor in tensors:
+        native_dtype_to_reduce(tensor, op)
+    results = [
+        torch.empty_like(tensor, requires_grad=False) if output is None else output
+        for tensor, output in zip(tensors, outputs, strict=True)
+    ]
+    parts = list(zip(tensors, results, names, strict=True))
+    factored = [is_worth_factoring(tensor, rank) for tensor in tensors]
+    plain = [part for part, is_factored in zip(parts, factored, strict=True) if not is_factored]
+    plain_call = allreduce_call(
+        session,
+        [tensor for tensor, _, _ in plain],
+        [result for _, result, _ in plain],
+        [name for _, _, name in plain],
+        op,
+        prescale,
+        postscale,
+        group,
+    )
+
+    def reduce(factors: Sequence[torch.Tensor], names: Sequence[str], op: int, postscale: float) -> Call:
+        return allreduce_call(session, factors, factors, names, op, 1.0, postscale, group)
+
+    matrices = [
+        Matrix(*part, _state(memory, rank, part[0], part[2]), prescale, keeps=memory is not None)
+        for part, is_factored in zip(parts, factored, strict=True)
+        if is_factored
+    ]
+    return PowerSGDCall(memory, plain_call, matrices, reduce, op, postscale, tuple(results))
+
+
+def is_worth_factoring(tensor: torch.Tensor, rank: int) -> bool:
+    """Say whether two thin matrices of this rank have fewer elements than the tensor, taken as a matrix."""
+    if tensor.dim() < 2 or tensor.numel() == 0 or not tensor.is_floating_point():
+        return False
+    rows = tensor.shape[0]
+    return rank * (rows + tensor.numel() // rows) < tensor.numel()
+
+
+class State:
+    """What is remembered of one matrix [n, m].
+
+    Attributes:
+        residual: [n, m], what was not sent.
+        directions: Q, [m, r], where the next step begins.
+    """
+
+    def __init__(self, tensor: torch.Tensor, rank: int, name: str) -> None:
+        rows, columns = tensor.shape[0], tensor.numel() // tensor.shape[0]
+        dtype = torch.promote_types(tensor.dtype, torch.float32)
+        self.shape = tensor.shape
+        self.residual = torch.zeros(rows, columns, dtype=dtype, device=tensor.device)
+        # A seed of the name's own, so that every run does the same.
+        self.generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
+        self.directions = self._random(columns, rank)
+
+    def _random(self, rows: int, columns: int) -> torch.Tensor:
+        drawn = torch.randn(rows, columns, generator=self.generator, dtype=torch.float32, device="cpu")
+        return drawn.to(self.residual)
+
+    def begin_next_at(self, directions: torch.Tensor) -> None:
+        """Keep Q. A column without direction would stay so for ever: it begins anew."""
+        usable = directions.isfinite().all(0) & directions.any(0)
+        self.directions = torch.where(usable, directions, self._random(*directions.shape))
+
+
+def _state(memory: Feedback | None, rank: int, tensor: torch.Tensor, name: str) -> State:
+    if memory is None:
+        return State(tensor, rank, name)
+    state: State | None = memory.states.get(name)
+    if state is None or state.shape != tensor.shape or state.residual.device != tensor.device:
+        state = memory.states[name] = State(tensor, rank, name)
+    return state
+
+
+class Matrix:
+    """One tensor's part of a call: its rounds, in order."""
+
+    def __init__(
+        self, tensor: torch.Tensor, result: torch.Tensor, name: str, state: State, prescale: float, *, keeps: bool
+    ) -> None:
+        """Describe it; `keeps`: what is not sent shall stay in the state."""
+        self._result = result
+        self.name = name
+        self._state = state
+        self._keeps = keeps
+        self._tensor = tensor.detach()
+        self._prescale = prescale
+        self._own = state.residual
+
+    def first_factor(self) -> torch.Tensor:
+        """Return this rank's part of P, after adding the tensor to what is owed."""
+        self._own.add_(self._tensor.reshape(self._own.shape), alpha=self._prescale)
+        self._basis = self._own @ self._state.directions
+        return self._basis
+
+    def second_factor(self) -> torch.Tensor:
+        """Return this rank's part of Q, after P has been summed; what P Q^T leaves out stays in the residual."""
+        self._basis = orthonormal(self._basis)
+        self._weights = self._own.t() @ self._basis
+        if self._keeps:
+            if bool(self._basis.isfinite().all()):
+                self._own.addmm_(self._basis, self._weights.t(), alpha=-1)
+            else:
+                self._own.zero_()  # what is not finite has been delivered, and must not come again
+        return self._weights
+
+    def finish(self) -> None:
+        """Write the result, after Q has been summed."""
+        self._state.begin_next_at(self._weights)
+        write_product(self._basis, self._weights, self._result)
+
+
+class PowerSGDCall:
+    """A call of two rounds, and of what goes as it is."""
+
+    def __init__(
+        self,
+        memory: Feedback | None,
+        plain: Call,
+        matrices: Sequence[Matrix],
+        reduce: Reduce,
+        op: int,
+        postscale: float,
+        results: tuple[torch.Tensor, ...],
+    ) -> None:
+        """Describe the call; see `powersgd_call`."""
+        self._memory = memory
+        self._plain = plain
+        self._matrices = matrices
+        self._reduce = reduce
+        self._op, self._postscale = op, postscale
+        self._results = results
+        self._first: Call | None = None
+        self._second: Call | None = None
+        self._error: Exception | None = None
+        self._lock = threading.Lock()
+
+    @torch.no_grad()
+    def submit(self) -> None:
+        """Begin the first round."""
+        names = [f"{matrix.name}.p" for matrix in self._matrices]
+        # Only the directions of P count: an average does not grow with the ranks.
+        first = self._reduce([matrix.first_factor() for matrix in self._matrices], names, Average, 1.0)
+        self._plain.submit()
+        self._first = first
+        first.submit()
+        if self._memory is not None:
+            self._memory.open.append(self)
+
+    def wait(self) -> None:
+        """Begin the second round of all calls of the same memory, and wait for the end of this one's."""
+        while self._memory is not None and self._memory.open:
+            self._memory.open.popleft().go_on()
+        self.go_on()
+        if self._second is not None:
+            self._second.wait()
+        self._plain.wait()
+
+    @torch.no_grad()
+    def go_on(self) -> None:
+        """Wait for the first round, and begin the second one. What goes wrong is told by `result`."""
+        with self._lock:
+            if self._second is not None or self._error is not None:
+                return
+            assert self._first is not None
+            self._first.wait()
+            try:
+                self._first.result()
+                names = [f"{matrix.name}.q" for matrix in self._matrices]
+                factors = [matrix.second_factor() for matrix in self._matrices]
+                second = self._reduce(factors, names, self._op, self._postscale)
+                second.submit()
+                self._second = second
+            except Exception as error:
+                self._error = error
+
+    @torch.no_grad()
+    def result(self) -> Any:
+        """Return the outputs, or raise why there are none."""
+        try:
+            self._plain.result()
+        except Exception as error:
+            self._error = self._error or error
+        if self._second is not None:
+            self._second.result()
+        if self._error is not None:
+            raise self._error
+        for matrix in self._matrices:
+            matrix.finish()
+        return self._results
+
+    def run(self) -> Any:
+        """Do all of it."""
+        self.submit()
+        self.wait()
+        return self.result()
+
+    def begun(self) -> bool:
+        """Say whether the first round has been submitted."""
+        return self._first is not None
+
+    def done(self) -> bool:
+        """Say whether `wait` would return at once, after beginning the second round if it is time."""
+        if self._first is None or (self._second is None and self._error is None and not self._first.done()):
+            return False
+        self.go_on()
+        return self._plain.done() and (self._second is None or self._second.done())
+
+
+def orthonormal(columns: torch.Tensor) -> torch.Tensor:
+    """Return orthonormal columns that span the same as these, [n, r]; zeros where one adds nothing to those before.
+
+    With the same bits on every processor: the products of all pairs of columns in float64, by elementwise operations,
+    then a Cholesky decomposition of their matrix [r, r] in Python's numbers. NaN if anything is not finite.
+    """
+    wide = columns.to(torch.float64)
+    products = _sum_of_rows(wide.unsqueeze(2) * wide.unsqueeze(1)).tolist()
+    if not all(math.isfinite(product) for row in products for product in row):
+        return torch.full_like(columns, math.nan)
+    basis: list[torch.Tensor] = []
+    shares: list[list[float]] = []  # shares[j][i]: of column j along basis i; its length in the end
+    for j in range(wide.shape[1]):
+        rest, column = products[j][j], wide[:, j]
+        own: list[float] = []
+        for i in range(j):
+            length = shares[i][i]
+            inner = products[i][j] - sum(shares[i][k] * own[k] for k in range(i))
+            share = inner / length if length else 0.0
+            own.append(share)
+            rest -= share * share
+            column = column - basis[i] * share
+        length = math.sqrt(rest) if rest > DEPENDENT * products[j][j] else 0.0
+        shares.append([*own, length])
+        basis.append(column / length if length else torch.zeros_like(column))
+    return torch.stack(basis, dim=1).to(columns.dtype)
+
+
+def _sum_of_rows(rows: torch.Tensor) -> torch.Tensor:
+    """Return the sum along the first dimension, always added up in the same order."""
+    count = rows.shape[0]
+    while count > 1:
+        half = (count + 1) // 2
+        rows[: count - half] += rows[half:count]
+        count = half
+    return rows[0]
+
+
+def write_product(basis: torch.Tensor, weights: torch.Tensor, result: torch.Tensor) -> None:
+    """Write basis [n, r] times the transpose of weights [m, r] to `result`, of n m elements.
+
+    Column by column, each product rounded before it is added: the same bits on every processor.
+    """
+    rows, columns = basis.shape[0], weights.shape[0]
+    target = result.view(rows, columns)
+    weights = weights.t().contiguous()
+    block = max(1, BLOCK_ELEMENTS // columns)
+    for begin in range(0, rows, block):
+        part = basis[begin : begin + block]
+        total = part[:, :1] * weights[0]
+        for column in range(1, weights.shape[0]):
+            total += part[:, column : column + 1] * weights[column]
+        target[begin : begin + block] = total
