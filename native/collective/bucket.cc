@@ -45,6 +45,14 @@ std::optional<size_t> Bucket::offset_in(const transport::ArenaView& arena) const
   return arena.offset_of(base);
 }
 
+std::optional<Bucket::Part> Bucket::within_a_piece(size_t from, size_t to) const noexcept {
+  const size_t i = first_piece_at(from);
+  if (i >= job_.pieces.size() || from < starts_[i] || to > starts_[i] + job_.pieces[i].count) {
+    return std::nullopt;
+  }
+  return Part{i, from - starts_[i]};
+}
+
 void Bucket::copy_in(size_t from, size_t to, Dtype as, std::byte* memory) const {
   const size_t element = reduce::size_of(job_.dtype);
   for_each_part(from, to, [&](size_t i, size_t position, size_t offset, size_t length) {

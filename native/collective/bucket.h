@@ -45,6 +45,13 @@ class Bucket {
   // as in the layout.
   std::optional<size_t> offset_in(const transport::ArenaView& arena) const;
 
+  // Where elements [from, to) lie, if they are all of one tensor.
+  struct Part {
+    size_t piece;
+    size_t offset;  // elements
+  };
+  std::optional<Part> within_a_piece(size_t from, size_t to) const noexcept;
+
   // Elements [from, to) of the layout, prescaled, as elements of `as` (the bucket's dtype or its accumulator)
   // to `memory`, whose first element is position `from`.
   void copy_in(size_t from, size_t to, reduce::Dtype as, std::byte* memory) const;

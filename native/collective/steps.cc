@@ -1,5 +1,8 @@
 #include "collective/steps.h"
 
+#include <algorithm>
+#include <memory>
+
 namespace farandole::collective {
 
 uint64_t Steps::publish(std::span<const int> team) {
@@ -31,6 +34,11 @@ void Steps::wait_for(std::span<const int> team, uint64_t step) {
   });
 }
 
+bool Steps::reached(std::span<const int> team, uint64_t step) const noexcept {
+  return std::ranges::all_of(
+      team, [&](int rank) { return pump_.mesh().arena(rank)->header().step.load(std::memory_order_acquire) >= step; });
+}
+
 std::byte* Steps::data_of(int rank, int slot) const {
   const transport::ArenaView& arena = *pump_.mesh().arena(rank);
   return arena.base + arena.header().offset[slot].load(std::memory_order_relaxed);
@@ -46,6 +54,18 @@ void Steps::settle(int slot) {
     wait_for(loan.team, loan.until_step);
     loan.until_step = 0;
   }
+}
+
+std::byte* Staging::private_memory(int lane, size_t bytes) {
+  Private& own = private_[static_cast<size_t>(lane)];
+  if (own.bytes < bytes) {
+    own.memory.reset();
+    own.memory = std::make_unique_for_overwrite<std::byte[]>(bytes + transport::kArenaAlignment);
+    own.bytes = bytes;
+  }
+  void* address = own.memory.get();
+  size_t room = own.bytes + transport::kArenaAlignment;
+  return static_cast<std::byte*>(std::align(transport::kArenaAlignment, own.bytes, address, room));
 }
 
 }  // namespace farandole::collective

@@ -19,6 +19,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -45,6 +46,8 @@ class Steps {
 
   // Waits until all of `team` have taken this step.
   void wait_for(std::span<const int> team, uint64_t step);
+  // Whether all of `team` have taken this step.
+  bool reached(std::span<const int> team, uint64_t step) const noexcept;
   // Where `rank` put the data, for the step that was waited for last.
   std::byte* data_of(int rank, int slot) const;
 
@@ -73,11 +76,20 @@ class Staging {
     steps_.settle(half);
     return memory_ + static_cast<size_t>(half) * half_bytes_;
   }
+  // Memory of this worker alone, at least so long, aligned as an arena's; what it held is undefined. There are two
+  // lanes of it; each call ends what the last one on this lane gave.
+  std::byte* private_memory(int lane, size_t bytes);
 
  private:
+  struct Private {
+    std::unique_ptr<std::byte[]> memory;
+    size_t bytes = 0;
+  };
+
   Steps& steps_;
   std::byte* const memory_;
   const size_t half_bytes_;
+  std::array<Private, 2> private_;
 };
 
 }  // namespace farandole::collective

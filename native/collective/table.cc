@@ -14,6 +14,9 @@ namespace {
 
 bool on_one_host(const Topology& topology) { return topology.hosts == 1; }
 bool anywhere(const Topology&) { return true; }
+// Of more members, a small tensor is better off with few messages one after the other than with many at once.
+constexpr int kMostExchanging = 8;
+
 bool several_on_every_host(const Topology& topology) { return topology.hosts > 1 && topology.fewest_on_a_host > 1; }
 
 constexpr std::array kTable = {
@@ -36,18 +39,20 @@ constexpr std::array kTable = {
         .fits = anywhere,
         .fusible = true,
         .allreduce = allreduce_recursive_doubling},
-    Algorithm{.name = "two_level_ring",
+    Algorithm{.name = "exchange",
               .collective = "allreduce",
-              .description = "reduce-scatter on each host, a ring across hosts per slice, allgather on each host",
-              .fits = several_on_every_host,
-              .fusible = false,
-              .allreduce = allreduce_two_level_ring},
-    Algorithm{.name = "two_level_doubling",
+              .description = "everyone sends slices straight to those who add them up, and they send the sums to all, "
+                             "pipelined in chunks",
+              .fits = anywhere,
+              .fusible = true,
+              .allreduce = allreduce_exchange},
+    Algorithm{.name = "two_level",
               .collective = "allreduce",
-              .description = "as two_level_ring, with recursive doubling across hosts, for small tensors",
+              .description = "reduce-scatter on each host, an exchange across hosts per slice, allgather on each host, "
+                             "all of them overlapping",
               .fits = several_on_every_host,
               .fusible = true,
-              .allreduce = allreduce_two_level_doubling},
+              .allreduce = allreduce_two_level},
     Algorithm{.name = "vector_halving",
               .collective = "adasum",
               .description = "pairs at distance 1, 2, 4 ... exchange halves and combine them, each tensor with factors "
@@ -154,13 +159,13 @@ Choice choose_allreduce(const Topology& topology, size_t tensor_bytes, const Kno
   if (on_one_host(topology)) {
     return row("allreduce", "direct", "all members share memory");
   }
-  const bool big = tensor_bytes >= knobs.ring_bytes;
   if (several_on_every_host(topology)) {
-    return big ? row("allreduce", "two_level_ring", "several hosts with several members each, a big tensor")
-               : row("allreduce", "two_level_doubling", "several hosts with several members each, a small tensor");
+    return row("allreduce", "two_level", "several hosts with several members each");
   }
-  return big ? row("allreduce", "ring", "a host has one member only, a big tensor")
-             : row("allreduce", "recursive_doubling", "a host has one member only, a small tensor");
+  if (topology.members > kMostExchanging && tensor_bytes < knobs.ring_bytes) {
+    return row("allreduce", "recursive_doubling", "a small tensor, and too many members to send to each of them");
+  }
+  return row("allreduce", "exchange", "a host has one member only");
 }
 
 Choice choose_compressed(std::string_view name) { return row("compressed allreduce", name, "it was asked for"); }

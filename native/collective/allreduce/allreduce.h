@@ -8,11 +8,11 @@ namespace farandole::collective {
 void allreduce_direct(Context& context, const AllreduceJob& job);
 void allreduce_ring(Context& context, const AllreduceJob& job);
 void allreduce_recursive_doubling(Context& context, const AllreduceJob& job);
-void allreduce_two_level_ring(Context& context, const AllreduceJob& job);
-void allreduce_two_level_doubling(Context& context, const AllreduceJob& job);
+void allreduce_exchange(Context& context, const AllreduceJob& job);
+void allreduce_two_level(Context& context, const AllreduceJob& job);
 void allreduce_adasum(Context& context, const AllreduceJob& job);
 
-// The same two, on a buffer: what the flat and the two-level forms are made of.
+// Two of them on a buffer.
 void buffer_ring(Context& context, std::span<const int> peers, reduce::Dtype dtype, reduce::Op op, std::byte* data,
                  size_t count);
 void buffer_recursive_doubling(Context& context, std::span<const int> peers, reduce::Dtype dtype, reduce::Op op,

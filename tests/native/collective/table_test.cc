@@ -28,14 +28,17 @@ TEST(Choice, DependsOnWorldAndTensorOnly) {
   const Topology one_host{4, 1, 4};
   const Topology scattered{4, 4, 1};
   const Topology uneven{3, 2, 1};
+  const Topology many{16, 16, 1};
   const Topology two_by_two{4, 2, 2};
   EXPECT_EQ(name(choose_allreduce(one_host, kSmall, Knobs{}, "")), "direct");
   EXPECT_EQ(name(choose_allreduce(one_host, kBig, Knobs{}, "")), "direct");
-  EXPECT_EQ(name(choose_allreduce(scattered, kSmall, Knobs{}, "")), "recursive_doubling");
-  EXPECT_EQ(name(choose_allreduce(scattered, kBig, Knobs{}, "")), "ring");
-  EXPECT_EQ(name(choose_allreduce(uneven, kBig, Knobs{}, "")), "ring");
-  EXPECT_EQ(name(choose_allreduce(two_by_two, kSmall, Knobs{}, "")), "two_level_doubling");
-  EXPECT_EQ(name(choose_allreduce(two_by_two, kBig, Knobs{}, "")), "two_level_ring");
+  EXPECT_EQ(name(choose_allreduce(scattered, kSmall, Knobs{}, "")), "exchange");
+  EXPECT_EQ(name(choose_allreduce(scattered, kBig, Knobs{}, "")), "exchange");
+  EXPECT_EQ(name(choose_allreduce(uneven, kBig, Knobs{}, "")), "exchange");
+  EXPECT_EQ(name(choose_allreduce(many, kSmall, Knobs{}, "")), "recursive_doubling");
+  EXPECT_EQ(name(choose_allreduce(many, kBig, Knobs{}, "")), "exchange");
+  EXPECT_EQ(name(choose_allreduce(two_by_two, kSmall, Knobs{}, "")), "two_level");
+  EXPECT_EQ(name(choose_allreduce(two_by_two, kBig, Knobs{}, "")), "two_level");
   EXPECT_EQ(name(choose_allgather(one_host, "")), "direct");
   EXPECT_EQ(name(choose_allgather(uneven, "")), "linear");
   EXPECT_EQ(name(choose_broadcast(one_host, "")), "direct");
@@ -49,8 +52,7 @@ TEST(Choice, DependsOnWorldAndTensorOnly) {
 
 TEST(Choice, TakesWhatIsAskedForWhereItFits) {
   EXPECT_EQ(name(choose_allreduce({4, 1, 4}, kSmall, Knobs{}, "ring")), "ring");
-  EXPECT_EQ(name(choose_allreduce({4, 4, 1}, kSmall, Knobs{}, "direct")), "recursive_doubling")
-      << "they share no memory";
+  EXPECT_EQ(name(choose_allreduce({4, 4, 1}, kSmall, Knobs{}, "direct")), "exchange") << "they share no memory";
   EXPECT_EQ(name(choose_broadcast({4, 1, 4}, "tree")), "tree");
   EXPECT_EQ(name(choose_allgather({4, 1, 4}, "tree")), "direct") << "no such allgather";
 }
