@@ -25,9 +25,10 @@ constexpr double kRevokePatienceSeconds = 1.0;
 constexpr uint64_t kSmallestPiece = 4096;
 
 std::byte* allocate_staging(transport::Arena& arena, size_t half_bytes) {
-  void* const memory = arena.allocate(2 * half_bytes);
+  const size_t bytes = transport::kSlots * half_bytes;
+  void* const memory = arena.allocate(bytes);
   if (memory == nullptr) {
-    throw base::Error(base::Code::kUnavailable, "the arena has no room for " + std::to_string(2 * half_bytes) +
+    throw base::Error(base::Code::kUnavailable, "the arena has no room for " + std::to_string(bytes) +
                                                     " bytes of staging; raise FARANDOLE_ARENA_BYTES");
   }
   return static_cast<std::byte*>(memory);

@@ -1,9 +1,14 @@
 #include "collective/steps.h"
 
 #include <algorithm>
-#include <memory>
 
 namespace farandole::collective {
+namespace {
+
+// Of what a slot says. No arena is that long.
+constexpr uint64_t kInPlace = uint64_t{1} << 63;
+
+}  // namespace
 
 uint64_t Steps::publish(std::span<const int> team) {
   transport::Mesh& mesh = pump_.mesh();
@@ -16,10 +21,10 @@ uint64_t Steps::publish(std::span<const int> team) {
   return step_;
 }
 
-uint64_t Steps::publish_at(std::span<const int> team, int slot, size_t offset) {
+uint64_t Steps::publish_at(std::span<const int> team, int slot, size_t offset, bool in_place) {
   settle(slot);
   transport::Mesh& mesh = pump_.mesh();
-  mesh.arena(mesh.rank())->header().offset[slot].store(offset, std::memory_order_relaxed);
+  mesh.arena(mesh.rank())->header().offset[slot].store(offset | (in_place ? kInPlace : 0), std::memory_order_relaxed);
   return publish(team);
 }
 
@@ -41,7 +46,12 @@ bool Steps::reached(std::span<const int> team, uint64_t step) const noexcept {
 
 std::byte* Steps::data_of(int rank, int slot) const {
   const transport::ArenaView& arena = *pump_.mesh().arena(rank);
-  return arena.base + arena.header().offset[slot].load(std::memory_order_relaxed);
+  return arena.base + (arena.header().offset[slot].load(std::memory_order_relaxed) & ~kInPlace);
+}
+
+bool Steps::is_in_place(int rank, int slot) const {
+  const transport::ArenaView& arena = *pump_.mesh().arena(rank);
+  return (arena.header().offset[slot].load(std::memory_order_relaxed) & kInPlace) != 0;
 }
 
 void Steps::lend(int slot, std::span<const int> team, uint64_t step) {

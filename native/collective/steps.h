@@ -6,14 +6,17 @@
 // peer has done everything up to s, whatever else it did in other groups. That is why what only some members of a group
 // do (a transfer between two of them) must take no steps, and go over links.
 //
-// Data lies where the publisher says: two slots, used in turn, so that the next piece can be announced while the last
-// one is still being read.
+// Data lies where the publisher says: slots, used in turn, so that the next piece can be announced while the last
+// one is still being read. Slots 0 and 1 are for algorithms that take two in turn, the others for those that take
+// three.
 //
 // A slot that others still read is on loan. Before it says something else, those readers must have passed the step
 // at which they were done with it. That wait is put off until the slot is needed again, so that small collectives
 // need one meeting instead of two.
 //
-// Staging is a piece of the own arena, in two halves, for data that lies outside of any arena: half i goes with slot i.
+// Staging is memory of the own arena, in as many pieces as there are slots, for data that lies outside of any arena:
+// piece i goes with slot i.
+// Beside it there is private memory, for what is on its way between a tensor and a link.
 #pragma once
 
 #include <array>
@@ -27,6 +30,10 @@
 
 namespace farandole::collective {
 
+// The slots that are taken in turn by pipelines in which a piece is announced, reduced and read at the same time.
+inline constexpr int kFirstOfThree = 2;
+constexpr int one_of_three(size_t turn) { return kFirstOfThree + static_cast<int>(turn % 3); }
+
 class Steps {
  public:
   explicit Steps(transport::Pump& pump) : pump_(pump) {}
@@ -36,9 +43,9 @@ class Steps {
 
   // Takes the next step and tells the others of `team`, who may be sleeping. Returns the step.
   uint64_t publish(std::span<const int> team);
-  // The same, saying first where the data of this step lies in the own arena; `slot` is 0 or 1. Waits until nobody
-  // reads what the slot said before.
-  uint64_t publish_at(std::span<const int> team, int slot, size_t offset);
+  // The same, saying first where the data of this step lies in the own arena, and whether all the data of the following
+  // steps lies in place behind it. Waits until nobody reads what the slot said before.
+  uint64_t publish_at(std::span<const int> team, int slot, size_t offset, bool in_place = false);
   // From now on `team` may read what the slot says, until all of it have taken `step`.
   void lend(int slot, std::span<const int> team, uint64_t step);
   // Waits until nobody reads what the slot says.
@@ -50,6 +57,7 @@ class Steps {
   bool reached(std::span<const int> team, uint64_t step) const noexcept;
   // Where `rank` put the data, for the step that was waited for last.
   std::byte* data_of(int rank, int slot) const;
+  bool is_in_place(int rank, int slot) const;
 
   transport::Pump& pump() noexcept { return pump_; }
 
@@ -61,20 +69,20 @@ class Steps {
 
   transport::Pump& pump_;
   uint64_t step_ = 0;
-  std::array<Loan, 2> loans_;
+  std::array<Loan, transport::kSlots> loans_;
 };
 
 class Staging {
  public:
-  // `memory` lies in the own arena and is 2 * half_bytes long.
+  // `memory` lies in the own arena and is kSlots * half_bytes long.
   Staging(Steps& steps, std::byte* memory, size_t half_bytes)
       : steps_(steps), memory_(memory), half_bytes_(half_bytes) {}
 
   size_t half_bytes() const noexcept { return half_bytes_; }
   // Memory that nobody reads any more.
-  std::byte* acquire(int half) {
-    steps_.settle(half);
-    return memory_ + static_cast<size_t>(half) * half_bytes_;
+  std::byte* acquire(int slot) {
+    steps_.settle(slot);
+    return memory_ + static_cast<size_t>(slot) * half_bytes_;
   }
   // Memory of this worker alone, at least so long, aligned as an arena's; what it held is undefined. There are two
   // lanes of it; each call ends what the last one on this lane gave.

@@ -23,6 +23,8 @@ inline constexpr size_t kArenaAlignment = 64;                // a cache line: bl
 
 inline constexpr uint64_t kNoGeneration = UINT64_MAX;
 
+inline constexpr int kSlots = 5;
+
 // What the workers of a host tell each other through shared memory. Zeroed for every generation.
 struct ArenaHeader {
   uint64_t magic;
@@ -34,8 +36,8 @@ struct ArenaHeader {
   alignas(64) std::atomic<uint32_t> sleeping;  // see doorbell.h
   // How far the owner has come: see collective/steps.h. Written by the owner, read by its host's workers.
   alignas(64) std::atomic<uint64_t> step;
-  // Where in this arena the data of the current step lies; steps alternate between the two.
-  std::atomic<uint64_t> offset[2];
+  // Where in this arena the data of recent steps lies: see collective/steps.h.
+  std::atomic<uint64_t> offset[kSlots];
 };
 static_assert(sizeof(ArenaHeader) <= 4096);
 static_assert(std::atomic<uint64_t>::is_always_lock_free);

@@ -105,8 +105,9 @@ void Endpoint::Impl::begin_generation(uint64_t generation) {
   ArenaHeader& header = arena.view().header();
   header.sleeping.store(0);
   header.step.store(0);
-  header.offset[0].store(0);
-  header.offset[1].store(0);
+  for (std::atomic<uint64_t>& offset : header.offset) {
+    offset.store(0);
+  }
   arena.view().serve(generation);
 }
 

@@ -1,23 +1,25 @@
 // Allreduce among workers that share memory.
 //
-// A chunk of the bucket lies in every member's arena: in place, or copied to staging. Member k reduces slice k of
-// it from all arenas, in the order of the members, and writes the result to all of them. Each element is read and
-// written by one member only, so that works in place. The order of additions is the members' order for every
-// element, wherever it lies.
+// Member k reduces slice k from the memory of all members, in the members' order, so that the order of additions is the
+// same for every element, wherever it lies. Each element is reduced by one member only. There are three ways.
 //
-// Chunks are pipelined: the next one is copied in before the reduction of this one is waited for.
+// *In place*: everyone's tensors lie in arenas. Each member reduces its slice of all of it straight from all arenas,
+// and writes the result to all of them. Nothing is copied.
 //
-// Small buckets take a shorter way: everyone reduces everything, into its own outputs. That is more arithmetic
-// and one meeting less; the order of additions, and so every bit, is the same.
+// *Through windows*: some tensors lie in ordinary memory, which others cannot see. It goes in chunks, small enough to
+// stay in the cache, through three windows in each member's staging. A member copies into its window what the others
+// are to reduce, reduces its own slice from its own tensor and their windows, and leaves the result in its tensor and
+// in its window, from where the others take it. Whose tensors lie in an arena has them for a window. One chunk is being
+// filled while the one before is reduced, and three windows let a member that is done with one go on without asking
+// whether the others have taken what is theirs: that they have said what comes next in the order says that.
+//
+// *Small*: everyone reduces everything, into its own outputs. That is more arithmetic and one meeting less.
 #include <algorithm>
 
 #include "collective/allreduce/allreduce.h"
 
 namespace farandole::collective {
 namespace {
-
-// Below this, a second meeting costs more than reducing everything on every member.
-constexpr size_t kSmallBytes = size_t{16} * 1024;
 
 struct Direct {
   Direct(Context& in_context, const AllreduceJob& of_job)
@@ -27,59 +29,133 @@ struct Direct {
         team(in_context.group.members),
         element(reduce::size_of(of_job.dtype)),
         line(transport::kArenaAlignment / element),
-        chunk(in_context.staging.half_bytes() / element / line * line),
         me(in_context.pump.mesh().rank()),
-        home(bucket.offset_in(*in_context.pump.mesh().arena(me))) {}
+        own(static_cast<size_t>(in_context.group.index)),
+        home(bucket.offset_in(*in_context.pump.mesh().arena(me))),
+        reads_tensors(of_job.prescale.is_one()) {
+    const size_t bytes = std::min<size_t>(context.knobs.chunk_bytes, context.staging.half_bytes());
+    chunk = std::max(bytes / element / line, size_t{1}) * line;
+  }
 
-  size_t chunk_end(size_t from) const { return std::min(bucket.end(), from + chunk); }
+  void run() {
+    offer(0);
+    context.steps.wait_for(team, offered);
+    const auto in_place = [&](int rank) { return context.steps.is_in_place(rank, one_of_three(0)); };
+    if (std::ranges::all_of(team, in_place)) {
+      run_in_place();
+    } else {
+      run_through_windows();
+    }
+  }
 
-  // Makes the chunk that begins at `from` readable by all, and says so.
-  uint64_t offer(size_t from, int slot) {
-    const transport::ArenaView& arena = *context.pump.mesh().arena(me);
+  void run_in_place() {
+    find_windows(0);
+    reduce_slice(0, bucket.end(), /*everywhere=*/true);
+    context.steps.wait_for(team, context.steps.publish(team));
+  }
+
+  // Chunk 0 has been offered.
+  void run_through_windows() {
+    size_t turn = 0;
+    for (size_t from = 0; from < bucket.end(); from += chunk, ++turn) {
+      const uint64_t this_offered = offered;
+      if (from + chunk < bucket.end()) {
+        offer(turn + 1);
+      }
+      context.steps.wait_for(team, this_offered);
+      find_windows(turn);
+      const size_t to = std::min(bucket.end(), from + chunk);
+      reduce_slice(from, to, /*everywhere=*/false);
+      context.steps.wait_for(team, context.steps.publish(team));
+      take_slices(from, to);
+    }
+    const uint64_t taken = context.steps.publish(team);
+    for (size_t last = 0; last < std::min<size_t>(turn, 3); ++last) {
+      context.steps.lend(one_of_three(last), team, taken);
+    }
     if (home) {
-      return context.steps.publish_at(team, slot, *home + from * element);
+      context.steps.wait_for(team, taken);  // the tensor, which others read, is its owner's again
     }
-    std::byte* const half = context.staging.acquire(slot);
-    bucket.copy_in(from, chunk_end(from), job.dtype, half);
-    return context.steps.publish_at(team, slot, arena.offset_of(half));
   }
 
-  std::vector<std::byte*> data_of_all(int slot) const {
-    std::vector<std::byte*> all;
-    all.reserve(team.size());
+  // Makes chunk number `turn` readable by all, and says so.
+  void offer(size_t turn) {
+    const size_t from = turn * chunk;
+    const int slot = one_of_three(turn);
+    if (home) {
+      offered = context.steps.publish_at(team, slot, *home + from * element, /*in_place=*/true);
+      return;
+    }
+    const size_t to = std::min(bucket.end(), from + chunk);
+    std::byte* const window = context.staging.acquire(slot);
+    const Slice mine = slice(from, to, own);
+    if (reads_tensors) {
+      bucket.copy_in(from, mine.from, job.dtype, window);
+      bucket.copy_in(mine.to, to, job.dtype, window + (mine.to - from) * element);
+    } else {
+      bucket.copy_in(from, to, job.dtype, window);
+    }
+    offered = context.steps.publish_at(team, slot, context.pump.mesh().arena(me)->offset_of(window));
+  }
+
+  void find_windows(size_t turn) {
+    windows.clear();
     for (const int rank : team) {
-      all.push_back(context.steps.data_of(rank, slot));
+      windows.push_back(context.steps.data_of(rank, one_of_three(turn)));
     }
-    return all;
   }
 
-  void reduce_own_slice(size_t from, int slot) {
-    const std::vector<std::byte*> arenas = data_of_all(slot);
-    const Slice slice = slice_of(chunk_end(from) - from, team.size(), static_cast<size_t>(context.group.index), line);
-    std::vector<const void*> inputs(team.size());
-    std::vector<void*> outputs(team.size());
-    bucket.for_each_part(from + slice.from, from + slice.to, [&](size_t, size_t position, size_t, size_t length) {
-      for (size_t k = 0; k < team.size(); ++k) {
-        outputs[k] = arenas[k] + (position - from) * element;
-        inputs[k] = outputs[k];
+  // Slice `index` of the elements [from, to).
+  Slice slice(size_t from, size_t to, size_t index) const {
+    const Slice slice = slice_of(to - from, team.size(), index, line);
+    return {from + slice.from, from + slice.to};
+  }
+
+  // Reduces the own slice of [from, to), which begins where the windows do, into all windows, or into the own one and
+  // the own tensors.
+  void reduce_slice(size_t from, size_t to, bool everywhere) {
+    const Slice mine = slice(from, to, own);
+    bucket.for_each_part(mine.from, mine.to, [&](size_t i, size_t position, size_t offset, size_t length) {
+      const Piece& piece = job.pieces[i];
+      inputs.clear();
+      outputs.clear();
+      for (std::byte* const window : windows) {
+        inputs.push_back(window + (position - from) * element);
+      }
+      if (everywhere) {
+        for (std::byte* const window : windows) {
+          outputs.push_back(window + (position - from) * element);
+        }
+      } else {
+        outputs.push_back(windows[own] + (position - from) * element);
+      }
+      if (!home) {
+        point_to_tensor(piece, offset, position - from, length);
       }
       reduce::reduce_to(job.dtype, job.op, inputs, outputs, length, job.postscale);
     });
   }
 
-  void run_pipelined() {
-    uint64_t offered = offer(0, 0);
-    int slot = 0;
-    for (size_t from = 0; from < bucket.end(); from += chunk, slot ^= 1) {
-      const size_t next = from + chunk;
-      const uint64_t next_offered = next < bucket.end() ? offer(next, slot ^ 1) : 0;
-      context.steps.wait_for(team, offered);
-      reduce_own_slice(from, slot);
-      context.steps.wait_for(team, context.steps.publish(team));
-      if (!home) {
-        bucket.copy_out(from, chunk_end(from), job.dtype, context.steps.data_of(me, slot), /*finish=*/false);
+  // The own tensor takes part itself, where it can, instead of a copy in the own window.
+  void point_to_tensor(const Piece& piece, size_t offset, size_t in_window, size_t length) {
+    if (reads_tensors && piece.input != nullptr) {
+      inputs[own] = static_cast<const std::byte*>(piece.input) + offset * element;
+    } else if (piece.input == nullptr) {
+      reduce::fill_identity(job.dtype, job.op, windows[own] + in_window * element, length);
+    }
+    if (piece.output != nullptr) {
+      outputs.push_back(static_cast<std::byte*>(piece.output) + offset * element);
+    }
+  }
+
+  // What the others have reduced of [from, to).
+  void take_slices(size_t from, size_t to) {
+    for (size_t k = 0; k < team.size(); ++k) {
+      if (k != own) {
+        const Slice theirs = slice(from, to, k);
+        bucket.copy_out(theirs.from, theirs.to, job.dtype, windows[k] + (theirs.from - from) * element,
+                        /*finish=*/false);
       }
-      offered = next_offered;
     }
   }
 
@@ -88,11 +164,10 @@ struct Direct {
     std::byte* const half = context.staging.acquire(0);
     bucket.copy_in(0, bucket.end(), job.dtype, half);
     context.steps.wait_for(team, context.steps.publish_at(team, 0, arena.offset_of(half)));
-    const std::vector<std::byte*> arenas = data_of_all(0);
-    std::vector<const void*> inputs(team.size());
     bucket.for_each_part(0, bucket.end(), [&](size_t i, size_t position, size_t offset, size_t length) {
-      for (size_t k = 0; k < team.size(); ++k) {
-        inputs[k] = arenas[k] + position * element;
+      inputs.clear();
+      for (const int rank : team) {
+        inputs.push_back(context.steps.data_of(rank, 0) + position * element);
       }
       if (job.pieces[i].output == nullptr) {
         return;  // absent: the result is dropped
@@ -108,10 +183,18 @@ struct Direct {
   const Bucket bucket;
   const std::vector<int>& team;
   const size_t element;
-  const size_t line;   // elements in a cache line: slices end at one, so that two members never write the same
-  const size_t chunk;  // elements
+  const size_t line;  // elements in a cache line: slices end at one, so that two members never write the same
   const int me;
+  const size_t own;  // the own place in the team
   const std::optional<size_t> home;
+  const bool reads_tensors;  // the own tensors can be read as they are
+  size_t chunk;              // elements
+  uint64_t offered = 0;      // the step of the last offer
+
+  // Of the chunk at hand.
+  std::vector<std::byte*> windows;
+  std::vector<const void*> inputs;
+  std::vector<void*> outputs;
 };
 
 }  // namespace
@@ -121,10 +204,10 @@ void allreduce_direct(Context& context, const AllreduceJob& job) {
   if (direct.bucket.end() == 0) {
     return;
   }
-  if (direct.bucket.bytes() <= std::min(kSmallBytes, context.staging.half_bytes())) {
+  if (direct.bucket.bytes() <= std::min<size_t>(context.knobs.small_bytes, context.staging.half_bytes())) {
     direct.run_small();
   } else {
-    direct.run_pipelined();
+    direct.run();
   }
 }
 
