@@ -24,7 +24,7 @@ SANITIZED_SEEDS ?= 200
 # cmake and ninja come from the environment too, so that a machine needs neither.
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 PIP_INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
-NATIVE_SOURCES = $$(find native tests/native -name '*.h' -o -name '*.cc')
+NATIVE_SOURCES = $$(find native tests/native benchmarks/native -name '*.h' -o -name '*.cc')
 PYTHON_SOURCES := src compat tests examples benchmarks tools
 
 help:
