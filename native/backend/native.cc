@@ -75,7 +75,6 @@ void Native::set_knobs(const collective::Knobs& knobs) {
   tuning_.knobs.chunk_bytes = std::clamp<uint64_t>(knobs.chunk_bytes, std::min<uint64_t>(kSmallestPiece, half), half);
   tuning_.knobs.small_bytes = std::min<uint64_t>(knobs.small_bytes, half);
   tuning_.knobs.link_chunk_bytes = std::max<uint64_t>(knobs.link_chunk_bytes, kSmallestPiece);
-  tuning_.knobs.streams = std::max<uint64_t>(knobs.streams, 1);
 }
 
 collective::Topology Native::topology(const Group& group) const {

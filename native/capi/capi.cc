@@ -1,5 +1,6 @@
 // The C ABI: arguments in, status codes out. Exceptions end here.
 #include <algorithm>
+#include <charconv>
 #include <cstring>
 #include <memory>
 #include <new>
@@ -86,6 +87,63 @@ std::vector<std::string> split(const std::string& text, char separator) {
   return parts;
 }
 
+// Sets what "NAME=VALUE,..." says, and returns which ones that were.
+std::vector<farandole::collective::KnobName> set_knobs(const std::string& text, farandole::collective::Knobs& knobs) {
+  std::vector<farandole::collective::KnobName> set;
+  for (const std::string& part : split(text, ',')) {
+    const size_t equals = std::min(part.find('='), part.size());
+    const std::string name = part.substr(0, equals);
+    const auto knob =
+        std::ranges::find_if(farandole::collective::kKnobNames, [&](const auto& known) { return known.name == name; });
+    if (knob == farandole::collective::kKnobNames.end()) {
+      refuse("there is no knob '" + name + "'");
+    }
+    const char* const first = part.data() + std::min(equals + 1, part.size());
+    const char* const last = part.data() + part.size();
+    uint64_t value = 0;
+    if (const auto [end, error] = std::from_chars(first, last, value); error != std::errc() || end != last) {
+      refuse("the knob " + name + " takes a number that is not negative, not '" + std::string(first, last) + "'");
+    }
+    knobs.*knob->knob = value;
+    set.push_back(*knob);
+  }
+  return set;
+}
+
+std::string json_of(const farandole::collective::Knobs& knobs) {
+  std::string json;
+  for (const farandole::collective::KnobName& knob : farandole::collective::kKnobNames) {
+    json += (json.empty() ? "{\"" : ", \"") + std::string(knob.name) + "\": " + std::to_string(knobs.*knob.knob);
+  }
+  return json + "}";
+}
+
+std::string json_of(const farandole::collective::Choice& choice) {
+  return R"({"algorithm": ")" + std::string(choice.algorithm->name) + R"(", "reason": ")" + choice.reason + "\"}";
+}
+
+std::string json_of(const farandole::engine::TuningReport& report) {
+  const auto word = [](bool value) { return value ? "true" : "false"; };
+  std::string json = std::string(R"({"on": )") + word(report.on) + R"(, "done": )" + word(report.done) +
+                     R"(, "found": )" + word(report.found) + R"(, "gain": )" + std::to_string(report.gain) +
+                     R"(, "summary": ")" + report.summary + R"(", "knobs": )" + json_of(report.knobs) +
+                     R"(, "samples": [)";
+  for (size_t i = 0; i < report.samples.size(); ++i) {
+    const farandole::engine::Tuner::Sample& sample = report.samples[i];
+    json += std::string(i == 0 ? "" : ", ") + R"({"phase": ")" + sample.phase + R"(", "why": ")" + sample.why +
+            R"(", "bytes_per_second": )" + std::to_string(sample.bytes_per_second) + R"(, "knobs": )" +
+            json_of(sample.knobs) + "}";
+  }
+  return json + "]}";
+}
+
+// A text that the calling thread may read until it asks for the next one; NULL after an error.
+template <typename Body>
+const char* answered(Body&& body) {
+  thread_local std::string t_answer;
+  return guarded([&] { t_answer = body(); }) == FARANDOLE_OK ? t_answer.c_str() : nullptr;
+}
+
 farandole::transport::EndpointSettings endpoint_settings_of(const farandole_settings& settings) {
   farandole::transport::EndpointSettings result;
   const std::string transport = text_or(settings.transport, "auto");
@@ -122,6 +180,19 @@ farandole::engine::EngineSettings engine_settings_of(const farandole_settings& s
     result.stall_warning_seconds = std::max(0.0, settings.stall_warning_seconds);
   }
   result.stall_shutdown_seconds = std::max(0.0, settings.stall_shutdown_seconds);
+  for (const farandole::collective::KnobName& knob : set_knobs(text_or(settings.knobs, ""), result.knobs)) {
+    result.fixed_knobs.emplace_back(knob.name);
+  }
+  result.autotune = settings.autotune != 0;
+  if (settings.autotune_warmup_samples != 0) {
+    result.tuner.warmup_samples = std::max(0, settings.autotune_warmup_samples);
+  }
+  if (settings.autotune_steps_per_sample > 0) {
+    result.tuner.steps_per_sample = settings.autotune_steps_per_sample;
+  }
+  if (settings.autotune_max_samples > 0) {
+    result.tuner.max_samples = settings.autotune_max_samples;
+  }
   const std::string wanted = text_or(settings.algorithm, "auto");
   if (wanted != "auto" && !wanted.empty()) {
     const auto table = farandole::collective::algorithms();
@@ -287,6 +358,22 @@ const char* farandole_algorithms(void) {
   return kJson.c_str();
 }
 
+const char* farandole_knobs(void) {
+  static const std::string kNames = json_of(farandole::collective::Knobs{});
+  return kNames.c_str();
+}
+
+const char* farandole_choose_for(uint32_t kind, uint32_t op, uint64_t bytes, int32_t members, int32_t hosts,
+                                 int32_t fewest) {
+  return answered([&] {
+    if (kind > farandole::engine::kLastKind) {
+      refuse("there is no operation with number " + std::to_string(kind));
+    }
+    return json_of(farandole::engine::choose_for(static_cast<Kind>(kind), static_cast<ReduceOp>(op),
+                                                 {members, hosts, fewest}, bytes, {}, ""));
+  });
+}
+
 const char* farandole_isa(void) { return farandole::reduce::active_isa().data(); }
 
 int farandole_engine_create(const farandole_settings* settings, farandole_engine** engine) {
@@ -364,6 +451,27 @@ int farandole_engine_health(farandole_engine* engine) {
 const char* farandole_engine_links(farandole_engine* engine) {
   const farandole::base::MutexLock lock(engine->lifecycle);
   return engine->links.c_str();
+}
+
+int farandole_keep_knobs(farandole_engine* engine, const char* knobs) {
+  return guarded([&] {
+    farandole::collective::Knobs kept = engine->engine.settings().knobs;
+    set_knobs(text_or(knobs, ""), kept);
+    engine->engine.keep(kept);
+  });
+}
+
+const char* farandole_tuning(farandole_engine* engine) {
+  return answered([&] { return json_of(engine->engine.tuning()); });
+}
+
+const char* farandole_choose(farandole_engine* engine, uint32_t kind, uint32_t op, uint32_t group, uint64_t bytes) {
+  return answered([&] {
+    if (kind > farandole::engine::kLastKind) {
+      refuse("there is no operation with number " + std::to_string(kind));
+    }
+    return json_of(engine->engine.choose(static_cast<Kind>(kind), static_cast<ReduceOp>(op), group, bytes));
+  });
 }
 
 int farandole_submit(farandole_engine* engine, const farandole_request* requests, size_t count, uint64_t* handles) {

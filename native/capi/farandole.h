@@ -92,6 +92,13 @@ typedef struct {
   double spin_seconds;             /* how long a wait looks before it sleeps; default 20 us; < 0: not at all */
   double stall_warning_seconds;    /* some ranks wait this long for others: rank 0 warns; default 60; < 0: never */
   double stall_shutdown_seconds;   /* they have waited this long: the world ends; default: never. Rank 0's count */
+
+  /* Speed. What rank 0 says counts for all. */
+  const char* knobs;                 /* NULL or "NAME=VALUE,...": see farandole_knobs() */
+  int32_t autotune;                  /* other than 0: look for the best values of all knobs that are not set */
+  int32_t autotune_warmup_samples;   /* whose speed does not count; default 3; -1: none */
+  int32_t autotune_steps_per_sample; /* default 10 */
+  int32_t autotune_max_samples;      /* that the search may take; default 40 */
 } farandole_settings;
 
 /* One world: the ordered list of workers at one generation. */
@@ -181,6 +188,13 @@ FARANDOLE_API const char* farandole_last_error(void);
 FARANDOLE_API int32_t farandole_last_lost_rank(void);
 /* A JSON array of {"name", "collective", "description"}: what the selector can choose from. */
 FARANDOLE_API const char* farandole_algorithms(void);
+/* A JSON object: the names of what can be set about speed, and their defaults. */
+FARANDOLE_API const char* farandole_knobs(void);
+/* A JSON object {"algorithm", "reason"}: what would run a tensor of so many bytes among `members` workers on `hosts`
+ * hosts, of which the one with the fewest has `fewest`; with the defaults of all knobs. NULL and an error for what
+ * needs no algorithm. Valid until the calling thread asks again, as is what farandole_choose gives. */
+FARANDOLE_API const char* farandole_choose_for(uint32_t kind, uint32_t op, uint64_t bytes, int32_t members,
+                                               int32_t hosts, int32_t fewest);
 /* The instruction set that the reduction kernels use: "avx512", "avx2" or "baseline". */
 FARANDOLE_API const char* farandole_isa(void);
 
@@ -207,6 +221,20 @@ FARANDOLE_API int farandole_engine_revoke(farandole_engine* engine, int32_t lost
 FARANDOLE_API int farandole_engine_health(farandole_engine* engine);
 /* "shm", "tcp", "shm+tcp", "alone": how the current world is connected. Valid until the next form. */
 FARANDOLE_API const char* farandole_engine_links(farandole_engine* engine);
+
+/* --- tuning ------------------------------------------------------------------------------------------------- */
+
+/* Worlds formed from now on begin with these values, "NAME=VALUE,...", where the settings give none: an earlier job has
+ * found them. With autotuning on, they are compared with the defaults first. Rank 0's count. */
+FARANDOLE_API int farandole_keep_knobs(farandole_engine* engine, const char* knobs);
+/* How far autotuning has come in this world, as a JSON object: "on", "done", "found" (knobs worth keeping), "gain"
+ * (times the speed of the defaults), "summary", "knobs" (in use), and "samples", each {"phase", "why",
+ * "bytes_per_second", "knobs"}. Rank 0 knows; others know the knobs. Valid until the calling thread asks again. */
+FARANDOLE_API const char* farandole_tuning(farandole_engine* engine);
+/* A JSON object {"algorithm", "reason"}: what runs a tensor of so many bytes in this group now. NULL and an error when
+ * there is no such group, or for what needs no algorithm. */
+FARANDOLE_API const char* farandole_choose(farandole_engine* engine, uint32_t kind, uint32_t op, uint32_t group,
+                                           uint64_t bytes);
 
 /* --- requests --------------------------------------------------------------------------------------------- */
 
@@ -239,7 +267,8 @@ FARANDOLE_API int farandole_result(farandole_engine* engine, uint64_t handle, co
                                    size_t* sizes_count);
 /* Forgets the handle. A request that is not done goes on and its result is dropped; its tensors must stay. */
 FARANDOLE_API int farandole_release(farandole_engine* engine, uint64_t handle);
-/* The same for several. Handles that do not exist are passed over, and then the status is FARANDOLE_INVALID_ARGUMENT. */
+/* The same for several. Handles that do not exist are passed over, and then the status is FARANDOLE_INVALID_ARGUMENT.
+ */
 FARANDOLE_API int farandole_release_all(farandole_engine* engine, const uint64_t* handles, size_t count);
 
 /* --- arena -------------------------------------------------------------------------------------------------- */

@@ -24,8 +24,6 @@ struct Knobs {
   uint64_t ring_bytes = uint64_t{1} << 20;
   // The piece of a message that is pipelined between two hosts.
   uint64_t link_chunk_bytes = uint64_t{256} << 10;
-  // How many connections of a link carry data, of those it has; at least 1.
-  uint64_t streams = 1;
 
   bool operator==(const Knobs&) const = default;
 };
@@ -38,7 +36,7 @@ struct KnobName {
 inline constexpr std::array kKnobNames = {
     KnobName{"fusion_threshold", &Knobs::fusion_threshold}, KnobName{"chunk_bytes", &Knobs::chunk_bytes},
     KnobName{"small_bytes", &Knobs::small_bytes},           KnobName{"ring_bytes", &Knobs::ring_bytes},
-    KnobName{"link_chunk_bytes", &Knobs::link_chunk_bytes}, KnobName{"streams", &Knobs::streams},
+    KnobName{"link_chunk_bytes", &Knobs::link_chunk_bytes},
 };
 
 }  // namespace farandole::collective

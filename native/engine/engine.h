@@ -60,9 +60,9 @@ struct EngineSettings {
 struct TuningReport {
   bool on = false;
   bool done = false;
-  bool found = false;  // knobs that are worth keeping
-  double gain = 1;     // times the speed of the defaults
-  collective::Knobs knobs;
+  bool found = false;       // knobs that are worth keeping
+  double gain = 1;          // times the speed of the defaults
+  collective::Knobs knobs;  // in use
   std::vector<Tuner::Sample> samples;
   std::string summary;
 };
@@ -130,12 +130,13 @@ class Engine {
   size_t size_of_group(uint32_t group) const;
 
   Stats stats() const;
+  const EngineSettings& settings() const noexcept { return settings_; }
   // What worlds that are entered from now on begin with, where the settings do not say: found by an earlier job.
   void keep(const collective::Knobs& knobs);
-  // Rank 0 knows; it is off on others.
+  // Rank 0 knows; on others it is off, and only the knobs in use are known.
   TuningReport tuning() const;
-  // Which algorithm runs a tensor of so many bytes now. Throws Error(kInvalidArgument) when there is no such group, or no
-  // algorithm for this kind.
+  // Which algorithm runs a tensor of so many bytes now. Throws Error(kInvalidArgument) when there is no such group, or
+  // no algorithm for this kind.
   collective::Choice choose(Kind kind, ReduceOp op, uint32_t group, size_t bytes) const;
   Events& events() noexcept { return events_; }
 

@@ -33,10 +33,9 @@ Knobs Engine::begin_tuning() {
     return kept.value_or(settings_.knobs);
   }
   const collective::Topology topology = collective::topology_of(memberships_.at(0).group, mesh_->hosts());
-  tuning_ = std::make_unique<Tuning>(
-      Tuning{Tuner(settings_.tuner, settings_.knobs, kept,
-                   dials_for(topology, settings_.half_bytes, settings_.knobs.streams, settings_.fixed_knobs)),
-             StepMeter()});
+  tuning_ = std::make_unique<Tuning>(Tuning{
+      Tuner(settings_.tuner, settings_.knobs, kept, dials_for(topology, settings_.half_bytes, settings_.fixed_knobs)),
+      StepMeter()});
   const Knobs knobs = tuning_->tuner.knobs();
   report_tuning();
   return knobs;
@@ -75,7 +74,7 @@ void Engine::report_tuning() {
   const Tuner& tuner = tuning_->tuner;
   {
     const base::MutexLock lock(mutex_);
-    tuning_report_ = {true, tuner.done(), tuner.found(), tuner.gain(), tuner.knobs(), tuner.samples(), tuner.summary()};
+    tuning_report_ = {true, tuner.done(), tuner.found(), tuner.gain(), {}, tuner.samples(), tuner.summary()};
   }
   if (tuner.done()) {
     tuning_.reset();
@@ -90,7 +89,9 @@ void Engine::obey_tune(const Decision& decision) {
 
 TuningReport Engine::tuning() const {
   const base::MutexLock lock(mutex_);
-  return tuning_report_;
+  TuningReport report = tuning_report_;
+  report.knobs = knobs_;
+  return report;
 }
 
 Choice Engine::choose(Kind kind, ReduceOp op, uint32_t group, size_t bytes) const {

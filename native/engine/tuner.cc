@@ -56,7 +56,7 @@ KnobName named(std::string_view name) {
 
 }  // namespace
 
-std::vector<Dial> dials_for(const collective::Topology& topology, uint64_t half_bytes, uint64_t streams,
+std::vector<Dial> dials_for(const collective::Topology& topology, uint64_t half_bytes,
                             const std::vector<std::string>& fixed) {
   std::vector<Dial> dials;
   const auto add = [&](const char* name, std::vector<uint64_t> values) {
@@ -75,7 +75,6 @@ std::vector<Dial> dials_for(const collective::Topology& topology, uint64_t half_
   add("fusion_threshold", {kMiB, 4 * kMiB, 16 * kMiB, 32 * kMiB, 64 * kMiB, 128 * kMiB});
   add("chunk_bytes", up_to({64 * kKiB, 128 * kKiB, 256 * kKiB, 512 * kKiB, kMiB, 4 * kMiB}, half_bytes));
   if (topology.hosts > 1) {
-    add("streams", up_to({1, 2, 4, 8}, streams));
     add("ring_bytes", {64 * kKiB, 256 * kKiB, kMiB, 4 * kMiB});
     add("link_chunk_bytes", {64 * kKiB, 256 * kKiB, kMiB});
   } else {
@@ -246,13 +245,23 @@ void Tuner::verify_on() {
     return;
   }
   const double gain = *score_of(candidate_) / *score_of(defaults_);
-  if (gain > (candidate_was_kept_ ? 1 : 1 + kWorthwhile)) {
+  if (candidate_was_kept_ ? gain > 1 : gain > 1 + kWorthwhile && wins_every_round()) {
     end(candidate_, gain);
   } else if (std::exchange(candidate_was_kept_, false)) {
     begin_search();
   } else {
     end(defaults_, 1);
   }
+}
+
+// Chance alone does so in one of eight cases.
+bool Tuner::wins_every_round() const {
+  for (size_t i = phase_from_; i + 1 < samples_.size(); i += 2) {
+    if (samples_[i].bytes_per_second >= samples_[i + 1].bytes_per_second) {
+      return false;
+    }
+  }
+  return true;
 }
 
 void Tuner::end(const Knobs& knobs, double gain) {

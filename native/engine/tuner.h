@@ -29,7 +29,7 @@ struct Dial {
 
 // What is worth trying in a world that lies so on hosts; nothing in a world of one. `fixed` are names of knobs that the
 // user has set: those are left alone.
-std::vector<Dial> dials_for(const collective::Topology& topology, uint64_t half_bytes, uint64_t streams,
+std::vector<Dial> dials_for(const collective::Topology& topology, uint64_t half_bytes,
                             const std::vector<std::string>& fixed);
 
 struct TunerSettings {
@@ -78,6 +78,7 @@ class Tuner {
   void search_on();
   void begin_verification(const collective::Knobs& candidate);
   void verify_on();
+  bool wins_every_round() const;
   void end(const collective::Knobs& knobs, double gain);
   // Of the dial that is turned. They say whether there is something to measure first.
   bool measure_next_value();

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import farandole
-from farandole.cli import run
+from farandole.cli import bench, run
 
-VERBS = (run,)
+VERBS = (run, bench)
 
 USAGE_ERROR = 2
 

@@ -55,6 +55,9 @@ def add_parser(verbs: Any) -> None:
         help="seconds that workers wait for each other in init() (default: FARANDOLE_START_TIMEOUT, or 30)",
     )
     add("--fusion-threshold-mb", metavar="MB", type=int, help="fuse tensors up to this size; 0: never (default: 128)")
+    add("--autotune", action="store_true", help="find the fastest settings while training, and keep them")
+    add("--autotune-log-file", metavar="FILE", help="write every sample that autotuning takes into this table (CSV)")
+    add("--tuning", metavar="FILE", help="use what autotuning found; with --autotune, keep it there")
     add("--transport", choices=("auto", "shm", "tcp"), help="how workers exchange tensors (default: auto)")
     add("--log-level", choices=("debug", "info", "warning", "error", "off"), help="how much the workers' core tells")
     add("--timeline", metavar="FILE", help="record what all ranks do; for chrome://tracing or ui.perfetto.dev")
@@ -111,6 +114,9 @@ def _read(options: argparse.Namespace) -> JobSpec:
         num_proc=None if options.num_proc == "auto" else int(options.num_proc),
         start_timeout=read_start_timeout(options.start_timeout, os.environ),
         fusion_threshold_mb=options.fusion_threshold_mb,
+        autotune=options.autotune,
+        autotune_log=None if options.autotune_log_file is None else Path(options.autotune_log_file),
+        tuning=None if options.tuning is None else Path(options.tuning),
         transport=options.transport,
         log_level=options.log_level,
         timeline=None if options.timeline is None else Path(options.timeline),

@@ -47,6 +47,11 @@ class NativeSettings(Structure):
         ("spin_seconds", c_double),
         ("stall_warning_seconds", c_double),
         ("stall_shutdown_seconds", c_double),
+        ("knobs", c_char_p),
+        ("autotune", c_int32),
+        ("autotune_warmup_samples", c_int32),
+        ("autotune_steps_per_sample", c_int32),
+        ("autotune_max_samples", c_int32),
     )
 
 
@@ -157,6 +162,11 @@ _QUICK: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "farandole_last_lost_rank": (c_int32, ()),
     "farandole_algorithms": (c_char_p, ()),
     "farandole_isa": (c_char_p, ()),
+    "farandole_knobs": (c_char_p, ()),
+    "farandole_choose_for": (c_char_p, (c_uint32, c_uint32, c_uint64, c_int32, c_int32, c_int32)),
+    "farandole_choose": (c_char_p, (_Engine, c_uint32, c_uint32, c_uint32, c_uint64)),
+    "farandole_keep_knobs": (c_int, (_Engine, c_char_p)),
+    "farandole_tuning": (c_char_p, (_Engine,)),
     "farandole_engine_contact": (c_char_p, (_Engine,)),
     "farandole_engine_health": (c_int, (_Engine,)),
     "farandole_engine_links": (c_char_p, (_Engine,)),

@@ -11,7 +11,7 @@ import json
 import os
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from farandole.core.binding import ABI_VERSION, Library, NativeEvent, NativeSettings, NativeStats, NativeWorld
@@ -234,6 +234,29 @@ class Engine:
         """Return the names of the algorithms, in the order by which events number them."""
         return [row["name"] for row in json.loads(_string(self._library.farandole_algorithms()))]
 
+    def keep(self, knobs: Mapping[str, int]) -> None:
+        """Let worlds that are formed from now on begin with these values, where the settings give none."""
+        self._check(self._library.farandole_keep_knobs(self._pointer, _knobs_text(knobs)))
+
+    def tuning(self) -> dict[str, Any]:
+        """Return how far autotuning has come in this world; see `farandole_tuning` in the C ABI. Rank 0 knows."""
+        report: dict[str, Any] = json.loads(_string(self._library.farandole_tuning(self._pointer)))
+        return report
+
+    def choose(self, kind: Kind, op: int, group: int, size: int) -> dict[str, str]:
+        """Return the `algorithm` that runs a tensor of `size` bytes in a group now, and the `reason`.
+
+        Raises:
+            InvalidRequestError: there is no such group, or the kind needs no algorithm.
+        """
+        answer = self._library.farandole_choose(self._pointer, int(kind), op, group, size)
+        if answer is None:
+            refusal = self._error(Status.INVALID_ARGUMENT)
+            self.check_health()  # If the world has ended, that is why.
+            raise refusal
+        choice: dict[str, str] = json.loads(_string(answer))
+        return choice
+
     def wait_question(self, timeout: float) -> int | None:
         """Wait until other ranks, which wait for this one, ask what it is doing; return the question's number.
 
@@ -280,7 +303,21 @@ def _native_settings(settings: Settings) -> NativeSettings:
         # The C ABI's 0 is "default", its -1 is "never".
         stall_warning_seconds=-1 if settings.stall_check_disable else settings.stall_warning_seconds or -1,
         stall_shutdown_seconds=0 if settings.stall_check_disable else settings.stall_shutdown_seconds,
+        knobs=_knobs_text({name: getattr(settings, name) for name in _KNOBS}),
+        autotune=settings.autotune,
+        # The C ABI's 0 is "default", its -1 is "none".
+        autotune_warmup_samples=settings.autotune_warmup_samples or -1,
+        autotune_steps_per_sample=settings.autotune_steps_per_sample,
+        autotune_max_samples=settings.autotune_max_samples,
     )
+
+
+# The fusion threshold has a field of its own in the C ABI.
+_KNOBS = ("chunk_bytes", "small_bytes", "ring_bytes", "link_chunk_bytes")
+
+
+def _knobs_text(knobs: Mapping[str, int | None]) -> bytes:
+    return ",".join(f"{name}={value}" for name, value in knobs.items() if value is not None).encode()
 
 
 def _string(text: bytes | None) -> str:

@@ -27,6 +27,7 @@ from farandole.core.rendezvous import RendezvousError, RosterClient, World
 from farandole.core.request import Names, make_request
 from farandole.core.settings import Settings
 from farandole.core.submission import Shelf, Submission
+from farandole.core.tuning import use_kept
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -92,6 +93,7 @@ class Session:
         roster, world = _meet(settings, engine)
         session = cls(settings, engine, roster, world)
         try:
+            use_kept(settings, world, engine)
             timeout = settings.start_timeout
             with threads_on(core_of(settings.thread_affinity, world.local_rank)):
                 engine.form(world.generation, world.rank, world.size, world.contacts, settings.secret, timeout)

@@ -31,6 +31,13 @@ def _count(value: str) -> int:
     return number
 
 
+def _positive_count(value: str) -> int:
+    number = int(value)
+    if number <= 0:
+        raise ValueError("a number above 0")
+    return number
+
+
 def _positive_seconds(value: str) -> float:
     number = float(value)
     if not math.isfinite(number) or number <= 0:
@@ -93,6 +100,32 @@ class Settings:
     """Seconds within which all workers must have met."""
     fusion_threshold: int | None = _setting(None, _count, "a number of bytes", "HOROVOD_FUSION_THRESHOLD")
     """Most bytes that are fused into one bucket; 0 fuses nothing, None is 128 MiB. Rank 0's value counts for all."""
+    chunk_bytes: int | None = _setting(None, _count, "a number of bytes")
+    """The piece of a bucket that is pipelined in shared memory, at most half of staging; None is 4 MiB.
+    Rank 0's value counts for all, as for the next three; what is set is not tuned."""
+    small_bytes: int | None = _setting(None, _count, "a number of bytes")
+    """Up to this size, every worker of a host reduces everything instead of its slice; None is 16 KiB."""
+    ring_bytes: int | None = _setting(None, _count, "a number of bytes")
+    """From this size on, hosts send few bytes rather than few messages; None is 1 MiB."""
+    link_chunk_bytes: int | None = _setting(None, _count, "a number of bytes")
+    """The piece of a message that is pipelined between two hosts; None is 256 KiB."""
+    autotune: bool = _setting(False, _switch, "0 or 1", "HOROVOD_AUTOTUNE")
+    """Look for the fastest of the values above while training goes on, and keep them. Rank 0's setting counts."""
+    autotune_log: str | None = _setting(None, _text, "a path", "HOROVOD_AUTOTUNE_LOG")
+    """Table (CSV) into which rank 0 writes every sample that autotuning takes."""
+    autotune_warmup_samples: int = _setting(3, _count, "a number of samples", "HOROVOD_AUTOTUNE_WARMUP_SAMPLES")
+    """Samples at the beginning whose speed does not count."""
+    autotune_steps_per_sample: int = _setting(
+        10, _positive_count, "a number of steps above 0", "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE"
+    )
+    """Steps that one sample is made of."""
+    autotune_max_samples: int = _setting(
+        40, _positive_count, "a number of samples above 0", "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES"
+    )
+    """Samples that the search may take."""
+    tuning: str | None = _setting(None, _text, "a path")
+    """File with what autotuning found: used as it is or, with autotuning, verified and kept there. None: not used or,
+    with autotuning, a file of this set of hosts in the user's cache."""
     transport: str = _setting("auto", _transport, "one of auto, shm, tcp")
     """How workers of one host are connected: shared memory where it works (auto), or one way only."""
     algorithm: str = _setting("auto", _text, "the name of an algorithm")

@@ -120,10 +120,16 @@ def _common_environment(spec: JobSpec, directory: str, identity: Identity, threa
         variables["FARANDOLE_TRANSPORT"] = spec.transport
     if spec.fusion_threshold_mb is not None:
         variables["FARANDOLE_FUSION_THRESHOLD"] = str(spec.fusion_threshold_mb * 1024 * 1024)
+    if spec.autotune:
+        variables["FARANDOLE_AUTOTUNE"] = "1"
+    # A script may change its folder before init().
+    if spec.autotune_log is not None:
+        variables["FARANDOLE_AUTOTUNE_LOG"] = os.path.join(directory, spec.autotune_log)
+    if spec.tuning is not None:
+        variables["FARANDOLE_TUNING"] = os.path.join(directory, spec.tuning)
     if spec.log_level is not None:
         variables["FARANDOLE_LOG_LEVEL"] = spec.log_level
     if spec.timeline is not None:
-        # A script may change its folder before init().
         variables["FARANDOLE_TIMELINE"] = os.path.join(directory, spec.timeline)
         variables["FARANDOLE_TIMELINE_MARK_CYCLES"] = str(int(spec.timeline_mark_cycles))
     if spec.stall_warning is not None:

@@ -39,6 +39,10 @@ class JobSpec:
     start_timeout: float = START_TIMEOUT_SECONDS
     """Seconds that workers wait for each other in init()."""
     fusion_threshold_mb: int | None = None
+    autotune: bool = False
+    autotune_log: Path | None = None
+    tuning: Path | None = None
+    """Where what autotuning finds is kept; without it, is taken from."""
     transport: str | None = None
     log_level: str | None = None
     exports: tuple[str, ...] = ()
@@ -72,6 +76,8 @@ class JobSpec:
         for seconds in (self.stall_warning, self.stall_shutdown):
             if seconds is not None and not 0 <= seconds < math.inf:
                 raise SpecError(f"{seconds:g} s is no time to wait for stalled ranks", "0 waits without an end")
+        if self.autotune_log is not None and not self.autotune:
+            raise SpecError("--autotune-log-file logs nothing without autotuning", "add --autotune")
         if self.timeline_mark_cycles and self.timeline is None:
             raise SpecError("--timeline-mark-cycles marks nothing without a timeline", "add --timeline FILE")
 

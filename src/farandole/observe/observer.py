@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from typing import TYPE_CHECKING
 
 from farandole.core import basics
 from farandole.core.errors import TimelineError
@@ -14,6 +15,9 @@ from farandole.observe.messages import CODEC
 from farandole.observe.recording import ClockWatch
 from farandole.observe.stalls import answer_questions
 from farandole.observe.timeline import JOIN_SECONDS, RECORDER, Post, Recording, Sending, Timeline, warn
+
+if TYPE_CHECKING:
+    from farandole.observe.tuning import TuningWatch
 
 
 class Observer:
@@ -36,6 +40,7 @@ class Observer:
             except RendezvousError:
                 pass  # The launcher has gone, and this job will learn it soon enough.
         self.timeline.opened()
+        self._tuning = _watch_tuning(session) if settings.autotune and world.rank == 0 else None
         self._answering: threading.Thread | None = None
         if world.size > 1 and settings.stall_warning_seconds and not settings.stall_check_disable:
             # Who calls init() is who trains.
@@ -49,6 +54,8 @@ class Observer:
     def close(self) -> None:
         """End what this began, but for the questions, which end with the world."""
         self.timeline.close()
+        if self._tuning is not None:
+            self._tuning.close()
 
     def join(self) -> None:
         """Wait until nobody answers questions any more: until then, the engine lives."""
@@ -67,6 +74,13 @@ class Observer:
                 return  # Of another version than ours.
             if told.generation == self._generation:
                 self.timeline.heard(message.sender, told)
+
+
+def _watch_tuning(session: Session) -> TuningWatch:
+    # Imported when needed: every job starts, and few of them tune.
+    from farandole.observe.tuning import TuningWatch
+
+    return TuningWatch(session)
 
 
 class _Companion:

@@ -54,6 +54,7 @@ struct Scenario {
     stall_percent = pick(0, 3) * 10;
     short_percent = pick(0, 3) * 10;
     threshold = pick(0, 2) * 2000;
+    tunes = pick(0, 1) == 1;
     if (pick(0, 3) > 0) {
       faulty_rank = pick(0, size - 1);
       fault_at = static_cast<uint64_t>(pick(0, 1000));
@@ -83,6 +84,7 @@ struct Scenario {
   int stall_percent = 0;
   int short_percent = 0;
   int threshold = 0;
+  bool tunes = false;  // knobs change while the world works
   int faulty_rank = -1;
   uint64_t fault_at = 0;
   bool is_cut = false;
@@ -389,6 +391,8 @@ void run_seed(uint64_t seed) {
   EngineSettings settings;
   settings.knobs.fusion_threshold = scenario.threshold;
   settings.half_bytes = 4096;
+  settings.autotune = scenario.tunes;
+  settings.tuner = {.warmup_samples = 0, .steps_per_sample = 1, .max_samples = 30, .shortest_sample_ns = 0};
   std::vector<std::unique_ptr<Engine>> engines;
   std::vector<int> members;
   for (int rank = 0; rank < scenario.size; ++rank) {

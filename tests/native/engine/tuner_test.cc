@@ -19,9 +19,7 @@ constexpr collective::Topology kOneHost{4, 1, 4};
 constexpr collective::Topology kTwoHosts{4, 2, 2};
 constexpr uint64_t kStepBytes = 100'000'000;
 
-std::vector<Dial> dials(const collective::Topology& topology = kOneHost) {
-  return dials_for(topology, 4 * kMiB, 4, {});
-}
+std::vector<Dial> dials(const collective::Topology& topology = kOneHost) { return dials_for(topology, 4 * kMiB, {}); }
 
 // How fast a world is with these knobs, in bytes per second.
 using Surface = std::function<double(const Knobs&)>;
@@ -169,7 +167,7 @@ TEST(Tuner, StepsOfMicrosecondsAreManyToASample) {
 }
 
 TEST(Tuner, AWorldOfOneHasNothingToTune) {
-  Tuner tuner({}, Knobs{}, std::nullopt, dials_for({1, 1, 1}, 4 * kMiB, 4, {}));
+  Tuner tuner({}, Knobs{}, std::nullopt, dials_for({1, 1, 1}, 4 * kMiB, {}));
   EXPECT_TRUE(tuner.done());
   EXPECT_FALSE(tuner.observe(1, 1));
   EXPECT_NE(tuner.summary().find("nothing to try"), std::string::npos);
@@ -187,16 +185,15 @@ std::set<std::string> names(const std::vector<Dial>& all) {
 TEST(Dials, AreThoseThatMatterInThisWorld) {
   EXPECT_EQ(names(dials(kOneHost)), (std::set<std::string>{"fusion_threshold", "chunk_bytes", "small_bytes"}));
   EXPECT_EQ(names(dials(kTwoHosts)),
-            (std::set<std::string>{"fusion_threshold", "chunk_bytes", "ring_bytes", "link_chunk_bytes", "streams"}));
-  EXPECT_FALSE(names(dials_for(kTwoHosts, 4 * kMiB, 1, {})).contains("streams")) << "there is one only";
+            (std::set<std::string>{"fusion_threshold", "chunk_bytes", "ring_bytes", "link_chunk_bytes"}));
 }
 
 TEST(Dials, LeaveAloneWhatTheUserHasSet) {
-  EXPECT_FALSE(names(dials_for(kOneHost, 4 * kMiB, 1, {"chunk_bytes"})).contains("chunk_bytes"));
+  EXPECT_FALSE(names(dials_for(kOneHost, 4 * kMiB, {"chunk_bytes"})).contains("chunk_bytes"));
 }
 
 TEST(Dials, StayWithinStaging) {
-  for (const Dial& dial : dials_for(kOneHost, 128 * kKiB, 1, {"fusion_threshold"})) {
+  for (const Dial& dial : dials_for(kOneHost, 128 * kKiB, {"fusion_threshold"})) {
     EXPECT_LE(dial.values.back(), 128 * kKiB);
   }
 }

@@ -40,6 +40,34 @@ def test_values():
     )
 
 
+def test_horovods_variables_of_autotuning():
+    settings = Settings.from_environment(
+        {
+            "HOROVOD_AUTOTUNE": "1",
+            "HOROVOD_AUTOTUNE_LOG": "log.csv",
+            "HOROVOD_AUTOTUNE_WARMUP_SAMPLES": "0",
+            "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE": "5",
+            "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES": "20",
+        }
+    )
+    assert settings == Settings(
+        autotune=True,
+        autotune_log="log.csv",
+        autotune_warmup_samples=0,
+        autotune_steps_per_sample=5,
+        autotune_max_samples=20,
+    )
+
+
+@pytest.mark.parametrize(
+    "variable", ["AUTOTUNE_STEPS_PER_SAMPLE", "AUTOTUNE_MAX_SAMPLES", "CHUNK_BYTES", "RING_BYTES", "AUTOTUNE"]
+)
+def test_what_autotuning_cannot_use(variable: str):
+    value = "0" if "SAMPLE" in variable else "many"
+    with pytest.raises(SettingError, match=f"FARANDOLE_{variable}"):
+        Settings.from_environment({f"FARANDOLE_{variable}": value})
+
+
 def test_horovods_variables_count_when_ours_are_not_set():
     environment = {"HOROVOD_FUSION_THRESHOLD": "1024", "HOROVOD_LOG_LEVEL": "fatal", "HOROVOD_START_TIMEOUT": "9"}
     settings = Settings.from_environment(environment)

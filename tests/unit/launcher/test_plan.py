@@ -69,6 +69,9 @@ every worker gets the launcher's environment, and
   FARANDOLE_START_TIMEOUT=90
   FARANDOLE_TRANSPORT=tcp
   FARANDOLE_FUSION_THRESHOLD=33554432
+  FARANDOLE_AUTOTUNE=1
+  FARANDOLE_AUTOTUNE_LOG=/home/me/out/log.csv
+  FARANDOLE_TUNING=/home/me/tuned.json
   FARANDOLE_LOG_LEVEL=info
   FARANDOLE_TIMELINE=/home/me/out/timeline.json
   FARANDOLE_TIMELINE_MARK_CYCLES=1
@@ -105,6 +108,9 @@ def test_plan_with_every_option_hides_the_secret() -> None:
         1,
         start_timeout=90,
         fusion_threshold_mb=32,
+        autotune=True,
+        autotune_log=Path("out/log.csv"),
+        tuning=Path("tuned.json"),
         transport="tcp",
         log_level="info",
         timeline=Path("out/timeline.json"),
@@ -164,6 +170,7 @@ def test_visible_gpus(listed: str | None, visible: int) -> None:
         {"stall_warning": -1.0},
         {"stall_shutdown": float("nan")},
         {"timeline_mark_cycles": True},
+        {"autotune_log": Path("log.csv")},
     ],
 )
 def test_values_that_no_job_can_have(wrong: dict[str, object]) -> None:

@@ -109,14 +109,14 @@ def _tuning(parser: argparse.ArgumentParser) -> None:
 
 
 def _autotune(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("autotune", "accepted; there is nothing to tune here")
-    _switch(group, "autotune", "", hidden_no=True)
+    group = parser.add_argument_group("autotune")
+    _switch(group, "autotune", "find the fastest settings while training, and keep them", hidden_no=True)
     add = group.add_argument
-    add("--autotune-log-file", metavar="FILE")
-    add("--autotune-warmup-samples", type=int, metavar="N")
-    add("--autotune-steps-per-sample", type=int, metavar="N")
-    add("--autotune-bayes-opt-max-samples", type=int, metavar="N")
-    add("--autotune-gaussian-process-noise", type=float, metavar="X")
+    add("--autotune-log-file", metavar="FILE", help="write every sample into this table (CSV)")
+    add("--autotune-warmup-samples", type=int, metavar="N", help="samples that do not count (default: 3)")
+    add("--autotune-steps-per-sample", type=int, metavar="N", help="steps of a sample (default: 10)")
+    add("--autotune-bayes-opt-max-samples", type=int, metavar="N", help="samples of the search (default: 40)")
+    add("--autotune-gaussian-process-noise", type=float, metavar="X", help="accepted; the search has no such model")
 
 
 def _elastic(parser: argparse.ArgumentParser) -> None:

@@ -1,0 +1,100 @@
+"""What autotuning found, as a file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from farandole.core import tuning
+from farandole.core.errors import InvalidRequestError, SettingError
+from farandole.core.rendezvous import World
+from farandole.core.settings import Settings
+
+WORLD = World(1, 0, 3, (), 0, 2, 0, 2, ("a", "a", "b"))
+KNOBS = {"fusion_threshold": 1 << 20, "chunk_bytes": 65536}
+
+
+class FakeEngine:
+    """Takes what is kept; refuses names that it does not know."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, int] | None = None
+
+    def keep(self, knobs: dict[str, int]) -> None:
+        if unknown := set(knobs) - set(KNOBS):
+            raise InvalidRequestError(f"there is no knob {unknown}")
+        self.kept = knobs
+
+
+def use(settings: Settings, world: World = WORLD) -> dict[str, int] | None:
+    engine: Any = FakeEngine()
+    tuning.use_kept(settings, world, engine)
+    kept: dict[str, int] | None = engine.kept
+    return kept
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "farandole" / "tuning"
+
+
+def test_what_is_kept_is_used_by_the_next_job_that_tunes(cache: Path) -> None:
+    settings = Settings(autotune=True)
+    assert use(settings) is None, "there is nothing yet"
+    path = tuning.file_for(settings, WORLD)
+    assert path is not None and path.parent == cache
+    tuning.write(path, WORLD, KNOBS, 1.5)
+    assert use(settings) == KNOBS
+    assert [file.name for file in cache.iterdir()] == [path.name], "no half-written file is left"
+    assert json.loads(path.read_text())["workers_by_host"] == [2, 1]
+
+
+def test_nobody_uses_it_unasked(cache: Path) -> None:
+    tuning.write(cache / "x.json", WORLD, KNOBS, 1.5)
+    assert tuning.file_for(Settings(), WORLD) is None
+    assert use(Settings()) is None
+
+
+def test_only_rank_0_reads_it(tmp_path: Path) -> None:
+    other = World(1, 1, 3, (), 1, 2, 0, 2, ("a", "a", "b"))
+    assert use(Settings(tuning=str(tmp_path / "is not there")), other) is None
+
+
+def test_hosts_and_processors_have_files_of_their_own() -> None:
+    alone = World(1, 0, 3, (), 0, 3, 0, 1, ("a", "a", "a"))
+    names = {tuning.name_of(world, cpu) for world in (WORLD, alone) for cpu in ("one", "another")}
+    assert len(names) == 4
+    assert tuning.name_of(WORLD, "Some (R) CPU @ 2.0 GHz/x").startswith("2+1-some-r-cpu-2.0-ghz-x-v")
+
+
+def test_a_named_file_is_used_as_it_is_and_must_be_there(tmp_path: Path) -> None:
+    path = tmp_path / "tuned.json"
+    settings = Settings(tuning=str(path))
+    with pytest.raises(SettingError, match="cannot be read"):
+        use(settings)
+    tuning.write(path, WORLD, KNOBS, 1.5)
+    assert use(settings) == KNOBS
+    assert use(Settings(tuning=str(path), autotune=True)) == KNOBS
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"knobs": 1}', '{"knobs": {"chunk_bytes": -1}}', '{"knobs": {"x": 1}}']
+)
+def test_a_file_that_holds_something_else(
+    text: str, tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "tuned.json"
+    path.write_text(text)
+    with pytest.raises(SettingError, match="what autotuning found cannot be used"):
+        use(Settings(tuning=str(path)))
+    settings = Settings(autotune=True)
+    ours = tuning.file_for(settings, WORLD)
+    assert ours is not None
+    cache.mkdir(parents=True)
+    ours.write_text(text)
+    assert use(settings) is None, "the user has not named it, so the job goes on without"
+    assert "Autotuning begins anew" in capsys.readouterr().err
