@@ -16,12 +16,13 @@ WAYS = (ALONE, COMPUTATION, OURS, OUR_DDP, GLOO_DDP)
 VOCABULARY, WIDTH, LAYERS, HEADS = 12000, 512, 6, 8
 
 
-def make_step(way: str, tokens: int) -> Callable[[], None]:
+def make_step(way: str, tokens: int, compression: str = "none") -> Callable[[], None]:
     """Return a call that makes one step: forward, backward, optimizer.
 
     Args:
         way: one of `WAYS`. Of `ALONE`, only rank 0 computes; the others return at once.
         tokens: in one worker's batch.
+        compression: of `OURS`: a name as the examples have it.
     """
     import torch
 
@@ -33,7 +34,7 @@ def make_step(way: str, tokens: int) -> Callable[[], None]:
         model = torch.nn.parallel.DistributedDataParallel(model, process_group=group, gradient_as_bucket_view=True)
     optimizer: Any = torch.optim.SGD(model.parameters(), lr=0.01)
     if way == OURS:
-        optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
+        optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters(), _make_compression(compression))
     words = torch.randint(VOCABULARY, (1, tokens + 1))
 
     def step() -> None:
@@ -43,6 +44,14 @@ def make_step(way: str, tokens: int) -> Callable[[], None]:
         optimizer.step()
 
     return step if way != ALONE or hvd.rank() == 0 else lambda: None
+
+
+def _make_compression(name: str) -> Any:
+    """Return the compression that an example calls so; of those with a parameter, the same."""
+    from farandole.torch import Compression
+
+    with_parameter = {"topk": lambda: Compression.topk(0.05), "powersgd": lambda: Compression.powersgd(4)}
+    return with_parameter[name]() if name in with_parameter else getattr(Compression, name)
 
 
 def _make_model() -> Any:

@@ -22,6 +22,15 @@ from tqdm import tqdm
 
 import farandole.torch as hvd  # distributed
 
+COMPRESSIONS = {  # distributed
+    "none": hvd.Compression.none,  # distributed
+    "fp16": hvd.Compression.fp16,  # distributed
+    "bf16": hvd.Compression.bf16,  # distributed
+    "int8": hvd.Compression.int8,  # distributed
+    "topk": hvd.Compression.topk(0.05),  # distributed
+    "powersgd": hvd.Compression.powersgd(4),  # distributed
+}  # distributed
+
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Train a small network on handwritten digits.")
@@ -35,6 +44,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--checkpoint", type=Path, default=None, help="file to write after each epoch")
     parser.add_argument("--resume", action="store_true", help="go on from the checkpoint, if there is one")
     parser.add_argument("--stop-after", type=int, default=None, help="stop after so many epochs, as if interrupted")
+    parser.add_argument("--compression", choices=COMPRESSIONS, default="none")  # distributed
     parser.add_argument("--goal", type=float, default=None, help="fail when the test accuracy stays below this")
     return parser.parse_args()
 
@@ -103,7 +113,8 @@ def main() -> None:
     # A larger batch bears a larger step, but not without end: beyond some size the training diverges.
     full_learning_rate = min(arguments.learning_rate * size, arguments.highest_learning_rate)
     optimizer = torch.optim.SGD(model.parameters(), lr=full_learning_rate, momentum=0.9, weight_decay=1e-4)
-    optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())  # distributed
+    compression = COMPRESSIONS[arguments.compression]  # distributed
+    optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters(), compression)  # distributed
 
     epochs_done = 0
     if arguments.resume and rank == 0 and arguments.checkpoint.exists():

@@ -21,6 +21,14 @@ from tqdm import tqdm
 import farandole.torch as hvd
 
 BYTES = 256  # the vocabulary
+COMPRESSIONS = {
+    "none": hvd.Compression.none,
+    "fp16": hvd.Compression.fp16,
+    "bf16": hvd.Compression.bf16,
+    "int8": hvd.Compression.int8,
+    "topk": hvd.Compression.topk(0.05),
+    "powersgd": hvd.Compression.powersgd(4),
+}
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -35,6 +43,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--warmup-steps", type=int, default=30)
     parser.add_argument("--limit", type=int, default=8_000_000, help="bytes of text to use")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--compression", choices=COMPRESSIONS, default="none", help="how gradients travel")
     parser.add_argument("--sample", type=int, default=200, help="bytes to write with the trained model")
     return parser.parse_args()
 
@@ -126,7 +135,9 @@ def main() -> None:
     training, held_out = load_text(arguments.limit)
     model = GPT(arguments.context, arguments.width, arguments.depth, arguments.heads)
     optimizer = torch.optim.AdamW(model.parameters(), lr=arguments.learning_rate, weight_decay=0.1)
-    optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+    optimizer = hvd.DistributedOptimizer(
+        optimizer, named_parameters=model.named_parameters(), compression=COMPRESSIONS[arguments.compression]
+    )
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     hvd.broadcast_optimizer_state(optimizer, root_rank=0)
 

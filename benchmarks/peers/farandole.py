@@ -139,8 +139,8 @@ class FarandolePeer(Peer):
         check(hvd.alltoall(tensor, name="alltoall")[-1].item(), self.size, "alltoall")
         return lambda: hvd.alltoall(tensor, name="alltoall")
 
-    def step(self, way: str, tokens: int) -> Call:
-        return make_step(way, tokens)
+    def step(self, way: str, tokens: int, compression: str = "none") -> Call:
+        return make_step(way, tokens, compression)
 
     def idle(self, seconds: float) -> Call:
         """Sleep, and return which share of a core this process used meanwhile."""

@@ -63,6 +63,12 @@ def test_two_workers_learn_the_digits() -> None:
     assert re.search(r"^waiting for communication: [0-9.]+% of the step time$", output, re.MULTILINE)
 
 
+@pytest.mark.parametrize("compression", ["int8", "topk", "powersgd"])
+def test_two_workers_learn_the_digits_with_compressed_gradients(compression: str) -> None:
+    output = on_workers(2, DIGITS, "--compression", compression, "--goal", "0.97")
+    assert "parameters: bit-identical on 2 worker(s)" in output
+
+
 # 500 images: with 3 workers the last batch has 20 of 48, shared out as 7, 7, 6. Of 97 the last one has a single image,
 # so that two of three workers have none.
 @pytest.mark.parametrize(("workers", "images"), [(2, 500), (3, 500), (3, 97)])
