@@ -13,6 +13,8 @@ constexpr size_t kChunksOfASlice = 4;
 constexpr size_t kLeastChunkBytes = size_t{32} << 10;
 // The private memory of one exchange. Many peers get smaller chunks.
 constexpr size_t kMostRoomBytes = size_t{16} << 20;
+// Bytes that are added in the time in which a link carries one.
+constexpr size_t kAdditionsPerByte = 10;
 constexpr size_t kLineBytes = transport::kArenaAlignment;
 
 // Rows of rooms that every line has.
@@ -32,9 +34,10 @@ ExchangeJob cut_allreduce(size_t count, size_t peers, reduce::Dtype travels, red
   ExchangeJob job;
   job.travels = travels;
   job.sums = sums;
-  // One way of (n-1) times the data against two of (n-1)/n of it each: the difference in bytes is what a link carries
-  // while one message travels.
-  const size_t more = count * reduce::size_of(travels) * (peers - 1) * (peers - 2) / peers;
+  // One way of (n-1) times the data against two of (n-1)/n of it each: that is (n-1)(n-2)/n more bytes on the link, and
+  // (n-1)/n more bytes to add, in return for one message's time.
+  const size_t bytes = count * reduce::size_of(travels);
+  const size_t more = bytes * (peers - 1) * (kAdditionsPerByte * (peers - 2) + 1) / (kAdditionsPerByte * peers);
   job.cut = more <= knobs.ring_bytes ? ExchangeJob::Cut::kWhole : ExchangeJob::Cut::kSlices;
   for (size_t k = 0; k < peers; ++k) {
     job.slices.push_back(job.cut == ExchangeJob::Cut::kWhole

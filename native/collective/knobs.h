@@ -17,11 +17,13 @@ struct Knobs {
   uint64_t fusion_threshold = uint64_t{128} << 20;
   // The piece of a bucket that is pipelined in shared memory: at most half of staging. (order)
   uint64_t chunk_bytes = uint64_t{4} << 20;
+  // Results from this size on are stored past the caches, where that is possible: they would not fit anyway.
+  uint64_t stream_bytes = uint64_t{16} << 20;
   // Below this, everyone on a host reduces everything: a second meeting would cost more than the arithmetic it saves.
   uint64_t small_bytes = uint64_t{16} << 10;
-  // From this size on a tensor goes around a ring between hosts; below it the number of messages counts more than
-  // their size. (order)
-  uint64_t ring_bytes = uint64_t{1} << 20;
+  // What a link between hosts carries in the time in which one message travels: for fewer bytes the number of messages
+  // counts more than their size. (order, of more than 8 hosts)
+  uint64_t ring_bytes = uint64_t{64} << 10;
   // The piece of a message that is pipelined between two hosts.
   uint64_t link_chunk_bytes = uint64_t{256} << 10;
 
@@ -34,8 +36,11 @@ struct KnobName {
   uint64_t Knobs::* knob;
 };
 inline constexpr std::array kKnobNames = {
-    KnobName{"fusion_threshold", &Knobs::fusion_threshold}, KnobName{"chunk_bytes", &Knobs::chunk_bytes},
-    KnobName{"small_bytes", &Knobs::small_bytes},           KnobName{"ring_bytes", &Knobs::ring_bytes},
+    KnobName{"fusion_threshold", &Knobs::fusion_threshold},
+    KnobName{"chunk_bytes", &Knobs::chunk_bytes},
+    KnobName{"stream_bytes", &Knobs::stream_bytes},
+    KnobName{"small_bytes", &Knobs::small_bytes},
+    KnobName{"ring_bytes", &Knobs::ring_bytes},
     KnobName{"link_chunk_bytes", &Knobs::link_chunk_bytes},
 };
 

@@ -14,6 +14,11 @@ class Link {
   // A link that finds its peer gone revokes its world's Fate and returns 0 from then on.
   virtual size_t try_send(std::span<const std::byte> bytes) = 0;
   virtual size_t try_recv(std::span<std::byte> bytes) = 0;
+  // Takes as many bytes as fit now of both, one behind the other: in one packet where a link has packets.
+  virtual size_t try_send_both(std::span<const std::byte> first, std::span<const std::byte> second) {
+    const size_t sent = first.empty() ? 0 : try_send(first);
+    return sent < first.size() || second.empty() ? sent : sent + try_send(second);
+  }
 
   // The descriptor that poll(2) can watch, or -1 for a link in memory, whose peer rings the doorbell
   // after sending and after making room.

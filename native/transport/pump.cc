@@ -102,17 +102,11 @@ bool Pump::push_out(Port& port) {
   bool moved = false;
   while (!port.outgoing.empty()) {
     Outgoing& out = port.outgoing.front();
-    while (out.done < sizeof(FrameHeader)) {
-      const auto header = std::as_bytes(std::span(&out.header, 1));
-      const size_t sent = port.link->try_send(header.subspan(out.done));
-      if (sent == 0) {
-        return moved;
-      }
-      out.done += sent;
-      moved = true;
-    }
-    while (out.done < sizeof(FrameHeader) + out.payload.size()) {
-      const size_t sent = port.link->try_send(out.payload.subspan(out.done - sizeof(FrameHeader)));
+    const auto header = std::as_bytes(std::span(&out.header, 1));
+    while (out.done < header.size() + out.payload.size()) {
+      const size_t of_header = std::min(out.done, header.size());
+      const size_t sent =
+          port.link->try_send_both(header.subspan(of_header), out.payload.subspan(out.done - of_header));
       if (sent == 0) {
         return moved;
       }

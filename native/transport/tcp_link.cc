@@ -1,16 +1,26 @@
 #include "transport/tcp_link.h"
 
 #include <sys/socket.h>
+#include <sys/uio.h>
 
+#include <array>
 #include <cerrno>
 
 #include "transport/socket.h"
 
 namespace farandole::transport {
 
-size_t TcpLink::try_send(std::span<const std::byte> bytes) {
-  while (!sent_all_ && !bytes.empty()) {
-    const ssize_t sent = ::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+size_t TcpLink::try_send(std::span<const std::byte> bytes) { return try_send_both(bytes, {}); }
+
+size_t TcpLink::try_send_both(std::span<const std::byte> first, std::span<const std::byte> second) {
+  // sendmsg() takes addresses of what may be written, and does not write.
+  std::array<iovec, 2> parts = {
+      {{const_cast<std::byte*>(first.data()), first.size()}, {const_cast<std::byte*>(second.data()), second.size()}}};
+  msghdr message{};
+  message.msg_iov = parts.data();
+  message.msg_iovlen = parts.size();
+  while (!sent_all_ && !(first.empty() && second.empty())) {
+    const ssize_t sent = ::sendmsg(fd_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent >= 0) {
       return static_cast<size_t>(sent);
     }

@@ -15,6 +15,7 @@ class TcpLink : public Link {
 
   size_t try_send(std::span<const std::byte> bytes) override;
   size_t try_recv(std::span<std::byte> bytes) override;
+  size_t try_send_both(std::span<const std::byte> first, std::span<const std::byte> second) override;
   // -1 once nothing more can come: poll(2) would report it for ever.
   int poll_fd() const noexcept override { return received_all_ ? -1 : fd_.get(); }
 
