@@ -75,7 +75,7 @@ std::vector<Dial> dials_for(const collective::Topology& topology, uint64_t half_
   add("fusion_threshold", {kMiB, 4 * kMiB, 16 * kMiB, 32 * kMiB, 64 * kMiB, 128 * kMiB});
   add("chunk_bytes", up_to({64 * kKiB, 128 * kKiB, 256 * kKiB, 512 * kKiB, kMiB, 4 * kMiB}, half_bytes));
   if (topology.hosts > 1) {
-    add("ring_bytes", {64 * kKiB, 256 * kKiB, kMiB, 4 * kMiB});
+    add("ring_bytes", {16 * kKiB, 64 * kKiB, 256 * kKiB, kMiB});
     add("link_chunk_bytes", {64 * kKiB, 256 * kKiB, kMiB});
   } else {
     add("small_bytes", up_to({4 * kKiB, 16 * kKiB, 64 * kKiB, 256 * kKiB}, half_bytes));

@@ -106,7 +106,7 @@ class Settings:
     small_bytes: int | None = _setting(None, _count, "a number of bytes")
     """Up to this size, every worker of a host reduces everything instead of its slice; None is 16 KiB."""
     ring_bytes: int | None = _setting(None, _count, "a number of bytes")
-    """From this size on, hosts send few bytes rather than few messages; None is 1 MiB."""
+    """Above this size, hosts send few bytes rather than few messages; None is 64 KiB."""
     link_chunk_bytes: int | None = _setting(None, _count, "a number of bytes")
     """The piece of a message that is pipelined between two hosts; None is 256 KiB."""
     autotune: bool = _setting(False, _switch, "0 or 1", "HOROVOD_AUTOTUNE")
