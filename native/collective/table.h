@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <span>
 #include <string>
@@ -27,6 +28,22 @@ struct Context {
   Staging& staging;
   const Group& group;
   const Knobs& knobs;
+};
+
+// Copies parts of a result of `total` bytes.
+class Copy {
+ public:
+  Copy(const Knobs& knobs, size_t total) : streamed_(total >= knobs.stream_bytes) {}
+  void operator()(void* destination, const void* source, size_t bytes) const {
+    if (streamed_) {
+      reduce::copy_stream(destination, source, bytes);
+    } else {
+      std::memcpy(destination, source, bytes);
+    }
+  }
+
+ private:
+  bool streamed_;
 };
 
 struct AllgatherJob {

@@ -1,5 +1,6 @@
 // Allgather among workers that share memory: in rounds of one chunk, each member offers the next chunk of its
-// part, and all members copy the chunks of all to their outputs.
+// part, and all members copy the chunks of the others to their outputs. A part that lies in an arena is offered where
+// it lies, and not copied.
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -10,27 +11,43 @@ namespace farandole::collective {
 
 void allgather_direct(Context& context, const AllgatherJob& job) {
   const std::vector<int>& team = context.group.members;
+  const auto me = static_cast<size_t>(context.group.index);
   const transport::ArenaView& arena = *context.pump.mesh().arena(context.pump.mesh().rank());
-  const size_t chunk = context.staging.half_bytes();
+  const size_t chunk = std::min<size_t>(context.knobs.chunk_bytes, context.staging.half_bytes());
   const size_t most = *std::ranges::max_element(job.bytes);
-  const size_t own = job.bytes[static_cast<size_t>(context.group.index)];
+  const auto* const input = static_cast<const std::byte*>(job.input);
+  const bool home = arena.contains(input, job.bytes[me]);
   std::vector<size_t> starts(team.size());
   std::exclusive_scan(job.bytes.begin(), job.bytes.end(), starts.begin(), size_t{0});
+  const Copy copy{context.knobs, starts.back() + job.bytes.back()};
+  std::byte* const output = static_cast<std::byte*>(job.output);
 
   int slot = 0;
   for (size_t from = 0; from < most; from += chunk, slot ^= 1) {
-    std::byte* const half = context.staging.acquire(slot);
-    if (from < own) {
-      std::memcpy(half, static_cast<const std::byte*>(job.input) + from, std::min(chunk, own - from));
+    const size_t own = from < job.bytes[me] ? std::min(chunk, job.bytes[me] - from) : 0;
+    size_t offset = home ? arena.offset_of(input) + from : 0;
+    if (!home) {
+      std::byte* const half = context.staging.acquire(slot);
+      offset = arena.offset_of(half);
+      if (own > 0) {
+        std::memcpy(half, input + from, own);
+      }
     }
-    context.steps.wait_for(team, context.steps.publish_at(team, slot, arena.offset_of(half)));
-    for (size_t k = 0; k < team.size(); ++k) {
+    const uint64_t offered = context.steps.publish_at(team, slot, offset);
+    if (own > 0 && output + starts[me] != input) {
+      copy(output + starts[me] + from, input + from, own);
+    }
+    context.steps.wait_for(team, offered);
+    for (size_t distance = 1; distance < team.size(); ++distance) {
+      const size_t k = (me + distance) % team.size();
       if (from < job.bytes[k]) {
-        std::memcpy(static_cast<std::byte*>(job.output) + starts[k] + from, context.steps.data_of(team[k], slot),
-                    std::min(chunk, job.bytes[k] - from));
+        copy(output + starts[k] + from, context.steps.data_of(team[k], slot), std::min(chunk, job.bytes[k] - from));
       }
     }
     context.steps.lend(slot, team, context.steps.publish(team));
+  }
+  if (home) {
+    context.steps.settle(slot ^ 1);  // the input, which others read, is its owner's again
   }
 }
 

@@ -22,7 +22,9 @@ class Direct {
         team_(context.group.members),
         me_(static_cast<size_t>(context.group.index)),
         counts_bytes_(team_.size() * sizeof(int64_t)),
-        chunk_(context.staging.half_bytes()),
+        chunk_(std::clamp<size_t>(context.knobs.chunk_bytes, counts_bytes_, context.staging.half_bytes())),
+        copy_{context.knobs,
+              static_cast<size_t>(std::accumulate(job.rows.begin(), job.rows.end(), int64_t{0})) * job.row_bytes},
         rows_(team_.size()) {
     rows_[me_] = job.rows;
   }
@@ -112,8 +114,8 @@ class Direct {
     const size_t begin = std::max(from, sources_[k]);
     const size_t end = std::min(from + chunk_, sources_[k] + bytes_of(rows_[k][me_]));
     if (begin < end) {
-      std::memcpy(output_ + targets_[k] + (begin - sources_[k]),
-                  context_.steps.data_of(team_[k], slot) + (begin - from), end - begin);
+      copy_(output_ + targets_[k] + (begin - sources_[k]), context_.steps.data_of(team_[k], slot) + (begin - from),
+            end - begin);
     }
   }
 
@@ -121,7 +123,7 @@ class Direct {
     const size_t before =
         bytes_of(std::accumulate(job_.rows.begin(), job_.rows.begin() + context_.group.index, int64_t{0}));
     if (const size_t length = bytes_of(job_.rows[me_]); length > 0) {
-      std::memcpy(output_ + targets_[me_], static_cast<const std::byte*>(job_.input) + before, length);
+      copy_(output_ + targets_[me_], static_cast<const std::byte*>(job_.input) + before, length);
     }
   }
 
@@ -131,6 +133,7 @@ class Direct {
   const size_t me_;
   const size_t counts_bytes_;
   const size_t chunk_;
+  const Copy copy_;
   std::vector<std::vector<int64_t>> rows_;  // [from][to]
   std::vector<size_t> sources_;             // where in each stream the part for this member begins
   std::vector<size_t> targets_;             // where in the output it goes

@@ -1,4 +1,5 @@
-// Broadcast among workers that share memory: the root offers chunk after chunk, the others copy it out.
+// Broadcast among workers that share memory: the root offers chunk after chunk, the others copy it out. What lies in
+// the root's arena is offered where it lies, all of it at once.
 #include <algorithm>
 #include <cstring>
 
@@ -11,24 +12,35 @@ void broadcast_direct(Context& context, const BroadcastJob& job) {
   const transport::ArenaView& arena = *context.pump.mesh().arena(context.pump.mesh().rank());
   const bool is_root = context.group.index == job.root_index;
   const int root = team[static_cast<size_t>(job.root_index)];
-  const size_t chunk = context.staging.half_bytes();
+  const auto* const input = static_cast<const std::byte*>(job.input);
+  const bool home = is_root && arena.contains(input, job.bytes);
+  const Copy copy{context.knobs, job.bytes};
+  size_t chunk = std::min<size_t>(context.knobs.chunk_bytes, context.staging.half_bytes());
 
   int slot = 0;
   for (size_t from = 0; from < job.bytes; from += chunk, slot ^= 1) {
-    const size_t length = std::min(chunk, job.bytes - from);
-    std::byte* const half = context.staging.acquire(slot);
-    if (is_root) {
-      std::memcpy(half, static_cast<const std::byte*>(job.input) + from, length);
+    size_t offset = home ? arena.offset_of(input) : 0;
+    if (is_root && !home) {
+      std::byte* const half = context.staging.acquire(slot);
+      offset = arena.offset_of(half);
+      std::memcpy(half, input + from, std::min(chunk, job.bytes - from));
     }
     // Everyone takes the same steps, so that their numbers stay the same; only the root's is waited for.
-    context.steps.wait_for({&root, 1}, context.steps.publish_at(team, slot, arena.offset_of(half)));
+    context.steps.wait_for({&root, 1}, context.steps.publish_at(team, slot, offset, home));
+    if (context.steps.is_in_place(root, slot)) {
+      chunk = job.bytes;
+    }
     if (!is_root) {
-      std::memcpy(static_cast<std::byte*>(job.output) + from, context.steps.data_of(root, slot), length);
+      copy(static_cast<std::byte*>(job.output) + from, context.steps.data_of(root, slot),
+           std::min(chunk, job.bytes - from));
     }
     context.steps.lend(slot, team, context.steps.publish(team));
   }
   if (is_root && job.output != job.input && job.bytes > 0) {
-    std::memcpy(job.output, job.input, job.bytes);
+    copy(job.output, job.input, job.bytes);
+  }
+  if (home) {
+    context.steps.settle(slot ^ 1);  // the input, which others read, is its owner's again
   }
 }
 

@@ -1,5 +1,5 @@
 // Reducescatter among workers that share memory: in rounds of one chunk, each member offers a cell of every member's
-// part, and reduces its own cell straight from the arenas of all into its output.
+// part, and reduces its own cell straight from its input and the arenas of the others into its output.
 //
 // The order of additions is the members' order, as in the direct allreduce: the rows have the bits that an allreduce
 // would have given them.
@@ -16,27 +16,36 @@ void reducescatter_direct(Context& context, const ReducescatterJob& job) {
   const transport::ArenaView& arena = *context.pump.mesh().arena(context.pump.mesh().rank());
   const size_t element = reduce::size_of(job.dtype);
   const size_t line = transport::kArenaAlignment / element;
-  const size_t cell = context.staging.half_bytes() / element / team.size() / line * line;
+  const size_t chunk = std::min<size_t>(context.knobs.chunk_bytes, context.staging.half_bytes());
+  const size_t cell = chunk / element / team.size() / line * line;
   if (cell == 0) {
     // Staging so small, or members so many, that a chunk has no cache line for each: links do as well.
     reducescatter_ring(context, job);
     return;
   }
   const Parts parts(job);
+  const bool reads_input = job.prescale.is_one();
+  const reduce::Stores stores =
+      parts.longest() * element >= context.knobs.stream_bytes ? reduce::Stores::kStreamed : reduce::Stores::kCached;
   std::vector<const void*> inputs(team.size());
   int slot = 0;
   for (size_t from = 0; from < parts.longest(); from += cell, slot ^= 1) {
     std::byte* const half = context.staging.acquire(slot);
     for (size_t k = 0; k < team.size(); ++k) {
-      parts.copy_in(k, from, cell, job.dtype, half + k * cell * element);
+      if (k != me || !reads_input) {
+        parts.copy_in(k, from, cell, job.dtype, half + k * cell * element);
+      }
     }
     context.steps.wait_for(team, context.steps.publish_at(team, slot, arena.offset_of(half)));
     if (const size_t length = parts.length(me, from, cell); length > 0) {
       for (size_t k = 0; k < team.size(); ++k) {
         inputs[k] = context.steps.data_of(team[k], slot) + me * cell * element;
       }
+      if (reads_input) {
+        inputs[me] = parts.at(me, from);
+      }
       void* const output = static_cast<std::byte*>(job.output) + from * element;
-      reduce::reduce_to(job.dtype, job.op, inputs, {&output, 1}, length, job.postscale);
+      reduce::reduce_to(job.dtype, job.op, inputs, {&output, 1}, length, job.postscale, stores);
     }
     context.steps.lend(slot, team, context.steps.publish(team));
   }

@@ -11,12 +11,14 @@ Parts::Parts(const ReducescatterJob& job)
   std::exclusive_scan(job.counts.begin(), job.counts.end(), starts_.begin(), size_t{0});
 }
 
+const std::byte* Parts::at(size_t k, size_t from) const noexcept {
+  return static_cast<const std::byte*>(job_.input) + (starts_[k] + from) * reduce::size_of(job_.dtype);
+}
+
 size_t Parts::copy_in(size_t k, size_t from, size_t cell, reduce::Dtype as, std::byte* memory) const {
   const size_t count = length(k, from, cell);
-  const auto* const input = static_cast<const std::byte*>(job_.input);
   if (count > 0) {
-    scaled_copy(job_.dtype, as, input + (starts_[k] + from) * reduce::size_of(job_.dtype), memory, count,
-                job_.prescale);
+    scaled_copy(job_.dtype, as, at(k, from), memory, count, job_.prescale);
   }
   return count;
 }
