@@ -116,6 +116,12 @@ constexpr std::array kTable = {
               .fits = on_one_host,
               .fusible = false,
               .reducescatter = reducescatter_direct},
+    Algorithm{.name = "exchange",
+              .collective = "reducescatter",
+              .description = "everyone sends parts straight to their owners, who add them up, pipelined in chunks",
+              .fits = anywhere,
+              .fusible = false,
+              .reducescatter = reducescatter_exchange},
     Algorithm{.name = "ring",
               .collective = "reducescatter",
               .description = "parts travel around a ring once and are summed on the way to their owner",
@@ -185,7 +191,7 @@ Choice choose_alltoall(const Topology& topology, std::string_view wanted) {
 }
 
 Choice choose_reducescatter(const Topology& topology, std::string_view wanted) {
-  return choose("reducescatter", topology, wanted, "ring");
+  return choose("reducescatter", topology, wanted, "exchange");
 }
 
 Choice choose_transfer() { return row("broadcast", "tree", "two members, and links only"); }

@@ -120,7 +120,7 @@ Choice choose_reducescatter(const Topology& topology, std::string_view wanted);
 Choice choose_transfer();
 
 // Allreduces in place a buffer that only this worker uses, among `peers` (ranks, this one included) over links.
-// Elements are of an accumulator type. The building block of everything that crosses hosts.
+// Elements are of an accumulator type.
 using BufferAllreduce = void (*)(Context& context, std::span<const int> peers, reduce::Dtype dtype, reduce::Op op,
                                  std::byte* data, size_t count);
 

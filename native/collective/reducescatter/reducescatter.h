@@ -6,6 +6,7 @@
 namespace farandole::collective {
 
 void reducescatter_direct(Context& context, const ReducescatterJob& job);
+void reducescatter_exchange(Context& context, const ReducescatterJob& job);
 void reducescatter_ring(Context& context, const ReducescatterJob& job);
 
 // The ring itself, on a buffer: slice `ends[i]` of `data` is reduced over all peers and comes to lie, in place, at peer

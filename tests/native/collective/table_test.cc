@@ -46,7 +46,7 @@ TEST(Choice, DependsOnWorldAndTensorOnly) {
   EXPECT_EQ(name(choose_alltoall(one_host, "")), "direct");
   EXPECT_EQ(name(choose_alltoall(two_by_two, "")), "pairwise");
   EXPECT_EQ(name(choose_reducescatter(one_host, "")), "direct");
-  EXPECT_EQ(name(choose_reducescatter(uneven, "")), "ring");
+  EXPECT_EQ(name(choose_reducescatter(uneven, "")), "exchange");
   EXPECT_EQ(name(choose_adasum()), "vector_halving");
 }
 
