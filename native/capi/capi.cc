@@ -306,18 +306,16 @@ void submit(farandole_engine& engine, const farandole_request* requests, size_t 
 
 void wait(farandole_engine& engine, std::span<const uint64_t> handles, const Deadline& deadline) {
   using farandole::engine::Waited;
-  const Waited waited = engine.engine.wait(handles, deadline);
+  std::shared_ptr<const farandole::engine::Completion> failed;
+  const Waited waited = engine.engine.wait(handles, deadline, &failed);
   if (waited == Waited::kUnknown) {
     refuse("a handle that is waited for was not created or has been cleared");
   }
   if (waited == Waited::kTimeout) {
     throw Error(Code::kTimeout, "the request is not done yet");
   }
-  for (const uint64_t handle : handles) {
-    const auto completion = engine.engine.completions().find(handle);
-    if (completion != nullptr && completion->code != Code::kOk) {
-      throw Error(completion->code, completion->error, completion->lost_rank);
-    }
+  if (failed != nullptr) {
+    throw Error(failed->code, failed->error, failed->lost_rank);
   }
 }
 

@@ -157,13 +157,11 @@ void Engine::report_new_requests(transport::Bell bell) {
 
 void Engine::report(std::unique_ptr<Pending> pending, Ready& ready, std::map<uint32_t, BitSet>& known) {
   const Request& request = pending->request;
-  pending->name_number = events_.number_of(request.name, request.signature);
-  record(Phase::kSubmitted, *pending, kNone);
   last_request_.kind = request.signature.kind;
   last_request_.group = request.group;
   last_request_.name = request.name;
   if (request.signature.kind == Kind::kJoin) {
-    ready.fresh.push_back({request.group, request.name, request.signature});
+    report_in_full(*pending, ready);
     join_ = std::move(pending);
     return;
   }
@@ -171,12 +169,28 @@ void Engine::report(std::unique_ptr<Pending> pending, Ready& ready, std::map<uin
   // While this rank has joined, what a bit stands for may change without it: another thread's request goes in full.
   const uint32_t bit =
       join_ != nullptr ? kNoBit : membership.catalog.find(request.name, request.signature, membership.group.index);
-  if (bit != kNoBit) {
-    known[request.group].set(bit);
-  } else {
-    ready.fresh.push_back({request.group, request.name, request.signature});
+  if (bit == kNoBit) {
+    report_in_full(*pending, ready);
+    membership.reported.emplace(request.name, std::move(pending));
+    return;
   }
-  membership.reported.emplace(request.name, std::move(pending));
+  if (bit >= membership.reported_bits.size()) {
+    membership.reported_bits.resize(membership.catalog.size());
+    membership.name_numbers.resize(membership.catalog.size(), kNone);
+  }
+  uint32_t& number = membership.name_numbers[bit];
+  number = number == kNone ? events_.number_of(request.name, request.signature) : number;
+  pending->name_number = number;
+  record(Phase::kSubmitted, *pending, kNone);
+  known[request.group].set(bit);
+  membership.reported_bits[bit] = std::move(pending);
+}
+
+void Engine::report_in_full(Pending& pending, Ready& ready) {
+  const Request& request = pending.request;
+  pending.name_number = events_.number_of(request.name, request.signature);
+  record(Phase::kSubmitted, pending, kNone);
+  ready.fresh.push_back({request.group, request.name, request.signature});
 }
 
 void Engine::send_ready(const Ready& ready, transport::Bell bell) {
@@ -278,17 +292,17 @@ void Engine::obey_run(const Decision& decision) {
   const int rank = mesh_->rank();
   const bool absent = std::ranges::find(decision.absent, rank) != decision.absent.end();
   std::vector<Runnable> runnables;
-  const auto take = [&](const Decision::Agreed& agreed) {
+  const auto take = [&](const Decision::Agreed& agreed, uint32_t bit) {
     if (takes_part(agreed.signature, rank)) {
-      runnables.push_back(take_agreed(membership, agreed, absent));
+      runnables.push_back(take_agreed(membership, agreed, bit, absent));
     }
   };
-  decision.known.for_each([&](uint32_t bit) { take(membership.catalog.at(bit)); });
+  decision.known.for_each([&](uint32_t bit) { take(membership.catalog.at(bit), bit); });
   for (const Decision::Agreed& agreed : decision.agreed) {
     if (agreed.bit != kNoBit) {
       membership.catalog.put(agreed);
     }
-    take(agreed);
+    take(agreed, kNoBit);
   }
   for (const Decision::Refused& refused : decision.refused) {
     if (std::ranges::find(refused.asked, rank) != refused.asked.end()) {
@@ -312,7 +326,7 @@ void Engine::obey_run(const Decision& decision) {
 }
 
 void Engine::fail_refused(Membership& membership, const Decision::Refused& refused) {
-  std::unique_ptr<Pending> pending = take_reported(membership, refused.name);
+  std::unique_ptr<Pending> pending = take_reported(membership, refused.name, kNoBit);
   if (pending->request.signature.kind == Kind::kRemoveGroup) {
     const base::MutexLock lock(mutex_);
     closing_groups_.erase(static_cast<uint32_t>(pending->request.signature.shape[0]));
@@ -320,7 +334,8 @@ void Engine::fail_refused(Membership& membership, const Decision::Refused& refus
   complete(std::move(pending), Code::kMismatch, refused.reason, -1);
 }
 
-Engine::Runnable Engine::take_agreed(Membership& membership, const Decision::Agreed& agreed, bool absent) {
+Engine::Runnable Engine::take_agreed(Membership& membership, const Decision::Agreed& agreed, uint32_t bit,
+                                     bool absent) {
   if (absent) {
     return {absent_part(membership, agreed), {}, {}};
   }
@@ -329,7 +344,7 @@ Engine::Runnable Engine::take_agreed(Membership& membership, const Decision::Agr
     joined.pending->completion->sizes = agreed.sizes;
     return joined;
   }
-  Runnable runnable{take_reported(membership, agreed.name), agreed.sizes, {}};
+  Runnable runnable{take_reported(membership, agreed.name, bit), agreed.sizes, {}};
   if (agreed.signature.kind == Kind::kAddGroup) {
     // Known before the handle is done, so that the group can be used at once.
     add_group(agreed);
@@ -381,13 +396,24 @@ void Engine::remove_group(uint32_t id) {
   closing_groups_.erase(id);
 }
 
-std::unique_ptr<Engine::Pending> Engine::take_reported(Membership& membership, const std::string& name) {
-  auto node = membership.reported.extract(name);
-  if (node.empty()) {
+// What one rank has reported as a bit, another one may have reported in full, and then the decision is in full.
+std::unique_ptr<Engine::Pending> Engine::take_reported(Membership& membership, const std::string& name, uint32_t bit) {
+  if (bit == kNoBit) {
+    if (auto node = membership.reported.extract(name); !node.empty()) {
+      return std::move(node.mapped());
+    }
+    bit = membership.catalog.find_name(name);
+  }
+  if (bit >= membership.reported_bits.size() || membership.reported_bits[bit] == nullptr) {
     throw Error(Code::kInternal, "a decision speaks of '" + name + "', which rank " + std::to_string(mesh_->rank()) +
                                      " never asked for. This is a bug of farandole's");
   }
-  return std::move(node.mapped());
+  return std::move(membership.reported_bits[bit]);
+}
+
+bool Engine::Membership::awaits(const std::string& name) const {
+  const uint32_t bit = catalog.find_name(name);
+  return reported.contains(name) || (bit < reported_bits.size() && reported_bits[bit] != nullptr);
 }
 
 void Engine::end_world(const Error& why) {
@@ -407,6 +433,11 @@ void Engine::end_world(const Error& why) {
   for (auto& [id, membership] : memberships_) {
     for (auto& [name, pending] : std::exchange(membership.reported, {})) {
       unfinished.push_back(std::move(pending));
+    }
+    for (auto& pending : std::exchange(membership.reported_bits, {})) {
+      if (pending != nullptr) {
+        unfinished.push_back(std::move(pending));
+      }
     }
   }
   for (auto& pending : unfinished) {

@@ -1,6 +1,8 @@
 #include "engine/completion.h"
 
+#include <algorithm>
 #include <chrono>
+#include <functional>
 #include <utility>
 
 namespace farandole::engine {
@@ -12,14 +14,22 @@ constexpr int64_t kUnseenNs = 250'000'000;
 
 }  // namespace
 
-bool Completions::in_flight(const std::string& key) const {
-  const auto found = names_.find(key);
-  return found != names_.end() && !(found->second->done && base::now_ns() - found->second->done_ns > kUnseenNs);
+bool Completions::take_name(const std::shared_ptr<Completion>& completion) {
+  const auto [holder, is_free] = names_.insert(completion);
+  if (is_free) {
+    return true;
+  }
+  if (!(*holder)->done || base::now_ns() - (*holder)->done_ns <= kUnseenNs) {
+    return false;
+  }
+  names_.erase(holder);
+  names_.insert(completion);
+  return true;
 }
 
 void Completions::free_name(const std::shared_ptr<Completion>& completion) {
-  const auto found = names_.find(completion->key);
-  if (found != names_.end() && found->second == completion) {
+  const auto found = names_.find(completion);
+  if (found != names_.end() && *found == completion) {
     names_.erase(found);
   }
 }
@@ -27,19 +37,21 @@ void Completions::free_name(const std::shared_ptr<Completion>& completion) {
 std::vector<Completions::Opened> Completions::open(std::vector<std::string> keys, size_t& taken) {
   std::vector<Opened> opened;
   opened.reserve(keys.size());
+  for (std::string& key : keys) {
+    auto completion = std::make_shared<Completion>();
+    completion->key_hash = std::hash<std::string>{}(key);
+    completion->key = std::move(key);
+    opened.push_back({0, std::move(completion)});
+  }
   const base::MutexLock lock(mutex_);
-  for (size_t i = 0; i < keys.size(); ++i) {
-    if (in_flight(keys[i])) {
-      for (const Opened& earlier : opened) {
-        free_name(earlier.completion);
+  for (size_t i = 0; i < opened.size(); ++i) {
+    if (!take_name(opened[i].completion)) {
+      for (size_t earlier = 0; earlier < i; ++earlier) {
+        free_name(opened[earlier].completion);
       }
       taken = i;
       return {};
     }
-    auto completion = std::make_shared<Completion>();
-    completion->key = std::move(keys[i]);
-    names_[completion->key] = completion;
-    opened.push_back({0, std::move(completion)});
   }
   for (Opened& each : opened) {
     each.handle = ++last_;
@@ -117,16 +129,19 @@ std::optional<Completions::Awaited> Completions::find_all(std::span<const Handle
   return awaited;
 }
 
-bool Completions::see(const Awaited& awaited) {
-  bool all_done = true;
+bool Completions::are_done(const Awaited& awaited) const {
+  const base::MutexLock lock(mutex_);
+  // From behind: the last one is mostly the last to be done.
+  return std::all_of(awaited.rbegin(), awaited.rend(), [](const auto& completion) { return completion->done; });
+}
+
+void Completions::see(const Awaited& awaited) {
   const base::MutexLock lock(mutex_);
   for (const auto& completion : awaited) {
     if (completion->done) {
       free_name(completion);
     }
-    all_done &= completion->done;
   }
-  return all_done;
 }
 
 void Completions::wait(const Awaited& awaited, const base::Deadline& deadline, const std::function<bool()>& stop) {

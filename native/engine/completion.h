@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "base/bytes.h"
@@ -34,6 +35,7 @@ struct Completion {
 
   // The rest belongs to the table.
   std::string key;  // the name in flight
+  size_t key_hash = 0;
   int64_t done_ns = 0;
   bool released = false;  // by the user
 };
@@ -62,8 +64,9 @@ class Completions {
   using Awaited = std::vector<std::shared_ptr<Completion>>;
   // Nothing when one of these handles does not exist.
   std::optional<Awaited> find_all(std::span<const Handle> handles) const;
-  // Whether all of these are done; those that are have been seen by their user.
-  bool see(const Awaited& awaited);
+  bool are_done(const Awaited& awaited) const;
+  // Their user has seen which of these are done.
+  void see(const Awaited& awaited);
   // Waits until all of these are done or `stop()` says true, at most until the deadline. What changes `stop()` is
   // followed by nudge().
   void wait(const Awaited& awaited, const base::Deadline& deadline, const std::function<bool()>& stop);
@@ -72,14 +75,23 @@ class Completions {
  private:
   // The name is free, if this is the request that holds it.
   void free_name(const std::shared_ptr<Completion>& completion) REQUIRES(mutex_);
-  bool in_flight(const std::string& key) const REQUIRES(mutex_);
+  // Whether the name became this request's; it is not while another one of that name is in flight.
+  bool take_name(const std::shared_ptr<Completion>& completion) REQUIRES(mutex_);
 
   mutable base::Mutex mutex_;
   base::Condition changed_;
   Handle last_ GUARDED_BY(mutex_) = 0;
   // Completion::done and the fields below it are guarded by mutex_ too.
   std::unordered_map<Handle, std::shared_ptr<Completion>> table_ GUARDED_BY(mutex_);
-  std::unordered_map<std::string, std::shared_ptr<Completion>> names_ GUARDED_BY(mutex_);  // in flight, by key
+  struct KeyHash {
+    size_t operator()(const std::shared_ptr<Completion>& completion) const noexcept { return completion->key_hash; }
+  };
+  struct KeyEqual {
+    bool operator()(const std::shared_ptr<Completion>& one, const std::shared_ptr<Completion>& other) const noexcept {
+      return one == other || one->key == other->key;
+    }
+  };
+  std::unordered_set<std::shared_ptr<Completion>, KeyHash, KeyEqual> names_ GUARDED_BY(mutex_);  // in flight
 };
 
 }  // namespace farandole::engine

@@ -65,7 +65,9 @@ void Coordinator::receive(int rank, const Ready& ready, int64_t now_ns, const He
       if (heard) {
         heard(known.group, entry.name, entry.signature);
       }
-      report(known.group, group, rank, entry.name, entry.signature, false, ready_ns);
+      if (!report_bit(known.group, group, rank, bit, ready_ns)) {
+        report(known.group, group, rank, entry.name, entry.signature, false, ready_ns);
+      }
     });
   }
   for (const Ready::New& fresh : ready.fresh) {
@@ -86,31 +88,75 @@ void Coordinator::receive(int rank, const Ready& ready, int64_t now_ns, const He
 void Coordinator::report(uint32_t group_id, GroupState& group, int rank, const std::string& name,
                          const Signature& signature, bool in_full, int64_t ready_ns) {
   const auto index = static_cast<size_t>(group.index_of(rank));
+  spell_out(group, group.catalog.find_name(name));
   Tally& tally = group.tallies[name];
   if (tally.count == 0) {
     ++open_tallies_;
     tally.reported.resize(group.members.size());
-    tally.since_ns = ready_ns;
-    tally.last_ready_ns = ready_ns;
   }
   if (tally.reported[index]) {
     nonsense(rank, "the request '" + name + "' twice");
   }
   await(group, tally, rank, signature);
-  tally.reported[index] = true;
-  ++tally.count;
   if (in_full) {
     tally.in_full.emplace(static_cast<int>(index), signature);
   }
-  tally.since_ns = std::min(tally.since_ns, ready_ns);
-  if (ready_ns >= tally.last_ready_ns) {
-    tally.last_ready_ns = ready_ns;
-    tally.last_rank = rank;
-  }
+  note(tally, index, rank, ready_ns);
   if (tally.count == tally.needed) {
     complete(group_id, group, name);
   } else if (joined_count_ > 0) {
     weigh(group_id, group, name);
+  }
+}
+
+// Most requests of most steps come this way: no name is looked at.
+bool Coordinator::report_bit(uint32_t group_id, GroupState& group, int rank, uint32_t bit, int64_t ready_ns) {
+  const Decision::Agreed& entry = group.catalog.at(bit);
+  if (joined_count_ > 0 || entry.signature.kind == Kind::kTransfer ||
+      (!group.tallies.empty() && group.tallies.contains(entry.name))) {
+    return false;
+  }
+  if (group.bit_tallies.size() < group.catalog.size()) {
+    group.bit_tallies.resize(group.catalog.size());
+  }
+  const auto index = static_cast<size_t>(group.index_of(rank));
+  Tally& tally = group.bit_tallies[bit];
+  if (tally.count == 0) {
+    ++open_tallies_;
+    tally.reported.assign(group.members.size(), false);
+    tally.needed = group.members.size();
+  }
+  if (tally.reported[index]) {
+    nonsense(rank, "the request '" + entry.name + "' twice");
+  }
+  note(tally, index, rank, ready_ns);
+  if (tally.count == tally.needed) {
+    tally.count = 0;
+    add_complete(group_id, group, {bit, tally.last_ready_ns, tally.last_rank});
+  }
+  return true;
+}
+
+void Coordinator::note(Tally& tally, size_t index, int rank, int64_t ready_ns) const {
+  const bool is_first = tally.count == 0;
+  tally.reported[index] = true;
+  ++tally.count;
+  tally.since_ns = is_first ? ready_ns : std::min(tally.since_ns, ready_ns);
+  if (is_first || ready_ns >= tally.last_ready_ns) {
+    tally.last_ready_ns = ready_ns;
+    tally.last_rank = rank;
+  }
+}
+
+void Coordinator::spell_out(GroupState& group, uint32_t bit) {
+  if (bit < group.bit_tallies.size() && group.bit_tallies[bit].count > 0) {
+    group.tallies[group.catalog.at(bit).name] = std::exchange(group.bit_tallies[bit], {});
+  }
+}
+
+void Coordinator::spell_out_all(GroupState& group) {
+  for (uint32_t bit = 0; bit < group.bit_tallies.size(); ++bit) {
+    spell_out(group, bit);
   }
 }
 
@@ -134,10 +180,17 @@ void Coordinator::await(const GroupState& group, Tally& tally, int rank, const S
 }
 
 void Coordinator::complete(uint32_t group_id, GroupState& group, const std::string& name) {
+  auto tally = group.tallies.extract(name);
+  const int64_t last_ready_ns = tally.mapped().last_ready_ns;
+  const int last_rank = tally.mapped().last_rank;
+  add_complete(group_id, group, {kNoBit, last_ready_ns, last_rank, std::move(tally)});
+}
+
+void Coordinator::add_complete(uint32_t group_id, GroupState& group, Complete complete) {
   if (group.complete.empty()) {
     touched_.push_back(group_id);
   }
-  group.complete.push_back(group.tallies.extract(name));
+  group.complete.push_back(std::move(complete));
   --open_tallies_;
 }
 
@@ -149,6 +202,7 @@ void Coordinator::join(int rank) {
   ++joined_count_;
   last_joined_ = rank;
   for (auto& [id, group] : groups_) {
+    spell_out_all(group);
     if (group.index_of(rank) < 0) {
       continue;
     }
@@ -171,7 +225,7 @@ void Coordinator::weigh(uint32_t group_id, GroupState& group, const std::string&
   }
   const Kind kind = kind_of(group, name, tally);
   if (kind != Kind::kAllreduce) {
-    tally.refusal = std::string(name_of(kind)) + " '" + name +
+    tally.refusal = std::string(engine::name_of(kind)) + " '" + name +
                     "' is not supported while a rank has joined: " + format_ranks(missing) +
                     (missing.size() == 1 ? " has" : " have") +
                     " called join(). Call it on all ranks before the first one joins, or after all have.";
@@ -222,11 +276,13 @@ std::vector<Decision> Coordinator::decide(int64_t now_ns) {
 // One decision, or several if different ranks are absent.
 std::vector<Decision> Coordinator::decide_group(uint32_t id, GroupState& group, int64_t now_ns) {
   std::vector<Draft> drafts;
-  for (const auto& node : std::exchange(group.complete, {})) {
-    const Tally& tally = node.mapped();
+  for (const Complete& complete : std::exchange(group.complete, {})) {
     std::vector<int32_t> absent;
-    if (tally.refusal.empty() && tally.count < tally.needed) {
-      absent = group.awaited_by(tally);
+    if (complete.bit == kNoBit) {
+      const Tally& tally = complete.tally.mapped();
+      if (tally.refusal.empty() && tally.count < tally.needed) {
+        absent = group.awaited_by(tally);
+      }
     }
     auto draft = std::ranges::find_if(drafts, [&](const Draft& other) { return other.decision.absent == absent; });
     if (draft == drafts.end()) {
@@ -234,12 +290,18 @@ std::vector<Decision> Coordinator::decide_group(uint32_t id, GroupState& group, 
       draft->decision.group = id;
       draft->decision.absent = std::move(absent);
     }
-    settle(group, node.key(), tally, draft->decision);
-    draft->settling_ns += now_ns - tally.last_ready_ns;
+    if (complete.bit != kNoBit) {
+      draft->decision.known.set(complete.bit);
+    } else if (const Tally& tally = complete.tally.mapped(); tally.refusal.empty() && tally.in_full.empty()) {
+      draft->decision.known.set(group.catalog.find_name(complete.tally.key()));
+    } else {
+      settle_in_full(group, complete.tally.key(), tally, draft->decision);
+    }
+    draft->settling_ns += now_ns - complete.last_ready_ns;
     ++draft->requests;
-    if (tally.last_ready_ns >= draft->last_ready_ns) {
-      draft->last_ready_ns = tally.last_ready_ns;
-      draft->decision.last_rank = tally.last_rank;
+    if (complete.last_ready_ns >= draft->last_ready_ns) {
+      draft->last_ready_ns = complete.last_ready_ns;
+      draft->decision.last_rank = complete.last_rank;
     }
   }
   std::vector<Decision> decisions;
@@ -248,14 +310,6 @@ std::vector<Decision> Coordinator::decide_group(uint32_t id, GroupState& group, 
     decisions.push_back(std::move(draft.decision));
   }
   return decisions;
-}
-
-void Coordinator::settle(GroupState& group, const std::string& name, const Tally& tally, Decision& decision) {
-  if (tally.refusal.empty() && tally.in_full.empty()) {
-    decision.known.set(group.catalog.find_name(name));
-  } else {
-    settle_in_full(group, name, tally, decision);
-  }
 }
 
 void Coordinator::settle_in_full(GroupState& group, const std::string& name, const Tally& tally, Decision& decision) {
@@ -345,15 +399,20 @@ std::string Coordinator::add_group(const Signature& signature, uint32_t& new_id)
   return "";
 }
 
+std::string Coordinator::name_of(const GroupState& group, const Complete& complete) {
+  return complete.bit == kNoBit ? complete.tally.key() : group.catalog.at(complete.bit).name;
+}
+
 std::string Coordinator::remove_group(uint32_t id) {
   const auto found = groups_.find(id);
   if (id == 0 || found == groups_.end()) {
     return "There is no process set " + std::to_string(id) + " to remove.";
   }
-  const GroupState& group = found->second;
+  GroupState& group = found->second;
+  spell_out_all(group);
   if (!group.tallies.empty() || !group.complete.empty()) {
     return "Process set " + std::to_string(id) + " still has requests in flight, among them '" +
-           (group.tallies.empty() ? group.complete.front().key() : group.tallies.begin()->first) +
+           (group.tallies.empty() ? name_of(group, group.complete.front()) : group.tallies.begin()->first) +
            "'. Finish them on all its ranks before removing it.";
   }
   groups_.erase(found);
@@ -366,6 +425,12 @@ std::vector<Coordinator::Waiting> Coordinator::waiting() const {
   for (const auto& [id, group] : groups_) {
     for (const auto& [name, tally] : group.tallies) {
       all.push_back({id, name, kind_of(group, name, tally), tally.since_ns, group.awaited_by(tally)});
+    }
+    for (uint32_t bit = 0; bit < group.bit_tallies.size(); ++bit) {
+      if (const Tally& tally = group.bit_tallies[bit]; tally.count > 0) {
+        const Decision::Agreed& entry = group.catalog.at(bit);
+        all.push_back({id, entry.name, entry.signature.kind, tally.since_ns, group.awaited_by(tally)});
+      }
     }
   }
   return all;

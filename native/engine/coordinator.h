@@ -62,12 +62,22 @@ class Coordinator {
     bool awaits(size_t index) const { return !reported[index] && (awaited.empty() || awaited[index]); }
   };
   using Tallies = std::unordered_map<std::string, Tally>;
+  // A name that nobody is waited for any more: one that all have reported as this bit, or one with its tally.
+  struct Complete {
+    uint32_t bit;
+    int64_t last_ready_ns;
+    int last_rank;
+    Tallies::node_type tally{};
+  };
   struct GroupState {
     std::vector<int> members;
     Catalog catalog;
     std::unordered_set<std::string> seen_once;
     Tallies tallies;
-    std::vector<Tallies::node_type> complete;  // nobody is waited for any more
+    // Of names that have been reported as bits only, by bit; the tally of any other name is in `tallies`. No rank has
+    // joined while there are any.
+    std::vector<Tally> bit_tallies;
+    std::vector<Complete> complete;  // nobody is waited for any more
 
     int index_of(int rank) const;
     std::vector<int> awaited_by(const Tally& tally) const;
@@ -82,16 +92,24 @@ class Coordinator {
 
   void report(uint32_t group_id, GroupState& group, int rank, const std::string& name, const Signature& signature,
               bool in_full, int64_t ready_ns);
+  // The same for a bit, when nobody can have reported its name otherwise.
+  bool report_bit(uint32_t group_id, GroupState& group, int rank, uint32_t bit, int64_t ready_ns);
+  // Notes that a member is ready, and when.
+  void note(Tally& tally, size_t index, int rank, int64_t ready_ns) const;
+  // From here on the name has a tally of its own, whoever has reported it as a bit.
+  void spell_out(GroupState& group, uint32_t bit);
+  void spell_out_all(GroupState& group);
   // Who must report a request of this signature, besides those of whom it is known.
   void await(const GroupState& group, Tally& tally, int rank, const Signature& signature);
   void complete(uint32_t group_id, GroupState& group, const std::string& name);
+  static std::string name_of(const GroupState& group, const Complete& complete);
+  void add_complete(uint32_t group_id, GroupState& group, Complete complete);
   void join(int rank);
   // Decides whether a request still waits, now that ranks have joined.
   void weigh(uint32_t group_id, GroupState& group, const std::string& name);
   Kind kind_of(const GroupState& group, const std::string& name, const Tally& tally) const;
   GroupState& group_of(uint32_t id, int rank);
   std::vector<Decision> decide_group(uint32_t id, GroupState& group, int64_t now_ns);
-  void settle(GroupState& group, const std::string& name, const Tally& tally, Decision& decision);
   void settle_in_full(GroupState& group, const std::string& name, const Tally& tally, Decision& decision);
   uint32_t bit_for(GroupState& group, const std::string& name);
   // What becomes of the group table; a reason for refusing, or nothing.

@@ -123,8 +123,9 @@ class Engine {
   // them at once lets the engine thread sleep.
   std::vector<Handle> submit(std::vector<Request> requests, bool waits_at_once = false);
   // Waits until all of these are done, at most until the deadline, or until what this thread has begun meanwhile in the
-  // engine's place is done.
-  Waited wait(std::span<const Handle> handles, const base::Deadline& deadline);
+  // engine's place is done. When all are done, `failed` becomes the first one that ended with an error, or null.
+  Waited wait(std::span<const Handle> handles, const base::Deadline& deadline,
+              std::shared_ptr<const Completion>* failed = nullptr);
   Completions& completions() noexcept { return completions_; }
   // 0 when there is no such group.
   size_t size_of_group(uint32_t group) const;
@@ -161,7 +162,12 @@ class Engine {
   struct Membership {
     collective::Group group;
     Catalog catalog;
-    std::unordered_map<std::string, std::unique_ptr<Pending>> reported;  // by name
+    // What rank 0 has been told of: in full, by name, and as a bit, by that.
+    std::unordered_map<std::string, std::unique_ptr<Pending>> reported;
+    std::vector<std::unique_ptr<Pending>> reported_bits;
+    std::vector<uint32_t> name_numbers;  // in events, by bit
+
+    bool awaits(const std::string& name) const;
   };
   // An agreed request on its way into a bucket.
   struct Runnable {
@@ -197,6 +203,7 @@ class Engine {
   void take_turn(transport::Bell bell);
   void report_new_requests(transport::Bell bell);
   void report(std::unique_ptr<Pending> pending, Ready& ready, std::map<uint32_t, BitSet>& known);
+  void report_in_full(Pending& pending, Ready& ready);
   void send_ready(const Ready& ready, transport::Bell bell);
   void issue(const Decision& decision);
   void receive_messages();
@@ -208,7 +215,8 @@ class Engine {
   void obey_tune(const Decision& decision);
   void add_group(const Decision::Agreed& agreed);
   void remove_group(uint32_t id);
-  Runnable take_agreed(Membership& membership, const Decision::Agreed& agreed, bool absent);
+  // `bit` is the one that the decision names it by, if it does.
+  Runnable take_agreed(Membership& membership, const Decision::Agreed& agreed, uint32_t bit, bool absent);
   std::unique_ptr<Pending> absent_part(const Membership& membership, const Decision::Agreed& agreed) const;
   std::unique_ptr<Pending> take_join();
   void fail_refused(Membership& membership, const Decision::Refused& refused);
@@ -239,7 +247,7 @@ class Engine {
   void end_bucket(Event event, const std::vector<Runnable*>& bucket);
   // Numbers planned buckets, and tells of what was agreed.
   void number_buckets(const std::vector<std::vector<size_t>>& plan, std::vector<Runnable>& runnables);
-  std::unique_ptr<Pending> take_reported(Membership& membership, const std::string& name);
+  std::unique_ptr<Pending> take_reported(Membership& membership, const std::string& name, uint32_t bit);
   void complete(std::unique_ptr<Pending> pending, base::Code code, const std::string& error, int lost_rank);
   void announce_completions();
   void record(Phase phase, const Pending& pending, uint32_t algorithm);

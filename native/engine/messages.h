@@ -67,10 +67,10 @@ inline constexpr uint32_t kNoBit = UINT32_MAX;
 // and that is the decision's number.
 struct Decision {
   enum class Type : uint8_t {
-    kCharter = 1,  // the first message of a world: what all ranks shall have in common
-    kRun = 2,      // these requests of one group are ready everywhere
-    kLeft = 3,     // a rank leaves in good order: the world ends here
-    kGone = 4,     // every rank has done everything up to kLeft: nobody reads anybody's memory any more
+    kCharter = 1,   // the first message of a world: what all ranks shall have in common
+    kRun = 2,       // these requests of one group are ready everywhere
+    kLeft = 3,      // a rank leaves in good order: the world ends here
+    kGone = 4,      // every rank has done everything up to kLeft: nobody reads anybody's memory any more
     kQuestion = 5,  // others wait for this rank: what is it doing? Only to those who are waited for
     kTune = 6       // from here on, collectives run with these knobs
   };

@@ -56,7 +56,7 @@ void Engine::be_asked(uint64_t question) {
     const auto found = memberships_.find(last_request_.group);
     const bool waits = last_request_.kind == Kind::kJoin
                            ? join_ != nullptr
-                           : found != memberships_.end() && found->second.reported.contains(last_request_.name);
+                           : found != memberships_.end() && found->second.awaits(last_request_.name);
     answer.text = "asked last for " + std::string(name_of(last_request_.kind)) + " '" +
                   as_one_line(last_request_.name) + "' " + age + " s ago, which " +
                   (waits ? "waits for others" : "is done");

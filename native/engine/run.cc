@@ -63,6 +63,7 @@ collective::Choice Engine::choose_allreduce(const Group& group, const Signature&
 
 void Engine::run_all(const Group& group, std::vector<Runnable> runnables) {
   std::vector<Fusible> plan;
+  plan.reserve(runnables.size());
   for (Runnable& runnable : runnables) {
     const Signature& signature = runnable.pending->request.signature;
     Fusible fusible{signature.bytes(), 0, true};

@@ -12,16 +12,15 @@ constexpr int64_t kUserPatience = 5;
 
 }  // namespace
 
-Waited Engine::wait(std::span<const Handle> handles, const base::Deadline& deadline) {
+Waited Engine::wait(std::span<const Handle> handles, const base::Deadline& deadline,
+                    std::shared_ptr<const Completion>* failed) {
   const auto awaited = completions_.find_all(handles);
   if (!awaited) {
     return Waited::kUnknown;
   }
   bool helped = false;
-  while (!completions_.see(*awaited)) {
-    if (deadline.passed()) {
-      return Waited::kTimeout;
-    }
+  bool done = completions_.are_done(*awaited);
+  while (!done && !deadline.passed()) {
     if (helped) {
       completions_.wait(*awaited, deadline, [] { return false; });
     } else if (!(helped = help(*awaited))) {
@@ -29,6 +28,15 @@ Waited Engine::wait(std::span<const Handle> handles, const base::Deadline& deadl
       ring();  // who is at the helm may be about to leave it
       completions_.wait(*awaited, deadline, [this] { return helm_.is_free(); });
     }
+    done = completions_.are_done(*awaited);
+  }
+  completions_.see(*awaited);
+  if (!done) {
+    return Waited::kTimeout;
+  }
+  if (failed != nullptr) {
+    const auto found = std::ranges::find_if(*awaited, [](const auto& each) { return each->code != base::Code::kOk; });
+    *failed = found == awaited->end() ? nullptr : *found;
   }
   return Waited::kDone;
 }
@@ -48,7 +56,7 @@ bool Engine::help(const Completions::Awaited& awaited) {
   try {
     mesh_->doorbell().get_up();
     const auto ready = [this] { return has_work(); };
-    while (!world_over_ && !completions_.see(awaited) &&
+    while (!world_over_ && !completions_.are_done(awaited) &&
            pump_->look(settings_.spin_ns * kUserPatience, ready, [] { return false; })) {
       take_turn(transport::Bell::kLate);
     }
