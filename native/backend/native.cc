@@ -72,7 +72,7 @@ Native::~Native() { arena_.release(memory_); }
 void Native::set_knobs(const collective::Knobs& knobs) {
   const uint64_t half = tuning_.half_bytes;
   tuning_.knobs = knobs;
-  tuning_.knobs.chunk_bytes = std::clamp<uint64_t>(knobs.chunk_bytes, std::min<uint64_t>(kSmallestPiece, half), half);
+  tuning_.knobs.chunk_bytes = std::max<uint64_t>(knobs.chunk_bytes, kSmallestPiece);
   tuning_.knobs.small_bytes = std::min<uint64_t>(knobs.small_bytes, half);
   tuning_.knobs.link_chunk_bytes = std::max<uint64_t>(knobs.link_chunk_bytes, kSmallestPiece);
 }

@@ -4,6 +4,7 @@
 // own size and on the world, never on what else happens to be ready: results do not depend on timing.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -29,6 +30,13 @@ struct Context {
   const Group& group;
   const Knobs& knobs;
 };
+
+// A member's share of what goes through shared memory at a time.
+inline size_t chunk_bytes(const Context& context) {
+  constexpr size_t kLeast = 4096;  // less would not be worth a meeting
+  const size_t share = std::max<size_t>(context.knobs.chunk_bytes / context.group.size(), kLeast);
+  return std::min(share, context.staging.half_bytes());
+}
 
 // Copies parts of a result of `total` bytes.
 class Copy {

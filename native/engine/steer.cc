@@ -8,7 +8,7 @@ namespace {
 
 // A user who waits looks so many times longer than the engine thread does before it leaves the rest to that: it has
 // nothing better to do, and being woken would take longer.
-constexpr int64_t kUserPatience = 5;
+constexpr int64_t kUserPatience = 50;
 
 }  // namespace
 

@@ -73,7 +73,7 @@ std::vector<Dial> dials_for(const collective::Topology& topology, uint64_t half_
   }
   // The most telling ones first: a job may end, or the samples be used up, before all have been turned.
   add("fusion_threshold", {kMiB, 4 * kMiB, 16 * kMiB, 32 * kMiB, 64 * kMiB, 128 * kMiB});
-  add("chunk_bytes", up_to({64 * kKiB, 128 * kKiB, 256 * kKiB, 512 * kKiB, kMiB, 4 * kMiB}, half_bytes));
+  add("chunk_bytes", {64 * kKiB, 128 * kKiB, 256 * kKiB, 512 * kKiB, kMiB, 4 * kMiB});
   if (topology.hosts > 1) {
     add("ring_bytes", {16 * kKiB, 64 * kKiB, 256 * kKiB, kMiB});
     add("link_chunk_bytes", {64 * kKiB, 256 * kKiB, kMiB});

@@ -42,11 +42,13 @@ struct Message {
   base::Bytes bytes;
 };
 
-// How long a wait looks again and again before it sleeps. Between looks it yields its core, so that this pays even with
-// several workers a core: what is waited for is often one short turn of another thread away, and a sleep and a
+// How long an idle engine looks again and again before it sleeps. Between looks it yields its core, so that this pays
+// even with several workers a core: what is waited for is often one short turn of another thread away, and a sleep and a
 // wake-up cost more than that.
 struct WaitPolicy {
   int64_t spin_ns = 20'000;
+  // In the middle of a collective it looks longer: all of its members are at work, and none has anything else to do.
+  int64_t midway_ns() const noexcept { return 25 * spin_ns; }
 };
 
 // When a peer that may sleep is told of a message. Late: only when the answer does not come within a moment. Whoever
@@ -97,7 +99,7 @@ class Pump {
         spinning_since = 0;
         continue;
       }
-      if (!keep_looking(spinning_since, policy_.spin_ns)) {
+      if (!keep_looking(spinning_since, policy_.midway_ns())) {
         ring_late();
         mesh_.doorbell().lie_down(Sleep::kMidway);
         // What came between the last look and lying down rang no bell: look once more.

@@ -13,7 +13,7 @@ void allgather_direct(Context& context, const AllgatherJob& job) {
   const std::vector<int>& team = context.group.members;
   const auto me = static_cast<size_t>(context.group.index);
   const transport::ArenaView& arena = *context.pump.mesh().arena(context.pump.mesh().rank());
-  const size_t chunk = std::min<size_t>(context.knobs.chunk_bytes, context.staging.half_bytes());
+  const size_t chunk = chunk_bytes(context);
   const size_t most = *std::ranges::max_element(job.bytes);
   const auto* const input = static_cast<const std::byte*>(job.input);
   const bool home = arena.contains(input, job.bytes[me]);

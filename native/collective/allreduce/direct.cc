@@ -33,7 +33,7 @@ struct Direct {
         own(static_cast<size_t>(in_context.group.index)),
         home(bucket.offset_in(*in_context.pump.mesh().arena(me))),
         reads_tensors(of_job.prescale.is_one()) {
-    const size_t bytes = std::min<size_t>(context.knobs.chunk_bytes, context.staging.half_bytes());
+    const size_t bytes = chunk_bytes(context);
     chunk = std::max(bytes / element / line, size_t{1}) * line;
   }
 

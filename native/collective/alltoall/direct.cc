@@ -22,7 +22,7 @@ class Direct {
         team_(context.group.members),
         me_(static_cast<size_t>(context.group.index)),
         counts_bytes_(team_.size() * sizeof(int64_t)),
-        chunk_(std::clamp<size_t>(context.knobs.chunk_bytes, counts_bytes_, context.staging.half_bytes())),
+        chunk_(std::max(chunk_bytes(context), counts_bytes_)),
         copy_{context.knobs,
               static_cast<size_t>(std::accumulate(job.rows.begin(), job.rows.end(), int64_t{0})) * job.row_bytes},
         rows_(team_.size()) {

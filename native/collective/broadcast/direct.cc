@@ -15,7 +15,7 @@ void broadcast_direct(Context& context, const BroadcastJob& job) {
   const auto* const input = static_cast<const std::byte*>(job.input);
   const bool home = is_root && arena.contains(input, job.bytes);
   const Copy copy{context.knobs, job.bytes};
-  size_t chunk = std::min<size_t>(context.knobs.chunk_bytes, context.staging.half_bytes());
+  size_t chunk = chunk_bytes(context);
 
   int slot = 0;
   for (size_t from = 0; from < job.bytes; from += chunk, slot ^= 1) {

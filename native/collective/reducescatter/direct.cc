@@ -16,7 +16,7 @@ void reducescatter_direct(Context& context, const ReducescatterJob& job) {
   const transport::ArenaView& arena = *context.pump.mesh().arena(context.pump.mesh().rank());
   const size_t element = reduce::size_of(job.dtype);
   const size_t line = transport::kArenaAlignment / element;
-  const size_t chunk = std::min<size_t>(context.knobs.chunk_bytes, context.staging.half_bytes());
+  const size_t chunk = chunk_bytes(context);
   const size_t cell = chunk / element / team.size() / line * line;
   if (cell == 0) {
     // Staging so small, or members so many, that a chunk has no cache line for each: links do as well.

@@ -101,7 +101,7 @@ class Settings:
     fusion_threshold: int | None = _setting(None, _count, "a number of bytes", "HOROVOD_FUSION_THRESHOLD")
     """Most bytes that are fused into one bucket; 0 fuses nothing, None is 128 MiB. Rank 0's value counts for all."""
     chunk_bytes: int | None = _setting(None, _count, "a number of bytes")
-    """The piece of a bucket that is pipelined in shared memory, at most half of staging; None is 4 MiB.
+    """What the workers of a host together have on its way through shared memory at a time; None is 1 MiB.
     Rank 0's value counts for all, as for the next three; what is set is not tuned."""
     small_bytes: int | None = _setting(None, _count, "a number of bytes")
     """Up to this size, every worker of a host reduces everything instead of its slice; None is 16 KiB."""

@@ -43,18 +43,25 @@ int train(Tuner& tuner, const Surface& speed, double noise = 0, uint32_t seed = 
   return steps;
 }
 
+// Defaults that leave something to gain.
+Knobs far_off() {
+  Knobs knobs;
+  knobs.chunk_bytes = 4 * kMiB;
+  return knobs;
+}
+
 double two_peaks(const Knobs& knobs) {
   return 1e9 * peak(knobs.fusion_threshold, 16 * kMiB, 0.1) * peak(knobs.chunk_bytes, 512 * kKiB, 0.1);
 }
 
 TEST(Tuner, FindsTheTopAndSaysWhatItGained) {
-  Tuner tuner({}, Knobs{}, std::nullopt, dials());
+  Tuner tuner({}, far_off(), std::nullopt, dials());
   const int steps = train(tuner, two_peaks);
   EXPECT_EQ(tuner.knobs().fusion_threshold, 16 * kMiB);
   EXPECT_EQ(tuner.knobs().chunk_bytes, 512 * kKiB);
-  EXPECT_EQ(tuner.knobs().small_bytes, Knobs{}.small_bytes) << "it makes no difference";
+  EXPECT_EQ(tuner.knobs().small_bytes, far_off().small_bytes) << "it makes no difference";
   EXPECT_TRUE(tuner.found());
-  EXPECT_NEAR(tuner.gain(), 1 / two_peaks(Knobs{}) * 1e9, 0.01);
+  EXPECT_NEAR(tuner.gain(), 1 / two_peaks(far_off()) * 1e9, 0.01);
   EXPECT_EQ(tuner.summary(), "autotuning ended after " + std::to_string(tuner.samples().size()) +
                                  " samples: 2.04 times the speed of the defaults, with fusion_threshold 16 MiB, "
                                  "chunk_bytes 512 KiB");
@@ -63,8 +70,8 @@ TEST(Tuner, FindsTheTopAndSaysWhatItGained) {
 }
 
 TEST(Tuner, GoesTheSameWayEveryTime) {
-  Tuner one({}, Knobs{}, std::nullopt, dials());
-  Tuner two({}, Knobs{}, std::nullopt, dials());
+  Tuner one({}, far_off(), std::nullopt, dials());
+  Tuner two({}, far_off(), std::nullopt, dials());
   train(one, two_peaks, 0.1, 7);
   train(two, two_peaks, 0.1, 7);
   ASSERT_EQ(one.samples().size(), two.samples().size());
@@ -75,16 +82,16 @@ TEST(Tuner, GoesTheSameWayEveryTime) {
 
 TEST(Tuner, NoiseMakesNothingWorseThanTheDefaults) {
   for (uint32_t seed = 0; seed < 50; ++seed) {
-    Tuner tuner({}, Knobs{}, std::nullopt, dials());
+    Tuner tuner({}, far_off(), std::nullopt, dials());
     train(tuner, two_peaks, 0.2, seed);
-    EXPECT_GT(two_peaks(tuner.knobs()), 1.5 * two_peaks(Knobs{})) << "seed " << seed;
+    EXPECT_GT(two_peaks(tuner.knobs()), 1.5 * two_peaks(far_off())) << "seed " << seed;
   }
 }
 
 TEST(Tuner, OnAPlainTheDefaultsStayButForChance) {
   int stayed = 0;
   for (uint32_t seed = 0; seed < 50; ++seed) {
-    Tuner tuner({}, Knobs{}, std::nullopt, dials());
+    Tuner tuner({}, far_off(), std::nullopt, dials());
     train(tuner, [](const Knobs&) { return 1e9; }, 0.05, seed);
     EXPECT_LT(tuner.gain(), 1.1);
     stayed += tuner.found() ? 0 : 1;
@@ -93,9 +100,9 @@ TEST(Tuner, OnAPlainTheDefaultsStayButForChance) {
 }
 
 TEST(Tuner, WithoutNoiseAPlainEndsAtTheDefaults) {
-  Tuner tuner({}, Knobs{}, std::nullopt, dials());
+  Tuner tuner({}, far_off(), std::nullopt, dials());
   train(tuner, [](const Knobs&) { return 1e9; });
-  EXPECT_EQ(tuner.knobs(), Knobs{});
+  EXPECT_EQ(tuner.knobs(), far_off());
   EXPECT_FALSE(tuner.found());
   EXPECT_EQ(tuner.gain(), 1);
   EXPECT_NE(tuner.summary().find("nothing was faster than the defaults"), std::string::npos);
@@ -103,7 +110,7 @@ TEST(Tuner, WithoutNoiseAPlainEndsAtTheDefaults) {
 
 TEST(Tuner, AFastStartSaysNothing) {
   // The first three samples are ten times as fast, whatever the knobs.
-  Tuner tuner({}, Knobs{}, std::nullopt, dials());
+  Tuner tuner({}, far_off(), std::nullopt, dials());
   int steps = 0;
   train(tuner, [&](const Knobs& knobs) { return two_peaks(knobs) * (steps++ < 30 ? 10 : 1); });
   EXPECT_EQ(tuner.knobs().fusion_threshold, 16 * kMiB);
@@ -112,7 +119,7 @@ TEST(Tuner, AFastStartSaysNothing) {
 
 TEST(Tuner, OutliersDoNotMisleadIt) {
   // Every fourth step waits for something else.
-  Tuner tuner({}, Knobs{}, std::nullopt, dials());
+  Tuner tuner({}, far_off(), std::nullopt, dials());
   int steps = 0;
   train(tuner, [&](const Knobs& knobs) { return two_peaks(knobs) * (steps++ % 4 == 0 ? 0.01 : 1); });
   EXPECT_EQ(tuner.knobs().fusion_threshold, 16 * kMiB);
@@ -121,7 +128,7 @@ TEST(Tuner, OutliersDoNotMisleadIt) {
 
 TEST(Tuner, TheLoadOfTheMachineDoesNotLookLikeAGain) {
   // The machine gets faster all the time: what comes later looks better than it is.
-  Tuner tuner({}, Knobs{}, std::nullopt, dials());
+  Tuner tuner({}, far_off(), std::nullopt, dials());
   double drift = 1;
   train(tuner, [&](const Knobs&) { return 1e9 * (drift *= 1.0002); });
   EXPECT_LT(tuner.gain(), 1.02);
@@ -131,7 +138,7 @@ TEST(Tuner, KeptValuesAreVerifiedOnly) {
   Knobs kept;
   kept.fusion_threshold = 16 * kMiB;
   kept.chunk_bytes = 512 * kKiB;
-  Tuner tuner({}, Knobs{}, kept, dials());
+  Tuner tuner({}, far_off(), kept, dials());
   EXPECT_EQ(tuner.knobs(), kept) << "they are used from the start";
   train(tuner, two_peaks);
   EXPECT_EQ(tuner.knobs(), kept);
@@ -143,21 +150,21 @@ TEST(Tuner, KeptValuesThatNoLongerHelpAreSearchedAnew) {
   Knobs kept;
   kept.fusion_threshold = kMiB;
   kept.chunk_bytes = 64 * kKiB;
-  Tuner tuner({}, Knobs{}, kept, dials());
+  Tuner tuner({}, far_off(), kept, dials());
   train(tuner, [](const Knobs& knobs) { return 1e9 * peak(knobs.fusion_threshold, 64 * kMiB, 0.1); });
   EXPECT_EQ(tuner.knobs().fusion_threshold, 64 * kMiB);
-  EXPECT_EQ(tuner.knobs().chunk_bytes, Knobs{}.chunk_bytes);
+  EXPECT_EQ(tuner.knobs().chunk_bytes, far_off().chunk_bytes);
 }
 
 TEST(Tuner, KeepsToTheNumberOfSamples) {
-  Tuner tuner({.warmup_samples = 0, .steps_per_sample = 1, .max_samples = 3}, Knobs{}, std::nullopt, dials());
+  Tuner tuner({.warmup_samples = 0, .steps_per_sample = 1, .max_samples = 3}, far_off(), std::nullopt, dials());
   EXPECT_EQ(std::string(tuner.phase()), "search");
   train(tuner, two_peaks);
   EXPECT_LE(tuner.samples().size(), 3U + 6U);
 }
 
 TEST(Tuner, StepsOfMicrosecondsAreManyToASample) {
-  Tuner tuner({.warmup_samples = 0, .steps_per_sample = 2, .max_samples = 1}, Knobs{}, std::nullopt, dials());
+  Tuner tuner({.warmup_samples = 0, .steps_per_sample = 2, .max_samples = 1}, far_off(), std::nullopt, dials());
   int steps = 0;
   while (tuner.samples().empty()) {
     tuner.observe(4000, 100'000);
@@ -167,7 +174,7 @@ TEST(Tuner, StepsOfMicrosecondsAreManyToASample) {
 }
 
 TEST(Tuner, AWorldOfOneHasNothingToTune) {
-  Tuner tuner({}, Knobs{}, std::nullopt, dials_for({1, 1, 1}, 4 * kMiB, {}));
+  Tuner tuner({}, far_off(), std::nullopt, dials_for({1, 1, 1}, 4 * kMiB, {}));
   EXPECT_TRUE(tuner.done());
   EXPECT_FALSE(tuner.observe(1, 1));
   EXPECT_NE(tuner.summary().find("nothing to try"), std::string::npos);
