@@ -200,7 +200,7 @@ TEST(Dials, LeaveAloneWhatTheUserHasSet) {
 }
 
 TEST(Dials, StayWithinStaging) {
-  for (const Dial& dial : dials_for(kOneHost, 128 * kKiB, {"fusion_threshold"})) {
+  for (const Dial& dial : dials_for(kOneHost, 128 * kKiB, {"fusion_threshold", "chunk_bytes"})) {
     EXPECT_LE(dial.values.back(), 128 * kKiB);
   }
 }
