@@ -15,8 +15,8 @@ namespace farandole::collective {
 struct Knobs {
   // Bytes of a bucket of several tensors.
   uint64_t fusion_threshold = uint64_t{128} << 20;
-  // What the members of a host together have on its way through shared memory at a time: the chunk of each is its share.
-  // It should stay in the cache that they have in common. Between hosts, the block that one host is at work on.
+  // What the members of a host together have on its way through shared memory at a time: the chunk of each is its
+  // share. It should stay in the cache that they have in common. Between hosts, the block that one host is at work on.
   uint64_t chunk_bytes = uint64_t{1} << 20;
   // Results from this size on are stored past the caches, where that is possible: they would not fit anyway.
   uint64_t stream_bytes = uint64_t{16} << 20;

@@ -43,8 +43,8 @@ struct Message {
 };
 
 // How long an idle engine looks again and again before it sleeps. Between looks it yields its core, so that this pays
-// even with several workers a core: what is waited for is often one short turn of another thread away, and a sleep and a
-// wake-up cost more than that.
+// even with several workers a core: what is waited for is often one short turn of another thread away, and a sleep and
+// a wake-up cost more than that.
 struct WaitPolicy {
   int64_t spin_ns = 20'000;
   // In the middle of a collective it looks longer: all of its members are at work, and none has anything else to do.
