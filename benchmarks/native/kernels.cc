@@ -176,7 +176,7 @@ int main(int argc, char** argv) {
   const std::string operations = argument(argc, argv, "op", "all");
   const auto inputs = numbers_in(argument(argc, argv, "inputs", "2,4,8"));
   const auto sizes = numbers_in(argument(argc, argv, "KiB", "256,8192,65536"));
-  const int rounds = std::atoi(argument(argc, argv, "rounds", "15").c_str());
+  const int rounds = std::stoi(argument(argc, argv, "rounds", "15"));
   if (const std::string isa = argument(argc, argv, "isa", ""); !isa.empty()) {
     farandole::reduce::use_isa(isa);
   }

@@ -23,7 +23,10 @@ Waited Engine::wait(std::span<const Handle> handles, const base::Deadline& deadl
   while (!done && !deadline.passed()) {
     if (helped) {
       completions_.wait(*awaited, deadline, [] { return false; });
-    } else if (!(helped = help(*awaited))) {
+    } else {
+      helped = help(*awaited);
+    }
+    if (!helped) {
       const Helm::Wish wish(helm_);
       ring();  // who is at the helm may be about to leave it
       completions_.wait(*awaited, deadline, [this] { return helm_.is_free(); });

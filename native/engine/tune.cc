@@ -10,7 +10,6 @@ namespace farandole::engine {
 using base::Code;
 using base::Error;
 using collective::Choice;
-using collective::Group;
 using collective::Knobs;
 
 void Engine::keep(const Knobs& knobs) {

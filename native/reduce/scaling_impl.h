@@ -83,7 +83,8 @@ template <typename T, typename Wide, typename Function>
 inline Register<T> each_as(Register<T> lanes, const Function& function) {
   using Unsigned = Wrapping<Wide>;
   constexpr bool kSigned = static_cast<T>(-1) < 0;
-  constexpr size_t kParts = sizeof(Wide) / sizeof(T);
+  constexpr size_t kWide = sizeof(Wide);
+  constexpr size_t kParts = kWide / sizeof(T);
   constexpr auto kAbove = static_cast<int>(8 * (sizeof(Wide) - sizeof(T)));
   constexpr auto kMask = static_cast<UnsignedOf<Wide>>(~uint64_t{0} >> (64 - 8 * sizeof(T)));
   Unsigned together = {};

@@ -22,7 +22,7 @@ using Vector = std::vector<double>;
 
 constexpr Dtype kDtypes[] = {Dtype::kF16, Dtype::kBf16, Dtype::kF32};
 // Around chunks, slices and segments.
-const std::vector<size_t> kCounts = {0, 1, 7, 256, 257, 2000};
+constexpr size_t kCounts[] = {0, 1, 7, 256, 257, 2000};
 // More than a segment. It is made of float32 only: its numbers take longer to make than to send.
 constexpr size_t kManyElements = 270'001;
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
@@ -148,7 +148,7 @@ TEST_P(Compressed, Int8IsOffByHalfAScaleEachWay) {
   Results results(size());
   run(1 << 16, [&](Member& member) {
     for (const Dtype dtype : kDtypes) {
-      std::vector<size_t> counts = kCounts;
+      std::vector<size_t> counts(std::begin(kCounts), std::end(kCounts));
       if (dtype == Dtype::kF32) {
         counts.push_back(kManyElements);
       }
@@ -294,7 +294,8 @@ TEST_P(Compressed, OneWhoIsAbsentAddsNothing) {
           ASSERT_TRUE(tensors.outputs[0] == Bytes(tensors.outputs[0].size(), std::byte{0xee}));
           continue;
         }
-        const double expected = member.size() * (member.size() + 1) / 2 - (1 + absent);
+        const int sum_of_all = member.size() * (member.size() + 1) / 2;
+        const double expected = sum_of_all - (1 + absent);
         ASSERT_NEAR(tensors.output(0)[3], expected, expected * 0.01) << name;
         ASSERT_EQ(tensors.output(0)[5], 0) << name;
       }

@@ -41,7 +41,8 @@ bool step_is_right(Engine& engine, int rank, int size) {
   for (const Handle handle : engine.submit(std::move(requests))) {
     testing::finish(engine, handle);
   }
-  const auto ranks = static_cast<float>(size * (size - 1) / 2);
+  const int sum_of_ranks = size * (size - 1) / 2;
+  const auto ranks = static_cast<float>(sum_of_ranks);
   for (const std::vector<float>& values : tensors) {
     for (size_t i = 0; i < values.size(); ++i) {
       if (values[i] != static_cast<float>(i * static_cast<size_t>(size)) + ranks) {

@@ -30,7 +30,8 @@ std::vector<int64_t> divisors() {
 template <typename T>
 std::vector<T> every_number() {
   std::vector<T> all;
-  for (int64_t number = std::numeric_limits<T>::min(); number <= std::numeric_limits<T>::max(); ++number) {
+  constexpr int64_t kFirst{std::numeric_limits<T>::min()};
+  for (int64_t number = kFirst; number <= std::numeric_limits<T>::max(); ++number) {
     all.push_back(static_cast<T>(number));
   }
   return all;
