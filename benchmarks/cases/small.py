@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from benchmarks.cases.base import GLOO, KB, MPIS, Case, Ratio, everybody
-from benchmarks.conductor import Conductor, Row
+from benchmarks.conductor import Conductor, Contender, Row
 from benchmarks.scope import Scope
 from benchmarks.topology import Topology
+
+GROUPED = "farandole, one grouped call"
 
 _RATIOS = (Ratio("gloo / farandole", (GLOO,)), Ratio("better MPI / farandole", MPIS))
 
 
 def _measure_many(conductor: Conductor, scope: Scope) -> list[Row]:
     count = 100 if scope.quick else 1000
+    grouped = Contender(GROUPED, "farandole", "many_grouped", {"count": count, "bytes": KB})
     return [
         conductor.measure(
-            Topology(1, world), everybody("many", count=count, bytes=KB), {"world": world, "tensors": count}
+            Topology(1, world), [grouped, *everybody("many", count=count, bytes=KB)], {"world": world, "tensors": count}
         )
         for world in scope.choose_worlds((2, 4))
     ]
@@ -32,7 +35,11 @@ MANY = Case(
     title="1,000 tensors of 1 KB, submitted one by one, then waited for",
     keys=("world", "tensors"),
     run=_measure_many,
-    ratios=_RATIOS,
+    ratios=(
+        Ratio("gloo / grouped", (GLOO,), GROUPED),
+        Ratio("better MPI / grouped", MPIS, GROUPED),
+        *_RATIOS,
+    ),
 )
 LATENCY = Case(
     letter="e",
