@@ -24,8 +24,8 @@ constexpr double kRevokePatienceSeconds = 1.0;
 // No chunk is smaller, of whatever element type: it must hold a cache line, and be worth a meeting or a message.
 constexpr uint64_t kSmallestPiece = 4096;
 
-std::byte* allocate_staging(transport::Arena& arena, size_t half_bytes) {
-  const size_t bytes = transport::kSlots * half_bytes;
+std::byte* allocate_staging(transport::Arena& arena, size_t piece_bytes) {
+  const size_t bytes = transport::kSlots * piece_bytes;
   void* const memory = arena.allocate(bytes);
   if (memory == nullptr) {
     throw base::Error(base::Code::kUnavailable, "the arena has no room for " + std::to_string(bytes) +
@@ -61,19 +61,19 @@ Native::Native(transport::Pump& pump, transport::Arena& arena, Tuning tuning)
     : pump_(pump),
       arena_(arena),
       tuning_(std::move(tuning)),
-      memory_(allocate_staging(arena, tuning_.half_bytes)),
+      memory_(allocate_staging(arena, tuning_.piece_bytes)),
       steps_(pump),
-      staging_(steps_, memory_, tuning_.half_bytes) {
+      staging_(steps_, memory_, tuning_.piece_bytes) {
   set_knobs(tuning_.knobs);
 }
 
 Native::~Native() { arena_.release(memory_); }
 
 void Native::set_knobs(const collective::Knobs& knobs) {
-  const uint64_t half = tuning_.half_bytes;
+  const uint64_t piece = tuning_.piece_bytes;
   tuning_.knobs = knobs;
   tuning_.knobs.chunk_bytes = std::max<uint64_t>(knobs.chunk_bytes, kSmallestPiece);
-  tuning_.knobs.small_bytes = std::min<uint64_t>(knobs.small_bytes, half);
+  tuning_.knobs.small_bytes = std::min<uint64_t>(knobs.small_bytes, piece);
   tuning_.knobs.link_chunk_bytes = std::max<uint64_t>(knobs.link_chunk_bytes, kSmallestPiece);
 }
 

@@ -12,8 +12,8 @@ namespace farandole::backend {
 
 // What all workers of a world must have in common for their buckets to be cut alike.
 struct Tuning {
-  size_t half_bytes = size_t{4} << 20;  // of staging
-  std::string algorithm;                // a name that is asked for, or empty
+  size_t piece_bytes = size_t{3} << 19;  // of staging
+  std::string algorithm;                 // a name that is asked for, or empty
   collective::Knobs knobs;
 };
 

@@ -55,7 +55,7 @@ ExchangeJob cut_allreduce(size_t count, size_t peers, reduce::Dtype travels, red
 class Exchange {
  public:
   // `peers` are ranks, this one included, the same list on all of them. All references outlive the exchange. `lane` is
-  // which half of the private memory it uses: of two exchanges that overlap, one is 0 and the other 1.
+  // which part of the private memory it uses: of two exchanges that overlap, one is 0 and the other 1.
   Exchange(transport::Pump& pump, Staging& staging, int lane, const Knobs& knobs, std::span<const int> peers,
            ExchangeJob job, Share& share);
 

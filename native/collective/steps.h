@@ -74,15 +74,15 @@ class Steps {
 
 class Staging {
  public:
-  // `memory` lies in the own arena and is kSlots * half_bytes long.
-  Staging(Steps& steps, std::byte* memory, size_t half_bytes)
-      : steps_(steps), memory_(memory), half_bytes_(half_bytes) {}
+  // `memory` lies in the own arena and is kSlots * piece_bytes long.
+  Staging(Steps& steps, std::byte* memory, size_t piece_bytes)
+      : steps_(steps), memory_(memory), piece_bytes_(piece_bytes) {}
 
-  size_t half_bytes() const noexcept { return half_bytes_; }
+  size_t piece_bytes() const noexcept { return piece_bytes_; }
   // Memory that nobody reads any more.
   std::byte* acquire(int slot) {
     steps_.settle(slot);
-    return memory_ + static_cast<size_t>(slot) * half_bytes_;
+    return memory_ + static_cast<size_t>(slot) * piece_bytes_;
   }
   // Memory of this worker alone, at least so long, aligned as an arena's; what it held is undefined. There are two
   // lanes of it; each call ends what the last one on this lane gave.
@@ -96,7 +96,7 @@ class Staging {
 
   Steps& steps_;
   std::byte* const memory_;
-  const size_t half_bytes_;
+  const size_t piece_bytes_;
   std::array<Private, 2> private_;
 };
 

@@ -35,7 +35,7 @@ struct Context {
 inline size_t chunk_bytes(const Context& context) {
   constexpr size_t kLeast = 4096;  // less would not be worth a meeting
   const size_t share = std::max<size_t>(context.knobs.chunk_bytes / context.group.size(), kLeast);
-  return std::min(share, context.staging.half_bytes());
+  return std::min(share, context.staging.piece_bytes());
 }
 
 // Copies parts of a result of `total` bytes.

@@ -48,7 +48,7 @@ void Engine::live() {
   if (coordinator_) {
     Decision charter;
     charter.type = Decision::Type::kCharter;
-    charter.half_bytes = settings_.half_bytes;
+    charter.piece_bytes = settings_.piece_bytes;
     charter.algorithm = settings_.algorithm;
     charter.knobs = begin_tuning();
     issue(charter);
@@ -276,7 +276,7 @@ void Engine::obey(const Decision& decision) {
 
 void Engine::obey_charter(const Decision& decision) {
   backend_ = std::make_unique<backend::Native>(
-      *pump_, *arena_, backend::Tuning{decision.half_bytes, decision.algorithm, decision.knobs});
+      *pump_, *arena_, backend::Tuning{decision.piece_bytes, decision.algorithm, decision.knobs});
   const base::MutexLock lock(mutex_);
   knobs_ = backend_->knobs();
   algorithm_ = decision.algorithm;

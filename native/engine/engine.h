@@ -46,7 +46,7 @@ namespace farandole::engine {
 struct EngineSettings {
   collective::Knobs knobs;                            // rank 0's count for all, as do the next three
   std::vector<std::string> fixed_knobs;               // names of those that were set: they are neither tuned nor kept
-  uint64_t half_bytes = uint64_t{3} << 19;            // of each piece of staging, of which there are five
+  uint64_t piece_bytes = uint64_t{3} << 19;           // of staging, which has transport::kSlots of them
   std::string algorithm;                              // a name from the table, or empty
   int64_t spin_ns = transport::WaitPolicy{}.spin_ns;  // how long a wait looks before it sleeps
   // Some ranks wait for others: when rank 0 warns, and when it ends the world. 0: never.

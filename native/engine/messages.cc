@@ -132,7 +132,7 @@ base::Bytes encode(const Decision& decision) {
   writer.put(decision.type);
   switch (decision.type) {
     case Decision::Type::kCharter:
-      writer.put(decision.half_bytes);
+      writer.put(decision.piece_bytes);
       writer.put_string(decision.algorithm);
       put_knobs(writer, decision.knobs);
       break;
@@ -177,7 +177,7 @@ Decision decode_decision(std::span<const std::byte> bytes) {
   decision.type = reader.get<Decision::Type>();
   switch (decision.type) {
     case Decision::Type::kCharter:
-      decision.half_bytes = reader.get<uint64_t>();
+      decision.piece_bytes = reader.get<uint64_t>();
       decision.algorithm = reader.get_string();
       decision.knobs = get_knobs(reader);
       break;

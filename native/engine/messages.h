@@ -89,7 +89,7 @@ struct Decision {
 
   Type type = Type::kRun;
   // kCharter
-  uint64_t half_bytes = 0;
+  uint64_t piece_bytes = 0;
   std::string algorithm;
   // kCharter, kTune
   collective::Knobs knobs;

@@ -59,11 +59,14 @@ bool Engine::help(const Completions::Awaited& awaited) {
   try {
     mesh_->doorbell().get_up();
     const auto ready = [this] { return has_work(); };
-    while (!world_over_ && !completions_.are_done(awaited) &&
+    // What ended another user's turn is the engine thread's to deal with; it is called again, in case that this thread
+    // has just taken the first call from it.
+    const auto goes_on = [this] { return failure_ == nullptr && !world_over_; };
+    while (goes_on() && !completions_.are_done(awaited) &&
            pump_->look(settings_.spin_ns * kUserPatience, ready, [] { return false; })) {
       take_turn(transport::Bell::kLate);
     }
-    something_left = world_over_ || !pump_->lie_down(ready) || outgrew_sleep();
+    something_left = !goes_on() || !pump_->lie_down(ready) || outgrew_sleep();
   } catch (...) {
     failure_ = std::current_exception();
   }

@@ -33,7 +33,7 @@ Knobs Engine::begin_tuning() {
   }
   const collective::Topology topology = collective::topology_of(memberships_.at(0).group, mesh_->hosts());
   tuning_ = std::make_unique<Tuning>(Tuning{
-      Tuner(settings_.tuner, settings_.knobs, kept, dials_for(topology, settings_.half_bytes, settings_.fixed_knobs)),
+      Tuner(settings_.tuner, settings_.knobs, kept, dials_for(topology, settings_.piece_bytes, settings_.fixed_knobs)),
       StepMeter()});
   const Knobs knobs = tuning_->tuner.knobs();
   report_tuning();

@@ -56,7 +56,7 @@ KnobName named(std::string_view name) {
 
 }  // namespace
 
-std::vector<Dial> dials_for(const collective::Topology& topology, uint64_t half_bytes,
+std::vector<Dial> dials_for(const collective::Topology& topology, uint64_t piece_bytes,
                             const std::vector<std::string>& fixed) {
   std::vector<Dial> dials;
   const auto add = [&](const char* name, std::vector<uint64_t> values) {
@@ -78,7 +78,7 @@ std::vector<Dial> dials_for(const collective::Topology& topology, uint64_t half_
     add("ring_bytes", {16 * kKiB, 64 * kKiB, 256 * kKiB, kMiB});
     add("link_chunk_bytes", {64 * kKiB, 256 * kKiB, kMiB});
   } else {
-    add("small_bytes", up_to({4 * kKiB, 16 * kKiB, 64 * kKiB, 256 * kKiB}, half_bytes));
+    add("small_bytes", up_to({4 * kKiB, 16 * kKiB, 64 * kKiB, 256 * kKiB}, piece_bytes));
   }
   return dials;
 }

@@ -29,7 +29,7 @@ struct Dial {
 
 // What is worth trying in a world that lies so on hosts; nothing in a world of one. `fixed` are names of knobs that the
 // user has set: those are left alone.
-std::vector<Dial> dials_for(const collective::Topology& topology, uint64_t half_bytes,
+std::vector<Dial> dials_for(const collective::Topology& topology, uint64_t piece_bytes,
                             const std::vector<std::string>& fixed);
 
 struct TunerSettings {

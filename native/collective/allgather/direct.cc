@@ -27,10 +27,10 @@ void allgather_direct(Context& context, const AllgatherJob& job) {
     const size_t own = from < job.bytes[me] ? std::min(chunk, job.bytes[me] - from) : 0;
     size_t offset = home ? arena.offset_of(input) + from : 0;
     if (!home) {
-      std::byte* const half = context.staging.acquire(slot);
-      offset = arena.offset_of(half);
+      std::byte* const staged = context.staging.acquire(slot);
+      offset = arena.offset_of(staged);
       if (own > 0) {
-        std::memcpy(half, input + from, own);
+        std::memcpy(staged, input + from, own);
       }
     }
     const uint64_t offered = context.steps.publish_at(team, slot, offset);

@@ -161,9 +161,9 @@ struct Direct {
 
   void run_small() {
     const transport::ArenaView& arena = *context.pump.mesh().arena(me);
-    std::byte* const half = context.staging.acquire(0);
-    bucket.copy_in(0, bucket.end(), job.dtype, half);
-    context.steps.wait_for(team, context.steps.publish_at(team, 0, arena.offset_of(half)));
+    std::byte* const staged = context.staging.acquire(0);
+    bucket.copy_in(0, bucket.end(), job.dtype, staged);
+    context.steps.wait_for(team, context.steps.publish_at(team, 0, arena.offset_of(staged)));
     bucket.for_each_part(0, bucket.end(), [&](size_t i, size_t position, size_t offset, size_t length) {
       inputs.clear();
       for (const int rank : team) {
@@ -204,7 +204,7 @@ void allreduce_direct(Context& context, const AllreduceJob& job) {
   if (direct.bucket.end() == 0) {
     return;
   }
-  if (direct.bucket.bytes() <= std::min<size_t>(context.knobs.small_bytes, context.staging.half_bytes())) {
+  if (direct.bucket.bytes() <= std::min<size_t>(context.knobs.small_bytes, context.staging.piece_bytes())) {
     direct.run_small();
   } else {
     direct.run();

@@ -108,7 +108,7 @@ class TwoLevel {
         line_(transport::kArenaAlignment / element_),
         me_(context.pump.mesh().rank()),
         home_(bucket_.offset_in(*context.pump.mesh().arena(me_))) {
-    const size_t block_bytes = std::min<size_t>(context.staging.half_bytes(), context.knobs.chunk_bytes);
+    const size_t block_bytes = std::min<size_t>(context.staging.piece_bytes(), context.knobs.chunk_bytes);
     block_ = std::max(block_bytes / element_ / line_, size_t{1}) * line_;
     const Group& group = context.group;
     const std::vector<int>& hosts = context.pump.mesh().hosts();
@@ -172,10 +172,10 @@ class TwoLevel {
     stage.block = std::make_unique<Block>(bucket_, from, to);
     size_t offset = home_.value_or(0) + from * element_;
     if (!home_) {
-      std::byte* const half = context_.staging.acquire(slot(i));
-      offset = arena.offset_of(half);
+      std::byte* const staged = context_.staging.acquire(slot(i));
+      offset = arena.offset_of(staged);
       in_pieces(from, to, [&](size_t begin, size_t end) {
-        bucket_.copy_in(begin, end, bucket_.job().dtype, half + (begin - from) * element_);
+        bucket_.copy_in(begin, end, bucket_.job().dtype, staged + (begin - from) * element_);
       });
     }
     stage.offered = context_.steps.publish_at(team_, slot(i), offset);

@@ -62,9 +62,9 @@ class Direct {
   // Makes the chunk of the own stream that begins at `from` readable, and waits until all have done so.
   void offer(size_t from, int slot) {
     const transport::ArenaView& arena = *context_.pump.mesh().arena(context_.pump.mesh().rank());
-    std::byte* const half = context_.staging.acquire(slot);
+    std::byte* const staged = context_.staging.acquire(slot);
     if (from == 0) {
-      std::memcpy(half, job_.rows.data(), counts_bytes_);
+      std::memcpy(staged, job_.rows.data(), counts_bytes_);
     }
     const size_t to = std::min(end_of_stream(me_), from + chunk_);
     const auto* source = static_cast<const std::byte*>(job_.input);
@@ -75,12 +75,12 @@ class Direct {
         const size_t begin = std::max(from, start);
         const size_t end = std::min(to, start + length);
         if (begin < end) {
-          std::memcpy(half + (begin - from), source + (begin - start), end - begin);
+          std::memcpy(staged + (begin - from), source + (begin - start), end - begin);
         }
       }
       source += length;
     }
-    context_.steps.wait_for(team_, context_.steps.publish_at(team_, slot, arena.offset_of(half)));
+    context_.steps.wait_for(team_, context_.steps.publish_at(team_, slot, arena.offset_of(staged)));
   }
 
   // The counts of all members, in the first chunks. Gives the length of the longest stream.
@@ -144,7 +144,7 @@ class Direct {
 
 void alltoall_direct(Context& context, const AlltoallJob& job) {
   // The counts must fit into one chunk. With staging so small, or members so many, links do as well.
-  if (context.group.size() * sizeof(int64_t) > context.staging.half_bytes()) {
+  if (context.group.size() * sizeof(int64_t) > context.staging.piece_bytes()) {
     alltoall_pairwise(context, job);
     return;
   }

@@ -21,9 +21,9 @@ void broadcast_direct(Context& context, const BroadcastJob& job) {
   for (size_t from = 0; from < job.bytes; from += chunk, slot ^= 1) {
     size_t offset = home ? arena.offset_of(input) : 0;
     if (is_root && !home) {
-      std::byte* const half = context.staging.acquire(slot);
-      offset = arena.offset_of(half);
-      std::memcpy(half, input + from, std::min(chunk, job.bytes - from));
+      std::byte* const staged = context.staging.acquire(slot);
+      offset = arena.offset_of(staged);
+      std::memcpy(staged, input + from, std::min(chunk, job.bytes - from));
     }
     // Everyone takes the same steps, so that their numbers stay the same; only the root's is waited for.
     context.steps.wait_for({&root, 1}, context.steps.publish_at(team, slot, offset, home));

@@ -30,13 +30,13 @@ void reducescatter_direct(Context& context, const ReducescatterJob& job) {
   std::vector<const void*> inputs(team.size());
   int slot = 0;
   for (size_t from = 0; from < parts.longest(); from += cell, slot ^= 1) {
-    std::byte* const half = context.staging.acquire(slot);
+    std::byte* const staged = context.staging.acquire(slot);
     for (size_t k = 0; k < team.size(); ++k) {
       if (k != me || !reads_input) {
-        parts.copy_in(k, from, cell, job.dtype, half + k * cell * element);
+        parts.copy_in(k, from, cell, job.dtype, staged + k * cell * element);
       }
     }
-    context.steps.wait_for(team, context.steps.publish_at(team, slot, arena.offset_of(half)));
+    context.steps.wait_for(team, context.steps.publish_at(team, slot, arena.offset_of(staged)));
     if (const size_t length = parts.length(me, from, cell); length > 0) {
       for (size_t k = 0; k < team.size(); ++k) {
         inputs[k] = context.steps.data_of(team[k], slot) + me * cell * element;

@@ -41,7 +41,7 @@ void reducescatter_ring(Context& context, const ReducescatterJob& job) {
   const size_t element = reduce::size_of(held);
   const size_t n = context.group.size();
   const auto me = static_cast<size_t>(context.group.index);
-  const size_t cell = std::max(size_t{1}, context.staging.half_bytes() / element / n);
+  const size_t cell = std::max(size_t{1}, context.staging.piece_bytes() / element / n);
   std::vector<std::byte> buffer(std::min(cell, parts.longest()) * n * element);
   for (size_t from = 0; from < parts.longest(); from += cell) {
     std::vector<Slice> slices;

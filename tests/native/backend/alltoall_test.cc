@@ -79,8 +79,8 @@ class Alltoall : public testing::EveryWorld {};
 
 TEST_P(Alltoall, BringsEveryRowToItsMember) {
   // Staging of 4 KB holds a small exchange whole and cuts a large one; 16 bytes do not hold the counts of three.
-  for (const size_t half_bytes : {size_t{4096}, size_t{16}}) {
-    run(half_bytes, [&](Member& member) {
+  for (const size_t piece_bytes : {size_t{4096}, size_t{16}}) {
+    run(piece_bytes, [&](Member& member) {
       for (const auto& row : member.rows_of("alltoall", member.world)) {
         for (const Counts& counts : kCounts) {
           for (const size_t row_bytes : {size_t{1}, size_t{12}, size_t{0}}) {

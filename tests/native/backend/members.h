@@ -18,10 +18,10 @@ inline constexpr Kind kKinds[] = {Kind::kLoopback, Kind::kLoopbackLinks, Kind::k
 // What one rank works with.
 class Member {
  public:
-  Member(std::unique_ptr<transport::Mesh> mesh, transport::Arena& arena, size_t half_bytes)
+  Member(std::unique_ptr<transport::Mesh> mesh, transport::Arena& arena, size_t piece_bytes)
       : mesh_(std::move(mesh)),
         pump_(*mesh_, {}),
-        native(pump_, arena, backend::Tuning{half_bytes, "", {}}),
+        native(pump_, arena, backend::Tuning{piece_bytes, "", {}}),
         arena(arena) {
     std::vector<int> all(static_cast<size_t>(mesh_->size()));
     std::iota(all.begin(), all.end(), 0);
@@ -113,14 +113,14 @@ class Watchdog {
 };
 
 // Runs body(member) on all ranks of one world, each in a thread. A rank that fails ends the world for all.
-inline void on_all_members(Meshes& meshes, size_t half_bytes, const std::function<void(Member&)>& body,
+inline void on_all_members(Meshes& meshes, size_t piece_bytes, const std::function<void(Member&)>& body,
                            double patience = kPatience) {
   Watchdog watchdog(patience);
   std::latch all_done(meshes.size());
   on_all_ranks(meshes.size(), [&](int rank) {
     std::unique_ptr<Member> member;
     try {
-      member = std::make_unique<Member>(meshes.form(rank), meshes.arena(rank), half_bytes);
+      member = std::make_unique<Member>(meshes.form(rank), meshes.arena(rank), piece_bytes);
       watchdog.watch(member->fate());
       body(*member);
       if (::testing::Test::HasFailure()) {
@@ -138,10 +138,10 @@ inline void on_all_members(Meshes& meshes, size_t half_bytes, const std::functio
   });
 }
 
-inline void on_all_members(Kind kind, int size, size_t half_bytes, const std::function<void(Member&)>& body,
+inline void on_all_members(Kind kind, int size, size_t piece_bytes, const std::function<void(Member&)>& body,
                            double patience = kPatience) {
   Meshes meshes(kind, size);
-  on_all_members(meshes, half_bytes, body, patience);
+  on_all_members(meshes, piece_bytes, body, patience);
 }
 
 // Every transport with every size.
@@ -150,8 +150,8 @@ class EveryWorld : public ::testing::TestWithParam<Wiring> {
  protected:
   Kind kind() const { return std::get<0>(GetParam()); }
   int size() const { return std::get<1>(GetParam()); }
-  void run(size_t half_bytes, const std::function<void(Member&)>& body) const {
-    on_all_members(kind(), size(), half_bytes, body);
+  void run(size_t piece_bytes, const std::function<void(Member&)>& body) const {
+    on_all_members(kind(), size(), piece_bytes, body);
   }
 };
 

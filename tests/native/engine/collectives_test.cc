@@ -134,7 +134,7 @@ TEST_P(EveryWorld, AllreduceSumsEveryTypeAndSize) {
   const Case& param = GetParam();
   engine::EngineSettings settings;
   settings.algorithm = param.algorithm;
-  settings.half_bytes = 256 * 1024;  // so that the larger tensors take several chunks
+  settings.piece_bytes = 256 * 1024;  // so that the larger tensors take several chunks
   testing::in_world(param.kind, param.size, settings, [&](int rank, Engine& engine) {
     for (const Dtype dtype : kDtypes) {
       for (const size_t count : {size_t{0}, size_t{1}, size_t{7}, size_t{1023}, ((size_t{1} << 20) + 1)}) {
@@ -159,7 +159,7 @@ TEST_P(EveryWorld, FusedRequestsKeepApart) {
   const Case& param = GetParam();
   engine::EngineSettings settings;
   settings.algorithm = param.algorithm;
-  settings.half_bytes = 64 * 1024;
+  settings.piece_bytes = 64 * 1024;
   testing::in_world(param.kind, param.size, settings, [&](int rank, Engine& engine) {
     for (int step = 0; step < 4; ++step) {
       std::vector<std::vector<std::byte>> tensors;
@@ -192,7 +192,7 @@ class EveryTransport : public ::testing::TestWithParam<std::tuple<Kind, int>> {
  protected:
   void run(const std::function<void(int, Engine&)>& body) {
     engine::EngineSettings settings;
-    settings.half_bytes = 64 * 1024;
+    settings.piece_bytes = 64 * 1024;
     testing::in_world(std::get<0>(GetParam()), size(), settings, body);
   }
   int size() const { return std::get<1>(GetParam()); }

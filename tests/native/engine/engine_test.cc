@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <thread>
 
 #include "support/worlds.h"
 
@@ -213,11 +214,50 @@ TEST(Engine, OverlappingGroupsInOppositeOrdersDoNotDeadlock) {
   });
 }
 
+TEST(Engine, SeveralThreadsMayWaitAtOnce) {
+  in_world(World::kShm, 2, {}, [](int rank, Engine& engine) {
+    std::vector<std::thread> threads;
+    for (int thread = 0; thread < 4; ++thread) {
+      threads.emplace_back([&engine, rank, thread] {
+        for (int step = 0; step < 200; ++step) {
+          float value = static_cast<float>(rank + thread + step);
+          const std::string name = "of thread " + std::to_string(thread);
+          finish(engine, engine.submit({allreduce_request(name, Dtype::kF32, {1}, &value, &value)}, true).front());
+          ASSERT_EQ(value, static_cast<float>(1 + 2 * (thread + step)));
+        }
+      });
+    }
+    for (std::thread& thread : threads) {
+      thread.join();
+    }
+  });
+}
+
+// After a user has done the engine's work, the engine thread must still come for what nobody waits for.
+TEST(Engine, WhatNobodyWaitsForIsDoneToo) {
+  in_world(World::kShm, 2, {}, [](int rank, Engine& engine) {
+    for (int step = 0; step < 50; ++step) {
+      float waited = 1;
+      float left_alone = static_cast<float>(rank);
+      finish(engine, engine.submit({allreduce_request("waited", Dtype::kF32, {1}, &waited, &waited)}, true).front());
+      const Handle handle =
+          engine.submit({allreduce_request("left alone", Dtype::kF32, {1}, &left_alone, &left_alone)}).front();
+      const auto deadline = base::Deadline::after_seconds(testing::kPatience);
+      while (engine.completions().poll(handle) == 0 && !deadline.passed()) {
+        std::this_thread::yield();
+      }
+      ASSERT_EQ(engine.completions().poll(handle), 1);
+      ASSERT_EQ(left_alone, 1.0F);
+      engine.completions().release({&handle, 1});
+    }
+  });
+}
+
 TEST(Engine, TensorsInTheArenaAreReducedInPlace) {
   testing::Meshes meshes(World::kShm, 3);
   testing::on_all_ranks(3, [&](int rank) {
     engine::EngineSettings settings;
-    settings.half_bytes = 8192;
+    settings.piece_bytes = 8192;
     Engine engine(settings);
     auto mesh = meshes.form(rank);
     engine.enter(std::move(mesh), meshes.arena(rank));

@@ -390,7 +390,7 @@ void run_seed(uint64_t seed) {
   const Scenario scenario(seed);
   EngineSettings settings;
   settings.knobs.fusion_threshold = scenario.threshold;
-  settings.half_bytes = 4096;
+  settings.piece_bytes = 4096;
   settings.autotune = scenario.tunes;
   settings.tuner = {.warmup_samples = 0, .steps_per_sample = 1, .max_samples = 30, .shortest_sample_ns = 0};
   std::vector<std::unique_ptr<Engine>> engines;

@@ -21,7 +21,7 @@ using testing::Kind;
 // A sample a step, so that nearly every step changes something.
 EngineSettings restless() {
   EngineSettings settings;
-  settings.half_bytes = 128 << 10;
+  settings.piece_bytes = 128 << 10;
   settings.autotune = true;
   settings.tuner = {.warmup_samples = 1, .steps_per_sample = 1, .max_samples = 30, .shortest_sample_ns = 0};
   return settings;
@@ -132,7 +132,7 @@ TEST(Choose, RefusesWhatNeedsNoAlgorithm) {
 
 TEST(Knobs, BeyondReasonAreBroughtWithinBounds) {
   EngineSettings settings;
-  settings.half_bytes = 4096;
+  settings.piece_bytes = 4096;
   settings.knobs = {
       .fusion_threshold = 0, .chunk_bytes = 0, .small_bytes = UINT64_MAX, .ring_bytes = 0, .link_chunk_bytes = 0};
   for (const Kind kind : {Kind::kLoopback, Kind::kTwoHosts}) {
