@@ -125,6 +125,15 @@ void Native::begin(uint32_t decision) {
   pump_.set_sequence(decision);
 }
 
+bool Native::stage(const Group& group, const Choice& choice, const AllreduceJob& job) {
+  if (group.size() == 1 || choice.algorithm->stage == nullptr) {
+    return false;
+  }
+  collective::Context with = context(group);
+  choice.algorithm->stage(with, job);
+  return true;
+}
+
 void Native::run(const Group& group, const Choice& choice, const AllreduceJob& job) {
   if (group.size() == 1) {
     run_alone(job);

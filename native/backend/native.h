@@ -40,6 +40,9 @@ class Native {
   // All following collectives belong to this agreed decision. Decisions count from 1.
   void begin(uint32_t decision);
 
+  // Does what can be done before it is agreed that all members run this job; false if there is nothing. Whether they do
+  // run it or not, the next job may be another one.
+  bool stage(const collective::Group& group, const collective::Choice& choice, const collective::AllreduceJob& job);
   // Block until done. Throw the world's error when it is revoked, or when a worker whose memory was read has gone
   // on to another generation meanwhile.
   void run(const collective::Group& group, const collective::Choice& choice, const collective::AllreduceJob& job);

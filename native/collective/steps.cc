@@ -21,10 +21,14 @@ uint64_t Steps::publish(std::span<const int> team) {
   return step_;
 }
 
-uint64_t Steps::publish_at(std::span<const int> team, int slot, size_t offset, bool in_place) {
+void Steps::place(int slot, size_t offset, bool in_place) {
   settle(slot);
   transport::Mesh& mesh = pump_.mesh();
   mesh.arena(mesh.rank())->header().offset[slot].store(offset | (in_place ? kInPlace : 0), std::memory_order_relaxed);
+}
+
+uint64_t Steps::publish_at(std::span<const int> team, int slot, size_t offset, bool in_place) {
+  place(slot, offset, in_place);
   return publish(team);
 }
 

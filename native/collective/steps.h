@@ -43,8 +43,10 @@ class Steps {
 
   // Takes the next step and tells the others of `team`, who may be sleeping. Returns the step.
   uint64_t publish(std::span<const int> team);
-  // The same, saying first where the data of this step lies in the own arena, and whether all the data of the following
-  // steps lies in place behind it. Waits until nobody reads what the slot said before.
+  // Says where the data of a step to come lies in the own arena, and whether all the data of the following steps lies
+  // in place behind it. Waits until nobody reads what the slot said before.
+  void place(int slot, size_t offset, bool in_place = false);
+  // Takes the next step, saying first where its data lies.
   uint64_t publish_at(std::span<const int> team, int slot, size_t offset, bool in_place = false);
   // From now on `team` may read what the slot says, until all of it have taken `step`.
   void lend(int slot, std::span<const int> team, uint64_t step);

@@ -98,6 +98,9 @@ struct Algorithm {
   bool fusible;
   // The one that belongs to `collective` is set. Adasum is run as an allreduce.
   void (*allreduce)(Context& context, const AllreduceJob& job) = nullptr;
+  // Does what a member can do by itself, before it is known that all members run the job, and takes no step. Null:
+  // there is nothing. Whether they do run it or not, the next allreduce may be another one.
+  void (*stage)(Context& context, const AllreduceJob& job) = nullptr;
   void (*allgather)(Context& context, const AllgatherJob& job) = nullptr;
   void (*broadcast)(Context& context, const BroadcastJob& job) = nullptr;
   void (*alltoall)(Context& context, const AlltoallJob& job) = nullptr;

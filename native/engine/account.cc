@@ -23,13 +23,15 @@ void Engine::number_buckets(const std::vector<std::vector<size_t>>& plan, std::v
 
 // Only durations are compared, never clocks of different hosts: the decision says how long ago, by rank 0's clock, the
 // last rank was ready. What the messages took on their way is known to the rank that was last, which waited for nobody.
+// What was agreed on without messages has no last rank, and took no time.
 void Engine::measure_agreement(const Decision& decision, std::vector<Runnable>& runnables) {
   const int64_t now = base::now_ns();
+  const int64_t telling_ns = decision.last_rank < 0 ? 0 : decision.settling_ns + round_trip_ns_;
   int64_t shortest = INT64_MAX;
   for (Runnable& runnable : runnables) {
     Pending& pending = *runnable.pending;
     const int64_t total = now - pending.submitted_ns;
-    pending.negotiated_ns = std::min(total, decision.settling_ns + round_trip_ns_);
+    pending.negotiated_ns = std::min(total, telling_ns);
     pending.waited_ns = total - pending.negotiated_ns;
     shortest = std::min(shortest, total);
   }
@@ -94,6 +96,7 @@ void Engine::complete(std::unique_ptr<Pending> pending, Code code, const std::st
   if (pending->completion == nullptr) {
     return;
   }
+  --in_flight_;
   record(code == Code::kOk ? Phase::kDone : Phase::kFailed, *pending, kNone);
   if (tuning_ != nullptr && code == Code::kOk) {
     measure_for_tuning(*pending);

@@ -85,6 +85,9 @@ void Engine::wait_for_work() {
   const auto ready = [&] { return has_work() || is_due(); };
   pump_->set_alarm(alarm_ns);
   const bool found = pump_->look(settings_.spin_ns, ready, [this] { return helm_.is_wanted(); });
+  if (!found) {
+    end_muster();
+  }
   if (!found && pump_->lie_down(ready)) {
     sleep_away_from_helm();
   }
@@ -97,11 +100,12 @@ void Engine::wait_for_work() {
 void Engine::take_turn(transport::Bell bell) {
   mesh_->fate().throw_if_revoked();
   report_new_requests(bell);
+  settle_muster(bell);
   receive_messages();
 }
 
 bool Engine::has_work() {
-  if (pump_->has_message()) {
+  if (pump_->has_message() || is_mustered()) {
     return true;
   }
   if (backend_ == nullptr) {
@@ -134,11 +138,16 @@ void Engine::report_new_requests(transport::Bell bell) {
     ready.leaving = leaving_ && !reported_leaving_;
   }
   reported_leaving_ |= ready.leaving;
+  in_flight_ += static_cast<int>(fresh.size());
+  if (fresh.size() == 1 && muster(fresh.front())) {
+    fresh.clear();
+  }
   std::map<uint32_t, BitSet> known;
   int64_t submitted_ns = 0;
   for (std::unique_ptr<Pending>& pending : fresh) {
     submitted_ns += pending->submitted_ns - fresh.front()->submitted_ns;
-    last_request_.submitted_ns = pending->submitted_ns;
+    const Request& request = pending->request;
+    last_request_ = {request.signature.kind, request.group, request.name, pending->submitted_ns};
   }
   if (!fresh.empty()) {
     const auto count = static_cast<int64_t>(fresh.size());
@@ -146,6 +155,9 @@ void Engine::report_new_requests(transport::Bell bell) {
   }
   for (std::unique_ptr<Pending>& pending : fresh) {
     report(std::move(pending), ready, known);
+  }
+  if (!fresh.empty()) {
+    muster_->close(decisions_ + 1);  // who waits there for this worker is to go the same way
   }
   for (auto& [group, bits] : known) {
     ready.known.push_back({group, std::move(bits)});
@@ -157,23 +169,30 @@ void Engine::report_new_requests(transport::Bell bell) {
 
 void Engine::report(std::unique_ptr<Pending> pending, Ready& ready, std::map<uint32_t, BitSet>& known) {
   const Request& request = pending->request;
-  last_request_.kind = request.signature.kind;
-  last_request_.group = request.group;
-  last_request_.name = request.name;
   if (request.signature.kind == Kind::kJoin) {
     report_in_full(*pending, ready);
     join_ = std::move(pending);
     return;
   }
-  Membership& membership = memberships_.at(request.group);
-  // While this rank has joined, what a bit stands for may change without it: another thread's request goes in full.
-  const uint32_t bit =
-      join_ != nullptr ? kNoBit : membership.catalog.find(request.name, request.signature, membership.group.index);
+  const uint32_t bit = bit_of(request);
   if (bit == kNoBit) {
     report_in_full(*pending, ready);
-    membership.reported.emplace(request.name, std::move(pending));
+    memberships_.at(request.group).reported.emplace(request.name, std::move(pending));
     return;
   }
+  known[request.group].set(bit);
+  expect(std::move(pending), bit);
+}
+
+// While this rank has joined, what a bit stands for may change without it: another thread's request goes in full.
+uint32_t Engine::bit_of(const Request& request) const {
+  const Membership& membership = memberships_.at(request.group);
+  return join_ != nullptr ? kNoBit : membership.catalog.find(request.name, request.signature, membership.group.index);
+}
+
+void Engine::expect(std::unique_ptr<Pending> pending, uint32_t bit) {
+  const Request& request = pending->request;
+  Membership& membership = memberships_.at(request.group);
   if (bit >= membership.reported_bits.size()) {
     membership.reported_bits.resize(membership.catalog.size());
     membership.name_numbers.resize(membership.catalog.size(), kNone);
@@ -182,7 +201,6 @@ void Engine::report(std::unique_ptr<Pending> pending, Ready& ready, std::map<uin
   number = number == kNone ? events_.number_of(request.name, request.signature) : number;
   pending->name_number = number;
   record(Phase::kSubmitted, *pending, kNone);
-  known[request.group].set(bit);
   membership.reported_bits[bit] = std::move(pending);
 }
 
@@ -228,7 +246,7 @@ void Engine::receive_messages() {
     if (coordinator_) {
       count(message->from, decode_ready(message->bytes));
     } else {
-      obey(decode_decision(message->bytes));
+      obey_in_order(decode_decision(message->bytes));
     }
   }
   if (coordinator_) {
@@ -239,7 +257,11 @@ void Engine::receive_messages() {
 }
 
 // Rank 0: tells the others before obeying itself, so that they can begin.
-void Engine::issue(const Decision& decision) {
+void Engine::issue(Decision decision) {
+  while (muster_->close(decisions_ + 1) == Muster::State::kAll) {
+    run_mustered();
+  }
+  decision.number = decisions_ + 1;
   const base::Bytes bytes = encode(decision);
   for (int rank = 1; rank < mesh_->size(); ++rank) {
     pump_->post(rank, bytes);
@@ -248,6 +270,9 @@ void Engine::issue(const Decision& decision) {
 }
 
 void Engine::obey(const Decision& decision) {
+  if (decision.type != Decision::Type::kQuestion) {
+    decisions_ = decision.number;
+  }
   switch (decision.type) {
     case Decision::Type::kCharter:
       obey_charter(decision);
@@ -283,7 +308,7 @@ void Engine::obey_charter(const Decision& decision) {
 }
 
 void Engine::obey_run(const Decision& decision) {
-  backend_->begin(++decisions_);
+  backend_->begin(decision.number);
   const auto found = memberships_.find(decision.group);
   if (found == memberships_.end()) {
     return;  // not our group
@@ -429,6 +454,9 @@ void Engine::end_world(const Error& why) {
   }
   if (join_ != nullptr) {
     unfinished.push_back(std::move(join_));
+  }
+  if (mustered_.pending != nullptr) {
+    unfinished.push_back(std::move(mustered_.pending));
   }
   for (auto& [id, membership] : memberships_) {
     for (auto& [name, pending] : std::exchange(membership.reported, {})) {

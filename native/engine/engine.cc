@@ -32,6 +32,13 @@ std::string pair_of(const Signature& signature) {
 
 std::string key_of(uint32_t group, const std::string& name) { return std::to_string(group) + "/" + name; }
 
+// All workers must share memory with rank 0.
+transport::ArenaHeader* place_of_muster(const transport::Mesh& mesh) {
+  const transport::ArenaView* const arena = mesh.arena(0);
+  const bool one_host = std::ranges::all_of(mesh.hosts(), [](int lowest) { return lowest == 0; });
+  return arena != nullptr && one_host ? &arena->header() : nullptr;
+}
+
 }  // namespace
 
 Engine::Engine(EngineSettings settings) : settings_(std::move(settings)) {
@@ -65,6 +72,9 @@ void Engine::enter(std::unique_ptr<transport::Mesh> mesh, transport::Arena& aren
   memberships_.clear();
   memberships_[0].group = world;
   join_.reset();
+  in_flight_ = 0;
+  mustered_ = {};
+  muster_.emplace(place_of_muster(*mesh_), mesh_->size());
   last_request_ = {};
   round_trip_ns_ = 0;
   completions_.forget_names();
@@ -191,6 +201,7 @@ std::vector<Handle> Engine::submit(std::vector<Request> requests, bool waits_at_
     pending->completion = std::move(opened[i].completion);
     pending->request = std::move(request);
     pending->submitted_ns = now;
+    pending->is_waited_for = waits_at_once;
     queue_.push_back(std::move(pending));
   }
   if (!waits_at_once) {

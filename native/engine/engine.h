@@ -34,6 +34,7 @@
 #include "engine/coordinator.h"
 #include "engine/events.h"
 #include "engine/helm.h"
+#include "engine/muster.h"
 #include "engine/request.h"
 #include "engine/stall.h"
 #include "engine/tuner.h"
@@ -88,6 +89,7 @@ struct KindStats {
 
 struct Stats {
   uint64_t rounds = 0;
+  uint64_t mustered = 0;  // of these rounds, those without messages
   uint64_t sleeps = 0;
   std::array<KindStats, kKinds> kinds{};
 };
@@ -157,6 +159,8 @@ class Engine {
     int64_t negotiated_ns = 0;  // from then until this rank knew
     uint32_t name_number = kNone;
     uint32_t bucket = kNone;
+    bool is_waited_for = false;  // by a user, from the start
+    bool is_staged = false;      // see backend::Native::stage
   };
   // What the engine thread knows of a group that this worker is a member of.
   struct Membership {
@@ -198,15 +202,39 @@ class Engine {
   bool has_work();
   // When to look for stalls next; 0: there is nothing to look for.
   int64_t next_alarm();
+  // False: the engine thread is needed.
+  bool lie_down_after_helping();
   // Whether the sleeping engine thread would miss something that must wake it.
   bool outgrew_sleep();
   void take_turn(transport::Bell bell);
   void report_new_requests(transport::Bell bell);
   void report(std::unique_ptr<Pending> pending, Ready& ready, std::map<uint32_t, BitSet>& known);
+  // The bit that stands for a request now.
+  uint32_t bit_of(const Request& request) const;
+  // A request that will be spoken of by its bit.
+  void expect(std::unique_ptr<Pending> pending, uint32_t bit);
   void report_in_full(Pending& pending, Ready& ready);
   void send_ready(const Ready& ready, transport::Bell bell);
-  void issue(const Decision& decision);
+  void issue(Decision decision);
+  // A decision that came in a message: first what was agreed on before it without one.
+  void obey_in_order(const Decision& decision);
   void receive_messages();
+  // --- at the helm: agreement without messages (see muster.h)
+  // Takes the request if it may go this way.
+  bool muster(std::unique_ptr<Pending>& pending);
+  // What can be done for it before all agree.
+  void stage(Pending& pending);
+  // What has become of the request that was mustered for, if there is one.
+  Muster::State muster_state() const;
+  // Whether it is to be run or reported now.
+  bool is_mustered() const;
+  void settle_muster(transport::Bell bell);
+  void run_mustered();
+  // The long way, for what was mustered for in vain.
+  void report_mustered(transport::Bell bell);
+  // Before this worker sleeps.
+  void end_muster();
+
   // Rank 0: counts what a rank has ready.
   void count(int rank, const Ready& ready);
   void obey(const Decision& decision);
@@ -300,6 +328,13 @@ class Engine {
   bool tuning_changed_ = false;     // there is news of it
   std::map<uint32_t, Membership> memberships_;
   std::unique_ptr<Pending> join_;
+  int in_flight_ = 0;  // requests of this worker that the engine has taken up
+  std::optional<Muster> muster_;
+  struct Mustered {
+    std::unique_ptr<Pending> pending;
+    uint32_t bit = kNoBit;
+    uint32_t number = 0;
+  } mustered_;  // no pending: there is none
   struct LastRequest {
     Kind kind = Kind::kBarrier;
     uint32_t group = 0;
@@ -309,7 +344,7 @@ class Engine {
   int64_t round_trip_ns_ = 0;  // from a report to the decision that follows at once; an average, 0 if not known
   std::vector<std::shared_ptr<Completion>> finished_;  // not yet announced
   std::vector<std::unique_ptr<Pending>> unfinished_;   // agreed on, but the world broke before they ran
-  uint32_t decisions_ = 0;
+  uint32_t decisions_ = 0;                             // the number of the last one
   uint32_t buckets_ = 0;
   bool reported_leaving_ = false;
   bool world_over_ = false;

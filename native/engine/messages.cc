@@ -130,6 +130,7 @@ Ready decode_ready(std::span<const std::byte> bytes) {
 base::Bytes encode(const Decision& decision) {
   Writer writer;
   writer.put(decision.type);
+  writer.put(decision.number);
   switch (decision.type) {
     case Decision::Type::kCharter:
       writer.put(decision.piece_bytes);
@@ -175,6 +176,7 @@ Decision decode_decision(std::span<const std::byte> bytes) {
   Reader reader(bytes);
   Decision decision;
   decision.type = reader.get<Decision::Type>();
+  decision.number = reader.get<uint32_t>();
   switch (decision.type) {
     case Decision::Type::kCharter:
       decision.piece_bytes = reader.get<uint64_t>();

@@ -63,8 +63,8 @@ struct Ready {
 
 inline constexpr uint32_t kNoBit = UINT32_MAX;
 
-// Rank 0 to all ranks. All ranks get the same messages in the same order, except for questions; kRun is counted from 1,
-// and that is the decision's number.
+// Rank 0 to all ranks. All ranks get the same messages in the same order, except for questions. What takes place in the
+// order is numbered from 1; numbers that are missing were agreed on without rank 0 (see muster.h).
 struct Decision {
   enum class Type : uint8_t {
     kCharter = 1,   // the first message of a world: what all ranks shall have in common
@@ -88,6 +88,7 @@ struct Decision {
   };
 
   Type type = Type::kRun;
+  uint32_t number = 0;  // not of questions
   // kCharter
   uint64_t piece_bytes = 0;
   std::string algorithm;

@@ -45,6 +45,10 @@ Job reduction_job(const Signature& signature, size_t members) {
   return job;
 }
 
+collective::Piece piece_of(const Request& request) {
+  return {request.input, request.output, static_cast<size_t>(request.signature.elements())};
+}
+
 // The members share the rows as evenly as can be; the first ones get one more.
 int64_t even_share(int64_t rows, size_t members, size_t index) {
   const auto n = static_cast<int64_t>(members);
@@ -150,13 +154,25 @@ void Engine::run_bucket(const Group& group, const std::vector<Runnable*>& bucket
   announce_completions();
 }
 
+void Engine::stage(Pending& pending) {
+  const Signature& signature = pending.request.signature;
+  if (signature.kind != Kind::kAllreduce) {
+    return;
+  }
+  const Group& group = memberships_.at(pending.request.group).group;
+  const collective::Choice choice = choose_allreduce(group, signature);
+  auto job = reduction_job<collective::AllreduceJob>(signature, group.size());
+  job.pieces.push_back(piece_of(pending.request));
+  pending.is_staged = backend_->stage(group, choice, job);
+}
+
 void Engine::run_allreduce(const Group& group, const std::vector<Runnable*>& bucket) {
   const Signature& signature = bucket.front()->pending->request.signature;
   auto job = reduction_job<collective::AllreduceJob>(signature, group.size());
   for (const Runnable* runnable : bucket) {
-    const Request& request = runnable->pending->request;
-    job.pieces.push_back({request.input, request.output, static_cast<size_t>(request.signature.elements())});
+    job.pieces.push_back(piece_of(runnable->pending->request));
   }
+  job.is_staged = bucket.front()->pending->is_staged;
   backend_->run(group, bucket.front()->choice, job);
 }
 
@@ -166,7 +182,7 @@ void Engine::run_compressed(const Group& group, const std::vector<Runnable*>& bu
       reduction_job<collective::AllreduceJob>(signature, group.size()), signature.compression_ratio, {}};
   for (const Runnable* runnable : bucket) {
     const Request& request = runnable->pending->request;
-    job.reduction.pieces.push_back({request.input, request.output, static_cast<size_t>(request.signature.elements())});
+    job.reduction.pieces.push_back(piece_of(request));
     job.residuals.push_back(request.residual);
   }
   backend_->run(group, bucket.front()->choice, job);

@@ -66,7 +66,7 @@ bool Engine::help(const Completions::Awaited& awaited) {
            pump_->look(settings_.spin_ns * kUserPatience, ready, [] { return false; })) {
       take_turn(transport::Bell::kLate);
     }
-    something_left = !goes_on() || !pump_->lie_down(ready) || outgrew_sleep();
+    something_left = !goes_on() || !lie_down_after_helping() || outgrew_sleep();
   } catch (...) {
     failure_ = std::current_exception();
   }
@@ -75,6 +75,26 @@ bool Engine::help(const Completions::Awaited& awaited) {
   }
   leave_helm();
   return true;
+}
+
+// What others send now is mostly their part in what this worker's user will ask for next. While nothing of its own is
+// in flight nothing can run, so that the user deals with it faster than the engine thread would wake up for it.
+bool Engine::lie_down_after_helping() {
+  end_muster();
+  const auto ready = [this] { return has_work(); };
+  for (int turn = 0; turn < mesh_->size(); ++turn) {
+    if (pump_->lie_down(ready)) {
+      return true;
+    }
+    if (in_flight_ > 0) {
+      return false;
+    }
+    take_turn(transport::Bell::kLate);
+    if (world_over_) {
+      return false;
+    }
+  }
+  return false;
 }
 
 bool Engine::outgrew_sleep() {

@@ -38,6 +38,9 @@ struct ArenaHeader {
   alignas(64) std::atomic<uint64_t> step;
   // Where in this arena the data of recent steps lies: see collective/steps.h.
   std::atomic<uint64_t> offset[kSlots];
+  // Of rank 0's arena: agreement without messages. See engine/muster.h.
+  alignas(64) std::atomic<uint64_t> muster[2];
+  std::atomic<uint32_t> muster_forbidden;
 };
 static_assert(sizeof(ArenaHeader) <= 4096);
 static_assert(std::atomic<uint64_t>::is_always_lock_free);

@@ -37,8 +37,34 @@ struct Direct {
     chunk = std::max(bytes / element / line, size_t{1}) * line;
   }
 
+  void stage() {
+    if (is_small()) {
+      place_small();
+    } else if (bucket.end() > 0) {
+      place(0);
+    }
+  }
+
   void run() {
-    offer(0);
+    if (bucket.end() == 0) {
+      return;
+    }
+    if (is_small()) {
+      run_small();
+    } else {
+      run_large();
+    }
+  }
+
+  // Everyone reduces everything: see above.
+  bool is_small() const {
+    return bucket.bytes() <= std::min<size_t>(context.knobs.small_bytes, context.staging.piece_bytes());
+  }
+
+  void run_large() {
+    if (!job.is_staged) {
+      offer(0);
+    }
     context.steps.wait_for(team, offered);
     const auto in_place = [&](int rank) { return context.steps.is_in_place(rank, one_of_three(0)); };
     if (std::ranges::all_of(team, in_place)) {
@@ -80,10 +106,16 @@ struct Direct {
 
   // Makes chunk number `turn` readable by all, and says so.
   void offer(size_t turn) {
+    place(turn);
+    offered = context.steps.publish(team);
+  }
+
+  // Makes it readable.
+  void place(size_t turn) {
     const size_t from = turn * chunk;
     const int slot = one_of_three(turn);
     if (home) {
-      offered = context.steps.publish_at(team, slot, *home + from * element, /*in_place=*/true);
+      context.steps.place(slot, *home + from * element, /*in_place=*/true);
       return;
     }
     const size_t to = std::min(bucket.end(), from + chunk);
@@ -95,7 +127,7 @@ struct Direct {
     } else {
       bucket.copy_in(from, to, job.dtype, window);
     }
-    offered = context.steps.publish_at(team, slot, context.pump.mesh().arena(me)->offset_of(window));
+    context.steps.place(slot, context.pump.mesh().arena(me)->offset_of(window));
   }
 
   void find_windows(size_t turn) {
@@ -159,11 +191,17 @@ struct Direct {
     }
   }
 
-  void run_small() {
-    const transport::ArenaView& arena = *context.pump.mesh().arena(me);
+  void place_small() {
     std::byte* const staged = context.staging.acquire(0);
     bucket.copy_in(0, bucket.end(), job.dtype, staged);
-    context.steps.wait_for(team, context.steps.publish_at(team, 0, arena.offset_of(staged)));
+    context.steps.place(0, context.pump.mesh().arena(me)->offset_of(staged));
+  }
+
+  void run_small() {
+    if (!job.is_staged) {
+      place_small();
+      context.steps.wait_for(team, context.steps.publish(team));
+    }
     bucket.for_each_part(0, bucket.end(), [&](size_t i, size_t position, size_t offset, size_t length) {
       inputs.clear();
       for (const int rank : team) {
@@ -189,7 +227,7 @@ struct Direct {
   const std::optional<size_t> home;
   const bool reads_tensors;  // the own tensors can be read as they are
   size_t chunk;              // elements
-  uint64_t offered = 0;      // the step of the last offer
+  uint64_t offered = 0;      // the step of the last offer; of what is staged, one that all have taken
 
   // Of the chunk at hand.
   std::vector<std::byte*> windows;
@@ -199,16 +237,7 @@ struct Direct {
 
 }  // namespace
 
-void allreduce_direct(Context& context, const AllreduceJob& job) {
-  Direct direct(context, job);
-  if (direct.bucket.end() == 0) {
-    return;
-  }
-  if (direct.bucket.bytes() <= std::min<size_t>(context.knobs.small_bytes, context.staging.piece_bytes())) {
-    direct.run_small();
-  } else {
-    direct.run();
-  }
-}
+void allreduce_direct(Context& context, const AllreduceJob& job) { Direct(context, job).run(); }
+void stage_direct(Context& context, const AllreduceJob& job) { Direct(context, job).stage(); }
 
 }  // namespace farandole::collective

@@ -320,6 +320,32 @@ std::optional<base::Error> take_step(Engine& engine, transport::Arena& arena, ui
       [&](size_t i) { return i >= tasks.size(); });
 }
 
+// A loop of single requests in which all ranks wait for each other, mostly: agreement without messages, and what gets
+// in its way.
+std::optional<base::Error> run_in_lockstep(Engine& engine, transport::Arena& arena, uint64_t seed, int rank, int size,
+                                           std::mt19937_64& order) {
+  constexpr int kBeats = 8;
+  for (int beat = 0; beat < kBeats; ++beat) {
+    const size_t count = Plan(seed, 60, beat % 2).count;
+    Tensor tensor(order() % 2 == 0 ? &arena : nullptr, count, static_cast<float>(rank + beat));
+    const engine::Request request = testing::allreduce_request(
+        "beat " + std::to_string(beat % 2), Dtype::kF32, {static_cast<int64_t>(count)}, tensor.data(), tensor.data());
+    try {
+      const bool waits_at_once = order() % 4 != 0;
+      const Handle handle = engine.submit({request}, waits_at_once).front();
+      if (!waits_at_once && order() % 2 == 0) {
+        std::this_thread::yield();
+      }
+      testing::finish(engine, handle);
+    } catch (const base::Error& error) {
+      return error;
+    }
+    const auto sum = static_cast<float>(size * beat + size * (size - 1) / 2);
+    EXPECT_EQ(tensor.values(), std::vector<float>(count, sum)) << "WRONG NUMBERS in seed " << seed;
+  }
+  return std::nullopt;
+}
+
 // Some ranks have more steps than others, and then all join.
 std::optional<base::Error> run_out(Engine& engine, transport::Arena& arena, uint64_t seed, int rank, int size,
                                    std::mt19937_64& order) {
@@ -364,6 +390,9 @@ std::optional<base::Error> train(Engine& engine, transport::Arena& arena, uint64
   std::optional<base::Error> failure;
   for (int step = 0; step < kSteps && !failure; ++step) {
     failure = take_step(engine, arena, seed, step, rank, size, order);
+    if (!failure) {
+      failure = run_in_lockstep(engine, arena, seed, rank, size, order);
+    }
   }
   return failure ? failure : run_out(engine, arena, seed, rank, size, order);
 }

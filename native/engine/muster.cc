@@ -1,0 +1,99 @@
+#include "engine/muster.h"
+
+namespace farandole::engine {
+namespace {
+
+// A word, from the top: number (32 bits), bit (16), how many have announced it (15), closed (1).
+constexpr uint64_t kClosedFlag = 1;
+constexpr uint64_t kOne = 2;
+constexpr uint64_t kMost = 0x7fff;
+
+uint32_t number_in(uint64_t word) { return static_cast<uint32_t>(word >> 32); }
+uint32_t bit_in(uint64_t word) { return static_cast<uint32_t>(word >> 16) & 0xffff; }
+uint64_t count_in(uint64_t word) { return word >> 1 & kMost; }
+bool is_closed(uint64_t word) { return (word & kClosedFlag) != 0; }
+uint64_t empty_word(uint32_t number, uint32_t bit) { return uint64_t{number} << 32 | uint64_t{bit} << 16; }
+
+// Numbers may wrap around.
+bool is_older(uint32_t one, uint32_t other) { return static_cast<int32_t>(one - other) < 0; }
+
+}  // namespace
+
+Muster::Muster(transport::ArenaHeader* header, int world_size) noexcept
+    : header_(static_cast<uint64_t>(world_size) <= kMost ? header : nullptr),
+      size_(static_cast<uint64_t>(world_size)) {}
+
+bool Muster::is_open(uint32_t number) const noexcept {
+  if (!is_allowed()) {
+    return false;
+  }
+  const uint64_t seen = word(number).load(std::memory_order_acquire);
+  return is_older(number_in(seen), number) || (number_in(seen) == number && !is_closed(seen));
+}
+
+Muster::State Muster::announce(uint32_t number, uint32_t bit) noexcept {
+  if (!is_allowed() || bit > 0xffff) {
+    return State::kClosed;
+  }
+  uint64_t seen = word(number).load(std::memory_order_acquire);
+  for (;;) {
+    uint64_t next = seen;
+    if (is_older(number_in(seen), number)) {
+      next = empty_word(number, bit) + kOne;
+    } else if (number_in(seen) != number || is_closed(seen)) {
+      return State::kClosed;
+    } else if (bit_in(seen) != bit) {
+      next |= kClosedFlag;
+    } else {
+      next += kOne;
+    }
+    if (word(number).compare_exchange_weak(seen, next, std::memory_order_acq_rel, std::memory_order_acquire)) {
+      return is_closed(next) ? State::kClosed : count_in(next) == size_ ? State::kAll : State::kOpen;
+    }
+  }
+}
+
+Muster::State Muster::look(uint32_t number) const noexcept {
+  const uint64_t seen = word(number).load(std::memory_order_acquire);
+  if (number_in(seen) != number) {
+    return State::kPassed;
+  }
+  if (is_closed(seen)) {
+    return State::kClosed;
+  }
+  return count_in(seen) == size_ ? State::kAll : State::kOpen;
+}
+
+Muster::State Muster::close(uint32_t number) noexcept {
+  if (header_ == nullptr) {
+    return State::kClosed;
+  }
+  uint64_t seen = word(number).load(std::memory_order_acquire);
+  for (;;) {
+    uint64_t next = seen | kClosedFlag;
+    if (is_older(number_in(seen), number)) {
+      next = empty_word(number, 0) | kClosedFlag;
+    } else if (number_in(seen) != number) {
+      return State::kPassed;
+    } else if (is_closed(seen)) {
+      return State::kClosed;
+    } else if (count_in(seen) == size_) {
+      return State::kAll;
+    }
+    if (word(number).compare_exchange_weak(seen, next, std::memory_order_acq_rel, std::memory_order_acquire)) {
+      return State::kClosed;
+    }
+  }
+}
+
+void Muster::forbid() noexcept {
+  if (header_ != nullptr) {
+    header_->muster_forbidden.store(1, std::memory_order_relaxed);
+  }
+}
+
+bool Muster::is_allowed() const noexcept {
+  return header_ != nullptr && header_->muster_forbidden.load(std::memory_order_relaxed) == 0;
+}
+
+}  // namespace farandole::engine

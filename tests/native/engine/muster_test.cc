@@ -1,0 +1,290 @@
+// Agreement without messages: the word itself, and engines that go this way, leave it and come back.
+#include "engine/muster.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <random>
+#include <thread>
+
+#include "support/worlds.h"
+
+namespace farandole {
+namespace {
+
+using engine::Engine;
+using engine::Muster;
+using reduce::Dtype;
+using testing::allreduce_request;
+using testing::finish;
+using State = Muster::State;
+using World = testing::Kind;
+
+TEST(Muster, AllAnnounceTheSame) {
+  transport::ArenaHeader header{};
+  Muster muster(&header, 3);
+  EXPECT_EQ(muster.announce(2, 7), State::kOpen);
+  EXPECT_EQ(muster.announce(2, 7), State::kOpen);
+  EXPECT_EQ(muster.look(2), State::kOpen);
+  EXPECT_EQ(muster.announce(2, 7), State::kAll);
+  EXPECT_EQ(muster.look(2), State::kAll);
+  EXPECT_EQ(muster.close(2), State::kAll) << "what is agreed stays agreed";
+}
+
+TEST(Muster, WhoeverWantsSomethingElseClosesIt) {
+  transport::ArenaHeader header{};
+  Muster muster(&header, 2);
+  EXPECT_EQ(muster.announce(5, 1), State::kOpen);
+  EXPECT_EQ(muster.announce(5, 2), State::kClosed);
+  EXPECT_EQ(muster.look(5), State::kClosed);
+  EXPECT_EQ(muster.announce(5, 1), State::kClosed) << "for good";
+  EXPECT_EQ(muster.announce(6, 1), State::kOpen) << "the next number is another matter";
+}
+
+TEST(Muster, ClosedBeforeAnyoneCame) {
+  transport::ArenaHeader header{};
+  Muster muster(&header, 2);
+  EXPECT_EQ(muster.close(9), State::kClosed);
+  EXPECT_EQ(muster.announce(9, 0), State::kClosed);
+}
+
+TEST(Muster, WhoComesLateFindsThatItsNumberHasPassed) {
+  transport::ArenaHeader header{};
+  Muster muster(&header, 2);
+  EXPECT_EQ(muster.announce(3, 0), State::kOpen);
+  EXPECT_EQ(muster.close(3), State::kClosed);
+  EXPECT_EQ(muster.announce(4, 0), State::kOpen);
+  EXPECT_EQ(muster.look(3), State::kClosed) << "still there while the next one is open";
+  EXPECT_EQ(muster.close(5), State::kClosed);
+  EXPECT_EQ(muster.look(3), State::kPassed);
+  EXPECT_EQ(muster.close(3), State::kPassed);
+  EXPECT_EQ(muster.announce(3, 0), State::kClosed);
+}
+
+TEST(Muster, NumbersWrapAround) {
+  transport::ArenaHeader header{};
+  Muster muster(&header, 1);
+  header.muster[1] = uint64_t{UINT32_MAX} << 32 | 1;
+  EXPECT_EQ(muster.announce(1, 0), State::kAll);
+}
+
+TEST(Muster, NoWordNoMuster) {
+  Muster nowhere(nullptr, 2);
+  EXPECT_EQ(nowhere.announce(1, 0), State::kClosed);
+  EXPECT_EQ(nowhere.close(1), State::kClosed);
+  transport::ArenaHeader header{};
+  Muster too_many(&header, 40000);
+  EXPECT_EQ(too_many.announce(1, 0), State::kClosed);
+  Muster forbidden(&header, 2);
+  forbidden.forbid();
+  EXPECT_EQ(forbidden.announce(1, 0), State::kClosed);
+}
+
+// Gives how many of the steps were agreed on without messages.
+uint64_t blocking_loop(Engine& engine, int rank, int steps) {
+  float value = 0;
+  const auto step = [&](int number) {
+    value = static_cast<float>(rank + number);
+    finish(engine, engine.submit({allreduce_request("loop", Dtype::kF32, {1}, &value, &value)}, true).front());
+    return value;
+  };
+  const int size = static_cast<int>(engine.size_of_group(0));
+  for (int number = 0; number < steps; ++number) {
+    EXPECT_EQ(step(number), static_cast<float>(size * number + size * (size - 1) / 2));
+  }
+  EXPECT_EQ(engine.stats().rounds, static_cast<uint64_t>(steps));
+  return engine.stats().mustered;
+}
+
+TEST(Mustering, IsHowALoopOfBlockingCallsIsAgreedOn) {
+  engine::EngineSettings settings;
+  settings.spin_ns = 1'000'000'000;  // nobody loses patience
+  for (const int size : {1, 2, 3, 4, 8}) {
+    testing::in_world(World::kShm, size, settings, [](int rank, Engine& engine) {
+      EXPECT_EQ(blocking_loop(engine, rank, 50), 48U) << "a name has a number when it has been agreed on twice";
+    });
+  }
+}
+
+TEST(Mustering, NeedsOneHost) {
+  for (const World world : {World::kTcp, World::kTwoHosts}) {
+    testing::in_world(world, 3, {}, [](int rank, Engine& engine) { EXPECT_EQ(blocking_loop(engine, rank, 20), 0U); });
+  }
+}
+
+// Staged before it is agreed: from ordinary memory and from the arena, of sizes that are reduced in different ways.
+TEST(Mustering, TensorsOfEverySizeAndPlace) {
+  for (const int size : {2, 3, 4}) {
+    testing::Meshes meshes(World::kShm, size);
+    testing::on_all_ranks(size, [&](int rank) {
+      engine::EngineSettings settings;
+      settings.piece_bytes = 65536;
+      Engine engine(settings);
+      engine.enter(meshes.form(rank), meshes.arena(rank));
+      for (const size_t count : {size_t{0}, size_t{1}, size_t{1000}, size_t{4097}, size_t{100'003}}) {
+        std::vector<float> ordinary(count);
+        auto* const arena =
+            static_cast<float*>(meshes.arena(rank).allocate(std::max<size_t>(count, 1) * sizeof(float)));
+        for (int number = 0; number < 12; ++number) {
+          // Where it lies is each rank's own affair.
+          float* const data = (number + rank) % 3 == 0 || number % 4 == 0 ? arena : ordinary.data();
+          for (size_t i = 0; i < count; ++i) {
+            data[i] = static_cast<float>(rank + number) + static_cast<float>(i % 7);
+          }
+          const auto request =
+              allreduce_request("of " + std::to_string(count), Dtype::kF32, {static_cast<int64_t>(count)}, data, data);
+          finish(engine, engine.submit({request}, number % 5 != 4).front());
+          const auto base = static_cast<float>(size * number + size * (size - 1) / 2);
+          for (size_t i = 0; i < count; ++i) {
+            ASSERT_EQ(data[i], base + static_cast<float>(static_cast<size_t>(size) * (i % 7))) << i << " of " << count;
+          }
+        }
+      }
+      engine.leave(base::Deadline::after_seconds(testing::kPatience));
+    });
+  }
+}
+
+TEST(Mustering, PatienceEndsAndTheLongWayBegins) {
+  testing::in_world(World::kShm, 3, {}, [](int rank, Engine& engine) {
+    for (int number = 0; number < 12; ++number) {
+      if (number % 3 == rank) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));  // longer than anyone looks
+      }
+      float value = 1;
+      finish(engine, engine.submit({allreduce_request("late", Dtype::kF32, {1}, &value, &value)}, true).front());
+      EXPECT_EQ(value, 3);
+    }
+  });
+}
+
+TEST(Mustering, WithoutSpinningThereIsTheLongWay) {
+  engine::EngineSettings settings;
+  settings.spin_ns = 0;
+  testing::in_world(World::kShm, 3, settings, [](int rank, Engine& engine) { blocking_loop(engine, rank, 20); });
+}
+
+TEST(Mustering, OthersOfTheSameSizeAreAnotherRequest) {
+  testing::in_world(World::kShm, 2, {}, [](int rank, Engine& engine) {
+    for (int number = 0; number < 40; ++number) {
+      float a = 1;
+      float b = 10;
+      const auto first =
+          allreduce_request(rank == 0 ? "a" : "b", Dtype::kF32, {1}, rank == 0 ? &a : &b, rank == 0 ? &a : &b);
+      const auto second =
+          allreduce_request(rank == 0 ? "b" : "a", Dtype::kF32, {1}, rank == 0 ? &b : &a, rank == 0 ? &b : &a);
+      // In opposite orders: neither can wait for its first before it has asked for its second.
+      const auto one = engine.submit({first}, true).front();
+      const auto other = engine.submit({second}, true).front();
+      finish(engine, one);
+      finish(engine, other);
+      EXPECT_EQ(a, 2);
+      EXPECT_EQ(b, 20);
+    }
+  });
+}
+
+TEST(Mustering, ThreadsThatAskForDifferentThingsAtOnce) {
+  for (const int size : {2, 3, 4}) {
+    testing::in_world(World::kShm, size, {}, [size](int rank, Engine& engine) {
+      std::vector<std::thread> threads;
+      for (int thread = 0; thread < 3; ++thread) {
+        threads.emplace_back([&engine, rank, thread, size] {
+          std::mt19937 random(static_cast<unsigned>(rank * 10 + thread));
+          for (int number = 0; number < 150; ++number) {
+            auto value = static_cast<float>(rank + thread * number);
+            const auto request =
+                allreduce_request("of thread " + std::to_string(thread), Dtype::kF32, {1}, &value, &value);
+            finish(engine, engine.submit({request}, random() % 4 != 0).front());
+            ASSERT_EQ(value, static_cast<float>(size * thread * number + size * (size - 1) / 2));
+          }
+        });
+      }
+      for (std::thread& thread : threads) {
+        thread.join();
+      }
+    });
+  }
+}
+
+TEST(Mustering, EveryKindOfRequestCanBeAgreedOnSo) {
+  testing::in_world(World::kShm, 4, {}, [](int rank, Engine& engine) {
+    for (int number = 0; number < 10; ++number) {
+      float root = static_cast<float>(rank);
+      auto broadcast = testing::request_of(engine::Kind::kBroadcast, "broadcast", Dtype::kF32, {1}, &root, &root);
+      broadcast.signature.root = number % 2;
+      finish(engine, engine.submit({broadcast}, true).front());
+      EXPECT_EQ(root, static_cast<float>(number % 2));
+      std::vector<float> rows(static_cast<size_t>(rank) + 1, static_cast<float>(rank));
+      const auto allgather =
+          testing::request_of(engine::Kind::kAllgather, "allgather", Dtype::kF32, {rank + 1}, rows.data());
+      const engine::Completion gathered = finish(engine, engine.submit({allgather}, true).front());
+      EXPECT_EQ(gathered.sizes, (std::vector<int64_t>{1, 2, 3, 4}));
+      EXPECT_EQ(gathered.data.size(), 10 * sizeof(float));
+      finish(engine, engine.submit({testing::request_of(engine::Kind::kBarrier, "barrier")}, true).front());
+    }
+  });
+}
+
+TEST(Mustering, ARankThatIsLostEndsIt) {
+  testing::Meshes meshes(World::kShm, 3);
+  std::atomic<int> done = 0;
+  testing::on_all_ranks(3, [&](int rank) {
+    Engine engine({});
+    engine.enter(meshes.form(rank), meshes.arena(rank));
+    blocking_loop(engine, rank, 20);
+    ++done;
+    if (rank == 2) {
+      while (done < 3) {
+        std::this_thread::yield();
+      }
+      engine.abandon({2, transport::Sign::kRevoked, "rank 2 was lost: it has had enough"});
+      return;
+    }
+    float value = 1;
+    try {
+      finish(engine, engine.submit({allreduce_request("loop", Dtype::kF32, {1}, &value, &value)}, true).front());
+      ADD_FAILURE() << "rank 2 never asked for it";
+    } catch (const base::Error& error) {
+      EXPECT_EQ(error.code(), base::Code::kWorkerLost);
+      EXPECT_EQ(error.lost_rank(), 2);
+    }
+  });
+}
+
+TEST(Mustering, ARankThatLeavesEndsIt) {
+  testing::in_world(World::kShm, 3, {}, [](int rank, Engine& engine) {
+    blocking_loop(engine, rank, 20);
+    if (rank == 1) {
+      return;
+    }
+    float value = 1;
+    try {
+      finish(engine, engine.submit({allreduce_request("loop", Dtype::kF32, {1}, &value, &value)}, true).front());
+      ADD_FAILURE() << "rank 1 never asked for it";
+    } catch (const base::Error& error) {
+      EXPECT_EQ(error.code(), base::Code::kShutDown);
+    }
+  });
+}
+
+// The engine says of which requests it has seen every rank become ready; nobody could see that of mustered ones.
+TEST(Mustering, IsLeftAloneWhileEventsAreRead) {
+  testing::in_world(World::kShm, 2, {}, [](int rank, Engine& engine) {
+    std::vector<engine::Event> events(1024);
+    uint64_t cursor = 0;
+    uint64_t lost = 0;
+    engine.events().read(cursor, events, lost);
+    blocking_loop(engine, rank, 30);
+    if (rank == 0) {
+      const size_t count = engine.events().read(cursor, events, lost);
+      const auto reports = std::count_if(events.begin(), events.begin() + static_cast<std::ptrdiff_t>(count),
+                                         [](const auto& each) { return each.phase == engine::Phase::kRankReady; });
+      EXPECT_EQ(reports, 60);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace farandole
