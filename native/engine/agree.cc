@@ -297,6 +297,10 @@ void Engine::obey(const Decision& decision) {
       obey_tune(decision);
       break;
   }
+  if (in_flight_ > 0) {
+    // What this worker has asked for by message, others must not wait for it to announce.
+    muster_->close(decisions_ + 1);
+  }
 }
 
 void Engine::obey_charter(const Decision& decision) {

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import signal
 import subprocess
 import sys
 
@@ -62,3 +64,17 @@ def test_algorithms_are_told_without_gaps() -> None:
         for one, next_one in itertools.pairwise(ranges):
             assert one["to_bytes"] == next_one["from_bytes"]
     assert "all members share memory" in bench("--algorithms").stdout
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as nowhere:
+        done = subprocess.run(
+            [sys.executable, "-m", "farandole", "bench", "--algorithms"],
+            stdout=nowhere,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=120,
+        )
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")

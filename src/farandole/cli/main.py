@@ -6,6 +6,8 @@ Verbs import what they need when they run, so that help and mistakes are answere
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -58,5 +60,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.verb is None:
         parser.print_help(sys.stderr)
         return USAGE_ERROR
-    code: int = options.execute(options)
+    try:
+        code: int = options.execute(options)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Who read our output, such as `head`, has seen enough. What is still in the buffer goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
     return code
