@@ -87,6 +87,7 @@ void Engine::enter(std::unique_ptr<transport::Mesh> mesh, transport::Arena& aren
   {
     const base::MutexLock lock(mutex_);
     queue_.clear();
+    habit_ = {};
     groups_.clear();
     groups_[0] = world;
     closing_groups_.clear();
@@ -183,6 +184,7 @@ std::vector<Handle> Engine::submit(std::vector<Request> requests, bool waits_at_
     }
     keys.push_back(key_of(request.group, request.name));
   }
+  const bool comes_back = !waits_at_once && habit_.ask(base::now_ns(), requests.size());
   size_t taken = 0;
   std::vector<Completions::Opened> opened = completions_.open(std::move(keys), taken);
   if (opened.size() < requests.size()) {
@@ -201,10 +203,10 @@ std::vector<Handle> Engine::submit(std::vector<Request> requests, bool waits_at_
     pending->completion = std::move(opened[i].completion);
     pending->request = std::move(request);
     pending->submitted_ns = now;
-    pending->is_waited_for = waits_at_once;
+    pending->is_waited_for = waits_at_once || comes_back;
     queue_.push_back(std::move(pending));
   }
-  if (!waits_at_once) {
+  if (!waits_at_once && !comes_back) {
     mesh_->doorbell().ring();
   }
   return handles;

@@ -33,6 +33,7 @@
 #include "engine/completion.h"
 #include "engine/coordinator.h"
 #include "engine/events.h"
+#include "engine/habit.h"
 #include "engine/helm.h"
 #include "engine/muster.h"
 #include "engine/request.h"
@@ -186,6 +187,8 @@ class Engine {
   std::string not_a_member(const Request& request, const collective::Group& group) const;
   void stop_thread();
   void ring();
+  // A user comes to wait.
+  void come();
   // Does the engine's work until these are done, or nothing happens for a while; false if the helm is not free.
   bool help(const Completions::Awaited& awaited);
 
@@ -195,6 +198,11 @@ class Engine {
   void live();
   void wait_for_work();
   void sleep_away_from_helm();
+  // Until something rings, or at most until then.
+  void sleep(std::vector<pollfd> polled, int64_t until_ns);
+  bool naps();
+  // Whether a request lies there whose user was expected to come, and did not.
+  bool is_left_alone();
   void wait_for_everyone();
 
   // --- at the helm
@@ -290,6 +298,7 @@ class Engine {
   mutable base::Mutex mutex_;
   base::Condition thread_ended_;
   std::vector<std::unique_ptr<Pending>> queue_ GUARDED_BY(mutex_);
+  Habit habit_ GUARDED_BY(mutex_);
   std::map<uint32_t, collective::Group> groups_ GUARDED_BY(mutex_);  // all of the world, whether a member or not
   std::unordered_set<uint32_t> closing_groups_ GUARDED_BY(mutex_);   // being removed: no new requests
   std::optional<base::Error> ended_ GUARDED_BY(mutex_);              // why the world is over

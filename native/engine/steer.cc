@@ -18,6 +18,7 @@ Waited Engine::wait(std::span<const Handle> handles, const base::Deadline& deadl
   if (!awaited) {
     return Waited::kUnknown;
   }
+  come();
   bool helped = false;
   bool done = completions_.are_done(*awaited);
   while (!done && !deadline.passed()) {
@@ -42,6 +43,13 @@ Waited Engine::wait(std::span<const Handle> handles, const base::Deadline& deadl
     *failed = found == awaited->end() ? nullptr : *found;
   }
   return Waited::kDone;
+}
+
+void Engine::come() {
+  const base::MutexLock lock(mutex_);
+  if (habit_.wait(base::now_ns()) && !ended_) {
+    mesh_->doorbell().call();  // from now on the engine thread only naps
+  }
 }
 
 void Engine::ring() {
@@ -109,11 +117,11 @@ bool Engine::outgrew_sleep() {
 
 void Engine::sleep_away_from_helm() {
   slept_on_ = pump_->awaited();
+  const int64_t until_ns = base::now_ns() + int64_t{pump_->sleep_ms()} * 1'000'000;
+  sleeps_until_ns_ = until_ns;
   std::vector<pollfd> polled = slept_on_;
-  const int at_most_ms = pump_->sleep_ms();
-  sleeps_until_ns_ = base::now_ns() + int64_t{at_most_ms} * 1'000'000;
   leave_helm();
-  ::poll(polled.data(), polled.size(), at_most_ms);
+  sleep(std::move(polled), until_ns);
   helm_.take();
   mesh_->doorbell().get_up();
   if (failure_ != nullptr) {
@@ -125,6 +133,33 @@ void Engine::sleep_away_from_helm() {
   events_.record(woke);
   const base::MutexLock lock(mutex_);
   ++stats_.sleeps;
+}
+
+void Engine::sleep(std::vector<pollfd> polled, int64_t until_ns) {
+  for (;;) {
+    const int64_t left_ns = until_ns - base::now_ns();
+    if (left_ns <= 0) {
+      return;
+    }
+    const int at_most_ms = naps() ? Habit::kNapMs : static_cast<int>((left_ns + 999'999) / 1'000'000);
+    if (::poll(polled.data(), polled.size(), at_most_ms) != 0 || is_left_alone()) {
+      return;
+    }
+  }
+}
+
+bool Engine::naps() {
+  const base::MutexLock lock(mutex_);
+  return habit_.lasts(base::now_ns());
+}
+
+bool Engine::is_left_alone() {
+  const base::MutexLock lock(mutex_);
+  if (queue_.empty() || !Habit::is_late(queue_.front()->submitted_ns, base::now_ns())) {
+    return false;
+  }
+  habit_.lapse();
+  return true;
 }
 
 void Engine::leave_helm() {

@@ -91,7 +91,7 @@ uint64_t blocking_loop(Engine& engine, int rank, int steps) {
   };
   const int size = static_cast<int>(engine.size_of_group(0));
   for (int number = 0; number < steps; ++number) {
-    EXPECT_EQ(step(number), static_cast<float>(size * number + size * (size - 1) / 2));
+    EXPECT_EQ(step(number), static_cast<float>(size * number + testing::sum_of_ranks(size)));
   }
   EXPECT_EQ(engine.stats().rounds, static_cast<uint64_t>(steps));
   return engine.stats().mustered;
@@ -135,7 +135,7 @@ TEST(Mustering, TensorsOfEverySizeAndPlace) {
           const auto request =
               allreduce_request("of " + std::to_string(count), Dtype::kF32, {static_cast<int64_t>(count)}, data, data);
           finish(engine, engine.submit({request}, number % 5 != 4).front());
-          const auto base = static_cast<float>(size * number + size * (size - 1) / 2);
+          const auto base = static_cast<float>(size * number + testing::sum_of_ranks(size));
           for (size_t i = 0; i < count; ++i) {
             ASSERT_EQ(data[i], base + static_cast<float>(static_cast<size_t>(size) * (i % 7))) << i << " of " << count;
           }
@@ -197,7 +197,7 @@ TEST(Mustering, ThreadsThatAskForDifferentThingsAtOnce) {
             const auto request =
                 allreduce_request("of thread " + std::to_string(thread), Dtype::kF32, {1}, &value, &value);
             finish(engine, engine.submit({request}, random() % 4 != 0).front());
-            ASSERT_EQ(value, static_cast<float>(size * thread * number + size * (size - 1) / 2));
+            ASSERT_EQ(value, static_cast<float>(size * thread * number + testing::sum_of_ranks(size)));
           }
         });
       }

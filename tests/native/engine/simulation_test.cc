@@ -340,7 +340,7 @@ std::optional<base::Error> run_in_lockstep(Engine& engine, transport::Arena& are
     } catch (const base::Error& error) {
       return error;
     }
-    const auto sum = static_cast<float>(size * beat + size * (size - 1) / 2);
+    const auto sum = static_cast<float>(size * beat + testing::sum_of_ranks(size));
     EXPECT_EQ(tensor.values(), std::vector<float>(count, sum)) << "WRONG NUMBERS in seed " << seed;
   }
   return std::nullopt;

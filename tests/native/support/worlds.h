@@ -26,6 +26,8 @@ inline void in_world(Kind kind, int size, const engine::EngineSettings& settings
   });
 }
 
+inline int sum_of_ranks(int size) { return size * (size - 1) / 2; }
+
 // Waits for a handle and forgets it; throws what became of the request, kTimeout for a hang.
 inline engine::Completion finish(engine::Engine& engine, engine::Handle handle) {
   if (engine.wait({&handle, 1}, base::Deadline::after_seconds(kPatience)) != engine::Waited::kDone) {

@@ -1,0 +1,112 @@
+// Users who wait at once for what they ask for, and those who did so far.
+#include "engine/habit.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "support/worlds.h"
+
+namespace farandole {
+namespace {
+
+using engine::Engine;
+using engine::Habit;
+using engine::Handle;
+using reduce::Dtype;
+using testing::allreduce_request;
+using testing::finish;
+using World = testing::Kind;
+
+constexpr int64_t kMs = 1'000'000;
+
+// Asks and waits so many times, a microsecond apart; gives how often it was expected to wait.
+int ask_and_wait(Habit& habit, int times, int64_t& now) {
+  int expected = 0;
+  for (int i = 0; i < times; ++i) {
+    expected += habit.ask(++now, 1) ? 1 : 0;
+    habit.wait(++now);
+  }
+  return expected;
+}
+
+TEST(Habit, ComesWithTime) {
+  Habit habit;
+  int64_t now = kMs;
+  EXPECT_EQ(ask_and_wait(habit, 16, now), 0);
+  EXPECT_TRUE(habit.lasts(now));
+  EXPECT_EQ(ask_and_wait(habit, 10, now), 10);
+}
+
+TEST(Habit, TellsOnceThatItIsOne) {
+  Habit habit;
+  int told = 0;
+  for (int64_t now = kMs; now < kMs + 40; ++now) {
+    habit.ask(now, 1);
+    told += habit.wait(now) ? 1 : 0;
+  }
+  EXPECT_EQ(told, 1);
+}
+
+TEST(Habit, IsBrokenBySeveralThingsAtOnceAndByAskingAgainBeforeWaiting) {
+  for (const size_t count : {size_t{2}, size_t{1}}) {
+    Habit habit;
+    int64_t now = kMs;
+    ask_and_wait(habit, 20, now);
+    if (count == 1) {
+      EXPECT_TRUE(habit.ask(++now, 1));
+    }
+    EXPECT_FALSE(habit.ask(++now, count));
+    habit.wait(++now);
+    EXPECT_FALSE(habit.ask(++now, 1));
+  }
+}
+
+TEST(Habit, IsBrokenByWhoComesLateAndForgottenAfterAWhile) {
+  Habit late;
+  int64_t now = kMs;
+  ask_and_wait(late, 20, now);
+  EXPECT_TRUE(late.ask(++now, 1));
+  late.wait(now + kMs);
+  EXPECT_FALSE(late.ask(now + kMs + 1, 1));
+  Habit rare;
+  ask_and_wait(rare, 20, now);
+  EXPECT_FALSE(rare.lasts(now + 20 * kMs));
+  EXPECT_FALSE(rare.ask(now + 20 * kMs, 1));
+}
+
+TEST(Habit, WaitingForNothingIsNone) {
+  Habit habit;
+  for (int64_t now = kMs; now < kMs + 40; ++now) {
+    EXPECT_FALSE(habit.wait(now));
+  }
+  EXPECT_FALSE(habit.lasts(kMs + 40));
+}
+
+// What is in flight when a user turns to something else is done all the same, and so is what comes after.
+TEST(Habit, TheEngineThreadComesWhenTheUserDoesNot) {
+  for (const int size : {1, 2, 4}) {
+    testing::in_world(World::kShm, size, {}, [size](int rank, Engine& engine) {
+      for (int round = 0; round < 5; ++round) {
+        for (int step = 0; step < 40; ++step) {
+          auto value = static_cast<float>(rank + step);
+          finish(engine, engine.submit({allreduce_request("at once", Dtype::kF32, {1}, &value, &value)}).front());
+          ASSERT_EQ(value, static_cast<float>(size * step + testing::sum_of_ranks(size)));
+        }
+        float left_alone = 1;
+        const Handle handle =
+            engine.submit({allreduce_request("left alone", Dtype::kF32, {1}, &left_alone, &left_alone)}).front();
+        const auto deadline = base::Deadline::after_seconds(testing::kPatience);
+        while (engine.completions().poll(handle) == 0 && !deadline.passed()) {
+          std::this_thread::yield();
+        }
+        ASSERT_EQ(engine.completions().poll(handle), 1);
+        ASSERT_EQ(left_alone, static_cast<float>(size));
+        engine.completions().release({&handle, 1});
+      }
+    });
+  }
+}
+
+}  // namespace
+}  // namespace farandole
