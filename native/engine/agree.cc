@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/thread.h"
 #include "engine/engine.h"
 
 namespace farandole::engine {
@@ -19,6 +20,7 @@ constexpr double kPartingSeconds = 1.0;
 }  // namespace
 
 void Engine::thread_main() {
+  base::prefer_short_turns();
   try {
     live();
   } catch (const Error& error) {

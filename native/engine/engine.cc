@@ -184,12 +184,13 @@ std::vector<Handle> Engine::submit(std::vector<Request> requests, bool waits_at_
     }
     keys.push_back(key_of(request.group, request.name));
   }
-  const bool comes_back = !waits_at_once && habit_.ask(base::now_ns(), requests.size());
   size_t taken = 0;
   std::vector<Completions::Opened> opened = completions_.open(std::move(keys), taken);
   if (opened.size() < requests.size()) {
     refuse_name(requests[taken]);
   }
+  const bool comes_back =
+      !waits_at_once && !opened.empty() && habit_.ask(base::now_ns(), opened.front().handle, opened.size());
   std::vector<Handle> handles;
   handles.reserve(requests.size());
   for (size_t i = 0; i < requests.size(); ++i) {

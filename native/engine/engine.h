@@ -187,8 +187,8 @@ class Engine {
   std::string not_a_member(const Request& request, const collective::Group& group) const;
   void stop_thread();
   void ring();
-  // A user comes to wait.
-  void come();
+  // A user comes to wait for these.
+  void come_for(std::span<const Handle> handles);
   // Does the engine's work until these are done, or nothing happens for a while; false if the helm is not free.
   bool help(const Completions::Awaited& awaited);
 
@@ -227,22 +227,6 @@ class Engine {
   // A decision that came in a message: first what was agreed on before it without one.
   void obey_in_order(const Decision& decision);
   void receive_messages();
-  // --- at the helm: agreement without messages (see muster.h)
-  // Takes the request if it may go this way.
-  bool muster(std::unique_ptr<Pending>& pending);
-  // What can be done for it before all agree.
-  void stage(Pending& pending);
-  // What has become of the request that was mustered for, if there is one.
-  Muster::State muster_state() const;
-  // Whether it is to be run or reported now.
-  bool is_mustered() const;
-  void settle_muster(transport::Bell bell);
-  void run_mustered();
-  // The long way, for what was mustered for in vain.
-  void report_mustered(transport::Bell bell);
-  // Before this worker sleeps.
-  void end_muster();
-
   // Rank 0: counts what a rank has ready.
   void count(int rank, const Ready& ready);
   void obey(const Decision& decision);
@@ -268,6 +252,24 @@ class Engine {
   void report_tuning();
   // Others wait for this rank: says what it asked for last, and passes the question on to the program.
   void be_asked(uint64_t question);
+
+  // --- at the helm: agreement without messages (see muster.h)
+  // Takes the request if it may go this way.
+  bool muster(std::unique_ptr<Pending>& pending);
+  // What can be done for it before all agree.
+  void stage(Pending& pending);
+  // What has become of the request that was mustered for, if there is one.
+  Muster::State muster_state() const;
+  // Whether it is to be run or reported now.
+  bool is_mustered() const;
+  void settle_muster(transport::Bell bell);
+  void run_mustered();
+  // The long way, for what was mustered for in vain.
+  void report_mustered(transport::Bell bell);
+  // Before this worker sleeps.
+  void end_muster();
+
+  // --- at the helm: what was agreed
   void run_all(const collective::Group& group, std::vector<Runnable> runnables);
   collective::Choice choose_allreduce(const collective::Group& group, const Signature& signature) const;
   void run_bucket(const collective::Group& group, const std::vector<Runnable*>& bucket);

@@ -5,12 +5,17 @@
 // engine thread only takes longer than a small collective does.
 //
 // So when this has happened many times in a row, it is expected to happen again: the engine thread is left asleep.
-// Should the user not come after all, the engine thread, which only naps while the habit lasts, finds the request a
-// moment later, and the habit is broken. Time is what the caller says it is, and never goes back.
+// Should the user turn to something else after all, the engine thread is woken then; should it do nothing at all, the
+// engine thread, which only naps while the habit lasts, finds the request a moment later. Either breaks the habit. Time
+// is what the caller says it is, and never goes back.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
+
+#include "engine/completion.h"
 
 namespace farandole::engine {
 
@@ -19,22 +24,25 @@ class Habit {
   // What the engine thread sleeps for at most while the habit lasts.
   static constexpr int kNapMs = 1;
 
-  // A user asks for so many things in one call. True: it is expected to wait for it at once.
-  bool ask(int64_t now_ns, size_t count) noexcept {
-    const bool in_order = count == 1 && !asked_ && now_ns - last_ns_ < kForgottenNs;
+  // A user has asked for so many things in one call, of which this is the first. True: it is expected to wait for it at
+  // once.
+  bool ask(int64_t now_ns, Handle first, size_t count) noexcept {
+    const bool in_order = count == 1 && asked_for_ == 0 && now_ns - last_ns_ < kForgottenNs;
     streak_ = in_order ? streak_ : 0;
-    asked_ = true;
+    asked_for_ = first;
     last_ns_ = now_ns;
     return streak_ >= kEnough;
   }
-  // A user waits. True: this makes it a habit.
-  bool wait(int64_t now_ns) noexcept {
-    if (!asked_) {
+  // A user waits for these. True: the engine thread must know of it, because this has become a habit or has been one.
+  bool wait(int64_t now_ns, std::span<const Handle> handles) noexcept {
+    if (asked_for_ == 0) {
       return false;
     }
-    asked_ = false;
-    streak_ = now_ns - last_ns_ < kAtOnceNs ? streak_ + 1 : 0;
-    return streak_ == kEnough;
+    const bool was_habit = streak_ >= kEnough;
+    const bool at_once = now_ns - last_ns_ < kAtOnceNs && std::ranges::find(handles, asked_for_) != handles.end();
+    asked_for_ = 0;
+    streak_ = at_once ? std::min(streak_ + 1, kEnough) : 0;
+    return was_habit != (streak_ >= kEnough);
   }
   // Somebody did not come.
   void lapse() noexcept { streak_ = 0; }
@@ -47,9 +55,9 @@ class Habit {
   static constexpr int64_t kAtOnceNs = 200'000;
   static constexpr int64_t kForgottenNs = 10'000'000;
 
-  int streak_ = 0;       // how often in a row somebody asked for one thing and waited at once
-  bool asked_ = false;   // and nobody has waited since
-  int64_t last_ns_ = 0;  // when somebody asked last
+  int streak_ = 0;        // how often in a row somebody asked for one thing and waited for it at once
+  Handle asked_for_ = 0;  // and nobody has waited since; 0: somebody has
+  int64_t last_ns_ = 0;   // when somebody asked last
 };
 
 }  // namespace farandole::engine

@@ -18,7 +18,7 @@ Waited Engine::wait(std::span<const Handle> handles, const base::Deadline& deadl
   if (!awaited) {
     return Waited::kUnknown;
   }
-  come();
+  come_for(handles);
   bool helped = false;
   bool done = completions_.are_done(*awaited);
   while (!done && !deadline.passed()) {
@@ -45,10 +45,10 @@ Waited Engine::wait(std::span<const Handle> handles, const base::Deadline& deadl
   return Waited::kDone;
 }
 
-void Engine::come() {
+void Engine::come_for(std::span<const Handle> handles) {
   const base::MutexLock lock(mutex_);
-  if (habit_.wait(base::now_ns()) && !ended_) {
-    mesh_->doorbell().call();  // from now on the engine thread only naps
+  if (habit_.wait(base::now_ns(), handles) && !ended_) {
+    mesh_->doorbell().call();
   }
 }
 

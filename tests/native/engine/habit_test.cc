@@ -20,12 +20,17 @@ using World = testing::Kind;
 
 constexpr int64_t kMs = 1'000'000;
 
-// Asks and waits so many times, a microsecond apart; gives how often it was expected to wait.
+constexpr Handle kIt = 7;
+constexpr Handle kOther = 8;
+
+bool wait(Habit& habit, int64_t now, Handle handle = kIt) { return habit.wait(now, {&handle, 1}); }
+
+// Asks and waits so many times; gives how often it was expected to wait.
 int ask_and_wait(Habit& habit, int times, int64_t& now) {
   int expected = 0;
   for (int i = 0; i < times; ++i) {
-    expected += habit.ask(++now, 1) ? 1 : 0;
-    habit.wait(++now);
+    expected += habit.ask(++now, kIt, 1) ? 1 : 0;
+    wait(habit, ++now);
   }
   return expected;
 }
@@ -38,14 +43,19 @@ TEST(Habit, ComesWithTime) {
   EXPECT_EQ(ask_and_wait(habit, 10, now), 10);
 }
 
-TEST(Habit, TellsOnceThatItIsOne) {
+TEST(Habit, TellsWhenItBeginsAndWhenItEnds) {
   Habit habit;
   int told = 0;
-  for (int64_t now = kMs; now < kMs + 40; ++now) {
-    habit.ask(now, 1);
-    told += habit.wait(now) ? 1 : 0;
+  int64_t now = kMs;
+  for (; now < kMs + 40; ++now) {
+    habit.ask(now, kIt, 1);
+    told += wait(habit, now) ? 1 : 0;
   }
   EXPECT_EQ(told, 1);
+  EXPECT_TRUE(habit.ask(now, kIt, 1));
+  EXPECT_TRUE(wait(habit, now, kOther)) << "who waits for something else leaves the last thing alone";
+  EXPECT_FALSE(habit.ask(now, kIt, 1));
+  EXPECT_FALSE(wait(habit, now));
 }
 
 TEST(Habit, IsBrokenBySeveralThingsAtOnceAndByAskingAgainBeforeWaiting) {
@@ -54,11 +64,11 @@ TEST(Habit, IsBrokenBySeveralThingsAtOnceAndByAskingAgainBeforeWaiting) {
     int64_t now = kMs;
     ask_and_wait(habit, 20, now);
     if (count == 1) {
-      EXPECT_TRUE(habit.ask(++now, 1));
+      EXPECT_TRUE(habit.ask(++now, kIt, 1));
     }
-    EXPECT_FALSE(habit.ask(++now, count));
-    habit.wait(++now);
-    EXPECT_FALSE(habit.ask(++now, 1));
+    EXPECT_FALSE(habit.ask(++now, kIt, count));
+    wait(habit, ++now);
+    EXPECT_FALSE(habit.ask(++now, kIt, 1));
   }
 }
 
@@ -66,19 +76,19 @@ TEST(Habit, IsBrokenByWhoComesLateAndForgottenAfterAWhile) {
   Habit late;
   int64_t now = kMs;
   ask_and_wait(late, 20, now);
-  EXPECT_TRUE(late.ask(++now, 1));
-  late.wait(now + kMs);
-  EXPECT_FALSE(late.ask(now + kMs + 1, 1));
+  EXPECT_TRUE(late.ask(++now, kIt, 1));
+  wait(late, now + kMs);
+  EXPECT_FALSE(late.ask(now + kMs + 1, kIt, 1));
   Habit rare;
   ask_and_wait(rare, 20, now);
   EXPECT_FALSE(rare.lasts(now + 20 * kMs));
-  EXPECT_FALSE(rare.ask(now + 20 * kMs, 1));
+  EXPECT_FALSE(rare.ask(now + 20 * kMs, kIt, 1));
 }
 
 TEST(Habit, WaitingForNothingIsNone) {
   Habit habit;
   for (int64_t now = kMs; now < kMs + 40; ++now) {
-    EXPECT_FALSE(habit.wait(now));
+    EXPECT_FALSE(wait(habit, now));
   }
   EXPECT_FALSE(habit.lasts(kMs + 40));
 }
