@@ -1,7 +1,8 @@
 // Alltoall among workers that share memory.
 //
-// What a member has for the others is one *stream*: first the number of rows for each member, then the rows for every
-// member but itself, in the members' order. In rounds of one chunk, each member offers the next chunk of its stream,
+// What a member has for the others is one *stream*: first the number of rows for each member, filled up to a cache line
+// (copies between places that differ in it can be several times slower), then the rows for every member but itself, in
+// the members' order. In rounds of one chunk, each member offers the next chunk of its stream,
 // and copies from the chunks of the others what is meant for it. The counts are in the first chunk, so a small alltoall
 // takes one meeting, and from them everyone knows how many rounds there will be.
 #include <algorithm>
@@ -22,7 +23,9 @@ class Direct {
         team_(context.group.members),
         me_(static_cast<size_t>(context.group.index)),
         counts_bytes_(team_.size() * sizeof(int64_t)),
-        chunk_(std::max(chunk_bytes(context), counts_bytes_)),
+        head_bytes_((counts_bytes_ + transport::kArenaAlignment - 1) / transport::kArenaAlignment *
+                    transport::kArenaAlignment),
+        chunk_(std::max(chunk_bytes(context), head_bytes_)),
         copy_{context.knobs,
               static_cast<size_t>(std::accumulate(job.rows.begin(), job.rows.end(), int64_t{0})) * job.row_bytes},
         rows_(team_.size()) {
@@ -31,7 +34,7 @@ class Direct {
 
   void run() {
     int slot = 0;
-    size_t length = counts_bytes_;  // of the longest stream, as far as it is known
+    size_t length = head_bytes_;  // of the longest stream, as far as it is known
     for (size_t from = 0; from < length; from += chunk_, slot ^= 1) {
       offer(from, slot);
       if (from == 0) {
@@ -51,7 +54,7 @@ class Direct {
 
   // Where in the stream of member `k` the part for `reader`, another member, begins.
   size_t start_in_stream(size_t k, size_t reader) const {
-    size_t at = counts_bytes_;
+    size_t at = head_bytes_;
     for (size_t j = 0; j < reader; ++j) {
       at += j == k ? 0 : bytes_of(rows_[k][j]);
     }
@@ -132,6 +135,7 @@ class Direct {
   const std::vector<int>& team_;
   const size_t me_;
   const size_t counts_bytes_;
+  const size_t head_bytes_;
   const size_t chunk_;
   const Copy copy_;
   std::vector<std::vector<int64_t>> rows_;  // [from][to]
@@ -144,7 +148,7 @@ class Direct {
 
 void alltoall_direct(Context& context, const AlltoallJob& job) {
   // The counts must fit into one chunk. With staging so small, or members so many, links do as well.
-  if (context.group.size() * sizeof(int64_t) > context.staging.piece_bytes()) {
+  if (context.group.size() * sizeof(int64_t) + transport::kArenaAlignment > context.staging.piece_bytes()) {
     alltoall_pairwise(context, job);
     return;
   }
