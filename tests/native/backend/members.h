@@ -12,7 +12,6 @@
 
 namespace farandole::testing {
 
-inline constexpr int kSizes[] = {1, 2, 3, 4, 5, 8};
 inline constexpr Kind kKinds[] = {Kind::kLoopback, Kind::kLoopbackLinks, Kind::kShm, Kind::kTcp, Kind::kTwoHosts};
 
 // What one rank works with.
@@ -155,7 +154,7 @@ class EveryWorld : public ::testing::TestWithParam<Wiring> {
   }
 };
 
-inline auto every_world() { return ::testing::Combine(::testing::ValuesIn(kKinds), ::testing::ValuesIn(kSizes)); }
+inline auto every_world() { return ::testing::Combine(::testing::ValuesIn(kKinds), ::testing::ValuesIn(kWorldSizes)); }
 inline std::string name_of_world(const ::testing::TestParamInfo<Wiring>& info) {
   return name_of(std::get<0>(info.param)) + "_" + std::to_string(std::get<1>(info.param));
 }

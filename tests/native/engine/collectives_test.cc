@@ -105,7 +105,7 @@ struct Case {
 std::vector<Case> cases() {
   std::vector<Case> all;
   for (const Kind kind : {Kind::kLoopback, Kind::kLoopbackLinks, Kind::kShm, Kind::kTcp, Kind::kTwoHosts}) {
-    for (const int size : {1, 2, 3, 4, 8}) {
+    for (const int size : testing::kWorldSizes) {
       for (const collective::Algorithm& algorithm : collective::algorithms()) {
         if (std::string(algorithm.collective) != "allreduce") {
           continue;
@@ -343,7 +343,7 @@ TEST_P(EveryTransport, BitsDoNotDependOnCompanyOrOrder) {
 INSTANTIATE_TEST_SUITE_P(Collectives, EveryTransport,
                          ::testing::Combine(::testing::Values(Kind::kLoopback, Kind::kLoopbackLinks, Kind::kShm,
                                                               Kind::kTcp, Kind::kTwoHosts),
-                                            ::testing::Values(1, 2, 3, 4, 8)),
+                                            ::testing::ValuesIn(testing::kWorldSizes)),
                          [](const auto& info) {
                            return testing::name_of(std::get<0>(info.param)) + "_" +
                                   std::to_string(std::get<1>(info.param));

@@ -77,7 +77,7 @@ TEST_P(Tuning, ResultsStayRightWhileKnobsChangeUnderThem) {
 
 INSTANTIATE_TEST_SUITE_P(Worlds, Tuning,
                          ::testing::Combine(::testing::Values(Kind::kLoopback, Kind::kLoopbackLinks, Kind::kTwoHosts),
-                                            ::testing::Values(1, 2, 3, 4, 8)));
+                                            ::testing::ValuesIn(testing::kWorldSizes)));
 
 // The ring_bytes with which the members of a world work, when rank 0 has settings of its own.
 std::vector<uint64_t> ring_bytes_of_all(const EngineSettings& settings_of_rank_0,

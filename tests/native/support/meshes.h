@@ -17,6 +17,13 @@
 namespace farandole::testing {
 
 inline constexpr size_t kArenaBytes = size_t{1} << 26;
+// The sizes of worlds that are tried. What ThreadSanitizer looks for shows between a few threads as well as between
+// eight, which would take it minutes.
+#if defined(__SANITIZE_THREAD__)
+inline constexpr int kWorldSizes[] = {1, 2, 3, 4, 5};
+#else
+inline constexpr int kWorldSizes[] = {1, 2, 3, 4, 5, 8};
+#endif
 inline constexpr double kPatience = 60.0;  // seconds after which a test calls a wait a hang
 
 enum class Kind { kLoopback, kLoopbackLinks, kShm, kTcp, kTwoHosts };
