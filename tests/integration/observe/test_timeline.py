@@ -243,7 +243,7 @@ def test_a_worker_that_dies_leaves_a_valid_file(open_world: OpenWorld, tmp_path:
     world.run(init)
     world.run(allreduce, 1, "seen")
     wait_until(shown(path, "allreduce.seen", 2))
-    world.start(allreduce, 10_000, "busy")
+    world.start(allreduce, 10_000_000, "busy")  # Until one of them is killed.
     wait_until(shown(path, "allreduce.busy", 2))
     world.workers[who].kill()
     with pytest.raises((WorkerGone, WorkerFailed)):
