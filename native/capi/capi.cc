@@ -169,7 +169,7 @@ farandole::engine::EngineSettings engine_settings_of(const farandole_settings& s
     result.fixed_knobs.emplace_back("fusion_threshold");
   }
   if (settings.staging_bytes != 0) {
-    // Halves begin at a page of their own.
+    // Pieces begin at a page of their own.
     constexpr uint64_t kPage = 4096;
     result.piece_bytes = std::max(kPage, settings.staging_bytes / farandole::transport::kSlots / kPage * kPage);
   }

@@ -87,10 +87,9 @@ void Engine::wait_for_work() {
   const auto ready = [&] { return has_work() || is_due(); };
   pump_->set_alarm(alarm_ns);
   const bool found = pump_->look(settings_.spin_ns, ready, [this] { return helm_.is_wanted(); });
-  if (!found) {
-    end_muster();
-  }
-  if (!found && pump_->lie_down(ready)) {
+  if (!found && mustered_.pending != nullptr) {
+    end_muster();  // which is a turn: there may be work, or an end, before there is time for sleep
+  } else if (!found && pump_->lie_down(ready)) {
     sleep_away_from_helm();
   }
   pump_->set_alarm(0);  // it is not for the waits of collectives, where nobody looks for stalls
@@ -141,35 +140,33 @@ void Engine::report_new_requests(transport::Bell bell) {
   }
   reported_leaving_ |= ready.leaving;
   in_flight_ += static_cast<int>(fresh.size());
+  if (!fresh.empty()) {
+    const Request& last = fresh.back()->request;
+    last_request_ = {last.signature.kind, last.group, last.name, fresh.back()->submitted_ns};
+  }
   if (fresh.size() == 1 && muster(fresh.front())) {
     fresh.clear();
   }
-  std::map<uint32_t, BitSet> known;
   int64_t submitted_ns = 0;
-  for (std::unique_ptr<Pending>& pending : fresh) {
+  for (const std::unique_ptr<Pending>& pending : fresh) {
     submitted_ns += pending->submitted_ns - fresh.front()->submitted_ns;
-    const Request& request = pending->request;
-    last_request_ = {request.signature.kind, request.group, request.name, pending->submitted_ns};
   }
   if (!fresh.empty()) {
     const auto count = static_cast<int64_t>(fresh.size());
     ready.age_ns = base::now_ns() - fresh.front()->submitted_ns - submitted_ns / count;
   }
   for (std::unique_ptr<Pending>& pending : fresh) {
-    report(std::move(pending), ready, known);
+    report(std::move(pending), ready);
   }
   if (!fresh.empty()) {
     muster_->close(decisions_ + 1);  // who waits there for this worker is to go the same way
-  }
-  for (auto& [group, bits] : known) {
-    ready.known.push_back({group, std::move(bits)});
   }
   if (!ready.empty()) {
     send_ready(ready, bell);
   }
 }
 
-void Engine::report(std::unique_ptr<Pending> pending, Ready& ready, std::map<uint32_t, BitSet>& known) {
+void Engine::report(std::unique_ptr<Pending> pending, Ready& ready) {
   const Request& request = pending->request;
   if (request.signature.kind == Kind::kJoin) {
     report_in_full(*pending, ready);
@@ -182,7 +179,7 @@ void Engine::report(std::unique_ptr<Pending> pending, Ready& ready, std::map<uin
     memberships_.at(request.group).reported.emplace(request.name, std::move(pending));
     return;
   }
-  known[request.group].set(bit);
+  ready.add_known(request.group, bit);
   expect(std::move(pending), bit);
 }
 

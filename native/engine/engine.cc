@@ -88,6 +88,7 @@ void Engine::enter(std::unique_ptr<transport::Mesh> mesh, transport::Arena& aren
     const base::MutexLock lock(mutex_);
     queue_.clear();
     habit_ = {};
+    naps_ = false;
     groups_.clear();
     groups_[0] = world;
     closing_groups_.clear();
@@ -190,7 +191,7 @@ std::vector<Handle> Engine::submit(std::vector<Request> requests, bool waits_at_
     refuse_name(requests[taken]);
   }
   const bool comes_back =
-      !waits_at_once && !opened.empty() && habit_.ask(base::now_ns(), opened.front().handle, opened.size());
+      !waits_at_once && !opened.empty() && habit_.ask(base::now_ns(), opened.front().handle, opened.size()) && naps_;
   std::vector<Handle> handles;
   handles.reserve(requests.size());
   for (size_t i = 0; i < requests.size(); ++i) {

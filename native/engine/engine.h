@@ -200,7 +200,8 @@ class Engine {
   void sleep_away_from_helm();
   // Until something rings, or at most until then.
   void sleep(std::vector<pollfd> polled, int64_t until_ns);
-  bool naps();
+  // Whether it is to be a nap.
+  bool begin_nap();
   // Whether a request lies there whose user was expected to come, and did not.
   bool is_left_alone();
   void wait_for_everyone();
@@ -216,7 +217,7 @@ class Engine {
   bool outgrew_sleep();
   void take_turn(transport::Bell bell);
   void report_new_requests(transport::Bell bell);
-  void report(std::unique_ptr<Pending> pending, Ready& ready, std::map<uint32_t, BitSet>& known);
+  void report(std::unique_ptr<Pending> pending, Ready& ready);
   // The bit that stands for a request now.
   uint32_t bit_of(const Request& request) const;
   // A request that will be spoken of by its bit.
@@ -301,6 +302,9 @@ class Engine {
   base::Condition thread_ended_;
   std::vector<std::unique_ptr<Pending>> queue_ GUARDED_BY(mutex_);
   Habit habit_ GUARDED_BY(mutex_);
+  // Whether the engine thread, when it slept last, did so only to nap. Nobody may leave a request to it unrung
+  // otherwise.
+  bool naps_ GUARDED_BY(mutex_) = false;
   std::map<uint32_t, collective::Group> groups_ GUARDED_BY(mutex_);  // all of the world, whether a member or not
   std::unordered_set<uint32_t> closing_groups_ GUARDED_BY(mutex_);   // being removed: no new requests
   std::optional<base::Error> ended_ GUARDED_BY(mutex_);              // why the world is over

@@ -33,7 +33,7 @@ class Habit {
     last_ns_ = now_ns;
     return streak_ >= kEnough;
   }
-  // A user waits for these. True: the engine thread must know of it, because this has become a habit or has been one.
+  // A user waits for these. True: this breaks the habit, and what was left to the user is the engine thread's again.
   bool wait(int64_t now_ns, std::span<const Handle> handles) noexcept {
     if (asked_for_ == 0) {
       return false;
@@ -42,7 +42,7 @@ class Habit {
     const bool at_once = now_ns - last_ns_ < kAtOnceNs && std::ranges::find(handles, asked_for_) != handles.end();
     asked_for_ = 0;
     streak_ = at_once ? std::min(streak_ + 1, kEnough) : 0;
-    return was_habit != (streak_ >= kEnough);
+    return was_habit && streak_ == 0;
   }
   // Somebody did not come.
   void lapse() noexcept { streak_ = 0; }

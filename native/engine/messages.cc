@@ -1,5 +1,6 @@
 #include "engine/messages.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/error.h"
@@ -76,6 +77,14 @@ BitSet BitSet::from_words(std::vector<uint64_t> words) {
   BitSet set;
   set.words_ = std::move(words);
   return set;
+}
+
+void Ready::add_known(uint32_t group, uint32_t bit) {
+  auto of_group = std::ranges::find(known, group, &Known::group);
+  if (of_group == known.end()) {
+    of_group = known.insert(known.end(), {group, {}});
+  }
+  of_group->bits.set(bit);
 }
 
 base::Bytes encode(const Ready& ready) {

@@ -58,6 +58,7 @@ struct Ready {
   bool finished = false;  // has done everything up to kLeft
   std::vector<Answer> answers;
 
+  void add_known(uint32_t group, uint32_t bit);
   bool empty() const noexcept { return known.empty() && fresh.empty() && !leaving && !finished && answers.empty(); }
 };
 

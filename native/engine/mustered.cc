@@ -9,12 +9,12 @@ using base::Code;
 using base::Error;
 
 bool Engine::muster(std::unique_ptr<Pending>& pending) {
+  if (coordinator_ && events_.are_read()) {
+    muster_->forbid();  // whoever reads events wants to see when each rank was ready
+  }
   const Request& request = pending->request;
   if (!pending->is_waited_for || in_flight_ > 1 || request.group != 0 || request.signature.kind == Kind::kTransfer) {
     return false;
-  }
-  if (coordinator_ && events_.are_read()) {
-    muster_->forbid();  // whoever reads events wants to see when each rank was ready
   }
   const uint32_t bit = bit_of(request);
   const uint32_t number = decisions_ + 1;
@@ -66,14 +66,10 @@ void Engine::run_mustered() {
 
 void Engine::report_mustered(transport::Bell bell) {
   Ready ready;
-  std::map<uint32_t, BitSet> known;
   std::unique_ptr<Pending> pending = std::exchange(mustered_, {}).pending;
   ready.age_ns = base::now_ns() - pending->submitted_ns;
   pending->is_staged = false;
-  report(std::move(pending), ready, known);
-  for (auto& [group, bits] : known) {
-    ready.known.push_back({group, std::move(bits)});
-  }
+  report(std::move(pending), ready);
   send_ready(ready, bell);
 }
 

@@ -54,9 +54,10 @@ void Engine::be_asked(uint64_t question) {
     char age[32];
     std::snprintf(age, sizeof age, "%.3g", static_cast<double>(base::now_ns() - last_request_.submitted_ns) / 1e9);
     const auto found = memberships_.find(last_request_.group);
-    const bool waits = last_request_.kind == Kind::kJoin
-                           ? join_ != nullptr
-                           : found != memberships_.end() && found->second.awaits(last_request_.name);
+    const bool waits =
+        mustered_.pending != nullptr ||  // then it is the last one
+        (last_request_.kind == Kind::kJoin ? join_ != nullptr
+                                           : found != memberships_.end() && found->second.awaits(last_request_.name));
     answer.text = "asked last for " + std::string(name_of(last_request_.kind)) + " '" +
                   as_one_line(last_request_.name) + "' " + age + " s ago, which " +
                   (waits ? "waits for others" : "is done");

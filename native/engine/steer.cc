@@ -90,7 +90,7 @@ bool Engine::help(const Completions::Awaited& awaited) {
 bool Engine::lie_down_after_helping() {
   end_muster();
   const auto ready = [this] { return has_work(); };
-  for (int turn = 0; turn < mesh_->size(); ++turn) {
+  for (int turn = 0; turn < mesh_->size() && !world_over_; ++turn) {
     if (pump_->lie_down(ready)) {
       return true;
     }
@@ -98,9 +98,6 @@ bool Engine::lie_down_after_helping() {
       return false;
     }
     take_turn(transport::Bell::kLate);
-    if (world_over_) {
-      return false;
-    }
   }
   return false;
 }
@@ -141,16 +138,17 @@ void Engine::sleep(std::vector<pollfd> polled, int64_t until_ns) {
     if (left_ns <= 0) {
       return;
     }
-    const int at_most_ms = naps() ? Habit::kNapMs : static_cast<int>((left_ns + 999'999) / 1'000'000);
+    const int at_most_ms = begin_nap() ? Habit::kNapMs : static_cast<int>((left_ns + 999'999) / 1'000'000);
     if (::poll(polled.data(), polled.size(), at_most_ms) != 0 || is_left_alone()) {
       return;
     }
   }
 }
 
-bool Engine::naps() {
+bool Engine::begin_nap() {
   const base::MutexLock lock(mutex_);
-  return habit_.lasts(base::now_ns());
+  naps_ = habit_.lasts(base::now_ns());
+  return naps_;
 }
 
 bool Engine::is_left_alone() {
