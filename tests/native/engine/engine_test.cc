@@ -242,13 +242,8 @@ TEST(Engine, WhatNobodyWaitsForIsDoneToo) {
       finish(engine, engine.submit({allreduce_request("waited", Dtype::kF32, {1}, &waited, &waited)}, true).front());
       const Handle handle =
           engine.submit({allreduce_request("left alone", Dtype::kF32, {1}, &left_alone, &left_alone)}).front();
-      const auto deadline = base::Deadline::after_seconds(testing::kPatience);
-      while (engine.completions().poll(handle) == 0 && !deadline.passed()) {
-        std::this_thread::yield();
-      }
-      ASSERT_EQ(engine.completions().poll(handle), 1);
+      testing::look_until_done(engine, handle);
       ASSERT_EQ(left_alone, 1.0F);
-      engine.completions().release({&handle, 1});
     }
   });
 }

@@ -104,13 +104,8 @@ TEST(Habit, TheEngineThreadComesWhenTheUserDoesNot) {
         float left_alone = 1;
         const Handle handle =
             engine.submit({allreduce_request("left alone", Dtype::kF32, {1}, &left_alone, &left_alone)}).front();
-        const auto deadline = base::Deadline::after_seconds(testing::kPatience);
-        while (engine.completions().poll(handle) == 0 && !deadline.passed()) {
-          std::this_thread::yield();
-        }
-        ASSERT_EQ(engine.completions().poll(handle), 1);
+        testing::look_until_done(engine, handle);
         ASSERT_EQ(left_alone, static_cast<float>(size));
-        engine.completions().release({&handle, 1});
       }
     });
   }

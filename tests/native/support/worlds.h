@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/clock.h"
@@ -39,6 +40,16 @@ inline engine::Completion finish(engine::Engine& engine, engine::Handle handle) 
     throw base::Error(completion.code, completion.error, completion.lost_rank);
   }
   return completion;
+}
+
+// The same without the help of a waiting thread: whoever does it, this one only looks.
+inline void look_until_done(engine::Engine& engine, engine::Handle handle) {
+  const auto deadline = base::Deadline::after_seconds(kPatience);
+  while (engine.completions().poll(handle) == 0 && !deadline.passed()) {
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(engine.completions().poll(handle), 1);
+  engine.completions().release({&handle, 1});
 }
 
 inline engine::Request allreduce_request(const std::string& name, reduce::Dtype dtype, std::vector<int64_t> shape,
