@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
-from farandole.launcher.messages import STDERR, STDOUT
+from farandole.agent.messages import STDERR, STDOUT
 
 LONGEST_LINE = 64 * 1024
 """A longer line is cut into several, so that a worker that never ends a line costs no memory."""

@@ -240,7 +240,7 @@ def render(plan: Plan) -> str:
     lines += ["", "every worker gets the launcher's environment, and"]
     lines += [f"  {name}={_shown(name, value)}" for name, value in plan.environment.items()]
     for host in plan.hosts:
-        lines += ["", f"host {host.name} ({count(host.cores, 'core')}), started by python -m farandole.launcher.agent"]
+        lines += ["", f"host {host.name} ({count(host.cores, 'core')}), started by python -m farandole.agent"]
         for worker in host.workers:
             lines += [f"  rank {worker.rank}"]
             lines += [f"    {family}" for family in _families(worker.environment)]

@@ -18,11 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from farandole.core.rendezvous import Failure
-from farandole.core.wire import LARGEST_FRAME, AsyncChannel, Codec, WireError
-from farandole.launcher.errors import SpecError
-from farandole.launcher.failure import WorkerRecord, first_failure, how_it_ended, signal_name
-from farandole.launcher.messages import (
+from farandole.agent.messages import (
     STDERR,
     STDOUT,
     WINDOW,
@@ -37,9 +33,13 @@ from farandole.launcher.messages import (
     Start,
     Started,
 )
+from farandole.agent.processes import carrying, send
+from farandole.core.rendezvous import Failure
+from farandole.core.wire import LARGEST_FRAME, AsyncChannel, Codec, WireError
+from farandole.launcher.errors import SpecError
+from farandole.launcher.failure import WorkerRecord, first_failure, how_it_ended, signal_name
 from farandole.launcher.output import Console, WorkerStream, open_log
 from farandole.launcher.plan import Plan, count
-from farandole.launcher.processes import carrying, send
 from farandole.launcher.report import as_shell, exit_code, render_failure
 from farandole.roster.service import RosterService
 
@@ -91,7 +91,7 @@ class Agent:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
-            "farandole.launcher.agent",
+            "farandole.agent",
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             start_new_session=True,

@@ -240,7 +240,7 @@ def test_sigterm_of_the_agent_leaves_nothing(start: Callable[..., Any]) -> None:
 
 
 def agent_of(job: Any) -> int:
-    (agent,) = [pid for pid in job.left() if b"farandole.launcher.agent" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    (agent,) = [pid for pid in job.left() if b"farandole.agent" in Path(f"/proc/{pid}/cmdline").read_bytes()]
     return agent
 
 

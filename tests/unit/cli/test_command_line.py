@@ -108,7 +108,7 @@ def _timed(command: list[str]) -> float:
 
 def test_starting_a_job_loads_no_framework_and_no_native_library() -> None:
     loaded = python(
-        "import sys, farandole, farandole.launcher.start, farandole.launcher.agent, farandole.launcher.function;"
+        "import sys, farandole, farandole.launcher.start, farandole.agent.agent, farandole.launcher.function;"
         "farandole.run; print(*sys.modules)"
     ).split()
     assert not {"torch", "numpy", "tensorflow", "jax", "farandole.core.binding"} & set(loaded)

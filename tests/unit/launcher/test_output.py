@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from farandole.launcher.messages import STDERR, STDOUT
+from farandole.agent.messages import STDERR, STDOUT
 from farandole.launcher.output import LONGEST_LINE, Console, LineSplitter, WorkerStream, open_log
 
 P = "[3]<stdout>:"

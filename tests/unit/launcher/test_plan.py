@@ -38,7 +38,7 @@ every worker gets the launcher's environment, and
   PYTHONUNBUFFERED=1
   OMP_NUM_THREADS=4
 
-host earth (8 cores), started by python -m farandole.launcher.agent
+host earth (8 cores), started by python -m farandole.agent
   rank 0
     FARANDOLE_RANK=0 FARANDOLE_SIZE=2 FARANDOLE_LOCAL_RANK=0 FARANDOLE_LOCAL_SIZE=2 FARANDOLE_CROSS_RANK=0 \
 FARANDOLE_CROSS_SIZE=1 FARANDOLE_HOSTNAME=earth
@@ -87,7 +87,7 @@ every worker gets the launcher's environment, and
   TOKEN=t
   A='b c'
 
-host earth (8 cores), started by python -m farandole.launcher.agent
+host earth (8 cores), started by python -m farandole.agent
   rank 0
     FARANDOLE_RANK=0 FARANDOLE_SIZE=1 FARANDOLE_LOCAL_RANK=0 FARANDOLE_LOCAL_SIZE=1 FARANDOLE_CROSS_RANK=0 \
 FARANDOLE_CROSS_SIZE=1 FARANDOLE_HOSTNAME=earth

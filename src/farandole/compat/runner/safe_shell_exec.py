@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from typing import IO, TextIO
 
+from farandole.agent.processes import descendants, die_with_parent, send
 from farandole.launcher.failure import shell_code
 from farandole.launcher.output import LineSplitter
-from farandole.launcher.processes import descendants, die_with_parent, send
 
 GRACEFUL_TERMINATION_TIME_S = 5
 _LOOK_SECONDS = 0.05

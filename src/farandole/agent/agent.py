@@ -22,8 +22,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from farandole.core.wire import LARGEST_FRAME, Codec, FrameReader, frame
-from farandole.launcher.messages import (
+from farandole.agent.messages import (
     STDERR,
     STDOUT,
     WINDOW,
@@ -39,7 +38,8 @@ from farandole.launcher.messages import (
     Started,
     ToAgent,
 )
-from farandole.launcher.processes import become_subreaper, descendants, die_with_parent, send
+from farandole.agent.processes import become_subreaper, descendants, die_with_parent, send
+from farandole.core.wire import LARGEST_FRAME, Codec, FrameReader, frame
 
 _CHUNK = 64 * 1024
 # Looking for processes costs a walk over /proc, so it is not done more often than this.
@@ -302,7 +302,3 @@ def main() -> None:
     report = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # Nothing that prints may break into the frames.
     Agent(os.dup(sys.stdin.fileno()), report).run()
-
-
-if __name__ == "__main__":
-    main()
