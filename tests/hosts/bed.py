@@ -82,9 +82,14 @@ class Bed:
             bandwidth: what each host can send and receive, as `1gbit`; for all networks, or by name.
             unknown: names of hosts whose key nobody knows yet.
             keep: files and folders of the machine that the hosts see too, although they lie in private folders.
+
+        Raises:
+            BedError: there can be no such bed.
         """
-        assert 1 <= hosts <= _MOST_HOSTS, "what fits into the addresses of a network"
-        assert all(len(network) <= LONGEST_NETWORK_NAME for network in networks), "names of devices are short"
+        if not 1 <= hosts <= _MOST_HOSTS:
+            raise BedError(f"a bed has 1 to {_MOST_HOSTS} hosts, not {hosts}")
+        if any(len(network) > LONGEST_NETWORK_NAME for network in networks):
+            raise BedError(f"a network's name has at most {LONGEST_NETWORK_NAME} characters")
         self.networks = tuple(networks)
         self._bits = 64 if ipv6 else 24
         self._subnets = [
