@@ -116,14 +116,15 @@ class Agent:
         if self._lost is not None:
             raise self._lost
         self._asked += 1
-        answer = self._answers[self._asked] = asyncio.get_running_loop().create_future()
-        self.tell(make(self._asked))
+        number = self._asked
+        answer = self._answers[number] = asyncio.get_running_loop().create_future()
+        self.tell(make(number))
         try:
             return await asyncio.wait_for(answer, seconds)
         except (TimeoutError, asyncio.TimeoutError):
             raise AgentLost(f"its agent did not answer within {seconds:g} s") from None
         finally:
-            self._answers.pop(self._asked, None)
+            del self._answers[number]
 
     async def ready(self) -> Ready:
         """Wait until the agent has said what its host is like.
