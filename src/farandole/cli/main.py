@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import farandole
-from farandole.cli import bench, run
+from farandole.cli import bench, doctor, run
 
-VERBS = (run, bench)
+VERBS = (run, bench, doctor)
 
 USAGE_ERROR = 2
 

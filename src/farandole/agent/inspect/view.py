@@ -76,8 +76,9 @@ class Programs:
 
 
 def _short(words: tuple[str, ...]) -> str:
-    """Name a program by its first words; the rest may be a whole Python script."""
-    return " ".join([Path(words[0]).name, *(word for word in words[1:4] if "\n" not in word)])
+    """Name a program with the words up to its first option, such as `nvidia-smi topo`."""
+    options = [number for number, word in enumerate(words) if word.startswith("-")]
+    return " ".join([Path(words[0]).name, *words[1 : min(options, default=len(words))]])
 
 
 def _give_up(process: subprocess.Popen[str]) -> None:
