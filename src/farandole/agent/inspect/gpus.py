@@ -23,8 +23,7 @@ def gpus(view: View) -> Gpus:
     """Return what is known of the GPUs."""
     nodes = [name for name in view.names("/dev") if re.fullmatch(r"nvidia[0-9]+", name)]
     tool = view.programs.path("nvidia-smi") is not None
-    # Without a device nvidia-smi can only fail, which would be told as if something were wrong.
-    listing = (view.programs.answer(*_LIST) if tool else None) or ""
+    listing = view.programs.answer(*_LIST) or ""
     devices = tuple(filter(None, map(_gpu, listing.splitlines())))
     several = len(devices) > 1
     return Gpus(

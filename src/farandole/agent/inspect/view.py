@@ -191,7 +191,9 @@ class View:
                 return (metadata.version(distribution),)
             except metadata.PackageNotFoundError:
                 continue
-        return None if util.find_spec(name) is None else (None,)
+        spec = util.find_spec(name)
+        # Any folder of that name would do as a namespace package, which has no origin.
+        return None if spec is None or spec.origin is None else (None,)
 
     # --- the kernel -------------------------------------------------------------------------------------------------
 
