@@ -35,6 +35,8 @@ class WorkerRecord:
     """Why the operating system refused to start it."""
     exit_code: int | None = None
     """Minus a signal's number when that ended it; None while it runs."""
+    host_lost: str = ""
+    """How it was noticed that its host is lost."""
     exit_time: float = 0.0
     report_time: float | None = None
     """When it said through the roster that it fails; None if it did not."""
@@ -51,12 +53,12 @@ class WorkerRecord:
     @property
     def ended(self) -> bool:
         """Whether its process is not there, or not any more."""
-        return bool(self.not_started) or self.exit_code is not None
+        return bool(self.not_started or self.host_lost) or self.exit_code is not None
 
     @property
     def failed(self) -> bool:
         """Whether it ended otherwise than with exit code 0."""
-        return bool(self.not_started) or self.exit_code not in (None, 0)
+        return bool(self.not_started or self.host_lost) or self.exit_code not in (None, 0)
 
     @property
     def failure_time(self) -> float:
@@ -104,6 +106,8 @@ def how_it_ended(record: WorkerRecord) -> str:
     """Say in a few words how a worker ended, such as `was killed by SIGKILL`."""
     if record.not_started:
         return f"could not be started: {record.not_started}"
+    if record.host_lost:
+        return f"was lost with its host: {record.host_lost}"
     if record.exit_code is None:
         return "still runs"
     if record.exit_code < 0:
