@@ -98,17 +98,10 @@ def _tell(options: argparse.Namespace) -> int:
 
 
 def _given(flags: Sequence[str]) -> dict[str, str]:
-    """Return the options of `farandole run` that are among words of a command line."""
-    from farandole.cli.project import long_name, parser_of_run
+    """Return the options of `farandole run` among words of a command line, as text."""
+    from farandole.cli.project import given_options
 
-    parser = parser_of_run()
-    for action in parser._actions:
-        action.default = argparse.SUPPRESS
-        action.required = False
-    given = vars(parser.parse_args(flags))
-    named = {long_name(action): action for action in parser._actions}
-    found = {name: given[action.dest] for name, action in named.items() if name and action.dest in given}
-    return {name: _text(value) for name, value in found.items()}
+    return {name: _text(value) for name, value in given_options(flags).items()}
 
 
 def _text(value: object) -> str:

@@ -8,9 +8,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from farandole.cli import options
+
 if TYPE_CHECKING:
     from farandole.agent.inspect.facts import Facts
     from farandole.launcher.advice import Finding, Intent
+    from farandole.launcher.hosts import Host
     from farandole.launcher.inspection import Inspect, Silence
     from farandole.launcher.prescription import Paint
 
@@ -38,64 +41,68 @@ def add_parser(verbs: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.set_defaults(execute=execute, parser=parser)
+    options.add_hosts(parser)
+    options.add_network(parser)
     add = parser.add_argument
-    add("-H", "--hosts", metavar="NAME[:SLOTS],...", help="look at these hosts, through ssh")
-    add("--hostfile", metavar="FILE", help="look at the hosts in this file: a name in each line, slots=N after it")
-    add("--network", metavar="NAME,...", help="say whether hosts have these interfaces, addresses or networks (CIDR)")
-    add("--python", metavar="PATH", help="Python on the other hosts (default: where this one is)")
     add("--import", dest="try_import", action="store_true", help="import every framework, in a process of its own")
     add("--json", action="store_true", help="print JSON instead of text")
 
 
-def execute(options: argparse.Namespace) -> int:
+def execute(given: argparse.Namespace) -> int:
     """Run the verb and return the exit code."""
+    from functools import partial
+
+    from farandole.launcher.advice import Intent
     from farandole.launcher.errors import SpecError
+    from farandole.launcher.inspection import inspect_hosts
 
     try:
-        slots = _read_hosts(options)
+        workers, hosts = _read_hosts(given)
+        ssh = options.read_ssh(given)
     except SpecError as error:
         print(f"error: {error.message}", file=sys.stderr)
         if error.hint:
             print(f"hint: {error.hint}", file=sys.stderr)
         return _USAGE_ERROR
-    return diagnose(slots, options, _inspect(options))
+    return diagnose(
+        hosts,
+        Intent(workers, options.read_network(given)),
+        partial(inspect_hosts, ssh=ssh, try_import=given.try_import),
+        given.json,
+    )
 
 
-def _inspect(options: argparse.Namespace) -> Inspect:
-    from functools import partial
+def _read_hosts(given: argparse.Namespace) -> tuple[int | None, tuple[Host, ...]]:
+    """Return the size of the job that hosts are judged for, if it is said, and the hosts; none is this machine."""
+    wanted = (given.num_proc, given.nproc_per_node, given.hosts, given.hostfile, given.include, given.exclude)
+    if not any(wanted):
+        return None, ()
+    workers, hosts = options.read_hosts(given)
+    return workers or sum(host.slots or 0 for host in hosts) or None, hosts
 
-    from farandole.launcher.inspection import inspect_hosts
 
-    return partial(inspect_hosts, try_import=options.try_import, python=options.python)
-
-
-def diagnose(slots: Mapping[str, int | None], options: argparse.Namespace, inspect: Inspect) -> int:
+def diagnose(hosts: Sequence[Host], intent: Intent, inspect: Inspect, as_json: bool) -> int:
     """Look at hosts, print what is to be said, and return the exit code.
 
     Args:
-        slots: by name of a host, how many workers it is for, if known.
-        options: of the command line.
+        hosts: to look at; none is this machine.
+        intent: what they are to be used for.
         inspect: what asks hosts.
+        as_json: print JSON instead of text.
     """
-    import socket
-
     from farandole.agent.inspect.facts import Facts
-    from farandole.launcher.advice import Intent
     from farandole.launcher.differences import differences
+    from farandole.launcher.hosts import Host
 
-    names = list(slots) or [socket.gethostname()]
-    counts = [count for count in slots.values() if count is not None]
-    networks = tuple(filter(None, (options.network or "").split(",")))
-    intent = Intent(workers=sum(counts) if counts and len(counts) == len(slots) else None, networks=networks)
-    hosts = inspect(names)
-    findings = {name: _findings(found, intent) for name, found in hosts.items()}
-    differing = differences({name: found for name, found in hosts.items() if isinstance(found, Facts)})
-    if options.json:
-        _print_json(hosts, findings, differing)
-    elif len(hosts) == 1:
-        _print_host(hosts, findings)
+    told = inspect(hosts or (Host("localhost"),))
+    findings = {name: _findings(found, intent) for name, found in told.items()}
+    differing = differences({name: found for name, found in told.items() if isinstance(found, Facts)})
+    if as_json:
+        _print_json(told, findings, differing)
+    elif len(told) == 1:
+        _print_host(told, findings)
     else:
-        _print_hosts(hosts, findings, differing)
+        _print_hosts(told, findings, differing)
     everything = [finding for found in (*findings.values(), differing) for finding in found]
     return _PROBLEM if any(finding.level == "problem" for finding in everything) else 0
 
@@ -158,44 +165,3 @@ def _paint() -> Paint:
     from farandole.launcher.prescription import coloured, plain
 
     return coloured if sys.stdout.isatty() and not os.environ.get("NO_COLOR") else plain
-
-
-def _read_hosts(options: argparse.Namespace) -> dict[str, int | None]:
-    """Return the hosts that are asked for, each with its slots if they are given.
-
-    Raises:
-        SpecError: the host file cannot be read, or slots are no number.
-    """
-    from farandole.launcher.errors import SpecError
-
-    if options.hosts is not None:
-        return dict(_read_host(word) for word in options.hosts.split(",") if word)
-    if options.hostfile is None:
-        return {}
-    try:
-        with open(options.hostfile) as file:
-            lines = [line.partition("#")[0].split() for line in file]
-    except OSError as error:
-        raise SpecError(f"the host file cannot be read: {error}", "check the path") from None
-    words = [f"{line[0]}{_slots_of(line[1:])}" for line in lines if line]
-    return dict(map(_read_host, words))
-
-
-def _slots_of(words: Sequence[str]) -> str:
-    return next((f":{word.partition('=')[2]}" for word in words if word.startswith(("slots=", "max_slots="))), "")
-
-
-def _read_host(word: str) -> tuple[str, int | None]:
-    """Read `name`, `name:slots`, an IPv6 address, or `[address]:slots`."""
-    from farandole.launcher.errors import SpecError
-
-    if word.startswith("[") and "]" in word:
-        name, _, rest = word[1:].partition("]")
-        slots = rest.removeprefix(":")
-    elif word.count(":") == 1:
-        name, _, slots = word.partition(":")
-    else:
-        name, slots = word, ""
-    if not name or (slots and not slots.isdecimal()):
-        raise SpecError(f"{word!r} is not a host", "write -H name:slots,name:slots; an IPv6 address in brackets")
-    return name, int(slots) if slots else None

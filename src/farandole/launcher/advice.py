@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from farandole.agent.facts import visible_gpus
 from farandole.agent.inspect.facts import Facts, Gpus, Interface
-from farandole.launcher.machine import visible_gpus
+from farandole.core.network import Address, pick
 
 Level = Literal["ok", "note", "problem"]
 
@@ -234,26 +235,20 @@ def _interface(interface: Interface) -> list[Finding]:
 
 
 def _wanted_networks(facts: Facts, intent: Intent) -> list[Finding]:
-    there = [interface for interface in facts.network if is_usable(interface)]
+    there = [
+        Address(interface.name, each.address, each.prefix, interface.speed or 0)
+        for interface in facts.network
+        if is_usable(interface)
+        for each in interface.addresses
+    ]
     findings = []
     for wanted in intent.networks:
-        if not any(_matches(wanted, interface) for interface in there):
-            has = ", ".join(
-                f"{interface.name} ({', '.join(f'{each.address}/{each.prefix}' for each in interface.addresses)})"
-                for interface in there
-            )
-            todo = "name an interface, an address or a network such as 10.0.0.0/8"
-            text = f"--network {wanted} matches nothing that can be used; there is {has or 'none'}"
-            findings.append(Finding("problem", "network", text, todo))
+        try:
+            pick(there, [wanted])
+        except ValueError as error:
+            todo = "--network takes the name of an interface, an address, or a network such as 10.0.0.0/8"
+            findings.append(Finding("problem", "network", str(error), todo))
     return findings
-
-
-def _matches(wanted: str, interface: Interface) -> bool:
-    try:
-        network = ipaddress.ip_network(wanted, strict=False)
-    except ValueError:
-        return wanted == interface.name
-    return any(ipaddress.ip_address(each.address) in network for each in interface.addresses)
 
 
 # --- the machine and what it allows -----------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from __future__ import annotations
 import difflib
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -60,6 +60,8 @@ class Option:
     repeats: bool = False
     """It may be given several times."""
     is_path: bool = False
+    excludes: frozenset[str] = frozenset()
+    """Options that cannot be given beside it."""
     type: Any = str
     """Called with the text of a value; raises ValueError if it cannot be."""
     choices: tuple[str, ...] = ()
@@ -137,15 +139,18 @@ def variables_of_setting(name: str) -> tuple[str, ...]:
     return next(variables_of(setting) for setting in fields(Settings) if setting.name == name)
 
 
-def words(project: Project, options: Mapping[str, Option], environment: Mapping[str, str]) -> list[str]:
+def words(
+    project: Project, options: Mapping[str, Option], environment: Mapping[str, str], given: Collection[str] = ()
+) -> list[str]:
     """Return the options that a project file stands for, to be put before those of the command line.
 
-    What the environment says already is left out.
+    What the environment or the command line says already is left out.
 
     Args:
         project: what the file says.
         options: of `farandole run`, by name.
         environment: of the launcher.
+        given: options on the command line.
 
     Raises:
         SpecError: there is no such option, or it does not take such a value.
@@ -158,6 +163,8 @@ def words(project: Project, options: Mapping[str, Option], environment: Mapping[
             raise SpecError(f"{project.path}: farandole run has no option {name!r}", hint)
         setting = OPTION_SETTINGS.get(name)
         texts = values(project, option, value)
+        if name in given or not option.excludes.isdisjoint(given):
+            continue
         if setting is None or not _is_set(setting[0], environment):
             found += [f"--{name}" if option.is_switch else f"--{name}={text}" for text in texts]
     for name, text in project.environment.items():

@@ -119,7 +119,7 @@ def _of_launcher(option: Option, sources: Sources) -> Provenance:
     value, source = default, "default"
     if option.name in sources.flags:
         value, source = sources.flags[option.name], f"flag --{option.name}"
-    elif sources.project is not None:
+    elif sources.project is not None and option.excludes.isdisjoint(sources.flags):
         text = _from_project(option.name, sources, sources.project)
         if text is not None:
             value, source = text, f"{sources.project.path.name} [run] {option.name}"

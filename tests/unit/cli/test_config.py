@@ -140,6 +140,16 @@ def test_words() -> None:
     ]
 
 
+def test_what_is_given_leaves_no_place_for_what_the_file_says(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "farandole.toml").write_text('[run]\nhosts = "no-such-host:2"\nnetwork = ["lo"]\n')
+    (folder / "hosts").write_text("localhost slots=1\n")
+    assert main(["run", "--hostfile", "hosts", "--network", "127.0.0.1", "--dry-run", "true"]) == 0
+    assert "no-such-host" not in capsys.readouterr().out
+    project = read(folder / "farandole.toml")
+    assert words(project, options_of_run(), {}) == ["--hosts=no-such-host:2", "--network=lo"]
+    assert words(project, options_of_run(), {}, {"hostfile", "network"}) == []
+
+
 def test_the_environment_wins_over_the_project_file() -> None:
     project = Project(Path("farandole.toml"), {"start-timeout": 60}, {"FARANDOLE_AUTOTUNE_WARMUP_SAMPLES": "1"})
     options = {"start-timeout": Option("start-timeout", type=float)}
@@ -173,7 +183,7 @@ def test_run_takes_options_from_the_project_file_and_flags_win(
     assert main(["run", "--dry-run", "--verbose", "-np", "2", "-x", "NCCL_DEBUG=INFO", "true"]) == 0
     plan = capsys.readouterr()
     assert plan.out.startswith("2 workers on 1 host\n") and "  NCCL_DEBUG=INFO\n" in plan.out
-    assert plan.err.startswith(f"farandole: options from {folder}/farandole.toml: --num-proc --start-timeout ")
+    assert plan.err.startswith(f"farandole: options from {folder}/farandole.toml: --start-timeout ")
     assert "WARN" not in plan.err
 
 

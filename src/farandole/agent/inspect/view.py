@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from importlib import metadata, util
 from pathlib import Path
 
+from farandole.core.network import every_address
+
 PROGRAM_SECONDS = 3.0
 
 
@@ -220,9 +222,7 @@ class View:
 
     def addresses(self) -> list[tuple[str, str, int]]:
         """Return interface, address and prefix length of every address of this host."""
-        from farandole.agent.inspect.addresses import addresses
-
-        return addresses()
+        return [(each.interface, each.address.partition("%")[0], each.prefix) for each in every_address()]
 
     def trials(self) -> dict[str, str]:
         """Return what the kernel says to what farandole will ask of it."""
