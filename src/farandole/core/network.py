@@ -62,6 +62,15 @@ def addresses(networks: Sequence[str] = ()) -> list[Address]:
     return pick(found, networks) if networks else found
 
 
+def every_address() -> list[Address]:
+    """Return all addresses of this machine, those of loopback and of interfaces that are down too.
+
+    Raises:
+        OSError: the kernel does not tell.
+    """
+    return list(_list(every=True))
+
+
 def pick(found: Sequence[Address], networks: Sequence[str]) -> list[Address]:
     """Return the addresses that networks name, in the order of the networks.
 
@@ -105,7 +114,7 @@ def _without_needless_link_local(found: Sequence[Address]) -> list[Address]:
     return [each for each in found if not link_local(each) or (each.interface, ":" in each.address) not in routed]
 
 
-def _list() -> Iterator[Address]:
+def _list(every: bool = False) -> Iterator[Address]:
     libc = ctypes.CDLL(None, use_errno=True)
     first = ctypes.POINTER(_Entry)()
     if libc.getifaddrs(ctypes.byref(first)) != 0:
@@ -115,7 +124,7 @@ def _list() -> Iterator[Address]:
         while entry:
             one = entry.contents
             usable = one.flags & _IFF_UP and one.flags & _IFF_RUNNING and not one.flags & _IFF_LOOPBACK
-            if usable and one.address and one.address.contents.family in (socket.AF_INET, socket.AF_INET6):
+            if (usable or every) and one.address and one.address.contents.family in (socket.AF_INET, socket.AF_INET6):
                 yield _read(one)
             entry = one.next
     finally:

@@ -7,6 +7,7 @@ import re
 import shlex
 import socket
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,8 +60,8 @@ def local_command(python: str) -> list[str]:
     return [python or sys.executable, *_AGENT]
 
 
-def ssh_command(host: Host, options: SshOptions) -> list[str]:
-    """Return the command that starts an agent on another host.
+def ssh_command(host: Host, options: SshOptions, module: Sequence[str] = _AGENT) -> list[str]:
+    """Return the command that starts an agent, or another module of ours, on another host.
 
     Nothing secret is in it: all that an agent must know comes over its standard input.
 
@@ -69,7 +70,7 @@ def ssh_command(host: Host, options: SshOptions) -> list[str]:
         ['2222', 'h1', 'cd / && exec /opt/py/bin/python -m farandole.agent']
     """
     # In / there are no files that Python could take for the modules it looks for.
-    remote = f"cd / && exec {shlex.join([host.python or sys.executable, *_AGENT])}"
+    remote = f"cd / && exec {shlex.join([host.python or sys.executable, *module])}"
     command = [options.program]
     if "ssh" in Path(options.program).name:
         # The user's options come first: ssh takes the first of each that it finds.
