@@ -6,6 +6,8 @@ Importing this package loads nothing but itself; what it offers is loaded when i
 from __future__ import annotations
 
 import importlib
+import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -40,6 +42,16 @@ def __dir__() -> list[str]:
 
 
 def _version() -> str:
+    # What is installed is written in the name of a folder. importlib.metadata, which knows more cases, takes as long to
+    # load as all the rest of an agent.
+    for entry in sys.path:
+        try:
+            names = os.listdir(entry or ".")
+        except OSError:
+            continue
+        for name in names:
+            if name.startswith("farandole-") and name.endswith(".dist-info"):
+                return name[len("farandole-") : -len(".dist-info")]
     from importlib import metadata
 
     try:

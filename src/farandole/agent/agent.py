@@ -25,6 +25,7 @@ import time
 from farandole.agent import facts
 from farandole.agent.loop import Loop, Timer
 from farandole.agent.messages import (
+    GREETING,
     STDERR,
     STDOUT,
     WINDOW,
@@ -36,6 +37,7 @@ from farandole.agent.messages import (
     Exited,
     FromAgent,
     Knock,
+    Look,
     NotStarted,
     Open,
     Output,
@@ -45,6 +47,7 @@ from farandole.agent.messages import (
     ToAgent,
 )
 from farandole.agent.neighbours import Doors, Round
+from farandole.agent.probe import look
 from farandole.agent.processes import become_subreaper, descendants, die_with_parent, send
 from farandole.agent.relay import RosterRelay
 from farandole.agent.tasks import Tasks
@@ -83,7 +86,7 @@ class Agent:
         self._loop = Loop()
         self._relay = RosterRelay(self._loop, self._say)
         self._doors = Doors(self._loop, self._say)
-        self._tasks = Tasks(self._loop, self._say)
+        self._tasks = Tasks(self._loop)
         self._unsent = bytearray()
         self._silence: Timer | None = None
         """Runs while the launcher is expected to be heard of."""
@@ -106,6 +109,7 @@ class Agent:
         self._loop.watch(self._control, self._read_control)
         self._watch_signals()
         self._watch_launcher()
+        self._unsent += GREETING
         self._say(facts.look(self._relay.address))
         while not self._finished():
             self._loop.turn(_LOOK_SECONDS if self._ending else None)
@@ -137,7 +141,9 @@ class Agent:
         elif isinstance(message, Beat):
             self._expect(message.within)
         elif isinstance(message, Task):
-            self._tasks.start(message)
+            self._tasks.start(message, self._say)
+        elif isinstance(message, Look):
+            look(message, self._tasks, self._say)
         elif isinstance(message, Open):
             self._doors.open(message)
         elif isinstance(message, Knock):
@@ -183,10 +189,8 @@ class Agent:
     def _say(self, message: FromAgent) -> None:
         if self._orphaned:
             return
-        was_empty = not self._unsent
         self._unsent += frame(self._codec.encode(message))
-        if was_empty:
-            self._flush()
+        self._flush()
 
     def _flush(self) -> None:
         try:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import platform
 import re
 import shutil
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping
 
@@ -20,7 +20,7 @@ def look(roster: str) -> Ready:
     """Return the facts about this machine; `roster` is where workers reach the roster."""
     return Ready(
         version=farandole.__version__,
-        python=platform.python_version(),
+        python=".".join(map(str, sys.version_info[:3])),
         hostname=socket.gethostname(),
         machine=machine_id(),
         cores=len(os.sched_getaffinity(0)),

@@ -15,6 +15,9 @@ from __future__ import annotations
 
 import msgspec
 
+# Comes before the first frame: what a login's start-up files print may come before it.
+GREETING = b"\nfarandole agent: frames follow\n"
+
 WINDOW = 256 * 1024
 
 STDOUT = 1
@@ -70,6 +73,16 @@ class Task(msgspec.Struct, frozen=True, tag="task"):
     input: bytes
     seconds: float
     """After which it is killed."""
+
+
+class Look(msgspec.Struct, frozen=True, tag="look"):
+    """Find out whether a command can be started here. Answered by `Looked`."""
+
+    number: int
+    command: tuple[str, ...]
+    directory: str
+    environment: dict[str, str]
+    """On top of the agent's."""
 
 
 class Open(msgspec.Struct, frozen=True, tag="open"):
@@ -168,6 +181,17 @@ class TaskEnded(msgspec.Struct, frozen=True, tag="task-ended"):
     """The last it wrote, standard output and error together."""
 
 
+class Looked(msgspec.Struct, frozen=True, tag="looked"):
+    """Whether it can."""
+
+    number: int
+    problem: str = ""
+    """Why not; empty when it can."""
+    hint: str = ""
+    versions: dict[str, str] = {}
+    """Of `python` and of what the script imports, if it is a Python script."""
+
+
 class Opened(msgspec.Struct, frozen=True, tag="opened"):
     """Where the agent listens."""
 
@@ -245,7 +269,7 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
 
 
 Relay = Relayed | RelayCredit | RelayClosed
-Answer = TaskEnded | Opened | Knocked
+Answer = TaskEnded | Looked | Opened | Knocked
 
-ToAgent = Start | Credit | End | Beat | Task | Open | Knock | Relay
+ToAgent = Start | Credit | End | Beat | Task | Look | Open | Knock | Relay
 FromAgent = Ready | Started | NotStarted | Output | Closed | Exited | Ended | Beat | Answer | RelayOpened | Relay

@@ -1,26 +1,20 @@
-"""Looks on one host, before anything starts, whether its workers can: `python -m farandole.agent.probe`.
-
-Reads a JSON object from standard input: `command`, `directory`; writes one: `problem` and `hint`, empty when all is
-well, and `versions` of what the script imports. The environment is the workers'.
-"""
+"""Looks, before anything starts, whether the workers of this host can be started, and with which versions."""
 
 from __future__ import annotations
 
-import ast
-import json
 import os
-import subprocess
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from farandole.agent.command import is_python, python_script, what_is_wrong
+from farandole.agent.messages import FromAgent, Look, Looked, Task, TaskEnded
+from farandole.agent.tasks import Tasks
 
 # What decides whether a script can run at all, and whose versions should be the same everywhere.
 FRAMEWORKS = ("torch", "tensorflow", "keras", "jax", "mxnet", "numpy", "farandole", "horovod")
 _SECONDS = 20.0
 
 # Found, not imported: importing a framework takes seconds.
-_LOOK = """
+_FIND = """
 import importlib.metadata, importlib.util, json, platform, sys
 def version(name):
     if importlib.util.find_spec(name) is None:
@@ -33,25 +27,27 @@ print(json.dumps({"python": platform.python_version(), **{name: version(name) fo
 """
 
 
-def main() -> None:
-    """Answer one question."""
-    question = json.load(sys.stdin)
-    json.dump(_answer(tuple(question["command"]), question["directory"]), sys.stdout)
-
-
-def _answer(command: Sequence[str], directory: str) -> dict[str, object]:
-    wrong = what_is_wrong(command, directory, os.environ)
+def look(order: Look, tasks: Tasks, say: Callable[[FromAgent], None]) -> None:
+    """Answer at once, or, when a Python must be asked, as soon as that has answered."""
+    environment = {**os.environ, **order.environment}
+    wrong = what_is_wrong(order.command, order.directory, environment)
     if wrong is not None:
-        return {"problem": wrong[0], "hint": wrong[1], "versions": {}}
-    if not is_python(command[0]):
-        return {"problem": "", "hint": "", "versions": {}}
-    script = python_script(command)
-    names = () if script is None else imported_by(os.path.join(directory, script))
-    return _versions(command[0], names, directory)
+        say(Looked(order.number, *wrong))
+        return
+    if not is_python(order.command[0]):
+        say(Looked(order.number))
+        return
+    script = python_script(order.command)
+    names = () if script is None else imported_by(os.path.join(order.directory, script))
+    command = (order.command[0], "-c", _FIND, *names)
+    question = Task(order.number, command, order.environment, order.directory, b"", _SECONDS)
+    tasks.start(question, lambda answer: say(_judge(order.command[0], names, answer)))
 
 
 def imported_by(path: str) -> list[str]:
     """Return which frameworks a script imports, at whatever place in it; none when it is not Python."""
+    import ast  # A hundredth of a second, for Python scripts only.
+
     try:
         with open(path, "rb") as file:
             tree = ast.parse(file.read())
@@ -66,30 +62,19 @@ def imported_by(path: str) -> list[str]:
     return [name for name in FRAMEWORKS if name in names]
 
 
-def _versions(python: str, names: Sequence[str], directory: str) -> dict[str, object]:
-    looked = subprocess.run(
-        [python, "-c", _LOOK, *names],
-        cwd=directory,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=_SECONDS,
-        check=False,
-    )
-    if looked.returncode:
-        last = looked.stderr.strip().splitlines()[-1:] or [f"exit code {looked.returncode}"]
-        return {"problem": f"its {python} does not work: {last[0]}", "hint": "try it there", "versions": {}}
-    versions = json.loads(looked.stdout)
+def _judge(python: str, names: Sequence[str], answer: TaskEnded) -> Looked:
+    import json
+
+    lines = answer.output.decode("utf-8", "replace").strip().splitlines() or [f"exit code {answer.code}"]
+    try:
+        versions = json.loads(lines[-1])
+    except ValueError:
+        return Looked(answer.number, f"its {python} does not work: {lines[-1]}", f"try it there: {python} -c pass")
     missing = [name for name in names if versions[name] is None]
-    if missing:
-        what = " and ".join(missing)
-        return {
-            "problem": f"its {python} cannot import {what}, as the script does",
-            "hint": f"install {what} there",
-            "versions": versions,
-        }
-    return {"problem": "", "hint": "", "versions": versions}
-
-
-if __name__ == "__main__":
-    main()
+    found = {name: version for name, version in versions.items() if version is not None}
+    if not missing:
+        return Looked(answer.number, versions=found)
+    what = " and ".join(missing)
+    return Looked(
+        answer.number, f"its {python} cannot import {what}, as the script does", f"install {what} there", found
+    )

@@ -384,6 +384,22 @@ class AsyncChannel:
         """Return how many bytes wait here because the other side does not read them."""
         return self._writer.transport.get_write_buffer_size()
 
+    async def skip_to(self, mark: bytes) -> None:
+        """Pass over what comes before a mark, and the mark.
+
+        Raises:
+            BadMessage: it does not come soon.
+            ConnectionLost: the other side closed before.
+        """
+        import asyncio
+
+        try:
+            await self._reader.readuntil(mark)
+        except asyncio.IncompleteReadError:
+            raise ConnectionLost("the other side closed the connection") from None
+        except asyncio.LimitOverrunError:
+            raise BadMessage("the other side speaks something else") from None
+
     async def receive(self) -> bytes:
         """Wait for one frame and return its payload."""
         import asyncio

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from farandole.agent.messages import (
+    GREETING,
     Answer,
     Beat,
     Ended,
@@ -103,8 +104,8 @@ class Agent:
     # --- talking ----------------------------------------------------------------------------------------------------
 
     def tell(self, message: ToAgent) -> None:
-        """Send an order; no-op when the agent is lost."""
-        if self._lost is None:
+        """Send an order; no-op when the agent is lost, or has ended."""
+        if self._lost is None and not self._ended.done():
             self._channel.post(self._codec.encode(message))
 
     async def ask(self, make: Callable[[int], ToAgent], seconds: float) -> Answer:
@@ -224,6 +225,7 @@ class Agent:
 
     async def _read(self) -> None:
         try:
+            await self._channel.skip_to(GREETING)
             while True:
                 self._hear(self._codec.decode(await self._channel.receive()))
         except WireError as error:

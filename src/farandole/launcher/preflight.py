@@ -6,14 +6,13 @@ What is found is a table; what does not hold says what to do. Nothing has been s
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import farandole
-from farandole.agent.messages import Door, Knock, Knocked, Open, Opened, Ready, Task, TaskEnded
+from farandole.agent.messages import Door, Knock, Knocked, Look, Looked, Open, Opened, Ready
 from farandole.core.network import Address, pick
 from farandole.launcher.agents import Agent, AgentLost
 from farandole.launcher.errors import SpecError
@@ -101,39 +100,20 @@ async def look_at_workers(
 
     async def look(agent: Agent) -> None:
         label = agent.host.label
-        question = json.dumps({"command": list(command[label]), "directory": directory[label]}).encode()
-        python = agent.host.python or sys.executable
         try:
             answer = await agent.ask(
-                lambda number: Task(
-                    number,
-                    (python, "-m", "farandole.agent.probe"),
-                    dict(environment[label]),
-                    "/",
-                    question,
-                    _ANSWER_SECONDS,
-                ),
-                _ANSWER_SECONDS + 1,
+                lambda number: Look(number, tuple(command[label]), directory[label], dict(environment[label])),
+                _ANSWER_SECONDS,
             )
         except AgentLost as error:
             findings[label].problem = str(error)
             return
-        assert isinstance(answer, TaskEnded)
-        _take_answer(findings[label], answer)
+        assert isinstance(answer, Looked)
+        findings[label].versions = answer.versions
+        if answer.problem:
+            findings[label].problem, findings[label].hint = answer.problem, answer.hint
 
     await asyncio.gather(*map(look, agents))
-
-
-def _take_answer(finding: Finding, answer: TaskEnded) -> None:
-    try:
-        said = json.loads(answer.output.splitlines()[-1])
-    except (ValueError, IndexError):
-        last = answer.output.decode("utf-8", "replace").strip().splitlines()[-1:] or [f"exit code {answer.code}"]
-        finding.problem, finding.hint = f"it could not be looked at: {last[0]}", "see: farandole doctor"
-        return
-    finding.versions = {name: version for name, version in said["versions"].items() if version is not None}
-    if said["problem"]:
-        finding.problem, finding.hint = said["problem"], said["hint"]
 
 
 async def look_at_networks(agents: Sequence[Agent], findings: Mapping[str, Finding]) -> None:
@@ -259,7 +239,8 @@ def compare(findings: Sequence[Finding], local_machines: Sequence[str]) -> list[
             by_machine.setdefault(finding.facts.machine, []).append(finding.label)
     for machine, labels in by_machine.items():
         if len(labels) > 1 and machine not in local_machines:
-            warnings.append(f"{' and '.join(labels)} are one machine: its workers share it")
+            shown = labels if len(labels) <= 3 else [*labels[:2], f"{len(labels) - 2} more"]
+            warnings.append(f"{' and '.join(shown)} are one machine: its workers share it")
     return warnings
 
 
