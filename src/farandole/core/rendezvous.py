@@ -12,7 +12,8 @@ Workers can also tell each other things off the way of tensors: the roster passe
 
 Errors:
 
-    RendezvousError (RuntimeError)     the roster cannot be reached, or said no; `rank` is who is to blame, or None
+    RendezvousError (RuntimeError)     the roster said no; `rank` is who is to blame, or None
+    └── RosterUnreachable              nobody answers there, or not any more; the cause is a WireError
 """
 
 from __future__ import annotations
@@ -42,6 +43,10 @@ class RendezvousError(RuntimeError):
     def __init__(self, message: str, rank: int | None = None) -> None:
         super().__init__(message)
         self.rank = rank
+
+
+class RosterUnreachable(RendezvousError):
+    """The roster cannot be reached, or not any more. The cause is a `WireError`."""
 
 
 class World(msgspec.Struct, frozen=True, tag="world"):
@@ -75,6 +80,10 @@ class Join(msgspec.Struct, frozen=True, tag="join"):
     contact: str
     timeout: float
     """Seconds after which the roster refuses, if the world is not complete."""
+    host: str = ""
+    """Which host this is, if the roster is to find out who shares one; equal for two workers if they do."""
+    hostname: str = ""
+    """What people call it."""
 
 
 class Leave(msgspec.Struct, frozen=True, tag="leave"):
@@ -187,37 +196,39 @@ class RosterClient:
     def connect(
         cls, address: str, secret: bytes, *, worker: int, timeout: float = 30.0, frame_limit: int = FRAME_LIMIT
     ) -> RosterClient:
-        """Connect to the roster at `host:port` and prove both sides to each other.
+        """Connect to the roster and prove both sides to each other.
 
         Args:
-            address: from FARANDOLE_ROSTER.
+            address: from FARANDOLE_ROSTER. Of several, separated by commas, the first that proves itself is taken.
             secret: the bytes that FARANDOLE_SECRET gives in hex.
             worker: this worker's number, from FARANDOLE_RANK.
             timeout: seconds.
             frame_limit: longest answer, in bytes, that will be taken.
 
         Raises:
-            RendezvousError: nobody answers there, or it is not this job's roster.
+            RosterUnreachable: nobody answers there, or it is not this job's roster.
         """
         try:
             return cls(Channel.connect(address, secret, timeout=timeout, limit=frame_limit), worker, address)
         except WireError as error:
-            raise RendezvousError(
+            raise RosterUnreachable(
                 f"worker {worker} cannot reach the roster at {address}: {error}. Has the launcher (farandole run) that "
                 "started this worker ended?"
             ) from error
 
-    def join(self, contact: str, timeout: float) -> World:
+    def join(self, contact: str, timeout: float, *, host: str = "", hostname: str = "") -> World:
         """Wait until every worker has joined, and return the new world.
 
         Args:
             contact: what the other workers need to reach this one.
             timeout: seconds.
+            host: which host this is, where no launcher has told the roster; equal for two workers if they share one.
+            hostname: what people call it.
 
         Raises:
             RendezvousError: the world was not complete in time, or cannot be any more; says who is missing.
         """
-        reply = self._request(Join(contact, timeout), timeout + ANSWER_SECONDS)
+        reply = self._request(Join(contact, timeout, host, hostname), timeout + ANSWER_SECONDS)
         return reply if isinstance(reply, World) else _unexpected(reply)
 
     def leave(self, generation: int) -> None:
@@ -292,7 +303,7 @@ class RosterClient:
         except WireTimeout as error:
             # A late answer must not be taken for the answer to the next request.
             self._channel.close()
-            raise RendezvousError(
+            raise RosterUnreachable(
                 f"the roster at {self._address} did not answer within {timeout:g} s. Is the launcher stopped (Ctrl-Z), "
                 "or the network to it cut?"
             ) from error
@@ -323,8 +334,8 @@ class RosterClient:
             # A new one: the error itself would keep, by its traceback, this client and all that listens.
             self._replies.put(ConnectionLost(str(error)))
 
-    def _broken(self, error: WireError) -> RendezvousError:
-        return RendezvousError(
+    def _broken(self, error: WireError) -> RosterUnreachable:
+        return RosterUnreachable(
             f"lost the roster at {self._address}: {error}. Has the launcher (farandole run) that started this worker "
             "ended?"
         )

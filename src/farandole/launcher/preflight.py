@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import farandole
 from farandole.agent.messages import Door, Knock, Knocked, Look, Looked, Open, Opened, Ready
-from farandole.core.network import Address, pick
+from farandole.core.network import Address, list_addresses, pick
 from farandole.launcher.agents import Agent, AgentLost
 from farandole.launcher.errors import SpecError
 from farandole.launcher.hosts import Host
@@ -67,18 +67,15 @@ def choose_networks(finding: Finding, wanted: Sequence[str]) -> None:
     """Note at which addresses the host can be reached, as far as it knows itself."""
     assert finding.facts is not None
     found = [Address(each.name, each.address, each.prefix, each.speed) for each in finding.facts.interfaces]
-    try:
-        chosen = pick(found, wanted) if wanted else found
-    except ValueError as error:
-        finding.problem = f"--network: {error}"
-        finding.hint = "name what every host has; a network in numbers works best"
+    chosen = pick(found, wanted) if wanted else found
+    if not chosen:
+        finding.problem = f"no address of it is in the network {','.join(wanted)}; it has: {list_addresses(found)}"
+        finding.hint = "name what every host has; a network in numbers works best: --network 10.0.0.0/8"
         return
     grouped: dict[str, list[str]] = {}
     for each in chosen:
         grouped.setdefault(each.interface, []).append(each.address)
     finding.networks = tuple((name, tuple(listed)) for name, listed in grouped.items())
-    if not chosen:
-        finding.problem, finding.hint = "it has no network but loopback", "see: ip address"
 
 
 async def look_at_workers(
