@@ -277,7 +277,7 @@ class Channel:
             AuthenticationFailed: the other side does not hold the secret.
             WireTimeout: not done within `timeout` seconds.
         """
-        channel = _race(cls, _ways(address), secret, timeout)
+        channel = _race(cls, address.split(","), secret, timeout)
         channel._limit = limit
         return channel
 
@@ -372,39 +372,38 @@ class _Attempt:
         return bool(challenges)
 
 
-def _ways(addresses: str) -> list[tuple[str, int, Any]]:
-    """Return the address, the family, and what to connect to, of everything that the names stand for.
+def _begin(kind: type[Channel], address: str, secret: bytes) -> list[_Attempt]:
+    """Begin to connect to everything that a name stands for.
 
     Raises:
-        ConnectionLost: one of the names is not known.
+        ConnectionLost: the name is not known, or there is no way to any of it, such as in a kernel without IPv6.
     """
-    ways: list[tuple[str, int, Any]] = []
-    for address in addresses.split(","):
-        host, port = parse_address(address)
-        try:
-            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        except OSError as error:
+    host, port = parse_address(address)
+    attempts = []
+    try:
+        for family, _, _, _, where in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+            attempts.append(_Attempt(kind, address, family, where, secret))
+    except OSError as error:
+        if not attempts:
             raise ConnectionLost(f"no connection to {address}: {error.strerror or error}") from None
-        ways += [(address, family, where) for family, _, _, _, where in found]
-    return ways
+    return attempts
 
 
-def _race(kind: type[Channel], ways: Sequence[tuple[str, int, Any]], secret: bytes, timeout: float) -> Channel:
-    """Try all ways at once, return the channel that is proven first, and close the others."""
+def _race(kind: type[Channel], addresses: Sequence[str], secret: bytes, timeout: float) -> Channel:
+    """Try all addresses at once, return the channel that is proven first, and close the others."""
     deadline = time.monotonic() + timeout
     poll = select.poll()
     racing: dict[int, _Attempt] = {}
     failures: list[WireError] = []
     winner = None
     try:
-        for way in ways:
+        for address in addresses:
             try:
-                attempt = _Attempt(kind, *way, secret)
-            except OSError as error:  # Such as a kernel without IPv6.
-                failures.append(ConnectionLost(f"no connection to {way[0]}: {error.strerror or error}"))
-                continue
-            racing[attempt.socket.fileno()] = attempt
-            poll.register(attempt.socket, select.POLLOUT)
+                for attempt in _begin(kind, address, secret):
+                    racing[attempt.socket.fileno()] = attempt
+                    poll.register(attempt.socket, select.POLLOUT)
+            except ConnectionLost as failure:
+                failures.append(failure)
         while racing:
             ready = poll.poll(max(0.0, (deadline - time.monotonic()) * 1000))
             if not ready:

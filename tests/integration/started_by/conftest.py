@@ -61,12 +61,12 @@ class Started:
 
     process: subprocess.Popen[str]
 
-    def finish(self, seconds: float = 60) -> tuple[int, str, str]:
+    def finish(self, seconds: float = 100) -> tuple[int, str, str]:
         """Wait for the end; return the exit code and what was printed."""
         out, err = self.process.communicate(timeout=seconds)
         return self.process.returncode, out, err
 
-    def workers(self, seconds: float = 60) -> list[dict[str, Any]]:
+    def workers(self, seconds: float = 100) -> list[dict[str, Any]]:
         """Wait for a good end and return what the workers told, by rank."""
         code, out, err = self.finish(seconds)
         assert code == 0, out + err
@@ -96,13 +96,14 @@ class Starter:
             name: value for name, value in os.environ.items() if name in _KEPT or not name.startswith(_FOREIGN)
         }
         name, _, value = self._mark.partition("=")
+        usual = {"HOME": str(self.home), "OMP_NUM_THREADS": "1", "FARANDOLE_START_TIMEOUT": "60"}
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**inherited, "HOME": str(self.home), "OMP_NUM_THREADS": "1", name: value, **environment},
+            env={**inherited, **usual, name: value, **environment},
             start_new_session=True,
         )
         self._started.append(Started(process))
@@ -172,7 +173,7 @@ def _mpirun(name: str) -> tuple[str, ...]:
 
 def _torchrun(_: str) -> tuple[str, ...]:
     pytest.importorskip("torch")
-    return (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node")
+    return (sys.executable, "-m", "torch.distributed.run", "--standalone", "--no-python", "--nproc-per-node")
 
 
 _LAUNCHERS: Mapping[str, Callable[[str], tuple[str, ...]]] = {

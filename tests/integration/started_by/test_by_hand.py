@@ -34,7 +34,7 @@ def fails(started: Started) -> str:
 def test_two_shells_whichever_is_first(starter: Starter, free_port: int, host: str, first: int) -> None:
     if host == "[::1]" and not socket.has_dualstack_ipv6():
         pytest.skip("no IPv6 here")
-    told = {"FARANDOLE_ROSTER": f"{host}:{free_port}", "FARANDOLE_START_TIMEOUT": "60"}
+    told = {"FARANDOLE_ROSTER": f"{host}:{free_port}"}
     started = {first: start(starter, first, **told)}
     if first == 1:
         until(lambda: _has_an_engine(started[1].process.pid), "rank 1 has begun to look")
@@ -66,7 +66,7 @@ def test_a_key_of_the_job_is_enough_where_the_home_is_shared(starter: Starter) -
 def test_a_wrong_secret_is_told_at_once(starter: Starter, free_port: int) -> None:
     roster = {"FARANDOLE_ROSTER": f"127.0.0.1:{free_port}"}
     zero = start(starter, 0, **roster, FARANDOLE_START_TIMEOUT="6")
-    one = start(starter, 1, **roster, FARANDOLE_START_TIMEOUT="60", FARANDOLE_SECRET="ff")
+    one = start(starter, 1, **roster, FARANDOLE_SECRET="ff")
     assert "FARANDOLE_SECRET" in fails(one)
     assert "1 of 2 workers did not join within" in fails(zero)
 
@@ -109,7 +109,7 @@ def test_a_stale_meeting_file_does_no_harm(starter: Starter, monkeypatch: pytest
     monkeypatch.setenv("HOME", str(starter.home))
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     MeetingFile("mine").write(stale)
-    told = {"FARANDOLE_JOB_KEY": "mine", "FARANDOLE_START_TIMEOUT": "60"}
+    told = {"FARANDOLE_JOB_KEY": "mine"}
     one = start(starter, 1, **told)
     until(lambda: _has_an_engine(one.process.pid), "rank 1 has begun to look")
     zero = start(starter, 0, **told)
@@ -121,7 +121,7 @@ def test_a_stranger_where_the_meeting_file_points_is_left(starter: Starter, monk
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     with socket.create_server(("127.0.0.1", 0)) as stranger:
         MeetingFile("mine").write(f"127.0.0.1:{stranger.getsockname()[1]}")
-        told = {"FARANDOLE_JOB_KEY": "mine", "FARANDOLE_START_TIMEOUT": "60"}
+        told = {"FARANDOLE_JOB_KEY": "mine"}
         one = start(starter, 1, **told)
         connection, _ = stranger.accept()
         with connection:
