@@ -193,7 +193,9 @@ class OomWatch:
             What a person should read, such as `the kernel did it: out of memory (it used 498 MiB; ...)`; "" when
             nothing speaks for it.
         """
-        self._victims.update({victim.pid: victim for victim in self._new_victims()})
+        if self._log is None:
+            return ""
+        self._victims.update({victim.pid: victim for victim in map(victim_in, self._log.read()) if victim is not None})
         victim = self._victims.pop(pid, None)
         explained = self._told + len(self._victims)
         if victim is not None or self._count_in_cgroup() > self._in_cgroup_before + explained:
@@ -210,10 +212,6 @@ class OomWatch:
         """Close the kernel log."""
         if self._log is not None:
             self._log.close()
-
-    def _new_victims(self) -> list[Victim]:
-        records = [] if self._log is None else self._log.read()
-        return [victim for victim in map(victim_in, records) if victim is not None]
 
     def _count_in_cgroup(self) -> int:
         if self._cgroup is None:
