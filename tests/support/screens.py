@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 _SEQUENCE = re.compile(r"\x1b\[([0-9;]*)([A-Za-z])|(.)", re.DOTALL)
+_UNFINISHED = re.compile(r"\x1b(?:\[[0-9;]*)?$")
 
 
 class FakeTerminal:
@@ -19,6 +20,7 @@ class FakeTerminal:
         self._rows: list[list[str]] = [[]]
         self._row = 0
         self._column = 0
+        self._unfinished = ""
 
     @property
     def rows(self) -> list[str]:
@@ -27,7 +29,11 @@ class FakeTerminal:
         return rows[:-1] if rows[-1] == "" else rows
 
     def feed(self, text: str) -> None:
-        """Take what is written, with newlines as programs write them."""
+        """Take what is written, in whatever pieces."""
+        text = self._unfinished + text
+        begun = _UNFINISHED.search(text)
+        self._unfinished = begun[0] if begun else ""
+        text = text.removesuffix(self._unfinished)
         for found in _SEQUENCE.finditer(text):
             parameter, command, character = found.groups()
             if command is not None:

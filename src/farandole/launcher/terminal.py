@@ -62,7 +62,7 @@ def look_of(fd: int, color: str, environment: Mapping[str, str]) -> Look:
     """
     is_terminal = os.isatty(fd)
     colors = wants_color(color, environment, is_terminal)
-    if not is_terminal or environment.get("TERM", "dumb") == "dumb":
+    if not is_terminal or environment.get("TERM", "dumb") == "dumb" or _in_background(fd):
         return Look(colors)
     return Look(colors, os.fstat(fd).st_rdev, lambda: _terminal_size(fd))
 
@@ -72,6 +72,14 @@ def wants_color(choice: str, environment: Mapping[str, str], is_terminal: bool) 
     if choice != "auto":
         return choice == "always"
     return is_terminal and not environment.get("NO_COLOR") and environment.get("TERM", "dumb") != "dumb"
+
+
+def _in_background(fd: int) -> bool:
+    """Say whether the shell gives the terminal to somebody else now, who would not want us to draw on it."""
+    try:
+        return os.tcgetpgrp(fd) != os.getpgrp()
+    except OSError:
+        return False  # It is not the terminal of our session, but one that somebody made for us.
 
 
 def _terminal_size(fd: int) -> os.terminal_size:
