@@ -11,14 +11,16 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from farandole.core.basics import count_step as count_step
     from farandole.core.basics import stats as stats
     from farandole.launcher.function import run as run
     from farandole.observe.observer import start_timeline as start_timeline
     from farandole.observe.observer import stop_timeline as stop_timeline
 
-__all__ = ["__version__", "run", "start_timeline", "stats", "stop_timeline"]
+__all__ = ["__version__", "count_step", "run", "start_timeline", "stats", "stop_timeline"]
 
 _HOMES = {
+    "count_step": "farandole.core.basics",
     "run": "farandole.launcher.function",
     "start_timeline": "farandole.observe.observer",
     "stats": "farandole.core.basics",

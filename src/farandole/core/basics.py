@@ -158,6 +158,21 @@ def report_failure(error: BaseException) -> None:
         session.fail(error)
 
 
+def count_step() -> None:
+    """Count a training step of this worker, from which the launcher's status line has the steps per second.
+
+    `DistributedOptimizer.step()` does it by itself: this is for scripts that reduce gradients in another way, on all
+    ranks or on some. No-op without a session.
+
+    Example:
+        >>> import farandole
+        >>> farandole.count_step()
+    """
+    session = _default.session
+    if session is not None:
+        session.steps += 1
+
+
 def _world() -> World:
     return current().world
 

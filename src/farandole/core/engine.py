@@ -216,8 +216,13 @@ class Engine:
             "operations": operations,
             "rounds": native.rounds,
             "sleeps": native.sleeps,
-            "blocked_seconds": self._blocked_ns / 1e9,
+            "blocked_seconds": self.blocked_seconds,
         }
+
+    @property
+    def blocked_seconds(self) -> float:
+        """Time that threads of this process have spent waiting for results."""
+        return self._blocked_ns / 1e9
 
     def read_events(self, cursor: int, into: ctypes.Array[NativeEvent]) -> tuple[int, int]:
         """Copy events that came after `cursor` (0: the oldest still there), in order.

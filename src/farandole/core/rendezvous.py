@@ -7,6 +7,8 @@ others need to reach this worker, and returns the world as soon as every worker 
 Requests (`Join`, `FetchCall`, `Result`) get exactly one reply; notices (all others) get none, so a dying process can
 send one and go.
 
+A launcher that shows how the job gets on hears it by `Progress`.
+
 Workers can also tell each other things off the way of tensors: the roster passes a `Tell` on, unread, to workers that
 `listen`, and drops it rather than wait for one that does not read. For what may be lost, and for what counts itself.
 
@@ -101,6 +103,15 @@ class Failure(msgspec.Struct, frozen=True, tag="failure"):
     """The rank whose loss this failure merely follows."""
 
 
+class Progress(msgspec.Struct, frozen=True, tag="progress"):
+    """How this worker gets on, since its world began. Only sent where the launcher has asked for it."""
+
+    steps: int
+    """Training steps done."""
+    waited: float
+    """Seconds that it has waited in collectives."""
+
+
 class FetchCall(msgspec.Struct, frozen=True, tag="fetch-call"):
     """Ask for the function to run. Answered by `Call` or `Refused`."""
 
@@ -173,7 +184,7 @@ class Probed(msgspec.Struct, frozen=True, tag="probed"):
     """Which clock that is: see `farandole.core.clock.identity`."""
 
 
-FromWorker = Hello | Join | Leave | Failure | FetchCall | Result | Listen | Tell | Probe
+FromWorker = Hello | Join | Leave | Failure | Progress | FetchCall | Result | Listen | Tell | Probe
 Heard = Told | Absent | Probed
 FromRoster = World | Refused | Call | Accepted | Heard
 
@@ -244,6 +255,15 @@ class RosterClient:
             consequence_of: the rank whose loss this failure merely follows; None when this worker failed by itself.
         """
         self._notify(Failure(traceback, exception, consequence_of))
+
+    def report_progress(self, steps: int, waited: float) -> None:
+        """Tell the launcher how this worker gets on.
+
+        Args:
+            steps: training steps done since the world began.
+            waited: seconds spent waiting in collectives since then.
+        """
+        self._notify(Progress(steps, waited))
 
     def fetch_call(self) -> bytes:
         """Return the pickled call of a job that `farandole.run` started."""

@@ -50,6 +50,7 @@ class Session:
         names: names for unnamed requests.
         shelf: submissions to be used again.
         roster: the connection to the roster, or None in a world that needs none.
+        steps: training steps done in this world, as far as they were counted.
     """
 
     def __init__(self, settings: Settings, engine: Engine, met: Met) -> None:
@@ -62,6 +63,7 @@ class Session:
         self.shelf = Shelf()
         self.roster = met.roster
         self._own_roster = met.own_roster
+        self.steps = 0
         # By id. Several objects may stand for one group: init() may be given the same ranks again.
         self._groups: dict[int, list[ProcessSet]] = {}
 

@@ -171,6 +171,8 @@ class Settings:
     """Seconds of such waiting after which all requests fail on all ranks; 0 is never. May be below the warning's."""
     stall_check_disable: bool = _setting(False, _switch, "0 or 1", "HOROVOD_STALL_CHECK_DISABLE")
     """Neither warn of ranks that wait for others, nor end the world for it."""
+    progress: float = _setting(0.0, _seconds, "a number of seconds")
+    """Seconds between two reports to the launcher of how this worker gets on, for its status line; 0 is never."""
     timeline: str | None = _setting(None, _text, "a path, or DYNAMIC", "HOROVOD_TIMELINE")
     """File into which rank 0 writes what all ranks do, from `init()` on; DYNAMIC: once `start_timeline` says so."""
     timeline_mark_cycles: bool = _setting(False, _switch, "0 or 1", "HOROVOD_TIMELINE_MARK_CYCLES")

@@ -27,6 +27,7 @@ from farandole.core.rendezvous import (
     Listen,
     Probe,
     Probed,
+    Progress,
     Refused,
     Result,
     Tell,
@@ -85,6 +86,7 @@ class RosterService:
             join, on what host they are.
         secret: what a client must prove to hold.
         on_failure: called with the worker and its report.
+        on_progress: called with the worker and how it gets on.
         log: takes the reason of every decision.
         call: the pickled call that workers may fetch, if there is one.
     """
@@ -95,6 +97,7 @@ class RosterService:
         secret: bytes,
         *,
         on_failure: Callable[[int, Failure], None] = lambda worker, failure: None,
+        on_progress: Callable[[int, Progress], None] = lambda worker, progress: None,
         log: Callable[[str], None] = lambda reason: None,
         call: bytes | None = None,
         frame_limit: int = FRAME_LIMIT,
@@ -104,6 +107,7 @@ class RosterService:
         self._state = State(places=places)
         self._secret = secret
         self._on_failure = on_failure
+        self._on_progress = on_progress
         self._log = log
         self._call = call
         self._frame_limit = frame_limit
@@ -224,6 +228,8 @@ class RosterService:
         elif isinstance(message, Failure):
             self._on_failure(worker, message)
             self._happened(Failed(worker, message.exception))
+        elif isinstance(message, Progress):
+            self._on_progress(worker, message)
         elif isinstance(message, FetchCall):
             await client.channel.send(self._codec.encode(self._called()))
         elif isinstance(message, Result):

@@ -27,6 +27,7 @@ def test_values():
             "FARANDOLE_TRANSPORT": "TCP",
             "FARANDOLE_SPIN_SECONDS": "-1",
             "FARANDOLE_LOG_LEVEL": "Info",
+            "FARANDOLE_PROGRESS": "0.5",
         }
     )
     assert settings == Settings(
@@ -41,6 +42,7 @@ def test_values():
         transport="tcp",
         spin_seconds=-1.0,
         log_level=2,
+        progress=0.5,
     )
 
 
