@@ -43,6 +43,52 @@ def test_every_collective(world):
     world.run(body)
 
 
+def test_several_at_once(world):
+    def body(front):
+        rank, size = front.hvd.rank(), front.hvd.size()
+        data = [array("f", [rank + 1.0] * 5), array("d", [float(rank)]), array("i", [rank] * 1000)]
+        buffers.grouped_allreduce(data, op=Sum)
+        total = size * (size - 1) // 2
+        assert [set(each) for each in data] == [{total + size}, {total}, {total}]
+
+    world.run(body)
+
+
+def test_parts_of_different_sizes(world):
+    def body(front):
+        rank, size = front.hvd.rank(), front.hvd.size()
+        gathered, sizes = buffers.gather(bytearray([rank + 1]) * rank)
+        assert sizes == tuple(range(size))
+        assert gathered == b"".join(bytes([source + 1]) * source for source in range(size))
+        # Rank r gives r + 2t bytes to rank t, and keeps one to itself.
+        given = [rank + 2 * to for to in range(size)]
+        parts = bytearray().join(bytes([10 * rank + to]) * count for to, count in enumerate(given))
+        received, sizes = buffers.exchange(parts + b"!", given)
+        assert sizes == tuple(source + 2 * rank for source in range(size))
+        assert received == b"".join(bytes([10 * source + rank]) * count for source, count in enumerate(sizes))
+
+    world.run(body)
+
+
+def test_transfers(world):
+    """There and back again, and on to the next rank."""
+    if world.size == 1:
+        pytest.skip("one rank has nobody to send to")
+
+    def body(front):
+        rank, size = front.hvd.rank(), front.hvd.size()
+        if rank < 2:
+            sent, returned = (bytearray([fill if rank == at else 0]) * 3 for fill, at in ((7, 0), (8, 1)))
+            buffers.transfer([(sent, 0, 1), (returned, 1, 0)], name="pair")
+            assert (sent, returned) == (b"\7" * 3, b"\10" * 3)
+        own, other = bytearray([rank]), bytearray(1)
+        moves = [(own, rank, (rank + 1) % size), (other, (rank - 1) % size, rank)]
+        buffers.transfer(moves, name="ring")
+        assert list(other) == [(rank - 1) % size]
+
+    world.run(body)
+
+
 def test_parts_that_are_not_equal(world):
     if world.size == 1:
         pytest.skip("one rank's part is equal to itself")
@@ -71,6 +117,8 @@ def test_refused(world):
                 (lambda: buffers.allgather(bytearray(2), bytearray(1)), "needs"),
                 (lambda: buffers.allreduce(bytearray(4), DType.F32, op=9), "reduction"),
                 (lambda: buffers.broadcast(bytearray(4), 99), "root"),
+                (lambda: buffers.exchange(bytearray(4), [5] * front.hvd.size()), "splits"),
+                (lambda: buffers.transfer([(bytearray(4), 0, 0)], name="to itself"), "transfer"),
             ):
                 try:
                     wrong()

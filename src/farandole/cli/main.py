@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import farandole
-from farandole.cli import bench, config, doctor, run
+from farandole.cli import bench, config, doctor, run, test
 
-VERBS = (run, bench, doctor, config)
+VERBS = (run, test, bench, doctor, config)
 
 USAGE_ERROR = 2
 

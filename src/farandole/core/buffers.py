@@ -7,15 +7,21 @@ the engine itself does. Each function waits until it is done; ranks' calls match
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
 
 from farandole.core.basics import current
+from farandole.core.binding import NativeRequest
 from farandole.core.dtype import Average, DType, Kind
 from farandole.core.errors import InvalidRequestError, MismatchError
 from farandole.core.group import ProcessSet, global_process_set
 from farandole.core.handle import Call, HandleTable, Pending
+from farandole.core.request import make_request
 from farandole.core.session import Session
+from farandole.core.submission import Submission
+
+Result = TypeVar("Result")
 
 # Any object with the buffer protocol; Python has no type for that before 3.12.
 Buffer = Any
@@ -125,6 +131,35 @@ def allreduce(
     _run(Kind.ALLREDUCE, name, process_set, memory, memory, op=op, factors=factors)
 
 
+def grouped_allreduce(
+    buffers: Sequence[Buffer],
+    dtype: DType | None = None,
+    op: int = Average,
+    *,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> None:
+    """Reduce several buffers together. See `allreduce`."""
+    memories = [_Memory(buffer, dtype) for buffer in buffers]
+
+    def requests_of(group: int, full_name: str) -> list[NativeRequest]:
+        return [
+            make_request(
+                Kind.ALLREDUCE,
+                f"{full_name}_{number}of{len(memories)}",
+                dtype=memory.dtype,
+                op=op,
+                group=group,
+                shape=(memory.count,),
+                input=memory.address,
+                output=memory.address,
+            )
+            for number, memory in enumerate(memories, 1)
+        ]
+
+    _run_all("grouped_allreduce", name, process_set, requests_of, lambda session, handles: None)
+
+
 def broadcast(
     buffer: Buffer, root_rank: int, *, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> None:
@@ -144,6 +179,18 @@ def allgather(
     sent, received = _Memory(part, DType.U8), _Memory(output, DType.U8)
     _check_room(received, sent.count * len(process_set.ranks))
     _run(Kind.ALLGATHER, name, process_set, sent, received, check=_check_in_place)
+
+
+def gather(
+    part: Buffer, *, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> tuple[bytes, tuple[int, ...]]:
+    """Return the parts of all ranks, which may differ in size, in rank order, and how many bytes each has."""
+    sent = _Memory(part, DType.U8)
+
+    def requests_of(group: int, full_name: str) -> list[NativeRequest]:
+        return [make_request(Kind.ALLGATHER, full_name, group=group, shape=(sent.count,), input=sent.address)]
+
+    return _run_all("gather", name, process_set, requests_of, _take_received)
 
 
 def reducescatter(
@@ -175,6 +222,60 @@ def alltoall(
     _run(Kind.ALLTOALL, name, process_set, sent, received, check=_check_in_place)
 
 
+def exchange(
+    buffer: Buffer, sizes: Sequence[int], *, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> tuple[bytes, tuple[int, ...]]:
+    """Give each rank its part of `buffer`, of these sizes in bytes, and return what all gave to this one. See `gather`.
+
+    Raises:
+        ValueError: the sizes are not one for each rank, or are more than the buffer has.
+    """
+    sent = _Memory(buffer, DType.U8)
+
+    def requests_of(group: int, full_name: str) -> list[NativeRequest]:
+        request = make_request(
+            Kind.ALLTOALL, full_name, group=group, shape=(sent.count,), input=sent.address, splits=sizes
+        )
+        return [request]
+
+    return _run_all("exchange", name, process_set, requests_of, _take_received)
+
+
+def transfer(moves: Sequence[tuple[Buffer, int, int]], *, name: str) -> None:
+    """Move buffers between pairs of ranks, one after the other.
+
+    Only the two ranks of a move ask for it. Two who have several moves in common give them in the same order.
+
+    Args:
+        moves: for each, what is moved or room for it, the rank that sends it and the rank that receives it.
+        name: of all of them; it may be used again when they are done.
+
+    Raises:
+        ValueError: this rank is in none of the two places of a move, or in both.
+    """
+    memories = [_Memory(buffer, DType.U8) for buffer, _, _ in moves]
+
+    def requests_of(group: int, full_name: str) -> list[NativeRequest]:
+        rank, requests = global_process_set.rank(), []
+        numbers: Counter[tuple[int, int]] = Counter()
+        for (_, source, destination), memory in zip(moves, memories, strict=True):
+            numbers[source, destination] += 1
+            request = make_request(
+                Kind.TRANSFER,
+                f"{full_name}.{numbers[source, destination]}",
+                group=group,
+                root=source,
+                peer=destination,
+                shape=(memory.count,),
+                input=memory.address if rank == source else None,
+                output=memory.address if rank == destination else None,
+            )
+            requests.append(request)
+        return requests
+
+    _run_all("transfer", name, global_process_set, requests_of, lambda session, handles: None)
+
+
 def barrier(process_set: ProcessSet = global_process_set) -> None:
     """Wait until all ranks of the process set have called this."""
     _run(Kind.BARRIER, None, process_set)
@@ -188,6 +289,35 @@ def _check_room(output: _Memory, count: int) -> None:
 def _check_in_place(address: int) -> None:
     if address:
         raise MismatchError("ranks' parts differ in size; here they must be equal.")
+
+
+def _take_received(session: Session, handles: Any) -> tuple[bytes, tuple[int, ...]]:
+    address, sizes = session.engine.result(handles[0])
+    return ctypes.string_at(address, sum(sizes)) if sum(sizes) else b"", sizes
+
+
+def _run_all(
+    operation: str,
+    name: str | None,
+    process_set: ProcessSet,
+    requests_of: Callable[[int, str], Sequence[NativeRequest]],
+    finish: Callable[[Session, Any], Result],
+) -> Result:
+    """Run requests together, and return what `finish` makes of the session and their handles.
+
+    `requests_of` makes them from the group and the full name, and holds their memory.
+    """
+
+    def call_of(session: Session, group: int, full_name: str) -> Call:
+        submission = Submission(requests_of(group, full_name))
+
+        def done(handles: Any, _: Any = requests_of) -> Result:
+            # The memory is held: the engine uses it until now.
+            return finish(session, handles)
+
+        return Pending(session.engine, submission, done)
+
+    return cast(Result, current().carry_out(HandleTable.run, f"buffers.{operation}", name, process_set, call_of))
 
 
 def _run(

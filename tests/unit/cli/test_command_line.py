@@ -14,11 +14,12 @@ FORBIDDEN = ("torch", "numpy", "tensorflow", "jax", "asyncio", "msgspec", "faran
 
 
 def test_help_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments in (["--help"], ["run", "--help"], ["bench", "--help"]):
+    for arguments in (["--help"], ["run", "--help"], ["bench", "--help"], ["test", "--help"]):
         with pytest.raises(SystemExit) as exit_:
             main(arguments)
         assert exit_.value.code == 0
-        example = "farandole bench -np 2" if "bench" in arguments else "farandole run -np 2 python train.py"
+        verb = arguments[0]
+        example = f"farandole {verb} -np 2" if verb in ("bench", "test") else "farandole run -np 2 python train.py"
         assert example in capsys.readouterr().out
 
 
@@ -42,6 +43,9 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["run", "-np", "1", "-x", "SURELY_NOT_SET", "true"], "SURELY_NOT_SET"),
         (["run", "-np", "1", "--dry-run", "surely-no-such-program"], "no program 'surely-no-such-program'"),
         (["run", "-np", "1", "--autotune-log-file", "x.csv", "true"], "logs nothing without autotuning"),
+        (["test"], "how many workers?"),
+        (["test", "-np", "0"], "0 workers cannot be started"),
+        (["test", "-np", "2", "train.py"], "train.py"),
         (["bench"], "-np is missing"),
         (["bench", "-np", "0"], "0 workers cannot be started"),
         (["bench", "-np", "2", "--sizes", "4,many"], "'many' is no size"),

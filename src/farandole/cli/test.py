@@ -1,0 +1,106 @@
+"""`farandole test`: whether jobs work on this machine, or on these hosts, and how fast the links are."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any
+
+from farandole.cli import options
+
+if TYPE_CHECKING:
+    from farandole.launcher.spec import JobSpec
+    from farandole.launcher.supervise import Outcome
+
+_USAGE_ERROR = 2
+_NOT_GOOD = 1
+
+_EPILOG = """\
+examples:
+  farandole test -np 2
+  farandole test -H h1:2,h2:2
+  farandole test -H node[01-16]:8 --quick --json
+
+It starts a small job, which needs no framework: every collective is compared with what must come out, and every link is
+measured. The exit code is 0 when all is good, and 1 when something is wrong or slow.
+"""
+
+
+def add_parser(verbs: Any) -> None:
+    """Add this verb to the command line."""
+    parser = verbs.add_parser(
+        "test",
+        help="see whether jobs work here, and how fast the links are",
+        usage="farandole test [-np N] [-H HOST:SLOTS,...] [options]",
+        description="Starts a small job over this machine or several, checks every collective, and measures the links.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(execute=execute, parser=parser)
+    options.add_hosts(parser)
+    options.add_network(parser)
+    add = parser.add_argument
+    add("--quick", action="store_true", help="fewer checks, and shorter measurements")
+    add("--transport", choices=("auto", "shm", "tcp"), help="how workers exchange data (default: auto)")
+    add("-x", dest="exports", action="append", default=[], metavar="NAME[=VALUE]", help="set a worker's variable")
+    add("--no-preflight", action="store_true", help="do not look at the hosts before anything starts")
+    add("--json", action="store_true", help="print JSON instead of text")
+    add("--verbose", action="store_true", help="tell the plan and every decision of the roster")
+
+
+def execute(given: argparse.Namespace) -> int:
+    """Run the verb and return the exit code."""
+    from dataclasses import replace
+
+    from farandole.cli.run import run_until_end
+    from farandole.launcher.errors import SpecError
+    from farandole.launcher.machine import look
+
+    # The job needs none of the user's files, so nobody has to put this folder on the other hosts first.
+    machine = replace(look(), directory="/")
+    try:
+        outcome = run_until_end(_read(given), machine, verbose=given.verbose)
+    except SpecError as error:
+        print(f"error: {error.message}", file=sys.stderr)
+        if error.hint:
+            print(f"hint: {error.hint}", file=sys.stderr)
+        return _USAGE_ERROR
+    return _tell(outcome, given.json)
+
+
+def _read(given: argparse.Namespace) -> JobSpec:
+    from farandole.launcher.spec import JobSpec
+
+    num_proc, hosts = options.read_hosts(given)
+    return JobSpec(
+        command=(sys.executable, "-m", "farandole.observe.checkup", "quick" if given.quick else "thorough"),
+        num_proc=num_proc,
+        hosts=hosts,
+        ssh=options.read_ssh(given),
+        network=options.read_network(given),
+        preflight=not given.no_preflight,
+        transport=given.transport,
+        exports=tuple(given.exports),
+    )
+
+
+def _tell(outcome: Outcome, as_json: bool) -> int:
+    """Print what was found out, and return the exit code."""
+    if outcome.exit_code:
+        print(outcome.report, file=sys.stderr)
+        # Without a report, the user has ended it.
+        return _NOT_GOOD if outcome.report else outcome.exit_code
+    import msgspec
+
+    from farandole.observe.checkup.matrix import render
+    from farandole.observe.checkup.report import Report
+    from farandole.observe.checkup.verdict import judge
+
+    report = msgspec.json.decode(outcome.results[0] or b"", type=Report)
+    findings = judge(report)
+    if as_json:
+        document = msgspec.json.encode({"report": report, "findings": findings, "good": not findings})
+        print(msgspec.json.format(document, indent=1).decode())
+    else:
+        print(render(report, findings), end="")
+    return _NOT_GOOD if findings else 0

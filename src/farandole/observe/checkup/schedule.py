@@ -1,0 +1,52 @@
+"""In which order pairs are measured, and how much is sent for that."""
+
+from __future__ import annotations
+
+import itertools
+
+MOST_ALONE = 8
+"""Up to so many nodes, every pair is measured while all others are silent."""
+
+LARGEST_MESSAGE = 4 << 20
+_SMALLEST_MESSAGE = 64 << 10
+_MOST_MESSAGES = 8
+
+
+def rounds(nodes: int) -> list[list[tuple[int, int]]]:
+    """Return every pair of nodes, the lower one first, in rounds: the pairs of a round are measured at once.
+
+    Up to `MOST_ALONE` nodes, a round is one pair. Of more, it is a tournament: in each round every node is in one pair
+    (of an odd number, one is left out).
+
+    Example:
+        >>> rounds(3)
+        [[(0, 1)], [(0, 2)], [(1, 2)]]
+    """
+    if nodes <= MOST_ALONE:
+        return [[pair] for pair in itertools.combinations(range(nodes), 2)]
+    # The circle method: one stays, the others move on by one place; who sits opposite is the partner.
+    seats = list(range(nodes + nodes % 2))
+    tournament = []
+    for _ in range(len(seats) - 1):
+        couples = zip(seats[: len(seats) // 2], reversed(seats), strict=False)
+        tournament.append([(min(couple), max(couple)) for couple in couples if max(couple) < nodes])
+        seats.insert(1, seats.pop())
+    return tournament
+
+
+def messages(rate: float, seconds: float) -> tuple[int, int]:
+    """Return how large messages are to be, and how many, so that a link of this speed carries them for some time.
+
+    Args:
+        rate: bytes a second, roughly.
+        seconds: how long.
+
+    Example:
+        >>> messages(1e6, 0.1)
+        (100000, 1)
+        >>> messages(1e9, 0.02)
+        (4194304, 4)
+    """
+    amount = int(rate * seconds)
+    size = min(LARGEST_MESSAGE, max(_SMALLEST_MESSAGE, amount))
+    return size, min(_MOST_MESSAGES, max(1, amount // size))
