@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import textwrap
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -69,6 +70,27 @@ def test_horovodrun(hosts: Hosts) -> None:
     words = [sys.executable, "-c", command, "-np", "6", "--hostfile", "hosts", "python", "train.py"]
     done = bed.desk.run(words, folder=FOLDER)
     assert (done.returncode, lines(done.stdout)) == (0, EXPECTED), done.stderr
+
+
+def test_a_function_from_python(hosts: Hosts) -> None:
+    bed = hosts(2)
+    put(bed.hosts, "")
+    script = """
+    import os
+    import farandole
+
+    def where(power):
+        import socket
+        from farandole.core import basics
+        basics.init()
+        return socket.gethostname(), basics.rank() ** power
+
+    print(farandole.run(where, args=(2,), num_proc=4, hosts="h1:2,h2:2"))
+    """
+    bed.desk.path(FOLDER).mkdir()
+    (bed.desk.path(FOLDER) / "train.py").write_text(textwrap.dedent(script))
+    done = bed.desk.run([sys.executable, "train.py"], folder=FOLDER)
+    assert done.stdout.strip() == "[('h1', 0), ('h1', 1), ('h2', 4), ('h2', 9)]", done.stderr
 
 
 def test_only_one_of_two_networks_joins_the_workers(hosts: Hosts) -> None:

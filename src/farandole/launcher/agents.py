@@ -42,7 +42,15 @@ _LONGEST_LAST_WORDS = 8 * 1024
 
 
 class AgentLost(LaunchError):
-    """The agent, or the way to it, is gone."""
+    """The agent, or the way to it, is gone.
+
+    Attributes:
+        at: since when, on the monotonic clock.
+    """
+
+    def __init__(self, why: str, at: float | None = None) -> None:
+        super().__init__(why)
+        self.at = time.monotonic() if at is None else at
 
 
 class Agent:
@@ -184,17 +192,23 @@ class Agent:
                 beat_at = now + BEAT_SECONDS
             silence = now - self._heard_at
             if silence > timeout:
-                self.lose(f"nothing was heard from it for {silence:.1f} s; it has died, or the network to it is cut")
+                why = f"nothing was heard from it for {silence:.1f} s; it has died, or the network to it is cut"
+                self.lose(why, self._heard_at)
             await asyncio.sleep(_LOOK_SECONDS)
 
     def pause(self) -> None:
         """Let an agent on another host know that the launcher is going to be stopped, and lives."""
         self.tell(Beat(math.inf))
 
-    def lose(self, why: str) -> None:
-        """Give the agent up; the kernel ends its workers with it, or its own watch does."""
+    def lose(self, why: str, at: float | None = None) -> None:
+        """Give the agent up; the kernel ends its workers with it, or its own watch does.
+
+        Args:
+            why: how that was noticed.
+            at: since when it is lost; now, by default.
+        """
         if self._lost is None and not self._ended.done():
-            self._lost = AgentLost(why)
+            self._lost = AgentLost(why, at)
             waiting: list[asyncio.Future[Any]] = [self._ready, self._ended, *self._answers.values()]
             for future in waiting:
                 if not future.done():

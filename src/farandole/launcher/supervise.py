@@ -221,7 +221,7 @@ class Supervisor:
         try:
             return await agent.listen(self._take)
         except AgentLost as error:
-            return await (self._sweep(str(error)) if host.local else self._lose(host, agent, str(error)))
+            return await (self._sweep(str(error)) if host.local else self._lose(host, agent, error))
 
     def _take(self, message: FromAgent) -> None:
         if isinstance(message, Output):
@@ -329,19 +329,18 @@ class Supervisor:
             await asyncio.sleep(0.02)
         return ()
 
-    async def _lose(self, host: HostPlan, agent: Agent, why: str) -> tuple[int, ...]:
+    async def _lose(self, host: HostPlan, agent: Agent, lost: AgentLost) -> tuple[int, ...]:
         """Another host is lost: its workers count as ended, and the job is over everywhere."""
-        now = time.monotonic()
         for worker in host.workers:
             record = self._records[worker.rank]
             if not record.ended:
-                record.host_lost, record.exit_time = why, now
+                record.host_lost, record.exit_time = str(lost), lost.at
                 self._status.worker_ended(record.rank)
                 self._service.finished(worker.rank, how_it_ended(record))
         async with self._ended:
             self._ended.notify_all()
         if self._ending_since is None:
-            self._console.say(f"error: host {host.name} is lost: {why}; ending the workers on the other hosts")
+            self._console.say(f"warning: host {host.name} is lost: {lost}; ending the workers on the other hosts")
             self._end(GRACE_SECONDS)
         await self._sweep_elsewhere(agent)
         return ()
