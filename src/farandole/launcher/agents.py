@@ -35,6 +35,8 @@ from farandole.launcher.relay import RelayedLinks
 # A host lets us in, its Python starts and answers within so many seconds, or the job does not start.
 READY_SECONDS = 30.0
 BEAT_SECONDS = 0.5
+# Within so many seconds, a launcher that is going to be stopped is.
+PAUSE_SECONDS = 1.0
 # So many are being started at a time: each costs a process here, and often much more in its first moment.
 STARTED_AT_ONCE = 32
 _LOOK_SECONDS = 0.1
@@ -81,6 +83,7 @@ class Agent:
         self._take: Callable[[FromAgent], None] = lambda message: None
         self._relayed: RelayedLinks | None = None
         self._heard_at = time.monotonic()
+        self._paused_until = 0.0
         self._lost: AgentLost | None = None
         self._reading = loop.create_task(self._read())
 
@@ -187,7 +190,7 @@ class Agent:
             if now - looked_at > BEAT_SECONDS:
                 self._heard_at = now  # It was the launcher that did not listen: it was stopped, or had no processor.
             looked_at = now
-            if now >= beat_at:
+            if now >= max(beat_at, self._paused_until):
                 self.tell(Beat(timeout))
                 beat_at = now + BEAT_SECONDS
             silence = now - self._heard_at
@@ -199,6 +202,8 @@ class Agent:
     def pause(self) -> None:
         """Let an agent on another host know that the launcher is going to be stopped, and lives."""
         self.tell(Beat(math.inf))
+        # Until it is stopped, nothing else may be said; afterwards this is long past.
+        self._paused_until = time.monotonic() + PAUSE_SECONDS
 
     def lose(self, why: str, at: float | None = None) -> None:
         """Give the agent up; the kernel ends its workers with it, or its own watch does.
