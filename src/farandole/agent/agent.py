@@ -20,8 +20,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
+from farandole.agent.files import Receiver
 from farandole.agent.messages import (
     STDERR,
     STDOUT,
@@ -33,7 +34,9 @@ from farandole.agent.messages import (
     Exited,
     FromAgent,
     NotStarted,
+    Offer,
     Output,
+    Piece,
     Start,
     Started,
     ToAgent,
@@ -73,6 +76,7 @@ class Agent:
         self._workers: dict[int, int] = {}
         """Rank by process id."""
         self._streams: dict[tuple[int, int], _Stream] = {}
+        self._files = Receiver()
         self._ending = False
         self._kill_at = 0.0
         self._look_at = 0.0
@@ -90,8 +94,19 @@ class Agent:
         self._watch_signals()
         self._watch_launcher()
         while not self._finished():
-            for key, _ in self._selector.select(_LOOK_SECONDS if self._ending else None):
+            for key, _ in self._selector.select(self._patience()):
                 key.data()
+            if self._receives():
+                self._say_all(self._files.step())
+
+    def _patience(self) -> float | None:
+        """Return how long to wait for something to happen."""
+        if self._ending:
+            return _LOOK_SECONDS
+        return 0 if self._receives() else None
+
+    def _receives(self) -> bool:
+        return self._files.busy and not self._ending
 
     # --- the launcher -------------------------------------------------------------------------------------------
 
@@ -116,6 +131,8 @@ class Agent:
             if stream is not None:
                 stream.ahead -= message.count
                 self._watch_stream(stream)
+        elif isinstance(message, Offer | Piece):
+            self._say_all(self._files.obey(message))
         else:
             self._end(message)
 
@@ -148,6 +165,10 @@ class Agent:
         if was_empty:
             self._watch(self._report, self._flush, selectors.EVENT_WRITE)
             self._flush()
+
+    def _say_all(self, messages: Iterable[FromAgent]) -> None:
+        for message in messages:
+            self._say(message)
 
     def _flush(self) -> None:
         try:
