@@ -225,11 +225,16 @@ class Cache:
         with open(placed, "rb") as file:
             entries = msgspec.msgpack.decode(file.read(), type=tuple[Entry, ...])
         roots = [os.path.join(tree, name) for name in _list(tree) if name not in (_LOCK, _PLACED)]
+        shipped = {os.path.join(root, entry.path): entry for root in roots for entry in entries}
         for root in roots:
-            for each in entries:
-                _remove_unless_changed(os.path.join(root, each.path), each)
-                yield
-            yield from _remove_empty(root)
+            # By what is there, not by what was shipped: a worker may have put a link in a directory's place.
+            for directory, directories, files in os.walk(root, topdown=False):
+                for name in (*directories, *files):
+                    path = os.path.join(directory, name)
+                    if _is_as_shipped(path, shipped.get(path)):
+                        _remove(path)
+                    yield
+                _remove(directory)  # If nothing is left in it.
         if not any(_exists(root) for root in roots):
             yield from _remove_all(tree)
         elif entries:
@@ -295,22 +300,13 @@ def _remove(path: bytes) -> None:
         return
 
 
-def _remove_unless_changed(path: bytes, entry: Entry) -> None:
+def _is_as_shipped(path: bytes, entry: Entry | None) -> bool:
     found = _lstat(path)
     if found is None:
-        return
+        return False
     if isinstance(entry, File):
-        if stat.S_ISREG(found.st_mode) and (found.st_size, found.st_mtime_ns) == (entry.size, entry.modified_ns):
-            _remove(path)
-    elif isinstance(entry, Link) and stat.S_ISLNK(found.st_mode) and os.readlink(path) == entry.target:
-        _remove(path)
-
-
-def _remove_empty(root: bytes) -> Iterator[None]:
-    """Remove every directory that has nothing in it but such directories."""
-    for directory, _, _ in os.walk(root, topdown=False):
-        _remove(directory)
-        yield
+        return stat.S_ISREG(found.st_mode) and (found.st_size, found.st_mtime_ns) == (entry.size, entry.modified_ns)
+    return isinstance(entry, Link) and stat.S_ISLNK(found.st_mode) and os.readlink(path) == entry.target
 
 
 def _remove_all(root: bytes) -> Iterator[None]:

@@ -76,8 +76,8 @@ def parse_env_file(text: str, source: str, environment: Mapping[str, str]) -> di
         if text[name.end() : name.end() + 1] == "=":
             variables[name[1]], at = _value(text, name.end() + 1, f"{where}: {name[1]}")
         else:
-            variables[name[1]] = _inherited(name[1], where, environment)
             at = _end_of_line(text, name.end(), f"{where}: {name[1]}", "write NAME=value, without anything in between")
+            variables[name[1]] = _inherited(name[1], where, environment)
     return variables
 
 

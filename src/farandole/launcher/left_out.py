@@ -11,6 +11,11 @@ from farandole.launcher.ignore import decide, entered, outer_rules, tracked_thou
 from farandole.launcher.manifest import Manifest
 from farandole.launcher.spec import python_script
 
+_SAYS_MISSING = re.compile(
+    r"no such file|not ?found|no module named|(?:does not|doesn't) exist|(?:cannot|can't|unable to|failed to) open",
+    re.IGNORECASE,
+)
+_MISSING = re.compile(r"No such file or directory: ['\"]([^'\"\n]+)['\"]")
 _QUOTED = re.compile(r"'([^'\n]+)'|\"([^\"\n]+)\"")
 # As the C library's perror and programs of the shell have it: `cat: data.bin: No such file or directory`.
 _UNQUOTED = re.compile(r"(\S+): No such file or directory")
@@ -27,16 +32,24 @@ def why_left_out(manifest: Manifest, path: str) -> str | None:
 
     Example: "line 3 of .gitignore says `*.bin`"
     """
-    absolute = os.path.normpath(os.path.join(manifest.root, os.fsencode(path)))
-    if not os.path.lexists(absolute):
+    if not os.path.lexists(os.path.join(manifest.root, os.fsencode(path))):
         return None
-    absolute = os.path.join(os.path.realpath(os.path.dirname(absolute)), os.path.basename(absolute))
-    relative = os.path.relpath(absolute, manifest.root)
-    if relative.split(b"/")[0] == b"..":
+    relative = _relative(manifest, path)
+    if relative is None:
         return f"it is outside of {os.fsdecode(manifest.root)}, which was sent"
     if relative == b"." or _is_sent(manifest, relative):
         return None
     return _rule_against(manifest.root, relative)
+
+
+def _relative(manifest: Manifest, path: str) -> bytes | None:
+    """Return a path relative to the root, without following a link that it ends with; None when it is not below it."""
+    absolute = os.path.normpath(os.path.join(manifest.root, os.fsencode(path)))
+    if absolute == manifest.root:
+        return b"."
+    absolute = os.path.join(os.path.realpath(os.path.dirname(absolute)), os.path.basename(absolute))
+    relative = os.path.relpath(absolute, manifest.root)
+    return None if relative.split(b"/")[0] == b".." else relative
 
 
 def _is_sent(manifest: Manifest, relative: bytes) -> bool:
@@ -70,14 +83,21 @@ def hint_for_missing(text: str, manifest: Manifest, where: str = "", directories
 
     Example: "data.bin is here but was not sent: line 3 of .gitignore says `*.bin`"
     """
+    if not _SAYS_MISSING.search(text):
+        return ""
+    root = os.fsdecode(manifest.root)
     for named in _named_files(text):
-        path = _within(named, directories)
-        if path is None:
-            path = os.path.join(os.fsdecode(manifest.root), where, named)
-        for candidate in _and_parents(os.path.normpath(path), os.fsdecode(manifest.root)):
-            if (why := why_left_out(manifest, candidate)) is not None:
-                shown = os.path.relpath(os.path.join(os.fsdecode(manifest.root), candidate), os.fsdecode(manifest.root))
-                return f"{shown} is here but was not sent: {why}"
+        path = os.path.normpath(os.path.join(root, _within(named, directories) or os.path.join(where, named)))
+        for candidate in _and_parents(path, root):
+            if candidate.startswith(root + "/") and (why := why_left_out(manifest, candidate)) is not None:
+                return f"{os.path.relpath(candidate, root)} is here but was not sent: {why}"
+    # Only what is surely missed: a traceback names many files that lie elsewhere.
+    for named in _MISSING.findall(text):
+        if (
+            _within(named, directories) is None
+            and (why := why_left_out(manifest, os.path.join(where, named))) is not None
+        ):
+            return f"{named} is here but was not sent: {why}"
     return ""
 
 
@@ -100,7 +120,7 @@ def _within(named: str, directories: Iterable[str]) -> str | None:
 
 
 def _and_parents(path: str, root: str) -> Iterator[str]:
-    """Return a path and the directories above it, up to the root: what is to be written may be missing its directory."""
+    """Return a path and the directories above it, up to the root: a file may be missing because one of these is."""
     while path not in ("", "/", ".", root):
         yield path
         path = os.path.dirname(path)
@@ -133,23 +153,25 @@ def command_on_hosts(manifest: Manifest, command: Sequence[str], directory: str)
         SpecError: the script or the program is here and is not sent.
     """
     there = list(command)
-    for named in (command[0] if "/" in command[0] else None, python_script(command)):
-        if named is None:
-            continue
-        path = os.path.join(directory, named)
-        why = why_left_out(manifest, path)
-        outside = os.path.relpath(os.path.realpath(path), os.fsdecode(manifest.root)).split("/")[0] == ".."
-        if os.path.isabs(named) and outside:
-            continue  # The hosts may have it in the same place: an interpreter, a shared file system.
-        if why is not None:
-            raise SpecError(f"{named} is to be run, but it is not sent: {why}", _hint_to_send(why))
-        if os.path.isabs(named):
-            relative = os.path.relpath(os.path.realpath(path), os.path.realpath(directory))
-            there[there.index(named)] = relative if "/" in relative or named != command[0] else f"./{relative}"
+    script = python_script(command)
+    if "/" in command[0]:
+        there[0] = _on_hosts(manifest, command[0], directory, "name a program that the hosts have")
+        if "/" not in there[0]:
+            there[0] = f"./{there[0]}"
+    if script is not None:
+        at = there.index(script, 1)
+        there[at] = _on_hosts(manifest, script, directory, "add a line with ! and its path to .gitignore")
     return tuple(there)
 
 
-def _hint_to_send(why: str) -> str:
-    if "outside" in why:
-        return "--ship a directory that it is in"
-    return "take it out of there, or add a line with ! and its path after it"
+def _on_hosts(manifest: Manifest, named: str, directory: str, hint: str) -> str:
+    path = os.path.join(directory, named)
+    relative = _relative(manifest, path)
+    if relative is None and os.path.isabs(named):
+        return named  # The hosts may have it in the same place: an interpreter, a shared file system.
+    why = why_left_out(manifest, path)
+    if why is not None:
+        raise SpecError(f"{named} is to be run, but it is not sent: {why}", "--ship .." if relative is None else hint)
+    if relative is None or not os.path.isabs(named):
+        return named
+    return os.path.relpath(os.path.join(os.fsdecode(manifest.root), os.fsdecode(relative)), os.path.realpath(directory))
