@@ -78,6 +78,8 @@ class Receiver:
         self._name = ""
         self._entries: list[Entry] = []
         self._lacking: dict[bytes, _Arriving] = {}
+        self._resumed = 0
+        """How many files an earlier job had left partly."""
         self._all_offered = False
         self._placing = False
         self._failed = False
@@ -171,13 +173,13 @@ class Receiver:
         return file.size > 0 and file.digest not in self._lacking and not cache.has(file.digest, file.size)
 
     def _taken_up(self, cache: Cache, file: File) -> OwnFile | None:
-        resumed = sum(arriving.partial is not None for arriving in self._lacking.values())
-        if file.size <= PIECE_BYTES or resumed >= _MOST_RESUMED:
+        if file.size <= PIECE_BYTES or self._resumed == _MOST_RESUMED:
             return None
         partial = cache.resume(file.digest)
         if partial is not None and partial.size() > file.size:
             partial.close()
             return None
+        self._resumed += partial is not None
         return partial
 
     # --- what arrives -------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from farandole.launcher.errors import SpecError
 from farandole.launcher.ignore import decide, entered, outer_rules, tracked_though_ignored
@@ -72,7 +72,7 @@ def _rule_against(root: bytes, relative: bytes) -> str | None:
     return "it is neither a file, a directory nor a link"
 
 
-def hint_for_missing(text: str, manifest: Manifest, where: str = "", directories: Iterable[str] = ()) -> str:
+def hint_for_missing(text: str, manifest: Manifest, where: str = "", directories: Sequence[str] = ()) -> str:
     """Return a hint for a failure that names a file or a module that is here and was not sent; "" if it does not.
 
     Args:
@@ -111,7 +111,7 @@ def _named_files(text: str) -> list[str]:
     return list(dict.fromkeys(reversed(named)))[:_MOST_CANDIDATES]
 
 
-def _within(named: str, directories: Iterable[str]) -> str | None:
+def _within(named: str, directories: Sequence[str]) -> str | None:
     """Return a path on a host relative to the tree there."""
     for directory in directories:
         if named.startswith(directory + "/"):

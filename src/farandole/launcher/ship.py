@@ -241,6 +241,10 @@ class Shipping:
         self._hosts = hosts
         self._shipments = {host: Shipment(manifest, read, job, window, cache) for host in hosts}
         self._progress = progress
+        self._done = 0
+        self._total = 0
+        self._missing = set(hosts)
+        """Hosts that do not have it yet."""
         self._finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def send(self) -> dict[str, str]:
@@ -260,19 +264,24 @@ class Shipping:
         """Take a message of a host's agent."""
         if self._finished.done():
             return  # It failed; the others do not know yet.
+        shipment = self._shipments[host]
+        before = shipment.done, shipment.total
         try:
-            for answer in self._shipments[host].heard(message):
+            for answer in shipment.heard(message):
                 self._hosts[host](answer)
         except SpecError as error:
             told = f"{host}: {error.message}" if isinstance(message, NotShipped) else error.message
             self._finished.set_exception(SpecError(f"the directory could not be sent: {told}", error.hint))
             return
-        shipments = self._shipments.values()
-        self._progress(sum(each.done for each in shipments), sum(each.total for each in shipments))
-        if all(each.directory is not None for each in shipments):
+        self._done += shipment.done - before[0]
+        self._total += shipment.total - before[1]
+        self._progress(self._done, self._total)
+        if shipment.directory is not None:
+            self._missing.discard(host)
+        if not self._missing:
             self._finished.set_result(None)
 
     def lost(self, host: str, how: str) -> None:
         """Take note that a host's agent can be told nothing more."""
-        if not self._finished.done() and self._shipments[host].directory is None:
+        if not self._finished.done() and host in self._missing:
             self._finished.set_exception(SpecError(f"the directory could not be sent: {host} {how}"))
