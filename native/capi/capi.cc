@@ -40,6 +40,7 @@ struct farandole_engine {
   const bool needs_shared_memory;    // "shm": rather fail than use TCP
   farandole::base::Mutex lifecycle;  // one of form, leave, revoke at a time
   std::string links GUARDED_BY(lifecycle) = "alone";
+  std::string routes GUARDED_BY(lifecycle);
   uint64_t generation GUARDED_BY(lifecycle) = 0;
   bool was_in_a_world GUARDED_BY(lifecycle) = false;
 };
@@ -330,6 +331,15 @@ void require_shared_memory(const farandole::transport::Mesh& mesh) {
   }
 }
 
+// As farandole_engine_routes() gives it.
+std::string routes_of(const farandole::transport::Mesh& mesh) {
+  std::string lines;
+  for (int rank = 0; rank < mesh.size(); ++rank) {
+    lines += (rank == mesh.rank() ? "itself" : mesh.describe_route(rank)) + "\n";
+  }
+  return lines;
+}
+
 std::string algorithms_as_json() {
   std::string json = "[";
   for (const auto& row : farandole::collective::algorithms()) {
@@ -424,6 +434,7 @@ int farandole_engine_form(farandole_engine* engine, const farandole_world* world
       require_shared_memory(*mesh);
     }
     engine->links = world->size == 1 ? "alone" : mesh->describe();
+    engine->routes = routes_of(*mesh);
     engine->engine.enter(std::move(mesh), engine->endpoint.arena());
   });
 }
@@ -449,6 +460,11 @@ int farandole_engine_health(farandole_engine* engine) {
 const char* farandole_engine_links(farandole_engine* engine) {
   const farandole::base::MutexLock lock(engine->lifecycle);
   return engine->links.c_str();
+}
+
+const char* farandole_engine_routes(farandole_engine* engine) {
+  const farandole::base::MutexLock lock(engine->lifecycle);
+  return engine->routes.c_str();
 }
 
 int farandole_keep_knobs(farandole_engine* engine, const char* knobs) {

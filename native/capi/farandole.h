@@ -84,7 +84,8 @@ typedef struct {
   uint64_t arena_bytes;            /* address space of the arena; default 64 GiB */
   uint64_t staging_bytes;          /* what the arena lends to tensors outside of it; default 8 MiB */
   int64_t fusion_threshold_bytes;  /* default 128 MiB; -1: 0, no fusion. Rank 0's value counts for all */
-  const char* listen_addresses;    /* comma-separated; NULL or "": workers of this host only */
+  const char* listen_addresses;    /* comma-separated, where others shall reach it first of all; NULL or "": workers of
+                                      this host only */
   const char* transport;           /* NULL or "auto"; "shm": fail rather than use TCP; "tcp": TCP within a host too */
   const char* host_key;            /* workers with different keys never share memory; NULL: found by trying */
   const char* algorithm;           /* NULL or "auto"; otherwise a name from farandole_algorithms() */
@@ -221,6 +222,10 @@ FARANDOLE_API int farandole_engine_revoke(farandole_engine* engine, int32_t lost
 FARANDOLE_API int farandole_engine_health(farandole_engine* engine);
 /* "shm", "tcp", "shm+tcp", "alone": how the current world is connected. Valid until the next form. */
 FARANDOLE_API const char* farandole_engine_links(farandole_engine* engine);
+/* How this worker's bytes go to each rank of the current world, a line for each, in order: "shared memory",
+ * "10.0.0.1 -> 10.0.0.2" (this worker's address and that rank's) or, for its own rank, "itself". Empty before the first
+ * world. Valid until the next form. */
+FARANDOLE_API const char* farandole_engine_routes(farandole_engine* engine);
 
 /* --- tuning ------------------------------------------------------------------------------------------------- */
 

@@ -22,6 +22,8 @@ class Attempt {
   // A connector that is convinced goes on only when told to: of several ways to one worker, one is chosen.
   void prove();
 
+  // It has come as far as a connection, whatever became of that.
+  bool connected() const noexcept { return !connecting_; }
   bool failed() const noexcept { return failed_ || give_up_.passed(); }
   bool convinced() const noexcept { return handshake_.state() == Handshake::State::kConvinced; }
   bool proven() const noexcept { return handshake_.state() == Handshake::State::kProven && unsent_.empty(); }

@@ -70,7 +70,7 @@ std::string Contact::to_text() const {
     text += ";unix=" + unix_name;
   }
   for (const Address& address : tcp) {
-    text += ";tcp=" + transport::to_text(address);
+    text += ";tcp=" + transport::to_text(without_scope(address));
   }
   return text;
 }

@@ -9,10 +9,10 @@
 namespace farandole::transport {
 
 struct Contact {
-  std::string id;         // 32 hex digits, random: this endpoint and no other
-  std::string host_key;   // see EndpointSettings
-  std::string unix_name;  // empty: no shared memory
-  std::vector<Address> tcp;
+  std::string id;            // 32 hex digits, random: this endpoint and no other
+  std::string host_key;      // see EndpointSettings
+  std::string unix_name;     // empty: no shared memory
+  std::vector<Address> tcp;  // in the order in which the worker would like to be reached; without scopes in the text
 
   std::string to_text() const;
 };

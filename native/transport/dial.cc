@@ -12,13 +12,20 @@ namespace {
 constexpr int64_t kFirstPauseNs = 2'000'000;
 constexpr int64_t kLongestPauseNs = 100'000'000;
 
+// A better route gets twice the time that the first one took, within these bounds: the lower one is for what the
+// scheduler of a busy host may take between two answers, the upper one is what an address that nobody answers may cost.
+constexpr int64_t kShortestGraceNs = 20'000'000;
+constexpr int64_t kLongestGraceNs = 200'000'000;
+
 }  // namespace
 
 Dial::Dial(const std::vector<Address>& addresses, std::string secret, const Hello& hello,
            const base::Deadline& deadline)
     : secret_(std::move(secret)), hello_(hello), deadline_(deadline) {
   for (const Address& address : addresses) {
-    routes_.push_back({.address = address, .attempt = nullptr, .next_start_ns = 0, .pause_ns = kFirstPauseNs});
+    routes_.emplace_back();
+    routes_.back().address = address;
+    routes_.back().pause_ns = kFirstPauseNs;
   }
 }
 
@@ -27,8 +34,14 @@ bool Dial::open(const Route& route) const noexcept {
   return !over_ && chosen_ == nullptr && route.attempt == nullptr && (route.address.is_unix() || !unix_first);
 }
 
-int64_t Dial::next_start_ns() const noexcept {
-  int64_t next = INT64_MAX;
+// An attempt is under way or, at the worker that closed the last one, about to be made again: it may have been in an
+// earlier generation, and then all its routes are refused and taken up again one after the other.
+bool Dial::may_come(const Route& route) const noexcept {
+  return route.attempt != nullptr || (route.connected && route.next_start_ns < grace_end_ns_);
+}
+
+int64_t Dial::next_turn_ns() const noexcept {
+  int64_t next = grace_end_ns_;
   for (const Route& route : routes_) {
     if (open(route)) {
       next = std::min(next, route.next_start_ns);
@@ -37,16 +50,15 @@ int64_t Dial::next_start_ns() const noexcept {
   return next;
 }
 
-void Dial::start() {
-  const int64_t now = base::now_ns();
+void Dial::start(int64_t now_ns) {
   for (Route& route : routes_) {
-    if (open(route) && route.next_start_ns <= now) {
-      start(route);
+    if (open(route) && route.next_start_ns <= now_ns) {
+      start(route, now_ns);
     }
   }
 }
 
-void Dial::start(Route& route) {
+void Dial::start(Route& route, int64_t now_ns) {
   Connecting connecting = start_connecting(route.address);
   if (connecting.error == EMFILE || connecting.error == ENFILE) {
     throw base::Error(base::Code::kUnavailable, "no descriptor is left for a connection to rank " +
@@ -56,16 +68,18 @@ void Dial::start(Route& route) {
   if (!connecting.fd) {
     // A full backlog passes; anything else says that its Unix socket cannot be reached from here.
     unix_refused_ = unix_refused_ || (route.address.is_unix() && connecting.error != EAGAIN);
-    put_off(route);
+    put_off(route, false, now_ns);
     return;
   }
+  route.started_ns = now_ns;
   route.attempt = std::make_unique<Attempt>(std::move(connecting.fd), connecting.error == EINPROGRESS,
                                             Handshake::connecting(secret_, hello_), deadline_);
 }
 
-void Dial::put_off(Route& route) {
+void Dial::put_off(Route& route, bool connected, int64_t now_ns) {
   route.attempt = nullptr;
-  route.next_start_ns = base::now_ns() + route.pause_ns;
+  route.connected = connected;
+  route.next_start_ns = now_ns + route.pause_ns;
   route.pause_ns = std::min(route.pause_ns * 2, kLongestPauseNs);
 }
 
@@ -77,33 +91,56 @@ void Dial::collect(std::vector<Attempt*>& attempts) const {
   }
 }
 
-std::optional<Dial::Reached> Dial::settle() {
+std::optional<Dial::Reached> Dial::settle(int64_t now_ns) {
+  put_off_failed(now_ns);
+  if (chosen_ == nullptr) {
+    choose(now_ns);  // which may take one to its end at once
+    put_off_failed(now_ns);
+  }
+  if (over_ || chosen_ == nullptr || !chosen_->attempt->proven()) {
+    return std::nullopt;
+  }
+  over_ = true;
+  Reached reached{chosen_->attempt->take_fd(), chosen_->address};
+  chosen_->attempt = nullptr;
+  return reached;
+}
+
+void Dial::put_off_failed(int64_t now_ns) {
   for (Route& route : routes_) {
-    if (route.attempt == nullptr) {
+    if (route.attempt == nullptr || !route.attempt->failed()) {
       continue;
     }
-    if (route.attempt->convinced()) {
-      choose(route);  // which may take it to its end at once
+    if (const Refusal refusal = route.attempt->handshake().refusal(); refusal != Refusal::kNone) {
+      refusal_ = refusal;
     }
-    if (route.attempt->failed()) {
-      if (route.attempt->handshake().refusal() != Refusal::kNone) {
-        refusal_ = route.attempt->handshake().refusal();
-      }
-      chosen_ = chosen_ == &route ? nullptr : chosen_;
-      put_off(route);
-    } else if (route.attempt->proven()) {
-      over_ = true;
-      Reached reached{route.attempt->take_fd(), route.address};
-      route.attempt = nullptr;
-      return reached;
-    }
+    chosen_ = chosen_ == &route ? nullptr : chosen_;
+    put_off(route, route.attempt->connected(), now_ns);
   }
-  return std::nullopt;
+}
+
+// Chooses the most preferred of the convinced routes, unless a better one may still come.
+void Dial::choose(int64_t now_ns) {
+  const auto convinced = std::find_if(routes_.begin(), routes_.end(), [](const Route& route) {
+    return route.attempt != nullptr && route.attempt->convinced();
+  });
+  if (convinced == routes_.end()) {
+    grace_end_ns_ = kNever;
+    return;
+  }
+  if (grace_end_ns_ == kNever) {
+    grace_end_ns_ = now_ns + std::clamp(2 * (now_ns - convinced->started_ns), kShortestGraceNs, kLongestGraceNs);
+  }
+  const bool better = std::any_of(routes_.begin(), convinced, [this](const Route& route) { return may_come(route); });
+  if (!better || now_ns >= grace_end_ns_) {
+    prove(*convinced);
+  }
 }
 
 // Both sides must end with the same connection, so only one is ever proven.
-void Dial::choose(Route& route) {
+void Dial::prove(Route& route) {
   chosen_ = &route;
+  grace_end_ns_ = kNever;
   for (Route& other : routes_) {
     if (&other != &route) {
       other.attempt = nullptr;

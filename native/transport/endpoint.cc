@@ -18,7 +18,21 @@ using base::Error;
 // What a control frame can say of a world (ControlFrame::kLongestText bytes, a bit for each rank).
 constexpr size_t kLargestWorld = 8 * ControlFrame::kLongestText;
 
-bool is_wildcard(const std::string& host) { return host == "0.0.0.0" || host == "::"; }
+// Throws Error(kUnavailable) for an address that cannot be offered to other workers.
+Address address_to_offer(const std::string& host) {
+  Address address = ip_address(host, 0);
+  if (is_wildcard(address)) {
+    throw Error(Code::kUnavailable, "cannot listen on " + host +
+                                        ": other workers could not know where to connect; give the address of a "
+                                        "network interface (see `ip address`)");
+  }
+  if (lacks_scope(address)) {
+    throw Error(Code::kUnavailable, "cannot listen on " + host +
+                                        ": an address of a link needs its interface, as in fe80::1%eth0 (see `ip "
+                                        "address`)");
+  }
+  return address;
+}
 
 }  // namespace
 
@@ -48,12 +62,7 @@ Endpoint::Impl::Impl(EndpointSettings given)
     listeners.push_back(listen_on(unix_address(contact.unix_name)));
   }
   for (const std::string& host : settings.listen_addresses) {
-    if (is_wildcard(host)) {
-      throw Error(Code::kUnavailable, "cannot listen on " + host +
-                                          ": other workers could not know where to connect; give the address of a "
-                                          "network interface (see `ip address`)");
-    }
-    listeners.push_back(listen_on(ip_address(host, 0)));
+    listeners.push_back(listen_on(address_to_offer(host)));
     contact.tcp.push_back(listeners.back().address);
   }
 }

@@ -15,7 +15,8 @@ namespace farandole::transport {
 
 struct EndpointSettings {
   size_t arena_bytes = size_t{1} << 36;
-  // Addresses to listen on for workers of other hosts, IPv4 or IPv6 without brackets; none: this host only.
+  // Addresses to listen on for workers of other hosts, IPv4 or IPv6; none: this host only. Others take the first one
+  // of them that leads here, see Dial.
   std::vector<std::string> listen_addresses;
   bool shared_memory = true;  // false: TCP even within a host
   // Workers with different keys never try shared memory. Empty by default: whether two workers share a

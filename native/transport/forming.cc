@@ -82,7 +82,10 @@ std::vector<Address> Forming::addresses_of(const Contact& contact) const {
   if (!self_.unix_name.empty() && !contact.unix_name.empty() && self_.host_key == contact.host_key) {
     addresses.push_back(unix_address(contact.unix_name));
   }
-  addresses.insert(addresses.end(), contact.tcp.begin(), contact.tcp.end());
+  for (const Address& address : contact.tcp) {
+    const std::vector<Address> routes = as_reached_from_here(address);
+    addresses.insert(addresses.end(), routes.begin(), routes.end());
+  }
   return addresses;
 }
 
@@ -118,7 +121,7 @@ void Forming::start_dials() {
   for (Peer& peer : peers_) {
     for (auto* dial : {&peer.control_dial, &peer.data_dial}) {
       if (dial->has_value()) {
-        (*dial)->start();
+        (*dial)->start(base::now_ns());
       }
     }
   }
@@ -177,8 +180,8 @@ int Forming::patience_ms() const {
   const int64_t now = base::now_ns();
   for (const Peer& peer : peers_) {
     for (const auto* dial : {&peer.control_dial, &peer.data_dial}) {
-      if (dial->has_value() && (*dial)->next_start_ns() != INT64_MAX) {
-        left_ns = std::min(left_ns, std::max<int64_t>(0, (*dial)->next_start_ns() - now));
+      if (dial->has_value() && (*dial)->next_turn_ns() != INT64_MAX) {
+        left_ns = std::min(left_ns, std::max<int64_t>(0, (*dial)->next_turn_ns() - now));
       }
     }
   }
@@ -200,7 +203,8 @@ void Forming::accept_all() {
         refuse_for_lack_of_descriptors(error);
         continue;
       }
-      if (strangers_.size() >= kStrangers + 2 * peers_.size()) {
+      // A worker has one on the way to each listener, while it sees which of them is best, or one for data.
+      if (strangers_.size() >= kStrangers + (1 + ground_.listeners.size()) * peers_.size()) {
         strangers_.pop_front();
       }
       const auto give_up =
@@ -228,7 +232,7 @@ void Forming::refuse_for_lack_of_descriptors(int error) {
 void Forming::settle_dials() {
   for (Peer& peer : peers_) {
     if (peer.control_dial.has_value()) {
-      if (auto reached = peer.control_dial->settle(); reached.has_value()) {
+      if (auto reached = peer.control_dial->settle(base::now_ns()); reached.has_value()) {
         join_control(peer, std::move(reached->fd), reached->address.is_unix());
         if (!reached->address.is_unix()) {
           peer.data_dial.emplace(std::vector<Address>{reached->address}, world_.secret,
@@ -238,7 +242,7 @@ void Forming::settle_dials() {
       peer.refusal = peer.control_dial->refusal();
     }
     if (peer.data_dial.has_value()) {
-      if (auto reached = peer.data_dial->settle(); reached.has_value()) {
+      if (auto reached = peer.data_dial->settle(base::now_ns()); reached.has_value()) {
         join_data(peer, std::move(reached->fd));
       }
     }

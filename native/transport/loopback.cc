@@ -203,6 +203,7 @@ class LoopbackMesh final : public Mesh {
   const std::vector<int>& hosts() const noexcept override { return world_->settings.hosts; }
   void part() noexcept override { world_->worker(rank_).parted = true; }
   std::string describe() const override { return "loopback"; }
+  std::string describe_route(int) const override { return "loopback"; }
 
  private:
   std::shared_ptr<World> world_;

@@ -1,5 +1,7 @@
 #include "transport/socket.h"
 
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -37,6 +39,40 @@ void tune(int fd, double timeout_seconds) {
   set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(std::clamp(timeout_seconds * 1e3, 1.0, 1e9)));
 }
 
+std::string without_brackets(const std::string& host) {
+  const bool bracketed = host.size() >= 2 && host.front() == '[' && host.back() == ']';
+  return bracketed ? host.substr(1, host.size() - 2) : host;
+}
+
+// Every address is stored aligned for all families.
+const sockaddr_in6& ip6_of(const Address& address) noexcept {
+  return reinterpret_cast<const sockaddr_in6&>(address.storage);
+}
+
+uint32_t& scope_of(Address& address) noexcept { return reinterpret_cast<sockaddr_in6&>(address.storage).sin6_scope_id; }
+
+// The links that this machine is on: the scopes of its own link-local addresses.
+std::vector<uint32_t> own_scopes() {
+  std::vector<uint32_t> scopes;
+  ifaddrs* all = nullptr;
+  if (::getifaddrs(&all) != 0) {
+    return scopes;
+  }
+  for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next) {
+    if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != AF_INET6 || (one->ifa_flags & IFF_UP) == 0) {
+      continue;
+    }
+    Address address;
+    address.length = sizeof(sockaddr_in6);
+    std::memcpy(&address.storage, one->ifa_addr, address.length);
+    if (is_link_local(address) && std::find(scopes.begin(), scopes.end(), scope_of(address)) == scopes.end()) {
+      scopes.push_back(scope_of(address));
+    }
+  }
+  ::freeifaddrs(all);
+  return scopes;
+}
+
 }  // namespace
 
 Address ip_address(const std::string& host, uint16_t port) {
@@ -44,7 +80,7 @@ Address ip_address(const std::string& host, uint16_t port) {
   hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
-  if (::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) {
+  if (::getaddrinfo(without_brackets(host).c_str(), std::to_string(port).c_str(), &hints, &found) != 0) {
     throw Error(Code::kInvalidArgument,
                 "'" + host + "' is not an IP address; give it in numbers, such as 10.0.0.1 or fd00::1");
   }
@@ -80,16 +116,53 @@ std::string to_text(const Address& address) {
 
 Address parse_address(const std::string& text) {
   const size_t colon = text.rfind(':');
-  std::string host = text.substr(0, std::min(colon, text.size()));
   uint16_t port = 0;
   const char* const end = text.data() + text.size();
   if (colon == std::string::npos || std::from_chars(text.data() + colon + 1, end, port).ptr != end || port == 0) {
     throw Error(Code::kInvalidArgument, "'" + text + "' is not an address and port");
   }
-  if (host.size() >= 2 && host.front() == '[' && host.back() == ']') {
-    host = host.substr(1, host.size() - 2);
+  return ip_address(text.substr(0, colon), port);
+}
+
+std::string host_of(const Address& address) {
+  char host[NI_MAXHOST];
+  const bool numeric = !address.is_unix() &&
+                       ::getnameinfo(address.get(), address.length, host, sizeof host, nullptr, 0, NI_NUMERICHOST) == 0;
+  return numeric ? host : "?";
+}
+
+bool is_wildcard(const Address& address) noexcept {
+  if (address.storage.ss_family == AF_INET) {
+    return reinterpret_cast<const sockaddr_in&>(address.storage).sin_addr.s_addr == htonl(INADDR_ANY);
   }
-  return ip_address(host, port);
+  return address.storage.ss_family == AF_INET6 && IN6_IS_ADDR_UNSPECIFIED(&ip6_of(address).sin6_addr);
+}
+
+bool is_link_local(const Address& address) noexcept {
+  return address.storage.ss_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&ip6_of(address).sin6_addr);
+}
+
+bool lacks_scope(const Address& address) noexcept {
+  return is_link_local(address) && ip6_of(address).sin6_scope_id == 0;
+}
+
+Address without_scope(Address address) noexcept {
+  if (is_link_local(address)) {
+    scope_of(address) = 0;
+  }
+  return address;
+}
+
+std::vector<Address> as_reached_from_here(const Address& address) {
+  if (!is_link_local(address)) {
+    return {address};
+  }
+  std::vector<Address> scoped;
+  for (const uint32_t scope : own_scopes()) {
+    scoped.push_back(address);
+    scope_of(scoped.back()) = scope;
+  }
+  return scoped;
 }
 
 Listener listen_on(const Address& address) {
@@ -139,6 +212,17 @@ int connect_outcome(int fd) {
   int error = 0;
   socklen_t length = sizeof error;
   return ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) == 0 ? error : errno;
+}
+
+std::string describe_connection(int fd) {
+  Address here;
+  Address there;
+  here.length = there.length = sizeof(sockaddr_storage);
+  // The connection may have ended already.
+  if (::getsockname(fd, here.get(), &here.length) != 0 || ::getpeername(fd, there.get(), &there.length) != 0) {
+    return "?";
+  }
+  return host_of(here) + " -> " + host_of(there);
 }
 
 void tune_control(int fd, double deadline_seconds) { tune(fd, deadline_seconds); }

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "transport/fate.h"
 #include "transport/private_fd.h"
@@ -20,8 +21,8 @@ struct Address {
   bool is_unix() const noexcept { return storage.ss_family == AF_UNIX; }
 };
 
-// An IPv4 or IPv6 address in numbers, without brackets, with a scope where it has one ("fe80::1%eth0").
-// Throws Error(kInvalidArgument).
+// An IPv4 or IPv6 address in numbers, with a scope where it has one ("fe80::1%eth0"); an IPv6 address may stand in
+// brackets. Throws Error(kInvalidArgument).
 Address ip_address(const std::string& host, uint16_t port);
 // A name in the abstract namespace: it has no file and ends with its socket. It is seen by the processes of
 // one network namespace.
@@ -29,6 +30,18 @@ Address unix_address(const std::string& name);
 // "127.0.0.1:4567" or "[::1]:4567", and back. Throws Error(kInvalidArgument).
 std::string to_text(const Address& address);
 Address parse_address(const std::string& text);
+// "127.0.0.1" or "fe80::1%eth0", without the port; "?" for what is no IP address.
+std::string host_of(const Address& address);
+
+// It stands for all addresses of this machine, and so says nothing to another one: 0.0.0.0 or ::, however written.
+bool is_wildcard(const Address& address) noexcept;
+// An IPv6 address that is one of a link. Its scope names the interface to that link, on this machine only.
+bool is_link_local(const Address& address) noexcept;
+bool lacks_scope(const Address& address) noexcept;
+Address without_scope(Address address) noexcept;
+// The addresses under which another machine's address is tried from here: itself or, for a link-local one, itself
+// with the scope of each interface that may lead to its link.
+std::vector<Address> as_reached_from_here(const Address& address);
 
 struct Listener {
   PrivateFd fd;
@@ -47,6 +60,8 @@ struct Connecting {
 Connecting start_connecting(const Address& address);
 // How a connect under way came out, once the socket can be written: 0 or an errno.
 int connect_outcome(int fd);
+// The two ends of a connected socket, for people: "10.0.0.1 -> 10.0.0.2", this end first; "?" if it has ended already.
+std::string describe_connection(int fd);
 
 // Settings of a TCP connection between workers. A control connection is always read at once, so unacknowledged
 // bytes or unanswered probes for the length of the failure deadline mean that the peer is gone. A data

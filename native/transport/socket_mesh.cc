@@ -42,9 +42,11 @@ SocketMesh::SocketMesh(const EndpointSettings& settings, const World& world, For
 void SocketMesh::connect(int rank, Joined& joined) {
   Peer& peer = peers_[static_cast<size_t>(rank)];
   if (joined.memory == nullptr) {
+    peer.route = describe_connection(joined.data.get());
     peer.link = std::make_unique<TcpLink>(rank, std::move(joined.data), *watch_);
     return;
   }
+  peer.route = "shared memory";
   peer.memory = std::move(joined.memory);
   peer.doorbell_fd = std::move(joined.doorbell);
   peer.doorbell = std::make_unique<Doorbell>(&peer.memory->view().header().sleeping, peer.doorbell_fd.get());

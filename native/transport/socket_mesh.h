@@ -37,6 +37,7 @@ class SocketMesh : public Mesh {
   const std::vector<int>& hosts() const noexcept override { return hosts_; }
   void part() noexcept override;
   std::string describe() const override;
+  std::string describe_route(int peer) const override { return peers_[static_cast<size_t>(peer)].route; }
 
  private:
   struct Peer {
@@ -44,6 +45,7 @@ class SocketMesh : public Mesh {
     PrivateFd doorbell_fd;
     std::unique_ptr<Doorbell> doorbell;
     std::unique_ptr<Link> link;
+    std::string route;  // see describe_route
   };
 
   void connect(int rank, Joined& joined);

@@ -6,17 +6,21 @@ Importing this package loads nothing but itself; what it offers is loaded when i
 from __future__ import annotations
 
 import importlib
+import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from farandole.core.basics import count_step as count_step
     from farandole.core.basics import stats as stats
     from farandole.launcher.function import run as run
     from farandole.observe.observer import start_timeline as start_timeline
     from farandole.observe.observer import stop_timeline as stop_timeline
 
-__all__ = ["__version__", "run", "start_timeline", "stats", "stop_timeline"]
+__all__ = ["__version__", "count_step", "run", "start_timeline", "stats", "stop_timeline"]
 
 _HOMES = {
+    "count_step": "farandole.core.basics",
     "run": "farandole.launcher.function",
     "start_timeline": "farandole.observe.observer",
     "stats": "farandole.core.basics",
@@ -40,6 +44,16 @@ def __dir__() -> list[str]:
 
 
 def _version() -> str:
+    # What is installed is written in the name of a folder. importlib.metadata, which knows more cases, takes as long to
+    # load as all the rest of an agent.
+    for entry in sys.path:
+        try:
+            names = os.listdir(entry or ".")
+        except OSError:
+            continue
+        for name in names:
+            if name.startswith("farandole-") and name.endswith(".dist-info"):
+                return name[len("farandole-") : -len(".dist-info")]
     from importlib import metadata
 
     try:

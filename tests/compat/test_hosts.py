@@ -23,7 +23,7 @@ def test_hosts() -> None:
     assert parse_hosts_and_slots("h1:2,10.0.0.1:4") == (["h1", "10.0.0.1"], {"h1": 2, "10.0.0.1": 4})
 
 
-@pytest.mark.parametrize("wrong", ["", "h1", "h1:", ":2", "h1:two", "h1:-1", "h1:2,", "h 1:2", "[::1]:2", "h1:2;ls:1"])
+@pytest.mark.parametrize("wrong", ["", "h1", "h1:", ":2", "h1:two", "h1:-1", "h1:2,", "h 1:2", "[::1]", "h1:2;ls:1"])
 def test_hosts_in_another_form_are_refused(wrong: str) -> None:
     words = r"Invalid host input, please make sure it has format as : worker-0:2,worker-1:2\."
     with pytest.raises(ValueError, match=words):
@@ -38,10 +38,17 @@ def test_host_file(tmp_path: Path) -> None:
     assert parse_host_files(str(file)) == "172.31.32.7:8,worker-1:4,worker-2:2"
 
 
-@pytest.mark.parametrize("line", ["worker-0", "worker-0 slots=", "slots=2", "worker-0:2", "worker-0 max_slots=2"])
+@pytest.mark.parametrize("line", ["worker-0 slots=", "slots=2", "worker-0 four", "worker-0:two"])
 def test_a_wrong_line_is_named(tmp_path: Path, line: str) -> None:
     (tmp_path / "hosts").write_text(f"# comment\n{line}\n")
-    with pytest.raises(ValueError, match=f"line 2: '{line}' is not a host"):
+    with pytest.raises(ValueError, match="hosts, line 2: "):
+        parse_host_files(str(tmp_path / "hosts"))
+
+
+@pytest.mark.parametrize("line", ["worker-0", "worker-0 max_slots=2"])
+def test_a_host_without_slots_is_refused(tmp_path: Path, line: str) -> None:
+    (tmp_path / "hosts").write_text(f"{line}\n")
+    with pytest.raises(ValueError, match="worker-0 has no number of slots"):
         parse_host_files(str(tmp_path / "hosts"))
 
 
@@ -111,10 +118,18 @@ def test_where_workers_go(tmp_path: Path) -> None:
         assert [(host.name, host.slots) for host in job(flags).spec.hosts] == expected
 
 
-def test_other_hosts_are_not_there_yet() -> None:
-    with pytest.raises(ValueError, match=r"other hosts \(192\.0\.2\.1, x\.invalid\) are not there yet"):
-        job("-np 2 -H localhost:1,192.0.2.1:1,x.invalid:2")
-    assert not launch._check_all_hosts_ssh_successful(["192.0.2.1"], fn_cache=None)
+def test_other_hosts_and_how_they_are_reached(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("")
+    spec = job(f"-np 2 -H 192.0.2.1:1,x.invalid:2 -p 2222 -i {tmp_path / 'key'}").spec
+    assert [(host.name, host.slots) for host in spec.hosts] == [("192.0.2.1", 1), ("x.invalid", 2)]
+    assert (spec.ssh.program, spec.ssh.port, spec.ssh.identity) == ("ssh", 2222, str(tmp_path / "key"))
+
+
+def test_kubeflows_way_to_other_pods(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMPI_MCA_plm_rsh_agent", "/etc/mpi/kubexec.sh")
+    assert job("-np 1 -H worker-0:1").spec.ssh.program == "/etc/mpi/kubexec.sh"
+    monkeypatch.setenv("OMPI_MCA_plm_rsh_agent", "rsh")
+    assert job("-np 1 -H worker-0:1").spec.ssh.program == "ssh"
 
 
 @pytest.mark.parametrize("flags", ["--min-np 1", "--host-discovery-script find.sh"])

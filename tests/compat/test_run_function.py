@@ -75,7 +75,7 @@ def test_an_exception_in_the_function() -> None:
         ({"hosts": "localhost:1", "hostfile": "file"}, "hosts and hostfile"),
         ({"use_gloo": True, "use_mpi": True}, "use_gloo and use_mpi"),
         ({"hosts": "localhost"}, "Invalid host input"),
-        ({"hosts": "192.0.2.1:1"}, "not there yet"),
+        ({"hosts": "x.invalid:1"}, "no host of that name"),
         ({"hosts": "localhost:1", "num_proc": 2}, "Requested more processes"),
         ({"min_num_proc": 1, "max_num_proc": 2, "slots": 1, "reset_limit": 2}, "elastic"),
         ({"host_discovery_script": "find", "cooldown_range": [1, 2]}, "elastic"),

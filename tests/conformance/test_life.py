@@ -37,6 +37,19 @@ def test_stats(world):
     world.run(body)
 
 
+def test_routes(world):
+    def body(_):
+        from farandole.core import basics
+
+        engine = basics.current().engine
+        return engine.links, engine.routes
+
+    for rank, (links, routes) in enumerate(world.run(body)):
+        others = {"alone": set(), "shm": {"shared memory"}, "tcp": {"127.0.0.1 -> 127.0.0.1"}}[links]
+        assert len(routes) == world.size and routes.pop(rank) == "itself"
+        assert set(routes) == others
+
+
 def test_init_and_shutdown_a_hundred_times(world):
     """Each time is a new world, which computes; descriptors do not pile up."""
 

@@ -161,6 +161,10 @@ class World:
         self._roster.settle()
         return self._roster.failures
 
+    def progress(self) -> list[tuple[int, Any]]:
+        """Return what workers reported of their progress: pairs of rank and report."""
+        return self._roster.progress
+
     def close(self) -> None:
         """End the workers and the roster."""
         for worker in self.workers:
@@ -184,7 +188,8 @@ class _RosterThread:
         self._thread.start()
         places = tuple(Place("localhost", rank, size, 0, 1) for rank in range(size))
         self.failures: list[tuple[int, Any]] = []
-        self._service = self._call(_make(RosterService, places, secret, lambda *failure: self.failures.append(failure)))
+        self.progress: list[tuple[int, Any]] = []
+        self._service = self._call(self._make(RosterService, places, secret))
         self.address: str = self._call(self._service.start())
 
     def settle(self) -> None:
@@ -201,9 +206,14 @@ class _RosterThread:
     def _call(self, coroutine: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(ANSWER_SECONDS)
 
-
-async def _make(kind: Any, places: Any, secret: bytes, on_failure: Any) -> Any:
-    return kind(places, secret, on_failure=on_failure)  # It makes an asyncio.Event, which wants to be born in its loop.
+    async def _make(self, kind: Any, places: Any, secret: bytes) -> Any:
+        # It makes an asyncio.Event, which wants to be born in its loop.
+        return kind(
+            places,
+            secret,
+            on_failure=lambda *failure: self.failures.append(failure),
+            on_progress=lambda *progress: self.progress.append(progress),
+        )
 
 
 def wait_until(fact: Callable[[], bool], seconds: float = ANSWER_SECONDS) -> None:

@@ -1,9 +1,11 @@
 """The agent: starts the workers of one host, forwards what they print, and sees to it that all of them end.
 
-One child of the launcher per host, told what to do over its standard input (see `messages`).
+One for each host, the launcher's child or started by it over ssh, told what to do over its standard input (see
+`messages`).
 
 Guarantees:
-- When its standard input ends, for whatever reason, everything that it started is killed at once.
+- When its standard input ends, for whatever reason, everything that it started is killed at once. So it is when the
+  launcher has said that it would be heard of (`Beat`), and is not.
 - When the agent itself is killed, the kernel kills the workers.
 - It says `Ended` only when no process is left that a worker started, directly or not, in whatever session: the agent
   is a child subreaper, so an orphan becomes its child instead of init's.
@@ -15,33 +17,42 @@ output is not blocking, and what does not fit stays in a buffer that flow contro
 from __future__ import annotations
 
 import os
-import selectors
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
 
-from farandole.agent.files import Receiver
+from farandole.agent import facts
+from farandole.agent.files import Files
+from farandole.agent.loop import Loop, Timer
 from farandole.agent.messages import (
+    GREETING,
     STDERR,
     STDOUT,
     WINDOW,
+    Beat,
     Closed,
     Credit,
     End,
     Ended,
     Exited,
     FromAgent,
+    Knock,
+    Look,
     NotStarted,
-    Offer,
+    Open,
     Output,
-    Piece,
     Start,
     Started,
+    Task,
     ToAgent,
+    ToFiles,
 )
+from farandole.agent.neighbours import Doors, Round
+from farandole.agent.probe import look
 from farandole.agent.processes import become_subreaper, descendants, die_with_parent, send
+from farandole.agent.relay import RosterRelay
+from farandole.agent.tasks import Tasks
 from farandole.core.wire import LARGEST_FRAME, Codec, FrameReader, frame
 
 _CHUNK = 64 * 1024
@@ -49,6 +60,10 @@ _CHUNK = 64 * 1024
 _LOOK_SECONDS = 0.02
 # How long processes that were sent SIGKILL may take to go. A process in an uninterruptible wait may never.
 _KILL_SECONDS = 10.0
+# What is said to a launcher that asks for signs of life.
+_BEAT_SECONDS = 0.5
+# A launcher that is stopped may stay so for longer than any clock here can be set.
+_LONGEST_SILENCE = 1e6
 
 
 class _Stream:
@@ -60,7 +75,6 @@ class _Stream:
         self.fd = fd
         self.ahead = 0
         """Bytes that the launcher has not written yet."""
-        self.watched = False
 
 
 class Agent:
@@ -71,12 +85,20 @@ class Agent:
         self._report = report
         self._frames = FrameReader(LARGEST_FRAME)
         self._codec: Codec[ToAgent] = Codec(ToAgent)
-        self._selector = selectors.DefaultSelector()
+        self._loop = Loop()
+        self._relay = RosterRelay(self._loop, self._say)
+        self._doors = Doors(self._loop, self._say)
+        self._tasks = Tasks(self._loop)
+        self._files = Files(self._loop, self._say)
         self._unsent = bytearray()
+        self._silence: Timer | None = None
+        """Runs while the launcher is expected to be heard of."""
+        self._within = 0.0
+        """Seconds of silence after which the launcher counts as gone."""
+        self._heard_at = 0.0
         self._workers: dict[int, int] = {}
         """Rank by process id."""
         self._streams: dict[tuple[int, int], _Stream] = {}
-        self._files = Receiver()
         self._ending = False
         self._kill_at = 0.0
         self._look_at = 0.0
@@ -90,29 +112,17 @@ class Agent:
         become_subreaper()
         for fd in (self._control, self._report):
             os.set_blocking(fd, False)
-        self._watch(self._control, self._read_control)
+        self._loop.watch(self._control, self._read_control)
         self._watch_signals()
         self._watch_launcher()
+        self._unsent += GREETING
+        self._say(facts.look(self._relay.address))
         while not self._finished():
-            for key, _ in self._selector.select(self._patience()):
-                key.data()
-            if self._receives():
-                self._say_all(self._files.step())
-
-    def _patience(self) -> float | None:
-        """Return how long to wait for something to happen."""
-        if self._ending:
-            return _LOOK_SECONDS
-        return 0 if self._receives() else None
-
-    def _receives(self) -> bool:
-        return self._files.busy and not self._ending
+            self._loop.turn(_LOOK_SECONDS if self._ending else None)
 
     # --- the launcher -------------------------------------------------------------------------------------------
 
     def _read_control(self) -> None:
-        if self._control < 0:
-            return  # Closed by another event of the same round.
         try:
             data = os.read(self._control, _CHUNK)
         except BlockingIOError:
@@ -120,28 +130,65 @@ class Agent:
         if not data:
             self._launcher_gone()
             return
+        self._heard_at = time.monotonic()
         for payload in self._frames.feed(data):
             self._obey(self._codec.decode(payload))
 
     def _obey(self, message: ToAgent) -> None:
         if isinstance(message, Start):
+            self._doors.close()
             self._start(message)
         elif isinstance(message, Credit):
             stream = self._streams.get((message.rank, message.stream))
             if stream is not None:
                 stream.ahead -= message.count
                 self._watch_stream(stream)
-        elif isinstance(message, Offer | Piece):
-            self._say_all(self._files.obey(message))
-        else:
+        elif isinstance(message, End):
             self._end(message)
+        elif isinstance(message, Beat):
+            self._expect(message.within)
+        elif isinstance(message, Task):
+            self._tasks.start(message, self._say)
+        elif isinstance(message, Look):
+            look(message, self._tasks, self._say)
+        elif isinstance(message, Open):
+            self._doors.open(message)
+        elif isinstance(message, Knock):
+            Round(self._loop, self._say, message)
+        elif isinstance(message, ToFiles):
+            self._files.obey(message)
+        else:
+            self._relay.obey(message)
+
+    def _expect(self, seconds: float) -> None:
+        """Count the launcher as gone if it is not heard of within that time, and let it hear of us from now on."""
+        if self._silence is None:
+            self._beat()
+        else:
+            self._silence.cancel()
+        self._within = min(seconds, _LONGEST_SILENCE)
+        self._silence = self._loop.call_later(self._within, self._silent)
+
+    def _silent(self) -> None:
+        # Whatever was heard is a sign of life: a beat may have to wait behind pieces of files.
+        left = self._heard_at + self._within - time.monotonic()
+        if left > 0:
+            self._silence = self._loop.call_later(left, self._silent)
+        else:
+            self._launcher_gone()
+
+    def _beat(self) -> None:
+        if not self._unsent:  # Otherwise what is on its way is the sign of life.
+            self._say(Beat())
+        self._loop.call_later(_BEAT_SECONDS, self._beat)
 
     def _launcher_gone(self) -> None:
         if self._orphaned:
             return
         self._orphaned = True
-        self._selector.unregister(self._control)
-        self._control = -1
+        self._loop.watch(self._control)
+        self._loop.watch(self._report)
+        self._unsent.clear()
         self._end(End(grace=0))
 
     def _watch_launcher(self) -> None:
@@ -152,34 +199,25 @@ class Agent:
             return  # An old kernel, a sandbox, another libc: the end of the input has to do.
 
         def gone() -> None:
-            self._selector.unregister(launcher)
+            self._loop.watch(launcher)
             self._launcher_gone()
 
-        self._watch(launcher, gone)
+        self._loop.watch(launcher, gone)
 
     def _say(self, message: FromAgent) -> None:
         if self._orphaned:
             return
-        was_empty = not self._unsent
         self._unsent += frame(self._codec.encode(message))
-        if was_empty:
-            self._watch(self._report, self._flush, selectors.EVENT_WRITE)
-            self._flush()
-
-    def _say_all(self, messages: Iterable[FromAgent]) -> None:
-        for message in messages:
-            self._say(message)
+        self._flush()
 
     def _flush(self) -> None:
         try:
             del self._unsent[: os.write(self._report, self._unsent)]
         except BlockingIOError:
-            return
-        except BrokenPipeError:
-            self._unsent.clear()
+            pass
+        except OSError:
             self._launcher_gone()
-        if not self._unsent:
-            self._selector.unregister(self._report)
+        self._loop.watch(self._report, writable=self._flush if self._unsent else None)
 
     # --- workers ------------------------------------------------------------------------------------------------
 
@@ -190,7 +228,7 @@ class Agent:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                env=order.environment,
+                env={**os.environ, **order.environment} if order.inherit else order.environment,
                 cwd=order.directory,
                 start_new_session=True,
                 preexec_fn=die_with_parent(os.getpid()),
@@ -224,7 +262,7 @@ class Agent:
                 self._launcher_gone()  # Somebody wants us to go, and not without our workers.
             self._reap()
 
-        self._watch(read_end, noticed)
+        self._loop.watch(read_end, noticed)
 
     def _reap(self) -> None:
         while True:
@@ -234,19 +272,18 @@ class Agent:
                 return
             if pid == 0:
                 return
+            code = os.waitstatus_to_exitcode(status)
             rank = self._workers.pop(pid, None)
             if rank is not None:
-                self._say(Exited(rank, os.waitstatus_to_exitcode(status)))
+                self._say(Exited(rank, code))
+            else:
+                self._tasks.ended(pid, code)
 
     # --- output -------------------------------------------------------------------------------------------------
 
     def _watch_stream(self, stream: _Stream) -> None:
         wanted = stream.ahead < WINDOW or self._orphaned
-        if wanted and not stream.watched:
-            self._watch(stream.fd, lambda: self._forward(stream))
-        elif stream.watched and not wanted:
-            self._selector.unregister(stream.fd)
-        stream.watched = wanted
+        self._loop.watch(stream.fd, (lambda: self._forward(stream)) if wanted else None)
 
     def _forward(self, stream: _Stream) -> bool:
         """Send on what there is to read; False when there was nothing."""
@@ -263,8 +300,7 @@ class Agent:
         return True
 
     def _close_stream(self, stream: _Stream) -> None:
-        if stream.watched:
-            self._selector.unregister(stream.fd)
+        self._loop.watch(stream.fd)
         os.close(stream.fd)
         del self._streams[stream.rank, stream.stream]
         self._say(Closed(stream.rank, stream.stream))
@@ -275,6 +311,7 @@ class Agent:
         kill_at = time.monotonic() + order.grace
         if not self._ending:
             self._ending = True
+            self._files.stop()
             self._kill_at = kill_at
             if order.grace > 0:
                 pids = descendants(os.getpid())
@@ -302,8 +339,7 @@ class Agent:
             return False
         self._say(Ended(tuple(living)))
         while self._unsent and not self._orphaned:
-            for key, _ in self._selector.select():
-                key.data()
+            self._loop.turn()
         return True
 
     def _drained(self) -> bool:
@@ -313,9 +349,6 @@ class Agent:
             if stream.ahead < WINDOW and not self._forward(stream):
                 self._close_stream(stream)
         return not self._streams
-
-    def _watch(self, fd: int, callback: Callable[[], object], event: int = selectors.EVENT_READ) -> None:
-        self._selector.register(fd, event, callback)
 
 
 def main() -> None:

@@ -1,7 +1,8 @@
 """Receives the tree that the workers of this host are to run in, and lays it out.
 
 `Receiver` does what `farandole.agent.messages` says of files. It opens no connection and never takes long: a message
-carries little, and what is much (checking, copying, pruning) is done a slice at a time, in `step`.
+carries little, and what is much (checking, copying, pruning) is done a slice at a time, in `step`. `Files` turns it in
+the agent's loop.
 
 A file's content arrives in the cache (`farandole.agent.cache`) and becomes an object when its hash is right. The tree
 has copies, not links: workers may write into their working directory, and must not change what the next job gets. On
@@ -16,19 +17,20 @@ import os
 import time
 import zlib
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from farandole.agent.cache import Cache, OwnFile, Tree, default_directory
+from farandole.agent.loop import Loop
 from farandole.agent.messages import (
     PIECE_BYTES,
     Damaged,
     Directory,
     Entry,
     File,
-    FromAgent,
+    FromFiles,
     Lacking,
     Link,
     NotShipped,
@@ -36,6 +38,7 @@ from farandole.agent.messages import (
     Piece,
     Received,
     Shipped,
+    ToFiles,
 )
 
 if TYPE_CHECKING:
@@ -83,14 +86,14 @@ class Receiver:
         self._all_offered = False
         self._placing = False
         self._failed = False
-        self._tasks: deque[Iterator[FromAgent | None]] = deque()
+        self._tasks: deque[Iterator[FromFiles | None]] = deque()
 
     @property
     def busy(self) -> bool:
         """Whether `step` has something to do."""
         return bool(self._tasks)
 
-    def obey(self, order: Offer | Piece) -> Iterable[FromAgent]:
+    def obey(self, order: ToFiles) -> list[FromFiles]:
         """Do what a message asks for and return the answers."""
         if self._failed:
             return []
@@ -99,9 +102,9 @@ class Receiver:
         except OSError as error:
             return [self._fail(_reason(error), self._hint(error))]
 
-    def step(self) -> Iterable[FromAgent]:
+    def step(self) -> list[FromFiles]:
         """Work a few milliseconds on what was left to do and return what is to be told."""
-        said: list[FromAgent] = []
+        said: list[FromFiles] = []
         enough = time.monotonic() + _SLICE_SECONDS
         while self._tasks:
             try:
@@ -141,7 +144,7 @@ class Receiver:
 
     # --- what is offered --------------------------------------------------------------------------------------------
 
-    def _offered(self, offer: Offer) -> list[FromAgent]:
+    def _offered(self, offer: Offer) -> list[FromFiles]:
         cache = self._open(offer)
         lacking = []
         for entry in offer.entries:
@@ -184,8 +187,8 @@ class Receiver:
 
     # --- what arrives -------------------------------------------------------------------------------------------------
 
-    def _arrived(self, piece: Piece) -> list[FromAgent]:
-        said: list[FromAgent] = [Received()]
+    def _arrived(self, piece: Piece) -> list[FromFiles]:
+        said: list[FromFiles] = [Received()]
         arriving = self._lacking.get(piece.digest)
         if arriving is None or (arriving.broken and piece.offset > 0):
             return said
@@ -221,7 +224,7 @@ class Receiver:
         arriving.broken = True
         return Damaged(digest)
 
-    def _check(self, digest: bytes, arriving: _Arriving, found: bytes) -> list[FromAgent]:
+    def _check(self, digest: bytes, arriving: _Arriving, found: bytes) -> list[FromFiles]:
         """Make an object of what has arrived, if it is what was offered."""
         assert self._cache is not None and arriving.partial is not None
         if found != digest:
@@ -231,7 +234,7 @@ class Receiver:
         self._place_when_complete()
         return []
 
-    def _check_again(self, digest: bytes, arriving: _Arriving) -> Iterator[FromAgent | None]:
+    def _check_again(self, digest: bytes, arriving: _Arriving) -> Iterator[FromFiles | None]:
         """Check a file whose beginning was left by an earlier job."""
         assert arriving.partial is not None
         found = hashlib.sha256()
@@ -249,7 +252,7 @@ class Receiver:
             self._placing = True
             self._tasks.append(self._place())
 
-    def _place(self) -> Iterator[FromAgent | None]:
+    def _place(self) -> Iterator[FromFiles | None]:
         assert self._cache is not None and self._tree is not None
         root = os.path.join(self._tree.path, os.fsencode(self._name))
         os.mkdir(root)
@@ -287,6 +290,43 @@ class Receiver:
             yield from cache.prune(time.time())
         except (OSError, RecursionError, msgspec.DecodeError):
             return  # A cache that cannot be tidied is no reason to fail a job.
+
+
+class Files:
+    """A receiver in the agent's loop.
+
+    Args:
+        loop: where it works, between other things.
+        say: takes what the launcher is to be told.
+    """
+
+    def __init__(self, loop: Loop, say: Callable[[FromFiles], None]) -> None:
+        self._loop = loop
+        self._say = say
+        self._receiver = Receiver()
+        self._going_on = False
+        self._stopped = False
+
+    def obey(self, order: ToFiles) -> None:
+        """Do what a message asks for."""
+        if self._stopped:
+            return
+        for message in self._receiver.obey(order):
+            self._say(message)
+        if not self._going_on:
+            self._go_on()
+
+    def stop(self) -> None:
+        """Do nothing more. The tree stays this agent's: workers may still be in it."""
+        self._stopped = True
+
+    def _go_on(self) -> None:
+        self._going_on = self._receiver.busy and not self._stopped
+        if not self._going_on:
+            return
+        for message in self._receiver.step():
+            self._say(message)
+        self._loop.call_later(0, self._go_on)
 
 
 def _copy_content(source: int, target: int, size: int) -> Iterator[None]:

@@ -1,17 +1,23 @@
 """What the launcher and its agents say to each other, in frames, over the agent's standard input and output.
 
-No proof is needed: nobody else holds the ends of these pipes.
+No proof is needed: nobody else holds the ends of these pipes. Between hosts, ssh has proven both sides.
+
+The agent says `Ready` first. What has a `number` is a question; the answer carries the same number.
 
 Output is under flow control. Of each stream of each worker the agent sends at most `WINDOW` bytes ahead of what the
 launcher has written; `Credit` says how much more that is now. So a reader who is slow costs a bounded amount of memory
-and slows down only the workers that print.
+and slows down only the workers that print. The same holds for each relayed connection, in both directions. Of files
+the launcher has a bounded number of bytes on the way: the agent says when it has taken a piece.
 
-Files are under flow control as well: the launcher keeps count of the pieces that the agent has not taken yet.
+An agent on another host and its launcher send each other a `Beat` when there is nothing else to say.
 """
 
 from __future__ import annotations
 
 import msgspec
+
+# Comes before the first frame: what a login's start-up files print may come before it.
+GREETING = b"\nfarandole agent: frames follow\n"
 
 WINDOW = 256 * 1024
 
@@ -31,8 +37,9 @@ class Start(msgspec.Struct, frozen=True, tag="start"):
     rank: int
     command: tuple[str, ...]
     environment: dict[str, str]
-    """All of it: the worker inherits nothing from the agent."""
     directory: str
+    inherit: bool = False
+    """Whether the agent's own environment, which is what a login on this host gives, lies under that."""
 
 
 class Credit(msgspec.Struct, frozen=True, tag="credit"):
@@ -52,7 +59,174 @@ class End(msgspec.Struct, frozen=True, tag="end"):
     grace: float
 
 
+class Beat(msgspec.Struct, frozen=True, tag="beat"):
+    """The sender lives. Sent by both sides."""
+
+    within: float = 0.0
+    """From the launcher: seconds within which the agent will hear of it again; infinite when it is to be stopped."""
+
+
+class Task(msgspec.Struct, frozen=True, tag="task"):
+    """Run a command to its end. Answered by `TaskEnded`."""
+
+    number: int
+    command: tuple[str, ...]
+    environment: dict[str, str]
+    """On top of the agent's."""
+    directory: str
+    input: bytes
+    seconds: float
+    """After which it is killed."""
+
+
+class Look(msgspec.Struct, frozen=True, tag="look"):
+    """Find out whether a command can be started here. Answered by `Looked`."""
+
+    number: int
+    command: tuple[str, ...]
+    directory: str
+    environment: dict[str, str]
+    """On top of the agent's."""
+
+
+class Open(msgspec.Struct, frozen=True, tag="open"):
+    """Let the agents of other hosts try to reach these addresses, until the first worker starts.
+
+    Answered by `Opened`.
+    """
+
+    number: int
+    addresses: tuple[str, ...]
+
+
+class Door(msgspec.Struct, frozen=True):
+    """Where a host can be knocked at."""
+
+    host: int
+    """By which the answer speaks of it."""
+    address: str
+    port: int
+    token: bytes
+    """What whoever opens says first, so that another machine with the same address is not taken for it."""
+
+
+class Knock(msgspec.Struct, frozen=True, tag="knock"):
+    """Try to reach other hosts, all at once. Answered by `Knocked`, at the latest after so many seconds."""
+
+    number: int
+    doors: tuple[Door, ...]
+    seconds: float
+
+
+class Relayed(msgspec.Struct, frozen=True, tag="relayed"):
+    """Bytes of a relayed connection. Sent by both sides."""
+
+    link: int
+    data: bytes
+
+
+class RelayCredit(msgspec.Struct, frozen=True, tag="relay-credit"):
+    """So many bytes of a relayed connection have been passed on, and as many more may follow. Sent by both sides."""
+
+    link: int
+    count: int
+
+
+class RelayClosed(msgspec.Struct, frozen=True, tag="relay-closed"):
+    """A relayed connection is over. Sent by both sides."""
+
+    link: int
+
+
 # --- from an agent -------------------------------------------------------------------------------------------
+
+
+class Interface(msgspec.Struct, frozen=True):
+    """One address of a host."""
+
+    name: str
+    """Of the network interface."""
+    address: str
+    """IPv4 or IPv6, with a scope if it needs one."""
+    prefix: int
+    """Bits that are the same for all of its network."""
+    speed: int
+    """Megabits per second, as the kernel says; 0 when it does not."""
+
+
+class Ready(msgspec.Struct, frozen=True, tag="ready"):
+    """The agent obeys from now on; this is what its host is like. The first message."""
+
+    version: str
+    """Of farandole."""
+    python: str
+    hostname: str
+    machine: str
+    """The same for two agents if, and only if, they see the same kernel and the same network."""
+    cores: int
+    gpus: int
+    interfaces: tuple[Interface, ...]
+    """Without loopback."""
+    roster: str
+    """host:port at which workers of this host reach the roster through the agent."""
+    free_port: int
+    """That was free a moment ago on all addresses."""
+    clock: float
+    """Seconds since 1970."""
+
+
+class TaskEnded(msgspec.Struct, frozen=True, tag="task-ended"):
+    """The task's process ended."""
+
+    number: int
+    code: int
+    """Exit code, or minus the number of the signal that ended it; 127 when it could not be started."""
+    output: bytes
+    """The last it wrote, standard output and error together."""
+
+
+class Looked(msgspec.Struct, frozen=True, tag="looked"):
+    """Whether it can."""
+
+    number: int
+    problem: str = ""
+    """Why not; empty when it can."""
+    hint: str = ""
+    versions: dict[str, str] = {}
+    """Of `python` and of what the script imports, if it is a Python script."""
+
+
+class Opened(msgspec.Struct, frozen=True, tag="opened"):
+    """Where the agent listens."""
+
+    number: int
+    ports: tuple[int, ...]
+    """For each address; 0 where it cannot listen."""
+    token: bytes
+
+
+class Answered(msgspec.Struct, frozen=True):
+    """What came of knocking at one door."""
+
+    host: int
+    address: str
+    seconds: float
+    """Until it opened."""
+    trouble: str
+    """Why it did not open; empty when it did."""
+
+
+class Knocked(msgspec.Struct, frozen=True, tag="knocked"):
+    """What came of knocking at all doors."""
+
+    number: int
+    answers: tuple[Answered, ...]
+
+
+class RelayOpened(msgspec.Struct, frozen=True, tag="relay-opened"):
+    """Somebody on this host has connected to what should be the roster."""
+
+    link: int
 
 
 class Started(msgspec.Struct, frozen=True, tag="started"):
@@ -191,7 +365,12 @@ class NotShipped(msgspec.Struct, frozen=True, tag="not-shipped"):
     hint: str
 
 
-ToAgent = Start | Credit | End | Offer | Piece
+Relay = Relayed | RelayCredit | RelayClosed
+Answer = TaskEnded | Looked | Opened | Knocked
+ToFiles = Offer | Piece
+FromFiles = Lacking | Received | Damaged | Shipped | NotShipped
+
+ToAgent = Start | Credit | End | Beat | Task | Look | Open | Knock | Relay | ToFiles
 FromAgent = (
-    Started | NotStarted | Output | Closed | Exited | Ended | Lacking | Received | Damaged | Shipped | NotShipped
+    Ready | Started | NotStarted | Output | Closed | Exited | Ended | Beat | Answer | RelayOpened | Relay | FromFiles
 )

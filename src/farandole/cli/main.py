@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import farandole
-from farandole.cli import bench, run
+from farandole.cli import bench, config, doctor, run
 
-VERBS = (run, bench)
+VERBS = (run, bench, doctor, config)
 
 USAGE_ERROR = 2
 
@@ -53,13 +53,16 @@ def make_parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     parser = make_parser()
-    options, unknown = parser.parse_known_args(arguments)
+    words, told = _with_project(sys.argv[1:] if arguments is None else list(arguments))
+    options, unknown = parser.parse_known_args(words)
     if unknown:
         # argparse would let the whole command's parser tell it, whose help does not list the verb's options.
         getattr(options, "parser", parser).error(f"unrecognized arguments: {' '.join(unknown)}")
     if options.verb is None:
         parser.print_help(sys.stderr)
         return USAGE_ERROR
+    if told and options.verbose:
+        print(f"farandole: {told}", file=sys.stderr)
     try:
         code: int = options.execute(options)
         sys.stdout.flush()
@@ -68,3 +71,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     return code
+
+
+def _with_project(arguments: list[str]) -> tuple[list[str], str]:
+    """Return the command line with what the project file says in it, and a sentence about that."""
+    if arguments[:1] != ["run"]:
+        return arguments, ""
+    from farandole.cli.project import with_project
+    from farandole.launcher.errors import SpecError
+
+    try:
+        return with_project(arguments)
+    except SpecError as error:
+        hint = f"hint: {error.hint}\n" if error.hint else ""
+        sys.stderr.write(f"error: {error.message}\n{hint}")
+        sys.exit(USAGE_ERROR)

@@ -7,6 +7,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from farandole.cli import options
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -18,11 +20,13 @@ if TYPE_CHECKING:
 _USAGE_ERROR = 2
 _STDOUT_FD = 1
 _STDERR_FD = 2
+_PAUSE_SECONDS = 0.05
 
 _EPILOG = """\
 examples:
   farandole run -np 2 python train.py --epochs 3     two workers on this machine
   farandole run -np auto python train.py             one for each GPU or, without any, for each core
+  farandole run -H h1:4,h2:4 python train.py         four on each of two machines, reached by ssh
   farandole run -np 4 --dry-run python train.py      show what would be started, and with what environment
   farandole run -np 4 -x NCCL_DEBUG=INFO --output-dir logs python train.py
 
@@ -37,23 +41,22 @@ def add_parser(verbs: Any) -> None:
     parser = verbs.add_parser(
         "run",
         help="run a command on several workers",
-        usage="farandole run -np N [options] command [arguments]",
-        description="Runs a command on N workers of this machine, each with its place in the world in its environment.",
+        usage="farandole run [-np N] [-H HOST:SLOTS,...] [options] command [arguments]",
+        description="Runs a command on N workers, on this machine or on several, each with its place in the "
+        "world in its environment.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.set_defaults(execute=execute, parser=parser)
+    options.add_hosts(parser)
+    options.add_network(parser)
+    _add_torchrun_spellings(parser)
+    _add_start(parser)
     add = parser.add_argument
-    add("-np", "--num-proc", metavar="N", required=True, help="number of workers, or auto")
     add("--dry-run", action="store_true", help="print the plan and start nothing")
+    add("--json", action="store_true", help="with --dry-run: print it as JSON")
     add("--output-dir", metavar="DIR", help="also keep what workers print, as it is, in DIR/rank.N/stdout and stderr")
     add("-x", dest="exports", action="append", default=[], metavar="NAME[=VALUE]", help="set a worker's variable")
-    add(
-        "--start-timeout",
-        metavar="S",
-        type=float,
-        help="seconds that workers wait for each other in init() (default: FARANDOLE_START_TIMEOUT, or 30)",
-    )
     add("--fusion-threshold-mb", metavar="MB", type=int, help="fuse tensors up to this size; 0: never (default: 128)")
     add("--autotune", action="store_true", help="find the fastest settings while training, and keep them")
     add("--autotune-log-file", metavar="FILE", help="write every sample that autotuning takes into this table (CSV)")
@@ -73,24 +76,46 @@ def add_parser(verbs: Any) -> None:
     add("command", nargs=argparse.REMAINDER, help="the command and its arguments")
 
 
-def execute(options: argparse.Namespace) -> int:
+def _add_start(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("starting").add_argument
+    add("--setup", metavar="COMMAND", default="", help="shell command that runs once on each host before the workers")
+    add("--no-preflight", action="store_true", help="do not look at the hosts before anything starts")
+    add(
+        "--start-timeout",
+        metavar="S",
+        type=float,
+        help="seconds that workers wait for each other in init() (default: FARANDOLE_START_TIMEOUT, or 30)",
+    )
+    add("--host-timeout", metavar="S", type=float, help="silence after which a host counts as lost (default: 1.75)")
+
+
+def _add_torchrun_spellings(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("torchrun's options", "for who is used to them").add_argument
+    add("--master-addr", metavar="HOST", help="MASTER_ADDR of the workers (default: an address of rank 0's host)")
+    add("--master-port", metavar="PORT", type=int, help="MASTER_PORT of the workers (default: a free one)")
+    add("--rdzv-endpoint", metavar="HOST:PORT", help="the same two in one")
+    for name in ("--rdzv-backend", "--rdzv-id", "--rdzv-conf", "--node-rank", "--max-restarts"):
+        add(name, metavar="X", help="accepted, without effect: farandole is started once, not on each host")
+    add("--standalone", action="store_true", help="accepted: a job on one machine is always that")
+
+
+def execute(given: argparse.Namespace) -> int:
     """Run the verb and return the exit code."""
     from farandole.launcher.errors import SpecError
     from farandole.launcher.machine import look
-    from farandole.launcher.plan import Identity, make_plan, render
-    from farandole.launcher.spec import check_command
 
     try:
-        spec = _read(options)
+        spec = _read(given)
         machine = look()
-        if not options.dry_run:
-            outcome = run_until_end(spec, machine, verbose=options.verbose)
+        if not given.dry_run:
+            outcome = run_until_end(spec, machine, verbose=given.verbose)
             if outcome.report:
                 print(outcome.report, file=sys.stderr)
             return outcome.exit_code
-        check_command(spec.command, machine.directory, machine.environment)
-        print(render(make_plan(spec, machine, Identity())), end="")
+        print(_dry_run(spec, machine, given.json), end="")
         return 0
+    except KeyboardInterrupt:
+        return _interrupted()
     except SpecError as error:
         print(f"error: {error.message}", file=sys.stderr)
         if error.hint:
@@ -98,34 +123,74 @@ def execute(options: argparse.Namespace) -> int:
         return _USAGE_ERROR
 
 
-def _read(options: argparse.Namespace) -> JobSpec:
+def _dry_run(spec: JobSpec, machine: Machine, json: bool) -> str:
+    """Return the plan as text; no other host is asked anything."""
+    from farandole.launcher.plan import Identity, as_json, make_plan, render
+    from farandole.launcher.spec import check_command
+    from farandole.launcher.start import unknown_sites, where_hosts_are
+
+    hosts = where_hosts_are(spec, machine)
+    if any(local for _, local in hosts):
+        check_command(spec.command, machine.directory, machine.environment)
+    plan = make_plan(spec, machine, Identity(), unknown_sites(hosts, machine))
+    return as_json(plan) if json else render(plan)
+
+
+def _interrupted() -> int:
+    print("error: interrupted before anything was started", file=sys.stderr)
+    return 130
+
+
+def _read(given: argparse.Namespace) -> JobSpec:
     from pathlib import Path
 
     from farandole.launcher.errors import SpecError
-    from farandole.launcher.spec import JobSpec, read_start_timeout
+    from farandole.launcher.spec import HOST_TIMEOUT_SECONDS, JobSpec, read_start_timeout
 
-    command = options.command[1:] if options.command[:1] == ["--"] else options.command
+    command = given.command[1:] if given.command[:1] == ["--"] else given.command
     if not command:
         raise SpecError("there is no command to run", "farandole run -np 2 python train.py")
-    if options.num_proc != "auto" and not options.num_proc.isdecimal():
-        raise SpecError(f"-np {options.num_proc} is not a number of workers", "a number from 1 on, or auto")
+    num_proc, hosts = options.read_hosts(given)
     return JobSpec(
         command=tuple(command),
-        num_proc=None if options.num_proc == "auto" else int(options.num_proc),
-        start_timeout=read_start_timeout(options.start_timeout, os.environ),
-        fusion_threshold_mb=options.fusion_threshold_mb,
-        autotune=options.autotune,
-        autotune_log=None if options.autotune_log_file is None else Path(options.autotune_log_file),
-        tuning=None if options.tuning is None else Path(options.tuning),
-        transport=options.transport,
-        log_level=options.log_level,
-        timeline=None if options.timeline is None else Path(options.timeline),
-        timeline_mark_cycles=options.timeline_mark_cycles,
-        stall_warning=options.stall_warning,
-        stall_shutdown=options.stall_shutdown,
-        exports=tuple(options.exports),
-        output_dir=None if options.output_dir is None else Path(options.output_dir),
+        num_proc=num_proc,
+        hosts=hosts,
+        ssh=options.read_ssh(given),
+        network=options.read_network(given),
+        setup=given.setup,
+        preflight=not given.no_preflight,
+        host_timeout=HOST_TIMEOUT_SECONDS if given.host_timeout is None else given.host_timeout,
+        master=_master(given),
+        start_timeout=read_start_timeout(given.start_timeout, os.environ),
+        fusion_threshold_mb=given.fusion_threshold_mb,
+        autotune=given.autotune,
+        autotune_log=None if given.autotune_log_file is None else Path(given.autotune_log_file),
+        tuning=None if given.tuning is None else Path(given.tuning),
+        transport=given.transport,
+        log_level=given.log_level,
+        timeline=None if given.timeline is None else Path(given.timeline),
+        timeline_mark_cycles=given.timeline_mark_cycles,
+        stall_warning=given.stall_warning,
+        stall_shutdown=given.stall_shutdown,
+        exports=tuple(given.exports),
+        output_dir=None if given.output_dir is None else Path(given.output_dir),
     )
+
+
+def _master(given: argparse.Namespace) -> str:
+    from farandole.core.wire import parse_address
+    from farandole.launcher.errors import SpecError
+
+    if given.rdzv_endpoint is None and given.master_addr is None:
+        if given.master_port is not None:
+            raise SpecError("--master-port without --master-addr", "add --master-addr HOST")
+        return ""
+    endpoint = given.rdzv_endpoint or f"{given.master_addr}:{given.master_port or 29500}"
+    try:
+        parse_address(endpoint)
+    except ValueError as error:
+        raise SpecError(str(error), "--rdzv-endpoint HOST:PORT") from None
+    return str(endpoint)
 
 
 def run_until_end(
@@ -167,11 +232,19 @@ async def _launch(
         for supervisor in supervisors:
             supervisor.stop(128 + signum, why)
 
+    def pause() -> None:
+        for supervisor in supervisors:
+            supervisor.pause()
+        # The agents of other hosts must have been told before nothing moves here any more.
+        loop.call_later(_PAUSE_SECONDS, os.kill, os.getpid(), signal.SIGSTOP)
+
     def obey_signals(supervisor: Supervisor) -> None:
         supervisors.append(supervisor)
         for signum, why in ((signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM"), (signal.SIGHUP, "SIGHUP")):
             if signal.getsignal(signum) is not signal.SIG_IGN:  # nohup means it.
                 loop.add_signal_handler(signum, stop, signum, why)
+        if signal.getsignal(signal.SIGTSTP) is not signal.SIG_IGN:
+            loop.add_signal_handler(signal.SIGTSTP, pause)
 
     def reader_gone() -> None:
         loop.call_soon_threadsafe(stop, signal.SIGPIPE, "nobody reads the output any more")

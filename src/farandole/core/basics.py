@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from farandole.core.errors import InvalidRequestError, NotInitializedError
 from farandole.core.group import ProcessSet
+from farandole.core.meeting import find_way
 from farandole.core.rendezvous import World
 from farandole.core.session import Session
 from farandole.core.settings import Settings
@@ -50,7 +51,7 @@ class _Default:
             if self.session is not None:
                 self.session.adopt_groups(process_sets)
                 return
-            self.session = Session.open(Settings.from_environment(), process_sets)
+            self.session = Session.open(find_way(Settings.from_environment(), os.environ), process_sets)
             if sys.excepthook != self._hook:
                 self._earlier_hook, sys.excepthook = sys.excepthook, self._hook
             atexit.register(self.close)
@@ -74,6 +75,8 @@ class _Default:
     def forget(self) -> None:
         """Drop the session in a forked child: the connections and the engine's threads belong to the parent."""
         self.lock = threading.RLock()
+        if self.session is not None:
+            self.session.forget()
         self.session = None
         for companion in self.companions:
             companion.forgotten()
@@ -91,8 +94,9 @@ os.register_at_fork(after_in_child=_default.forget)
 
 
 def init(comm: Sequence[int] | None = None, process_sets: Sequence[ProcessSet] | str | None = None) -> None:
-    """Enter the world that the launcher made for this process; without a launcher, a world of one.
+    """Enter the world that a launcher made for this process; without a launcher, a world of one.
 
+    The launcher is `farandole run`, or mpirun, srun, jsrun or torchrun, or a person who set FARANDOLE_RANK and others.
     The environment is read now. When already initialized, only registers process sets that are new.
 
     Args:
@@ -152,6 +156,21 @@ def report_failure(error: BaseException) -> None:
     session = _default.session
     if session is not None:
         session.fail(error)
+
+
+def count_step() -> None:
+    """Count a training step of this worker, from which the launcher's status line has the steps per second.
+
+    `DistributedOptimizer.step()` does it by itself: this is for scripts that reduce gradients in another way, on all
+    ranks or on some. No-op without a session.
+
+    Example:
+        >>> import farandole
+        >>> farandole.count_step()
+    """
+    session = _default.session
+    if session is not None:
+        session.steps += 1
 
 
 def _world() -> World:

@@ -170,6 +170,7 @@ _QUICK: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "farandole_engine_contact": (c_char_p, (_Engine,)),
     "farandole_engine_health": (c_int, (_Engine,)),
     "farandole_engine_links": (c_char_p, (_Engine,)),
+    "farandole_engine_routes": (c_char_p, (_Engine,)),
     "farandole_submit": (c_int, (_Engine, POINTER(NativeRequest), c_size_t, _Handles)),
     "farandole_poll": (c_int, (_Engine, c_uint64)),
     "farandole_result": (

@@ -73,6 +73,14 @@ class Engine:
         """How the current world is connected: "shm", "tcp", "shm+tcp" or "alone"."""
         return _string(self._library.farandole_engine_links(self._pointer))
 
+    @property
+    def routes(self) -> list[str]:
+        """How this worker's bytes go to each rank of the current world, by rank; nothing before the first world.
+
+        "shared memory", "10.0.0.1 -> 10.0.0.2" (this worker's address and that rank's) or, for its own rank, "itself".
+        """
+        return _string(self._library.farandole_engine_routes(self._pointer)).splitlines()
+
     def form(
         self, generation: int, rank: int, size: int, contacts: Sequence[str], secret: bytes, timeout: float
     ) -> None:
@@ -208,8 +216,13 @@ class Engine:
             "operations": operations,
             "rounds": native.rounds,
             "sleeps": native.sleeps,
-            "blocked_seconds": self._blocked_ns / 1e9,
+            "blocked_seconds": self.blocked_seconds,
         }
+
+    @property
+    def blocked_seconds(self) -> float:
+        """Time that threads of this process have spent waiting for results."""
+        return self._blocked_ns / 1e9
 
     def read_events(self, cursor: int, into: ctypes.Array[NativeEvent]) -> tuple[int, int]:
         """Copy events that came after `cursor` (0: the oldest still there), in order.

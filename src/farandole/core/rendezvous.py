@@ -7,12 +7,15 @@ others need to reach this worker, and returns the world as soon as every worker 
 Requests (`Join`, `FetchCall`, `Result`) get exactly one reply; notices (all others) get none, so a dying process can
 send one and go.
 
+A launcher that shows how the job gets on hears it by `Progress`.
+
 Workers can also tell each other things off the way of tensors: the roster passes a `Tell` on, unread, to workers that
 `listen`, and drops it rather than wait for one that does not read. For what may be lost, and for what counts itself.
 
 Errors:
 
-    RendezvousError (RuntimeError)     the roster cannot be reached, or said no; `rank` is who is to blame, or None
+    RendezvousError (RuntimeError)     the roster said no; `rank` is who is to blame, or None
+    └── RosterUnreachable              nobody answers there, or not any more; the cause is a WireError
 """
 
 from __future__ import annotations
@@ -42,6 +45,10 @@ class RendezvousError(RuntimeError):
     def __init__(self, message: str, rank: int | None = None) -> None:
         super().__init__(message)
         self.rank = rank
+
+
+class RosterUnreachable(RendezvousError):
+    """The roster cannot be reached, or not any more. The cause is a `WireError`."""
 
 
 class World(msgspec.Struct, frozen=True, tag="world"):
@@ -75,6 +82,10 @@ class Join(msgspec.Struct, frozen=True, tag="join"):
     contact: str
     timeout: float
     """Seconds after which the roster refuses, if the world is not complete."""
+    host: str = ""
+    """Which host this is, if the roster is to find out who shares one; equal for two workers if they do."""
+    hostname: str = ""
+    """What people call it."""
 
 
 class Leave(msgspec.Struct, frozen=True, tag="leave"):
@@ -90,6 +101,15 @@ class Failure(msgspec.Struct, frozen=True, tag="failure"):
     exception: str
     consequence_of: int | None
     """The rank whose loss this failure merely follows."""
+
+
+class Progress(msgspec.Struct, frozen=True, tag="progress"):
+    """How this worker gets on, since its world began. Only sent where the launcher has asked for it."""
+
+    steps: int
+    """Training steps done."""
+    waited: float
+    """Seconds that it has waited in collectives."""
 
 
 class FetchCall(msgspec.Struct, frozen=True, tag="fetch-call"):
@@ -164,7 +184,7 @@ class Probed(msgspec.Struct, frozen=True, tag="probed"):
     """Which clock that is: see `farandole.core.clock.identity`."""
 
 
-FromWorker = Hello | Join | Leave | Failure | FetchCall | Result | Listen | Tell | Probe
+FromWorker = Hello | Join | Leave | Failure | Progress | FetchCall | Result | Listen | Tell | Probe
 Heard = Told | Absent | Probed
 FromRoster = World | Refused | Call | Accepted | Heard
 
@@ -187,37 +207,39 @@ class RosterClient:
     def connect(
         cls, address: str, secret: bytes, *, worker: int, timeout: float = 30.0, frame_limit: int = FRAME_LIMIT
     ) -> RosterClient:
-        """Connect to the roster at `host:port` and prove both sides to each other.
+        """Connect to the roster and prove both sides to each other.
 
         Args:
-            address: from FARANDOLE_ROSTER.
+            address: from FARANDOLE_ROSTER. Of several, separated by commas, the first that proves itself is taken.
             secret: the bytes that FARANDOLE_SECRET gives in hex.
             worker: this worker's number, from FARANDOLE_RANK.
             timeout: seconds.
             frame_limit: longest answer, in bytes, that will be taken.
 
         Raises:
-            RendezvousError: nobody answers there, or it is not this job's roster.
+            RosterUnreachable: nobody answers there, or it is not this job's roster.
         """
         try:
             return cls(Channel.connect(address, secret, timeout=timeout, limit=frame_limit), worker, address)
         except WireError as error:
-            raise RendezvousError(
+            raise RosterUnreachable(
                 f"worker {worker} cannot reach the roster at {address}: {error}. Has the launcher (farandole run) that "
                 "started this worker ended?"
             ) from error
 
-    def join(self, contact: str, timeout: float) -> World:
+    def join(self, contact: str, timeout: float, *, host: str = "", hostname: str = "") -> World:
         """Wait until every worker has joined, and return the new world.
 
         Args:
             contact: what the other workers need to reach this one.
             timeout: seconds.
+            host: which host this is, where no launcher has told the roster; equal for two workers if they share one.
+            hostname: what people call it.
 
         Raises:
             RendezvousError: the world was not complete in time, or cannot be any more; says who is missing.
         """
-        reply = self._request(Join(contact, timeout), timeout + ANSWER_SECONDS)
+        reply = self._request(Join(contact, timeout, host, hostname), timeout + ANSWER_SECONDS)
         return reply if isinstance(reply, World) else _unexpected(reply)
 
     def leave(self, generation: int) -> None:
@@ -233,6 +255,15 @@ class RosterClient:
             consequence_of: the rank whose loss this failure merely follows; None when this worker failed by itself.
         """
         self._notify(Failure(traceback, exception, consequence_of))
+
+    def report_progress(self, steps: int, waited: float) -> None:
+        """Tell the launcher how this worker gets on.
+
+        Args:
+            steps: training steps done since the world began.
+            waited: seconds spent waiting in collectives since then.
+        """
+        self._notify(Progress(steps, waited))
 
     def fetch_call(self) -> bytes:
         """Return the pickled call of a job that `farandole.run` started."""
@@ -292,7 +323,7 @@ class RosterClient:
         except WireTimeout as error:
             # A late answer must not be taken for the answer to the next request.
             self._channel.close()
-            raise RendezvousError(
+            raise RosterUnreachable(
                 f"the roster at {self._address} did not answer within {timeout:g} s. Is the launcher stopped (Ctrl-Z), "
                 "or the network to it cut?"
             ) from error
@@ -323,8 +354,8 @@ class RosterClient:
             # A new one: the error itself would keep, by its traceback, this client and all that listens.
             self._replies.put(ConnectionLost(str(error)))
 
-    def _broken(self, error: WireError) -> RendezvousError:
-        return RendezvousError(
+    def _broken(self, error: WireError) -> RosterUnreachable:
+        return RosterUnreachable(
             f"lost the roster at {self._address}: {error}. Has the launcher (farandole run) that started this worker "
             "ended?"
         )

@@ -20,10 +20,11 @@ from farandole.core.affinity import core_of, threads_on
 from farandole.core.binding import NativeRequest
 from farandole.core.dtype import Kind
 from farandole.core.engine import Engine
-from farandole.core.errors import FarandoleError, InvalidRequestError, StartError, WorkerLostError, lost_rank_behind
+from farandole.core.errors import FarandoleError, InvalidRequestError, lost_rank_behind
 from farandole.core.group import ProcessSet, global_process_set
 from farandole.core.handle import Call, HandleTable, Pending
-from farandole.core.rendezvous import RendezvousError, RosterClient, World
+from farandole.core.meeting import Met, Way, meet
+from farandole.core.rendezvous import RendezvousError
 from farandole.core.request import Names, make_request
 from farandole.core.settings import Settings
 from farandole.core.submission import Shelf, Submission
@@ -37,18 +38,6 @@ Result = TypeVar("Result")
 # Leaving takes one agreement round among live workers; a dead one is found by the failure deadline.
 LEAVE_SECONDS = 5.0
 
-ALONE = World(
-    generation=1,
-    rank=0,
-    size=1,
-    contacts=(),
-    local_rank=0,
-    local_size=1,
-    cross_rank=0,
-    cross_size=1,
-    hostnames=("localhost",),
-)
-
 
 class Session:
     """A worker in one world.
@@ -61,26 +50,29 @@ class Session:
         names: names for unnamed requests.
         shelf: submissions to be used again.
         roster: the connection to the roster, or None in a world that needs none.
+        steps: training steps done in this world, as far as they were counted.
     """
 
-    def __init__(self, settings: Settings, engine: Engine, roster: RosterClient | None, world: World) -> None:
+    def __init__(self, settings: Settings, engine: Engine, met: Met) -> None:
         """Hold what `open` made."""
         self.settings = settings
         self.engine = engine
-        self.world = world
+        self.world = met.world
         self.handles = HandleTable()
         self.names = Names()
         self.shelf = Shelf()
-        self.roster = roster
+        self.roster = met.roster
+        self._own_roster = met.own_roster
+        self.steps = 0
         # By id. Several objects may stand for one group: init() may be given the same ranks again.
         self._groups: dict[int, list[ProcessSet]] = {}
 
     @classmethod
-    def open(cls, settings: Settings, process_sets: Sequence[ProcessSet]) -> Session:
+    def open(cls, way: Way, process_sets: Sequence[ProcessSet]) -> Session:
         """Enter a world.
 
         Args:
-            settings: where the roster is, if any, and how the engine works.
+            way: how to meet the other workers, if there are any, and how the engine works.
             process_sets: groups to register at once, the same on all ranks.
 
         Raises:
@@ -89,9 +81,10 @@ class Session:
             MismatchError: the ranks passed different process sets.
         """
         check_distinct(process_sets)
+        settings = way.settings
         engine = Engine(binding.load(settings.library), settings)
-        roster, world = _meet(settings, engine)
-        session = cls(settings, engine, roster, world)
+        session = cls(settings, engine, meet(way, engine.contact))
+        world = session.world
         try:
             use_kept(settings, world, engine)
             timeout = settings.start_timeout
@@ -116,11 +109,18 @@ class Session:
             pass  # The world had ended before, or the roster has gone: then there is nothing to leave.
         if self.roster is not None:
             self.roster.close()
+        if self._own_roster is not None:
+            self._own_roster.close()
         if "submitter" in self.__dict__:
             self.submitter.shutdown(cancel_futures=True)
         self.handles.clear()
         for process_set in (*chain.from_iterable(self._groups.values()), global_process_set):
             process_set.unbind()
+
+    def forget(self) -> None:
+        """Let go, in a forked child, of what keeps a process of the parent's alive."""
+        if self._own_roster is not None:
+            self._own_roster.forget()
 
     def fail(self, error: BaseException) -> None:
         """Tell the roster and all workers that this one ends with `error`; their requests fail at once, naming it."""
@@ -297,24 +297,6 @@ def check_distinct(process_sets: Sequence[ProcessSet]) -> None:
                 f"farandole could not be initialized because process_sets entry number {index} is a duplicate: "
                 f"{process_set}. Pass each set of ranks once."
             )
-
-
-def _meet(settings: Settings, engine: Engine) -> tuple[RosterClient | None, World]:
-    """Find this worker's place: through the roster, or alone when there is none."""
-    if settings.roster is None:
-        return None, ALONE
-    timeout = settings.start_timeout
-    try:
-        roster = RosterClient.connect(settings.roster, settings.secret, worker=settings.rank, timeout=timeout)
-        try:
-            return roster, roster.join(engine.contact, timeout)
-        except BaseException:
-            roster.close()
-            raise
-    except RendezvousError as error:
-        if error.rank is not None:
-            raise WorkerLostError(str(error), error.rank) from error
-        raise StartError(str(error)) from error
 
 
 def _address_of(payload: bytes) -> int | None:

@@ -13,6 +13,7 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any
 
 from farandole.core.errors import SettingError
+from farandole.core.wire import parse_address
 
 PREFIX = "FARANDOLE_"
 # Horovod's levels and ours, as the numbers of the C ABI.
@@ -64,6 +65,16 @@ def _cores(value: str) -> tuple[int, ...]:
     return tuple(_count(core) for core in value.split(","))
 
 
+def _names(value: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in value.split(",") if name.strip())
+
+
+def _roster(value: str) -> str:
+    if any(parse_address(address)[1] == 0 for address in value.split(",")):
+        raise ValueError("a port that others can know")
+    return value
+
+
 def _secret(value: str) -> bytes:
     return bytes.fromhex(value)
 
@@ -86,16 +97,24 @@ def _setting(default: Any, parse: Callable[[str], Any], expects: str, horovod: s
 class Settings:
     """What the environment of a worker says. `Settings()` is what an empty environment says."""
 
-    roster: str | None = _setting(None, _text, "host:port")
-    """Address of the roster service; None is a world of one, without any network."""
+    roster: str | None = _setting(None, _roster, "host:port, with an IPv6 host in brackets; several with commas")
+    """Address of the roster service; of several, separated by commas, the first that answers is taken. None: a world of
+    one, without any network, unless somebody else's launcher has started this worker."""
     secret: bytes = field(
         default=b"", repr=False, metadata={"parse": _secret, "expects": "hexadecimal digits", "horovod": None}
     )
     """The job's secret, in hexadecimal; every connection proves it."""
+    job: str = _setting("", _text, "the id that farandole run gave the job")
+    """Set by our launcher, which serves the roster then. Without it, but with a roster and a size, rank 0 serves it."""
+    job_key: str = _setting("", _text, "any text")
+    """What tells this job from others of the same user, where what started it does not."""
     rank: int = _setting(0, _count, "a rank")
     """This worker's number, by which the roster knows it."""
     listen: str = _setting("", _text, "addresses, separated by commas")
-    """Addresses that other hosts' workers may connect to; empty is workers of this host only."""
+    """Addresses that other hosts' workers may connect to. Empty is workers of this host only or, where somebody else's
+    launcher has started them on several, all addresses of `network`."""
+    network: tuple[str, ...] = _setting((), _names, "interfaces, addresses or networks, separated by commas")
+    """Which of this machine's addresses workers use who find that out themselves; empty is all of them."""
     start_timeout: float = _setting(30.0, _positive_seconds, "a number of seconds above 0", "HOROVOD_START_TIMEOUT")
     """Seconds within which all workers must have met."""
     fusion_threshold: int | None = _setting(None, _count, "a number of bytes", "HOROVOD_FUSION_THRESHOLD")
@@ -152,6 +171,8 @@ class Settings:
     """Seconds of such waiting after which all requests fail on all ranks; 0 is never. May be below the warning's."""
     stall_check_disable: bool = _setting(False, _switch, "0 or 1", "HOROVOD_STALL_CHECK_DISABLE")
     """Neither warn of ranks that wait for others, nor end the world for it."""
+    progress: float = _setting(0.0, _seconds, "a number of seconds")
+    """Seconds between two reports to the launcher of how this worker gets on, for its status line; 0 is never."""
     timeline: str | None = _setting(None, _text, "a path, or DYNAMIC", "HOROVOD_TIMELINE")
     """File into which rank 0 writes what all ranks do, from `init()` on; DYNAMIC: once `start_timeline` says so."""
     timeline_mark_cycles: bool = _setting(False, _switch, "0 or 1", "HOROVOD_TIMELINE_MARK_CYCLES")

@@ -33,6 +33,7 @@ import os
 import select
 import socket
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
@@ -185,7 +186,8 @@ class ClientHandshake:
         if not hmac.compare_digest(proof, _proof(self._secret, b"server", self._nonce, nonce)):
             raise AuthenticationFailed(
                 "the roster could not prove that it belongs to this job: FARANDOLE_SECRET and FARANDOLE_ROSTER are "
-                "not from the same launcher. Start the worker with `farandole run` and leave both as they are."
+                "not from the same launcher. Start the worker with `farandole run` and leave both as they are; if you "
+                "set them by hand, set the same on all workers."
             )
         return _proof(self._secret, b"client", self._nonce, nonce)
 
@@ -234,7 +236,8 @@ def parse_address(text: str) -> tuple[str, int]:
     """
     host, colon, port = text.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
-    if not colon or not host or not port.isascii() or not port.isdigit() or (":" in host and not bracketed):
+    numbered = port.isascii() and port.isdigit() and int(port) < 1 << 16
+    if not colon or not host or not numbered or (":" in host and not bracketed):
         raise ValueError(f"{text!r} is not an address: expected host:port, with an IPv6 host in brackets")
     return host[1:-1] if bracketed else host, int(port)
 
@@ -263,27 +266,18 @@ class Channel:
     def connect(cls, address: str, secret: bytes, *, timeout: float, limit: int = FRAME_LIMIT) -> Channel:
         """Connect to `host:port` and prove both sides to each other.
 
+        Args:
+            address: or several, separated by commas: all are tried at once, and the first that proves itself is taken.
+            secret: the job's.
+            timeout: seconds.
+            limit: longest frame that will be taken, in bytes.
+
         Raises:
             ConnectionLost: nobody listens there, or the other side hung up.
             AuthenticationFailed: the other side does not hold the secret.
             WireTimeout: not done within `timeout` seconds.
         """
-        deadline = time.monotonic() + timeout
-        try:
-            sock = socket.create_connection(parse_address(address), timeout)
-        except TimeoutError:
-            raise WireTimeout(f"no connection to {address} within {timeout:g} s") from None
-        except OSError as error:
-            raise ConnectionLost(f"no connection to {address}: {error.strerror or error}") from None
-        try:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            channel = cls(sock, HANDSHAKE_LIMIT)
-            handshake = ClientHandshake(secret)
-            channel.send(handshake.hello(), deadline)
-            channel.send(handshake.answer(channel.receive(deadline)), deadline)
-        except BaseException:
-            sock.close()
-            raise
+        channel = _race(cls, address.split(","), secret, timeout)
         channel._limit = limit
         return channel
 
@@ -337,6 +331,113 @@ class Channel:
             raise WireTimeout("the other side did not answer in time")
 
 
+class _Attempt:
+    """One address on its way to a proven connection. Never waits: `proceed` is called when its socket is ready."""
+
+    def __init__(self, kind: type[Channel], address: str, family: int, where: Any, secret: bytes) -> None:
+        self.address = address
+        self.socket = socket.socket(family, socket.SOCK_STREAM)
+        self.channel = kind(self.socket, HANDSHAKE_LIMIT)
+        self.connected = False
+        self._handshake = ClientHandshake(secret)
+        self._frames = FrameReader(HANDSHAKE_LIMIT)
+        # What becomes of it is asked when the socket is ready.
+        self.socket.connect_ex(where)
+
+    def proceed(self) -> bool:
+        """Take the next step; True when both sides are proven.
+
+        Raises:
+            WireError: it leads nowhere.
+        """
+        if not self.connected:
+            number = self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if number:
+                raise ConnectionLost(f"no connection to {self.address}: {os.strerror(number)}")
+            self.connected = True
+            self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self.channel.send(self._handshake.hello())  # A fresh socket takes so little at once.
+            return False
+        try:
+            data = self.socket.recv(HANDSHAKE_LIMIT)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            raise ConnectionLost(f"the connection broke: {error.strerror or error}") from None
+        if not data:
+            raise ConnectionLost("the other side closed the connection")
+        challenges = self._frames.feed(data)
+        if challenges:
+            self.channel.send(self._handshake.answer(challenges[0]))
+        return bool(challenges)
+
+
+def _begin(kind: type[Channel], address: str, secret: bytes) -> list[_Attempt]:
+    """Begin to connect to everything that a name stands for.
+
+    Raises:
+        ConnectionLost: the name is not known, or there is no way to any of it, such as in a kernel without IPv6.
+    """
+    host, port = parse_address(address)
+    attempts = []
+    try:
+        for family, _, _, _, where in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+            attempts.append(_Attempt(kind, address, family, where, secret))
+    except OSError as error:
+        if not attempts:
+            raise ConnectionLost(f"no connection to {address}: {error.strerror or error}") from None
+    return attempts
+
+
+def _race(kind: type[Channel], addresses: Sequence[str], secret: bytes, timeout: float) -> Channel:
+    """Try all addresses at once, return the channel that is proven first, and close the others."""
+    deadline = time.monotonic() + timeout
+    poll = select.poll()
+    racing: dict[int, _Attempt] = {}
+    failures: list[WireError] = []
+    winner = None
+    try:
+        for address in addresses:
+            try:
+                for attempt in _begin(kind, address, secret):
+                    racing[attempt.socket.fileno()] = attempt
+                    poll.register(attempt.socket, select.POLLOUT)
+            except ConnectionLost as failure:
+                failures.append(failure)
+        while racing:
+            ready = poll.poll(max(0.0, (deadline - time.monotonic()) * 1000))
+            if not ready:
+                raise _best_known([*failures, *(_late(attempt, timeout) for attempt in racing.values())])
+            for fd, _ in ready:
+                try:
+                    if racing[fd].proceed():
+                        winner = racing[fd].channel
+                        return winner
+                    poll.modify(fd, select.POLLIN)
+                except WireError as failure:
+                    failures.append(failure)
+                    poll.unregister(fd)
+                    racing.pop(fd).socket.close()
+        raise _best_known(failures)
+    finally:
+        for attempt in racing.values():
+            if attempt.channel is not winner:
+                attempt.socket.close()
+
+
+def _late(attempt: _Attempt, timeout: float) -> WireError:
+    if attempt.connected:
+        return WireTimeout("the other side did not answer in time")
+    return WireTimeout(f"no connection to {attempt.address} within {timeout:g} s")
+
+
+def _best_known(failures: Sequence[WireError]) -> WireError:
+    """Return one error for all attempts: who has answered tells more than who has not."""
+    order = (AuthenticationFailed, BadMessage, WireTimeout, ConnectionLost)
+    kind = next(kind for kind in order if any(isinstance(failure, kind) for failure in failures))
+    return kind("; ".join(dict.fromkeys(str(failure) for failure in failures)))
+
+
 # --- asyncio side ------------------------------------------------------------------------------------------------
 
 
@@ -383,6 +484,22 @@ class AsyncChannel:
     def backlog(self) -> int:
         """Return how many bytes wait here because the other side does not read them."""
         return self._writer.transport.get_write_buffer_size()
+
+    async def skip_to(self, mark: bytes) -> None:
+        """Pass over what comes before a mark, and the mark.
+
+        Raises:
+            BadMessage: it does not come soon.
+            ConnectionLost: the other side closed before.
+        """
+        import asyncio
+
+        try:
+            await self._reader.readuntil(mark)
+        except asyncio.IncompleteReadError:
+            raise ConnectionLost("the other side closed the connection") from None
+        except asyncio.LimitOverrunError:
+            raise BadMessage("the other side speaks something else") from None
 
     async def receive(self) -> bytes:
         """Wait for one frame and return its payload."""

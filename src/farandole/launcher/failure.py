@@ -2,7 +2,7 @@
 
 When one worker dies the others fail too, a moment later and loudly; the person in front of the screen wants to read
 about the one that died first. Every worker's end is recorded with the time at which the launcher heard of it, and
-`first_failure` chooses.
+`first_failure` chooses. A host that is lost takes its workers with it, and what others then say of them only follows.
 """
 
 from __future__ import annotations
@@ -35,12 +35,19 @@ class WorkerRecord:
     """Why the operating system refused to start it."""
     exit_code: int | None = None
     """Minus a signal's number when that ended it; None while it runs."""
+    host_lost: str = ""
+    """How it was noticed that its host is lost, such as `nothing was heard from it for 1.8 s`."""
     exit_time: float = 0.0
+    """When the launcher heard of its end; for a lost host that fell silent, when it last heard from it."""
+    out_of_memory: str = ""
+    """In which words the kernel says that it killed it for want of memory; see `farandole.agent.memory`."""
     report_time: float | None = None
     """When it said through the roster that it fails; None if it did not."""
     exception: str = ""
     traceback: str = ""
     consequence_of: int | None = None
+    error_file: bytes = b""
+    """What it wrote itself where TORCHELASTIC_ERROR_FILE says; see `farandole.launcher.error_file`."""
     stderr_tail: bytearray = field(default_factory=bytearray)
 
     def heard(self, data: bytes) -> None:
@@ -51,12 +58,12 @@ class WorkerRecord:
     @property
     def ended(self) -> bool:
         """Whether its process is not there, or not any more."""
-        return bool(self.not_started) or self.exit_code is not None
+        return bool(self.not_started or self.host_lost) or self.exit_code is not None
 
     @property
     def failed(self) -> bool:
         """Whether it ended otherwise than with exit code 0."""
-        return bool(self.not_started) or self.exit_code not in (None, 0)
+        return bool(self.not_started or self.host_lost) or self.exit_code not in (None, 0)
 
     @property
     def failure_time(self) -> float:
@@ -104,10 +111,13 @@ def how_it_ended(record: WorkerRecord) -> str:
     """Say in a few words how a worker ended, such as `was killed by SIGKILL`."""
     if record.not_started:
         return f"could not be started: {record.not_started}"
+    if record.host_lost:
+        return f"was lost with its host: {record.host_lost}"
     if record.exit_code is None:
         return "still runs"
     if record.exit_code < 0:
-        return f"was killed by {signal_name(-record.exit_code)}"
+        how = f"was killed by {signal_name(-record.exit_code)}"
+        return f"{how}; {record.out_of_memory}" if record.out_of_memory else how
     return f"exited with code {record.exit_code}"
 
 

@@ -1,100 +1,103 @@
 """What workers print, on its way to the launcher's own standard output and error, and into files.
 
 Every line becomes `[<rank>]<stdout>:line` or `[<rank>]<stderr>:line`. A line ends with a newline or, as progress bars
-do it, with a carriage return; the ending stays what it was. Files get the bytes as the worker wrote them.
+do it, with a carriage return; the ending stays what it was, but on a terminal (see `terminal`). Files get the bytes as
+the worker wrote them.
 
-Two threads write, one to each of the launcher's streams, because writing may block for as long as a reader likes. All
-else stays in the caller's thread. What waits to be written is bounded by the agents' flow control.
+Two threads write, one to each of the launcher's streams, because writing may block for as long as a reader likes. When
+both streams are the same terminal it is one thread, which knows all that is on it. All else stays in the caller's
+thread. What waits to be written is bounded by the agents' flow control.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import queue
 import re
 import select
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
 from farandole.agent.messages import STDERR, STDOUT
+from farandole.launcher.errors import SpecError
+from farandole.launcher.lines import LineSplitter
+from farandole.launcher.logs import begin_attempt, rank_folder, unusable
+from farandole.launcher.outlet import Outlet, Sink, Terminal
+from farandole.launcher.terminal import COLOR_CHOICES, STREAM_NAMES, Look, Source, look_of
 
-LONGEST_LINE = 64 * 1024
-"""A longer line is cut into several, so that a worker that never ends a line costs no memory."""
-
-_LINE_END = re.compile(rb"\r\n|\n|\r")
-_NAMES = {STDOUT: "stdout", STDERR: "stderr"}
-
-Sink = Callable[[bytes], None]
-"""Writes all it is given, however long that takes. Raises OSError when nobody can read it any more."""
+PLAIN = Look()
 
 
-class LineSplitter:
-    """Puts a prefix before every line of a stream of bytes that comes in arbitrary pieces.
+@dataclass(frozen=True)
+class OutputOptions:
+    """How the output of a job is shown, as the user wants it.
 
-    The result is valid UTF-8 whatever comes in. Before the prefix stands what `stamp` returns, if there is one.
-
-    Example:
-        >>> splitter = LineSplitter("[0]<stdout>:")
-        >>> splitter.feed(b"one\\ntw")
-        b'[0]<stdout>:one\\n'
-        >>> splitter.feed(b"o")
-        b''
-        >>> splitter.flush()
-        b'[0]<stdout>:two\\n'
+    Raises:
+        SpecError: a value that cannot be.
     """
 
-    def __init__(self, prefix: str, stamp: Callable[[], str] | None = None) -> None:
-        self._prefix = prefix
-        self._stamp = stamp
-        self._rest = b""
-        self._after_return = False
-        """The last line ended with a carriage return: a newline that comes next belongs to it."""
+    color: str = "auto"
+    """Whether prefixes have colours: `auto` is on a terminal, unless NO_COLOR is set."""
+    only_ranks: tuple[range, ...] | None = None
+    """Ranks whose output is shown; None: all. Files get that of all ranks in any case."""
+    tee: bool = False
+    """The user wrote that output is both shown and kept; it is so whenever there is a directory."""
+    status: bool = True
+    """Whether a terminal gets a status line."""
 
-    def feed(self, data: bytes) -> bytes:
-        """Take more bytes and return the lines that are now complete."""
-        out = []
-        if self._after_return and data:
-            self._after_return = False
-            if data.startswith(b"\n"):
-                out.append("\n")
-                data = data[1:]
-        data = self._rest + data
-        start = 0
-        for match in _LINE_END.finditer(data):
-            line = data[start : match.end()]
-            if line == b"\r" and match.end() == len(data):
-                break  # The next bytes tell whether this is an empty line or the start of a progress bar.
-            start = match.end()
-            # "\r 10%\r 20%": the empty line before the first \r says nothing.
-            if line != b"\r":
-                out.append(self._line(line))
-            self._after_return = start == len(data) and line.endswith(b"\r")
-        self._rest = data[start:]
-        while len(self._rest) > LONGEST_LINE:
-            cut = _character_start(self._rest, LONGEST_LINE)
-            out.append(self._line(self._rest[:cut] + b"\n"))
-            self._rest = self._rest[cut:]
-        return "".join(out).encode()
+    def __post_init__(self) -> None:
+        if self.color not in COLOR_CHOICES:
+            raise SpecError(f"--color {self.color} is not known", f"choose from {', '.join(COLOR_CHOICES)}")
 
-    def flush(self) -> bytes:
-        """Return what is left, as a line of its own."""
-        rest, self._rest = self._rest, b""
-        return self._line(rest + b"\n").encode() if rest.strip(b"\r") else b""
+    def shows(self, rank: int) -> bool:
+        """Say whether the output of this rank is shown."""
+        return self.only_ranks is None or any(rank in ranks for ranks in self.only_ranks)
 
-    def _line(self, line: bytes) -> str:
-        stamp = self._stamp() if self._stamp is not None else ""
-        return stamp + self._prefix + line.decode("utf-8", "replace")
+    def check(self, size: int, directory: Path | None) -> None:
+        """Find out whether a job of this size, with this output directory, can be shown so.
+
+        Raises:
+            SpecError: a rank that it does not have, or nowhere to keep what is to be kept.
+        """
+        highest = max((ranks[-1] for ranks in self.only_ranks or ()), default=0)
+        if highest >= size:
+            raise SpecError(f"--only-rank: there is no rank {highest} among {size}", f"ranks go from 0 to {size - 1}")
+        if self.tee and directory is None:
+            raise SpecError("--tee: there is no place to keep the output", "add --output-dir DIR")
+
+    def describe(self, directory: str | None) -> str:
+        """Say where the output goes, for the plan."""
+        kept = "" if directory is None else f"{directory}/rank.*/"
+        if self.only_ranks is None:
+            return f"console and {kept}" if kept else "console"
+        shown = ", ".join(str(ranks[0]) if len(ranks) == 1 else f"{ranks[0]}-{ranks[-1]}" for ranks in self.only_ranks)
+        console = f"console (rank {shown} only)" if shown else ""
+        return " and ".join(filter(None, (console, kept))) or "nowhere"
 
 
-def _character_start(data: bytes, position: int) -> int:
-    """Return the last place up to `position` where no UTF-8 character is cut."""
-    for back in range(4):
-        if data[position - back] & 0xC0 != 0x80:
-            return position - back
-    return position
+def read_ranks(text: str) -> tuple[range, ...]:
+    """Read what --only-rank takes: numbers and ranges, or `none`.
+
+    Raises:
+        SpecError: it is something else.
+
+    Example:
+        >>> read_ranks("0,4-7")
+        (range(0, 1), range(4, 8))
+    """
+    ranges = []
+    for part in text.split(",") if text != "none" else ():
+        found = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part, re.ASCII)
+        first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
+        if last < first:
+            raise SpecError(f"--only-rank {text}: {part!r} is not a rank", "write such as 0 or 0,4-7, or none")
+        ranges.append(range(first, last + 1))
+    return tuple(ranges)
 
 
 class Console:
@@ -104,21 +107,54 @@ class Console:
         out: where workers' standard output goes.
         err: where their standard error and the launcher's own words go.
         on_broken: called, in a writer's thread, when nobody reads a sink any more. What comes later is dropped.
+        options: what is shown.
+        out_look: how standard output looks.
+        err_look: how standard error looks.
     """
 
-    def __init__(self, out: Sink, err: Sink, on_broken: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        out: Sink,
+        err: Sink,
+        on_broken: Callable[[], None] = lambda: None,
+        *,
+        options: OutputOptions | None = None,
+        out_look: Look = PLAIN,
+        err_look: Look = PLAIN,
+    ) -> None:
+        self.options = options or OutputOptions()
+        self.has_status = self.options.status and err_look.terminal is not None
+        """Whether there is a place for a status line."""
+        self._said: set[str] = set()
+        error = _Writer("farandole-stderr", err, err_look, on_broken)
+        # One terminal has one writer: two would not know what the other has drawn there.
+        shared = err_look.terminal is not None and out_look.terminal == err_look.terminal
         self._writers = {
-            STDOUT: _Writer("farandole-stdout", out, on_broken),
-            STDERR: _Writer("farandole-stderr", err, on_broken),
+            STDOUT: error if shared else _Writer("farandole-stdout", out, out_look, on_broken),
+            STDERR: error,
         }
 
-    def submit(self, stream: int, job: Callable[[Sink], None]) -> None:
-        """Let the stream's thread run `job` with the sink, after all that was submitted before."""
+    def submit(self, stream: int, job: Callable[[Outlet], None]) -> None:
+        """Let the stream's thread run `job` with what it writes to, after all that was submitted before."""
         self._writers[stream].jobs.put(job)
 
     def say(self, text: str) -> None:
         """Write a line of the launcher's own to standard error."""
-        self.submit(STDERR, lambda sink: sink(f"{text}\n".encode()))
+        self.submit(STDERR, lambda outlet: outlet.say(text))
+
+    def say_once(self, text: str) -> None:
+        """Write a line unless it has been written."""
+
+        def job(outlet: Outlet) -> None:
+            if text not in self._said:
+                self._said.add(text)
+                outlet.say(text)
+
+        self.submit(STDERR, job)
+
+    def show_status(self, status: Callable[[int], str] | None) -> None:
+        """Show a status line: a function from the columns there are to a text, called in the thread that writes."""
+        self.submit(STDERR, lambda outlet: outlet.show_status(status))
 
     def close(self, seconds: float | None) -> bool:
         """Wait until all is written, at most so long; False when something was not."""
@@ -131,18 +167,22 @@ class Console:
 
 
 class _Writer(threading.Thread):
-    def __init__(self, name: str, sink: Sink, on_broken: Callable[[], None]) -> None:
+    def __init__(self, name: str, sink: Sink, look: Look, on_broken: Callable[[], None]) -> None:
         # A daemon: a reader that never reads on must not keep an interrupted launcher alive.
         super().__init__(name=name, daemon=True)
-        self.jobs: queue.SimpleQueue[Callable[[Sink], None] | None] = queue.SimpleQueue()
+        self.jobs: queue.SimpleQueue[Callable[[Outlet], None] | None] = queue.SimpleQueue()
         self._sink = sink
         self._broken = False
         self._on_broken = on_broken
+        self._outlet = (Outlet if look.terminal is None else Terminal)(self._write, look)
         self.start()
 
     def run(self) -> None:
         while (job := self.jobs.get()) is not None:
-            job(self._write)
+            job(self._outlet)
+            if self.jobs.empty():
+                self._outlet.rest()
+        self._outlet.finish()
 
     def _write(self, data: bytes) -> None:
         if self._broken or not data:
@@ -152,6 +192,24 @@ class _Writer(threading.Thread):
         except (OSError, ValueError):  # ValueError: a Python stream that was closed.
             self._broken = True
             self._on_broken()
+
+
+def open_console(options: OutputOptions, environment: Mapping[str, str], on_broken: Callable[[], None]) -> Console:
+    """Return a console over this process's own standard output and error, which look as they can and may.
+
+    Args:
+        options: what is shown.
+        environment: in which NO_COLOR and TERM may be set.
+        on_broken: see `Console`.
+    """
+    return Console(
+        descriptor_sink(STDOUT),
+        descriptor_sink(STDERR),
+        on_broken,
+        options=options,
+        out_look=look_of(STDOUT, options.color, environment),
+        err_look=look_of(STDERR, options.color, environment),
+    )
 
 
 class WorkerStream:
@@ -176,8 +234,9 @@ class WorkerStream:
         written: Callable[[int], None] = lambda count: None,
     ) -> None:
         self._console = console
-        self._stream = stream
-        self._splitter = LineSplitter(f"[{rank}]<{_NAMES[stream]}>:", time.asctime if timestamps else None)
+        self._source = Source(rank, stream)
+        self._shown = console.options.shows(rank)
+        self._splitter = LineSplitter(self._source.prefix, time.asctime if timestamps else None)
         self._file = file
         self._prefixes_in_file = prefixes_in_file
         self._written = written
@@ -185,26 +244,29 @@ class WorkerStream:
     def write(self, data: bytes) -> None:
         """Take what the worker wrote. Returns at once."""
 
-        def job(sink: Sink) -> None:
+        def job(outlet: Outlet) -> None:
             lines = self._splitter.feed(data)
-            self._keep(lines if self._prefixes_in_file else data)
-            sink(lines)
+            self._keep("".join(lines).encode() if self._prefixes_in_file else data)
+            if self._shown:
+                outlet.show(self._source, lines)
             self._written(len(data))
 
-        self._console.submit(self._stream, job)
+        self._console.submit(self._source.stream, job)
 
     def close(self) -> None:
         """Write the last line, even if it has no end."""
 
-        def job(sink: Sink) -> None:
+        def job(outlet: Outlet) -> None:
             rest = self._splitter.flush()
             if self._prefixes_in_file:
-                self._keep(rest)
-            sink(rest)
+                self._keep("".join(rest).encode())
+            if self._shown:
+                outlet.show(self._source, rest)
+                outlet.end(self._source)
             if self._file is not None:
                 self._file.close()
 
-        self._console.submit(self._stream, job)
+        self._console.submit(self._source.stream, job)
 
     def _keep(self, data: bytes) -> None:
         if self._file is None:
@@ -215,15 +277,66 @@ class WorkerStream:
                 view = view[self._file.write(view) :]
         except OSError as error:  # A full disk must not end a training that runs.
             self._console.say(f"warning: {self._file.name} ends here: {error.strerror}")
+            self._console.say_once("hint: training goes on; make room for the next run, or choose another --output-dir")
             self._file.close()
             self._file = None
 
 
+def open_streams(
+    console: Console,
+    size: int,
+    directory: Path | None,
+    written: Callable[[int, int], Callable[[int], None]],
+    *,
+    prefixes_in_files: bool = False,
+    timestamps: bool = False,
+) -> dict[tuple[int, int], WorkerStream]:
+    """Return the streams of all workers, by rank and stream, with their files open.
+
+    Args:
+        console: where they are shown.
+        size: number of workers.
+        directory: where they are kept, if anywhere. Files of an earlier run there are moved: see `logs`.
+        written: from rank and stream to what is called with the number of bytes that were taken care of.
+        prefixes_in_files: whether files get lines as they are shown.
+        timestamps: whether the time stands before each prefix.
+
+    Raises:
+        SpecError: the directory cannot be used.
+    """
+    if directory is not None and (earlier := begin_attempt(directory)) is not None:
+        console.say(f"note: what an earlier run left in {directory} is now in {earlier}")
+    streams: dict[tuple[int, int], WorkerStream] = {}
+    try:
+        for rank, stream in itertools.product(range(size), (STDOUT, STDERR)):
+            streams[rank, stream] = WorkerStream(
+                console,
+                rank,
+                stream,
+                file=None if directory is None else open_log(directory, rank, size, stream),
+                prefixes_in_file=prefixes_in_files,
+                timestamps=timestamps,
+                written=written(rank, stream),
+            )
+    except SpecError:
+        for opened in streams.values():
+            opened.close()
+        raise
+    return streams
+
+
 def open_log(directory: Path, rank: int, size: int, stream: int) -> BinaryIO:
-    """Open `directory/rank.<rank>/stdout` or `stderr` for writing; ranks are padded with zeros to one width."""
-    folder = directory / f"rank.{rank:0{len(str(size - 1))}}"
-    folder.mkdir(parents=True, exist_ok=True)
-    return open(folder / _NAMES[stream], "wb", buffering=0)
+    """Open `directory/rank.<rank>/stdout` or `stderr` for writing, without a buffer.
+
+    Raises:
+        SpecError: it cannot be written.
+    """
+    folder = rank_folder(directory, rank, size)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return open(folder / STREAM_NAMES[stream], "wb", buffering=0)
+    except OSError as error:
+        raise unusable(error) from None
 
 
 def descriptor_sink(fd: int) -> Sink:

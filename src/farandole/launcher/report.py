@@ -34,21 +34,46 @@ def as_shell(failed: WorkerRecord) -> int:
 
 def render_failure(plan: Plan, records: Sequence[WorkerRecord], first: WorkerRecord, ended_at: float) -> str:
     """Tell which worker failed first and why, how the others ended, and what to do next."""
-    what = _what_happened(first, ended_at)
-    lines = [f"error: rank {first.rank} on host {plan.host_of(first.rank).name} failed first: {what}"]
-    traceback = first.traceback.rstrip() or find_traceback(bytes(first.stderr_tail))
-    tail = last_lines(bytes(first.stderr_tail))
+    lines = [f"error: {_headline(plan, records, first, ended_at)}"]
+    traceback = "" if first.host_lost else traceback_of(first)
+    tail = [] if first.host_lost else last_lines(bytes(first.stderr_tail))
     if traceback:
         lines += ["", textwrap.indent(traceback, "    "), ""]
     elif tail:
         lines += ["", "    no Python traceback; the last it wrote to standard error:"]
         lines += [f"    | {line}" for line in tail] + [""]
-    others = _others(records, first, ended_at)
+    others = _others(plan, records, first, ended_at)
     lines += [f"others: {'; '.join(others)}"] if others else []
     if plan.output_dir is not None:
         lines += [f"logs: {plan.output_dir}/rank.*/stdout and stderr"]
     lines += [f"hint: {_hint(plan, first, traceback)}"]
     return "\n".join(lines)
+
+
+def traceback_of(record: WorkerRecord) -> str:
+    """Return a worker's Python traceback, as it reported it or as it stands in its standard error; "" if none does."""
+    return record.traceback.rstrip() or find_traceback(bytes(record.stderr_tail))
+
+
+def _headline(plan: Plan, records: Sequence[WorkerRecord], first: WorkerRecord, ended_at: float) -> str:
+    host = plan.host_of(first.rank).name
+    if first.host_lost:
+        return f"host {host} was lost first, with {ranks(_lost_with(plan, records, first))}: {_why_lost(first)}"
+    return f"rank {first.rank} on host {host} failed first: {_what_happened(first, ended_at)}"
+
+
+def _lost_with(plan: Plan, records: Sequence[WorkerRecord], first: WorkerRecord) -> set[int]:
+    """Return the ranks that the first failure took away: its own and, with a lost host, those that ran there."""
+    if not first.host_lost:
+        return {first.rank}
+    host = plan.host_of(first.rank)
+    there = {worker.rank for worker in host.workers}
+    return {record.rank for record in records if record.host_lost and record.rank in there}
+
+
+def _why_lost(record: WorkerRecord) -> str:
+    """Return why its host counts as lost, in one line: it may be ssh that says so, in several."""
+    return "; ".join(line.strip() for line in record.host_lost.splitlines() if line.strip())
 
 
 def _was_ended(record: WorkerRecord, ended_at: float) -> bool:
@@ -64,31 +89,41 @@ def _what_happened(first: WorkerRecord, ended_at: float) -> str:
     return f"{how} ({first.exception})" if first.exception else how
 
 
-def _others(records: Sequence[WorkerRecord], first: WorkerRecord, ended_at: float) -> list[str]:
+def _others(plan: Plan, records: Sequence[WorkerRecord], first: WorkerRecord, ended_at: float) -> list[str]:
     """Group the other workers by how they ended."""
+    lost = _lost_with(plan, records, first)
+    cause = f"host {plan.host_of(first.rank).name}" if first.host_lost else f"rank {first.rank}"
     groups: dict[str, list[int]] = {}
     for record in records:
-        if record is not first:
-            groups.setdefault(_how_other_ended(record, first, ended_at), []).append(record.rank)
+        if record.rank not in lost:
+            how = _how_other_ended(plan, record, lost, cause, ended_at)
+            groups.setdefault(how, []).append(record.rank)
     return [f"{ranks(members)} {how}" for how, members in groups.items()]
 
 
-def _how_other_ended(record: WorkerRecord, first: WorkerRecord, ended_at: float) -> str:
+def _how_other_ended(plan: Plan, record: WorkerRecord, lost: set[int], cause: str, ended_at: float) -> str:
     how = how_it_ended(record)
+    if record.host_lost:
+        return f"lost with host {plan.host_of(record.rank).name} ({_why_lost(record)})"
     if not record.ended or record.exit_code == 0 or record.not_started:
         return how
     if _was_ended(record, ended_at):
         return f"ended by the launcher ({signal_name(-(record.exit_code or 0))})"
-    if record.consequence_of == first.rank:
-        return f"failed because rank {first.rank} was lost ({how})"
+    if record.consequence_of in lost:
+        return f"failed because {cause} was lost ({how})"
     if record.failure_time > ended_at:
         return f"{how} when the launcher ended the job"
     return f"failed too ({how})"
 
 
 def _hint(plan: Plan, first: WorkerRecord, traceback: str) -> str:
+    if first.host_lost:
+        host = plan.host_of(first.rank).name
+        return f"is {host} up, and its network? Try: ping {host}; ssh {host} uptime. It may have restarted, or be stuck"
     if first.not_started:
         return f"try the command alone: {plan.command[0]}"
+    if first.out_of_memory:
+        return "a smaller batch or fewer workers on this host need less; or give the job more memory"
     if first.exit_code == -signal.SIGKILL:
         return (
             "the launcher did not send this SIGKILL; often it is the kernel, out of memory. Check with: "

@@ -1,7 +1,8 @@
 """Sends a directory to the hosts of a job, and to each only what it has not got.
 
 `Shipment` is what goes on with one host, a state machine without I/O of its own: it takes the agent's messages and
-returns what to tell it. `Shipping` drives those of all hosts. `farandole.agent.messages` has the messages.
+returns what to tell it. `Shipping` drives those of all hosts, and `ship` those of real agents.
+`farandole.agent.messages` has the messages.
 
 Memory is bounded. A host has at most a window of bytes on the way, and the windows of all hosts together are bounded
 as well; a piece that several hosts need at about the same time is read and compressed once.
@@ -10,16 +11,17 @@ as well; a piece that several hosts need at about the same time is read and comp
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import zlib
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from farandole.agent.messages import (
     PIECE_BYTES,
-    Damaged,
     Entry,
     File,
+    FromFiles,
     Lacking,
     Link,
     NotShipped,
@@ -27,7 +29,9 @@ from farandole.agent.messages import (
     Piece,
     Received,
     Shipped,
+    ToFiles,
 )
+from farandole.launcher.agents import Agent
 from farandole.launcher.errors import SpecError
 from farandole.launcher.manifest import Manifest
 
@@ -38,7 +42,6 @@ _REMEMBERED_BYTES = 16 * 1024 * 1024
 _SAMPLE_BYTES = 4096
 _BATCH_ENTRIES = 1000
 
-FromFiles = Lacking | Received | Damaged | Shipped | NotShipped
 ReadPiece = Callable[[bytes, int], Piece]
 """Given a digest and an offset, return that piece."""
 
@@ -132,11 +135,11 @@ class Shipment:
         self.directory: str | None = None
         """The tree's root on the host, once all is there."""
 
-    def begin(self) -> list[Offer | Piece]:
+    def begin(self) -> list[ToFiles]:
         """Return what to tell the agent first."""
         return [next(self._offers)]
 
-    def heard(self, message: FromFiles) -> list[Offer | Piece]:
+    def heard(self, message: FromFiles) -> list[ToFiles]:
         """Take a message of the agent and return what to tell it.
 
         Raises:
@@ -212,7 +215,9 @@ def _batches(entries: tuple[Entry, ...]) -> Iterator[tuple[Entry, ...]]:
         yield tuple(batch)
 
 
-Tell = Callable[[Offer | Piece], None]
+# --- all hosts ---------------------------------------------------------------------------------------------------
+
+Tell = Callable[[ToFiles], None]
 Progress = Callable[[int, int], None]
 """Told bytes that have arrived, and bytes that have to, of all hosts together."""
 
@@ -281,7 +286,50 @@ class Shipping:
         if not self._missing:
             self._finished.set_result(None)
 
-    def lost(self, host: str, how: str) -> None:
+    def lost(self, host: str, why: str) -> None:
         """Take note that a host's agent can be told nothing more."""
         if not self._finished.done() and host in self._missing:
-            self._finished.set_exception(SpecError(f"the directory could not be sent: {host} {how}"))
+            self._finished.set_exception(SpecError(f"the directory could not be sent: {host}: {why}"))
+
+
+async def ship(
+    manifest: Manifest,
+    agents: Sequence[Agent],
+    job: str,
+    host_timeout: float,
+    progress: Progress = lambda done, total: None,
+    cache: str = "",
+) -> dict[str, str]:
+    """Send a manifest to the hosts of agents, and return by label where the tree is on each.
+
+    Args:
+        manifest: what is sent.
+        agents: of the hosts that are to have it; they are ready, and no worker runs there yet.
+        job: the job's id.
+        host_timeout: seconds of silence after which a host counts as lost.
+        progress: is told how far it is, often.
+        cache: the directory on the hosts for what is sent; "" leaves it to them.
+
+    Raises:
+        SpecError: a host cannot have it, or was lost, or a file has changed.
+    """
+    shipping = Shipping(manifest, {agent.host.label: agent.tell for agent in agents}, job, progress, cache)
+    tasks = []
+    for agent in agents:
+        agent.hear_of_files(functools.partial(shipping.heard, agent.host.label))
+        tasks.append(asyncio.create_task(_notice_loss(agent, shipping)))
+        if not agent.local:
+            tasks.append(asyncio.create_task(agent.watch(host_timeout)))
+    try:
+        return await shipping.send()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for agent in agents:
+            if not agent.local:
+                agent.pause()  # Whoever watches next counts from then on.
+
+
+async def _notice_loss(agent: Agent, shipping: Shipping) -> None:
+    shipping.lost(agent.host.label, str(await agent.lost()))

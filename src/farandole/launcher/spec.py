@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import math
-import os
-import re
-import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from farandole.agent.command import what_is_wrong
 from farandole.launcher.errors import SpecError
+from farandole.launcher.hosts import Host
+from farandole.launcher.reach import SshOptions
 
 TRANSPORTS = ("auto", "shm", "tcp")
 LOG_LEVELS = ("debug", "info", "warning", "error", "off")
 START_TIMEOUT_SECONDS = 30.0
-
-
-@dataclass(frozen=True)
-class HostSlots:
-    """A host and how many workers there is room for on it."""
-
-    name: str
-    slots: int
+HOST_TIMEOUT_SECONDS = 1.75
 
 
 @dataclass(frozen=True)
@@ -55,8 +48,21 @@ class JobSpec:
     """Seconds that some ranks wait for others before rank 0 warns; 0: it never does."""
     stall_shutdown: float | None = None
     """Seconds of such waiting after which the job ends; 0: it never does."""
-    hosts: tuple[HostSlots, ...] = ()
-    """Names of this machine with slots, filled in this order; each counts as a host. Empty: this machine is one."""
+    hosts: tuple[Host, ...] = ()
+    """Filled in this order; each name counts as a host. Empty: this machine is one."""
+    ssh: SshOptions = field(default_factory=SshOptions)
+    """How other machines are reached."""
+    network: tuple[str, ...] = ()
+    """Through which the workers of different hosts talk: names of interfaces, addresses or networks; empty: whichever
+    answers, the fastest first."""
+    setup: str = ""
+    """A shell command that runs once on each host before the workers."""
+    preflight: bool = True
+    """Whether all hosts are looked at before anything starts. Jobs on one machine need none."""
+    host_timeout: float = HOST_TIMEOUT_SECONDS
+    """Seconds of silence after which another host counts as lost."""
+    master: str = ""
+    """host:port for MASTER_ADDR and MASTER_PORT; "": an address of rank 0's host, and a free port."""
     timestamps: bool = False
     """Whether the time stands before the prefix of every line."""
     prefixes_in_files: bool = False
@@ -76,6 +82,11 @@ class JobSpec:
         for seconds in (self.stall_warning, self.stall_shutdown):
             if seconds is not None and not 0 <= seconds < math.inf:
                 raise SpecError(f"{seconds:g} s is no time to wait for stalled ranks", "0 waits without an end")
+        if not 0.5 < self.host_timeout < math.inf:
+            raise SpecError(
+                f"{self.host_timeout:g} s is no time after which a host counts as lost",
+                "--host-timeout takes seconds above 0.5; hosts give signs of life twice a second",
+            )
         if self.autotune_log is not None and not self.autotune:
             raise SpecError("--autotune-log-file logs nothing without autotuning", "add --autotune")
         if self.timeline_mark_cycles and self.timeline is None:
@@ -117,52 +128,11 @@ def read_exports(exports: Sequence[str], environment: Mapping[str, str]) -> dict
 
 
 def check_command(command: Sequence[str], directory: str, environment: Mapping[str, str]) -> None:
-    """Find out before anything starts whether the command can be started.
+    """Find out before anything starts whether the command can be started on this machine.
 
     Raises:
         SpecError: there is no such program, or the script that a Python interpreter is to run is not there.
     """
-    program = command[0]
-    path = Path(directory, program)
-    if "/" not in program:
-        if shutil.which(program, path=environment.get("PATH", os.defpath)) is None:
-            raise SpecError(f"there is no program {program!r} on the PATH", _hint_for_missing_program(path, command))
-    elif not path.exists():
-        raise SpecError(f"there is no program {program!r} (in {directory})", "check the path")
-    elif path.is_dir() or not os.access(path, os.X_OK):
-        raise SpecError(f"{program!r} is not a program that can be run", _hint_for_missing_program(path, command))
-    script = python_script(command)
-    if script is not None and not Path(directory, script).exists():
-        raise SpecError(f"there is no script {script!r} (in {directory})", "check the path")
-
-
-def _hint_for_missing_program(path: Path, command: Sequence[str]) -> str:
-    if path.suffix == ".py" and path.exists():
-        return f"write: python {' '.join(command)}"
-    if command[0].startswith("-"):
-        return f"options stand before the command; {command[0]} is not one of them. See farandole run --help"
-    if path.is_file():
-        return f"make it executable (chmod +x {command[0]}) and call it with its path"
-    return "check the spelling, and that the right environment is active"
-
-
-def python_script(command: Sequence[str]) -> str | None:
-    """Return the script in `python [options] script ...`; None when there is none to check.
-
-    Example:
-        >>> python_script(["python3.11", "-u", "-W", "error", "train.py", "--lr", "1"])
-        'train.py'
-    """
-    if not re.fullmatch(r"(python|pypy)[0-9.]*", Path(command[0]).name):
-        return None
-    words = iter(command[1:])
-    for word in words:
-        if word == "-" or word.startswith("--help") or word.startswith("--version"):
-            return None
-        if not word.startswith("-"):
-            return word
-        if word in ("-W", "-X", "--check-hash-based-pycs"):
-            next(words, None)
-        elif not word.startswith("--") and not word.startswith(("-W", "-X")) and set(word) & set("cmVh?"):
-            return None
-    return None
+    wrong = what_is_wrong(command, directory, environment)
+    if wrong is not None:
+        raise SpecError(*wrong)

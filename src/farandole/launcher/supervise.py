@@ -1,23 +1,25 @@
-"""Carries out a plan: has the agent start the workers, listens, and ends the job when it is over.
+"""Carries out a plan: has the agents start the workers, listens, and ends the job when it is over.
 
 Everything here runs in one asyncio loop, the roster too. The console's threads only call back through the loop.
 
 When a worker fails, the others are ended: SIGTERM, `GRACE_SECONDS`, SIGKILL. A worker that fails only because it lost
 another is not a reason to end that other one before it could end by itself and say why: it gets `BLAMED_SECONDS`.
+
+An agent that is lost takes its workers with it: the kernel ends them when the agent dies, and the agent ends them when
+it hears nothing of the launcher. Its host counts as the first failure, and the job ends on all others.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import sys
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from farandole.agent import sweep
 from farandole.agent.messages import (
     STDERR,
     STDOUT,
@@ -25,21 +27,21 @@ from farandole.agent.messages import (
     Closed,
     Credit,
     End,
-    Ended,
     Exited,
     FromAgent,
     NotStarted,
     Output,
     Start,
     Started,
+    Task,
 )
-from farandole.agent.processes import carrying, send
 from farandole.core.rendezvous import Failure
-from farandole.core.wire import LARGEST_FRAME, AsyncChannel, Codec, WireError
+from farandole.launcher.agents import Agent, AgentLost
 from farandole.launcher.errors import SpecError
-from farandole.launcher.failure import WorkerRecord, first_failure, how_it_ended, signal_name
+from farandole.launcher.failure import WorkerRecord, first_failure, how_it_ended
 from farandole.launcher.output import Console, WorkerStream, open_log
-from farandole.launcher.plan import Plan, count
+from farandole.launcher.plan import HostPlan, Plan, count, inherited_elsewhere
+from farandole.launcher.reach import SshOptions
 from farandole.launcher.report import as_shell, exit_code, render_failure
 from farandole.roster.service import RosterService
 
@@ -76,61 +78,15 @@ class Observer:
         """The other workers are ended, because this one has failed."""
 
 
-class Agent:
-    """The launcher's end of an agent."""
-
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        assert process.stdin is not None and process.stdout is not None
-        self._process = process
-        self._channel = AsyncChannel(process.stdout, process.stdin, LARGEST_FRAME)
-        self._codec: Codec[FromAgent] = Codec(FromAgent)
-
-    @classmethod
-    async def start(cls) -> Agent:
-        """Start an agent on this host, in a session of its own so that Ctrl-C reaches the launcher only."""
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "farandole.agent",
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            start_new_session=True,
-            cwd="/",  # python -m looks for modules here first; nothing of the user's may be taken for ours.
-            env=_own_environment(),
-        )
-        return cls(process)
-
-    def tell(self, message: Start | Credit | End) -> None:
-        """Send an order."""
-        self._channel.post(self._codec.encode(message))
-
-    async def listen(self) -> FromAgent:
-        """Wait for the next message."""
-        return self._codec.decode(await self._channel.receive())
-
-    def kill(self) -> None:
-        """Kill the agent; the kernel kills its workers with it."""
-        if self._process.returncode is None:
-            self._process.kill()
-
-    async def exited(self) -> int:
-        """Wait until its process has ended and return its exit code."""
-        return await self._process.wait()
-
-
-def _own_environment() -> dict[str, str]:
-    """Return an environment in which any directory will do to import what is imported here."""
-    package = str(Path(__file__).resolve().parents[2])
-    listed = [os.path.abspath(entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([package, *listed])}
-
-
 class Supervisor:
     """One job from start to end.
 
     Args:
         plan: what to start.
-        inherited: the environment that the workers' own is laid over.
+        agents: ready ones, by the names of the plan's hosts.
+        ssh: how hosts are reached once more, to clean up.
+        host_timeout: seconds of silence after which another host counts as lost.
+        inherited: the launcher's environment, over which the workers' own is laid.
         service: the roster, already listening.
         console: where output and words to the user go.
         job: the job's id, which every process of it carries in its environment.
@@ -141,6 +97,9 @@ class Supervisor:
     def __init__(
         self,
         plan: Plan,
+        agents: Mapping[str, Agent],
+        ssh: SshOptions,
+        host_timeout: float,
         inherited: dict[str, str],
         service: RosterService,
         console: Console,
@@ -149,6 +108,10 @@ class Supervisor:
         observer: Observer,
     ) -> None:
         self._plan = plan
+        self._agents = agents
+        self._ssh = ssh
+        self._host_timeout = host_timeout
+        self._agent_of = {worker.rank: agents[host.name] for host in plan.hosts for worker in host.workers}
         self._inherited = inherited
         self._service = service
         self._console = console
@@ -156,19 +119,17 @@ class Supervisor:
         self._log = log
         self._observer = observer
         self._records = [WorkerRecord(rank) for rank in range(plan.size)]
-        self._agent: Agent | None = None
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._streams: dict[tuple[int, int], WorkerStream] = {}
         self._unwritten = 0
-        """Bytes that the agent sent and the console has not written yet."""
+        """Bytes that the agents sent and the console has not written yet."""
         self._owed: dict[tuple[int, int], int] = {}
-        """Bytes written, for which the agent got no credit yet."""
+        """Bytes written, for which the worker's agent got no credit yet."""
         self._ended = asyncio.Condition()
         """Notified when a worker has ended."""
         self._ending_since: float | None = None
         self._kill_at = 0.0
-        self._heard_at = 0.0
         self._stop_code: int | None = None
 
     # --- called from outside, in the loop's thread --------------------------------------------------------------
@@ -181,6 +142,11 @@ class Supervisor:
             self._end(GRACE_SECONDS)
         else:
             self._end(0)
+
+    def pause(self) -> None:
+        """Let the agents know that the launcher is about to be stopped, so that they do not miss it."""
+        for agent in self._elsewhere():
+            agent.pause()
 
     def failure_reported(self, rank: int, failure: Failure) -> None:
         """Take note of what a worker says about its own failure. Only the first of each counts."""
@@ -195,32 +161,43 @@ class Supervisor:
     async def run(self) -> Outcome:
         """Start everything, and return when nothing of the job is left."""
         self._open_streams()
-        self._agent = await Agent.start()
-        for order in self._orders():
-            self._agent.tell(order)
+        for agent in self._elsewhere():
+            self._spawn(agent.watch(self._host_timeout))
+        for host in self._plan.hosts:
+            for order in self._orders(host):
+                self._agents[host.name].tell(order)
         if self._ending_since is not None:
-            self._agent.tell(End(max(0.0, self._kill_at - time.monotonic())))
+            self._tell_all(End(max(0.0, self._kill_at - time.monotonic())))
         try:
-            survivors = await self._listen(self._agent)
+            survivors = await asyncio.gather(*map(self._listen, self._plan.hosts))
         finally:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
-        return await self._outcome(survivors)
+        places = zip(self._plan.hosts, survivors, strict=True)
+        return self._outcome([f"process {pid} on {host.name}" for host, pids in places for pid in pids])
 
     # --- starting -----------------------------------------------------------------------------------------------
 
-    def _orders(self) -> list[Start]:
+    def _orders(self, host: HostPlan) -> list[Start]:
+        inherited = self._inherited if host.local else inherited_elsewhere(self._inherited)
         return [
             Start(
                 worker.rank,
-                self._plan.command,
-                {**self._inherited, **self._plan.environment, **worker.environment},
-                self._plan.directory,
+                host.command,
+                {**inherited, **self._plan.environment, **host.environment, **worker.environment},
+                host.directory,
+                inherit=not host.local,
             )
-            for host in self._plan.hosts
             for worker in host.workers
         ]
+
+    def _elsewhere(self) -> list[Agent]:
+        return [agent for agent in self._agents.values() if not agent.local]
+
+    def _tell_all(self, order: End) -> None:
+        for agent in self._agents.values():
+            agent.tell(order)
 
     def _open_streams(self) -> None:
         directory = self._plan.output_dir
@@ -244,17 +221,13 @@ class Supervisor:
 
     # --- listening ------------------------------------------------------------------------------------------------
 
-    async def _listen(self, agent: Agent) -> tuple[int, ...]:
-        """Take messages until the agent has ended all; return the processes that it could not end."""
+    async def _listen(self, host: HostPlan) -> tuple[int, ...]:
+        """Take a host's messages until all of it has ended; return the processes that could not be ended."""
+        agent = self._agents[host.name]
         try:
-            while not isinstance(message := await agent.listen(), Ended):
-                self._heard_at = time.monotonic()
-                self._take(message)
-        except WireError:
-            return await self._sweep(await agent.exited())
-        # Its pipe is closed by its exit; waiting for that makes sure that nothing of us is left either.
-        await agent.exited()
-        return message.survivors
+            return await agent.listen(self._take)
+        except AgentLost as error:
+            return await (self._sweep(str(error)) if host.local else self._lose(host, agent, str(error)))
 
     def _take(self, message: FromAgent) -> None:
         if isinstance(message, Output):
@@ -311,11 +284,12 @@ class Supervisor:
 
     def _credit(self, rank: int, stream: int, written_bytes: int) -> None:
         self._unwritten -= written_bytes
-        self._heard_at = time.monotonic()
+        agent = self._agent_of[rank]
+        agent.heard()
         owed = self._owed.get((rank, stream), 0) + written_bytes
         # Not for every line: a quarter of the window is soon enough to keep the worker going.
-        if owed >= WINDOW // 4 and self._agent is not None:
-            self._agent.tell(Credit(rank, stream, owed))
+        if owed >= WINDOW // 4:
+            agent.tell(Credit(rank, stream, owed))
             owed = 0
         self._owed[rank, stream] = owed
 
@@ -324,45 +298,74 @@ class Supervisor:
     def _end(self, grace: float) -> None:
         now = time.monotonic()
         if self._ending_since is None:
-            self._ending_since = self._heard_at = now
+            self._ending_since = now
             self._kill_at = now + grace
             self._spawn(self._watch_for_stuck_end())
         self._kill_at = min(self._kill_at, now + grace)
-        if self._agent is not None:
-            self._agent.tell(End(grace))
+        self._tell_all(End(grace))
 
     async def _watch_for_stuck_end(self) -> None:
         # Not before the end: a launcher that has nothing to do sleeps.
         while True:
             await asyncio.sleep(0.25)
-            if self._agent is None:
-                continue
             now = time.monotonic()
             reader_stuck = self._unwritten > 0
             if reader_stuck and self._stop_code is None:
                 continue  # As any program, the launcher waits for the reader of its output.
             patience = READER_SECONDS if reader_stuck else STUCK_SECONDS
-            if now > max(self._kill_at, self._heard_at) + patience:
-                self._agent.kill()
+            for agent in self._agents.values():
+                # Beats of another host say that its agent lives, not that it gets on.
+                if now > max(self._kill_at, agent.heard_at if agent.local else self._kill_at) + patience:
+                    agent.kill()
 
-    async def _sweep(self, agent_code: int) -> tuple[int, ...]:
-        """The agent is dead: kill what it can no longer kill, found by the job's id in the environment."""
-        how = signal_name(-agent_code) if agent_code < 0 else f"exit code {agent_code}"
+    async def _sweep(self, how: str) -> tuple[int, ...]:
+        """The agent of this machine is dead: kill what it can no longer kill."""
         if self._ending_since is None:
-            self._ending_since = time.monotonic()
-            self._console.say(f"error: the agent that watches over the workers died ({how}); killing the workers")
+            self._console.say(f"error: {how}; killing the workers")
+            self._end(0)
         self._stop_code = self._stop_code or 1
         deadline = time.monotonic() + STUCK_SECONDS
-        while left := carrying(f"FARANDOLE_JOB={self._job}"):
-            send(left, signal.SIGKILL)
+        while left := sweep.sweep_step(self._job):
             if time.monotonic() > deadline:
                 return tuple(left)
             await asyncio.sleep(0.02)
         return ()
 
-    async def _outcome(self, survivors: tuple[int, ...]) -> Outcome:
-        for pid in survivors:
-            self._console.say(f"warning: process {pid} survived SIGKILL; see: ps -o pid,stat,cmd {pid}")
+    async def _lose(self, host: HostPlan, agent: Agent, why: str) -> tuple[int, ...]:
+        """Another host is lost: its workers count as ended, and the job is over everywhere."""
+        now = time.monotonic()
+        for worker in host.workers:
+            record = self._records[worker.rank]
+            if not record.ended:
+                record.host_lost, record.exit_time = why, now
+                self._service.finished(worker.rank, how_it_ended(record))
+        async with self._ended:
+            self._ended.notify_all()
+        if self._ending_since is None:
+            self._console.say(f"error: host {host.name} is lost: {why}; ending the workers on the other hosts")
+            self._end(GRACE_SECONDS)
+        await self._sweep_elsewhere(agent)
+        return ()
+
+    async def _sweep_elsewhere(self, lost: Agent) -> None:
+        """Clean up on a host whose agent is lost, if it can still be reached."""
+        fresh = None
+        try:
+            fresh = await Agent.start(lost.host, lost.local, self._ssh)
+            await asyncio.wait_for(fresh.ready(), sweep.SECONDS)
+            python = lost.host.python or sys.executable
+            order = (python, "-m", "farandole.agent.sweep")
+            job = self._job.encode()
+            await fresh.ask(lambda number: Task(number, order, {}, "/", job, sweep.SECONDS), sweep.SECONDS)
+        except (AgentLost, TimeoutError, asyncio.TimeoutError):
+            self._log(f"host {lost.host.label} cannot be reached to see whether anything is left there")
+        finally:
+            if fresh is not None:
+                await fresh.close()
+
+    def _outcome(self, survivors: list[str]) -> Outcome:
+        for survivor in survivors:
+            self._console.say(f"warning: {survivor} survived SIGKILL; see there: ps -o pid,stat,cmd PID")
         if self._stop_code is not None:
             return Outcome(self._stop_code)
         assert self._ending_since is not None

@@ -12,6 +12,7 @@ from farandole.core.rendezvous import Absent, Heard, Probed, RendezvousError
 from farandole.core.session import Session
 from farandole.core.wire import BadMessage
 from farandole.observe.messages import CODEC
+from farandole.observe.progress import ProgressReporter
 from farandole.observe.recording import ClockWatch
 from farandole.observe.stalls import answer_questions
 from farandole.observe.timeline import JOIN_SECONDS, RECORDER, Post, Recording, Sending, Timeline, warn
@@ -41,6 +42,9 @@ class Observer:
                 pass  # The launcher has gone, and this job will learn it soon enough.
         self.timeline.opened()
         self._tuning = _watch_tuning(session) if settings.autotune and world.rank == 0 else None
+        self._progress: ProgressReporter | None = None
+        if settings.progress and session.roster is not None:
+            self._progress = ProgressReporter(session, session.roster)
         self._answering: threading.Thread | None = None
         if world.size > 1 and settings.stall_warning_seconds and not settings.stall_check_disable:
             # Who calls init() is who trains.
@@ -56,9 +60,13 @@ class Observer:
         self.timeline.close()
         if self._tuning is not None:
             self._tuning.close()
+        if self._progress is not None:
+            self._progress.close()
 
     def join(self) -> None:
-        """Wait until nobody answers questions any more: until then, the engine lives."""
+        """Wait until no thread of this looks at the engine any more: until then, it lives."""
+        if self._progress is not None:
+            self._progress.join(JOIN_SECONDS)
         if self._answering is not None:
             self._answering.join(JOIN_SECONDS)
 

@@ -2,11 +2,13 @@
 
 The world has a fixed size. Every worker that joins waits until all have joined; then the next generation is announced
 to all of them. A worker whose process has exited is *gone* for good, and from then on nobody can be waited for.
+
+Where the ranks run is given, by a launcher that planned it, or found out: each worker says on what host it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -24,13 +26,14 @@ class Place(msgspec.Struct, frozen=True):
 class State(msgspec.Struct, frozen=True):
     """All that the roster knows. Workers are numbered as their first ranks."""
 
-    places: tuple[Place, ...]
+    places: tuple[Place | None, ...]
+    """By rank: all of them given, or none."""
     generation: int = 0
     """Of the latest world; 0 before the first, which is 1."""
     members: frozenset[int] = frozenset()
     """Who is in that world and has not left it."""
-    waiting: tuple[tuple[int, str], ...] = ()
-    """Worker and contact of every join that has no answer yet, in the order they came."""
+    waiting: tuple[Joined, ...] = ()
+    """Every join that has no answer yet, in the order they came."""
     gone: tuple[tuple[int, str], ...] = ()
     """Worker, and how it ended, of every process that has exited; first first."""
 
@@ -48,6 +51,10 @@ class Joined(msgspec.Struct, frozen=True):
 
     worker: int
     contact: str
+    host: str = ""
+    """Equal for two workers if they are on the same host. Read only where places are not given, as the next one."""
+    hostname: str = ""
+    """What people call that host."""
 
 
 class Left(msgspec.Struct, frozen=True):
@@ -92,10 +99,11 @@ Event = Joined | Left | Lost | Failed | Finished | TimedOut
 
 
 class Announce(msgspec.Struct, frozen=True):
-    """Tell every worker in `contacts` its place in the new world."""
+    """Tell every worker in `contacts` its place in the new world. Both are by rank."""
 
     generation: int
     contacts: tuple[str, ...]
+    places: tuple[Place, ...]
 
 
 class Refuse(msgspec.Struct, frozen=True):
@@ -117,8 +125,8 @@ def decide(state: State, event: Event) -> Decision:
     Example:
         >>> alone = State(places=(Place("here", 0, 1, 0, 1),))
         >>> state, actions, reason = decide(alone, Joined(0, "unix:a"))
-        >>> actions
-        (Announce(generation=1, contacts=('unix:a',)),)
+        >>> actions[0].generation, actions[0].contacts
+        (1, ('unix:a',))
         >>> reason
         'rank 0 joined; all 1 are here: generation 1 begins'
     """
@@ -140,21 +148,25 @@ def _joined(state: State, event: Joined) -> Decision:
     if not 0 <= worker < state.size:
         why = f"worker {worker} is not one of the {state.size} workers of this job: is its FARANDOLE_RANK wrong?"
         return state, (Refuse(worker, why),), why
-    assert worker not in dict(state.waiting), "the service takes one join of a worker at a time"
+    assert all(waiting.worker != worker for waiting in state.waiting), (
+        "the service takes one join of a worker at a time"
+    )
     if state.gone:
         rank, how = state.gone[0]
         why = _cannot_complete(rank, how)
         return state, (Refuse(worker, why, rank),), f"rank {worker} joined, but {why}"
-    waiting = (*state.waiting, (worker, event.contact))
+    waiting = (*state.waiting, event)
     if len(waiting) < state.size:
         # Whoever joins has turned its back on the old world, whether it said so or not.
         next_state = msgspec.structs.replace(state, waiting=waiting, members=state.members - {worker})
         return next_state, (), f"rank {worker} joined; {len(waiting)} of {state.size} are here"
     generation = state.generation + 1
-    contacts = tuple(contact for _, contact in sorted(waiting))
+    by_rank = sorted(waiting, key=lambda joined: joined.worker)
+    contacts = tuple(joined.contact for joined in by_rank)
+    places = tuple(place for place in state.places if place is not None) or find_places(by_rank)
     next_state = msgspec.structs.replace(state, generation=generation, members=frozenset(range(state.size)), waiting=())
     why = f"rank {worker} joined; all {state.size} are here: generation {generation} begins"
-    return next_state, (Announce(generation, contacts),), why
+    return next_state, (Announce(generation, contacts, places),), why
 
 
 def _left(state: State, event: Left) -> Decision:
@@ -165,14 +177,14 @@ def _left(state: State, event: Left) -> Decision:
 
 
 def _lost(state: State, event: Lost) -> Decision:
-    waiting = tuple(entry for entry in state.waiting if entry[0] != event.worker)
+    waiting = tuple(joined for joined in state.waiting if joined.worker != event.worker)
     next_state = msgspec.structs.replace(state, waiting=waiting)
     return next_state, (), f"rank {event.worker} closed its connection and waits no more"
 
 
 def _finished(state: State, event: Finished) -> Decision:
     why = _cannot_complete(event.worker, event.how)
-    others = [worker for worker, _ in state.waiting if worker != event.worker]
+    others = [joined.worker for joined in state.waiting if joined.worker != event.worker]
     next_state = msgspec.structs.replace(
         state,
         waiting=(),
@@ -185,7 +197,7 @@ def _finished(state: State, event: Finished) -> Decision:
 
 
 def _timed_out(state: State, event: TimedOut) -> Decision:
-    here = [worker for worker, _ in state.waiting]
+    here = [joined.worker for joined in state.waiting]
     if event.worker not in here:
         return state, (), f"rank {event.worker} needed no more time"
     missing = [rank for rank in range(state.size) if rank not in here]
@@ -196,6 +208,38 @@ def _timed_out(state: State, event: TimedOut) -> Decision:
     )
     # All at once: the first to give up would leave a world that the others can only wait for in vain.
     return msgspec.structs.replace(state, waiting=()), tuple(Refuse(worker, why) for worker in here), why
+
+
+def find_places(workers: Sequence[Joined]) -> tuple[Place, ...]:
+    """Return where each of the workers of a complete world runs, from what they said when they joined.
+
+    Args:
+        workers: by rank.
+
+    Example:
+        >>> joins = [Joined(0, "", "x1", "earth"), Joined(1, "", "x2", "mars"), Joined(2, "", "x1", "earth")]
+        >>> find_places(joins)[2]
+        Place(hostname='earth', local_rank=1, local_size=2, cross_rank=0, cross_size=1)
+    """
+    hosts: dict[str, list[Joined]] = {}
+    for joined in workers:
+        hosts.setdefault(joined.host, []).append(joined)
+    names = _distinct_names([members[0].hostname for members in hosts.values()])
+    places = {}
+    for number, members in enumerate(hosts.values()):
+        for local_rank, joined in enumerate(members):
+            # The hosts that have a worker of this local rank.
+            across = [index for index, others in enumerate(hosts.values()) if len(others) > local_rank]
+            places[joined.worker] = Place(names[number], local_rank, len(members), across.index(number), len(across))
+    return tuple(places[joined.worker] for joined in workers)
+
+
+def _distinct_names(names: Sequence[str]) -> list[str]:
+    """Number those that have come before: two containers may have one name, and are two hosts all the same."""
+    return [
+        f"{name} ({names[: index + 1].count(name)})" if name in names[:index] else name
+        for index, name in enumerate(names)
+    ]
 
 
 def _cannot_complete(rank: int, how: str) -> str:

@@ -27,6 +27,7 @@ from farandole.core.rendezvous import (
     Listen,
     Probe,
     Probed,
+    Progress,
     Refused,
     Result,
     Tell,
@@ -81,19 +82,22 @@ class RosterService:
     """Serves one job's workers.
 
     Args:
-        places: by rank; their number is the size of the world.
+        places: by rank; their number is the size of the world. All of them, or none: then the workers say, when they
+            join, on what host they are.
         secret: what a client must prove to hold.
         on_failure: called with the worker and its report.
+        on_progress: called with the worker and how it gets on.
         log: takes the reason of every decision.
         call: the pickled call that workers may fetch, if there is one.
     """
 
     def __init__(
         self,
-        places: tuple[Place, ...],
+        places: tuple[Place | None, ...],
         secret: bytes,
         *,
         on_failure: Callable[[int, Failure], None] = lambda worker, failure: None,
+        on_progress: Callable[[int, Progress], None] = lambda worker, progress: None,
         log: Callable[[str], None] = lambda reason: None,
         call: bytes | None = None,
         frame_limit: int = FRAME_LIMIT,
@@ -103,6 +107,7 @@ class RosterService:
         self._state = State(places=places)
         self._secret = secret
         self._on_failure = on_failure
+        self._on_progress = on_progress
         self._log = log
         self._call = call
         self._frame_limit = frame_limit
@@ -119,18 +124,26 @@ class RosterService:
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = asyncio.Event()
         """Set when one of the counts above may have fallen."""
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
 
-    async def start(self, host: str = "127.0.0.1") -> str:
-        """Listen on a free port of that address only, and return `host:port`."""
-        self._server = await asyncio.start_server(self._serve, host, 0)
-        bound = self._server.sockets[0].getsockname()
-        return format_address(bound[0], bound[1])
+    async def start(self, host: str = "127.0.0.1", port: int = 0) -> str:
+        """Listen on that address only, and return `host:port`. May be called for several addresses.
+
+        Args:
+            host: an address of this machine, in numbers.
+            port: 0 is any that is free.
+
+        Raises:
+            OSError: it cannot be listened on.
+        """
+        server = await asyncio.start_server(self._serve, host, port)
+        self._servers.append(server)
+        return format_address(host, server.sockets[0].getsockname()[1])
 
     async def close(self) -> None:
         """Stop listening and hang up on everyone."""
-        if self._server is not None:
-            self._server.close()
+        for server in self._servers:
+            server.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -209,12 +222,14 @@ class RosterService:
             client.timer = asyncio.get_running_loop().call_later(
                 message.timeout, self._happened, TimedOut(worker, message.timeout)
             )
-            self._happened(Joined(worker, message.contact))
+            self._happened(Joined(worker, message.contact, message.host, message.hostname))
         elif isinstance(message, Leave):
             self._happened(Left(worker, message.generation))
         elif isinstance(message, Failure):
             self._on_failure(worker, message)
             self._happened(Failed(worker, message.exception))
+        elif isinstance(message, Progress):
+            self._on_progress(worker, message)
         elif isinstance(message, FetchCall):
             await client.channel.send(self._codec.encode(self._called()))
         elif isinstance(message, Result):
@@ -262,18 +277,17 @@ class RosterService:
             self._reply(action.worker, Refused(action.reason, action.rank))
 
     def _world(self, rank: int, action: Announce) -> World:
-        places = self._state.places
-        place = places[rank]
+        place = action.places[rank]
         return World(
             generation=action.generation,
             rank=rank,
-            size=len(places),
+            size=len(action.places),
             contacts=action.contacts,
             local_rank=place.local_rank,
             local_size=place.local_size,
             cross_rank=place.cross_rank,
             cross_size=place.cross_size,
-            hostnames=tuple(each.hostname for each in places),
+            hostnames=tuple(each.hostname for each in action.places),
         )
 
     def _reply(self, worker: int, message: msgspec.Struct) -> None:

@@ -22,6 +22,7 @@ from farandole.core.dtype import Adasum
 from farandole.core.group import ProcessSet
 from farandole.torch.collectives import allreduce_call
 from farandole.torch.naming import Named, name_last_group
+from farandole.torch.steps import count_step
 from farandole.torch.uncompiled import uncompiled
 
 
@@ -103,6 +104,7 @@ class AdasumOptimizer(torch.optim.Optimizer):
         loss = super().step() if closure is None else super().step(closure)
         if self._deltas is not None:
             self._deltas.finish(starts)
+        count_step()
         return loss
 
     # The base class wraps a class's step to run the user's step hooks; the wrapped class's step does that already.

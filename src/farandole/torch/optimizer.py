@@ -19,6 +19,7 @@ from farandole.torch.collectives.compressed import check_reducible
 from farandole.torch.compression import Compression, Feedback, Recipe
 from farandole.torch.naming import Named, can_be_trained, name_last_group, parameter_names
 from farandole.torch.reducer import GradientReducer
+from farandole.torch.steps import count_step
 
 
 class _Distributed(torch.optim.Optimizer):
@@ -84,9 +85,9 @@ class _Distributed(torch.optim.Optimizer):
             if self._pending or (closure is None and not self._synchronized):
                 self.synchronize()
         self._synchronized = False
-        if closure is None:
-            return super().step()
-        return super().step(self._synchronizing(closure))
+        result = super().step() if closure is None else super().step(self._synchronizing(closure))
+        count_step()
+        return result
 
     # The base class wraps a class's step to run the user's step hooks; the wrapped class's step does that already.
     step.hooked = True  # type: ignore[attr-defined]

@@ -21,6 +21,7 @@ from farandole.core.rendezvous import (
     Hello,
     Listen,
     Probed,
+    Progress,
     RendezvousError,
     RosterClient,
     Told,
@@ -39,6 +40,7 @@ class Running:
     def __init__(self, size: int, **options: object) -> None:
         self.log: list[str] = []
         self.failures: list[tuple[int, Failure]] = []
+        self.progress: list[tuple[int, Progress]] = []
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._thread.start()
@@ -47,6 +49,7 @@ class Running:
             places,
             SECRET,
             on_failure=lambda worker, failure: self.failures.append((worker, failure)),
+            on_progress=lambda worker, progress: self.progress.append((worker, progress)),
             log=self.log.append,
             **options,  # type: ignore[arg-type]
         )
@@ -274,6 +277,15 @@ def test_the_last_words_of_a_worker_are_heard(serve: Callable[..., Running]) -> 
     client.close()
     roster.silence(0)
     assert roster.failures == [(0, Failure("Traceback ...", "ValueError: x", None))]
+
+
+def test_how_a_worker_gets_on_is_heard(serve: Callable[..., Running]) -> None:
+    roster = serve(2)
+    with roster.client(1) as client:
+        client.report_progress(7, 0.5)
+        client.report_progress(8, 0.75)
+    roster.silence(1)
+    assert roster.progress == [(1, Progress(7, 0.5)), (1, Progress(8, 0.75))]
 
 
 def test_a_call_and_its_result(serve: Callable[..., Running]) -> None:

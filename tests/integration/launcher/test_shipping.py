@@ -9,23 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from farandole.agent.messages import (
-    Damaged,
-    End,
-    Ended,
-    Exited,
-    Lacking,
-    NotShipped,
-    Offer,
-    Output,
-    Piece,
-    Received,
-    Shipped,
-    Start,
-)
+from farandole.agent.messages import End, Exited, FromAgent, Output, Start
+from farandole.launcher.agents import Agent
+from farandole.launcher.errors import SpecError
+from farandole.launcher.hosts import Host
 from farandole.launcher.manifest import take_stock
-from farandole.launcher.ship import Shipping
-from farandole.launcher.supervise import Agent
+from farandole.launcher.reach import SshOptions
+from farandole.launcher.ship import ship
 
 SECONDS = 60
 
@@ -46,50 +36,50 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root
 
 
-async def listen(host: str, agent: Agent, shipping: Shipping, output: list[bytes]) -> None:
-    """Pass on what an agent says, and end it when its worker has."""
-    while not isinstance(message := await agent.listen(), Ended):
-        if isinstance(message, Lacking | Received | Damaged | Shipped | NotShipped):
-            shipping.heard(host, message)
-        elif isinstance(message, Output):
+async def start(number: int) -> Agent:
+    agent = await Agent.start(Host(f"h{number}"), True, SshOptions())
+    await agent.ready()
+    return agent
+
+
+async def run_worker(agent: Agent, directory: str) -> bytes:
+    """Run the script, end the agent, and return what the script printed."""
+    output: list[bytes] = []
+
+    def take(message: FromAgent) -> None:
+        if isinstance(message, Output):
             output.append(message.data)
         elif isinstance(message, Exited):
             assert message.code == 0
             agent.tell(End(grace=0))
 
+    listening = asyncio.create_task(agent.listen(take))
+    agent.tell(Start(0, (sys.executable, "train.py"), {}, directory))
+    await asyncio.wait_for(listening, SECONDS)
+    return b"".join(output)
 
-async def job(project: Path, hosts: int) -> tuple[list[str], bytes, list[tuple[int, int]]]:
-    agents = {f"h{number}": await Agent.start() for number in range(hosts)}
 
-    def teller(agent: Agent):  # type: ignore[no-untyped-def]
-        return lambda message: agent.tell(message)
-
+async def job(project: Path, hosts: int) -> tuple[list[str], list[bytes], tuple[int, int]]:
+    """Run the script on some hosts; return where, what it printed, and how much was sent of how much."""
+    agents = [await start(number) for number in range(hosts)]
     progress: list[tuple[int, int]] = []
-    manifest = take_stock(str(project))
-    tell = {host: teller(agent) for host, agent in agents.items()}
-    shipping = Shipping(manifest, tell, "job", lambda done, total: progress.append((done, total)))
-    output: list[bytes] = []
-    listeners = [asyncio.create_task(listen(host, agent, shipping, output)) for host, agent in agents.items()]
     try:
-        directories = await asyncio.wait_for(shipping.send(), SECONDS)
-        for rank, (host, agent) in enumerate(agents.items()):
-            agent.tell(Start(rank, (sys.executable, "train.py"), {}, directories[host]))
-        await asyncio.wait_for(asyncio.gather(*listeners), SECONDS)
+        sending = ship(take_stock(str(project)), agents, "job", SECONDS, lambda *each: progress.append(each))
+        directories = await asyncio.wait_for(sending, SECONDS)
+        output = [await run_worker(agent, directories[agent.host.label]) for agent in agents]
     finally:
-        for agent in agents.values():
-            agent.kill()
-            await agent.exited()
-    return list(directories.values()), b"".join(output), progress
+        for agent in agents:
+            await agent.close()
+    return list(directories.values()), output, progress[-1]
 
 
 def test_workers_run_where_the_directory_was_sent_to(project: Path) -> None:
-    directories, output, progress = asyncio.run(job(project, 2))
-    assert output == b"from the package 3000000\n" * 2
+    directories, output, (done, total) = asyncio.run(job(project, 2))
+    assert output == [b"from the package 3000000\n"] * 2
     assert len(set(directories)) == 2
     for directory in directories:
         assert (Path(directory) / "result.txt").read_text() == "written"
     assert not (project / "result.txt").exists()
-    done, total = progress[-1]
     assert done == total >= 3_000_000  # The second agent may find what the first has got.
 
 
@@ -97,24 +87,31 @@ def test_a_second_job_is_sent_only_what_changed(project: Path) -> None:
     asyncio.run(job(project, 1))
     (project / "package" / "words.py").write_text("WORDS = 'changed'\n")
     _, output, progress = asyncio.run(job(project, 1))
-    assert output == b"changed 3000000\n"
-    assert progress[-1] == (18, 18)
+    assert output == [b"changed 3000000\n"]
+    assert progress == (18, 18)
 
 
-def test_an_agent_that_receives_can_be_ended(project: Path) -> None:
+@pytest.mark.parametrize("how", ["killed", "ended"])
+def test_an_agent_that_goes_while_it_receives_is_noticed(how: str, project: Path) -> None:
     async def scenario() -> None:
-        agent = await Agent.start()
-        manifest = take_stock(str(project))
+        agents = [await start(number) for number in range(2)]
+        try:
+            sending = asyncio.create_task(ship(take_stock(str(project)), agents, "job", SECONDS))
+            await asyncio.sleep(0)
+            if how == "killed":
+                agents[1].kill()
+            else:
+                agents[1].tell(End(grace=0))
+            await asyncio.wait_for(sending, SECONDS)
+        finally:
+            for agent in agents:
+                await agent.close()
 
-        def tell(message: Offer | Piece) -> None:
-            agent.tell(message)  # type: ignore[arg-type]
+    with pytest.raises(SpecError, match=r"the directory could not be sent: h1: .*(SIGKILL|has ended)"):
+        asyncio.run(scenario())
 
-        shipping = Shipping(manifest, {"h": tell}, "job")
-        sending = asyncio.create_task(shipping.send())
-        await asyncio.sleep(0)
-        agent.tell(End(grace=0))
-        await asyncio.wait_for(listen("h", agent, shipping, []), SECONDS)
-        assert await asyncio.wait_for(agent.exited(), SECONDS) == 0
-        sending.cancel()
 
-    asyncio.run(scenario())
+def test_a_host_that_cannot_keep_it_is_named(project: Path, tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("not a directory")
+    with pytest.raises(SpecError, match=r"the directory could not be sent: h0: .*/cache.*Not a directory"):
+        asyncio.run(job(project, 1))

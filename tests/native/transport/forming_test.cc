@@ -82,6 +82,13 @@ TEST(Describe, NamesWhatLinksTheWorkers) {
   EXPECT_EQ(Workers(Wiring::kTwoHosts, 3).form().front()->describe(), "shm+tcp");
 }
 
+TEST(Describe, NamesTheRouteToEachRank) {
+  Workers workers(Wiring::kTwoHosts, 3);
+  const auto meshes = workers.form();
+  EXPECT_EQ(meshes[0]->describe_route(2), "shared memory");
+  EXPECT_EQ(meshes[0]->describe_route(1), "127.0.0.1 -> 127.0.0.1");
+}
+
 TEST(Wake, WakesASleeperWhoSharesMemory) {
   Workers workers(Wiring::kShm, 2);
   const auto meshes = workers.form();

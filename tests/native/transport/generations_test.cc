@@ -116,7 +116,7 @@ TEST(FormTest, RefusesAWorldThatCannotBe) {
 }
 
 TEST(EndpointTest, SaysWhichAddressCannotBeListenedOn) {
-  for (const char* address : {"192.0.2.1", "0.0.0.0", "::", "not an address"}) {
+  for (const char* address : {"192.0.2.1", "0.0.0.0", "::", "0:0::0", "fe80::1", "not an address"}) {
     EndpointSettings settings = settings_for(Wiring::kShm);
     settings.listen_addresses = {address};
     try {

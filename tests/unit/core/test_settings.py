@@ -19,24 +19,30 @@ def test_values():
             "FARANDOLE_ROSTER": "127.0.0.1:4711",
             "FARANDOLE_SECRET": "00ff",
             "FARANDOLE_RANK": "3",
+            "FARANDOLE_JOB": "4f0c",
             "FARANDOLE_LISTEN": "10.0.0.1,::1",
+            "FARANDOLE_NETWORK": "eth0, 10.0.0.0/8",
             "FARANDOLE_START_TIMEOUT": "2.5",
             "FARANDOLE_FUSION_THRESHOLD": "0",
             "FARANDOLE_TRANSPORT": "TCP",
             "FARANDOLE_SPIN_SECONDS": "-1",
             "FARANDOLE_LOG_LEVEL": "Info",
+            "FARANDOLE_PROGRESS": "0.5",
         }
     )
     assert settings == Settings(
         roster="127.0.0.1:4711",
         secret=b"\0\xff",
         rank=3,
+        job="4f0c",
         listen="10.0.0.1,::1",
+        network=("eth0", "10.0.0.0/8"),
         start_timeout=2.5,
         fusion_threshold=0,
         transport="tcp",
         spin_seconds=-1.0,
         log_level=2,
+        progress=0.5,
     )
 
 
@@ -94,6 +100,10 @@ def test_horovods_variables_count_when_ours_are_not_set():
         ("FARANDOLE_START_TIMEOUT", "nan", "a number of seconds above 0"),
         ("FARANDOLE_LOG_LEVEL", "loud", "one of trace, debug"),
         ("FARANDOLE_RANK", "first", "a rank"),
+        ("FARANDOLE_ROSTER", "10.0.0.1", "host:port"),
+        ("FARANDOLE_ROSTER", "10.0.0.1:1,::1:2", "host:port"),
+        ("FARANDOLE_ROSTER", "10.0.0.1:0", "host:port"),
+        ("FARANDOLE_ROSTER", "10.0.0.1:65536", "host:port"),
         ("HOROVOD_STALL_CHECK_TIME_SECONDS", "-1", "a number of seconds"),
         ("HOROVOD_STALL_CHECK_DISABLE", "maybe", "0 or 1"),
     ],

@@ -7,6 +7,7 @@ import signal
 import pytest
 
 from farandole.launcher.failure import WorkerRecord, find_traceback, first_failure, how_it_ended, shell_code
+from farandole.launcher.hosts import Host
 from farandole.launcher.machine import Machine
 from farandole.launcher.plan import Identity, Plan, make_plan
 from farandole.launcher.report import exit_code, render_failure
@@ -18,6 +19,19 @@ ENDED_AT = 10.0
 def plan(size: int) -> Plan:
     machine = Machine("earth", 8, 0, "/home/me", {})
     return make_plan(JobSpec(("python", "train.py"), size), machine, Identity())
+
+
+def plan_on(*hosts: str) -> Plan:
+    """Return the plan of a job with two workers on each host."""
+    machine = Machine("earth", 8, 0, "/home/me", {})
+    slots = tuple(Host(name, 2) for name in hosts)
+    return make_plan(JobSpec(("python", "train.py"), 2 * len(hosts), hosts=slots), machine, Identity())
+
+
+def lost(rank: int, time: float, host: str) -> WorkerRecord:
+    return WorkerRecord(
+        rank, exit_time=time, host_lost=f"nothing was heard from it for 1.8 s\n the network to {host} is cut"
+    )
 
 
 def record(rank: int, code: int, time: float, **more: object) -> WorkerRecord:
@@ -47,6 +61,11 @@ KILL = -signal.SIGKILL
         pytest.param([record(0, 1, 9.9, consequence_of=1), record(1, -signal.SIGSEGV, 12)], 1, id="a slow crash"),
         pytest.param([record(0, 1, 12), record(1, 2, 9)], 1, id="an error while being ended"),
         pytest.param([record(0, 1, 9), WorkerRecord(1, not_started="no memory", exit_time=2)], 1, id="not started"),
+        pytest.param(
+            [record(0, 1, 9.5, report_time=9.4, consequence_of=1), lost(1, 9.8, "h2")], 1, id="lost with its host"
+        ),
+        pytest.param([record(0, 1, 9), lost(1, 11, "h2")], 0, id="a host that is lost while the job is ended"),
+        pytest.param([record(0, 1, 9), lost(1, 8, "h2")], 1, id="a host that was silent before, and found lost later"),
     ],
 )
 def test_first_failure(records: list[WorkerRecord], first: int | None) -> None:
@@ -151,3 +170,58 @@ def test_only_the_end_of_standard_error_is_kept() -> None:
         worker.heard(b"x" * 10_000)
     worker.heard(b"end")
     assert len(worker.stderr_tail) == 64 * 1024 and worker.stderr_tail.endswith(b"xend")
+
+
+# --- what the kernel and lost hosts do -----------------------------------------------------------------------------
+
+BY_KERNEL = "the kernel did it: out of memory (it used 498 MiB; cgroup /jobs may use 512 MiB)"
+
+
+def test_report_of_a_kill_by_the_kernel() -> None:
+    records = [record(0, KILL, 9, out_of_memory=BY_KERNEL), record(1, TERM, 11)]
+    assert render_failure(plan(2), records, records[0], ENDED_AT) == (
+        f"error: rank 0 on host earth failed first: it was killed by SIGKILL; {BY_KERNEL}\n"
+        "others: rank 1 ended by the launcher (SIGTERM)\n"
+        "hint: a smaller batch or fewer workers on this host need less; or give the job more memory"
+    )
+
+
+def test_report_of_a_lost_host() -> None:
+    records = [
+        record(0, 1, 9.5, report_time=9.4, consequence_of=3),
+        record(1, TERM, 11),
+        lost(2, 8, "h2"),
+        lost(3, 8, "h2"),
+        lost(4, 8.5, "h3"),
+        lost(5, 8.5, "h3"),
+    ]
+    text = render_failure(plan_on("h1", "h2", "h3"), records, records[2], ENDED_AT)
+    assert text == (
+        "error: host h2 was lost first, with ranks 2-3: nothing was heard from it for 1.8 s; the network to h2 is cut\n"
+        "others: rank 0 failed because host h2 was lost (exited with code 1); "
+        "rank 1 ended by the launcher (SIGTERM); "
+        "ranks 4-5 lost with host h3 (nothing was heard from it for 1.8 s; the network to h3 is cut)\n"
+        "hint: is h2 up, and its network? Try: ping h2; ssh h2 uptime. It may have restarted, or be stuck"
+    )
+    assert exit_code(records[2], ENDED_AT) == 1
+
+
+def test_a_worker_that_had_ended_before_its_host_was_lost_is_not_lost_with_it() -> None:
+    records = [record(0, TERM, 11), record(1, TERM, 11), lost(2, 8, "h2"), record(3, 0, 7)]
+    text = render_failure(plan_on("h1", "h2"), records, records[2], ENDED_AT)
+    assert text.startswith("error: host h2 was lost first, with rank 2: nothing was heard")
+    assert "others: ranks 0-1 ended by the launcher (SIGTERM); rank 3 exited with code 0" in text
+
+
+def test_what_a_worker_of_a_lost_host_wrote_is_not_taken_for_the_reason() -> None:
+    first = lost(2, 8, "h2")
+    first.heard(TRACEBACK.encode())
+    text = render_failure(plan_on("h1", "h2"), [first], first, ENDED_AT)
+    assert "Traceback" not in text and "last it wrote" not in text
+
+
+def test_a_failure_elsewhere_is_first_and_the_host_lost_after_it_is_told() -> None:
+    records = [record(0, 3, 8), record(1, TERM, 11), lost(2, 12, "h2"), lost(3, 12, "h2")]
+    text = render_failure(plan_on("h1", "h2"), records, records[0], ENDED_AT)
+    assert text.startswith("error: rank 0 on host h1 failed first: it exited with code 3\n")
+    assert "ranks 2-3 lost with host h2 (nothing was heard" in text

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import re
+import resource
 import threading
 from pathlib import Path
 
 import pytest
 
 from farandole.agent.messages import STDERR, STDOUT
-from farandole.launcher.output import LONGEST_LINE, Console, LineSplitter, WorkerStream, open_log
+from farandole.launcher.errors import SpecError
+from farandole.launcher.lines import LONGEST_LINE, LineSplitter
+from farandole.launcher.output import Console, OutputOptions, WorkerStream, open_log, open_streams, read_ranks
+from farandole.launcher.terminal import Look
 
 P = "[3]<stdout>:"
 
 
 def split(*chunks: bytes) -> str:
     splitter = LineSplitter(P)
-    out = b"".join(splitter.feed(chunk) for chunk in chunks) + splitter.flush()
-    return out.decode("utf-8", "strict")
+    return "".join([*(line for chunk in chunks for line in splitter.feed(chunk)), *splitter.flush()])
 
 
 CASES = [
@@ -46,18 +49,17 @@ def test_cutting_the_stream_byte_by_byte_changes_nothing(data: bytes, expected: 
 
 def test_a_complete_line_is_not_held_back() -> None:
     splitter = LineSplitter(P)
-    assert splitter.feed(b"half") == b""
-    assert splitter.feed(b" done\nnext") == f"{P}half done\n".encode()
-    assert splitter.feed(b" 50%\r") == f"{P}next 50%\r".encode()
+    assert splitter.feed(b"half") == []
+    assert splitter.feed(b" done\nnext") == [f"{P}half done\n"]
+    assert splitter.feed(b" 50%\r") == [f"{P}next 50%\r"]
 
 
 def test_a_line_without_end_is_cut_between_characters_and_not_kept() -> None:
     euro = "€".encode()
     splitter = LineSplitter("")
-    out = splitter.feed(euro * LONGEST_LINE)
-    assert "\ufffd" not in out.decode()
-    assert all(len(line) <= LONGEST_LINE for line in out.splitlines())
-    assert len(out.replace(b"\n", b"")) >= len(euro) * LONGEST_LINE - LONGEST_LINE
+    lines = splitter.feed(euro * LONGEST_LINE)
+    assert all(line.strip("€") == "\n" and len(line[:-1].encode()) <= LONGEST_LINE for line in lines)
+    assert sum(len(line[:-1].encode()) for line in lines) >= len(euro) * LONGEST_LINE - LONGEST_LINE
 
 
 def test_streams_go_to_console_and_file(tmp_path: Path) -> None:
@@ -123,7 +125,10 @@ def test_a_full_disk_ends_the_file_and_not_the_job() -> None:
     stream.close()
     assert console.close(10)
     assert bytes(out) == b"[0]<stdout>:a\n[0]<stdout>:b\n"
-    assert err.count(b"/dev/full ends here: No space left on device") == 1
+    assert bytes(err) == (
+        b"warning: /dev/full ends here: No space left on device\n"
+        b"hint: training goes on; make room for the next run, or choose another --output-dir\n"
+    )
 
 
 def test_timestamps_stand_before_the_prefix_and_files_may_get_lines_as_shown(tmp_path: Path) -> None:
@@ -138,3 +143,130 @@ def test_timestamps_stand_before_the_prefix_and_files_may_get_lines_as_shown(tmp
     assert (tmp_path / "rank.3" / "stdout").read_bytes() == bytes(out)
     time_ = r"\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}"
     assert re.fullmatch(rf"{time_}\[3\]<stdout>:one\n{time_}\[3\]<stdout>:two\n", out.decode())
+
+
+def test_the_hint_about_a_full_disk_is_given_once() -> None:
+    err = bytearray()
+    console = Console(bytearray().extend, err.extend)
+    for rank in range(3):
+        stream = WorkerStream(console, rank, STDOUT, file=open("/dev/full", "wb", buffering=0))
+        stream.write(b"a\n")
+        stream.close()
+    assert console.close(10)
+    assert (err.count(b"warning: "), err.count(b"hint: ")) == (3, 1)
+
+
+# --- what is shown -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [("0", [0]), ("0,4-6", [0, 4, 5, 6]), (" 1 , 2-2 ", [1, 2]), ("none", [])],
+)
+def test_ranks_that_are_shown(text: str, shown: list[int]) -> None:
+    options = OutputOptions(only_ranks=read_ranks(text))
+    assert [rank for rank in range(8) if options.shows(rank)] == shown
+    options.check(8, None)
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1", "1-", "3-2", "0,,1", "0;1", "\u0663"])
+def test_what_is_no_rank(text: str) -> None:
+    with pytest.raises(SpecError, match="--only-rank"):
+        read_ranks(text)
+
+
+def test_options_that_fit_no_job(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"there is no rank 4 among 4 \(hint: ranks go from 0 to 3"):
+        OutputOptions(only_ranks=read_ranks("0,2-4")).check(4, None)
+    with pytest.raises(SpecError, match=r"--tee.*--output-dir"):
+        OutputOptions(tee=True).check(4, None)
+    OutputOptions(tee=True).check(4, tmp_path)
+    with pytest.raises(SpecError, match="--color sometimes"):
+        OutputOptions(color="sometimes")
+
+
+@pytest.mark.parametrize(
+    ("only", "directory", "text"),
+    [
+        (None, None, "console"),
+        (None, "logs", "console and logs/rank.*/"),
+        ("0,4-7", "logs", "console (rank 0, 4-7 only) and logs/rank.*/"),
+        ("none", "logs", "logs/rank.*/"),
+        ("none", None, "nowhere"),
+    ],
+)
+def test_where_the_output_goes(only: str | None, directory: str | None, text: str) -> None:
+    assert OutputOptions(only_ranks=None if only is None else read_ranks(only)).describe(directory) == text
+
+
+def test_files_get_what_is_not_shown(tmp_path: Path) -> None:
+    out, written = bytearray(), []
+    console = Console(out.extend, bytearray().extend, options=OutputOptions(only_ranks=read_ranks("1")))
+    streams = open_streams(console, 2, tmp_path, lambda rank, stream: lambda count: written.append((rank, count)))
+    for (rank, _), stream in streams.items():
+        stream.write(b"rank %d\n" % rank)
+        stream.close()
+    assert console.close(10)
+    assert bytes(out) == b"[1]<stdout>:rank 1\n"
+    assert (tmp_path / "rank.0" / "stdout").read_bytes() == b"rank 0\n"
+    assert sorted(written) == [(0, 7), (0, 7), (1, 7), (1, 7)]
+
+
+def test_colours_are_around_the_prefix_and_not_in_files(tmp_path: Path) -> None:
+    out = bytearray()
+    console = Console(out.extend, bytearray().extend, out_look=Look(colors=True))
+    streams = open_streams(console, 1, tmp_path, lambda rank, stream: lambda count: None, prefixes_in_files=True)
+    streams[0, STDOUT].write(b"[0]<stdout>: twice\n")
+    for stream in streams.values():
+        stream.close()
+    assert console.close(10)
+    assert bytes(out) == b"\x1b[38;5;32m[0]<stdout>:\x1b[39m[0]<stdout>: twice\n"
+    assert (tmp_path / "rank.0" / "stdout").read_bytes() == b"[0]<stdout>:[0]<stdout>: twice\n"
+
+
+# --- the output directory ------------------------------------------------------------------------------------------
+
+
+def run_into(directory: Path, text: bytes, size: int = 1) -> str:
+    err = bytearray()
+    console = Console(bytearray().extend, err.extend)
+    try:
+        streams = open_streams(console, size, directory, lambda rank, stream: lambda count: None)
+        for stream in streams.values():
+            stream.write(text)
+            stream.close()
+    finally:
+        assert console.close(10)
+    return "\n".join(line for line in err.decode().splitlines() if line.startswith("note:"))
+
+
+def test_an_earlier_run_is_not_written_over(tmp_path: Path) -> None:
+    logs = tmp_path / "new" / "logs"
+    assert run_into(logs, b"first", 12) == ""
+    (logs / "notes.txt").write_text("mine")
+    (logs / "rank.best").mkdir()
+    assert run_into(logs, b"second") == f"note: what an earlier run left in {logs} is now in {logs}/attempt_0"
+    assert run_into(logs, b"third").endswith("attempt_1")
+    assert (logs / "rank.0" / "stdout").read_bytes() == b"third"
+    assert (logs / "attempt_1" / "rank.0" / "stderr").read_bytes() == b"second"
+    assert (logs / "attempt_0" / "rank.11" / "stdout").read_bytes() == b"first"
+    assert {path.name for path in logs.iterdir()} == {"rank.0", "attempt_0", "attempt_1", "notes.txt", "rank.best"}
+
+
+@pytest.mark.parametrize(
+    ("place", "hint"), [("file", "a file of this name is in the way"), ("file/logs", "a part of this path is a file")]
+)
+def test_an_output_directory_that_cannot_be(tmp_path: Path, place: str, hint: str) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SpecError, match=f"the output directory cannot be used: .*{hint}"):
+        run_into(tmp_path / place, b"")
+
+
+def test_too_few_open_files(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    try:
+        with pytest.raises(SpecError, match="ulimit -n"):
+            run_into(tmp_path, b"", 200)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

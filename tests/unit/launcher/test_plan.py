@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from farandole.agent.command import python_script
+from farandole.agent.facts import visible_gpus
 from farandole.launcher.errors import SpecError
-from farandole.launcher.machine import Machine, visible_gpus
-from farandole.launcher.plan import Identity, make_plan, render
-from farandole.launcher.spec import HostSlots, JobSpec, check_command, python_script, read_exports, read_start_timeout
+from farandole.launcher.hosts import Host
+from farandole.launcher.machine import Machine
+from farandole.launcher.plan import Identity, Site, make_plan, render
+from farandole.launcher.spec import JobSpec, check_command, read_exports, read_start_timeout
 
 BIG = Machine("earth", cores=8, gpus=0, directory="/home/me", environment={"PATH": "/usr/bin", "TOKEN": "t"})
 SMALL = Machine("moon", cores=2, gpus=0, directory="/home/me", environment={"OMP_NUM_THREADS": "3"})
@@ -25,20 +28,20 @@ note           OMP_NUM_THREADS was not set; 8 cores for 2 workers make it 4
 
 every worker gets the launcher's environment, and
   FARANDOLE_JOB=<chosen at start>
-  FARANDOLE_ROSTER=127.0.0.1:<chosen at start>
   FARANDOLE_SECRET=***
-  FARANDOLE_LISTEN=127.0.0.1
   FARANDOLE_START_TIMEOUT=30
   HOROVOD_CONTROLLER=gloo
   HOROVOD_CPU_OPERATIONS=gloo
-  HOROVOD_GLOO_RENDEZVOUS_ADDR=127.0.0.1
-  HOROVOD_GLOO_RENDEZVOUS_PORT=<chosen at start>
   MASTER_ADDR=127.0.0.1
   MASTER_PORT=<chosen at start>
   PYTHONUNBUFFERED=1
-  OMP_NUM_THREADS=4
 
 host earth (8 cores), started by python -m farandole.agent
+  FARANDOLE_ROSTER=127.0.0.1:<chosen at start>
+  FARANDOLE_LISTEN=127.0.0.1
+  HOROVOD_GLOO_RENDEZVOUS_ADDR=127.0.0.1
+  HOROVOD_GLOO_RENDEZVOUS_PORT=<chosen at start>
+  OMP_NUM_THREADS=4
   rank 0
     FARANDOLE_RANK=0 FARANDOLE_SIZE=2 FARANDOLE_LOCAL_RANK=0 FARANDOLE_LOCAL_SIZE=2 FARANDOLE_CROSS_RANK=0 \
 FARANDOLE_CROSS_SIZE=1 FARANDOLE_HOSTNAME=earth
@@ -63,9 +66,7 @@ output         console and logs/rank.*/
 
 every worker gets the launcher's environment, and
   FARANDOLE_JOB=job-7
-  FARANDOLE_ROSTER=127.0.0.1:4711
   FARANDOLE_SECRET=***
-  FARANDOLE_LISTEN=127.0.0.1
   FARANDOLE_START_TIMEOUT=90
   FARANDOLE_TRANSPORT=tcp
   FARANDOLE_FUSION_THRESHOLD=33554432
@@ -79,8 +80,6 @@ every worker gets the launcher's environment, and
   FARANDOLE_STALL_SHUTDOWN_SECONDS=30
   HOROVOD_CONTROLLER=gloo
   HOROVOD_CPU_OPERATIONS=gloo
-  HOROVOD_GLOO_RENDEZVOUS_ADDR=127.0.0.1
-  HOROVOD_GLOO_RENDEZVOUS_PORT=4711
   MASTER_ADDR=127.0.0.1
   MASTER_PORT=4712
   PYTHONUNBUFFERED=1
@@ -88,6 +87,10 @@ every worker gets the launcher's environment, and
   A='b c'
 
 host earth (8 cores), started by python -m farandole.agent
+  FARANDOLE_ROSTER=127.0.0.1:4711
+  FARANDOLE_LISTEN=127.0.0.1
+  HOROVOD_GLOO_RENDEZVOUS_ADDR=127.0.0.1
+  HOROVOD_GLOO_RENDEZVOUS_PORT=4711
   rank 0
     FARANDOLE_RANK=0 FARANDOLE_SIZE=1 FARANDOLE_LOCAL_RANK=0 FARANDOLE_LOCAL_SIZE=1 FARANDOLE_CROSS_RANK=0 \
 FARANDOLE_CROSS_SIZE=1 FARANDOLE_HOSTNAME=earth
@@ -121,7 +124,8 @@ def test_plan_with_every_option_hides_the_secret() -> None:
         output_dir=Path("logs"),
     )
     machine = Machine(BIG.hostname, BIG.cores, 0, BIG.directory, {**BIG.environment, "OMP_NUM_THREADS": "2"})
-    plan = make_plan(spec, machine, Identity("job-7", "127.0.0.1:4711", "4712", "c0ffee"))
+    sites = {"earth": Site(cores=8, roster="127.0.0.1:4711")}
+    plan = make_plan(spec, machine, Identity("job-7", "127.0.0.1:4712", "c0ffee"), sites)
     assert render(plan) == EVERY_OPTION
     assert plan.environment["FARANDOLE_SECRET"] == "c0ffee"
 
@@ -129,7 +133,7 @@ def test_plan_with_every_option_hides_the_secret() -> None:
 def test_more_workers_than_cores_is_noted() -> None:
     plan = make_plan(JobSpec(("x",), 3), SMALL, Identity())
     assert plan.notes == ("3 workers share 2 cores: it works, but each gets only a part of one",)
-    assert "OMP_NUM_THREADS" not in plan.environment
+    assert "OMP_NUM_THREADS" not in plan.hosts[0].environment
 
 
 @pytest.mark.parametrize(("gpus", "size", "what"), [(0, 8, "core, as no GPU"), (3, 3, "GPU")])
@@ -141,10 +145,10 @@ def test_auto_takes_gpus_or_else_cores(gpus: int, size: int, what: str) -> None:
 
 
 def test_threads_never_fall_below_one_and_an_export_wins() -> None:
-    assert make_plan(JobSpec(("x",), 100), BIG, Identity()).environment["OMP_NUM_THREADS"] == "1"
+    assert make_plan(JobSpec(("x",), 100), BIG, Identity()).hosts[0].environment["OMP_NUM_THREADS"] == "1"
     spec = JobSpec(("x",), 2, exports=("OMP_NUM_THREADS=5", "RANK=9"))
     plan = make_plan(spec, BIG, Identity())
-    assert plan.environment["OMP_NUM_THREADS"] == "5"
+    assert {**plan.hosts[0].environment, **plan.environment}["OMP_NUM_THREADS"] == "5"
     assert plan.details == ()
     assert plan.hosts[0].workers[1].environment["RANK"] == "1"
 
@@ -243,7 +247,7 @@ def test_commands_that_cannot_start(tmp_path: Path, command: str, message: str, 
 
 def places(hosts: str, size: int) -> list[str]:
     """Return for each rank: host, local rank / local size, cross rank / cross size."""
-    named = tuple(HostSlots(name, int(slots)) for name, slots in (host.split(":") for host in hosts.split()))
+    named = tuple(Host(name, int(slots)) for name, slots in (host.split(":") for host in hosts.split()))
     plan = make_plan(JobSpec(("x",), size, hosts=named), BIG, Identity())
     each = [worker.environment for host in plan.hosts for worker in host.workers]
     names = ("LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")

@@ -461,7 +461,7 @@ def test_one_host_that_fails_ends_it(how: str, project: Path) -> None:
         if how == "refused":
             shipping.heard("h2", NotShipped("/x: Permission denied", "do this"))
         else:
-            shipping.lost("h2", "was lost")
+            shipping.lost("h2", "it has died")
         shipping.heard("h1", Shipped("/there"))  # Too late to matter.
         return await asyncio.wait_for(task, 60)
 
@@ -471,7 +471,7 @@ def test_one_host_that_fails_ends_it(how: str, project: Path) -> None:
         assert caught.value.message == "the directory could not be sent: h2: /x: Permission denied"
         assert caught.value.hint == "do this"
     else:
-        assert caught.value.message == "the directory could not be sent: h2 was lost"
+        assert caught.value.message == "the directory could not be sent: h2: it has died"
 
 
 def test_no_hosts_is_nothing_to_do(project: Path) -> None:

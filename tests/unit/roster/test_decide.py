@@ -17,12 +17,18 @@ from farandole.roster.decide import (
     State,
     TimedOut,
     decide,
+    find_places,
     ranks,
 )
 
 
 def fresh(size: int) -> State:
-    return State(places=tuple(Place("here", rank, size, 0, 1) for rank in range(size)))
+    return State(places=places(size))
+
+
+def places(size: int) -> tuple[Place, ...]:
+    """Return what `fresh` was given."""
+    return tuple(Place("here", rank, size, 0, 1) for rank in range(size))
 
 
 def after(state: State, *events: Event) -> State:
@@ -37,9 +43,9 @@ def everyone(size: int) -> list[Joined]:
 
 def test_a_world_begins_when_the_last_one_joins_and_is_ordered_by_rank() -> None:
     state = after(fresh(3), Joined(2, "c"), Joined(0, "a"))
-    assert state.waiting == ((2, "c"), (0, "a"))
+    assert state.waiting == (Joined(2, "c"), Joined(0, "a"))
     state, actions, reason = decide(state, Joined(1, "b"))
-    assert actions == (Announce(1, ("a", "b", "c")),)
+    assert actions == (Announce(1, ("a", "b", "c"), places(3)),)
     assert reason == "rank 1 joined; all 3 are here: generation 1 begins"
     assert (state.generation, state.waiting, state.members) == (1, (), frozenset({0, 1, 2}))
 
@@ -49,7 +55,7 @@ def test_every_round_of_joins_makes_the_next_generation() -> None:
     for generation in range(1, 101):
         state = after(state, Joined(0, "a"))
         state, actions, _ = decide(state, Joined(1, "b"))
-        assert actions == (Announce(generation, ("a", "b")),)
+        assert actions == (Announce(generation, ("a", "b"), places(2)),)
         state = after(state, Left(1, generation), Left(0, generation))
         assert state.members == frozenset()
 
@@ -58,7 +64,7 @@ def test_joining_again_leaves_the_old_world_without_a_word() -> None:
     state = after(fresh(2), *everyone(2), Joined(0, "again"))
     assert state.members == frozenset({1})
     _, actions, _ = decide(state, Joined(1, "too"))
-    assert actions == (Announce(2, ("again", "too")),)
+    assert actions == (Announce(2, ("again", "too"), places(2)),)
 
 
 def test_leaving_an_old_generation_changes_nothing() -> None:
@@ -104,7 +110,7 @@ def test_a_closed_connection_withdraws_the_join_and_may_be_made_again() -> None:
     state = after(fresh(2), Joined(0, "a"), Lost(0))
     assert state.waiting == ()
     _, actions, _ = decide(after(state, Joined(0, "b")), Joined(1, "c"))
-    assert actions == (Announce(1, ("b", "c")),)
+    assert actions == (Announce(1, ("b", "c"), places(2)),)
 
 
 def test_a_timeout_names_the_missing_and_refuses_all_who_wait() -> None:
@@ -120,6 +126,39 @@ def test_a_timeout_names_the_missing_and_refuses_all_who_wait() -> None:
 def test_a_failure_is_only_noted() -> None:
     state = after(fresh(1), *everyone(1))
     assert decide(state, Failed(0, "ValueError: x")) == (state, (), "rank 0 reports that it failed: ValueError: x")
+
+
+def test_places_that_are_not_given_follow_from_the_hosts_that_workers_name() -> None:
+    hosts = ["a", "b", "a", "b", "a", "c"]
+    joins = [Joined(rank, "", f"{host}-id", host) for rank, host in enumerate(hosts)]
+    # They come in any order; ranks count, not who was first.
+    state = after(State(places=(None,) * 6), *joins[3:], *joins[:2])
+    _, actions, _ = decide(state, joins[2])
+    assert isinstance(actions[0], Announce)
+    assert actions[0].places == (
+        Place("a", 0, 3, 0, 3),
+        Place("b", 0, 2, 1, 3),
+        Place("a", 1, 3, 0, 2),
+        Place("b", 1, 2, 1, 2),
+        Place("a", 2, 3, 0, 1),
+        Place("c", 0, 1, 2, 3),
+    )
+
+
+def test_places_that_are_given_count_whatever_workers_say() -> None:
+    state = after(fresh(2), Joined(0, "", "x", "elsewhere"))
+    assert decide(state, Joined(1, "", "y", "nowhere"))[1] == (Announce(1, ("", ""), places(2)),)
+
+
+def test_hosts_of_one_name_are_told_apart() -> None:
+    joins = [Joined(rank, "", host, "localhost") for rank, host in enumerate(["x", "y", "x", "z"])]
+    assert [place.hostname for place in find_places(joins)] == [
+        "localhost",
+        "localhost (2)",
+        "localhost",
+        "localhost (3)",
+    ]
+    assert [place.local_size for place in find_places(joins)] == [2, 1, 2, 1]
 
 
 @pytest.mark.parametrize(

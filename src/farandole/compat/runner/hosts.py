@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from farandole.launcher import hosts as launcher_hosts
 from farandole.launcher.errors import SpecError
+from farandole.launcher.hosts import Host
 from farandole.launcher.plan import place_workers
-from farandole.launcher.spec import HostSlots
-
-_HOST = re.compile(r"[\w.-]+:[0-9]+", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -27,13 +26,8 @@ class HostInfo:
         Raises:
             ValueError: it has another form.
         """
-        if not _HOST.fullmatch(host_string.strip()):
-            raise SpecError(
-                "Invalid host input, please make sure it has format as : worker-0:2,worker-1:2.",
-                f"{host_string!r} is not a name and a number of slots",
-            )
-        hostname, _, slots = host_string.strip().partition(":")
-        return HostInfo(hostname, int(slots))
+        (host,) = parse_hosts(host_string)
+        return host
 
 
 @dataclass
@@ -64,7 +58,13 @@ def parse_hosts(hosts_string: str) -> list[HostInfo]:
         >>> parse_hosts("a:2,b:1")
         [HostInfo(hostname='a', slots=2), HostInfo(hostname='b', slots=1)]
     """
-    return [HostInfo.from_string(host) for host in hosts_string.split(",")]
+    return [HostInfo(host.name, _slots_of(host, hosts_string)) for host in launcher_hosts.parse_hosts(hosts_string)]
+
+
+def _slots_of(host: Host, where: str) -> int:
+    if host.slots is None:
+        raise SpecError(launcher_hosts.INVALID, f"{where}: {host.name} has no number of slots")
+    return host.slots
 
 
 def parse_hosts_and_slots(hosts: str) -> tuple[list[str], dict[str, int]]:
@@ -81,22 +81,12 @@ def parse_host_files(filename: str) -> str:
     Raises:
         ValueError: a line has another form, there is no host at all, or the file cannot be read.
     """
-    try:
-        with open(filename) as file:
-            lines = [line.partition("#")[0].strip() for line in file]
-    except OSError as error:
-        raise SpecError(f"the host file cannot be read: {error}", "check the path") from None
-    hosts = [_host_of_line(filename, number, line) for number, line in enumerate(lines, 1) if line]
-    if not hosts:
-        raise SpecError(f"there is no host in {filename}", "write lines such as: worker-0 slots=2")
-    return ",".join(hosts)
+    hosts = launcher_hosts.read_host_file(Path(filename))
+    return ",".join(f"{_written(host.name)}:{_slots_of(host, filename)}" for host in hosts)
 
 
-def _host_of_line(filename: str, number: int, line: str) -> str:
-    match = re.match(r"([\w.-]+)\s.*?\bslots\s*=\s*([0-9]+)\b", line, re.ASCII)
-    if not match:
-        raise SpecError(f"{filename}, line {number}: {line!r} is not a host", "write: worker-0 slots=2")
-    return f"{match[1]}:{match[2]}"
+def _written(name: str) -> str:
+    return f"[{name}]" if ":" in name else name
 
 
 def get_host_assignments(
@@ -112,8 +102,8 @@ def get_host_assignments(
     Raises:
         ValueError: there are too few slots.
     """
-    room = [HostSlots(host.hostname, host.slots) for host in hosts]
-    slots = sum(host.slots for host in room)
+    room = [Host(host.hostname, host.slots) for host in hosts]
+    slots = sum(host.slots for host in hosts)
     size = max(min_num_proc, slots if max_num_proc is None else min(slots, max_num_proc))
     return [
         SlotInfo(

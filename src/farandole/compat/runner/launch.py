@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -16,8 +17,10 @@ from farandole.compat.runner.js_run import is_jsrun_installed
 from farandole.compat.support import gloo_built, mpi_built
 from farandole.core.settings import Settings, variables_of
 from farandole.launcher.errors import JobFailed, LaunchError, SpecError
+from farandole.launcher.hosts import Host
 from farandole.launcher.machine import Machine, look
-from farandole.launcher.spec import HostSlots, JobSpec, check_command, read_start_timeout
+from farandole.launcher.reach import SshOptions
+from farandole.launcher.spec import JobSpec, read_start_timeout
 from farandole.launcher.supervise import Observer, Outcome
 
 if TYPE_CHECKING:
@@ -75,7 +78,6 @@ def run_commandline(argv: Sequence[str] | None = None) -> int:
     try:
         args = parse_args(argv)
         job = prepare(args)
-        check_command(job.spec.command, job.machine.directory, job.machine.environment)
         outcome = run_until_end(job.spec, job.machine, verbose=job.verbose, observe=HorovodWords)
         raise_failure(outcome)
     except SpecError as error:
@@ -161,6 +163,8 @@ def prepare(args: argparse.Namespace, command: Sequence[str] | None = None) -> J
         command=command,
         num_proc=args.num_proc,
         hosts=where,
+        ssh=_ssh(args, environment),
+        network=tuple(sorted(args.nics)) if args.nics else (),
         start_timeout=read_start_timeout(args.start_timeout, environment),
         exports=tuple(f"{name}={value}" for name, value in with_our_names(chosen).items()),
         output_dir=None if not args.output_filename else Path(args.output_filename),
@@ -198,30 +202,24 @@ def _tell_about_controller(args: argparse.Namespace) -> None:
             print(f"note: {flag}: farandole starts the workers itself, without it", file=sys.stderr)
 
 
-def _hosts(args: argparse.Namespace, verbose: bool) -> tuple[HostSlots, ...]:
+def _hosts(args: argparse.Namespace, verbose: bool) -> tuple[Host, ...]:
     if args.hosts and args.hostfile:
         raise SpecError("hosts and hostfile cannot both be given", "choose one")
     text = args.hosts or (hosts.parse_host_files(args.hostfile) if args.hostfile else f"localhost:{args.num_proc}")
     found = hosts.parse_hosts(text)
-    remote = network.filter_local_addresses([host.hostname for host in found])
     if verbose:
-        print(f"Remote host found: {' '.join(remote)}")
-    if remote and not _check_all_hosts_ssh_successful(remote):
-        raise SpecError(
-            f"workers on other hosts ({', '.join(remote)}) are not there yet in farandole-horovod",
-            "name only this machine: -H localhost:N",
-        )
-    return tuple(HostSlots(host.hostname, host.slots) for host in found)
+        print(f"Remote host found: {' '.join(network.filter_local_addresses([host.hostname for host in found]))}")
+    return tuple(Host(host.hostname, host.slots) for host in found)
 
 
-def _check_all_hosts_ssh_successful(
-    host_addresses: Sequence[str],
-    ssh_port: int | None = None,
-    ssh_identity_file: str | None = None,
-    fn_cache: object = None,
-) -> bool:
-    """Say whether workers can be started on all of these hosts over ssh: that is not there yet."""
-    return False
+def _ssh(args: argparse.Namespace, environment: Mapping[str, str]) -> SshOptions:
+    program = environment.get("OMPI_MCA_plm_rsh_agent", "")
+    return SshOptions(
+        # Kubeflow's MPI operator says so that other pods are reached through this script.
+        program=program if os.path.basename(program) == "kubexec.sh" else "ssh",
+        port=args.ssh_port,
+        identity=args.ssh_identity_file or "",
+    )
 
 
 def _interfaces(args: argparse.Namespace, environment: Mapping[str, str], verbose: bool) -> dict[str, str]:

@@ -15,7 +15,7 @@ from typing import IO, TextIO
 
 from farandole.agent.processes import descendants, die_with_parent, send
 from farandole.launcher.failure import shell_code
-from farandole.launcher.output import LineSplitter
+from farandole.launcher.lines import LineSplitter
 
 GRACEFUL_TERMINATION_TIME_S = 5
 _LOOK_SECONDS = 0.05
@@ -93,14 +93,14 @@ def _copy(source: IO[bytes], destination: TextIO, prefix: str | None, index: int
     stamp: Callable[[], str] | None = _now if timestamps and not plain else None
     splitter = LineSplitter("" if plain else f"[{index}]<{prefix}>:", stamp)
     while data := source.read(io.DEFAULT_BUFFER_SIZE):
-        _write(destination, splitter.feed(data))
+        _write(destination, "".join(splitter.feed(data)))
     # A last line without an end stays without one.
-    _write(destination, splitter.flush().removesuffix(b"\n"))
+    _write(destination, "".join(splitter.flush()).removesuffix("\n"))
 
 
-def _write(destination: TextIO, lines: bytes) -> None:
+def _write(destination: TextIO, lines: str) -> None:
     if lines:
-        destination.write(lines.decode())
+        destination.write(lines)
         destination.flush()
 
 

@@ -1,0 +1,64 @@
+"""Whether a command can be started where it is to run."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+
+
+def what_is_wrong(command: Sequence[str], directory: str, environment: Mapping[str, str]) -> tuple[str, str] | None:
+    """Return why a command cannot be started there, and what to do about it; None when it can."""
+    program = command[0]
+    path = os.path.join(directory, program)
+    if not os.path.isdir(directory):
+        return f"there is no folder {directory}", "put the code there, or send it: --ship ."
+    if "/" not in program:
+        if shutil.which(program, path=environment.get("PATH", os.defpath)) is None:
+            return f"there is no program {program!r} on the PATH", _hint_for_missing_program(path, command)
+    elif not os.path.exists(path):
+        return f"there is no program {program!r} (in {directory})", "check the path"
+    elif os.path.isdir(path) or not os.access(path, os.X_OK):
+        return f"{program!r} is not a program that can be run", _hint_for_missing_program(path, command)
+    script = python_script(command)
+    if script is not None and not os.path.exists(os.path.join(directory, script)):
+        return f"there is no script {script!r} (in {directory})", "check the path"
+    return None
+
+
+def _hint_for_missing_program(path: str, command: Sequence[str]) -> str:
+    if path.endswith(".py") and os.path.exists(path):
+        return f"write: python {' '.join(command)}"
+    if command[0].startswith("-"):
+        return f"options stand before the command; {command[0]} is not one of them. See farandole run --help"
+    if os.path.isfile(path):
+        return f"make it executable (chmod +x {command[0]}) and call it with its path"
+    return "check the spelling, and that the right environment is active"
+
+
+def is_python(program: str) -> bool:
+    """Say whether a program is a Python interpreter, by its name."""
+    return re.fullmatch(r"(python|pypy)[0-9.]*", os.path.basename(program)) is not None
+
+
+def python_script(command: Sequence[str]) -> str | None:
+    """Return the script in `python [options] script ...`; None when there is none to check.
+
+    Example:
+        >>> python_script(["python3.11", "-u", "-W", "error", "train.py", "--lr", "1"])
+        'train.py'
+    """
+    if not is_python(command[0]):
+        return None
+    words = iter(command[1:])
+    for word in words:
+        if word == "-" or word.startswith("--help") or word.startswith("--version"):
+            return None
+        if not word.startswith("-"):
+            return word
+        if word in ("-W", "-X", "--check-hash-based-pycs"):
+            next(words, None)
+        elif not word.startswith("--") and not word.startswith(("-W", "-X")) and set(word) & set("cmVh?"):
+            return None
+    return None

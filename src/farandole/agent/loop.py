@@ -1,0 +1,75 @@
+"""The agent's one thread: what it waits for, and what is called when it comes."""
+
+from __future__ import annotations
+
+import heapq
+import selectors
+import time
+from collections.abc import Callable
+
+Callback = Callable[[], object]
+
+
+class Timer:
+    """A call that is due later, unless it is cancelled."""
+
+    def __init__(self, due: float, callback: Callback) -> None:
+        self.due = due
+        self.callback: Callback | None = callback
+
+    def cancel(self) -> None:
+        """Do not call; no-op when it has been called."""
+        self.callback = None
+
+    def __lt__(self, other: Timer) -> bool:
+        return self.due < other.due
+
+
+class Loop:
+    """Calls back, in the thread that turns it. Times are seconds; nothing that is called may block."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._timers: list[Timer] = []
+
+    def watch(self, fd: int, readable: Callback | None = None, writable: Callback | None = None) -> None:
+        """From now on, call whenever the descriptor can be read or written; neither: call no more.
+
+        Watching ends before the descriptor is closed.
+        """
+        events = (selectors.EVENT_READ if readable else 0) | (selectors.EVENT_WRITE if writable else 0)
+        known = fd in self._selector.get_map()
+        if not events:
+            if known:
+                self._selector.unregister(fd)
+        elif known:
+            self._selector.modify(fd, events, (readable, writable))
+        else:
+            self._selector.register(fd, events, (readable, writable))
+
+    def call_later(self, seconds: float, callback: Callback) -> Timer:
+        """Call once, when so many seconds have passed."""
+        timer = Timer(time.monotonic() + seconds, callback)
+        heapq.heappush(self._timers, timer)
+        return timer
+
+    def turn(self, limit: float | None = None) -> None:
+        """Wait until something is due, at most `limit` seconds, and call."""
+        for key, events in self._selector.select(self._patience(limit)):
+            for event, callback in zip((selectors.EVENT_READ, selectors.EVENT_WRITE), key.data, strict=True):
+                # What was called before may have ended the watching of this one.
+                if events & event and callback is not None and self._selector.get_map().get(key.fd) == key:
+                    callback()
+        now = time.monotonic()
+        while self._timers and self._timers[0].due <= now:
+            callback = heapq.heappop(self._timers).callback
+            if callback is not None:
+                callback()
+
+    def _patience(self, limit: float | None) -> float | None:
+        while self._timers and self._timers[0].callback is None:
+            heapq.heappop(self._timers)
+        if not self._timers:
+            return limit
+        due = max(0.0, self._timers[0].due - time.monotonic())
+        return due if limit is None else min(due, limit)

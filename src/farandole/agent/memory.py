@@ -1,0 +1,248 @@
+"""Whether the kernel killed a worker because memory ran out, as the kernel itself says.
+
+Three witnesses, from the surest: the kernel log names the process; the memory cgroup in which the workers run counts
+its victims, in version 2 of cgroups those of the cgroups below it too; the whole machine counts its own. The log may be
+closed to us, and counters do not tell who it was: what has grown since `note` counts, each victim once.
+
+The functions are pure and take the kernel's texts; `OomWatch` reads them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import NamedTuple
+
+_VICTIM = re.compile(r"\bKilled process (\d+)\b(?:.*\banon-rss:(\d+)kB)?")
+_KMSG_RECORD = 8192
+# cgroup v1 says "no limit" by the largest number of pages, in bytes: far above all memory there is.
+_NO_LIMIT = 1 << 60
+# The kernel gives the namespace in which the machine starts always this number (PROC_PID_INIT_INO).
+_FIRST_PID_NAMESPACE = 0xEFFFFFFC
+
+
+class Cgroup(NamedTuple):
+    """The memory cgroup of a process."""
+
+    name: str
+    """As /proc/PID/cgroup has it."""
+    folder: str
+    """Where its files are."""
+    root: str
+    """The folder of the topmost cgroup that can be seen."""
+    version: int
+
+
+class Victim(NamedTuple):
+    """A process that the kernel log says was killed."""
+
+    pid: int
+    resident: int | None
+    """Bytes of memory that were its own; None if the log does not say."""
+
+
+def memory_cgroup(cgroups: str, mounts: str) -> Cgroup | None:
+    """Find a process's memory cgroup.
+
+    Args:
+        cgroups: its /proc/PID/cgroup.
+        mounts: its /proc/PID/mountinfo.
+    """
+    names = _cgroup_names(cgroups)
+    found = None
+    for line in mounts.splitlines():
+        # 35 31 0:29 / /sys/fs/cgroup/memory rw,relatime shared:9 - cgroup cgroup rw,memory
+        place, _, what = line.partition(" - ")
+        fields, kind = place.split(), what.split()
+        if len(fields) < 5 or len(kind) < 3:
+            continue
+        if kind[0] == "cgroup" and "memory" in kind[2].split(",") and "memory" in names:
+            return _cgroup_at(names["memory"], fields[3], fields[4], 1)
+        if kind[0] == "cgroup2" and "" in names:
+            found = _cgroup_at(names[""], fields[3], fields[4], 2)
+    return found
+
+
+def _cgroup_names(cgroups: str) -> dict[str, str]:
+    """Return the cgroup of each controller of version 1, and under "" that of version 2."""
+    names = {}
+    for line in cgroups.splitlines():
+        _, controllers, name = [*line.split(":", 2), "", ""][:3]
+        names.update(dict.fromkeys(controllers.split(","), name))
+    return names
+
+
+def _cgroup_at(name: str, mounted: str, mount_point: str, version: int) -> Cgroup:
+    """Place a cgroup below a mount that shows the hierarchy from `mounted` on."""
+    below = name
+    if mounted != "/" and (name == mounted or name.startswith(mounted + "/")):
+        below = name[len(mounted) :]
+    folder = os.path.normpath(f"{mount_point}/{below}")
+    return Cgroup(name, folder, mount_point, version)
+
+
+def counted(text: str, name: str) -> int:
+    """Return a number of a file of `name number` lines; 0 if it is not there.
+
+    Example:
+        >>> counted("low 0\\noom 3\\noom_kill 2\\n", "oom_kill")
+        2
+    """
+    for line in text.splitlines():
+        key, _, value = line.partition(" ")
+        if key == name and value.strip().isdecimal():
+            return int(value)
+    return 0
+
+
+def limit_in(text: str) -> int | None:
+    """Return the limit in a `memory.max` or `memory.limit_in_bytes`, in bytes; None if there is none."""
+    text = text.strip()
+    return int(text) if text.isdecimal() and int(text) < _NO_LIMIT else None
+
+
+def victim_in(record: str) -> Victim | None:
+    """Return whom a record of the kernel log says the kernel killed for want of memory, if anybody.
+
+    Example:
+        >>> victim_in("3,9,7,-;Out of memory: Killed process 12 (python) total-vm:9kB, anon-rss:4kB, file-rss:0kB")
+        Victim(pid=12, resident=4096)
+    """
+    if "out of memory" not in record.lower():
+        return None
+    found = _VICTIM.search(record)
+    return found and Victim(int(found[1]), None if found[2] is None else int(found[2]) * 1024)
+
+
+def size(count: int) -> str:
+    """Write a number of bytes for people.
+
+    Example:
+        >>> size(1536 * 1024 * 1024)
+        '1.5 GiB'
+    """
+    value, unit = float(count), "bytes"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if value < 1024:
+            break
+        value, unit = value / 1024, larger
+    return f"{value:.0f} {unit}" if value >= 10 or value == int(value) else f"{value:.1f} {unit}"
+
+
+class _KernelLog:
+    """What the kernel has said since this was made, as far as we may read it."""
+
+    def __init__(self) -> None:
+        self._fd = -1
+        try:
+            if os.stat("/proc/self/ns/pid").st_ino != _FIRST_PID_NAMESPACE:
+                return  # The log has the process ids of the whole machine, and ours are others.
+            self._fd = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            os.lseek(self._fd, 0, os.SEEK_END)
+        except OSError:
+            self.close()
+
+    def read(self) -> list[str]:
+        """Return the records that are new."""
+        records = []
+        while self._fd >= 0:
+            try:
+                records.append(os.read(self._fd, _KMSG_RECORD).decode("utf-8", "replace"))
+            except BrokenPipeError:
+                continue  # Records were overwritten before we read them; the next read gives the oldest left.
+            except OSError:
+                break
+        return records
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = -1
+
+
+class OomWatch:
+    """Looks whether the kernel kills for want of memory, on the host and in the cgroup of this process.
+
+    Example:
+        >>> watch = OomWatch()
+        >>> watch.note()
+        >>> watch.killed(4711)
+        ''
+    """
+
+    def __init__(self) -> None:
+        self._cgroup = memory_cgroup(_read("/proc/self/cgroup"), _read("/proc/self/mountinfo"))
+        self._log: _KernelLog | None = None
+        self._victims: dict[int, Victim] = {}
+        """Whom the log has named and nobody has asked about, by process id."""
+        self._told = 0
+        """For how many processes `killed` has blamed the kernel."""
+        self._in_cgroup_before = 0
+        self._on_host_before = 0
+
+    def note(self) -> None:
+        """Remember how things are before the first worker starts; later calls do nothing."""
+        if self._log is None:
+            self._log = _KernelLog()
+            self._in_cgroup_before, self._on_host_before = self._count_in_cgroup(), _count_on_host()
+
+    def killed(self, pid: int) -> str:
+        """Say whether the kernel killed this process, which ended by SIGKILL, for want of memory.
+
+        Returns:
+            What a person should read, such as `the kernel did it: out of memory (it used 498 MiB; ...)`; "" when
+            nothing speaks for it.
+        """
+        if self._log is None:
+            return ""
+        self._victims.update({victim.pid: victim for victim in map(victim_in, self._log.read()) if victim is not None})
+        victim = self._victims.pop(pid, None)
+        explained = self._told + len(self._victims)
+        if victim is not None or self._count_in_cgroup() > self._in_cgroup_before + explained:
+            self._told += 1
+            facts = [] if victim is None or victim.resident is None else [f"it used {size(victim.resident)}"]
+            facts += self._limit()
+            return "the kernel did it: out of memory" + (f" ({'; '.join(facts)})" if facts else "")
+        if _count_on_host() > self._on_host_before + explained:
+            self._told += 1
+            return "the kernel killed a process of this host at that time, out of memory; most likely this one"
+        return ""
+
+    def close(self) -> None:
+        """Close the kernel log."""
+        if self._log is not None:
+            self._log.close()
+
+    def _count_in_cgroup(self) -> int:
+        if self._cgroup is None:
+            return 0
+        name = "memory.events" if self._cgroup.version == 2 else "memory.oom_control"
+        return counted(_read(f"{self._cgroup.folder}/{name}"), "oom_kill")
+
+    def _limit(self) -> list[str]:
+        """Say which limit is the tightest on the way from the cgroup to the topmost one."""
+        if self._cgroup is None:
+            return []
+        name = "memory.max" if self._cgroup.version == 2 else "memory.limit_in_bytes"
+        limits = []
+        folder = self._cgroup.folder
+        while True:
+            limit = limit_in(_read(f"{folder}/{name}"))
+            if limit is not None:
+                limits.append(limit)
+            if folder == self._cgroup.root or not folder.startswith(self._cgroup.root):
+                break
+            folder = os.path.dirname(folder)
+        return [f"cgroup {self._cgroup.name} may use {size(min(limits))}"] if limits else []
+
+
+def _count_on_host() -> int:
+    return counted(_read("/proc/vmstat"), "oom_kill")
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""

@@ -1,0 +1,174 @@
+"""Options that several verbs have in common: which workers, on which hosts, reached how."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from farandole.launcher.hosts import Host
+    from farandole.launcher.reach import SshOptions
+
+_AUTO = ("auto", "gpu", "cpu")
+
+
+def add_hosts(parser: argparse.ArgumentParser, *, workers_required: bool = False) -> None:
+    """Add the options that say how many workers there are, and where."""
+    add = parser.add_argument_group("workers and hosts").add_argument
+    add(
+        "-np",
+        "--num-proc",
+        metavar="N",
+        required=workers_required,
+        help="number of workers, or auto: one for each GPU or, without any, core (default: all slots of the hosts)",
+    )
+    where = parser.add_argument_group().add_mutually_exclusive_group()
+    where.add_argument("-H", "--hosts", metavar="HOST:SLOTS,...", help="hosts and slots: h1:4,h2:4, node[01-16]:8")
+    where.add_argument("--hostfile", metavar="FILE", help="file of lines HOST slots=N")
+    add("--include", metavar="HOSTS", default="", help="use only these of the hosts")
+    add("--exclude", metavar="HOSTS", default="", help="do not use these of the hosts")
+    add("--nnodes", metavar="N", help="use so many of the hosts, the first ones (torchrun's spelling)")
+    add("--nproc-per-node", metavar="N", help="workers on each host: a number, auto, gpu or cpu (torchrun's spelling)")
+    add(
+        "--python",
+        action="append",
+        default=[],
+        metavar="[HOST=]PATH",
+        help="the Python of other hosts, where it is not at the same path as here",
+    )
+
+
+def add_network(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say how hosts are reached."""
+    add = parser.add_argument_group("network").add_argument
+    add(
+        "--network",
+        action="append",
+        default=[],
+        metavar="NAME|ADDRESS|CIDR",
+        help="the network between the workers (default: what answers, the fastest first); several are used together",
+    )
+    add("--ssh", metavar="PROGRAM", default="ssh", help="call this as ssh is called (default: ssh)")
+    add("-p", "--ssh-port", metavar="PORT", type=int, help="port of the ssh servers")
+    add("-i", "--ssh-identity", "--ssh-identity-file", metavar="FILE", default="", help="key for the ssh servers")
+    add("--ssh-option", action="append", default=[], metavar="NAME=VALUE", help="an option of ssh, as after its -o")
+
+
+def read_hosts(options: argparse.Namespace) -> tuple[int | None, tuple[Host, ...]]:
+    """Return the number of workers (None: as many as there are slots, GPUs or cores) and the hosts.
+
+    Raises:
+        SpecError: they do not fit together, or a value makes no sense.
+    """
+    from dataclasses import replace
+    from pathlib import Path
+
+    from farandole.launcher.errors import SpecError
+    from farandole.launcher.hosts import choose, parse_hosts, read_host_file, with_slots
+
+    workers = _workers(options.num_proc)
+    per_host = _per_host(options.nproc_per_node)
+    hosts: tuple[Host, ...] = ()
+    if options.hosts:
+        hosts = parse_hosts(options.hosts)
+    elif options.hostfile:
+        hosts = read_host_file(Path(options.hostfile))
+    elif options.include or options.exclude:
+        raise SpecError("--include and --exclude choose among hosts, and there are none", "add -H or --hostfile")
+    if not hosts:
+        return _on_this_machine(options, workers, per_host), ()
+    hosts = choose(hosts, options.include, options.exclude)
+    hosts = _first(hosts, options.nnodes)
+    if per_host is not None:
+        hosts = tuple(replace(host, slots=per_host) for host in hosts)
+    hosts = _with_python(with_slots(hosts, None), options.python)
+    return None if options.num_proc == "auto" else workers, hosts
+
+
+def read_ssh(options: argparse.Namespace) -> SshOptions:
+    """Return how other hosts are reached.
+
+    Raises:
+        SpecError: the key is not there, or the port is none.
+    """
+    from farandole.launcher.errors import SpecError
+    from farandole.launcher.reach import SshOptions
+
+    if options.ssh_identity and not os.path.exists(os.path.expanduser(options.ssh_identity)):
+        raise SpecError(f"there is no key {options.ssh_identity}", "check the path after --ssh-identity")
+    if options.ssh_port is not None and not 0 < options.ssh_port < 65536:
+        raise SpecError(f"{options.ssh_port} is no port", "--ssh-port takes a number from 1 to 65535")
+    return SshOptions(options.ssh, options.ssh_port, options.ssh_identity, tuple(options.ssh_option))
+
+
+def read_network(options: argparse.Namespace) -> tuple[str, ...]:
+    """Return the networks, which may also be separated by commas."""
+    return tuple(network for text in options.network for network in text.split(",") if network)
+
+
+def _workers(text: str | None) -> int | None:
+    from farandole.launcher.errors import SpecError
+
+    if text is None or text == "auto":
+        return None
+    if not text.isdecimal():
+        raise SpecError(f"-np {text} is not a number of workers", "a number from 1 on, or auto")
+    return int(text)
+
+
+def _per_host(text: str | None) -> int | None:
+    """Return --nproc-per-node; None when it does not say, or says auto and this machine decides."""
+    from farandole.agent.facts import count_gpus, visible_gpus
+    from farandole.launcher.errors import SpecError
+
+    if text is None:
+        return None
+    if text in _AUTO:
+        gpus = 0 if text == "cpu" else visible_gpus(os.environ, count_gpus)
+        if text == "gpu" and not gpus:
+            raise SpecError("--nproc-per-node gpu: no GPU is visible here", "give a number, or cpu")
+        return gpus or len(os.sched_getaffinity(0))
+    if not text.isdecimal() or int(text) < 1:
+        raise SpecError(f"--nproc-per-node {text} is not a number of workers", "a number from 1 on, auto, gpu or cpu")
+    return int(text)
+
+
+def _on_this_machine(options: argparse.Namespace, workers: int | None, per_host: int | None) -> int | None:
+    from farandole.launcher.errors import SpecError
+
+    if options.nnodes is not None and options.nnodes.partition(":")[0] != "1":
+        raise SpecError(
+            f"--nnodes {options.nnodes}: no hosts are named", "farandole is started once, not on each: add -H h1,h2"
+        )
+    if options.num_proc is None and per_host is None:
+        raise SpecError("how many workers?", "-np 2, or -np auto; hosts have slots: -H h1:4,h2:4")
+    return workers if options.num_proc is not None else per_host
+
+
+def _first(hosts: tuple[Host, ...], nnodes: str | None) -> tuple[Host, ...]:
+    from farandole.launcher.errors import SpecError
+
+    if nnodes is None:
+        return hosts
+    fewest, colon, most = nnodes.partition(":")
+    if not fewest.isdecimal() or (colon and not most.isdecimal()) or int(fewest) < 1:
+        raise SpecError(f"--nnodes {nnodes} is not a number of hosts", "a number, or FEWEST:MOST")
+    if len(hosts) < int(fewest):
+        raise SpecError(f"--nnodes {nnodes}: there are only {len(hosts)} hosts", "name more hosts, or ask for fewer")
+    return hosts[: int(most or fewest)]
+
+
+def _with_python(hosts: tuple[Host, ...], pythons: list[str]) -> tuple[Host, ...]:
+    from dataclasses import replace
+
+    from farandole.launcher.errors import SpecError
+
+    for text in pythons:
+        label, equals, path = text.rpartition("=")
+        if equals and label not in {host.label for host in hosts}:
+            raise SpecError(f"--python {text}: {label} is not one of the hosts", "write --python HOST=PATH")
+        hosts = tuple(
+            replace(host, python=path) if label == host.label or not (equals or host.python) else host for host in hosts
+        )
+    return hosts

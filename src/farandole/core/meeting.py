@@ -1,0 +1,256 @@
+"""How a worker meets the others: at its launcher's roster, at one that rank 0 serves, or not at all.
+
+`find_way` decides, from the environment; `meet` goes that way.
+
+- FARANDOLE_ROSTER was set by our launcher: the roster is there, and knows every worker.
+- Somebody else started us (see `surroundings`): rank 0 serves the roster. The others read where it is in a meeting file
+  in the user's home or, where FARANDOLE_ROSTER was set by hand, know it from there. They may come before rank 0 does,
+  and what they read may be old: so they try until they are in the world, or the start timeout has passed.
+- Nobody did, or there is one worker only: a world of one, without any network.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from farandole.core import clock, network, surroundings
+from farandole.core.errors import SettingError, StartError, WorkerLostError
+from farandole.core.own_roster import OwnRoster
+from farandole.core.rendezvous import RendezvousError, RosterClient, RosterUnreachable, World
+from farandole.core.settings import Settings
+from farandole.core.surroundings import Surroundings
+from farandole.core.user_files import MeetingFile, job_secret
+from farandole.core.wire import AuthenticationFailed, parse_address
+
+LOOPBACK = "127.0.0.1"
+
+# Between two attempts to find rank 0: short at first, when it is about to come; then without wearing anyone down.
+_FIRST_PAUSE_SECONDS = 0.01
+_LONGEST_PAUSE_SECONDS = 0.5
+# Where rank 0 may be, but perhaps was yesterday, nobody waits longer than this before looking again.
+_ATTEMPT_SECONDS = 3.0
+
+ALONE = World(
+    generation=1,
+    rank=0,
+    size=1,
+    contacts=(),
+    local_rank=0,
+    local_size=1,
+    cross_rank=0,
+    cross_size=1,
+    hostnames=("localhost",),
+)
+
+
+@dataclass(frozen=True)
+class Way:
+    """How this worker will meet the others."""
+
+    settings: Settings
+    """With all that was found out: rank, secret, and where to listen."""
+    found: Surroundings | None = None
+    """The job that somebody else started; None: a launcher of ours serves the roster, or there is no need for one."""
+
+
+class Met(NamedTuple):
+    """A worker's place, and what it holds as long as it wants to keep it."""
+
+    world: World
+    roster: RosterClient | None
+    """None in a world that needs none."""
+    own_roster: OwnRoster | None
+    """The one that this worker serves itself."""
+
+
+def find_way(settings: Settings, environment: Mapping[str, str]) -> Way:
+    """Find out who started this worker, and complete its settings with what follows from that.
+
+    Raises:
+        SettingError: variables contradict each other or something is missing.
+        StartError: the user's key cannot be read or made.
+    """
+    # Who serves the roster for us tells ranks; the size is its own affair unless it says which job this is.
+    placed = environment.get("FARANDOLE_RANK") and (settings.job or not environment.get("FARANDOLE_SIZE"))
+    if settings.roster is not None and placed:
+        return Way(settings)
+    found = surroundings.find(environment)
+    if found is None:
+        if settings.roster is not None and settings.job:
+            raise SettingError(
+                "FARANDOLE_ROSTER and FARANDOLE_JOB are set, but nothing says which rank this worker has."
+            )
+        return Way(settings)
+    if found.size == 1 and not settings.job:
+        return Way(dataclasses.replace(settings, roster=None))
+    settings = dataclasses.replace(settings, rank=found.rank, listen=settings.listen or _listen(settings, found))
+    if settings.job:
+        return Way(settings)
+    found = dataclasses.replace(found, job_key=settings.job_key or found.job_key)
+    _check_told_apart(settings, found)
+    secret = settings.secret or job_secret(found.job_key)
+    return Way(dataclasses.replace(settings, secret=secret), found)
+
+
+def _check_told_apart(settings: Settings, found: Surroundings) -> None:
+    if settings.roster is None and not found.job_key:
+        raise SettingError(
+            f"rank {found.rank} of {found.size}, started by {found.starter}, does not know where to meet the others. "
+            "Set FARANDOLE_ROSTER=<host of rank 0>:<port> and the same FARANDOLE_SECRET (64 hexadecimal digits) on all "
+            "workers. Or, if they share a home directory, set FARANDOLE_JOB_KEY to a word that is the same on all of "
+            "them and no other job's."
+        )
+
+
+def _listen(settings: Settings, found: Surroundings) -> str:
+    """Return the addresses on which the others may reach this worker."""
+    if settings.network:
+        return ",".join(each.address for each in network.addresses(settings.network))
+    by_hand_here = settings.roster is not None and not settings.job and _is_loopback(settings.roster)
+    if found.one_host or by_hand_here:
+        return LOOPBACK
+    return ",".join(each.address for each in network.addresses()) or LOOPBACK
+
+
+def _is_loopback(roster: str) -> bool:
+    return all(_host_is_loopback(parse_address(address)[0]) for address in roster.split(","))
+
+
+def _host_is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def meet(way: Way, contact: str) -> Met:
+    """Wait until all workers have met.
+
+    Args:
+        way: from `find_way`.
+        contact: what the others need to reach this one.
+
+    Raises:
+        StartError: they did not meet; says why and what to do.
+        WorkerLostError: one of them will never come.
+    """
+    if way.settings.roster is None and way.found is None:
+        return Met(ALONE, None, None)
+    try:
+        if way.found is not None:
+            return _OwnMeeting(way.settings, way.found, contact).meet()
+        roster = _connect(way.settings, way.settings.roster or "", way.settings.start_timeout)
+        return Met(_join(roster, contact, way.settings.start_timeout), roster, None)
+    except RendezvousError as error:
+        if error.rank is not None:
+            raise WorkerLostError(str(error), error.rank) from error
+        raise StartError(str(error)) from error
+
+
+def _connect(settings: Settings, addresses: str, timeout: float) -> RosterClient:
+    return RosterClient.connect(addresses, settings.secret, worker=settings.rank, timeout=timeout)
+
+
+def _join(roster: RosterClient, contact: str, timeout: float) -> World:
+    hostname = socket.gethostname()
+    try:
+        # Machines may share a name, and containers a kernel; what shares both is a host.
+        return roster.join(contact, timeout, host=f"{hostname} {clock.identity()}", hostname=hostname)
+    except BaseException:
+        roster.close()
+        raise
+
+
+class _OwnMeeting:
+    """Workers that somebody else started, and one of them serves the roster."""
+
+    def __init__(self, settings: Settings, found: Surroundings, contact: str) -> None:
+        self._settings = settings
+        self._found = found
+        self._contact = contact
+        self._file = MeetingFile(found.job_key) if settings.roster is None else None
+        self._deadline = time.monotonic() + settings.start_timeout
+
+    def meet(self) -> Met:
+        """Serve the roster if that is this worker's part, and join it."""
+        if self._found.rank != 0:
+            return self._seek()
+        own = OwnRoster(self._found.size, self._settings.secret, _to_serve_on(self._settings))
+        try:
+            if self._file is not None:
+                self._file.write(own.addresses)
+            roster = _connect(self._settings, own.addresses, self._left())
+            return Met(_join(roster, self._contact, self._left()), roster, own)
+        except BaseException:
+            own.close()
+            raise
+        finally:
+            if self._file is not None:
+                self._file.remove()
+
+    def _seek(self) -> Met:
+        """Look for rank 0 until this worker is in its world."""
+        pause = _FIRST_PAUSE_SECONDS
+        trouble: RosterUnreachable | None = None
+        while self._left() > 0:
+            addresses = self._file.read() if self._file is not None else self._settings.roster
+            try:
+                if addresses:
+                    roster = _connect(self._settings, addresses, min(self._left(), _ATTEMPT_SECONDS))
+                    return Met(_join(roster, self._contact, max(self._left(), 0.001)), roster, None)
+            except RosterUnreachable as error:
+                # A file may be an earlier job's, but what a person has set is meant.
+                if self._file is None and isinstance(error.__cause__, AuthenticationFailed):
+                    raise
+                trouble = error
+            except ValueError:
+                pass  # No addresses: somebody else's file.
+            time.sleep(min(pause, max(self._left(), 0.0)))
+            pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+        raise StartError(self._in_vain(trouble)) from trouble
+
+    def _left(self) -> float:
+        return self._deadline - time.monotonic()
+
+    def _in_vain(self, trouble: RosterUnreachable | None) -> str:
+        where = f"wrote {self._file.path}" if self._file is not None else f"answered at {self._settings.roster}"
+        if trouble is None:
+            what = f"nobody {where}"
+        else:
+            what = str(trouble.__cause__ or trouble)
+        text = (
+            f"rank {self._found.rank} of {self._found.size}, started by {self._found.starter}, did not meet rank 0 "
+            f"within {self._settings.start_timeout:g} s: {what}. See what rank 0 printed last: does it call init(), or "
+            "need longer to start? FARANDOLE_START_TIMEOUT gives more time."
+        )
+        if self._file is None:
+            return f"{text} Is FARANDOLE_ROSTER the host on which rank 0 runs, and can it be reached from here?"
+        return (
+            f"{text} If the workers do not share a home directory, they cannot share that file: then export to all of "
+            "them the same FARANDOLE_SECRET (64 hexadecimal digits, such as from: openssl rand -hex 32) and "
+            "FARANDOLE_ROSTER=<host of rank 0>:<port>."
+        )
+
+
+def _to_serve_on(settings: Settings) -> list[tuple[str, int]]:
+    """Return the addresses, in numbers, and ports on which rank 0 serves the roster."""
+    if settings.roster is None:
+        return [(address, 0) for address in settings.listen.split(",")]
+    served = []
+    for host, port in map(parse_address, settings.roster.split(",")):
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        except OSError as error:
+            raise StartError(f"FARANDOLE_ROSTER: {host} is no host that is known here: {error.strerror}") from error
+        hosts = list(dict.fromkeys(str(where[0]) for _, _, _, _, where in found))
+        # Many machines call themselves 127.0.1.1, but the others do not.
+        if all(map(_host_is_loopback, hosts)) and not _host_is_loopback(host):
+            hosts += [each.address for each in network.addresses(settings.network)]
+        served += [(each, port) for each in hosts]
+    return served

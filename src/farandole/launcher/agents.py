@@ -1,0 +1,315 @@
+"""The launcher's ends of the agents: starting them, asking them, and noticing when one is lost.
+
+AgentLost (LaunchError)     the agent, or the way to it, is gone; the text says how that was noticed
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from farandole.agent.messages import (
+    GREETING,
+    Answer,
+    Beat,
+    Ended,
+    FromAgent,
+    FromFiles,
+    Ready,
+    RelayClosed,
+    RelayCredit,
+    Relayed,
+    RelayOpened,
+    ToAgent,
+)
+from farandole.core.wire import LARGEST_FRAME, AsyncChannel, Codec, WireError
+from farandole.launcher.errors import LaunchError
+from farandole.launcher.failure import signal_name
+from farandole.launcher.hosts import Host
+from farandole.launcher.reach import SshOptions, agent_environment, local_command, ssh_command
+from farandole.launcher.relay import RelayedLinks
+
+# A host lets us in, its Python starts and answers within so many seconds, or the job does not start.
+READY_SECONDS = 30.0
+BEAT_SECONDS = 0.5
+# So many are being started at a time: each costs a process here, and often much more in its first moment.
+STARTED_AT_ONCE = 32
+_LOOK_SECONDS = 0.1
+_LONGEST_LAST_WORDS = 8 * 1024
+
+
+class AgentLost(LaunchError):
+    """The agent, or the way to it, is gone."""
+
+
+class Agent:
+    """The launcher's end of one agent.
+
+    Attributes:
+        host: where it is.
+        local: whether that is this machine.
+        facts: what it says of its host; set by `ready`.
+    """
+
+    def __init__(self, host: Host, local: bool, process: asyncio.subprocess.Process, last_words: int) -> None:
+        assert process.stdin is not None and process.stdout is not None
+        self.host = host
+        self.local = local
+        self.facts: Ready | None = None
+        self._process = process
+        self._last_words = last_words
+        self._channel = AsyncChannel(process.stdout, process.stdin, LARGEST_FRAME)
+        self._codec: Codec[FromAgent] = Codec(FromAgent)
+        loop = asyncio.get_running_loop()
+        self._ready: asyncio.Future[Ready] = loop.create_future()
+        self._ended: asyncio.Future[Ended] = loop.create_future()
+        self._ready.add_done_callback(_retrieve)
+        self._ended.add_done_callback(_retrieve)
+        self._answers: dict[int, asyncio.Future[Answer]] = {}
+        self._asked = 0
+        self._take: Callable[[FromAgent], None] = lambda message: None
+        self._take_files: Callable[[FromFiles], None] = lambda message: None
+        self._relayed: RelayedLinks | None = None
+        self._heard_at = time.monotonic()
+        self._lost: AgentLost | None = None
+        self._reading = loop.create_task(self._read())
+
+    @classmethod
+    async def start(cls, host: Host, local: bool, ssh: SshOptions) -> Agent:
+        """Start an agent, in a session of its own so that Ctrl-C reaches the launcher only.
+
+        Raises:
+            AgentLost: there is no ssh here.
+        """
+        # A file, not a pipe: an ssh that stays in the background, as ControlPersist has it, would hold that open.
+        last_words = os.memfd_create("farandole-agent", os.MFD_CLOEXEC)
+        command = local_command(host.python) if local else ssh_command(host, ssh)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=last_words,
+                start_new_session=True,
+                cwd="/",  # python -m looks for modules here first; nothing of the user's may be taken for ours.
+                env=agent_environment() if local else None,
+            )
+        except OSError as error:
+            os.close(last_words)
+            raise AgentLost(f"{command[0]} cannot be started here: {error.strerror}") from None
+        return cls(host, local, process, last_words)
+
+    # --- talking ----------------------------------------------------------------------------------------------------
+
+    def tell(self, message: ToAgent) -> None:
+        """Send an order; no-op when the agent is lost, or has ended."""
+        if self._lost is None and not self._ended.done():
+            self._channel.post(self._codec.encode(message))
+
+    async def ask(self, make: Callable[[int], ToAgent], seconds: float) -> Answer:
+        """Send the question that `make` makes with a number, and return its answer.
+
+        Raises:
+            AgentLost: the agent is gone, or has not answered within so many seconds.
+        """
+        if self._lost is not None:
+            raise self._lost
+        self._asked += 1
+        number = self._asked
+        answer = self._answers[number] = asyncio.get_running_loop().create_future()
+        self.tell(make(number))
+        try:
+            return await asyncio.wait_for(answer, seconds)
+        except (TimeoutError, asyncio.TimeoutError):
+            raise AgentLost(f"its agent did not answer within {seconds:g} s") from None
+        finally:
+            del self._answers[number]
+
+    async def ready(self) -> Ready:
+        """Wait until the agent has said what its host is like.
+
+        Raises:
+            AgentLost: it did not start; the text is the last that was said about it.
+        """
+        try:
+            self.facts = await asyncio.wait_for(asyncio.shield(self._ready), READY_SECONDS)
+        except (TimeoutError, asyncio.TimeoutError):
+            raise AgentLost(f"connection timed out: no agent after {READY_SECONDS:g} s") from None
+        return self.facts
+
+    def relay_to(self, roster: str) -> None:
+        """Let the workers of this agent's host reach the roster through it."""
+        self._relayed = RelayedLinks(roster, self.tell)
+
+    def hear_of_files(self, take: Callable[[FromFiles], None]) -> None:
+        """Pass messages about files on."""
+        self._take_files = take
+
+    async def listen(self, take: Callable[[FromAgent], None]) -> tuple[int, ...]:
+        """Pass messages about workers on until all have ended; return the processes that could not be ended.
+
+        Raises:
+            AgentLost: the agent is gone, and nothing more is known of its workers.
+        """
+        self._take = take
+        survivors = (await self._ended).survivors
+        # Its pipe is closed by its exit; waiting for that makes sure that nothing of us is left either.
+        await self._process.wait()
+        return survivors
+
+    @property
+    def heard_at(self) -> float:
+        """When it was last heard of, on the monotonic clock."""
+        return self._heard_at
+
+    def heard(self) -> None:
+        """Count what the launcher itself did for this agent's workers as a sign that things go on."""
+        self._heard_at = time.monotonic()
+
+    # --- losing ----------------------------------------------------------------------------------------------------
+
+    async def watch(self, timeout: float) -> None:
+        """Exchange signs of life until the agent is lost. For agents on other hosts.
+
+        Args:
+            timeout: seconds of silence after which it is.
+        """
+        beat_at = 0.0
+        looked_at = self._heard_at = time.monotonic()
+        while self._lost is None and not self._ended.done():
+            now = time.monotonic()
+            if now - looked_at > BEAT_SECONDS:
+                self._heard_at = now  # It was the launcher that did not listen: it was stopped, or had no processor.
+            looked_at = now
+            if now >= beat_at:
+                self.tell(Beat(timeout))
+                beat_at = now + BEAT_SECONDS
+            silence = now - self._heard_at
+            if silence > timeout:
+                self.lose(f"nothing was heard from it for {silence:.1f} s; it has died, or the network to it is cut")
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    async def lost(self) -> AgentLost:
+        """Wait until the agent is of no more use, and return why."""
+        try:
+            await asyncio.shield(self._ended)
+        except AgentLost as error:
+            return error
+        return AgentLost("it has ended")
+
+    def pause(self) -> None:
+        """Let an agent on another host know that the launcher is going to be stopped, and lives."""
+        self.tell(Beat(math.inf))
+
+    def lose(self, why: str) -> None:
+        """Give the agent up; the kernel ends its workers with it, or its own watch does."""
+        if self._lost is None and not self._ended.done():
+            self._lost = AgentLost(why)
+            waiting: list[asyncio.Future[Any]] = [self._ready, self._ended, *self._answers.values()]
+            for future in waiting:
+                if not future.done():
+                    future.set_exception(self._lost)
+        self.kill()
+
+    def kill(self) -> None:
+        """Kill the agent, or the ssh to it."""
+        if self._process.returncode is None:
+            self._process.kill()
+
+    async def close(self) -> None:
+        """Kill it if it lives, and wait until it has ended."""
+        self.kill()
+        self._reading.cancel()
+        await asyncio.gather(self._reading, return_exceptions=True)
+        if self._relayed is not None:
+            await self._relayed.close()
+        await self._process.wait()
+        os.close(self._last_words)
+
+    def said(self) -> str:
+        """Return the last that the agent, or ssh, wrote to its standard error."""
+        start = max(0, os.fstat(self._last_words).st_size - _LONGEST_LAST_WORDS)
+        return os.pread(self._last_words, _LONGEST_LAST_WORDS, start).decode("utf-8", "replace")
+
+    # --- reading ---------------------------------------------------------------------------------------------------
+
+    async def _read(self) -> None:
+        try:
+            await self._channel.skip_to(GREETING)
+            while True:
+                self._hear(self._codec.decode(await self._channel.receive()))
+        except WireError as error:
+            if self._ended.done():
+                return
+            code = await self._process.wait()
+            self.lose(self._how_it_ended(code, error))
+
+    def _hear(self, message: FromAgent) -> None:
+        self._heard_at = time.monotonic()
+        if isinstance(message, Beat):
+            return
+        if isinstance(message, Ready):
+            self._ready.set_result(message)
+        elif isinstance(message, Answer):
+            waiting = self._answers.get(message.number)
+            if waiting is not None and not waiting.done():
+                waiting.set_result(message)
+        elif isinstance(message, RelayOpened | Relayed | RelayCredit | RelayClosed):
+            if self._relayed is not None:
+                self._relayed.take(message)
+        elif isinstance(message, FromFiles):
+            self._take_files(message)
+        elif isinstance(message, Ended):
+            self._ended.set_result(message)
+        else:
+            self._take(message)
+
+    def _how_it_ended(self, code: int, error: WireError) -> str:
+        said = self.said().strip()
+        if said:
+            return said
+        how = signal_name(-code) if code < 0 else f"exit code {code}"
+        watcher = "the agent that watches over the workers"
+        return f"{watcher} died ({how})" if code else f"{watcher} hung up: {error}"
+
+
+def _retrieve(future: asyncio.Future[Any]) -> None:
+    """Take note of an exception that nobody may wait for; asyncio would complain."""
+    if not future.cancelled():
+        future.exception()
+
+
+async def start_agents(hosts: Sequence[tuple[Host, bool]], ssh: SshOptions) -> tuple[list[Agent], dict[str, AgentLost]]:
+    """Start an agent on every host at once and wait until each is ready or has failed.
+
+    Args:
+        hosts: and whether each is this machine.
+        ssh: how others are reached.
+
+    Returns:
+        The agents that are ready, in the order of the hosts; and for the other hosts, by label, why not.
+    """
+    room = asyncio.Semaphore(STARTED_AT_ONCE)
+    lost: dict[str, AgentLost] = {}
+
+    async def start(host: Host, local: bool) -> Agent | None:
+        async with room:
+            agent = None
+            try:
+                agent = await Agent.start(host, local, ssh)
+                await agent.ready()
+                return agent
+            except BaseException as error:
+                if agent is not None:
+                    await agent.close()
+                if not isinstance(error, AgentLost):
+                    raise
+                lost[host.label] = error
+                return None
+
+    started = await asyncio.gather(*(start(host, local) for host, local in hosts))
+    return [agent for agent in started if agent is not None], lost

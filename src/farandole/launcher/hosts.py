@@ -1,0 +1,205 @@
+"""The hosts of a job, as people write them: `-H`, host files of several kinds, ranges, what to include and exclude.
+
+    h1:4,h2:4                   names and slots
+    [fd00::1]:4,fd00::2         IPv6 addresses: in brackets where slots follow
+    node[01-16]:8,gpu[1,3]      ranges
+    me@h1:2                     as another user, as ssh takes it
+
+A host file has a host on each line: `h1 slots=4` (Horovod, Open MPI, DeepSpeed), or `h1:4` (MPICH). What follows a `#`
+is a comment; `max_slots=` and such are passed over; `python=PATH` says which Python to use there.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from farandole.launcher.errors import SpecError
+
+MOST_HOSTS = 65536
+# Horovod's words: its users' tests look for them.
+INVALID = "Invalid host input, please make sure it has format as : worker-0:2,worker-1:2."
+
+# Letters of any script, as host names may have; a leading dash would be an option of ssh.
+_NAME = re.compile(r"(?:[\w.-]+@)?\w[\w.-]*")
+_RANGE = re.compile(r"\[([\d,\s-]+)\]")
+_HOW = "write -H h1:4,h2:4"
+
+
+@dataclass(frozen=True)
+class Host:
+    """A host and how many workers there is room for on it."""
+
+    name: str
+    """As ssh takes it: a name, an address, or `user@name`."""
+    slots: int | None = None
+    """None: as many as are asked for on each host, or one."""
+    python: str = ""
+    """The Python interpreter to use there; "": the same path as here."""
+
+    @property
+    def label(self) -> str:
+        """What people call it: the name without the user."""
+        return self.name.rpartition("@")[2]
+
+
+def parse_hosts(text: str) -> tuple[Host, ...]:
+    """Read hosts separated by commas.
+
+    Raises:
+        SpecError: a host has another form, or stands there twice.
+
+    Example:
+        >>> [(host.name, host.slots) for host in parse_hosts("a:2,n[08-10]:4,[::1]:3,fd00::2")]
+        [('a', 2), ('n08', 4), ('n09', 4), ('n10', 4), ('::1', 3), ('fd00::2', None)]
+    """
+    if not text.strip():
+        raise SpecError(INVALID, _HOW)
+    return _distinct([host for item in _split(text) for host in _parse(item, f"-H {text}")])
+
+
+def read_host_file(path: Path) -> tuple[Host, ...]:
+    """Read a host file.
+
+    Raises:
+        SpecError: it cannot be read, a line has another form, a host stands there twice, or there is none.
+    """
+    try:
+        lines = path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SpecError(f"the host file cannot be read: {error}", "check the path") from None
+    hosts: list[Host] = []
+    for number, line in enumerate(lines, 1):
+        words = re.sub(r"\s*=\s*", "=", line.partition("#")[0]).split()
+        if words:
+            hosts += _of_line(words, f"{path}, line {number}")
+    if not hosts:
+        raise SpecError(f"there is no host in {path}", "write lines such as: h1 slots=4")
+    return _distinct(hosts)
+
+
+def choose(hosts: Sequence[Host], include: str, exclude: str) -> tuple[Host, ...]:
+    """Return the hosts that are included, if that says anything, and not excluded.
+
+    Names and ranges, separated by commas or, as DeepSpeed has it, by `@`.
+
+    Raises:
+        SpecError: a name is none of the hosts', or no host is left.
+    """
+    wanted = _names(include, hosts, "--include") if include else {host.label for host in hosts}
+    unwanted = _names(exclude, hosts, "--exclude") if exclude else set()
+    chosen = tuple(host for host in hosts if host.label in wanted - unwanted)
+    if not chosen:
+        raise SpecError("no host is left after --include and --exclude", "name fewer hosts in --exclude")
+    return chosen
+
+
+def with_slots(hosts: Iterable[Host], slots: int | None) -> tuple[Host, ...]:
+    """Give the hosts that have no slots so many; None: one each."""
+    return tuple(replace(host, slots=slots or 1) if host.slots is None else host for host in hosts)
+
+
+def _names(text: str, hosts: Sequence[Host], flag: str) -> set[str]:
+    known = {host.label for host in hosts}
+    names = set()
+    for item in _split(text.replace("@", ",")):
+        for host in _parse(item, f"{flag} {text}"):
+            if host.label not in known:
+                raise SpecError(f"{flag}: {host.label} is not one of the hosts", f"they are {', '.join(sorted(known))}")
+            if host.slots is not None:
+                raise SpecError(
+                    f"{flag} {text}: single slots of a host cannot be chosen",
+                    "name whole hosts, and set CUDA_VISIBLE_DEVICES on them",
+                )
+            names.add(host.label)
+    return names
+
+
+def _of_line(words: list[str], where: str) -> list[Host]:
+    options = dict(word.partition("=")[::2] for word in words[1:])
+    hosts = _parse(words[0], where)
+    if "slots" in options:
+        slots = _slots(options["slots"], where)
+        hosts = [replace(host, slots=slots) for host in hosts]
+    if any("=" not in word for word in words[1:]):
+        raise SpecError(f"{where}: {' '.join(words)!r} is not a host", "write lines such as: h1 slots=4")
+    return [replace(host, python=options.get("python", "")) for host in hosts]
+
+
+def _split(text: str) -> list[str]:
+    """Split at commas that are not in brackets."""
+    return [item.strip() for item in re.split(r",(?![^\[]*\])", text)]
+
+
+def _parse(item: str, where: str) -> list[Host]:
+    """Read one item, which may be a range."""
+    name, slots = _cut_slots(item, where)
+    names = _expand(name, where)
+    for each in names:
+        if not _is_address(each) and not _NAME.fullmatch(each):
+            raise SpecError(INVALID, f"{where}: {item!r} is not a name and a number of slots")
+    return [Host(each, slots) for each in names]
+
+
+def _cut_slots(item: str, where: str) -> tuple[str, int | None]:
+    user, at, host = item.rpartition("@")
+    if host.startswith("[") and ":" in host.partition("]")[0]:
+        address, _, rest = host[1:].partition("]")
+        if rest and not rest.startswith(":"):
+            raise SpecError(f"{where}: {item!r} is not an IPv6 address with slots", "write [fd00::1]:4")
+        return user + at + address, _slots(rest[1:], where) if rest else None
+    if _is_address(host):
+        return item, None
+    name, colon, slots = item.rpartition(":")
+    return (name, _slots(slots, where)) if colon else (item, None)
+
+
+def _slots(text: str, where: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,6}", text):
+        raise SpecError(INVALID, f"{where}: {text!r} is not a number of slots")
+    return int(text)
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text.rpartition("@")[2].partition("%")[0])
+    except ValueError:
+        return False
+    return True
+
+
+def _expand(name: str, where: str) -> list[str]:
+    match = _RANGE.search(name)
+    if match is None:
+        return [name]
+    before, after = name[: match.start()], name[match.end() :]
+    tails = _expand(after, where)
+    names = [f"{before}{number}{tail}" for number in _numbers(match[1], where) for tail in tails]
+    if len(names) > MOST_HOSTS:
+        raise SpecError(f"{where}: {name} are more than {MOST_HOSTS} hosts")
+    return names
+
+
+def _numbers(text: str, where: str) -> list[str]:
+    """Read `01-03,7` into `01 02 03 7`: zeros in front stay."""
+    numbers: list[str] = []
+    for part in text.split(","):
+        first, dash, last = (word.strip() for word in part.partition("-"))
+        if not first.isdigit() or (dash and not last.isdigit()) or (dash and int(last) < int(first)):
+            raise SpecError(f"{where}: [{text}] is not a range of numbers", "write node[01-16]")
+        if dash and int(last) - int(first) >= MOST_HOSTS:
+            raise SpecError(f"{where}: [{text}] are more than {MOST_HOSTS} hosts")
+        numbers += [f"{n:0{len(first)}}" for n in range(int(first), int(last) + 1)] if dash else [first]
+    return numbers
+
+
+def _distinct(hosts: Sequence[Host]) -> tuple[Host, ...]:
+    seen: set[str] = set()
+    for host in hosts:
+        if host.label in seen:
+            raise SpecError(f"host {host.label} is listed twice", f"list it once, with all its slots: {host.label}:2")
+        seen.add(host.label)
+    return tuple(hosts)

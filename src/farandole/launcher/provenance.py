@@ -1,0 +1,179 @@
+"""Where the value of every setting comes from: flag, environment, project file or default; the first that is there."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import textwrap
+from collections.abc import Mapping
+from dataclasses import Field, dataclass, fields
+from functools import cache
+from typing import Any, Literal
+
+from farandole.core.errors import SettingError
+from farandole.core.settings import Settings, variables_of
+from farandole.launcher.project import OPTION_SETTINGS, Option, Project, values
+
+NOT_SET = "not set"
+HIDDEN = "***"
+_SECRET = re.compile(r"secret|token|password", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """A setting, its value, and where that comes from."""
+
+    name: str
+    side: Literal["worker", "launcher"]
+    value: str
+    source: str
+    default: str
+    description: str
+    variables: tuple[str, ...] = ()
+    """That it is read from, the first that is set wins."""
+    option: str | None = None
+    """Of `farandole run`, with its dashes."""
+    expects: str = ""
+    problem: str = ""
+    """Why this value cannot be used."""
+
+
+@dataclass(frozen=True)
+class Sources:
+    """All that can give a setting its value, but defaults."""
+
+    environment: Mapping[str, str]
+    options: Mapping[str, Option]
+    """Of `farandole run`, by name."""
+    flags: Mapping[str, str]
+    """By option: what was given on a command line."""
+    project: Project | None
+
+
+def provenances(sources: Sources) -> list[Provenance]:
+    """Return every setting of workers, then every one of the launcher alone."""
+    workers = [_of_worker(setting, sources) for setting in fields(Settings)]
+    return workers + [_of_launcher(option, sources) for name, option in sources.options.items() if _is_own(name)]
+
+
+def _is_own(option: str) -> bool:
+    return option not in OPTION_SETTINGS
+
+
+def _of_worker(setting: Field[Any], sources: Sources) -> Provenance:
+    variables = variables_of(setting)
+    option = next((option for option, (name, _) in OPTION_SETTINGS.items() if name == setting.name), None)
+    found = _found_for_worker(variables, option, sources)
+    text, source = found or (NOT_SET, "default")
+    default = _default_text(setting, variables[0])
+    problem = _problem(variables[0], text) if found else ""
+    if _SECRET.search(setting.name):
+        text = HIDDEN if found else text
+    return Provenance(
+        name=setting.name,
+        side="worker",
+        value=text if found else default,
+        source=source,
+        default=default,
+        description=descriptions()[setting.name],
+        variables=variables,
+        option=None if option is None else f"--{option}",
+        expects=setting.metadata["expects"],
+        problem=problem,
+    )
+
+
+def _found_for_worker(variables: tuple[str, ...], option: str | None, sources: Sources) -> tuple[str, str] | None:
+    """Return the text that a worker will read, and where it comes from."""
+    factor = 1 if option is None else OPTION_SETTINGS[option][1]
+    if option is not None and option in sources.flags:
+        return _times(sources.flags[option], factor), f"flag --{option}"
+    for variable in variables:
+        if sources.environment.get(variable):
+            return sources.environment[variable], variable
+    if sources.project is None:
+        return None
+    if option is not None and (text := _from_project(option, sources, sources.project)) is not None:
+        return _times(text, factor), f"{sources.project.path.name} [run] {option}"
+    for variable in variables:
+        if variable in sources.project.environment:
+            return sources.project.environment[variable], f"{sources.project.path.name} [env] {variable}"
+    return None
+
+
+def _from_project(option: str, sources: Sources, project: Project) -> str | None:
+    if option not in project.run or option not in sources.options:
+        return None
+    texts = values(project, sources.options[option], project.run[option])
+    return ",".join(texts) or None
+
+
+def _times(text: str, factor: int) -> str:
+    """Return a number in the setting's units; what is no number is left for the setting to refuse."""
+    return str(int(text) * factor) if factor != 1 and text.isdecimal() else text
+
+
+def _of_launcher(option: Option, sources: Sources) -> Provenance:
+    default = _text(option.default)
+    value, source = default, "default"
+    if option.name in sources.flags:
+        value, source = sources.flags[option.name], f"flag --{option.name}"
+    elif sources.project is not None and option.excludes.isdisjoint(sources.flags):
+        text = _from_project(option.name, sources, sources.project)
+        if text is not None:
+            value, source = text, f"{sources.project.path.name} [run] {option.name}"
+    return Provenance(
+        name=option.name,
+        side="launcher",
+        value=HIDDEN if _SECRET.search(option.name) and value != default else value,
+        source=source,
+        default=default,
+        description=option.description,
+        option=f"--{option.name}",
+        expects=f"one of {', '.join(option.choices)}" if option.choices else "",
+    )
+
+
+def _problem(variable: str, text: str) -> str:
+    try:
+        Settings.from_environment({variable: text})
+    except SettingError as error:
+        return str(error)
+    return ""
+
+
+def _default_text(setting: Field[Any], variable: str) -> str:
+    """Return a default as it would be written; one that cannot be written is what not setting it means."""
+    text = _text(setting.default)
+    return text if text == NOT_SET or not _problem(variable, text) else NOT_SET
+
+
+def _text(value: object) -> str:
+    if value is None or value in ("", b"", (), []):
+        return NOT_SET
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+@cache
+def descriptions() -> dict[str, str]:
+    """Return the docstring under each field of `Settings`; it stands nowhere else."""
+    (settings,) = ast.parse(textwrap.dedent(inspect.getsource(Settings))).body
+    assert isinstance(settings, ast.ClassDef)
+    found = {}
+    for field, below in zip(settings.body, settings.body[1:], strict=False):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(below, ast.Expr):
+            found[field.target.id] = " ".join(str(ast.literal_eval(below.value)).split())
+    return found
+
+
+def first_sentence(text: str) -> str:
+    """Return what stands before the first full stop or semicolon.
+
+    Example:
+        >>> first_sentence("Seconds of silence; 0 is never. More.")
+        'Seconds of silence'
+    """
+    return re.split(r"[.;](?:\s|$)", text, maxsplit=1)[0]

@@ -1,0 +1,40 @@
+"""Tells the launcher how this worker gets on, for its status line."""
+
+from __future__ import annotations
+
+import threading
+
+from farandole.core.rendezvous import RendezvousError, RosterClient
+from farandole.core.session import Session
+
+
+class ProgressReporter:
+    """A thread that reports steps and waiting at regular times, until the session ends."""
+
+    def __init__(self, session: Session, roster: RosterClient) -> None:
+        """Begin.
+
+        Args:
+            session: whose steps and waiting these are; `settings.progress` says how often they are told.
+            roster: takes the reports.
+        """
+        self._session = session
+        self._roster = roster
+        self._finish = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="farandole-progress", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Report no more, once what is being sent has been sent."""
+        self._finish.set()
+
+    def join(self, seconds: float) -> None:
+        """Wait until the thread has ended."""
+        self._thread.join(seconds)
+
+    def _run(self) -> None:
+        try:
+            while not self._finish.wait(self._session.settings.progress):
+                self._roster.report_progress(self._session.steps, self._session.engine.blocked_seconds)
+        except RendezvousError:
+            pass  # The launcher has gone, or this session has: nobody wants to know any more.

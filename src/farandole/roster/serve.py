@@ -1,0 +1,87 @@
+"""Serves the roster of a job that no launcher of ours started, as a child of its rank 0; see `core.own_roster`.
+
+It ends when its standard input ends. A process that rank 0 forked may have inherited the other end of that, and live
+on, so it watches rank 0 itself too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import sys
+
+from farandole.core.own_roster import FromServer, NotServed, Serve, Serving
+from farandole.core.wire import FRAME_LIMIT, Codec, FrameReader, format_address, frame
+from farandole.roster.service import RosterService
+
+
+async def serve(order: Serve, control: int, report: int, parent: int) -> None:
+    """Carry out an order, and stay until the input ends or the parent does.
+
+    Args:
+        order: what to serve.
+        control: file descriptor of the input.
+        report: file descriptor that takes the answer.
+        parent: process id of who gave the order.
+    """
+    service = RosterService((None,) * order.size, order.secret)
+    answer = await _listen(service, order)
+    os.write(report, frame(Codec[Serve](Serve).encode(answer)))
+    if isinstance(answer, Serving):
+        await _end_of(control, parent)
+    await service.close()
+
+
+async def _listen(service: RosterService, order: Serve) -> FromServer:
+    bound, missing = [], []
+    for host, port in order.addresses:
+        try:
+            bound.append(await service.start(host, port))
+        except OSError as error:
+            if error.errno != errno.EADDRNOTAVAIL:
+                return NotServed(f"it cannot listen on {format_address(host, port)}: {os.strerror(error.errno or 0)}")
+            missing.append(host)
+    if bound:
+        return Serving(tuple(bound))
+    return NotServed(
+        f"this machine does not have the address {' or '.join(missing)}. FARANDOLE_ROSTER must name the host on which "
+        "rank 0 runs"
+    )
+
+
+async def _end_of(control: int, parent: int) -> None:
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    # Nothing more is ever written there: it becomes readable when it ends.
+    loop.add_reader(control, ended.set)
+    try:
+        loop.add_reader(os.pidfd_open(parent), ended.set)
+    except (OSError, AttributeError):
+        pass  # An old kernel, a sandbox, another libc: the end of the input has to do.
+    if os.getppid() == parent:
+        await ended.wait()
+
+
+def _read_order(control: int) -> Serve | None:
+    codec: Codec[Serve] = Codec(Serve)
+    frames = FrameReader(FRAME_LIMIT)
+    while data := os.read(control, 1 << 16):
+        for payload in frames.feed(data):
+            return codec.decode(payload)
+    return None
+
+
+def main() -> None:
+    """Serve who is at the other end of standard input and output."""
+    parent = os.getppid()
+    control = sys.stdin.fileno()
+    report = os.dup(sys.stdout.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # Nothing that prints may break into the answer.
+    order = _read_order(control)
+    if order is not None:
+        asyncio.run(serve(order, control, report, parent))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,213 @@
+"""One host: where it is, commands run on it, and its files."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.hosts import init, ssh
+from tests.hosts.errors import BedError
+from tests.hosts.namespaces import NSENTER, children_in
+
+# What users keep for themselves. Everything else is the machine's, on all hosts: Python, its packages, /usr.
+PRIVATE_FOLDERS = {
+    "/root": 0o700,
+    "/home": 0o755,
+    "/tmp": 0o1777,
+    "/var/tmp": 0o1777,
+    "/var/log": 0o755,
+    "/run": 0o755,
+    "/dev/shm": 0o1777,
+}
+
+_LARGEST_MESSAGE = 4096
+_BOOT_SECONDS = 30
+_END_SECONDS = 30
+_SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_UNSHARE = ("unshare", "--mount", "--uts", "--ipc", "--net", "--pid", "--fork", "--kill-child")
+# All but the PID namespace: nsenter's names of them, and the kernel's.
+_ENTERED = {"mount": "mnt", "uts": "uts", "ipc": "ipc", "net": "net"}
+
+Command = str | Sequence[str | os.PathLike[str]]
+
+
+def blueprint(
+    name: str,
+    kept: Sequence[str],
+    files: Mapping[str, tuple[str, int]],
+    replaced: Mapping[str, str],
+    daemon: Sequence[str],
+) -> dict[str, Any]:
+    """Return what `init` makes a host from.
+
+    Args:
+        name: the host's name.
+        kept: what is seen, read-only, in private folders.
+        files: text and mode by path, in private folders.
+        replaced: text by path, instead of files of the machine.
+        daemon: a command that goes into the background; empty for none.
+    """
+    return {
+        "name": name,
+        "private": PRIVATE_FOLDERS,
+        "kept": list(kept),
+        "files": dict(files),
+        "replaced": dict(replaced),
+        "daemon": list(daemon),
+    }
+
+
+class Host:
+    """A host, from when it is switched on until `kill`.
+
+    Attributes:
+        name: its name, which all hosts of the bed resolve.
+        number: its place in the bed, from 1.
+        addresses: its address by network; the device is named as the network is.
+        pid: the id by which this side knows the host's process 1.
+    """
+
+    def __init__(self, name: str, number: int, addresses: Mapping[str, str]) -> None:
+        """Describe the host; `switch_on` makes it."""
+        self.name = name
+        self.number = number
+        self.addresses = dict(addresses)
+        self.pid = 0
+        self._conversation: socket.socket | None = None
+        self._namespaces: subprocess.Popen[bytes] | None = None
+        self._started: list[subprocess.Popen[Any]] = []
+
+    @property
+    def address(self) -> str:
+        """Its address on the first network."""
+        return next(iter(self.addresses.values()))
+
+    def switch_on(self, plan: Mapping[str, Any]) -> None:
+        """Begin to make the host from its blueprint; its network has no devices but loopback yet."""
+        self._conversation, far_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._conversation.settimeout(_BOOT_SECONDS)
+        with far_end:
+            self._namespaces = subprocess.Popen(
+                [*_UNSHARE, sys.executable, "-I", "-S", init.__file__],
+                stdin=far_end,
+                # Ctrl-C is for those who use the hosts.
+                start_new_session=True,
+            )
+        self._conversation.send(json.dumps(plan).encode())
+
+    def await_namespaces(self) -> None:
+        """Wait until the host's network can be connected.
+
+        Raises:
+            BedError: the machine does not allow it.
+        """
+        self.pid = int(self._hear() or "0")
+        if not self.pid:
+            raise BedError(f"{self.name} has no namespaces; run as root, outside of containers that forbid them")
+
+    def await_ready(self) -> None:
+        """Wait until the host serves.
+
+        Raises:
+            BedError: what it failed at.
+        """
+        said = self._hear()
+        if said != "ready":
+            raise BedError(f"{self.name} did not start: {said or 'its process 1 ended'}")
+
+    def start(
+        self,
+        command: Command,
+        *,
+        environment: Mapping[str, str] | None = None,
+        folder: str = "/root",
+        **options: Any,
+    ) -> subprocess.Popen[str]:
+        """Start a command as one who is logged in there would, and return it.
+
+        It is an ordinary child: its `pid` is the id on this side, its signals and its exit code are the command's own.
+        What still runs when the bed ends is killed.
+
+        Args:
+            command: the words, or a line for bash.
+            environment: what to add to, or change in, the environment of the session.
+            folder: where to start it.
+            options: for `subprocess.Popen`.
+        """
+        words = ["bash", "-c", command] if isinstance(command, str) else [os.fspath(word) for word in command]
+        namespaces = [f"--{kind}=/proc/{self.pid}/ns/{file}" for kind, file in _ENTERED.items()]
+        with children_in(self.pid):
+            process = subprocess.Popen(
+                [NSENTER, *namespaces, "--", "env", f"--chdir={folder}", *words],
+                env={**session_environment(), **(environment or {})},
+                **{"text": True, **options},
+            )
+        self._started.append(process)
+        return process
+
+    def run(
+        self, command: Command, *, input: str | None = None, timeout: float = 60, **options: Any
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command as `start` does, and return how it ended and what it printed.
+
+        Raises:
+            BedError: it did not end in time.
+        """
+        stdin = subprocess.DEVNULL if input is None else subprocess.PIPE
+        streams = {"stdin": stdin, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        process = self.start(command, **streams, **options)
+        try:
+            out, err = process.communicate(input, timeout)
+        except subprocess.TimeoutExpired as late:
+            printed = b"".join(part for part in (late.stdout, late.stderr) if part).decode(errors="replace")
+            raise BedError(
+                f"{command!r} did not end on {self.name} within {timeout} s; it printed: {printed}"
+            ) from None
+        return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+    def path(self, path: str) -> Path:
+        """Return where this side finds a file of the host. What is written there is the host's."""
+        return Path(f"/proc/{self.pid}/root{path}")
+
+    def kill(self) -> None:
+        """End everything on the host at once, and the host with it."""
+        if self._namespaces is None or self._conversation is None or self._namespaces.poll() is not None:
+            return
+        # The end of the conversation is the end of process 1, and that of all others.
+        self._conversation.shutdown(socket.SHUT_RDWR)
+        # The namespace ends when all its processes have been waited for, and those started from here have us as parent.
+        for process in self._started:
+            process.wait(_END_SECONDS)
+        self._namespaces.wait(_END_SECONDS)
+
+    def close(self) -> None:
+        """Kill the host, and let go of what was started on it."""
+        self.kill()
+        if self._conversation is not None:
+            self._conversation.close()
+        for process in self._started:
+            for stream in (process.stdin, process.stdout, process.stderr):
+                if stream is not None:
+                    with contextlib.suppress(BrokenPipeError):
+                        stream.close()
+
+    def _hear(self) -> str:
+        assert self._conversation is not None, "only a host that was switched on speaks"
+        try:
+            return self._conversation.recv(_LARGEST_MESSAGE).decode()
+        except TimeoutError:
+            raise BedError(f"{self.name} is still not ready after {_BOOT_SECONDS} s") from None
+
+
+def session_environment() -> dict[str, str]:
+    """Return the environment of one who is logged in on a host, with the tests' Python first on PATH."""
+    passed_on = {name: os.environ[name] for name in (*ssh.FORWARDED, "TERM", "LANG") if name in os.environ}
+    path = f"{Path(sys.executable).parent}:{_SYSTEM_PATH}"
+    return {"HOME": "/root", "USER": "root", "LOGNAME": "root", "SHELL": "/bin/bash", "PATH": path, **passed_on}

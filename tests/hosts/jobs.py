@@ -1,0 +1,99 @@
+"""Jobs on the hosts of a bed: scripts put in place, launchers started, and what is left afterwards."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import pytest
+from tests.hosts.bed import Bed
+from tests.hosts.host import Host
+
+FOLDER = "/root/job"
+
+# Without a framework, so that a worker starts in a fraction of a second.
+PREAMBLE = """\
+import array, os, signal, subprocess, sys, time
+from farandole.core import basics, buffers
+from farandole.core.dtype import Sum
+
+rank, size = int(os.environ["FARANDOLE_RANK"]), int(os.environ["FARANDOLE_SIZE"])
+
+def total(value):
+    numbers = array.array("d", [value])
+    buffers.allreduce(numbers, op=Sum)
+    return numbers[0]
+
+def tell(name, text=""):
+    with open(name + ".new", "w") as file:
+        file.write(str(text))
+    os.rename(name + ".new", name)
+"""
+
+
+@dataclass
+class Job:
+    """A launcher that was started on a host."""
+
+    bed: Bed
+    process: subprocess.Popen[str]
+
+    def finish(self, seconds: float = 60) -> tuple[int, str, str]:
+        """Wait for the end and return the exit code and what was printed; nothing may be left on any host then."""
+        out, err = self.process.communicate(timeout=seconds)
+        left = {host.name: self.bed.processes(host) for host in alive(self.bed)}
+        assert not any(left.values()), (left, err)
+        return self.process.returncode, out, err
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send the launcher a signal."""
+        self.process.send_signal(number)
+
+
+def alive(bed: Bed) -> list[Host]:
+    """Return the hosts whose power was not taken away."""
+    return [host for host in (*bed.hosts, bed.desk) if host.path("/proc/1").exists()]
+
+
+def put(hosts: Iterable[Host], script: str, name: str = "train.py") -> None:
+    """Write a script on hosts."""
+    for host in hosts:
+        folder = host.path(FOLDER)
+        folder.mkdir(exist_ok=True)
+        (folder / name).write_text(PREAMBLE + textwrap.dedent(script))
+
+
+def start(bed: Bed, arguments: str | Sequence[str], *, on: Host | None = None, verb: Sequence[str] = ("run",)) -> Job:
+    """Start `farandole run` (or another verb) on a host, the desk by default, in the folder of the script."""
+    words = arguments.split() if isinstance(arguments, str) else list(arguments)
+    host = on or bed.desk
+    host.path(FOLDER).mkdir(exist_ok=True)
+    process = host.start(
+        [sys.executable, "-m", "farandole", *verb, *words],
+        folder=FOLDER,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    return Job(bed, process)
+
+
+def told(host: Host, name: str, seconds: float = 30) -> str:
+    """Wait until a worker has written that file in the folder of the script, and return what it wrote."""
+    path = host.path(f"{FOLDER}/{name}")
+    until(path.exists, f"{host.name} has {name}", seconds)
+    return path.read_text()
+
+
+def until(fact: Callable[[], object], what: str, seconds: float = 30) -> None:
+    """Wait for a fact; fail when it does not come true in time."""
+    deadline = time.monotonic() + seconds
+    while not fact():
+        if time.monotonic() > deadline:
+            pytest.fail(f"waited {seconds} s in vain until {what}")
+        time.sleep(0.01)

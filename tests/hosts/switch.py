@@ -1,0 +1,116 @@
+"""The wires: a network namespace with a bridge for each network, and a port on it for each host.
+
+The namespace is held by a process that ends when its standard input does, so that it does not outlive the bed's owner.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tests.hosts.errors import BedError
+from tests.hosts.namespaces import in_network
+
+_RATE = re.compile(r"(\d+(?:\.\d+)?)(k|m|g)bit")
+_UNITS = {"k": 1e3, "m": 1e6, "g": 1e9}
+# What may leave at once: enough for the largest segment the kernel hands down, and for a timer tick's worth of bytes.
+_BURST_SECONDS = 0.001
+_LEAST_BURST_BYTES = 256 * 1024
+_LATENCY = "20ms"
+# The kernel's limit, less what stands before a network's name in the name of a port.
+LONGEST_NETWORK_NAME = 10
+
+
+@dataclass(frozen=True)
+class Plug:
+    """A host's end of a wire.
+
+    Attributes:
+        host: the host's number.
+        network: the wire's network, and the name of the device on the host.
+        process: a process of the host.
+        hardware_address: the device's.
+    """
+
+    host: int
+    network: str
+    process: int
+    hardware_address: str
+
+    @property
+    def port(self) -> str:
+        """The other end: a device of the switch."""
+        return f"p{self.host}-{self.network}"
+
+
+class Switch:
+    """The wires of one bed."""
+
+    def __init__(self, networks: Sequence[str]) -> None:
+        """Make a bridge for each network.
+
+        Raises:
+            BedError: the machine does not allow it.
+        """
+        self._holder = subprocess.Popen(
+            ["unshare", "--net", "sh", "-c", "echo ready && exec cat"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+        if self._holder.stdout.readline() != b"ready\n":
+            self.close()
+            raise BedError("a network namespace cannot be made; run as root, outside of containers that forbid it")
+        lines = []
+        for network in networks:
+            # Without spanning tree and snooping a port forwards at once, and IPv6 finds its neighbours.
+            lines.append(f"link add name {network} type bridge stp_state 0 mcast_snooping 0")
+            lines.append(f"link set dev {network} up")
+        self._ip(lines)
+
+    def connect(self, plugs: Sequence[Plug]) -> None:
+        """Lay the wires: the end in the host is named as the network is. It is down, as a new device is."""
+        lines = []
+        for plug in plugs:
+            far_end = f"name {plug.network} address {plug.hardware_address} netns {plug.process}"
+            lines.append(f"link add name {plug.port} type veth peer {far_end}")
+            lines.append(f"link set dev {plug.port} master {plug.network} up")
+        self._ip(lines)
+
+    def cut(self, plugs: Sequence[Plug]) -> None:
+        """Let nothing through to or from these. They keep their carrier: only silence tells."""
+        self._ip([f"link set dev {plug.port} nomaster" for plug in plugs])
+
+    def restore(self, plugs: Sequence[Plug]) -> None:
+        """Undo `cut`."""
+        self._ip([f"link set dev {plug.port} master {plug.network}" for plug in plugs])
+
+    def shape(self, plugs: Sequence[Plug], bandwidth: str | None) -> None:
+        """Limit what each of these sends, and what it receives, say to `1gbit`; None lifts the limit.
+
+        Live connections feel it at once.
+        """
+        limit = "noqueue" if bandwidth is None else _token_bucket(bandwidth)
+        ports = [f"qdisc replace dev {plug.port} root {limit}" for plug in plugs]
+        in_network(self._holder.pid, ["tc", "-batch", "-"], ports)
+        for plug in plugs:
+            in_network(plug.process, ["tc", "-batch", "-"], [f"qdisc replace dev {plug.network} root {limit}"])
+
+    def close(self) -> None:
+        """Remove the wires."""
+        self._holder.kill()
+        self._holder.communicate()
+
+    def _ip(self, lines: Sequence[str]) -> None:
+        in_network(self._holder.pid, ["ip", "-batch", "-"], lines)
+
+
+def _token_bucket(bandwidth: str) -> str:
+    match = _RATE.fullmatch(bandwidth)
+    if match is None:
+        raise BedError(f"a bandwidth is written as 100mbit or 2.5gbit, not {bandwidth!r}")
+    bits_per_second = float(match[1]) * _UNITS[match[2]]
+    burst = max(_LEAST_BURST_BYTES, int(bits_per_second / 8 * _BURST_SECONDS))
+    return f"tbf rate {int(bits_per_second)}bit burst {burst}b latency {_LATENCY}"
