@@ -38,6 +38,8 @@ from farandole.launcher.manifest import Manifest
 HOST_WINDOW = 4 * 1024 * 1024
 ALL_WINDOWS = 64 * 1024 * 1024
 """Bytes on the way to one host, and to all of them together."""
+# Longer than in a job that runs: on a network that is filled with files, signs of life come late.
+SILENCE_SECONDS = 20.0
 _REMEMBERED_BYTES = 16 * 1024 * 1024
 _SAMPLE_BYTES = 4096
 _BATCH_ENTRIES = 1000
@@ -296,7 +298,6 @@ async def ship(
     manifest: Manifest,
     agents: Sequence[Agent],
     job: str,
-    host_timeout: float,
     progress: Progress = lambda done, total: None,
     cache: str = "",
 ) -> dict[str, str]:
@@ -306,7 +307,6 @@ async def ship(
         manifest: what is sent.
         agents: of the hosts that are to have it; they are ready, and no worker runs there yet.
         job: the job's id.
-        host_timeout: seconds of silence after which a host counts as lost.
         progress: is told how far it is, often.
         cache: the directory on the hosts for what is sent; "" leaves it to them.
 
@@ -319,7 +319,7 @@ async def ship(
         agent.hear_of_files(functools.partial(shipping.heard, agent.host.label))
         tasks.append(asyncio.create_task(_notice_loss(agent, shipping)))
         if not agent.local:
-            tasks.append(asyncio.create_task(agent.watch(host_timeout)))
+            tasks.append(asyncio.create_task(agent.watch(SILENCE_SECONDS)))
     try:
         return await shipping.send()
     finally:

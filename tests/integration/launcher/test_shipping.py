@@ -64,7 +64,7 @@ async def job(project: Path, hosts: int) -> tuple[list[str], list[bytes], tuple[
     agents = [await start(number) for number in range(hosts)]
     progress: list[tuple[int, int]] = []
     try:
-        sending = ship(take_stock(str(project)), agents, "job", SECONDS, lambda *each: progress.append(each))
+        sending = ship(take_stock(str(project)), agents, "job", lambda *each: progress.append(each))
         directories = await asyncio.wait_for(sending, SECONDS)
         output = [await run_worker(agent, directories[agent.host.label]) for agent in agents]
     finally:
@@ -96,7 +96,7 @@ def test_an_agent_that_goes_while_it_receives_is_noticed(how: str, project: Path
     async def scenario() -> None:
         agents = [await start(number) for number in range(2)]
         try:
-            sending = asyncio.create_task(ship(take_stock(str(project)), agents, "job", SECONDS))
+            sending = asyncio.create_task(ship(take_stock(str(project)), agents, "job"))
             await asyncio.sleep(0)
             if how == "killed":
                 agents[1].kill()
