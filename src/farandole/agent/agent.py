@@ -22,9 +22,11 @@ import subprocess
 import sys
 import time
 
-from farandole.agent import facts
+from farandole.agent import error_file, facts
+from farandole.agent.error_file import ErrorFiles
 from farandole.agent.files import Files
 from farandole.agent.loop import Loop, Timer
+from farandole.agent.memory import OomWatch
 from farandole.agent.messages import (
     GREETING,
     STDERR,
@@ -90,6 +92,9 @@ class Agent:
         self._doors = Doors(self._loop, self._say)
         self._tasks = Tasks(self._loop)
         self._files = Files(self._loop, self._say)
+        self._memory = OomWatch()
+        self._error_files: ErrorFiles | None = None
+        """Made for the first worker, if it can be made."""
         self._unsent = bytearray()
         self._silence: Timer | None = None
         """Runs while the launcher is expected to be heard of."""
@@ -119,6 +124,9 @@ class Agent:
         self._say(facts.look(self._relay.address))
         while not self._finished():
             self._loop.turn(_LOOK_SECONDS if self._ending else None)
+        self._memory.close()
+        if self._error_files is not None:
+            self._error_files.close()
 
     # --- the launcher -------------------------------------------------------------------------------------------
 
@@ -137,6 +145,8 @@ class Agent:
     def _obey(self, message: ToAgent) -> None:
         if isinstance(message, Start):
             self._doors.close()
+            if not self._workers:
+                self._before_workers()
             self._start(message)
         elif isinstance(message, Credit):
             stream = self._streams.get((message.rank, message.stream))
@@ -221,6 +231,20 @@ class Agent:
 
     # --- workers ------------------------------------------------------------------------------------------------
 
+    def _before_workers(self) -> None:
+        self._memory.note()
+        if self._error_files is None:
+            try:
+                self._error_files = ErrorFiles()
+            except OSError:
+                return  # They do without.
+
+    def _environment(self, order: Start) -> dict[str, str]:
+        environment = {**os.environ, **order.environment} if order.inherit else dict(order.environment)
+        if self._error_files is not None:
+            environment.setdefault(error_file.VARIABLE, self._error_files.path(order.rank))
+        return environment
+
     def _start(self, order: Start) -> None:
         try:
             process = subprocess.Popen(
@@ -228,7 +252,7 @@ class Agent:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                env={**os.environ, **order.environment} if order.inherit else order.environment,
+                env=self._environment(order),
                 cwd=order.directory,
                 start_new_session=True,
                 preexec_fn=die_with_parent(os.getpid()),
@@ -275,9 +299,15 @@ class Agent:
             code = os.waitstatus_to_exitcode(status)
             rank = self._workers.pop(pid, None)
             if rank is not None:
-                self._say(Exited(rank, code))
+                self._say(self._exited(rank, pid, code))
             else:
                 self._tasks.ended(pid, code)
+
+    def _exited(self, rank: int, pid: int, code: int) -> Exited:
+        written = b"" if self._error_files is None else self._error_files.take(rank)
+        # Once we have sent SIGKILL ourselves, one says nothing about memory.
+        not_by_us = code == -signal.SIGKILL and self._give_up_at is None
+        return Exited(rank, code, written, self._memory.killed(pid) if not_by_us else "")
 
     # --- output -------------------------------------------------------------------------------------------------
 

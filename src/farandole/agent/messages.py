@@ -264,6 +264,10 @@ class Exited(msgspec.Struct, frozen=True, tag="exited"):
     rank: int
     code: int
     """Exit code, or minus the number of the signal that ended it."""
+    error_file: bytes = b""
+    """What it wrote where TORCHELASTIC_ERROR_FILE says."""
+    out_of_memory: str = ""
+    """In which words the kernel says that it killed it for want of memory."""
 
 
 class Ended(msgspec.Struct, frozen=True, tag="ended"):

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from farandole.launcher.supervise import Observer, Outcome, Supervisor
 
 _USAGE_ERROR = 2
-_STDOUT_FD = 1
-_STDERR_FD = 2
 _PAUSE_SECONDS = 0.05
 
 _EPILOG = """\
@@ -55,7 +53,7 @@ def add_parser(verbs: Any) -> None:
     add = parser.add_argument
     add("--dry-run", action="store_true", help="print the plan and start nothing")
     add("--json", action="store_true", help="with --dry-run: print it as JSON")
-    add("--output-dir", metavar="DIR", help="also keep what workers print, as it is, in DIR/rank.N/stdout and stderr")
+    _add_output(parser)
     add("-x", dest="exports", action="append", default=[], metavar="NAME[=VALUE]", help="set a worker's variable")
     add("--fusion-threshold-mb", metavar="MB", type=int, help="fuse tensors up to this size; 0: never (default: 128)")
     add("--autotune", action="store_true", help="find the fastest settings while training, and keep them")
@@ -74,6 +72,15 @@ def add_parser(verbs: Any) -> None:
     add("--stall-shutdown", metavar="S", type=float, help="fail when ranks wait so long for others (default: 0, never)")
     add("--verbose", action="store_true", help="tell the plan and every decision of the roster")
     add("command", nargs=argparse.REMAINDER, help="the command and its arguments")
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("output").add_argument
+    add("--output-dir", metavar="DIR", help="also keep what workers print, as it is, in DIR/rank.N/stdout and stderr")
+    add("--tee", action="store_true", help="with --output-dir: show output as well as keep it, as it does anyway")
+    add("--only-rank", metavar="RANKS", help="show only these ranks, such as 0 or 0,4-7, or none; all are kept")
+    add("--color", choices=("auto", "always", "never"), default="auto", help="colours by rank (default: on a terminal)")
+    add("--no-status", action="store_true", help="show no status line on a terminal")
 
 
 def _add_start(parser: argparse.ArgumentParser) -> None:
@@ -145,6 +152,7 @@ def _read(given: argparse.Namespace) -> JobSpec:
     from pathlib import Path
 
     from farandole.launcher.errors import SpecError
+    from farandole.launcher.output import OutputOptions, read_ranks
     from farandole.launcher.spec import HOST_TIMEOUT_SECONDS, JobSpec, read_start_timeout
 
     command = given.command[1:] if given.command[:1] == ["--"] else given.command
@@ -174,6 +182,12 @@ def _read(given: argparse.Namespace) -> JobSpec:
         stall_shutdown=given.stall_shutdown,
         exports=tuple(given.exports),
         output_dir=None if given.output_dir is None else Path(given.output_dir),
+        output=OutputOptions(
+            color=given.color,
+            only_ranks=None if given.only_rank is None else read_ranks(given.only_rank),
+            tee=given.tee,
+            status=not given.no_status,
+        ),
     )
 
 
@@ -222,7 +236,7 @@ async def _launch(
     import asyncio
     import signal
 
-    from farandole.launcher.output import Console, descriptor_sink
+    from farandole.launcher.output import open_console
     from farandole.launcher.start import launch
 
     loop = asyncio.get_running_loop()
@@ -249,6 +263,6 @@ async def _launch(
     def reader_gone() -> None:
         loop.call_soon_threadsafe(stop, signal.SIGPIPE, "nobody reads the output any more")
 
-    console = Console(descriptor_sink(_STDOUT_FD), descriptor_sink(_STDERR_FD), reader_gone)
+    console = open_console(spec.output, machine.environment, reader_gone)
     observer = None if observe is None else observe(console)
     return await launch(spec, machine, console, started=obey_signals, verbose=verbose, observer=observer)

@@ -18,6 +18,7 @@ from farandole.core.wire import format_address
 from farandole.launcher.errors import SpecError
 from farandole.launcher.hosts import Host, with_slots
 from farandole.launcher.machine import Machine
+from farandole.launcher.output import OutputOptions
 from farandole.launcher.reach import local_command, ssh_command
 from farandole.launcher.spec import JobSpec, read_exports
 
@@ -92,6 +93,7 @@ class Plan:
     directory: str
     start_timeout: float
     output_dir: str | None
+    output: OutputOptions
     prefixes_in_files: bool
     timestamps: bool
     environment: Mapping[str, str]
@@ -144,6 +146,7 @@ def make_plan(spec: JobSpec, machine: Machine, identity: Identity, sites: Mappin
         SpecError: a variable to export is not set, or the hosts have too few slots.
     """
     used = hosts_in_use(spec, machine)
+    spec.output.check(job_size(spec, machine), spec.output_dir)
     here = Site(cores=machine.cores, roster=_roster_here(sites))
     known = {host.label: (sites or {}).get(host.label, here) for host in used}
     exports = read_exports(spec.exports, machine.environment)
@@ -157,6 +160,7 @@ def make_plan(spec: JobSpec, machine: Machine, identity: Identity, sites: Mappin
         directory=machine.directory,
         start_timeout=spec.start_timeout,
         output_dir=None if spec.output_dir is None else str(spec.output_dir),
+        output=spec.output,
         prefixes_in_files=spec.prefixes_in_files,
         timestamps=spec.timestamps,
         environment=_common_environment(spec, machine.directory, identity, known) | exports,
@@ -392,7 +396,7 @@ def render(plan: Plan) -> str:
         f"command        {shlex.join(plan.command)}",
         f"directory      {plan.directory}",
         f"start timeout  {plan.start_timeout:g} s",
-        f"output         {'console' if plan.output_dir is None else f'console and {plan.output_dir}/rank.*/'}",
+        f"output         {plan.output.describe(plan.output_dir)}",
     ]
     lines += [f"note           {note}" for note in dict.fromkeys((*plan.notes, *plan.details))]
     lines += ["", "every worker gets the launcher's environment, and"]

@@ -10,6 +10,7 @@ from pathlib import Path
 from farandole.agent.command import what_is_wrong
 from farandole.launcher.errors import SpecError
 from farandole.launcher.hosts import Host
+from farandole.launcher.output import OutputOptions
 from farandole.launcher.reach import SshOptions
 
 TRANSPORTS = ("auto", "shm", "tcp")
@@ -41,6 +42,8 @@ class JobSpec:
     exports: tuple[str, ...] = ()
     """`NAME=value`, or `NAME` of a variable that is set already."""
     output_dir: Path | None = None
+    output: OutputOptions = field(default_factory=OutputOptions)
+    """What of the output is shown, and how."""
     timeline: Path | None = None
     """Where rank 0 records what all ranks do."""
     timeline_mark_cycles: bool = False

@@ -106,6 +106,7 @@ async def _launch(
             _places(make_plan(spec, machine, Identity(), sites)),
             secret,
             on_failure=lambda rank, failure: supervisor.failure_reported(rank, failure),
+            on_progress=lambda rank, progress: supervisor.progress_reported(rank, progress),
             log=log,
             call=call,
             frame_limit=FRAME_LIMIT if call is None else LARGEST_FRAME,

@@ -22,7 +22,6 @@ from typing import Any
 from farandole.agent import sweep
 from farandole.agent.messages import (
     STDERR,
-    STDOUT,
     WINDOW,
     Closed,
     Credit,
@@ -35,14 +34,15 @@ from farandole.agent.messages import (
     Started,
     Task,
 )
-from farandole.core.rendezvous import Failure
+from farandole.core.rendezvous import Failure, Progress
 from farandole.launcher.agents import Agent, AgentLost
-from farandole.launcher.errors import SpecError
+from farandole.launcher.error_file import learn, write_error_files
 from farandole.launcher.failure import WorkerRecord, first_failure, how_it_ended
-from farandole.launcher.output import Console, WorkerStream, open_log
+from farandole.launcher.output import Console, WorkerStream, open_streams
 from farandole.launcher.plan import HostPlan, Plan, count, inherited_elsewhere
 from farandole.launcher.reach import SshOptions
 from farandole.launcher.report import as_shell, exit_code, render_failure
+from farandole.launcher.status import StatusLine
 from farandole.roster.service import RosterService
 
 GRACE_SECONDS = 5.0
@@ -131,6 +131,7 @@ class Supervisor:
         self._ending_since: float | None = None
         self._kill_at = 0.0
         self._stop_code: int | None = None
+        self._status = StatusLine(console, [(host.name, [each.rank for each in host.workers]) for host in plan.hosts])
 
     # --- called from outside, in the loop's thread --------------------------------------------------------------
 
@@ -158,9 +159,20 @@ class Supervisor:
         record.traceback = failure.traceback
         record.consequence_of = failure.consequence_of if failure.consequence_of != rank else None
 
+    def progress_reported(self, rank: int, progress: Progress) -> None:
+        """Take note of how a worker gets on."""
+        self._status.progress(rank, progress.steps, progress.waited, time.monotonic())
+
     async def run(self) -> Outcome:
         """Start everything, and return when nothing of the job is left."""
-        self._open_streams()
+        self._streams = open_streams(
+            self._console,
+            self._plan.size,
+            None if self._plan.output_dir is None else Path(self._plan.output_dir),
+            self._written_callback,
+            prefixes_in_files=self._plan.prefixes_in_files,
+            timestamps=self._plan.timestamps,
+        )
         for agent in self._elsewhere():
             self._spawn(agent.watch(self._host_timeout))
         for host in self._plan.hosts:
@@ -171,6 +183,7 @@ class Supervisor:
         try:
             survivors = await asyncio.gather(*map(self._listen, self._plan.hosts))
         finally:
+            self._status.close()
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -181,11 +194,12 @@ class Supervisor:
 
     def _orders(self, host: HostPlan) -> list[Start]:
         inherited = self._inherited if host.local else inherited_elsewhere(self._inherited)
+        asked = {"FARANDOLE_PROGRESS": "1"} if self._console.has_status else {}
         return [
             Start(
                 worker.rank,
                 host.command,
-                {**inherited, **self._plan.environment, **host.environment, **worker.environment},
+                {**inherited, **asked, **self._plan.environment, **host.environment, **worker.environment},
                 host.directory,
                 inherit=not host.local,
             )
@@ -198,26 +212,6 @@ class Supervisor:
     def _tell_all(self, order: End) -> None:
         for agent in self._agents.values():
             agent.tell(order)
-
-    def _open_streams(self) -> None:
-        directory = self._plan.output_dir
-        for rank in range(self._plan.size):
-            for stream in (STDOUT, STDERR):
-                file = None
-                if directory is not None:
-                    try:
-                        file = open_log(Path(directory), rank, self._plan.size, stream)
-                    except OSError as error:
-                        raise SpecError(f"the output directory cannot be used: {error}") from None
-                self._streams[rank, stream] = WorkerStream(
-                    self._console,
-                    rank,
-                    stream,
-                    file=file,
-                    prefixes_in_file=self._plan.prefixes_in_files,
-                    timestamps=self._plan.timestamps,
-                    written=self._written_callback(rank, stream),
-                )
 
     # --- listening ------------------------------------------------------------------------------------------------
 
@@ -238,12 +232,16 @@ class Supervisor:
         elif isinstance(message, Closed):
             self._streams[message.rank, message.stream].close()
         elif isinstance(message, Started):
+            self._status.worker_started(message.rank)
             self._log(f"rank {message.rank} runs as process {message.pid}")
         elif isinstance(message, NotStarted | Exited):
             record = self._records[message.rank]
             record.exit_time = time.monotonic()
+            self._status.worker_ended(message.rank)
             if isinstance(message, Exited):
                 record.exit_code = message.code
+                record.out_of_memory = message.out_of_memory
+                learn(record, message.error_file)
             else:
                 record.not_started = message.reason
             if record.failed:
@@ -338,6 +336,7 @@ class Supervisor:
             record = self._records[worker.rank]
             if not record.ended:
                 record.host_lost, record.exit_time = why, now
+                self._status.worker_ended(record.rank)
                 self._service.finished(worker.rank, how_it_ended(record))
         async with self._ended:
             self._ended.notify_all()
@@ -373,6 +372,10 @@ class Supervisor:
         first = first_failure(self._records, self._ending_since)
         if first is None:
             return Outcome(0, results=results)
+        if self._plan.output_dir is not None:
+            trouble = write_error_files(Path(self._plan.output_dir), self._records, self._ending_since)
+            if trouble:
+                self._console.say(f"warning: {trouble}")
         report = render_failure(self._plan, self._records, first, self._ending_since)
         return Outcome(exit_code(first, self._ending_since), report, first.rank, results)
 
