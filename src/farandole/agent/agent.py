@@ -24,6 +24,7 @@ import time
 
 from farandole.agent import error_file, facts
 from farandole.agent.error_file import ErrorFiles
+from farandole.agent.files import Files
 from farandole.agent.loop import Loop, Timer
 from farandole.agent.memory import OomWatch
 from farandole.agent.messages import (
@@ -47,6 +48,7 @@ from farandole.agent.messages import (
     Started,
     Task,
     ToAgent,
+    ToFiles,
 )
 from farandole.agent.neighbours import Doors, Round
 from farandole.agent.probe import look
@@ -89,12 +91,16 @@ class Agent:
         self._relay = RosterRelay(self._loop, self._say)
         self._doors = Doors(self._loop, self._say)
         self._tasks = Tasks(self._loop)
+        self._files = Files(self._loop, self._say)
         self._memory = OomWatch()
         self._error_files: ErrorFiles | None = None
         """Made for the first worker, if it can be made."""
         self._unsent = bytearray()
         self._silence: Timer | None = None
         """Runs while the launcher is expected to be heard of."""
+        self._within = 0.0
+        """Seconds of silence after which the launcher counts as gone."""
+        self._heard_at = 0.0
         self._workers: dict[int, int] = {}
         """Rank by process id."""
         self._streams: dict[tuple[int, int], _Stream] = {}
@@ -132,6 +138,7 @@ class Agent:
         if not data:
             self._launcher_gone()
             return
+        self._heard_at = time.monotonic()
         for payload in self._frames.feed(data):
             self._obey(self._codec.decode(payload))
 
@@ -158,6 +165,8 @@ class Agent:
             self._doors.open(message)
         elif isinstance(message, Knock):
             Round(self._loop, self._say, message)
+        elif isinstance(message, ToFiles):
+            self._files.obey(message)
         else:
             self._relay.obey(message)
 
@@ -167,7 +176,16 @@ class Agent:
             self._beat()
         else:
             self._silence.cancel()
-        self._silence = self._loop.call_later(min(seconds, _LONGEST_SILENCE), self._launcher_gone)
+        self._within = min(seconds, _LONGEST_SILENCE)
+        self._silence = self._loop.call_later(self._within, self._silent)
+
+    def _silent(self) -> None:
+        # Whatever was heard is a sign of life: a beat may have to wait behind pieces of files.
+        left = self._heard_at + self._within - time.monotonic()
+        if left > 0:
+            self._silence = self._loop.call_later(left, self._silent)
+        else:
+            self._launcher_gone()
 
     def _beat(self) -> None:
         if not self._unsent:  # Otherwise what is on its way is the sign of life.
@@ -323,6 +341,7 @@ class Agent:
         kill_at = time.monotonic() + order.grace
         if not self._ending:
             self._ending = True
+            self._files.stop()
             self._kill_at = kill_at
             if order.grace > 0:
                 pids = descendants(os.getpid())

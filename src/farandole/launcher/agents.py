@@ -18,6 +18,7 @@ from farandole.agent.messages import (
     Beat,
     Ended,
     FromAgent,
+    FromFiles,
     Ready,
     RelayClosed,
     RelayCredit,
@@ -81,6 +82,7 @@ class Agent:
         self._answers: dict[int, asyncio.Future[Answer]] = {}
         self._asked = 0
         self._take: Callable[[FromAgent], None] = lambda message: None
+        self._take_files: Callable[[FromFiles], None] = lambda message: None
         self._relayed: RelayedLinks | None = None
         self._heard_at = time.monotonic()
         self._paused_until = 0.0
@@ -154,6 +156,10 @@ class Agent:
         """Let the workers of this agent's host reach the roster through it."""
         self._relayed = RelayedLinks(roster, self.tell)
 
+    def hear_of_files(self, take: Callable[[FromFiles], None]) -> None:
+        """Pass messages about files on."""
+        self._take_files = take
+
     async def listen(self, take: Callable[[FromAgent], None]) -> tuple[int, ...]:
         """Pass messages about workers on until all have ended; return the processes that could not be ended.
 
@@ -198,6 +204,14 @@ class Agent:
                 why = f"nothing was heard from it for {silence:.1f} s; it has died, or the network to it is cut"
                 self.lose(why, self._heard_at)
             await asyncio.sleep(_LOOK_SECONDS)
+
+    async def lost(self) -> AgentLost:
+        """Wait until the agent is of no more use, and return why."""
+        try:
+            await asyncio.shield(self._ended)
+        except AgentLost as error:
+            return error
+        return AgentLost("it has ended")
 
     def pause(self) -> None:
         """Let an agent on another host know that the launcher is going to be stopped, and lives."""
@@ -266,6 +280,8 @@ class Agent:
         elif isinstance(message, RelayOpened | Relayed | RelayCredit | RelayClosed):
             if self._relayed is not None:
                 self._relayed.take(message)
+        elif isinstance(message, FromFiles):
+            self._take_files(message)
         elif isinstance(message, Ended):
             self._ended.set_result(message)
         else:
