@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from farandole.launcher.output import Console
     from farandole.launcher.spec import JobSpec
     from farandole.launcher.supervise import Observer, Outcome, Supervisor
+    from farandole.launcher.through import Job
 
 _USAGE_ERROR = 2
 _PAUSE_SECONDS = 0.05
@@ -85,7 +86,16 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
 
 def _add_start(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("starting").add_argument
+    add("--ship", metavar="DIR", default="", help="send this directory to the other hosts, but what git ignores")
+    add("--ship-limit", metavar="SIZE[,FILES]", help="send no more than that (default: 2G,100000)")
+    add("--ship-cache", metavar="DIR", default="", help="where hosts keep it (default: ~/.cache/farandole/ship)")
+    add("--env-file", action="append", default=[], metavar="FILE", help="variables of the workers, NAME=value lines")
     add("--setup", metavar="COMMAND", default="", help="shell command that runs once on each host before the workers")
+    add(
+        "--launcher",
+        choices=("mpirun", "srun"),
+        help="let this program start the workers",
+    )
     add("--no-preflight", action="store_true", help="do not look at the hosts before anything starts")
     add(
         "--start-timeout",
@@ -114,12 +124,13 @@ def execute(given: argparse.Namespace) -> int:
     try:
         spec = _read(given)
         machine = look()
+        _check_launcher(given)
         if not given.dry_run:
-            outcome = run_until_end(spec, machine, verbose=given.verbose)
+            outcome = run_until_end(spec, machine, verbose=given.verbose, through=given.launcher)
             if outcome.report:
                 print(outcome.report, file=sys.stderr)
             return outcome.exit_code
-        print(_dry_run(spec, machine, given.json), end="")
+        print(_dry_run(spec, machine, given.launcher, given.json), end="")
         return 0
     except KeyboardInterrupt:
         return _interrupted()
@@ -130,8 +141,23 @@ def execute(given: argparse.Namespace) -> int:
         return _USAGE_ERROR
 
 
-def _dry_run(spec: JobSpec, machine: Machine, json: bool) -> str:
+def _check_launcher(given: argparse.Namespace) -> None:
+    """Refuse what cannot be done when another program starts the workers."""
+    from farandole.launcher.errors import SpecError
+
+    if given.launcher is None:
+        return
+    for flag, value in (("--ship", given.ship), ("--tee", given.tee), ("--only-rank", given.only_rank)):
+        if value:
+            raise SpecError(f"{flag} does not go together with --launcher {given.launcher}", "leave one of them away")
+    if given.dry_run and given.json:
+        raise SpecError("--json: what another program will do is known as text only", "leave --json away")
+
+
+def _dry_run(spec: JobSpec, machine: Machine, through: str | None, json: bool) -> str:
     """Return the plan as text; no other host is asked anything."""
+    if through is not None:
+        return _dry_run_through(spec, machine, through)
     from farandole.launcher.plan import Identity, as_json, make_plan, render
     from farandole.launcher.spec import check_command
     from farandole.launcher.start import unknown_sites, where_hosts_are
@@ -143,6 +169,13 @@ def _dry_run(spec: JobSpec, machine: Machine, json: bool) -> str:
     return as_json(plan) if json else render(plan)
 
 
+def _dry_run_through(spec: JobSpec, machine: Machine, through: str) -> str:
+    from farandole.launcher.plan import Identity
+    from farandole.launcher.through import find_flavour, plan_through, render_through
+
+    return render_through(plan_through(through, find_flavour(through, machine), spec, machine, Identity()))
+
+
 def _interrupted() -> int:
     print("error: interrupted before anything was started", file=sys.stderr)
     return 130
@@ -152,6 +185,7 @@ def _read(given: argparse.Namespace) -> JobSpec:
     from pathlib import Path
 
     from farandole.launcher.errors import SpecError
+    from farandole.launcher.manifest import ShipLimit, read_ship_limit
     from farandole.launcher.output import OutputOptions, read_ranks
     from farandole.launcher.spec import HOST_TIMEOUT_SECONDS, JobSpec, read_start_timeout
 
@@ -165,6 +199,10 @@ def _read(given: argparse.Namespace) -> JobSpec:
         hosts=hosts,
         ssh=options.read_ssh(given),
         network=options.read_network(given),
+        ship=given.ship,
+        ship_limit=ShipLimit() if given.ship_limit is None else read_ship_limit(given.ship_limit),
+        ship_cache=given.ship_cache,
+        private=tuple(_of_env_files(given.env_file).items()),
         setup=given.setup,
         preflight=not given.no_preflight,
         host_timeout=HOST_TIMEOUT_SECONDS if given.host_timeout is None else given.host_timeout,
@@ -191,6 +229,12 @@ def _read(given: argparse.Namespace) -> JobSpec:
     )
 
 
+def _of_env_files(paths: list[str]) -> dict[str, str]:
+    from farandole.launcher.env_file import read_env_file
+
+    return {name: value for path in paths for name, value in read_env_file(path, os.environ).items()}
+
+
 def _master(given: argparse.Namespace) -> str:
     from farandole.core.wire import parse_address
     from farandole.launcher.errors import SpecError
@@ -213,6 +257,7 @@ def run_until_end(
     *,
     verbose: bool = False,
     observe: Callable[[Console], Observer] | None = None,
+    through: str | None = None,
 ) -> Outcome:
     """Run a job as the one thing that this process does: its signals end the job, its output is this process's.
 
@@ -221,48 +266,58 @@ def run_until_end(
         machine: where it runs.
         verbose: tell the plan and every decision of the roster.
         observe: returns who hears of failures at once, and may say so on the console.
+        through: the program that starts the workers, mpirun or srun; by default, that is done here.
 
     Raises:
         SpecError: it cannot be started; nothing was.
     """
     import asyncio
 
-    return asyncio.run(_launch(spec, machine, verbose, observe))
+    return asyncio.run(_launch(spec, machine, verbose, observe, through))
 
 
 async def _launch(
-    spec: JobSpec, machine: Machine, verbose: bool, observe: Callable[[Console], Observer] | None
+    spec: JobSpec,
+    machine: Machine,
+    verbose: bool,
+    observe: Callable[[Console], Observer] | None,
+    through: str | None,
 ) -> Outcome:
     import asyncio
     import signal
 
     from farandole.launcher.output import open_console
     from farandole.launcher.start import launch
+    from farandole.launcher.through import launch_through
 
     loop = asyncio.get_running_loop()
-    supervisors: list[Supervisor] = []
+    jobs: list[Supervisor | Job] = []
 
     def stop(signum: signal.Signals, why: str) -> None:
-        for supervisor in supervisors:
-            supervisor.stop(128 + signum, why)
+        for job in jobs:
+            job.stop(128 + signum, why)
 
-    def pause() -> None:
-        for supervisor in supervisors:
-            supervisor.pause()
-        # The agents of other hosts must have been told before nothing moves here any more.
-        loop.call_later(_PAUSE_SECONDS, os.kill, os.getpid(), signal.SIGSTOP)
-
-    def obey_signals(supervisor: Supervisor) -> None:
-        supervisors.append(supervisor)
+    def obey_signals(job: Supervisor | Job) -> None:
+        jobs.append(job)
         for signum, why in ((signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM"), (signal.SIGHUP, "SIGHUP")):
             if signal.getsignal(signum) is not signal.SIG_IGN:  # nohup means it.
                 loop.add_signal_handler(signum, stop, signum, why)
+
+    def obey_all_signals(supervisor: Supervisor) -> None:
+        obey_signals(supervisor)
         if signal.getsignal(signal.SIGTSTP) is not signal.SIG_IGN:
-            loop.add_signal_handler(signal.SIGTSTP, pause)
+            loop.add_signal_handler(signal.SIGTSTP, pause, supervisor)
+
+    def pause(supervisor: Supervisor) -> None:
+        supervisor.pause()
+        # The agents of other hosts must have been told before nothing moves here any more.
+        loop.call_later(_PAUSE_SECONDS, os.kill, os.getpid(), signal.SIGSTOP)
 
     def reader_gone() -> None:
         loop.call_soon_threadsafe(stop, signal.SIGPIPE, "nobody reads the output any more")
 
     console = open_console(spec.output, machine.environment, reader_gone)
+    if through is not None:
+        return await launch_through(through, spec, machine, console, started=obey_signals, verbose=verbose)
     observer = None if observe is None else observe(console)
-    return await launch(spec, machine, console, started=obey_signals, verbose=verbose, observer=observer)
+    return await launch(spec, machine, console, started=obey_all_signals, verbose=verbose, observer=observer)

@@ -9,7 +9,8 @@ import asyncio
 import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from farandole.agent.messages import (
@@ -26,11 +27,12 @@ from farandole.agent.messages import (
     RelayOpened,
     ToAgent,
 )
+from farandole.core.own_roster import own_environment
 from farandole.core.wire import LARGEST_FRAME, AsyncChannel, Codec, WireError
 from farandole.launcher.errors import LaunchError
 from farandole.launcher.failure import signal_name
 from farandole.launcher.hosts import Host
-from farandole.launcher.reach import SshOptions, agent_environment, local_command, ssh_command
+from farandole.launcher.reach import SshOptions, local_command, ssh_command
 from farandole.launcher.relay import RelayedLinks
 
 # A host lets us in, its Python starts and answers within so many seconds, or the job does not start.
@@ -107,7 +109,7 @@ class Agent:
                 stderr=last_words,
                 start_new_session=True,
                 cwd="/",  # python -m looks for modules here first; nothing of the user's may be taken for ours.
-                env=agent_environment() if local else None,
+                env=own_environment() if local else None,
             )
         except OSError as error:
             os.close(last_words)
@@ -294,6 +296,36 @@ class Agent:
         how = signal_name(-code) if code < 0 else f"exit code {code}"
         watcher = "the agent that watches over the workers"
         return f"{watcher} died ({how})" if code else f"{watcher} hung up: {error}"
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """The agents of one job."""
+
+    agents: Mapping[str, Agent]
+    """By label of the host."""
+    ssh: SshOptions
+    """How other hosts are reached."""
+    timeout: float
+    """Seconds of silence after which another host counts as lost."""
+
+    @property
+    def elsewhere(self) -> list[Agent]:
+        """Those on other hosts."""
+        return [agent for agent in self.agents.values() if not agent.local]
+
+    def tell(self, order: ToAgent) -> None:
+        """Send an order to all."""
+        for agent in self.agents.values():
+            agent.tell(order)
+
+    async def start_again(self, lost: Agent) -> Agent:
+        """Start another agent where one was lost.
+
+        Raises:
+            AgentLost: that cannot be done.
+        """
+        return await Agent.start(lost.host, lost.local, self.ssh)
 
 
 def _retrieve(future: asyncio.Future[Any]) -> None:

@@ -44,6 +44,8 @@ class Site:
     """Name of each network interface, and its addresses that the other hosts reach; the preferred one first."""
     directory: str = ""
     """Where its workers run; "": where the launcher runs."""
+    command: tuple[str, ...] = ()
+    """What its workers run; (): what the user said."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,8 @@ class Plan:
     """What the user should be told once."""
     details: tuple[str, ...]
     """What only a reader of the plan wants to know."""
+    private: frozenset[str] = SECRET_NAMES
+    """Variables whose values are not shown."""
 
     @property
     def size(self) -> int:
@@ -149,7 +153,7 @@ def make_plan(spec: JobSpec, machine: Machine, identity: Identity, sites: Mappin
     spec.output.check(job_size(spec, machine), spec.output_dir)
     here = Site(cores=machine.cores, roster=_roster_here(sites))
     known = {host.label: (sites or {}).get(host.label, here) for host in used}
-    exports = read_exports(spec.exports, machine.environment)
+    exports = {**dict(spec.private), **read_exports(spec.exports, machine.environment)}
     threads_chosen = "OMP_NUM_THREADS" in machine.environment or "OMP_NUM_THREADS" in exports
     hosts = tuple(
         _plan_host(spec, machine, host, known[host.label], workers, _all_local(known), threads_chosen)
@@ -166,7 +170,8 @@ def make_plan(spec: JobSpec, machine: Machine, identity: Identity, sites: Mappin
         environment=_common_environment(spec, machine.directory, identity, known) | exports,
         hosts=hosts,
         notes=_notes(spec, machine, hosts),
-        details=() if threads_chosen else tuple(map(_thread_share, hosts)),
+        details=(*_ship_details(spec), *(() if threads_chosen else map(_thread_share, hosts))),
+        private=SECRET_NAMES.union(name for name, _ in spec.private),
     )
 
 
@@ -208,7 +213,7 @@ def _plan_host(
         cores=site.cores,
         workers=workers,
         local=site.local,
-        command=_command_on(host, spec.command),
+        command=_command_on(host, site.command or spec.command),
         directory=site.directory or machine.directory,
         environment=environment,
         started_by=shlex.join(starter).replace(sys.executable, "python"),
@@ -376,6 +381,10 @@ def _notes(spec: JobSpec, machine: Machine, hosts: Sequence[HostPlan]) -> tuple[
     return tuple(notes)
 
 
+def _ship_details(spec: JobSpec) -> tuple[str, ...]:
+    return (f"--ship sends {spec.ship} to the other hosts, where workers run in it",) if spec.ship else ()
+
+
 def _thread_share(host: HostPlan) -> str:
     shares = f"{count(host.cores, 'core')} for {count(len(host.workers), 'worker')}"
     if not host.cores:
@@ -400,7 +409,7 @@ def render(plan: Plan) -> str:
     ]
     lines += [f"note           {note}" for note in dict.fromkeys((*plan.notes, *plan.details))]
     lines += ["", "every worker gets the launcher's environment, and"]
-    lines += [f"  {name}={_shown(name, value)}" for name, value in plan.environment.items()]
+    lines += [f"  {name}={_shown(name, value, plan.private)}" for name, value in plan.environment.items()]
     for host in plan.hosts:
         lines += ["", *_render_host(plan, host)]
     return "\n".join(lines) + "\n"
@@ -412,10 +421,10 @@ def _render_host(plan: Plan, host: HostPlan) -> list[str]:
     if host.directory != plan.directory:
         lines += [f"  directory {host.directory}"]
     lines += [f"  network {name}: {' '.join(addresses)}" for name, addresses in host.networks]
-    lines += [f"  {name}={_shown(name, value)}" for name, value in host.environment.items()]
+    lines += [f"  {name}={_shown(name, value, plan.private)}" for name, value in host.environment.items()]
     for worker in host.workers:
         lines += [f"  rank {worker.rank}"]
-        lines += [f"    {family}" for family in _families(worker.environment)]
+        lines += [f"    {family}" for family in _families(worker.environment, plan.private)]
     return lines
 
 
@@ -423,7 +432,7 @@ def as_json(plan: Plan) -> str:
     """Write the whole plan for programs, without any secret."""
 
     def plain(environment: Mapping[str, str]) -> dict[str, str]:
-        return {name: "***" if name in SECRET_NAMES else value for name, value in environment.items()}
+        return {name: "***" if name in plan.private else value for name, value in environment.items()}
 
     hosts = [
         {
@@ -452,16 +461,16 @@ def as_json(plan: Plan) -> str:
     return json.dumps(whole, indent=2) + "\n"
 
 
-def _families(environment: Mapping[str, str]) -> list[str]:
+def _families(environment: Mapping[str, str], private: frozenset[str]) -> list[str]:
     """Write variables in one line for each prefix they come with."""
     families: dict[str, list[str]] = {}
     for name, value in environment.items():
         prefix = next((prefix for prefix in _PLACE_PREFIXES if name.startswith(prefix)), "")
-        families.setdefault(prefix, []).append(f"{name}={_shown(name, value)}")
+        families.setdefault(prefix, []).append(f"{name}={_shown(name, value, private)}")
     return [" ".join(family) for family in families.values()]
 
 
-def _shown(name: str, value: str) -> str:
-    if name in SECRET_NAMES:
+def _shown(name: str, value: str, private: frozenset[str]) -> str:
+    if name in private:
         return "***"
     return value if UNKNOWN in value else shlex.quote(value)

@@ -51,11 +51,11 @@ def not_reached(host: Host, slots: int, why: AgentLost) -> Finding:
     return Finding(host.label, slots, problem=problem, hint=hint)
 
 
-def first_look(agent: Agent, slots: int) -> Finding:
+def first_look(agent: Agent) -> Finding:
     """Judge what an agent says of its host."""
     facts = agent.facts
     assert facts is not None
-    finding = Finding(agent.host.label, slots, facts, clock_ahead=facts.clock - time.time())
+    finding = Finding(agent.host.label, agent.host.slots or 0, facts, clock_ahead=facts.clock - time.time())
     if facts.version != farandole.__version__:
         python = agent.host.python or sys.executable
         finding.problem = f"it has farandole {facts.version}, and this machine {farandole.__version__}"

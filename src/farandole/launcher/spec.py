@@ -10,6 +10,7 @@ from pathlib import Path
 from farandole.agent.command import what_is_wrong
 from farandole.launcher.errors import SpecError
 from farandole.launcher.hosts import Host
+from farandole.launcher.manifest import ShipLimit
 from farandole.launcher.output import OutputOptions
 from farandole.launcher.reach import SshOptions
 
@@ -58,6 +59,13 @@ class JobSpec:
     network: tuple[str, ...] = ()
     """Through which the workers of different hosts talk: names of interfaces, addresses or networks; empty: whichever
     answers, the fastest first."""
+    ship: str = ""
+    """A directory that is sent to the other hosts, where workers run in it; "": they have the code already."""
+    ship_limit: ShipLimit = field(default_factory=ShipLimit)
+    ship_cache: str = ""
+    """Where it is kept on the hosts; "": in the user's cache there."""
+    private: tuple[tuple[str, str], ...] = ()
+    """Variables of the workers whose values are not shown anywhere; `exports` win over them."""
     setup: str = ""
     """A shell command that runs once on each host before the workers."""
     preflight: bool = True

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,12 +35,11 @@ from farandole.agent.messages import (
     Task,
 )
 from farandole.core.rendezvous import Failure, Progress
-from farandole.launcher.agents import Agent, AgentLost
+from farandole.launcher.agents import Agent, AgentLost, Fleet
 from farandole.launcher.error_file import learn, write_error_files
 from farandole.launcher.failure import WorkerRecord, first_failure, how_it_ended
 from farandole.launcher.output import Console, WorkerStream, open_streams
 from farandole.launcher.plan import HostPlan, Plan, count, inherited_elsewhere
-from farandole.launcher.reach import SshOptions
 from farandole.launcher.report import as_shell, exit_code, render_failure
 from farandole.launcher.status import StatusLine
 from farandole.roster.service import RosterService
@@ -83,35 +82,33 @@ class Supervisor:
 
     Args:
         plan: what to start.
-        agents: ready ones, by the names of the plan's hosts.
-        ssh: how hosts are reached once more, to clean up.
-        host_timeout: seconds of silence after which another host counts as lost.
+        fleet: the agents of the plan's hosts, which are ready.
         inherited: the launcher's environment, over which the workers' own is laid.
         service: the roster, already listening.
         console: where output and words to the user go.
         job: the job's id, which every process of it carries in its environment.
         log: takes what only a curious user wants to know.
         observer: hears of failures at once.
+        hint: what to do about what the worker that failed first has said; "" if that is not known better than from
+            the failure alone.
     """
 
     def __init__(
         self,
         plan: Plan,
-        agents: Mapping[str, Agent],
-        ssh: SshOptions,
-        host_timeout: float,
+        fleet: Fleet,
         inherited: dict[str, str],
         service: RosterService,
         console: Console,
         job: str,
         log: Callable[[str], None],
         observer: Observer,
+        hint: Callable[[HostPlan, str], str] = lambda host, said: "",
     ) -> None:
         self._plan = plan
-        self._agents = agents
-        self._ssh = ssh
-        self._host_timeout = host_timeout
-        self._agent_of = {worker.rank: agents[host.name] for host in plan.hosts for worker in host.workers}
+        self._fleet = fleet
+        self._hint = hint
+        self._agent_of = {worker.rank: fleet.agents[host.name] for host in plan.hosts for worker in host.workers}
         self._inherited = inherited
         self._service = service
         self._console = console
@@ -146,7 +143,7 @@ class Supervisor:
 
     def pause(self) -> None:
         """Let the agents know that the launcher is about to be stopped, so that they do not miss it."""
-        for agent in self._elsewhere():
+        for agent in self._fleet.elsewhere:
             agent.pause()
 
     def failure_reported(self, rank: int, failure: Failure) -> None:
@@ -173,13 +170,13 @@ class Supervisor:
             prefixes_in_files=self._plan.prefixes_in_files,
             timestamps=self._plan.timestamps,
         )
-        for agent in self._elsewhere():
-            self._spawn(agent.watch(self._host_timeout))
+        for agent in self._fleet.elsewhere:
+            self._spawn(agent.watch(self._fleet.timeout))
         for host in self._plan.hosts:
             for order in self._orders(host):
-                self._agents[host.name].tell(order)
+                self._fleet.agents[host.name].tell(order)
         if self._ending_since is not None:
-            self._tell_all(End(max(0.0, self._kill_at - time.monotonic())))
+            self._fleet.tell(End(max(0.0, self._kill_at - time.monotonic())))
         try:
             survivors = await asyncio.gather(*map(self._listen, self._plan.hosts))
         finally:
@@ -206,18 +203,11 @@ class Supervisor:
             for worker in host.workers
         ]
 
-    def _elsewhere(self) -> list[Agent]:
-        return [agent for agent in self._agents.values() if not agent.local]
-
-    def _tell_all(self, order: End) -> None:
-        for agent in self._agents.values():
-            agent.tell(order)
-
     # --- listening ------------------------------------------------------------------------------------------------
 
     async def _listen(self, host: HostPlan) -> tuple[int, ...]:
         """Take a host's messages until all of it has ended; return the processes that could not be ended."""
-        agent = self._agents[host.name]
+        agent = self._fleet.agents[host.name]
         try:
             return await agent.listen(self._take)
         except AgentLost as error:
@@ -300,7 +290,7 @@ class Supervisor:
             self._kill_at = now + grace
             self._spawn(self._watch_for_stuck_end())
         self._kill_at = min(self._kill_at, now + grace)
-        self._tell_all(End(grace))
+        self._fleet.tell(End(grace))
 
     async def _watch_for_stuck_end(self) -> None:
         # Not before the end: a launcher that has nothing to do sleeps.
@@ -311,7 +301,7 @@ class Supervisor:
             if reader_stuck and self._stop_code is None:
                 continue  # As any program, the launcher waits for the reader of its output.
             patience = READER_SECONDS if reader_stuck else STUCK_SECONDS
-            for agent in self._agents.values():
+            for agent in self._fleet.agents.values():
                 # Beats of another host say that its agent lives, not that it gets on.
                 if now > max(self._kill_at, agent.heard_at if agent.local else self._kill_at) + patience:
                     agent.kill()
@@ -349,7 +339,7 @@ class Supervisor:
         """Clean up on a host whose agent is lost, if it can still be reached."""
         fresh = None
         try:
-            fresh = await Agent.start(lost.host, lost.local, self._ssh)
+            fresh = await self._fleet.start_again(lost)
             await asyncio.wait_for(fresh.ready(), sweep.SECONDS)
             python = lost.host.python or sys.executable
             order = (python, "-m", "farandole.agent.sweep")
@@ -375,7 +365,9 @@ class Supervisor:
             trouble = write_error_files(Path(self._plan.output_dir), self._records, self._ending_since)
             if trouble:
                 self._console.say(f"warning: {trouble}")
-        report = render_failure(self._plan, self._records, first, self._ending_since)
+        host = self._plan.host_of(first.rank)
+        said = f"{first.exception}\n{first.stderr_tail.decode('utf-8', 'replace')}"
+        report = render_failure(self._plan, self._records, first, self._ending_since, self._hint(host, said))
         return Outcome(exit_code(first, self._ending_since), report, first.rank, results)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
