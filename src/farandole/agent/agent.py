@@ -21,10 +21,10 @@ import signal
 import subprocess
 import sys
 import time
+from typing import TYPE_CHECKING
 
 from farandole.agent import error_file, facts
 from farandole.agent.error_file import ErrorFiles
-from farandole.agent.files import Files
 from farandole.agent.loop import Loop, Timer
 from farandole.agent.memory import OomWatch
 from farandole.agent.messages import (
@@ -56,6 +56,9 @@ from farandole.agent.processes import become_subreaper, descendants, die_with_pa
 from farandole.agent.relay import RosterRelay
 from farandole.agent.tasks import Tasks
 from farandole.core.wire import LARGEST_FRAME, Codec, FrameReader, frame
+
+if TYPE_CHECKING:
+    from farandole.agent.files import Files
 
 _CHUNK = 64 * 1024
 # Looking for processes costs a walk over /proc, so it is not done more often than this.
@@ -91,7 +94,8 @@ class Agent:
         self._relay = RosterRelay(self._loop, self._say)
         self._doors = Doors(self._loop, self._say)
         self._tasks = Tasks(self._loop)
-        self._files = Files(self._loop, self._say)
+        self._files: Files | None = None
+        """Made when files come."""
         self._memory = OomWatch()
         self._error_files: ErrorFiles | None = None
         """Made for the first worker, if it can be made."""
@@ -166,9 +170,18 @@ class Agent:
         elif isinstance(message, Knock):
             Round(self._loop, self._say, message)
         elif isinstance(message, ToFiles):
-            self._files.obey(message)
+            self._take_files(message)
         else:
             self._relay.obey(message)
+
+    def _take_files(self, message: ToFiles) -> None:
+        if self._files is None:
+            from farandole.agent.files import (
+                Files,  # What most jobs do without need not be loaded by hundreds of agents.
+            )
+
+            self._files = Files(self._loop, self._say)
+        self._files.obey(message)
 
     def _expect(self, seconds: float) -> None:
         """Count the launcher as gone if it is not heard of within that time, and let it hear of us from now on."""
@@ -341,7 +354,8 @@ class Agent:
         kill_at = time.monotonic() + order.grace
         if not self._ending:
             self._ending = True
-            self._files.stop()
+            if self._files is not None:
+                self._files.stop()
             self._kill_at = kill_at
             if order.grace > 0:
                 pids = descendants(os.getpid())

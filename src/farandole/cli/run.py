@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from farandole.launcher.machine import Machine
-    from farandole.launcher.output import Console
+    from farandole.launcher.output.console import Console
     from farandole.launcher.spec import JobSpec
     from farandole.launcher.supervise import Observer, Outcome, Supervisor
-    from farandole.launcher.through import Job
+    from farandole.launcher.through.job import Job
 
 _USAGE_ERROR = 2
 _PAUSE_SECONDS = 0.05
@@ -171,7 +171,7 @@ def _dry_run(spec: JobSpec, machine: Machine, through: str | None, json: bool) -
 
 def _dry_run_through(spec: JobSpec, machine: Machine, through: str) -> str:
     from farandole.launcher.plan import Identity
-    from farandole.launcher.through import find_flavour, plan_through, render_through
+    from farandole.launcher.through.job import find_flavour, plan_through, render_through
 
     return render_through(plan_through(through, find_flavour(through, machine), spec, machine, Identity()))
 
@@ -185,8 +185,8 @@ def _read(given: argparse.Namespace) -> JobSpec:
     from pathlib import Path
 
     from farandole.launcher.errors import SpecError
-    from farandole.launcher.manifest import ShipLimit, read_ship_limit
-    from farandole.launcher.output import OutputOptions, read_ranks
+    from farandole.launcher.output.console import OutputOptions, read_ranks
+    from farandole.launcher.shipping.manifest import ShipLimit, read_ship_limit
     from farandole.launcher.spec import HOST_TIMEOUT_SECONDS, JobSpec, read_start_timeout
 
     command = given.command[1:] if given.command[:1] == ["--"] else given.command
@@ -230,7 +230,7 @@ def _read(given: argparse.Namespace) -> JobSpec:
 
 
 def _of_env_files(paths: list[str]) -> dict[str, str]:
-    from farandole.launcher.env_file import read_env_file
+    from farandole.launcher.configuration.env_file import read_env_file
 
     return {name: value for path in paths for name, value in read_env_file(path, os.environ).items()}
 
@@ -286,9 +286,9 @@ async def _launch(
     import asyncio
     import signal
 
-    from farandole.launcher.output import open_console
+    from farandole.launcher.output.console import open_console
     from farandole.launcher.start import launch
-    from farandole.launcher.through import launch_through
+    from farandole.launcher.through.job import launch_through
 
     loop = asyncio.get_running_loop()
     jobs: list[Supervisor | Job] = []

@@ -65,6 +65,7 @@ class Agent:
         host: where it is.
         local: whether that is this machine.
         facts: what it says of its host; set by `ready`.
+        clock_ahead: seconds by which its clock is ahead of this machine's, as far as the way from there is short.
     """
 
     def __init__(self, host: Host, local: bool, process: asyncio.subprocess.Process, last_words: int) -> None:
@@ -72,6 +73,7 @@ class Agent:
         self.host = host
         self.local = local
         self.facts: Ready | None = None
+        self.clock_ahead = 0.0
         self._process = process
         self._last_words = last_words
         self._channel = AsyncChannel(process.stdout, process.stdin, LARGEST_FRAME)
@@ -274,6 +276,7 @@ class Agent:
         if isinstance(message, Beat):
             return
         if isinstance(message, Ready):
+            self.clock_ahead = message.clock - time.time()
             self._ready.set_result(message)
         elif isinstance(message, Answer):
             waiting = self._answers.get(message.number)

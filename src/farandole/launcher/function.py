@@ -16,7 +16,7 @@ from typing import Any
 from farandole.launcher.errors import JobFailed
 from farandole.launcher.hosts import parse_hosts, with_slots
 from farandole.launcher.machine import Machine, look
-from farandole.launcher.output import Console, text_sink
+from farandole.launcher.output.console import Console, text_sink
 from farandole.launcher.spec import JobSpec, read_start_timeout
 from farandole.launcher.start import launch
 from farandole.launcher.supervise import Observer, Outcome, Supervisor

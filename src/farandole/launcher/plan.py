@@ -18,7 +18,7 @@ from farandole.core.wire import format_address
 from farandole.launcher.errors import SpecError
 from farandole.launcher.hosts import Host, with_slots
 from farandole.launcher.machine import Machine
-from farandole.launcher.output import OutputOptions
+from farandole.launcher.output.console import OutputOptions
 from farandole.launcher.reach import local_command, ssh_command
 from farandole.launcher.spec import JobSpec, read_exports
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -55,7 +54,7 @@ def first_look(agent: Agent) -> Finding:
     """Judge what an agent says of its host."""
     facts = agent.facts
     assert facts is not None
-    finding = Finding(agent.host.label, agent.host.slots or 0, facts, clock_ahead=facts.clock - time.time())
+    finding = Finding(agent.host.label, agent.host.slots or 0, facts, clock_ahead=agent.clock_ahead)
     if facts.version != farandole.__version__:
         python = agent.host.python or sys.executable
         finding.problem = f"it has farandole {facts.version}, and this machine {farandole.__version__}"

@@ -10,9 +10,9 @@ from pathlib import Path
 from farandole.agent.command import what_is_wrong
 from farandole.launcher.errors import SpecError
 from farandole.launcher.hosts import Host
-from farandole.launcher.manifest import ShipLimit
-from farandole.launcher.output import OutputOptions
+from farandole.launcher.output.console import OutputOptions
 from farandole.launcher.reach import SshOptions
+from farandole.launcher.shipping.manifest import ShipLimit
 
 TRANSPORTS = ("auto", "shm", "tcp")
 LOG_LEVELS = ("debug", "info", "warning", "error", "off")

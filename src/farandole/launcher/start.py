@@ -17,10 +17,8 @@ from farandole.launcher import preflight
 from farandole.launcher.agents import Agent, AgentLost, Fleet, start_agents
 from farandole.launcher.errors import SpecError
 from farandole.launcher.hosts import Host
-from farandole.launcher.left_out import command_on_hosts, hint_for_missing, where_to_run
 from farandole.launcher.machine import Machine
-from farandole.launcher.manifest import Hashes, Manifest, in_units, take_stock
-from farandole.launcher.output import Console
+from farandole.launcher.output.console import Console
 from farandole.launcher.plan import (
     LOOPBACK,
     HostPlan,
@@ -36,7 +34,9 @@ from farandole.launcher.plan import (
 )
 from farandole.launcher.preflight import Finding
 from farandole.launcher.reach import LocalNames
-from farandole.launcher.ship import ship
+from farandole.launcher.shipping.left_out import command_on_hosts, hint_for_missing, where_to_run
+from farandole.launcher.shipping.manifest import Hashes, Manifest, in_units, take_stock
+from farandole.launcher.shipping.ship import ship
 from farandole.launcher.spec import JobSpec, check_command
 from farandole.launcher.supervise import READER_SECONDS, Observer, Outcome, Supervisor
 from farandole.roster.decide import Place

@@ -38,10 +38,10 @@ from farandole.core.rendezvous import Failure, Progress
 from farandole.launcher.agents import Agent, AgentLost, Fleet
 from farandole.launcher.error_file import learn, write_error_files
 from farandole.launcher.failure import WorkerRecord, first_failure, how_it_ended
-from farandole.launcher.output import Console, WorkerStream, open_streams
+from farandole.launcher.output.console import Console, WorkerStream, open_streams
+from farandole.launcher.output.status import StatusLine
 from farandole.launcher.plan import HostPlan, Plan, count, inherited_elsewhere
 from farandole.launcher.report import as_shell, exit_code, render_failure
-from farandole.launcher.status import StatusLine
 from farandole.roster.service import RosterService
 
 GRACE_SECONDS = 5.0

@@ -13,9 +13,9 @@ from farandole.agent.messages import End, Exited, FromAgent, Output, Start
 from farandole.launcher.agents import Agent
 from farandole.launcher.errors import SpecError
 from farandole.launcher.hosts import Host
-from farandole.launcher.manifest import take_stock
 from farandole.launcher.reach import SshOptions
-from farandole.launcher.ship import ship
+from farandole.launcher.shipping.manifest import take_stock
+from farandole.launcher.shipping.ship import ship
 
 SECONDS = 60
 

@@ -15,9 +15,9 @@ from tests.integration.started_by.test_launchers import DIGITS, SHORT
 LAUNCH = """\
 import asyncio, signal, sys
 from farandole.launcher.machine import look
-from farandole.launcher.output import Console, descriptor_sink
+from farandole.launcher.output.console import Console, descriptor_sink
 from farandole.launcher.spec import JobSpec
-from farandole.launcher.through import launch_through
+from farandole.launcher.through.job import launch_through
 
 async def main():
     def started(job):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from farandole.launcher.env_file import parse_env_file, read_env_file
+from farandole.launcher.configuration.env_file import parse_env_file, read_env_file
 from farandole.launcher.errors import SpecError
 
 

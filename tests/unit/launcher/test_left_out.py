@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from farandole.launcher.errors import SpecError
-from farandole.launcher.left_out import command_on_hosts, hint_for_missing, where_to_run, why_left_out
-from farandole.launcher.manifest import Manifest, take_stock
+from farandole.launcher.shipping.left_out import command_on_hosts, hint_for_missing, where_to_run, why_left_out
+from farandole.launcher.shipping.manifest import Manifest, take_stock
 
 
 @pytest.fixture

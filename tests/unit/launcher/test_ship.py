@@ -29,10 +29,10 @@ from farandole.agent.messages import (
     ToAgent,
 )
 from farandole.core.wire import Codec
-from farandole.launcher import ship
 from farandole.launcher.errors import SpecError
-from farandole.launcher.manifest import Manifest, take_stock
-from farandole.launcher.ship import PieceReader, Shipment, Shipping
+from farandole.launcher.shipping import ship
+from farandole.launcher.shipping.manifest import Manifest, take_stock
+from farandole.launcher.shipping.ship import PieceReader, Shipment, Shipping
 
 TO_AGENT: Codec[ToAgent] = Codec(ToAgent)
 FROM_AGENT: Codec[FromAgent] = Codec(FromAgent)

@@ -13,8 +13,8 @@ from farandole.launcher.hosts import Host
 from farandole.launcher.machine import Machine
 from farandole.launcher.plan import Identity
 from farandole.launcher.spec import JobSpec
-from farandole.launcher.targets import Flavour, Order, command_line, environment_of, flavour_of
-from farandole.launcher.through import explain, first_to_blame, plan_through, render_through
+from farandole.launcher.through.job import explain, first_to_blame, plan_through, render_through
+from farandole.launcher.through.targets import Flavour, Order, command_line, environment_of, flavour_of
 
 HERE = Order("mpirun", 4, (), ("FARANDOLE_JOB", "FARANDOLE_SECRET"), ("python", "train.py", "--name", "a b"))
 EVEN = replace(HERE, hosts=(Host("h1", 2), Host("h2", 2)))

@@ -25,13 +25,13 @@ from farandole.core.rendezvous import Failure
 from farandole.launcher.errors import SpecError
 from farandole.launcher.failure import shell_code, signal_name
 from farandole.launcher.machine import Machine
-from farandole.launcher.output import Console
+from farandole.launcher.output.console import Console
 from farandole.launcher.plan import LOOPBACK, SECRET_NAMES, UNKNOWN, Identity, count, hosts_in_use, job_size, make_plan
 from farandole.launcher.reach import LocalNames
 from farandole.launcher.spec import JobSpec, check_command
 from farandole.launcher.start import SECRET_BYTES
 from farandole.launcher.supervise import GRACE_SECONDS, READER_SECONDS, Outcome
-from farandole.launcher.targets import Flavour, Order, command_line, environment_of, flavour_of
+from farandole.launcher.through.targets import Flavour, Order, command_line, environment_of, flavour_of
 from farandole.roster.service import RosterService
 
 VERSION_SECONDS = 20.0

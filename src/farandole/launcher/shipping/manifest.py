@@ -22,7 +22,7 @@ import msgspec
 
 from farandole.agent.messages import Directory, Entry, File, Link
 from farandole.launcher.errors import SpecError
-from farandole.launcher.ignore import Rules, decide, entered, outer_rules, tracked_though_ignored
+from farandole.launcher.shipping.ignore import Rules, decide, entered, outer_rules, tracked_though_ignored
 
 _READ_BYTES = 1024 * 1024
 # A file that was changed just before it was hashed may change again without another time: clocks of file systems tick
