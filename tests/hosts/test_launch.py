@@ -198,6 +198,18 @@ def training(bed: Bed, options: str = "") -> Job:
     return job
 
 
+def test_ctrl_c_while_a_host_is_being_reached(hosts: Hosts) -> None:
+    bed = hosts(2)
+    put(bed.hosts, MEET)
+    bed.cut(bed.hosts[1])
+    job = start(bed, "-H h1:1,h2:1 python train.py")
+    until(lambda: any(" h2 " in each.command for each in bed.processes(bed.desk)), "ssh tries to reach h2")
+    job.signal(signal.SIGINT)
+    code, _, err = job.finish(20)
+    assert code == 130
+    assert err == "error: interrupted before anything was started\n"
+
+
 def test_a_host_that_loses_its_power(hosts: Hosts) -> None:
     bed = hosts(3)
     job = training(bed)

@@ -164,6 +164,8 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
     machine: str
     """The same for two agents if, and only if, they see the same kernel and the same network."""
     cores: int
+    load: float
+    """Processes that want to run, on average of the last minute."""
     gpus: int
     interfaces: tuple[Interface, ...]
     """Without loopback."""

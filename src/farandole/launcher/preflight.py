@@ -256,7 +256,7 @@ def refuse_if_wrong(findings: Sequence[Finding]) -> None:
 def render(findings: Sequence[Finding]) -> list[str]:
     """Return the table."""
     names = sorted({name for finding in findings for name in finding.versions if name not in ("python", "farandole")})
-    rows = [["host", "slots", "cores", "gpus", "python", "farandole", *names, "clock", "reaches", ""]]
+    rows = [["host", "slots", "cores", "load", "gpus", "python", "farandole", *names, "clock", "reaches", ""]]
     rows += [_row(finding, names) for finding in findings]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
@@ -266,12 +266,13 @@ def _row(finding: Finding, names: Sequence[str]) -> list[str]:
     verdict = "NOT READY" if finding.problem else "ready"
     facts = finding.facts
     if facts is None:
-        return [finding.label, str(finding.slots), *["-"] * (len(names) + 6), verdict]
+        return [finding.label, str(finding.slots), *["-"] * (len(names) + 7), verdict]
     reached, asked = finding.reaches
     return [
         finding.label,
         str(finding.slots),
         str(facts.cores),
+        f"{facts.load:.1f}",
         str(facts.gpus),
         finding.versions.get("python") or facts.python,
         facts.version,

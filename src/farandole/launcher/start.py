@@ -132,7 +132,10 @@ class _Launch:
 
     @contextlib.asynccontextmanager
     async def _agents_on(self, hosts: Sequence[tuple[Host, bool]]) -> AsyncIterator[list[Agent]]:
+        if not all(local for _, local in hosts):
+            self._show(f"reaching {count(len(hosts), 'host')}")
         agents, lost = await start_agents(hosts, self._spec.ssh)
+        self._console.show_status(None)
         try:
             if lost:
                 reached = {agent.host.label: preflight.first_look(agent) for agent in agents}
@@ -146,6 +149,11 @@ class _Launch:
             yield agents
         finally:
             await asyncio.gather(*(agent.close() for agent in agents))
+
+    def _show(self, text: str) -> None:
+        """Show on a terminal what takes its time."""
+        if self._console.has_status:
+            self._console.show_status(lambda columns: text[: columns - 1])
 
     # --- making hosts ready -------------------------------------------------------------------------------------
 
@@ -237,11 +245,18 @@ class _Launch:
         receivers = [agent for agent in agents if not agent.local]
         files = count(sum(hasattr(entry, "digest") for entry in manifest.entries), "file")
         self._log(f"--ship: {files}, {in_units(manifest.size)}, to {count(len(receivers), 'host')}")
-        progress = _ShipProgress(self._console)
+        shown_at = 0.0
+
+        def progress(done: int, total: int) -> None:
+            nonlocal shown_at
+            if time.monotonic() - shown_at > _REDRAW_SECONDS:
+                shown_at = time.monotonic()
+                self._show(f"sending the code: {in_units(done)} of {in_units(total)}")
+
         try:
-            directories = await ship(manifest, receivers, self._job, progress.show, self._spec.ship_cache)
+            directories = await ship(manifest, receivers, self._job, progress, self._spec.ship_cache)
         finally:
-            progress.close()
+            self._console.show_status(None)
         where = where_to_run(manifest, self._machine.directory)
         command = command_on_hosts(manifest, self._spec.command, self._machine.directory)
         return {
@@ -305,26 +320,6 @@ class _Launch:
             self._console.say(f"note: {note}")
         for line in render(plan).splitlines():
             self._log(line)
-
-
-class _ShipProgress:
-    """Shows on a terminal how much has been sent."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._shown_at = 0.0
-
-    def show(self, done: int, total: int) -> None:
-        """Take note that `done` of `total` bytes have arrived."""
-        now = time.monotonic()
-        if self._console.has_status and now - self._shown_at > _REDRAW_SECONDS:
-            self._shown_at = now
-            text = f"sending the code: {in_units(done)} of {in_units(total)}"
-            self._console.show_status(lambda columns: text[: columns - 1])
-
-    def close(self) -> None:
-        """Show it no more."""
-        self._console.show_status(None)
 
 
 def _site(agent: Agent, finding: Finding) -> Site:

@@ -19,7 +19,7 @@ from farandole.launcher.preflight import (
 
 def ready(machine: str = "", *interfaces: tuple[str, str]) -> Ready:
     listed = tuple(Interface(name, address, 24, 0) for name, address in interfaces)
-    return Ready("1.0", "3.11.7", "node", machine, 8, 2, listed, "127.0.0.1:1", 2, 0.0)
+    return Ready("1.0", "3.11.7", "node", machine, 8, 0.5, 2, listed, "127.0.0.1:1", 2, 0.0)
 
 
 def finding(label: str, *interfaces: tuple[str, str]) -> Finding:
@@ -67,10 +67,10 @@ def test_hosts_that_reach_each_other_in_different_ways_keep_all_addresses() -> N
 REFUSAL = """\
 2 of 3 hosts cannot take part; nothing was started
 
-    host  slots  cores  gpus  python  farandole  torch   clock   reaches
-    h1    4      8      2     3.11.7  1.0        2.13.0  +0.0 s  1 of 2   NOT READY
-    h2    4      8      2     3.11.7  1.0        ?       +9.0 s  2 of 2   ready
-    h3    4      -      -     -       -          -       -       -        NOT READY
+    host  slots  cores  load  gpus  python  farandole  torch   clock   reaches
+    h1    4      8      0.5   2     3.11.7  1.0        2.13.0  +0.0 s  1 of 2   NOT READY
+    h2    4      8      0.5   2     3.11.7  1.0        ?       +9.0 s  2 of 2   ready
+    h3    4      -      -     -     -       -          -       -       -        NOT READY
 
   h1: it does not reach h3 (10.2.0.3: no answer within 3.0 s; 10.1.0.3: no answer within 3.0 s)
     hint: workers talk to each other over any TCP port: open the firewall between these hosts, or name a network that \
@@ -127,6 +127,6 @@ def test_of_many_hosts_each_knocks_at_few_and_all_are_knocked_at(hosts: int) -> 
 
 def test_the_table_of_hosts_that_run_no_python() -> None:
     assert render([Finding("h1", 2, ready())]) == [
-        "host  slots  cores  gpus  python  farandole  clock   reaches",
-        "h1    2      8      2     3.11.7  1.0        +0.0 s  -        ready",
+        "host  slots  cores  load  gpus  python  farandole  clock   reaches",
+        "h1    2      8      0.5   2     3.11.7  1.0        +0.0 s  -        ready",
     ]

@@ -85,6 +85,9 @@ def run_commandline(argv: Sequence[str] | None = None) -> int:
     except JobFailed as error:
         print(f"RuntimeError: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("error: interrupted before anything was started", file=sys.stderr)
+        return 130
     return outcome.exit_code
 
 
