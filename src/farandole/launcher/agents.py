@@ -51,11 +51,13 @@ class AgentLost(LaunchError):
 
     Attributes:
         at: since when, on the monotonic clock.
+        silent: whether nothing more was heard, as of a host that is cut off; otherwise the connection ended.
     """
 
-    def __init__(self, why: str, at: float | None = None) -> None:
+    def __init__(self, why: str, silent_since: float | None = None) -> None:
         super().__init__(why)
-        self.at = time.monotonic() if at is None else at
+        self.at = time.monotonic() if silent_since is None else silent_since
+        self.silent = silent_since is not None
 
 
 class Agent:
@@ -223,15 +225,15 @@ class Agent:
         # Until it is stopped, nothing else may be said; afterwards this is long past.
         self._paused_until = time.monotonic() + PAUSE_SECONDS
 
-    def lose(self, why: str, at: float | None = None) -> None:
+    def lose(self, why: str, silent_since: float | None = None) -> None:
         """Give the agent up; the kernel ends its workers with it, or its own watch does.
 
         Args:
             why: how that was noticed.
-            at: since when it is lost; now, by default.
+            silent_since: when it was last heard of, if it is lost because it is not heard of.
         """
         if self._lost is None and not self._ended.done():
-            self._lost = AgentLost(why, at)
+            self._lost = AgentLost(why, silent_since)
             waiting: list[asyncio.Future[Any]] = [self._ready, self._ended, *self._answers.values()]
             for future in waiting:
                 if not future.done():

@@ -9,6 +9,7 @@ import secrets
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from farandole.agent.messages import Task, TaskEnded
@@ -46,6 +47,7 @@ SECRET_BYTES = 32
 # What prepares a host may compile things.
 SETUP_SECONDS = 3600.0
 _REDRAW_SECONDS = 0.25
+_NAMES_AT_ONCE = 64
 
 
 async def launch(
@@ -94,8 +96,13 @@ def where_hosts_are(spec: JobSpec, machine: Machine) -> list[tuple[Host, bool]]:
     Raises:
         SpecError: they have too few slots.
     """
+    hosts = hosts_in_use(spec, machine)
+    if not spec.hosts:
+        return [(host, True) for host in hosts]
     names = LocalNames()
-    return [(host, not spec.hosts or names.has(host)) for host in hosts_in_use(spec, machine)]
+    # A name server that does not answer must not be waited for once for each host.
+    with ThreadPoolExecutor(max_workers=_NAMES_AT_ONCE) as pool:
+        return list(zip(hosts, pool.map(names.has, hosts), strict=True))
 
 
 def unknown_sites(hosts: Sequence[tuple[Host, bool]], machine: Machine) -> dict[str, Site]:

@@ -273,7 +273,8 @@ class Supervisor:
     def _credit(self, rank: int, stream: int, written_bytes: int) -> None:
         self._unwritten -= written_bytes
         agent = self._agent_of[rank]
-        agent.heard()
+        if agent.local:
+            agent.heard()
         owed = self._owed.get((rank, stream), 0) + written_bytes
         # Not for every line: a quarter of the window is soon enough to keep the worker going.
         if owed >= WINDOW // 4:
@@ -332,7 +333,8 @@ class Supervisor:
         if self._ending_since is None:
             self._console.say(f"warning: host {host.name} is lost: {lost}; ending the workers on the other hosts")
             self._end(GRACE_SECONDS)
-        await self._sweep_elsewhere(agent)
+        if not lost.silent:  # Where nothing is heard, nothing can be said; the agent there ends its workers by itself.
+            await self._sweep_elsewhere(agent)
         return ()
 
     async def _sweep_elsewhere(self, lost: Agent) -> None:
