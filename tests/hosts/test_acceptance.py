@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from tests.hosts.bed import Bed
 from tests.hosts.host import Host
-from tests.hosts.jobs import FOLDER, put, start, told, until
+from tests.hosts.jobs import FOLDER, put, start, told
+from waiting import until
 
 Hosts = Callable[..., Bed]
 

@@ -8,7 +8,8 @@ import sys
 from collections.abc import Callable
 
 from tests.hosts.bed import Bed
-from tests.hosts.jobs import FOLDER, until
+from tests.hosts.jobs import FOLDER
+from waiting import until
 
 Hosts = Callable[..., Bed]
 

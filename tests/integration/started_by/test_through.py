@@ -8,9 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.integration.started_by.conftest import PEERS, Started, Starter, until
+from tests.integration.started_by.conftest import PEERS, Started, Starter
 from tests.integration.started_by.slurm import Slurm
 from tests.integration.started_by.test_launchers import DIGITS, SHORT
+from waiting import until
 
 LAUNCH = """\
 import asyncio, signal, sys
