@@ -87,6 +87,7 @@ docs:
 	@echo "CONTRIBUTING.md        how to work on it"
 	@echo "docs/migrating.md      coming from Horovod"
 	@echo "docs/launching.md      the launcher, and horovodrun"
+	@echo "docs/doctor.md         what a machine has, settings, the project file"
 	@echo "docs/observing.md      timelines, stalls, counts"
 	@echo "docs/torch_distributed.md   the backend for torch.distributed"
 	@echo "docs/performance.md    how fast it is, and what that was measured against"

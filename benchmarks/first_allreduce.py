@@ -1,4 +1,6 @@
-"""A worker of the start-up case: one allreduce, then a note of when it was done, then the end.
+"""A worker of the cases about starting: one allreduce, then a note of when it was done, then the end.
+
+    python -m benchmarks.first_allreduce PEER WORKERS
 
 No framework is imported but where there is no other way: gloo comes with torch.
 """
@@ -49,4 +51,4 @@ def mpi() -> float:
 if __name__ == "__main__":
     total = {"farandole": farandole, "gloo": gloo, "mpi": mpi}[sys.argv[1]]()
     (Path(os.environ["BENCHMARK_FOLDER"]) / str(os.getpid())).write_text(str(time.monotonic_ns()))
-    assert total == 2, f"the sum of two ones is {total}"
+    assert total == int(sys.argv[2]), f"the sum of {sys.argv[2]} ones is {total}"

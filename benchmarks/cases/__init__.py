@@ -6,8 +6,21 @@ from benchmarks.cases.between_hosts import HOSTS
 from benchmarks.cases.collectives import COLLECTIVES
 from benchmarks.cases.compression import COMPRESSION
 from benchmarks.cases.gradients import GRADIENTS
+from benchmarks.cases.launching import LAUNCHING
 from benchmarks.cases.small import LATENCY, MANY
 from benchmarks.cases.startup import STARTUP
 from benchmarks.cases.steps import STEPS
 
-CASES: tuple[Case, ...] = (SIZES, TYPES, GRADIENTS, MANY, LATENCY, COLLECTIVES, HOSTS, STEPS, STARTUP, COMPRESSION)
+CASES: tuple[Case, ...] = (
+    SIZES,
+    TYPES,
+    GRADIENTS,
+    MANY,
+    LATENCY,
+    COLLECTIVES,
+    HOSTS,
+    STEPS,
+    STARTUP,
+    COMPRESSION,
+    LAUNCHING,
+)

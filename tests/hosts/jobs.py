@@ -6,13 +6,12 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-import pytest
 from tests.hosts.bed import Bed
 from tests.hosts.host import Host
+from waiting import until
 
 FOLDER = "/root/job"
 
@@ -88,12 +87,3 @@ def told(host: Host, name: str, seconds: float = 30) -> str:
     path = host.path(f"{FOLDER}/{name}")
     until(path.exists, f"{host.name} has {name}", seconds)
     return path.read_text()
-
-
-def until(fact: Callable[[], object], what: str, seconds: float = 30) -> None:
-    """Wait for a fact; fail when it does not come true in time."""
-    deadline = time.monotonic() + seconds
-    while not fact():
-        if time.monotonic() > deadline:
-            pytest.fail(f"waited {seconds} s in vain until {what}")
-        time.sleep(0.01)

@@ -18,6 +18,7 @@ import pytest
 from tests.hosts.bed import Bed, Process
 from tests.hosts.errors import BedError
 from tests.hosts.host import Host
+from waiting import until
 
 Hosts = Callable[..., Bed]
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,15 +34,6 @@ def reaches(one: Host, name: str, seconds: float = 20) -> bool:
 def hears_nothing_of(one: Host, name: str) -> bool:
     """Return whether a host gets neither connection nor refusal, for a second."""
     return one.run(["timeout", "1", "bash", "-c", f"</dev/tcp/{name}/22"]).returncode == TIMED_OUT
-
-
-def until(fact: Callable[[], object], what: str, seconds: float = 20) -> None:
-    """Wait for a fact; fail when it does not come true in time."""
-    deadline = time.monotonic() + seconds
-    while not fact():
-        if time.monotonic() > deadline:
-            pytest.fail(f"waited {seconds} s in vain until {what}")
-        time.sleep(0.01)
 
 
 HEAR_DATAGRAMS = """\

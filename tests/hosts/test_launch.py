@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import textwrap
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.hosts.bed import Bed
-from tests.hosts.jobs import FOLDER, Job, alive, put, start, told, until
+from tests.hosts.jobs import FOLDER, Job, alive, put, start, told
+from waiting import until
 
 Hosts = Callable[..., Bed]
 
@@ -69,6 +71,27 @@ def test_horovodrun(hosts: Hosts) -> None:
     words = [sys.executable, "-c", command, "-np", "6", "--hostfile", "hosts", "python", "train.py"]
     done = bed.desk.run(words, folder=FOLDER)
     assert (done.returncode, lines(done.stdout)) == (0, EXPECTED), done.stderr
+
+
+def test_a_function_from_python(hosts: Hosts) -> None:
+    bed = hosts(2)
+    put(bed.hosts, "")
+    script = """
+    import os
+    import farandole
+
+    def where(power):
+        import socket
+        from farandole.core import basics
+        basics.init()
+        return socket.gethostname(), basics.rank() ** power
+
+    print(farandole.run(where, args=(2,), num_proc=4, hosts="h1:2,h2:2"))
+    """
+    bed.desk.path(FOLDER).mkdir()
+    (bed.desk.path(FOLDER) / "train.py").write_text(textwrap.dedent(script))
+    done = bed.desk.run([sys.executable, "train.py"], folder=FOLDER)
+    assert done.stdout.strip() == "[('h1', 0), ('h1', 1), ('h2', 4), ('h2', 9)]", done.stderr
 
 
 def test_only_one_of_two_networks_joins_the_workers(hosts: Hosts) -> None:
@@ -174,6 +197,18 @@ def training(bed: Bed, options: str = "") -> Job:
         for rank in (2 * number, 2 * number + 1):
             told(host, f"pid{rank}")
     return job
+
+
+def test_ctrl_c_while_a_host_is_being_reached(hosts: Hosts) -> None:
+    bed = hosts(2)
+    put(bed.hosts, MEET)
+    bed.cut(bed.hosts[1])
+    job = start(bed, "-H h1:1,h2:1 python train.py")
+    until(lambda: any(" h2 " in each.command for each in bed.processes(bed.desk)), "ssh tries to reach h2")
+    job.signal(signal.SIGINT)
+    code, _, err = job.finish(20)
+    assert code == 130
+    assert err == "error: interrupted before anything was started\n"
 
 
 def test_a_host_that_loses_its_power(hosts: Hosts) -> None:

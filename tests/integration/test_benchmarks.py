@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from benchmarks.commands import time_command, time_start
 from benchmarks.conductor import Conductor, Contender, conducting
 from benchmarks.hosts import BedError, bed_of
 from benchmarks.peers.base import MODULES, ROOT, Launch, Stage
@@ -95,11 +97,51 @@ def test_hosts_hear_each_other_and_are_gone_afterwards(tmp_path: Path) -> None:
     assert name not in subprocess.run(["ip", "netns"], capture_output=True, text=True, check=True).stdout
 
 
-def test_a_quick_run_prints_a_table_and_keeps_the_numbers(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "benchmarks", "e", "--quick", "--output", str(tmp_path)]
+def test_a_command_that_fails_is_told_of_and_not_tried_again(tmp_path: Path) -> None:
+    tried = tmp_path / "tried"
+    with conducting(rounds=3, seconds=0.01) as conductor:
+        row = time_command(conductor, "fails", ("sh", "-c", f"echo once >> {tried}; echo why >&2; exit 1"))
+        assert (row.seconds, row.notes) == ({}, {"time": "failed"})
+        assert "why" in conductor.failures[0]
+        assert tried.read_text() == "once\n"
+
+
+def test_a_start_counts_until_the_last_worker_was_done() -> None:
+    # Workers that note the seconds 1 and 2 of a clock that has gone on since.
+    notes = 'for worker in 1 2; do echo "${worker}000000000" > "$BENCHMARK_FOLDER/$worker"; done'
+    with conducting(rounds=1, seconds=0.01) as conductor:
+        before = time.monotonic()
+        (seconds,) = time_start(conductor, "starts", ("sh", "-c", notes)).seconds["time"]
+        assert 2 - time.monotonic() <= seconds <= 2 - before
+        assert time_start(conductor, "lacks one", ("sh", "-c", notes), workers=3).notes == {"time": "failed"}
+        assert "2 workers of 3" in conductor.failures[0]
+
+
+def run_quickly(letter: str, folder: Path) -> tuple[dict[str, Any], str]:
+    """Run a case and return what it keeps of it, and what it printed."""
+    command = [sys.executable, "-m", "benchmarks", letter, "--quick", "--output", str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=110, check=False)
     assert done.returncode == 0, done.stderr
-    (case,) = json.loads((tmp_path / "numbers.json").read_text())["cases"]
-    (row,) = case["rows"]
-    assert {"farandole", "gloo"} <= set(row["seconds"]), done.stdout + done.stderr
-    assert "| world |" in done.stdout
+    results = json.loads((folder / "numbers.json").read_text())
+    assert [case["letter"] for case in results["cases"]] == [letter]
+    return results, done.stdout + done.stderr
+
+
+def test_a_quick_run_prints_a_table_and_keeps_the_numbers(tmp_path: Path) -> None:
+    results, printed = run_quickly("e", tmp_path)
+    (row,) = results["cases"][0]["rows"]
+    assert {"farandole", "gloo"} <= set(row["seconds"]), printed
+    assert "| world |" in printed
+
+
+def test_launching_is_measured_on_hosts_and_on_simulated_ones(tmp_path: Path) -> None:
+    results, printed = run_quickly("k", tmp_path)
+    assert results["failures"] == []
+    rows = {row["keys"]["what"]: row for row in results["cases"][0]["rows"]}
+    for flag in ("with pre-flight", "--no-preflight"):
+        simulated = rows[f"`true` on 2 simulated hosts, {flag}"]
+        assert len(simulated["seconds"]["time"]) == 1
+        assert simulated["notes"]["launcher's memory"].endswith(" MB")
+    start = rows["first allreduce on 3 hosts x 2 workers"]
+    # Where no hosts can be made, the table says why.
+    assert start["notes"]["python and imports"].endswith("%") if start["seconds"] else start["notes"]["time"], printed

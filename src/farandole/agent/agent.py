@@ -21,9 +21,12 @@ import signal
 import subprocess
 import sys
 import time
+from typing import TYPE_CHECKING
 
-from farandole.agent import facts
+from farandole.agent import error_file, facts
+from farandole.agent.error_file import ErrorFiles
 from farandole.agent.loop import Loop, Timer
+from farandole.agent.memory import OomWatch
 from farandole.agent.messages import (
     GREETING,
     STDERR,
@@ -45,6 +48,7 @@ from farandole.agent.messages import (
     Started,
     Task,
     ToAgent,
+    ToFiles,
 )
 from farandole.agent.neighbours import Doors, Round
 from farandole.agent.probe import look
@@ -52,6 +56,9 @@ from farandole.agent.processes import become_subreaper, descendants, die_with_pa
 from farandole.agent.relay import RosterRelay
 from farandole.agent.tasks import Tasks
 from farandole.core.wire import LARGEST_FRAME, Codec, FrameReader, frame
+
+if TYPE_CHECKING:
+    from farandole.agent.files import Files
 
 _CHUNK = 64 * 1024
 # Looking for processes costs a walk over /proc, so it is not done more often than this.
@@ -87,9 +94,17 @@ class Agent:
         self._relay = RosterRelay(self._loop, self._say)
         self._doors = Doors(self._loop, self._say)
         self._tasks = Tasks(self._loop)
+        self._files: Files | None = None
+        """Made when files come."""
+        self._memory = OomWatch()
+        self._error_files: ErrorFiles | None = None
+        """Made for the first worker, if it can be made."""
         self._unsent = bytearray()
         self._silence: Timer | None = None
         """Runs while the launcher is expected to be heard of."""
+        self._within = 0.0
+        """Seconds of silence after which the launcher counts as gone."""
+        self._heard_at = 0.0
         self._workers: dict[int, int] = {}
         """Rank by process id."""
         self._streams: dict[tuple[int, int], _Stream] = {}
@@ -113,6 +128,9 @@ class Agent:
         self._say(facts.look(self._relay.address))
         while not self._finished():
             self._loop.turn(_LOOK_SECONDS if self._ending else None)
+        self._memory.close()
+        if self._error_files is not None:
+            self._error_files.close()
 
     # --- the launcher -------------------------------------------------------------------------------------------
 
@@ -124,12 +142,15 @@ class Agent:
         if not data:
             self._launcher_gone()
             return
+        self._heard_at = time.monotonic()
         for payload in self._frames.feed(data):
             self._obey(self._codec.decode(payload))
 
     def _obey(self, message: ToAgent) -> None:
         if isinstance(message, Start):
             self._doors.close()
+            if not self._workers:
+                self._before_workers()
             self._start(message)
         elif isinstance(message, Credit):
             stream = self._streams.get((message.rank, message.stream))
@@ -148,8 +169,19 @@ class Agent:
             self._doors.open(message)
         elif isinstance(message, Knock):
             Round(self._loop, self._say, message)
+        elif isinstance(message, ToFiles):
+            self._take_files(message)
         else:
             self._relay.obey(message)
+
+    def _take_files(self, message: ToFiles) -> None:
+        if self._files is None:
+            from farandole.agent.files import (
+                Files,  # What most jobs do without need not be loaded by hundreds of agents.
+            )
+
+            self._files = Files(self._loop, self._say)
+        self._files.obey(message)
 
     def _expect(self, seconds: float) -> None:
         """Count the launcher as gone if it is not heard of within that time, and let it hear of us from now on."""
@@ -157,7 +189,16 @@ class Agent:
             self._beat()
         else:
             self._silence.cancel()
-        self._silence = self._loop.call_later(min(seconds, _LONGEST_SILENCE), self._launcher_gone)
+        self._within = min(seconds, _LONGEST_SILENCE)
+        self._silence = self._loop.call_later(self._within, self._silent)
+
+    def _silent(self) -> None:
+        # Whatever was heard is a sign of life: a beat may have to wait behind pieces of files.
+        left = self._heard_at + self._within - time.monotonic()
+        if left > 0:
+            self._silence = self._loop.call_later(left, self._silent)
+        else:
+            self._launcher_gone()
 
     def _beat(self) -> None:
         if not self._unsent:  # Otherwise what is on its way is the sign of life.
@@ -203,6 +244,20 @@ class Agent:
 
     # --- workers ------------------------------------------------------------------------------------------------
 
+    def _before_workers(self) -> None:
+        self._memory.note()
+        if self._error_files is None:
+            try:
+                self._error_files = ErrorFiles()
+            except OSError:
+                return  # They do without.
+
+    def _environment(self, order: Start) -> dict[str, str]:
+        environment = {**os.environ, **order.environment} if order.inherit else dict(order.environment)
+        if self._error_files is not None:
+            environment.setdefault(error_file.VARIABLE, self._error_files.path(order.rank))
+        return environment
+
     def _start(self, order: Start) -> None:
         try:
             process = subprocess.Popen(
@@ -210,7 +265,7 @@ class Agent:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                env={**os.environ, **order.environment} if order.inherit else order.environment,
+                env=self._environment(order),
                 cwd=order.directory,
                 start_new_session=True,
                 preexec_fn=die_with_parent(os.getpid()),
@@ -257,9 +312,15 @@ class Agent:
             code = os.waitstatus_to_exitcode(status)
             rank = self._workers.pop(pid, None)
             if rank is not None:
-                self._say(Exited(rank, code))
+                self._say(self._exited(rank, pid, code))
             else:
                 self._tasks.ended(pid, code)
+
+    def _exited(self, rank: int, pid: int, code: int) -> Exited:
+        written = b"" if self._error_files is None else self._error_files.take(rank)
+        # Once we have sent SIGKILL ourselves, one says nothing about memory.
+        not_by_us = code == -signal.SIGKILL and self._give_up_at is None
+        return Exited(rank, code, written, self._memory.killed(pid) if not_by_us else "")
 
     # --- output -------------------------------------------------------------------------------------------------
 
@@ -293,6 +354,8 @@ class Agent:
         kill_at = time.monotonic() + order.grace
         if not self._ending:
             self._ending = True
+            if self._files is not None:
+                self._files.stop()
             self._kill_at = kill_at
             if order.grace > 0:
                 pids = descendants(os.getpid())

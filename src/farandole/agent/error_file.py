@@ -1,10 +1,16 @@
-"""Where workers may write why they fail, as PyTorch's `@record` does: a private file for each, named in a variable."""
+"""Where workers may write why they fail, as PyTorch's `@record` does: a private file for each, named in a variable.
+
+The files lie in a folder that the agent removes at its end. An agent that is killed cannot, so the next one on the host
+does: a folder whose lock nobody holds has no agent any more.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import os
 
 VARIABLE = "TORCHELASTIC_ERROR_FILE"
+_FOLDER = "farandole-errors-"
 LARGEST = 256 * 1024
 """Bytes of an error file that are read; a traceback is far shorter."""
 
@@ -20,8 +26,15 @@ class ErrorFiles:
         """
         # Not `tempfile`: an agent loads as little as it can, and this is all that it needs of it.
         parent = os.environ.get("TMPDIR") or "/tmp"
-        self._folder = os.path.join(parent, f"farandole-{os.urandom(8).hex()}")
-        os.mkdir(self._folder, 0o700)
+        _tidy(parent)
+        name = f"{os.getuid()}-{os.urandom(8).hex()}"
+        self._folder = os.path.join(parent, _FOLDER + name)
+        unlocked = os.path.join(parent, f".{_FOLDER}{name}")
+        os.mkdir(unlocked, 0o700)
+        self._lock = os.open(unlocked, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        # Only now by the name that others look for: they would take it for abandoned.
+        os.rename(unlocked, self._folder)
 
     def path(self, rank: int) -> str:
         """Return where this worker's file is to be. It does not exist yet."""
@@ -44,13 +57,39 @@ class ErrorFiles:
             _remove(path)
 
     def close(self) -> None:
-        """Remove the folder and what is in it."""
+        """Remove the folder and what is in it. No-op the second time."""
+        if self._lock >= 0:
+            _remove_folder(self._folder)
+            os.close(self._lock)
+        self._lock = -1
+
+
+def _tidy(parent: str) -> None:
+    """Remove what agents of this user left that were killed."""
+    for name in os.listdir(parent):
+        if not name.startswith(f"{_FOLDER}{os.getuid()}-"):
+            continue
+        folder = os.path.join(parent, name)
         try:
-            for name in os.listdir(self._folder):
-                _remove(os.path.join(self._folder, name))
-            os.rmdir(self._folder)
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:
-            pass  # A worker put a folder of its own there, or somebody has tidied up.
+            continue  # Just removed by its agent, or a stranger's.
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _remove_folder(folder)
+        except OSError:
+            pass  # Its agent lives.
+        finally:
+            os.close(lock)
+
+
+def _remove_folder(folder: str) -> None:
+    try:
+        for name in os.listdir(folder):
+            _remove(os.path.join(folder, name))
+        os.rmdir(folder)
+    except OSError:
+        pass  # A worker put a folder of its own there, or somebody has tidied up.
 
 
 def _read(fd: int) -> bytes:

@@ -24,6 +24,7 @@ def look(roster: str) -> Ready:
         hostname=socket.gethostname(),
         machine=machine_id(),
         cores=len(os.sched_getaffinity(0)),
+        load=os.getloadavg()[0],
         gpus=visible_gpus(os.environ, count_gpus),
         interfaces=tuple(Interface(each.interface, each.address, each.prefix, each.speed) for each in addresses()),
         roster=roster,

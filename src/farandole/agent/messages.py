@@ -6,7 +6,8 @@ The agent says `Ready` first. What has a `number` is a question; the answer carr
 
 Output is under flow control. Of each stream of each worker the agent sends at most `WINDOW` bytes ahead of what the
 launcher has written; `Credit` says how much more that is now. So a reader who is slow costs a bounded amount of memory
-and slows down only the workers that print. The same holds for each relayed connection, in both directions.
+and slows down only the workers that print. The same holds for each relayed connection, in both directions. Of files
+the launcher has a bounded number of bytes on the way: the agent says when it has taken a piece.
 
 An agent on another host and its launcher send each other a `Beat` when there is nothing else to say.
 """
@@ -22,6 +23,9 @@ WINDOW = 256 * 1024
 
 STDOUT = 1
 STDERR = 2
+
+PIECE_BYTES = 256 * 1024
+"""Most bytes of a file in one message: small enough that an agent is never long at one."""
 
 
 # --- to an agent ---------------------------------------------------------------------------------------------
@@ -160,6 +164,8 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
     machine: str
     """The same for two agents if, and only if, they see the same kernel and the same network."""
     cores: int
+    load: float
+    """Processes that want to run, on average of the last minute."""
     gpus: int
     interfaces: tuple[Interface, ...]
     """Without loopback."""
@@ -260,6 +266,10 @@ class Exited(msgspec.Struct, frozen=True, tag="exited"):
     rank: int
     code: int
     """Exit code, or minus the number of the signal that ended it."""
+    error_file: bytes = b""
+    """What it wrote where TORCHELASTIC_ERROR_FILE says."""
+    out_of_memory: str = ""
+    """In which words the kernel says that it killed it for want of memory."""
 
 
 class Ended(msgspec.Struct, frozen=True, tag="ended"):
@@ -268,8 +278,105 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
     survivors: tuple[int, ...] = ()
 
 
+# --- files -----------------------------------------------------------------------------------------------------
+#
+# The launcher offers a tree, a batch of entries at a time; the agent answers each `Offer` with `Lacking`. After the
+# last one the launcher sends what is lacking, in pieces, and the agent answers each `Piece` with `Received`. When all
+# is there, which may be at once, the agent lays the tree out and says `Shipped`; or `NotShipped`, at any time.
+#
+# Paths are bytes, relative to the tree's root, because nothing else can say every name that a file may have.
+
+
+class File(msgspec.Struct, frozen=True, array_like=True, tag="file"):
+    """A regular file of a tree."""
+
+    path: bytes
+    size: int
+    executable: bool
+    modified_ns: int
+    """Since the epoch. The file on the host gets it too."""
+    digest: bytes
+    """SHA-256 of the content, 32 bytes."""
+
+
+class Link(msgspec.Struct, frozen=True, array_like=True, tag="link"):
+    """A symbolic link of a tree."""
+
+    path: bytes
+    target: bytes
+
+
+class Directory(msgspec.Struct, frozen=True, array_like=True, tag="directory"):
+    """A directory of a tree that would not be there without it, because nothing of the tree is in it."""
+
+    path: bytes
+
+
+Entry = File | Link | Directory
+
+
+class Offer(msgspec.Struct, frozen=True, tag="offer"):
+    """A part of the tree that the workers are to run in. Answered by `Lacking`."""
+
+    job: str
+    """Id of the job; the tree is its own."""
+    name: str
+    """What the tree's root is called."""
+    cache: str
+    """The directory for what is shipped; "" is farandole/ship in the user's cache directory."""
+    entries: tuple[Entry, ...]
+    last: bool
+
+
+class Piece(msgspec.Struct, frozen=True, tag="piece"):
+    """Bytes of a file that is lacking. Answered by `Received`."""
+
+    digest: bytes
+    """Of the whole file."""
+    offset: int
+    """Of its first byte in the file; pieces of a file come in order."""
+    data: bytes
+    packed: bool
+    """Whether the data is compressed by zlib."""
+
+
+class Lacking(msgspec.Struct, frozen=True, tag="lacking"):
+    """What of the files of an `Offer` is not on this host, and no earlier `Lacking` has named."""
+
+    files: tuple[tuple[bytes, int], ...]
+    """Digest, and how many bytes of the file are here already: what an interrupted job left."""
+
+
+class Received(msgspec.Struct, frozen=True, tag="received"):
+    """One more piece was taken, in the order they were sent."""
+
+
+class Damaged(msgspec.Struct, frozen=True, tag="damaged"):
+    """What came of that file is not what was offered, and was thrown away. It should be sent from its beginning."""
+
+    digest: bytes
+
+
+class Shipped(msgspec.Struct, frozen=True, tag="shipped"):
+    """The whole tree is here."""
+
+    directory: str
+    """Its root."""
+
+
+class NotShipped(msgspec.Struct, frozen=True, tag="not-shipped"):
+    """The tree cannot be had on this host. Nothing more is taken."""
+
+    reason: str
+    hint: str
+
+
 Relay = Relayed | RelayCredit | RelayClosed
 Answer = TaskEnded | Looked | Opened | Knocked
+ToFiles = Offer | Piece
+FromFiles = Lacking | Received | Damaged | Shipped | NotShipped
 
-ToAgent = Start | Credit | End | Beat | Task | Look | Open | Knock | Relay
-FromAgent = Ready | Started | NotStarted | Output | Closed | Exited | Ended | Beat | Answer | RelayOpened | Relay
+ToAgent = Start | Credit | End | Beat | Task | Look | Open | Knock | Relay | ToFiles
+FromAgent = (
+    Ready | Started | NotStarted | Output | Closed | Exited | Ended | Beat | Answer | RelayOpened | Relay | FromFiles
+)

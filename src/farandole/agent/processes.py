@@ -24,14 +24,14 @@ def become_subreaper() -> None:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER) failed")
 
 
-def die_with_parent(parent: int) -> Callable[[], None]:
-    """Return what a child calls between fork and exec so that SIGKILL of `parent` kills it too.
+def die_with_parent(parent: int, signum: int = signal.SIGKILL) -> Callable[[], None]:
+    """Return what a child calls between fork and exec so that it gets a signal when `parent` is killed.
 
-    The parent must be single-threaded: the kernel sends the signal when the *thread* that forked ends.
+    The thread that forks must live as long as the parent: the kernel sends the signal when that *thread* ends.
     """
 
     def arrange() -> None:
-        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        _libc.prctl(_PR_SET_PDEATHSIG, signum, 0, 0, 0)
         if os.getppid() != parent:
             os._exit(128 + signal.SIGKILL)  # The parent died before the kernel knew that we care.
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from farandole.launcher.project import Project
-    from farandole.launcher.provenance import Provenance
+    from farandole.launcher.configuration.project import Project
+    from farandole.launcher.configuration.provenance import Provenance
 
 _USAGE_ERROR = 2
 _BAD_VALUE = 1
@@ -75,8 +75,8 @@ def execute(options: argparse.Namespace) -> int:
 
 def _tell(options: argparse.Namespace) -> int:
     from farandole.cli.project import options_of_run, read_project
-    from farandole.launcher.project import words
-    from farandole.launcher.provenance import Sources, provenances
+    from farandole.launcher.configuration.project import words
+    from farandole.launcher.configuration.provenance import Sources, provenances
 
     project = read_project()
     known = options_of_run()
@@ -116,8 +116,8 @@ def find(rows: Sequence[Provenance], name: str) -> Provenance:
     Raises:
         SpecError: there is none.
     """
+    from farandole.launcher.configuration.project import nearest
     from farandole.launcher.errors import SpecError
-    from farandole.launcher.project import nearest
 
     names = {other: row for row in rows for other in (row.name, *row.variables, row.option or row.name)}
     row = names.get(name) or names.get(f"--{name}")
@@ -141,7 +141,7 @@ def render(rows: Sequence[Provenance], project: Project | None, width: int | Non
 
 
 def _table(rows: Sequence[Provenance], width: int | None) -> list[str]:
-    from farandole.launcher.provenance import first_sentence
+    from farandole.launcher.configuration.provenance import first_sentence
 
     cells = [(row.name, row.value, row.source, first_sentence(row.description)) for row in rows]
     widths = [min(_COLUMN, max(len(line[column]) for line in cells)) for column in range(3)]

@@ -12,10 +12,10 @@ from farandole.cli import options
 
 if TYPE_CHECKING:
     from farandole.agent.inspect.facts import Facts
-    from farandole.launcher.advice import Finding, Intent
+    from farandole.launcher.doctor.advice import Finding, Intent
+    from farandole.launcher.doctor.inspection import Inspect, Silence
+    from farandole.launcher.doctor.prescription import Paint
     from farandole.launcher.hosts import Host
-    from farandole.launcher.inspection import Inspect, Silence
-    from farandole.launcher.prescription import Paint
 
 _USAGE_ERROR = 2
 _PROBLEM = 1
@@ -52,9 +52,9 @@ def execute(given: argparse.Namespace) -> int:
     """Run the verb and return the exit code."""
     from functools import partial
 
-    from farandole.launcher.advice import Intent
+    from farandole.launcher.doctor.advice import Intent
+    from farandole.launcher.doctor.inspection import inspect_hosts
     from farandole.launcher.errors import SpecError
-    from farandole.launcher.inspection import inspect_hosts
 
     try:
         workers, hosts = _read_hosts(given)
@@ -91,7 +91,7 @@ def diagnose(hosts: Sequence[Host], intent: Intent, inspect: Inspect, as_json: b
         as_json: print JSON instead of text.
     """
     from farandole.agent.inspect.facts import Facts
-    from farandole.launcher.differences import differences
+    from farandole.launcher.doctor.differences import differences
     from farandole.launcher.hosts import Host
 
     told = inspect(hosts or (Host("localhost"),))
@@ -108,8 +108,8 @@ def diagnose(hosts: Sequence[Host], intent: Intent, inspect: Inspect, as_json: b
 
 
 def _findings(found: Facts | Silence, intent: Intent) -> list[Finding]:
-    from farandole.launcher.advice import Finding, advise
-    from farandole.launcher.inspection import Silence
+    from farandole.launcher.doctor.advice import Finding, advise
+    from farandole.launcher.doctor.inspection import Silence
 
     if isinstance(found, Silence):
         return [Finding("problem", "reach", found.why, found.hint)]
@@ -118,7 +118,7 @@ def _findings(found: Facts | Silence, intent: Intent) -> list[Finding]:
 
 def _print_host(hosts: Mapping[str, Facts | Silence], findings: Mapping[str, Sequence[Finding]]) -> None:
     from farandole.agent.inspect.facts import Facts
-    from farandole.launcher.prescription import bug_report, render_findings, render_host, verdict
+    from farandole.launcher.doctor.prescription import bug_report, render_findings, render_host, verdict
 
     ((name, facts),) = hosts.items()
     paint = _paint()
@@ -133,7 +133,7 @@ def _print_host(hosts: Mapping[str, Facts | Silence], findings: Mapping[str, Seq
 def _print_hosts(
     hosts: Mapping[str, Facts | Silence], findings: Mapping[str, Sequence[Finding]], differing: Sequence[Finding]
 ) -> None:
-    from farandole.launcher.prescription import render_findings, render_hosts, verdict
+    from farandole.launcher.doctor.prescription import render_findings, render_hosts, verdict
 
     paint = _paint()
     print(render_hosts(hosts, findings, paint))
@@ -150,7 +150,7 @@ def _print_json(
     import msgspec
 
     from farandole.agent.inspect.facts import Facts
-    from farandole.launcher.advice import backends
+    from farandole.launcher.doctor.advice import backends
 
     told: dict[str, dict[str, object]] = {}
     for name, found in hosts.items():
@@ -162,6 +162,6 @@ def _print_json(
 
 
 def _paint() -> Paint:
-    from farandole.launcher.prescription import coloured, plain
+    from farandole.launcher.doctor.prescription import coloured, plain
 
     return coloured if sys.stdout.isatty() and not os.environ.get("NO_COLOR") else plain

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from farandole.cli import run
 
 if TYPE_CHECKING:
-    from farandole.launcher.project import Option, Project
+    from farandole.launcher.configuration.project import Option, Project
 
 _PATHS = ("FILE", "DIR")
 _ONLY_ASK = ("help", "dry-run", "json")
@@ -28,7 +28,7 @@ def with_project(arguments: Sequence[str]) -> tuple[list[str], str]:
     project = read_project()
     if project is None:
         return list(arguments), ""
-    from farandole.launcher.project import words
+    from farandole.launcher.configuration.project import words
 
     added = words(project, options_of_run(), os.environ, given_options(arguments[1:]))
     shown = " ".join(word.partition("=")[0] for word in added if word != "-x")  # Values of variables may be secrets.
@@ -41,7 +41,7 @@ def read_project() -> Project | None:
     Raises:
         SpecError: it is wrong.
     """
-    from farandole.launcher.project import find, read
+    from farandole.launcher.configuration.project import find, read
 
     path = find(Path.cwd())
     return None if path is None else read(path)
@@ -81,7 +81,7 @@ def long_name(action: argparse.Action) -> str:
 
 
 def _option(name: str, action: argparse.Action, parser: argparse.ArgumentParser) -> Option:
-    from farandole.launcher.project import Option
+    from farandole.launcher.configuration.project import Option
 
     groups = [group._group_actions for group in parser._mutually_exclusive_groups if action in group._group_actions]
     return Option(

@@ -13,13 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from farandole.launcher.machine import Machine
-    from farandole.launcher.output import Console
+    from farandole.launcher.output.console import Console
     from farandole.launcher.spec import JobSpec
     from farandole.launcher.supervise import Observer, Outcome, Supervisor
+    from farandole.launcher.through.job import Job
 
 _USAGE_ERROR = 2
-_STDOUT_FD = 1
-_STDERR_FD = 2
 _PAUSE_SECONDS = 0.05
 
 _EPILOG = """\
@@ -55,7 +54,7 @@ def add_parser(verbs: Any) -> None:
     add = parser.add_argument
     add("--dry-run", action="store_true", help="print the plan and start nothing")
     add("--json", action="store_true", help="with --dry-run: print it as JSON")
-    add("--output-dir", metavar="DIR", help="also keep what workers print, as it is, in DIR/rank.N/stdout and stderr")
+    _add_output(parser)
     add("-x", dest="exports", action="append", default=[], metavar="NAME[=VALUE]", help="set a worker's variable")
     add("--fusion-threshold-mb", metavar="MB", type=int, help="fuse tensors up to this size; 0: never (default: 128)")
     add("--autotune", action="store_true", help="find the fastest settings while training, and keep them")
@@ -76,9 +75,27 @@ def add_parser(verbs: Any) -> None:
     add("command", nargs=argparse.REMAINDER, help="the command and its arguments")
 
 
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("output").add_argument
+    add("--output-dir", metavar="DIR", help="also keep what workers print, as it is, in DIR/rank.N/stdout and stderr")
+    add("--tee", action="store_true", help="with --output-dir: show output as well as keep it, as it does anyway")
+    add("--only-rank", metavar="RANKS", help="show only these ranks, such as 0 or 0,4-7, or none; all are kept")
+    add("--color", choices=("auto", "always", "never"), default="auto", help="colours by rank (default: on a terminal)")
+    add("--no-status", action="store_true", help="show no status line on a terminal")
+
+
 def _add_start(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("starting").add_argument
+    add("--ship", metavar="DIR", default="", help="send this directory to the other hosts, but what git ignores")
+    add("--ship-limit", metavar="SIZE[,FILES]", help="send no more than that (default: 2G,100000)")
+    add("--ship-cache", metavar="DIR", default="", help="where hosts keep it (default: ~/.cache/farandole/ship)")
+    add("--env-file", action="append", default=[], metavar="FILE", help="variables of the workers, NAME=value lines")
     add("--setup", metavar="COMMAND", default="", help="shell command that runs once on each host before the workers")
+    add(
+        "--launcher",
+        choices=("mpirun", "srun"),
+        help="let this program start the workers",
+    )
     add("--no-preflight", action="store_true", help="do not look at the hosts before anything starts")
     add(
         "--start-timeout",
@@ -107,12 +124,13 @@ def execute(given: argparse.Namespace) -> int:
     try:
         spec = _read(given)
         machine = look()
+        _check_launcher(given)
         if not given.dry_run:
-            outcome = run_until_end(spec, machine, verbose=given.verbose)
+            outcome = run_until_end(spec, machine, verbose=given.verbose, through=given.launcher)
             if outcome.report:
                 print(outcome.report, file=sys.stderr)
             return outcome.exit_code
-        print(_dry_run(spec, machine, given.json), end="")
+        print(_dry_run(spec, machine, given.launcher, given.json), end="")
         return 0
     except KeyboardInterrupt:
         return _interrupted()
@@ -123,8 +141,23 @@ def execute(given: argparse.Namespace) -> int:
         return _USAGE_ERROR
 
 
-def _dry_run(spec: JobSpec, machine: Machine, json: bool) -> str:
+def _check_launcher(given: argparse.Namespace) -> None:
+    """Refuse what cannot be done when another program starts the workers."""
+    from farandole.launcher.errors import SpecError
+
+    if given.launcher is None:
+        return
+    for flag, value in (("--ship", given.ship), ("--tee", given.tee), ("--only-rank", given.only_rank)):
+        if value:
+            raise SpecError(f"{flag} does not go together with --launcher {given.launcher}", "leave one of them away")
+    if given.dry_run and given.json:
+        raise SpecError("--json: what another program will do is known as text only", "leave --json away")
+
+
+def _dry_run(spec: JobSpec, machine: Machine, through: str | None, json: bool) -> str:
     """Return the plan as text; no other host is asked anything."""
+    if through is not None:
+        return _dry_run_through(spec, machine, through)
     from farandole.launcher.plan import Identity, as_json, make_plan, render
     from farandole.launcher.spec import check_command
     from farandole.launcher.start import unknown_sites, where_hosts_are
@@ -136,6 +169,13 @@ def _dry_run(spec: JobSpec, machine: Machine, json: bool) -> str:
     return as_json(plan) if json else render(plan)
 
 
+def _dry_run_through(spec: JobSpec, machine: Machine, through: str) -> str:
+    from farandole.launcher.plan import Identity
+    from farandole.launcher.through.job import find_flavour, plan_through, render_through
+
+    return render_through(plan_through(through, find_flavour(through, machine), spec, machine, Identity()))
+
+
 def _interrupted() -> int:
     print("error: interrupted before anything was started", file=sys.stderr)
     return 130
@@ -145,6 +185,8 @@ def _read(given: argparse.Namespace) -> JobSpec:
     from pathlib import Path
 
     from farandole.launcher.errors import SpecError
+    from farandole.launcher.output.console import OutputOptions, read_ranks
+    from farandole.launcher.shipping.manifest import ShipLimit, read_ship_limit
     from farandole.launcher.spec import HOST_TIMEOUT_SECONDS, JobSpec, read_start_timeout
 
     command = given.command[1:] if given.command[:1] == ["--"] else given.command
@@ -157,6 +199,10 @@ def _read(given: argparse.Namespace) -> JobSpec:
         hosts=hosts,
         ssh=options.read_ssh(given),
         network=options.read_network(given),
+        ship=given.ship,
+        ship_limit=ShipLimit() if given.ship_limit is None else read_ship_limit(given.ship_limit),
+        ship_cache=given.ship_cache,
+        private=tuple(_of_env_files(given.env_file).items()),
         setup=given.setup,
         preflight=not given.no_preflight,
         host_timeout=HOST_TIMEOUT_SECONDS if given.host_timeout is None else given.host_timeout,
@@ -174,7 +220,19 @@ def _read(given: argparse.Namespace) -> JobSpec:
         stall_shutdown=given.stall_shutdown,
         exports=tuple(given.exports),
         output_dir=None if given.output_dir is None else Path(given.output_dir),
+        output=OutputOptions(
+            color=given.color,
+            only_ranks=None if given.only_rank is None else read_ranks(given.only_rank),
+            tee=given.tee,
+            status=not given.no_status,
+        ),
     )
+
+
+def _of_env_files(paths: list[str]) -> dict[str, str]:
+    from farandole.launcher.configuration.env_file import read_env_file
+
+    return {name: value for path in paths for name, value in read_env_file(path, os.environ).items()}
 
 
 def _master(given: argparse.Namespace) -> str:
@@ -199,6 +257,7 @@ def run_until_end(
     *,
     verbose: bool = False,
     observe: Callable[[Console], Observer] | None = None,
+    through: str | None = None,
 ) -> Outcome:
     """Run a job as the one thing that this process does: its signals end the job, its output is this process's.
 
@@ -207,48 +266,58 @@ def run_until_end(
         machine: where it runs.
         verbose: tell the plan and every decision of the roster.
         observe: returns who hears of failures at once, and may say so on the console.
+        through: the program that starts the workers, mpirun or srun; by default, that is done here.
 
     Raises:
         SpecError: it cannot be started; nothing was.
     """
     import asyncio
 
-    return asyncio.run(_launch(spec, machine, verbose, observe))
+    return asyncio.run(_launch(spec, machine, verbose, observe, through))
 
 
 async def _launch(
-    spec: JobSpec, machine: Machine, verbose: bool, observe: Callable[[Console], Observer] | None
+    spec: JobSpec,
+    machine: Machine,
+    verbose: bool,
+    observe: Callable[[Console], Observer] | None,
+    through: str | None,
 ) -> Outcome:
     import asyncio
     import signal
 
-    from farandole.launcher.output import Console, descriptor_sink
+    from farandole.launcher.output.console import open_console
     from farandole.launcher.start import launch
+    from farandole.launcher.through.job import launch_through
 
     loop = asyncio.get_running_loop()
-    supervisors: list[Supervisor] = []
+    jobs: list[Supervisor | Job] = []
 
     def stop(signum: signal.Signals, why: str) -> None:
-        for supervisor in supervisors:
-            supervisor.stop(128 + signum, why)
+        for job in jobs:
+            job.stop(128 + signum, why)
 
-    def pause() -> None:
-        for supervisor in supervisors:
-            supervisor.pause()
-        # The agents of other hosts must have been told before nothing moves here any more.
-        loop.call_later(_PAUSE_SECONDS, os.kill, os.getpid(), signal.SIGSTOP)
-
-    def obey_signals(supervisor: Supervisor) -> None:
-        supervisors.append(supervisor)
+    def obey_signals(job: Supervisor | Job) -> None:
+        jobs.append(job)
         for signum, why in ((signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM"), (signal.SIGHUP, "SIGHUP")):
             if signal.getsignal(signum) is not signal.SIG_IGN:  # nohup means it.
                 loop.add_signal_handler(signum, stop, signum, why)
+
+    def obey_all_signals(supervisor: Supervisor) -> None:
+        obey_signals(supervisor)
         if signal.getsignal(signal.SIGTSTP) is not signal.SIG_IGN:
-            loop.add_signal_handler(signal.SIGTSTP, pause)
+            loop.add_signal_handler(signal.SIGTSTP, pause, supervisor)
+
+    def pause(supervisor: Supervisor) -> None:
+        supervisor.pause()
+        # The agents of other hosts must have been told before nothing moves here any more.
+        loop.call_later(_PAUSE_SECONDS, os.kill, os.getpid(), signal.SIGSTOP)
 
     def reader_gone() -> None:
         loop.call_soon_threadsafe(stop, signal.SIGPIPE, "nobody reads the output any more")
 
-    console = Console(descriptor_sink(_STDOUT_FD), descriptor_sink(_STDERR_FD), reader_gone)
+    console = open_console(spec.output, machine.environment, reader_gone)
+    if through is not None:
+        return await launch_through(through, spec, machine, console, started=obey_signals, verbose=verbose)
     observer = None if observe is None else observe(console)
-    return await launch(spec, machine, console, started=obey_signals, verbose=verbose, observer=observer)
+    return await launch(spec, machine, console, started=obey_all_signals, verbose=verbose, observer=observer)

@@ -27,8 +27,6 @@ Errors:
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import os
 import select
 import socket
@@ -43,7 +41,7 @@ if TYPE_CHECKING:
 
 PROTOCOL = b"farandole roster 1\n"
 NONCE_BYTES = 32
-PROOF_BYTES = hashlib.sha256().digest_size
+PROOF_BYTES = 32  # of SHA-256
 LENGTH_BYTES = 4
 HANDSHAKE_LIMIT = 128
 FRAME_LIMIT = 64 * 1024 * 1024
@@ -161,7 +159,16 @@ class Codec(Generic[Message]):
 # --- proof ---------------------------------------------------------------------------------------------------
 
 
+def _is_proof(proof: bytes, secret: bytes, side: bytes, client_nonce: bytes, server_nonce: bytes) -> bool:
+    import hmac
+
+    # In a time that does not tell how much of it was right.
+    return hmac.compare_digest(proof, _proof(secret, side, client_nonce, server_nonce))
+
+
 def _proof(secret: bytes, side: bytes, client_nonce: bytes, server_nonce: bytes) -> bytes:
+    import hmac  # With it comes OpenSSL, which agents can do without: they speak over pipes.
+
     return hmac.digest(secret, PROTOCOL + side + client_nonce + server_nonce, "sha256")
 
 
@@ -183,7 +190,7 @@ class ClientHandshake:
             AuthenticationFailed: the server does not hold the secret.
         """
         nonce, proof = challenge[:NONCE_BYTES], challenge[NONCE_BYTES:]
-        if not hmac.compare_digest(proof, _proof(self._secret, b"server", self._nonce, nonce)):
+        if not _is_proof(proof, self._secret, b"server", self._nonce, nonce):
             raise AuthenticationFailed(
                 "the roster could not prove that it belongs to this job: FARANDOLE_SECRET and FARANDOLE_ROSTER are "
                 "not from the same launcher. Start the worker with `farandole run` and leave both as they are; if you "
@@ -217,7 +224,7 @@ class ServerHandshake:
         Raises:
             AuthenticationFailed: the client does not hold the secret.
         """
-        if not hmac.compare_digest(proof, _proof(self._secret, b"client", self._client_nonce, self._nonce)):
+        if not _is_proof(proof, self._secret, b"client", self._client_nonce, self._nonce):
             raise AuthenticationFailed("a client that does not hold this job's secret")
 
 

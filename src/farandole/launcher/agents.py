@@ -9,7 +9,8 @@ import asyncio
 import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from farandole.agent.messages import (
@@ -18,6 +19,7 @@ from farandole.agent.messages import (
     Beat,
     Ended,
     FromAgent,
+    FromFiles,
     Ready,
     RelayClosed,
     RelayCredit,
@@ -25,16 +27,19 @@ from farandole.agent.messages import (
     RelayOpened,
     ToAgent,
 )
+from farandole.core.own_roster import own_environment
 from farandole.core.wire import LARGEST_FRAME, AsyncChannel, Codec, WireError
 from farandole.launcher.errors import LaunchError
 from farandole.launcher.failure import signal_name
 from farandole.launcher.hosts import Host
-from farandole.launcher.reach import SshOptions, agent_environment, local_command, ssh_command
+from farandole.launcher.reach import SshOptions, local_command, ssh_command
 from farandole.launcher.relay import RelayedLinks
 
 # A host lets us in, its Python starts and answers within so many seconds, or the job does not start.
 READY_SECONDS = 30.0
 BEAT_SECONDS = 0.5
+# Within so many seconds, a launcher that is going to be stopped is.
+PAUSE_SECONDS = 1.0
 # So many are being started at a time: each costs a process here, and often much more in its first moment.
 STARTED_AT_ONCE = 32
 _LOOK_SECONDS = 0.1
@@ -42,7 +47,17 @@ _LONGEST_LAST_WORDS = 8 * 1024
 
 
 class AgentLost(LaunchError):
-    """The agent, or the way to it, is gone."""
+    """The agent, or the way to it, is gone.
+
+    Attributes:
+        at: since when, on the monotonic clock.
+        silent: whether nothing more was heard, as of a host that is cut off; otherwise the connection ended.
+    """
+
+    def __init__(self, why: str, silent_since: float | None = None) -> None:
+        super().__init__(why)
+        self.at = time.monotonic() if silent_since is None else silent_since
+        self.silent = silent_since is not None
 
 
 class Agent:
@@ -52,6 +67,7 @@ class Agent:
         host: where it is.
         local: whether that is this machine.
         facts: what it says of its host; set by `ready`.
+        clock_ahead: seconds by which its clock is ahead of this machine's, as far as the way from there is short.
     """
 
     def __init__(self, host: Host, local: bool, process: asyncio.subprocess.Process, last_words: int) -> None:
@@ -59,6 +75,7 @@ class Agent:
         self.host = host
         self.local = local
         self.facts: Ready | None = None
+        self.clock_ahead = 0.0
         self._process = process
         self._last_words = last_words
         self._channel = AsyncChannel(process.stdout, process.stdin, LARGEST_FRAME)
@@ -71,8 +88,10 @@ class Agent:
         self._answers: dict[int, asyncio.Future[Answer]] = {}
         self._asked = 0
         self._take: Callable[[FromAgent], None] = lambda message: None
+        self._take_files: Callable[[FromFiles], None] = lambda message: None
         self._relayed: RelayedLinks | None = None
         self._heard_at = time.monotonic()
+        self._paused_until = 0.0
         self._lost: AgentLost | None = None
         self._reading = loop.create_task(self._read())
 
@@ -94,7 +113,7 @@ class Agent:
                 stderr=last_words,
                 start_new_session=True,
                 cwd="/",  # python -m looks for modules here first; nothing of the user's may be taken for ours.
-                env=agent_environment() if local else None,
+                env=own_environment() if local else None,
             )
         except OSError as error:
             os.close(last_words)
@@ -143,6 +162,10 @@ class Agent:
         """Let the workers of this agent's host reach the roster through it."""
         self._relayed = RelayedLinks(roster, self.tell)
 
+    def hear_of_files(self, take: Callable[[FromFiles], None]) -> None:
+        """Pass messages about files on."""
+        self._take_files = take
+
     async def listen(self, take: Callable[[FromAgent], None]) -> tuple[int, ...]:
         """Pass messages about workers on until all have ended; return the processes that could not be ended.
 
@@ -179,22 +202,38 @@ class Agent:
             if now - looked_at > BEAT_SECONDS:
                 self._heard_at = now  # It was the launcher that did not listen: it was stopped, or had no processor.
             looked_at = now
-            if now >= beat_at:
+            if now >= max(beat_at, self._paused_until):
                 self.tell(Beat(timeout))
                 beat_at = now + BEAT_SECONDS
             silence = now - self._heard_at
             if silence > timeout:
-                self.lose(f"nothing was heard from it for {silence:.1f} s; it has died, or the network to it is cut")
+                why = f"nothing was heard from it for {silence:.1f} s; it has died, or the network to it is cut"
+                self.lose(why, self._heard_at)
             await asyncio.sleep(_LOOK_SECONDS)
+
+    async def lost(self) -> AgentLost:
+        """Wait until the agent is of no more use, and return why."""
+        try:
+            await asyncio.shield(self._ended)
+        except AgentLost as error:
+            return error
+        return AgentLost("it has ended")
 
     def pause(self) -> None:
         """Let an agent on another host know that the launcher is going to be stopped, and lives."""
         self.tell(Beat(math.inf))
+        # Until it is stopped, nothing else may be said; afterwards this is long past.
+        self._paused_until = time.monotonic() + PAUSE_SECONDS
 
-    def lose(self, why: str) -> None:
-        """Give the agent up; the kernel ends its workers with it, or its own watch does."""
+    def lose(self, why: str, silent_since: float | None = None) -> None:
+        """Give the agent up; the kernel ends its workers with it, or its own watch does.
+
+        Args:
+            why: how that was noticed.
+            silent_since: when it was last heard of, if it is lost because it is not heard of.
+        """
         if self._lost is None and not self._ended.done():
-            self._lost = AgentLost(why)
+            self._lost = AgentLost(why, silent_since)
             waiting: list[asyncio.Future[Any]] = [self._ready, self._ended, *self._answers.values()]
             for future in waiting:
                 if not future.done():
@@ -239,6 +278,7 @@ class Agent:
         if isinstance(message, Beat):
             return
         if isinstance(message, Ready):
+            self.clock_ahead = message.clock - time.time()
             self._ready.set_result(message)
         elif isinstance(message, Answer):
             waiting = self._answers.get(message.number)
@@ -247,6 +287,8 @@ class Agent:
         elif isinstance(message, RelayOpened | Relayed | RelayCredit | RelayClosed):
             if self._relayed is not None:
                 self._relayed.take(message)
+        elif isinstance(message, FromFiles):
+            self._take_files(message)
         elif isinstance(message, Ended):
             self._ended.set_result(message)
         else:
@@ -259,6 +301,36 @@ class Agent:
         how = signal_name(-code) if code < 0 else f"exit code {code}"
         watcher = "the agent that watches over the workers"
         return f"{watcher} died ({how})" if code else f"{watcher} hung up: {error}"
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """The agents of one job."""
+
+    agents: Mapping[str, Agent]
+    """By label of the host."""
+    ssh: SshOptions
+    """How other hosts are reached."""
+    timeout: float
+    """Seconds of silence after which another host counts as lost."""
+
+    @property
+    def elsewhere(self) -> list[Agent]:
+        """Those on other hosts."""
+        return [agent for agent in self.agents.values() if not agent.local]
+
+    def tell(self, order: ToAgent) -> None:
+        """Send an order to all."""
+        for agent in self.agents.values():
+            agent.tell(order)
+
+    async def start_again(self, lost: Agent) -> Agent:
+        """Start another agent where one was lost.
+
+        Raises:
+            AgentLost: that cannot be done.
+        """
+        return await Agent.start(lost.host, lost.local, self.ssh)
 
 
 def _retrieve(future: asyncio.Future[Any]) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from farandole.launcher.failure import WorkerRecord, how_it_ended
-from farandole.launcher.logs import rank_folder
+from farandole.launcher.output.logs import rank_folder
 from farandole.launcher.report import traceback_of
 
 FILE_NAME = "error.json"

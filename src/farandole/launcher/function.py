@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from farandole.launcher.errors import JobFailed
+from farandole.launcher.hosts import parse_hosts, with_slots
 from farandole.launcher.machine import Machine, look
-from farandole.launcher.output import Console, text_sink
+from farandole.launcher.output.console import Console, text_sink
 from farandole.launcher.spec import JobSpec, read_start_timeout
 from farandole.launcher.start import launch
 from farandole.launcher.supervise import Observer, Outcome, Supervisor
@@ -35,9 +36,11 @@ def run(
     executable: str | None = None,
     fusion_threshold_mb: int | None = None,
     transport: str | None = None,
+    hosts: str | None = None,
+    network: str | None = None,
     verbose: bool = False,
 ) -> list[Any]:
-    """Call a function on several new workers of this machine and return their results in rank order.
+    """Call a function on several new workers, of this machine or of several, and return their results in rank order.
 
     The function, its arguments and results are pickled by cloudpickle, so functions of a notebook or of the main
     script work. What workers print is printed here, line by line, with the rank before it.
@@ -46,12 +49,15 @@ def run(
         func: called in every worker as `func(*args, **kwargs)`.
         args: positional arguments.
         kwargs: keyword arguments.
-        num_proc: number of workers; None: one for each GPU or, without any, for each core.
+        num_proc: number of workers; None: all slots of the hosts or, without hosts, one for each GPU or core.
         start_timeout: seconds that workers wait for each other in `init()`.
         output_dir: also keep what workers print in `output_dir/rank.N/stdout` and `stderr`.
         env: variables of the workers, on top of this process's environment.
         executable: Python interpreter of the workers; this one by default.
         fusion_threshold_mb: tensors are fused up to this size; 0: not.
+        hosts: `h1:4,h2:4`, as after -H of farandole run; this machine by default. The others need what the function
+            imports.
+        network: the network between the workers of different hosts, as after --network.
         transport: `auto`, `shm` or `tcp`; by default what FARANDOLE_TRANSPORT says, or `auto`.
         verbose: tell the plan and every decision of the roster.
 
@@ -70,6 +76,8 @@ def run(
     spec = JobSpec(
         command=call_command(executable),
         num_proc=num_proc,
+        hosts=() if hosts is None else with_slots(parse_hosts(hosts), None),
+        network=() if network is None else tuple(network.split(",")),
         start_timeout=read_start_timeout(start_timeout, machine.environment),
         fusion_threshold_mb=fusion_threshold_mb,
         transport=transport,

@@ -18,6 +18,7 @@ from farandole.core.wire import format_address
 from farandole.launcher.errors import SpecError
 from farandole.launcher.hosts import Host, with_slots
 from farandole.launcher.machine import Machine
+from farandole.launcher.output.console import OutputOptions
 from farandole.launcher.reach import local_command, ssh_command
 from farandole.launcher.spec import JobSpec, read_exports
 
@@ -43,6 +44,8 @@ class Site:
     """Name of each network interface, and its addresses that the other hosts reach; the preferred one first."""
     directory: str = ""
     """Where its workers run; "": where the launcher runs."""
+    command: tuple[str, ...] = ()
+    """What its workers run; (): what the user said."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,7 @@ class Plan:
     directory: str
     start_timeout: float
     output_dir: str | None
+    output: OutputOptions
     prefixes_in_files: bool
     timestamps: bool
     environment: Mapping[str, str]
@@ -101,6 +105,8 @@ class Plan:
     """What the user should be told once."""
     details: tuple[str, ...]
     """What only a reader of the plan wants to know."""
+    private: frozenset[str] = SECRET_NAMES
+    """Variables whose values are not shown."""
 
     @property
     def size(self) -> int:
@@ -144,9 +150,10 @@ def make_plan(spec: JobSpec, machine: Machine, identity: Identity, sites: Mappin
         SpecError: a variable to export is not set, or the hosts have too few slots.
     """
     used = hosts_in_use(spec, machine)
+    spec.output.check(job_size(spec, machine), spec.output_dir)
     here = Site(cores=machine.cores, roster=_roster_here(sites))
     known = {host.label: (sites or {}).get(host.label, here) for host in used}
-    exports = read_exports(spec.exports, machine.environment)
+    exports = {**dict(spec.private), **read_exports(spec.exports, machine.environment)}
     threads_chosen = "OMP_NUM_THREADS" in machine.environment or "OMP_NUM_THREADS" in exports
     hosts = tuple(
         _plan_host(spec, machine, host, known[host.label], workers, _all_local(known), threads_chosen)
@@ -157,12 +164,14 @@ def make_plan(spec: JobSpec, machine: Machine, identity: Identity, sites: Mappin
         directory=machine.directory,
         start_timeout=spec.start_timeout,
         output_dir=None if spec.output_dir is None else str(spec.output_dir),
+        output=spec.output,
         prefixes_in_files=spec.prefixes_in_files,
         timestamps=spec.timestamps,
         environment=_common_environment(spec, machine.directory, identity, known) | exports,
         hosts=hosts,
         notes=_notes(spec, machine, hosts),
-        details=() if threads_chosen else tuple(map(_thread_share, hosts)),
+        details=(*_ship_details(spec), *(() if threads_chosen else map(_thread_share, hosts))),
+        private=SECRET_NAMES.union(name for name, _ in spec.private),
     )
 
 
@@ -204,7 +213,7 @@ def _plan_host(
         cores=site.cores,
         workers=workers,
         local=site.local,
-        command=_command_on(host, spec.command),
+        command=_command_on(host, site.command or spec.command),
         directory=site.directory or machine.directory,
         environment=environment,
         started_by=shlex.join(starter).replace(sys.executable, "python"),
@@ -372,6 +381,10 @@ def _notes(spec: JobSpec, machine: Machine, hosts: Sequence[HostPlan]) -> tuple[
     return tuple(notes)
 
 
+def _ship_details(spec: JobSpec) -> tuple[str, ...]:
+    return (f"--ship sends {spec.ship} to the other hosts, where workers run in it",) if spec.ship else ()
+
+
 def _thread_share(host: HostPlan) -> str:
     shares = f"{count(host.cores, 'core')} for {count(len(host.workers), 'worker')}"
     if not host.cores:
@@ -392,11 +405,11 @@ def render(plan: Plan) -> str:
         f"command        {shlex.join(plan.command)}",
         f"directory      {plan.directory}",
         f"start timeout  {plan.start_timeout:g} s",
-        f"output         {'console' if plan.output_dir is None else f'console and {plan.output_dir}/rank.*/'}",
+        f"output         {plan.output.describe(plan.output_dir)}",
     ]
     lines += [f"note           {note}" for note in dict.fromkeys((*plan.notes, *plan.details))]
     lines += ["", "every worker gets the launcher's environment, and"]
-    lines += [f"  {name}={_shown(name, value)}" for name, value in plan.environment.items()]
+    lines += [f"  {name}={_shown(name, value, plan.private)}" for name, value in plan.environment.items()]
     for host in plan.hosts:
         lines += ["", *_render_host(plan, host)]
     return "\n".join(lines) + "\n"
@@ -408,10 +421,10 @@ def _render_host(plan: Plan, host: HostPlan) -> list[str]:
     if host.directory != plan.directory:
         lines += [f"  directory {host.directory}"]
     lines += [f"  network {name}: {' '.join(addresses)}" for name, addresses in host.networks]
-    lines += [f"  {name}={_shown(name, value)}" for name, value in host.environment.items()]
+    lines += [f"  {name}={_shown(name, value, plan.private)}" for name, value in host.environment.items()]
     for worker in host.workers:
         lines += [f"  rank {worker.rank}"]
-        lines += [f"    {family}" for family in _families(worker.environment)]
+        lines += [f"    {family}" for family in _families(worker.environment, plan.private)]
     return lines
 
 
@@ -419,7 +432,7 @@ def as_json(plan: Plan) -> str:
     """Write the whole plan for programs, without any secret."""
 
     def plain(environment: Mapping[str, str]) -> dict[str, str]:
-        return {name: "***" if name in SECRET_NAMES else value for name, value in environment.items()}
+        return {name: "***" if name in plan.private else value for name, value in environment.items()}
 
     hosts = [
         {
@@ -448,16 +461,16 @@ def as_json(plan: Plan) -> str:
     return json.dumps(whole, indent=2) + "\n"
 
 
-def _families(environment: Mapping[str, str]) -> list[str]:
+def _families(environment: Mapping[str, str], private: frozenset[str]) -> list[str]:
     """Write variables in one line for each prefix they come with."""
     families: dict[str, list[str]] = {}
     for name, value in environment.items():
         prefix = next((prefix for prefix in _PLACE_PREFIXES if name.startswith(prefix)), "")
-        families.setdefault(prefix, []).append(f"{name}={_shown(name, value)}")
+        families.setdefault(prefix, []).append(f"{name}={_shown(name, value, private)}")
     return [" ".join(family) for family in families.values()]
 
 
-def _shown(name: str, value: str) -> str:
-    if name in SECRET_NAMES:
+def _shown(name: str, value: str, private: frozenset[str]) -> str:
+    if name in private:
         return "***"
     return value if UNKNOWN in value else shlex.quote(value)

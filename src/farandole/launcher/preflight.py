@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -51,11 +50,11 @@ def not_reached(host: Host, slots: int, why: AgentLost) -> Finding:
     return Finding(host.label, slots, problem=problem, hint=hint)
 
 
-def first_look(agent: Agent, slots: int) -> Finding:
+def first_look(agent: Agent) -> Finding:
     """Judge what an agent says of its host."""
     facts = agent.facts
     assert facts is not None
-    finding = Finding(agent.host.label, slots, facts, clock_ahead=facts.clock - time.time())
+    finding = Finding(agent.host.label, agent.host.slots or 0, facts, clock_ahead=agent.clock_ahead)
     if facts.version != farandole.__version__:
         python = agent.host.python or sys.executable
         finding.problem = f"it has farandole {facts.version}, and this machine {farandole.__version__}"
@@ -257,7 +256,7 @@ def refuse_if_wrong(findings: Sequence[Finding]) -> None:
 def render(findings: Sequence[Finding]) -> list[str]:
     """Return the table."""
     names = sorted({name for finding in findings for name in finding.versions if name not in ("python", "farandole")})
-    rows = [["host", "slots", "cores", "gpus", "python", "farandole", *names, "clock", "reaches", ""]]
+    rows = [["host", "slots", "cores", "load", "gpus", "python", "farandole", *names, "clock", "reaches", ""]]
     rows += [_row(finding, names) for finding in findings]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
@@ -267,12 +266,13 @@ def _row(finding: Finding, names: Sequence[str]) -> list[str]:
     verdict = "NOT READY" if finding.problem else "ready"
     facts = finding.facts
     if facts is None:
-        return [finding.label, str(finding.slots), *["-"] * (len(names) + 6), verdict]
+        return [finding.label, str(finding.slots), *["-"] * (len(names) + 7), verdict]
     reached, asked = finding.reaches
     return [
         finding.label,
         str(finding.slots),
         str(facts.cores),
+        f"{facts.load:.1f}",
         str(facts.gpus),
         finding.versions.get("python") or facts.python,
         facts.version,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import socket
@@ -80,13 +79,6 @@ def ssh_command(host: Host, options: SshOptions, module: Sequence[str] = _AGENT)
         command += ["-i", options.identity] if options.identity else []
         command += ["-p", str(options.port)] if options.port else []
     return [*command, host.name, remote]
-
-
-def agent_environment() -> dict[str, str]:
-    """Return an environment in which a local agent finds this package, whatever its directory is."""
-    package = str(Path(__file__).resolve().parents[2])
-    listed = [os.path.abspath(entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([package, *listed])}
 
 
 # What ssh, a shell or Python say, and what it means: a pattern, the problem, what to do.

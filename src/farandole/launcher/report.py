@@ -32,8 +32,18 @@ def as_shell(failed: WorkerRecord) -> int:
     return 127 if failed.not_started else shell_code(failed.exit_code or 1)
 
 
-def render_failure(plan: Plan, records: Sequence[WorkerRecord], first: WorkerRecord, ended_at: float) -> str:
-    """Tell which worker failed first and why, how the others ended, and what to do next."""
+def render_failure(
+    plan: Plan, records: Sequence[WorkerRecord], first: WorkerRecord, ended_at: float, hint: str = ""
+) -> str:
+    """Tell which worker failed first and why, how the others ended, and what to do next.
+
+    Args:
+        plan: of the job.
+        records: of all workers.
+        first: the one that failed first.
+        ended_at: when the launcher began to end the workers that were left.
+        hint: what to do next, if that is known better than from the failure alone.
+    """
     lines = [f"error: {_headline(plan, records, first, ended_at)}"]
     traceback = "" if first.host_lost else traceback_of(first)
     tail = [] if first.host_lost else last_lines(bytes(first.stderr_tail))
@@ -46,7 +56,7 @@ def render_failure(plan: Plan, records: Sequence[WorkerRecord], first: WorkerRec
     lines += [f"others: {'; '.join(others)}"] if others else []
     if plan.output_dir is not None:
         lines += [f"logs: {plan.output_dir}/rank.*/stdout and stderr"]
-    lines += [f"hint: {_hint(plan, first, traceback)}"]
+    lines += [f"hint: {hint or _hint(plan, first, traceback)}"]
     return "\n".join(lines)
 
 

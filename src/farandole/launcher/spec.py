@@ -10,7 +10,9 @@ from pathlib import Path
 from farandole.agent.command import what_is_wrong
 from farandole.launcher.errors import SpecError
 from farandole.launcher.hosts import Host
+from farandole.launcher.output.console import OutputOptions
 from farandole.launcher.reach import SshOptions
+from farandole.launcher.shipping.manifest import ShipLimit
 
 TRANSPORTS = ("auto", "shm", "tcp")
 LOG_LEVELS = ("debug", "info", "warning", "error", "off")
@@ -41,6 +43,8 @@ class JobSpec:
     exports: tuple[str, ...] = ()
     """`NAME=value`, or `NAME` of a variable that is set already."""
     output_dir: Path | None = None
+    output: OutputOptions = field(default_factory=OutputOptions)
+    """What of the output is shown, and how."""
     timeline: Path | None = None
     """Where rank 0 records what all ranks do."""
     timeline_mark_cycles: bool = False
@@ -55,6 +59,13 @@ class JobSpec:
     network: tuple[str, ...] = ()
     """Through which the workers of different hosts talk: names of interfaces, addresses or networks; empty: whichever
     answers, the fastest first."""
+    ship: str = ""
+    """A directory that is sent to the other hosts, where workers run in it; "": they have the code already."""
+    ship_limit: ShipLimit = field(default_factory=ShipLimit)
+    ship_cache: str = ""
+    """Where it is kept on the hosts; "": in the user's cache there."""
+    private: tuple[tuple[str, str], ...] = ()
+    """Variables of the workers whose values are not shown anywhere; `exports` win over them."""
     setup: str = ""
     """A shell command that runs once on each host before the workers."""
     preflight: bool = True

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,6 @@ from typing import Any
 from farandole.agent import sweep
 from farandole.agent.messages import (
     STDERR,
-    STDOUT,
     WINDOW,
     Closed,
     Credit,
@@ -35,13 +34,13 @@ from farandole.agent.messages import (
     Started,
     Task,
 )
-from farandole.core.rendezvous import Failure
-from farandole.launcher.agents import Agent, AgentLost
-from farandole.launcher.errors import SpecError
+from farandole.core.rendezvous import Failure, Progress
+from farandole.launcher.agents import Agent, AgentLost, Fleet
+from farandole.launcher.error_file import learn, write_error_files
 from farandole.launcher.failure import WorkerRecord, first_failure, how_it_ended
-from farandole.launcher.output import Console, WorkerStream, open_log
+from farandole.launcher.output.console import Console, WorkerStream, open_streams
+from farandole.launcher.output.status import StatusLine
 from farandole.launcher.plan import HostPlan, Plan, count, inherited_elsewhere
-from farandole.launcher.reach import SshOptions
 from farandole.launcher.report import as_shell, exit_code, render_failure
 from farandole.roster.service import RosterService
 
@@ -83,35 +82,33 @@ class Supervisor:
 
     Args:
         plan: what to start.
-        agents: ready ones, by the names of the plan's hosts.
-        ssh: how hosts are reached once more, to clean up.
-        host_timeout: seconds of silence after which another host counts as lost.
+        fleet: the agents of the plan's hosts, which are ready.
         inherited: the launcher's environment, over which the workers' own is laid.
         service: the roster, already listening.
         console: where output and words to the user go.
         job: the job's id, which every process of it carries in its environment.
         log: takes what only a curious user wants to know.
         observer: hears of failures at once.
+        hint: what to do about what the worker that failed first has said; "" if that is not known better than from
+            the failure alone.
     """
 
     def __init__(
         self,
         plan: Plan,
-        agents: Mapping[str, Agent],
-        ssh: SshOptions,
-        host_timeout: float,
+        fleet: Fleet,
         inherited: dict[str, str],
         service: RosterService,
         console: Console,
         job: str,
         log: Callable[[str], None],
         observer: Observer,
+        hint: Callable[[HostPlan, str], str] = lambda host, said: "",
     ) -> None:
         self._plan = plan
-        self._agents = agents
-        self._ssh = ssh
-        self._host_timeout = host_timeout
-        self._agent_of = {worker.rank: agents[host.name] for host in plan.hosts for worker in host.workers}
+        self._fleet = fleet
+        self._hint = hint
+        self._agent_of = {worker.rank: fleet.agents[host.name] for host in plan.hosts for worker in host.workers}
         self._inherited = inherited
         self._service = service
         self._console = console
@@ -131,6 +128,7 @@ class Supervisor:
         self._ending_since: float | None = None
         self._kill_at = 0.0
         self._stop_code: int | None = None
+        self._status = StatusLine(console, [(host.name, [each.rank for each in host.workers]) for host in plan.hosts])
 
     # --- called from outside, in the loop's thread --------------------------------------------------------------
 
@@ -145,7 +143,7 @@ class Supervisor:
 
     def pause(self) -> None:
         """Let the agents know that the launcher is about to be stopped, so that they do not miss it."""
-        for agent in self._elsewhere():
+        for agent in self._fleet.elsewhere:
             agent.pause()
 
     def failure_reported(self, rank: int, failure: Failure) -> None:
@@ -158,19 +156,31 @@ class Supervisor:
         record.traceback = failure.traceback
         record.consequence_of = failure.consequence_of if failure.consequence_of != rank else None
 
+    def progress_reported(self, rank: int, progress: Progress) -> None:
+        """Take note of how a worker gets on."""
+        self._status.progress(rank, progress.steps, progress.waited, time.monotonic())
+
     async def run(self) -> Outcome:
         """Start everything, and return when nothing of the job is left."""
-        self._open_streams()
-        for agent in self._elsewhere():
-            self._spawn(agent.watch(self._host_timeout))
+        self._streams = open_streams(
+            self._console,
+            self._plan.size,
+            None if self._plan.output_dir is None else Path(self._plan.output_dir),
+            self._written_callback,
+            prefixes_in_files=self._plan.prefixes_in_files,
+            timestamps=self._plan.timestamps,
+        )
+        for agent in self._fleet.elsewhere:
+            self._spawn(agent.watch(self._fleet.timeout))
         for host in self._plan.hosts:
             for order in self._orders(host):
-                self._agents[host.name].tell(order)
+                self._fleet.agents[host.name].tell(order)
         if self._ending_since is not None:
-            self._tell_all(End(max(0.0, self._kill_at - time.monotonic())))
+            self._fleet.tell(End(max(0.0, self._kill_at - time.monotonic())))
         try:
             survivors = await asyncio.gather(*map(self._listen, self._plan.hosts))
         finally:
+            self._status.close()
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -181,53 +191,27 @@ class Supervisor:
 
     def _orders(self, host: HostPlan) -> list[Start]:
         inherited = self._inherited if host.local else inherited_elsewhere(self._inherited)
+        asked = {"FARANDOLE_PROGRESS": "1"} if self._console.has_status else {}
         return [
             Start(
                 worker.rank,
                 host.command,
-                {**inherited, **self._plan.environment, **host.environment, **worker.environment},
+                {**inherited, **asked, **self._plan.environment, **host.environment, **worker.environment},
                 host.directory,
                 inherit=not host.local,
             )
             for worker in host.workers
         ]
 
-    def _elsewhere(self) -> list[Agent]:
-        return [agent for agent in self._agents.values() if not agent.local]
-
-    def _tell_all(self, order: End) -> None:
-        for agent in self._agents.values():
-            agent.tell(order)
-
-    def _open_streams(self) -> None:
-        directory = self._plan.output_dir
-        for rank in range(self._plan.size):
-            for stream in (STDOUT, STDERR):
-                file = None
-                if directory is not None:
-                    try:
-                        file = open_log(Path(directory), rank, self._plan.size, stream)
-                    except OSError as error:
-                        raise SpecError(f"the output directory cannot be used: {error}") from None
-                self._streams[rank, stream] = WorkerStream(
-                    self._console,
-                    rank,
-                    stream,
-                    file=file,
-                    prefixes_in_file=self._plan.prefixes_in_files,
-                    timestamps=self._plan.timestamps,
-                    written=self._written_callback(rank, stream),
-                )
-
     # --- listening ------------------------------------------------------------------------------------------------
 
     async def _listen(self, host: HostPlan) -> tuple[int, ...]:
         """Take a host's messages until all of it has ended; return the processes that could not be ended."""
-        agent = self._agents[host.name]
+        agent = self._fleet.agents[host.name]
         try:
             return await agent.listen(self._take)
         except AgentLost as error:
-            return await (self._sweep(str(error)) if host.local else self._lose(host, agent, str(error)))
+            return await (self._sweep(str(error)) if host.local else self._lose(host, agent, error))
 
     def _take(self, message: FromAgent) -> None:
         if isinstance(message, Output):
@@ -238,12 +222,16 @@ class Supervisor:
         elif isinstance(message, Closed):
             self._streams[message.rank, message.stream].close()
         elif isinstance(message, Started):
+            self._status.worker_started(message.rank)
             self._log(f"rank {message.rank} runs as process {message.pid}")
         elif isinstance(message, NotStarted | Exited):
             record = self._records[message.rank]
             record.exit_time = time.monotonic()
+            self._status.worker_ended(message.rank)
             if isinstance(message, Exited):
                 record.exit_code = message.code
+                record.out_of_memory = message.out_of_memory
+                learn(record, message.error_file)
             else:
                 record.not_started = message.reason
             if record.failed:
@@ -285,7 +273,8 @@ class Supervisor:
     def _credit(self, rank: int, stream: int, written_bytes: int) -> None:
         self._unwritten -= written_bytes
         agent = self._agent_of[rank]
-        agent.heard()
+        if agent.local:
+            agent.heard()
         owed = self._owed.get((rank, stream), 0) + written_bytes
         # Not for every line: a quarter of the window is soon enough to keep the worker going.
         if owed >= WINDOW // 4:
@@ -302,7 +291,7 @@ class Supervisor:
             self._kill_at = now + grace
             self._spawn(self._watch_for_stuck_end())
         self._kill_at = min(self._kill_at, now + grace)
-        self._tell_all(End(grace))
+        self._fleet.tell(End(grace))
 
     async def _watch_for_stuck_end(self) -> None:
         # Not before the end: a launcher that has nothing to do sleeps.
@@ -313,7 +302,7 @@ class Supervisor:
             if reader_stuck and self._stop_code is None:
                 continue  # As any program, the launcher waits for the reader of its output.
             patience = READER_SECONDS if reader_stuck else STUCK_SECONDS
-            for agent in self._agents.values():
+            for agent in self._fleet.agents.values():
                 # Beats of another host say that its agent lives, not that it gets on.
                 if now > max(self._kill_at, agent.heard_at if agent.local else self._kill_at) + patience:
                     agent.kill()
@@ -331,27 +320,28 @@ class Supervisor:
             await asyncio.sleep(0.02)
         return ()
 
-    async def _lose(self, host: HostPlan, agent: Agent, why: str) -> tuple[int, ...]:
+    async def _lose(self, host: HostPlan, agent: Agent, lost: AgentLost) -> tuple[int, ...]:
         """Another host is lost: its workers count as ended, and the job is over everywhere."""
-        now = time.monotonic()
         for worker in host.workers:
             record = self._records[worker.rank]
             if not record.ended:
-                record.host_lost, record.exit_time = why, now
+                record.host_lost, record.exit_time = str(lost), lost.at
+                self._status.worker_ended(record.rank)
                 self._service.finished(worker.rank, how_it_ended(record))
         async with self._ended:
             self._ended.notify_all()
         if self._ending_since is None:
-            self._console.say(f"error: host {host.name} is lost: {why}; ending the workers on the other hosts")
+            self._console.say(f"warning: host {host.name} is lost: {lost}; ending the workers on the other hosts")
             self._end(GRACE_SECONDS)
-        await self._sweep_elsewhere(agent)
+        if not lost.silent:  # Where nothing is heard, nothing can be said; the agent there ends its workers by itself.
+            await self._sweep_elsewhere(agent)
         return ()
 
     async def _sweep_elsewhere(self, lost: Agent) -> None:
         """Clean up on a host whose agent is lost, if it can still be reached."""
         fresh = None
         try:
-            fresh = await Agent.start(lost.host, lost.local, self._ssh)
+            fresh = await self._fleet.start_again(lost)
             await asyncio.wait_for(fresh.ready(), sweep.SECONDS)
             python = lost.host.python or sys.executable
             order = (python, "-m", "farandole.agent.sweep")
@@ -373,7 +363,13 @@ class Supervisor:
         first = first_failure(self._records, self._ending_since)
         if first is None:
             return Outcome(0, results=results)
-        report = render_failure(self._plan, self._records, first, self._ending_since)
+        if self._plan.output_dir is not None:
+            trouble = write_error_files(Path(self._plan.output_dir), self._records, self._ending_since)
+            if trouble:
+                self._console.say(f"warning: {trouble}")
+        host = self._plan.host_of(first.rank)
+        said = f"{first.exception}\n{first.stderr_tail.decode('utf-8', 'replace')}"
+        report = render_failure(self._plan, self._records, first, self._ending_since, self._hint(host, said))
         return Outcome(exit_code(first, self._ending_since), report, first.rank, results)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:

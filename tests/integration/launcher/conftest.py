@@ -7,12 +7,12 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from waiting import processes_with, until
 
 PREAMBLE = """\
 import os, signal, subprocess, sys, time
@@ -58,30 +58,6 @@ class Job:
     def left(self) -> list[int]:
         """Return the living processes of this job, found by a variable that all of them inherit."""
         return [pid for pid in processes_with(self.mark) if pid != self.process.pid]
-
-
-def until(fact: Callable[[], object], what: str, seconds: float = 20) -> None:
-    """Wait for a fact; fail when it does not come true in time."""
-    deadline = time.monotonic() + seconds
-    while not fact():
-        if time.monotonic() > deadline:
-            pytest.fail(f"waited {seconds} s in vain until {what}")
-        time.sleep(0.01)
-
-
-def processes_with(variable: str) -> list[int]:
-    """Return the living processes that carry `NAME=value` in their environment."""
-    found = []
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                environment = Path("/proc", name, "environ").read_bytes().split(b"\0")
-                state = Path("/proc", name, "stat").read_text().rpartition(")")[2].split()[0]
-            except OSError:
-                continue
-            if variable.encode() in environment and state not in "ZX":
-                found.append(int(name))
-    return found
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,22 @@ import pytest
 from farandole.agent.memory import memory_cgroup
 
 LIMIT = 64 * 1024 * 1024
+# The launcher, its agent and two idle workers have room in it.
+JOB_LIMIT = 400 * 1024 * 1024
+
+LAUNCH = """
+import os, sys
+with open(sys.argv[1] + "/cgroup.procs", "w") as file:
+    file.write("0")
+os.execv(sys.executable, [sys.executable, "-m", "farandole", "run", "-np", "2", sys.executable, "-c", sys.argv[2]])
+"""
+GREEDY = """
+import os, time
+hoard = []
+while os.environ["FARANDOLE_RANK"] == "1":
+    hoard.append(b"x" * (1 << 20))
+time.sleep(60)
+"""
 
 # Enters the cgroup itself, as an agent would be in it, and kills one child by hand before another runs out of memory.
 WATCHER = """
@@ -44,35 +60,49 @@ print(watch.killed(child(lambda: os.kill(os.getpid(), signal.SIGKILL))))
 
 
 @pytest.fixture
-def small_cgroup() -> Iterator[Path]:
-    """A memory cgroup below this process's own, with a limit."""
+def small_cgroup() -> Iterator[Callable[[int], Path]]:
+    """Return a function that makes a memory cgroup below this process's own, with a limit in bytes."""
     here = memory_cgroup(Path("/proc/self/cgroup").read_text(), Path("/proc/self/mountinfo").read_text())
     if here is None:
         pytest.skip("there is no memory cgroup here")
     folder = Path(here.folder, f"farandole-test-{os.getpid()}")
-    limit = folder / ("memory.max" if here.version == 2 else "memory.limit_in_bytes")
-    try:
-        folder.mkdir()
-    except OSError as error:
-        pytest.skip(f"no cgroup can be made here: {error}")
-    try:
-        limit.write_text(str(LIMIT))
-    except OSError as error:
+    limit_file = folder / ("memory.max" if here.version == 2 else "memory.limit_in_bytes")
+
+    def make(limit: int) -> Path:
+        try:
+            folder.mkdir()
+            limit_file.write_text(str(limit))
+        except OSError as error:
+            pytest.skip(f"no cgroup with a memory limit can be made here: {error}")
+        swap = folder / "memory.swap.max"
+        if swap.exists():
+            swap.write_text("0")
+        return folder
+
+    yield make
+    if folder.exists():
         folder.rmdir()
-        pytest.skip(f"no memory limit can be set here: {error}")
-    swap = folder / "memory.swap.max"
-    if swap.exists():
-        swap.write_text("0")
-    yield folder
-    folder.rmdir()
 
 
-def test_a_kill_for_want_of_memory_is_told_from_others(small_cgroup: Path) -> None:
+def test_a_kill_for_want_of_memory_is_told_from_others(small_cgroup: Callable[[int], Path]) -> None:
+    folder = small_cgroup(LIMIT)
     watcher = subprocess.run(
-        [sys.executable, "-c", WATCHER, str(small_cgroup)], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", WATCHER, str(folder)], capture_output=True, text=True, timeout=60, check=False
     )
     assert watcher.returncode == 0, watcher.stderr
     before, hungry, after = watcher.stdout.splitlines()
     assert before == after == ""
     assert hungry.startswith("the kernel did it: out of memory (")
-    assert f"{small_cgroup.name} may use 64 MiB" in hungry
+    assert f"{folder.name} may use 64 MiB" in hungry
+
+
+def test_the_launcher_says_that_a_worker_ran_out_of_memory(small_cgroup: Callable[[int], Path]) -> None:
+    folder = small_cgroup(JOB_LIMIT)
+    job = subprocess.run(
+        [sys.executable, "-c", LAUNCH, str(folder), GREEDY], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert job.returncode == 137, job.stderr
+    assert "error: rank 1 on host " in job.stderr
+    assert "failed first: it was killed by SIGKILL; the kernel did it: out of memory (" in job.stderr
+    assert f"{folder.name} may use 400 MiB" in job.stderr
+    assert "hint: a smaller batch or fewer workers on this host need less" in job.stderr

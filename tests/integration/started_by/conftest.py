@@ -12,7 +12,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import Any
 import pytest
 from tests.integration.started_by import slurm
 from tests.integration.started_by.slurm import Slurm
+from waiting import processes_with, until
 
 PEERS = Path(os.environ.get("FARANDOLE_PEERS") or Path(sys.prefix) / "peers")
 
@@ -111,17 +111,7 @@ class Starter:
 
     def left(self) -> list[int]:
         """Return the living processes of this test, found by a variable that all of them inherit."""
-        found = []
-        for name in os.listdir("/proc"):
-            if name.isdigit():
-                try:
-                    environment = Path("/proc", name, "environ").read_bytes().split(b"\0")
-                    state = Path("/proc", name, "stat").read_text().rpartition(")")[2].split()[0]
-                except OSError:
-                    continue
-                if self._mark.encode() in environment and state not in "ZX":
-                    found.append(int(name))
-        return found
+        return processes_with(self._mark)
 
     def meeting_files(self) -> list[Path]:
         """Return what lies where workers meet."""
@@ -139,15 +129,6 @@ class Starter:
             for stream in (started.process.stdout, started.process.stderr):
                 if stream is not None:
                     stream.close()
-
-
-def until(fact: Callable[[], object], what: str, seconds: float = 30) -> None:
-    """Wait for a fact; fail when it does not come true in time."""
-    deadline = time.monotonic() + seconds
-    while not fact():
-        if time.monotonic() > deadline:
-            pytest.fail(f"waited {seconds} s in vain until {what}")
-        time.sleep(0.02)
 
 
 @pytest.fixture

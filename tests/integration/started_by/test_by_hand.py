@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.integration.started_by.conftest import Started, Starter, until
+from tests.integration.started_by.conftest import Started, Starter
+from waiting import until
 
 from farandole.core.user_files import MeetingFile
 

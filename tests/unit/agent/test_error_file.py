@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,29 @@ from farandole.agent.error_file import LARGEST, ErrorFiles
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ErrorFiles:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     return ErrorFiles()
+
+
+ABANDON = """
+import os
+from farandole.agent.error_file import ErrorFiles
+files = ErrorFiles()
+open(files.path(0), "w").write("never read")
+print(files.path(0), flush=True)
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_what_a_killed_agent_left_is_removed_by_the_next(files: ErrorFiles, tmp_path: Path) -> None:
+    killed = subprocess.run([sys.executable, "-c", ABANDON], stdout=subprocess.PIPE, text=True, check=False)
+    abandoned = Path(killed.stdout.strip())
+    assert abandoned.exists() and abandoned.is_relative_to(tmp_path)
+    Path(files.path(0)).write_bytes(b"of one that lives")
+    again = ErrorFiles()
+    assert not abandoned.parent.exists()
+    assert files.take(0) == b"of one that lives"
+    for each in (files, again):
+        each.close()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_a_worker_wrote_is_taken_once(files: ErrorFiles, tmp_path: Path) -> None:

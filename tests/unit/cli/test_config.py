@@ -11,9 +11,9 @@ import pytest
 from farandole.cli.main import main
 from farandole.cli.project import options_of_run
 from farandole.core.settings import Settings
+from farandole.launcher.configuration.project import OPTION_SETTINGS, Option, Project, find, read, words
+from farandole.launcher.configuration.provenance import Provenance, Sources, descriptions, first_sentence, provenances
 from farandole.launcher.errors import SpecError
-from farandole.launcher.project import OPTION_SETTINGS, Option, Project, find, read, words
-from farandole.launcher.provenance import Provenance, Sources, descriptions, first_sentence, provenances
 
 PROJECT = """\
 [run]

@@ -37,12 +37,12 @@ from farandole.agent.inspect.facts import (
     System,
 )
 from farandole.cli.main import main
-from farandole.launcher import inspection
-from farandole.launcher.advice import Finding, Intent, advise, backends
-from farandole.launcher.differences import differences
+from farandole.launcher.doctor import inspection
+from farandole.launcher.doctor.advice import Finding, Intent, advise, backends
+from farandole.launcher.doctor.differences import differences
+from farandole.launcher.doctor.inspection import Silence, inspect_hosts
+from farandole.launcher.doctor.prescription import bug_report, coloured, render_host, render_hosts
 from farandole.launcher.hosts import Host
-from farandole.launcher.inspection import Silence, inspect_hosts
-from farandole.launcher.prescription import bug_report, coloured, render_host, render_hosts
 from farandole.launcher.reach import SshOptions
 
 GIB = 1 << 30

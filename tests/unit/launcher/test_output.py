@@ -11,9 +11,9 @@ import pytest
 
 from farandole.agent.messages import STDERR, STDOUT
 from farandole.launcher.errors import SpecError
-from farandole.launcher.lines import LONGEST_LINE, LineSplitter
-from farandole.launcher.output import Console, OutputOptions, WorkerStream, open_log, open_streams, read_ranks
-from farandole.launcher.terminal import Look
+from farandole.launcher.output.console import Console, OutputOptions, WorkerStream, open_log, open_streams, read_ranks
+from farandole.launcher.output.lines import LONGEST_LINE, LineSplitter
+from farandole.launcher.output.terminal import Look
 
 P = "[3]<stdout>:"
 

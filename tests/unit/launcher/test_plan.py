@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from farandole.agent.facts import visible_gpus
 from farandole.launcher.errors import SpecError
 from farandole.launcher.hosts import Host
 from farandole.launcher.machine import Machine
-from farandole.launcher.plan import Identity, Site, make_plan, render
+from farandole.launcher.plan import Identity, Site, as_json, inherited_elsewhere, make_plan, render
 from farandole.launcher.spec import JobSpec, check_command, read_exports, read_start_timeout
 
 BIG = Machine("earth", cores=8, gpus=0, directory="/home/me", environment={"PATH": "/usr/bin", "TOKEN": "t"})
@@ -98,6 +99,111 @@ FARANDOLE_CROSS_SIZE=1 FARANDOLE_HOSTNAME=earth
 HOROVOD_CROSS_SIZE=1 HOROVOD_HOSTNAME=earth
     RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1
 """
+
+
+TWO_HOSTS = """\
+3 workers on 2 hosts
+
+command        python train.py
+directory      /home/me
+start timeout  30 s
+output         console
+note           OMP_NUM_THREADS was not set; 8 cores for 2 workers make it 4
+note           OMP_NUM_THREADS was not set; 2 cores for 1 worker make it 2
+
+every worker gets the launcher's environment, and
+  FARANDOLE_JOB=job-7
+  FARANDOLE_SECRET=***
+  FARANDOLE_START_TIMEOUT=30
+  HOROVOD_CONTROLLER=gloo
+  HOROVOD_CPU_OPERATIONS=gloo
+  MASTER_ADDR=10.1.0.1
+  MASTER_PORT=4712
+  PYTHONUNBUFFERED=1
+  TOKEN=***
+
+host earth (8 cores), started by python -m farandole.agent
+  network eth0: 10.1.0.1
+  FARANDOLE_ROSTER=127.0.0.1:4711
+  HOROVOD_GLOO_RENDEZVOUS_ADDR=127.0.0.1
+  HOROVOD_GLOO_RENDEZVOUS_PORT=4711
+  OMP_NUM_THREADS=4
+  rank 0
+    FARANDOLE_RANK=0 FARANDOLE_SIZE=3 FARANDOLE_LOCAL_RANK=0 FARANDOLE_LOCAL_SIZE=2 FARANDOLE_CROSS_RANK=0 \
+FARANDOLE_CROSS_SIZE=2 FARANDOLE_HOSTNAME=earth FARANDOLE_LISTEN=10.1.0.1
+    HOROVOD_RANK=0 HOROVOD_SIZE=3 HOROVOD_LOCAL_RANK=0 HOROVOD_LOCAL_SIZE=2 HOROVOD_CROSS_RANK=0 \
+HOROVOD_CROSS_SIZE=2 HOROVOD_HOSTNAME=earth
+    RANK=0 WORLD_SIZE=3 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2
+  rank 1
+    FARANDOLE_RANK=1 FARANDOLE_SIZE=3 FARANDOLE_LOCAL_RANK=1 FARANDOLE_LOCAL_SIZE=2 FARANDOLE_CROSS_RANK=0 \
+FARANDOLE_CROSS_SIZE=1 FARANDOLE_HOSTNAME=earth FARANDOLE_LISTEN=10.1.0.1
+    HOROVOD_RANK=1 HOROVOD_SIZE=3 HOROVOD_LOCAL_RANK=1 HOROVOD_LOCAL_SIZE=2 HOROVOD_CROSS_RANK=0 \
+HOROVOD_CROSS_SIZE=1 HOROVOD_HOSTNAME=earth
+    RANK=1 WORLD_SIZE=3 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2
+
+host moon (2 cores), started by ssh -o BatchMode=yes -o ConnectTimeout=10 -T me@moon 'cd / && exec /py/bin/python \
+-m farandole.agent'
+  directory /cache/me
+  network fast0: 10.2.0.2 fd00::2
+  network mgmt0: 10.1.0.2
+  FARANDOLE_ROSTER=127.0.0.1:9
+  HOROVOD_GLOO_RENDEZVOUS_ADDR=127.0.0.1
+  HOROVOD_GLOO_RENDEZVOUS_PORT=9
+  OMP_NUM_THREADS=2
+  PATH=/py/bin:/usr/bin
+  rank 2
+    FARANDOLE_RANK=2 FARANDOLE_SIZE=3 FARANDOLE_LOCAL_RANK=0 FARANDOLE_LOCAL_SIZE=1 FARANDOLE_CROSS_RANK=1 \
+FARANDOLE_CROSS_SIZE=2 FARANDOLE_HOSTNAME=moon FARANDOLE_LISTEN=10.2.0.2,fd00::2,10.1.0.2
+    HOROVOD_RANK=2 HOROVOD_SIZE=3 HOROVOD_LOCAL_RANK=0 HOROVOD_LOCAL_SIZE=1 HOROVOD_CROSS_RANK=1 \
+HOROVOD_CROSS_SIZE=2 HOROVOD_HOSTNAME=moon
+    RANK=2 WORLD_SIZE=3 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1
+"""
+
+
+def test_plan_of_two_hosts() -> None:
+    hosts = (Host("earth", 2), Host("me@moon", 4, "/py/bin/python"))
+    spec = JobSpec(("python", "train.py"), 3, hosts=hosts, private=(("TOKEN", "hidden"),))
+    sites = {
+        "earth": Site(cores=8, roster="127.0.0.1:4711", networks=(("eth0", ("10.1.0.1",)),)),
+        "moon": Site(
+            local=False,
+            cores=2,
+            roster="127.0.0.1:9",
+            networks=(("fast0", ("10.2.0.2", "fd00::2")), ("mgmt0", ("10.1.0.2",))),
+            directory="/cache/me",
+        ),
+    }
+    plan = make_plan(spec, BIG, Identity("job-7", "10.1.0.1:4712", "c0ffee"), sites)
+    assert render(plan) == TWO_HOSTS
+    assert plan.environment["TOKEN"] == "hidden"
+    whole = json.loads(as_json(plan))
+    assert whole["hosts"][1]["workers"][0]["rank"] == 2
+    assert "hidden" not in as_json(plan) and "c0ffee" not in as_json(plan)
+
+
+def test_several_networks_are_used_in_turn_when_they_are_named() -> None:
+    networks = (("a0", ("10.1.0.1",)), ("b0", ("10.2.0.1",)))
+    sites = {"moon": Site(local=False, cores=4, networks=networks)}
+
+    def listened(*named: str) -> list[str]:
+        spec = JobSpec(("x",), 3, hosts=(Host("moon", 3),), network=named)
+        workers = make_plan(spec, BIG, Identity(), sites).hosts[0].workers
+        return [worker.environment["FARANDOLE_LISTEN"] for worker in workers]
+
+    assert listened() == ["10.1.0.1,10.2.0.1"] * 3
+    assert listened("a0", "b0") == ["10.1.0.1,10.2.0.1", "10.2.0.1,10.1.0.1", "10.1.0.1,10.2.0.1"]
+
+
+def test_what_other_machines_inherit() -> None:
+    ours = {
+        "HOME": "/home/me",
+        "SSH_AUTH_SOCK": "/x",
+        "XDG_RUNTIME_DIR": "/y",
+        "PATH": "/bin",
+        "TOKEN": "t",
+        "TMP": "/z",
+    }
+    assert inherited_elsewhere(ours) == {"PATH": "/bin", "TOKEN": "t"}
 
 
 def test_plan_of_two_workers() -> None:

@@ -8,9 +8,19 @@ import pytest
 from screens import FakeTerminal
 
 from farandole.agent.messages import STDERR, STDOUT
-from farandole.launcher.lines import LineSplitter
-from farandole.launcher.output import Console, WorkerStream
-from farandole.launcher.terminal import COLORS, MOST_BARS, Look, Screen, Source, cut, harmless, look_of, wants_color
+from farandole.launcher.output.console import Console, WorkerStream
+from farandole.launcher.output.lines import LineSplitter
+from farandole.launcher.output.terminal import (
+    COLORS,
+    MOST_BARS,
+    Look,
+    Screen,
+    Source,
+    cut,
+    harmless,
+    look_of,
+    wants_color,
+)
 
 
 class Desk:

@@ -35,6 +35,7 @@ def gloo_run(
     args = _HorovodArgs()
     args.num_proc, args.verbose, args.nics = settings.num_proc or 1, bool(settings.verbose), set(nics or ())
     args.hosts = getattr(settings, "hosts", None)
+    args.ssh_port, args.ssh_identity_file = settings.ssh_port, settings.ssh_identity_file
     args.output_filename = settings.output_filename
     args.prefix_output_with_timestamp = settings.prefix_output_with_timestamp
     args.command = list(command)

@@ -24,7 +24,7 @@ from farandole.launcher.spec import JobSpec, read_start_timeout
 from farandole.launcher.supervise import Observer, Outcome
 
 if TYPE_CHECKING:
-    from farandole.launcher.output import Console
+    from farandole.launcher.output.console import Console
 
 __all__ = ["check_build", "gloo_built", "main", "mpi_built", "parse_args", "run_commandline", "run_controller"]
 
@@ -85,6 +85,9 @@ def run_commandline(argv: Sequence[str] | None = None) -> int:
     except JobFailed as error:
         print(f"RuntimeError: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("error: interrupted before anything was started", file=sys.stderr)
+        return 130
     return outcome.exit_code
 
 

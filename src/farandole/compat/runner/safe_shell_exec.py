@@ -15,7 +15,7 @@ from typing import IO, TextIO
 
 from farandole.agent.processes import descendants, die_with_parent, send
 from farandole.launcher.failure import shell_code
-from farandole.launcher.lines import LineSplitter
+from farandole.launcher.output.lines import LineSplitter
 
 GRACEFUL_TERMINATION_TIME_S = 5
 _LOOK_SECONDS = 0.05

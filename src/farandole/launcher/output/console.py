@@ -25,10 +25,10 @@ from typing import BinaryIO, TextIO
 
 from farandole.agent.messages import STDERR, STDOUT
 from farandole.launcher.errors import SpecError
-from farandole.launcher.lines import LineSplitter
-from farandole.launcher.logs import begin_attempt, rank_folder, unusable
-from farandole.launcher.outlet import Outlet, Sink, Terminal
-from farandole.launcher.terminal import COLOR_CHOICES, STREAM_NAMES, Look, Source, look_of
+from farandole.launcher.output.lines import LineSplitter
+from farandole.launcher.output.logs import begin_attempt, rank_folder, unusable
+from farandole.launcher.output.outlet import Outlet, Sink, Terminal
+from farandole.launcher.output.terminal import COLOR_CHOICES, STREAM_NAMES, Look, Source, look_of
 
 PLAIN = Look()
 

@@ -11,9 +11,9 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 
 from farandole.agent.inspect.facts import Facts, Interface
-from farandole.launcher.advice import Backend, Finding, Level, backends
-from farandole.launcher.differences import shorten
-from farandole.launcher.inspection import Silence
+from farandole.launcher.doctor.advice import Backend, Finding, Level, backends
+from farandole.launcher.doctor.differences import shorten
+from farandole.launcher.doctor.inspection import Silence
 
 _WIDTH = 15
 # Variables that name hosts and addresses.

@@ -13,7 +13,7 @@ from typing import Literal
 
 from farandole.agent.facts import visible_gpus
 from farandole.agent.inspect.facts import Facts, Gpus, Interface
-from farandole.core.network import Address, pick
+from farandole.core.network import Address, list_addresses, pick
 
 Level = Literal["ok", "note", "problem"]
 
@@ -243,11 +243,10 @@ def _wanted_networks(facts: Facts, intent: Intent) -> list[Finding]:
     ]
     findings = []
     for wanted in intent.networks:
-        try:
-            pick(there, [wanted])
-        except ValueError as error:
+        if not pick(there, [wanted]):
+            what = f"no network interface or address matches {wanted!r}; there are: {list_addresses(there)}"
             todo = "--network takes the name of an interface, an address, or a network such as 10.0.0.0/8"
-            findings.append(Finding("problem", "network", str(error), todo))
+            findings.append(Finding("problem", "network", what, todo))
     return findings
 
 

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from farandole.launcher.output import Console
-from farandole.launcher.terminal import cut
+from farandole.launcher.output.console import Console
+from farandole.launcher.output.terminal import cut
 from farandole.roster.decide import ranks
 
 MOST_HOSTS = 8

@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Callable, Mapping, Sequence
 
 from farandole.agent.inspect.facts import Facts
-from farandole.launcher.advice import Finding, Level, in_order, is_usable
+from farandole.launcher.doctor.advice import Finding, Level, in_order, is_usable
 
 # Below this, logs of two hosts still tell which came first, for people.
 CLOCK_SECONDS = 1.0

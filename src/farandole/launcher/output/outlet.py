@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from farandole.launcher.terminal import Look, Screen, Source
+from farandole.launcher.output.terminal import Look, Screen, Source
 
 Sink = Callable[[bytes], None]
 """Writes all it is given, however long that takes. Raises OSError when nobody can read it any more."""

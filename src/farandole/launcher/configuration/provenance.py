@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from farandole.core.errors import SettingError
 from farandole.core.settings import Settings, variables_of
-from farandole.launcher.project import OPTION_SETTINGS, Option, Project, values
+from farandole.launcher.configuration.project import OPTION_SETTINGS, Option, Project, values
 
 NOT_SET = "not set"
 HIDDEN = "***"

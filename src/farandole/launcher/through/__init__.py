@@ -1,0 +1,1 @@
+"""Starting jobs through other programs: mpirun and srun."""

@@ -1,0 +1,108 @@
+"""What is told of a file that is here and not on the hosts."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from farandole.launcher.errors import SpecError
+from farandole.launcher.shipping.left_out import command_on_hosts, hint_for_missing, where_to_run, why_left_out
+from farandole.launcher.shipping.manifest import Manifest, take_stock
+
+
+@pytest.fixture
+def ignoring(project: Path) -> Manifest:
+    (project / ".gitignore").write_text("# data\n\n*.bin\n/secret/\n")
+    (project / "secret").mkdir()
+    (project / "secret" / "key.py").write_text("")
+    (project.parent / "beside.txt").write_text("")
+    return take_stock(str(project))
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("noise.bin", "line 3 of .gitignore says `*.bin`"),
+        ("package/../noise.bin", "line 3 of .gitignore says `*.bin`"),
+        ("secret", "line 4 of .gitignore says `/secret/`"),
+        ("secret/key.py", "line 4 of .gitignore says `/secret/`"),
+        ("train.py", None),
+        ("package", None),
+        ("outputs", None),
+        (".", None),
+        ("missing.bin", None),
+        ("nowhere", None),
+    ],
+)
+def test_why_left_out(path: str, why: str | None, ignoring: Manifest) -> None:
+    assert why_left_out(ignoring, path) == why
+    assert why_left_out(ignoring, os.path.join(os.fsdecode(ignoring.root), path)) == why
+
+
+def test_what_lies_outside_or_came_later(ignoring: Manifest, project: Path) -> None:
+    assert why_left_out(ignoring, "../beside.txt") == f"it is outside of {project}, which was sent"
+    (project / "new.txt").write_text("")
+    assert why_left_out(ignoring, "new.txt") == "it was not there yet when the job started"
+    (project / ".git").mkdir()
+    assert why_left_out(ignoring, ".git") == "what belongs to git itself (.git) is never sent"
+
+
+BIN = "noise.bin is here but was not sent: line 3 of .gitignore says `*.bin`"
+SECRET = "secret is here but was not sent: line 4 of .gitignore says `/secret/`"
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("FileNotFoundError: [Errno 2] No such file or directory: 'noise.bin'", BIN),
+        ("FileNotFoundError: [Errno 2] No such file or directory: './noise.bin'", BIN),
+        ("FileNotFoundError: [Errno 2] No such file or directory: '/c/trees/job/project/noise.bin'", BIN),
+        ('RuntimeError: cannot open file noise.bin, "noise.bin" does not exist', BIN),
+        ("cat: noise.bin: No such file or directory", BIN),
+        ("ModuleNotFoundError: No module named 'secret'", SECRET),
+        ("ModuleNotFoundError: No module named 'secret.key'", "secret/key.py" + SECRET.removeprefix("secret")),
+        ("FileNotFoundError: [Errno 2] No such file or directory: 'secret/new/file'", SECRET),
+        ("FileNotFoundError: [Errno 2] No such file or directory: 'other.bin'", ""),
+        ("ModuleNotFoundError: No module named 'numpy'", ""),
+        ("KeyError: 'noise.bin'", ""),
+        ('File "/etc/passwd", line 1\nNameError: name not found', ""),
+        ("", ""),
+    ],
+)
+def test_hints(text: str, hint: str, ignoring: Manifest) -> None:
+    assert hint_for_missing(text, ignoring, directories=["/c/trees/job/project"]) == hint
+
+
+def test_hints_of_what_is_elsewhere(ignoring: Manifest, project: Path) -> None:
+    text = "FileNotFoundError: [Errno 2] No such file or directory: {!r}"
+    assert hint_for_missing(text.format("../../noise.bin"), ignoring, "package/deep") == BIN
+    beside = str(project.parent / "beside.txt")
+    why = f"is here but was not sent: it is outside of {project}, which was sent"
+    assert hint_for_missing(text.format(beside), ignoring) == f"{beside} {why}"
+    assert hint_for_missing(text.format("../beside.txt"), ignoring) == f"../beside.txt {why}"
+
+
+def test_the_script_must_be_sent(ignoring: Manifest, project: Path) -> None:
+    here = str(project)
+    assert command_on_hosts(ignoring, ["python", "-u", "train.py"], here) == ("python", "-u", "train.py")
+    assert command_on_hosts(ignoring, ["python", f"{here}/train.py", "x"], here) == ("python", "train.py", "x")
+    assert command_on_hosts(ignoring, ["python", f"{here}/train.py"], f"{here}/package") == ("python", "../train.py")
+    assert command_on_hosts(ignoring, [f"{here}/run.sh"], here) == ("./run.sh",)
+    assert command_on_hosts(ignoring, ["/bin/sh", "-c", "x"], here) == ("/bin/sh", "-c", "x")
+    with pytest.raises(SpecError) as caught:
+        command_on_hosts(ignoring, ["python", "key.py"], f"{here}/secret")
+    assert caught.value.message == "key.py is to be run, but it is not sent: line 4 of .gitignore says `/secret/`"
+    with pytest.raises(SpecError) as caught:
+        command_on_hosts(ignoring, ["python", "../beside.txt"], here)
+    assert caught.value.hint == "--ship .."
+
+
+def test_where_to_run(ignoring: Manifest, project: Path) -> None:
+    assert where_to_run(ignoring, str(project)) == ""
+    assert where_to_run(ignoring, str(project / "package" / "deep")) == "package/deep"
+    with pytest.raises(SpecError, match="is not in"):
+        where_to_run(ignoring, str(project.parent))
+    with pytest.raises(SpecError, match="is where the workers are to run"):
+        where_to_run(ignoring, str(project / "secret"))
