@@ -133,7 +133,7 @@ def execute(given: argparse.Namespace) -> int:
         print(_dry_run(spec, machine, given.launcher, given.json), end="")
         return 0
     except KeyboardInterrupt:
-        return _interrupted()
+        return interrupted()
     except SpecError as error:
         print(f"error: {error.message}", file=sys.stderr)
         if error.hint:
@@ -176,7 +176,8 @@ def _dry_run_through(spec: JobSpec, machine: Machine, through: str) -> str:
     return render_through(plan_through(through, find_flavour(through, machine), spec, machine, Identity()))
 
 
-def _interrupted() -> int:
+def interrupted() -> int:
+    """Say that Ctrl-C came before there was a job to end, and return the exit code."""
     print("error: interrupted before anything was started", file=sys.stderr)
     return 130
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +53,7 @@ def execute(given: argparse.Namespace) -> int:
     """Run the verb and return the exit code."""
     from dataclasses import replace
 
-    from farandole.cli.run import run_until_end
+    from farandole.cli.run import interrupted, run_until_end
     from farandole.launcher.errors import SpecError
     from farandole.launcher.machine import look
 
@@ -60,6 +61,8 @@ def execute(given: argparse.Namespace) -> int:
     machine = replace(look(), directory="/")
     try:
         outcome = run_until_end(_read(given), machine, verbose=given.verbose)
+    except KeyboardInterrupt:
+        return interrupted()
     except SpecError as error:
         print(f"error: {error.message}", file=sys.stderr)
         if error.hint:
@@ -69,7 +72,7 @@ def execute(given: argparse.Namespace) -> int:
 
 
 def _read(given: argparse.Namespace) -> JobSpec:
-    from farandole.launcher.spec import JobSpec
+    from farandole.launcher.spec import JobSpec, read_start_timeout
 
     num_proc, hosts = options.read_hosts(given)
     return JobSpec(
@@ -79,6 +82,7 @@ def _read(given: argparse.Namespace) -> JobSpec:
         ssh=options.read_ssh(given),
         network=options.read_network(given),
         preflight=not given.no_preflight,
+        start_timeout=read_start_timeout(None, os.environ),
         transport=given.transport,
         exports=tuple(given.exports),
     )
