@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import queue
 import re
 import shlex
 import socket
 import sys
+import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +18,9 @@ from farandole.launcher.hosts import Host
 
 _AGENT = ("-m", "farandole.agent")
 CONNECT_SECONDS = 10
+# How long a name server may take to say that a name means this machine.
+RESOLVE_SECONDS = 1.0
+_RESOLVED_AT_ONCE = 64
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,32 @@ class LocalNames:
         except OSError:
             return False  # ssh's configuration may know the name.
         return any(each.startswith("127.") or each == "::1" for each in found) or bool(found & self._own())
+
+    def which(self, hosts: Sequence[Host]) -> list[bool]:
+        """Say of each host whether it is this machine.
+
+        A name server that does not answer is not waited for: this machine's names are in its own files.
+        """
+        local = dict.fromkeys(hosts, False)
+        todo: queue.SimpleQueue[Host] = queue.SimpleQueue()
+        for host in hosts:
+            todo.put(host)
+
+        def resolve() -> None:
+            while True:
+                try:
+                    host = todo.get_nowait()
+                except queue.Empty:
+                    return
+                local[host] = self.has(host)
+
+        deadline = time.monotonic() + RESOLVE_SECONDS
+        threads = [threading.Thread(target=resolve, daemon=True) for _ in range(min(len(hosts), _RESOLVED_AT_ONCE))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        return [local[host] for host in hosts]
 
     def _own(self) -> set[str]:
         if self._addresses is None:

@@ -9,7 +9,6 @@ import secrets
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from farandole.agent.messages import Task, TaskEnded
@@ -47,7 +46,6 @@ SECRET_BYTES = 32
 # What prepares a host may compile things.
 SETUP_SECONDS = 3600.0
 _REDRAW_SECONDS = 0.25
-_NAMES_AT_ONCE = 64
 
 
 async def launch(
@@ -99,10 +97,7 @@ def where_hosts_are(spec: JobSpec, machine: Machine) -> list[tuple[Host, bool]]:
     hosts = hosts_in_use(spec, machine)
     if not spec.hosts:
         return [(host, True) for host in hosts]
-    names = LocalNames()
-    # A name server that does not answer must not be waited for once for each host.
-    with ThreadPoolExecutor(max_workers=_NAMES_AT_ONCE) as pool:
-        return list(zip(hosts, pool.map(names.has, hosts), strict=True))
+    return list(zip(hosts, LocalNames().which(hosts), strict=True))
 
 
 def unknown_sites(hosts: Sequence[tuple[Host, bool]], machine: Machine) -> dict[str, Site]:
