@@ -400,3 +400,5 @@ def main() -> None:
     report = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # Nothing that prints may break into the frames.
     Agent(os.dup(sys.stdin.fileno()), report).run()
+    # Nothing is left to tidy, and the interpreter's own way out takes a quarter of what a short agent costs.
+    os._exit(0)

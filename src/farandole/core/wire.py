@@ -525,3 +525,11 @@ class AsyncChannel:
     def close(self) -> None:
         """Close without waiting."""
         self._writer.close()
+
+    async def closed(self) -> None:
+        """Close, and wait until that is done; an error of the way, which asyncio would complain of, is let pass."""
+        self._writer.close()
+        try:
+            await self._writer.wait_closed()
+        except OSError:
+            return

@@ -253,6 +253,7 @@ class Agent:
         if self._relayed is not None:
             await self._relayed.close()
         await self._process.wait()
+        await self._channel.closed()
         os.close(self._last_words)
 
     def said(self) -> str:
