@@ -176,9 +176,8 @@ class Agent:
 
     def _take_files(self, message: ToFiles) -> None:
         if self._files is None:
-            from farandole.agent.files import (
-                Files,  # What most jobs do without need not be loaded by hundreds of agents.
-            )
+            # What most jobs do without need not be loaded by hundreds of agents.
+            from farandole.agent.files import Files
 
             self._files = Files(self._loop, self._say)
         self._files.obey(message)

@@ -47,6 +47,7 @@ HANDSHAKE_LIMIT = 128
 FRAME_LIMIT = 64 * 1024 * 1024
 LARGEST_FRAME = 2 ** (8 * LENGTH_BYTES) - 1
 HANDSHAKE_SECONDS = 10.0
+_FORGOTTEN_AT_ONCE = 1 << 16
 
 Message = TypeVar("Message")
 
@@ -521,6 +522,14 @@ class AsyncChannel:
             raise
         except OSError as error:
             raise ConnectionLost(f"the connection broke: {error.strerror or error}") from None
+
+    async def forget_the_rest(self) -> None:
+        """Read until the other side closes, and keep nothing: asyncio does not notice the end of what is not read."""
+        try:
+            while await self._reader.read(_FORGOTTEN_AT_ONCE):
+                pass
+        except OSError:
+            return
 
     def close(self) -> None:
         """Close without waiting."""

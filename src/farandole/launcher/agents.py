@@ -28,7 +28,7 @@ from farandole.agent.messages import (
     ToAgent,
 )
 from farandole.core.own_roster import own_environment
-from farandole.core.wire import LARGEST_FRAME, AsyncChannel, Codec, WireError
+from farandole.core.wire import LARGEST_FRAME, AsyncChannel, BadMessage, Codec, WireError
 from farandole.launcher.errors import LaunchError
 from farandole.launcher.failure import signal_name
 from farandole.launcher.hosts import Host
@@ -40,6 +40,8 @@ READY_SECONDS = 30.0
 BEAT_SECONDS = 0.5
 # Within so many seconds, a launcher that is going to be stopped is.
 PAUSE_SECONDS = 1.0
+# How long a process may take to end whose pipe is closed.
+EXIT_SECONDS = 5.0
 # So many are being started at a time: each costs a process here, and often much more in its first moment.
 STARTED_AT_ONCE = 32
 _LOOK_SECONDS = 0.1
@@ -92,6 +94,8 @@ class Agent:
         self._relayed: RelayedLinks | None = None
         self._heard_at = time.monotonic()
         self._paused_until = 0.0
+        self._said_at_start = 0
+        """Bytes that ssh wrote before the agent was ready, such as warnings about keys."""
         self._lost: AgentLost | None = None
         self._reading = loop.create_task(self._read())
 
@@ -248,6 +252,8 @@ class Agent:
     async def close(self) -> None:
         """Kill it if it lives, and wait until it has ended."""
         self.kill()
+        # It ends with the process, and must not end before: the end of a pipe that nobody reads is not noticed.
+        await asyncio.wait({self._reading}, timeout=EXIT_SECONDS)
         self._reading.cancel()
         await asyncio.gather(self._reading, return_exceptions=True)
         if self._relayed is not None:
@@ -257,8 +263,8 @@ class Agent:
         os.close(self._last_words)
 
     def said(self) -> str:
-        """Return the last that the agent, or ssh, wrote to its standard error."""
-        start = max(0, os.fstat(self._last_words).st_size - _LONGEST_LAST_WORDS)
+        """Return the last that the agent, or ssh, wrote to its standard error since the agent was ready."""
+        start = max(self._said_at_start, os.fstat(self._last_words).st_size - _LONGEST_LAST_WORDS)
         return os.pread(self._last_words, _LONGEST_LAST_WORDS, start).decode("utf-8", "replace")
 
     # --- reading ---------------------------------------------------------------------------------------------------
@@ -268,11 +274,19 @@ class Agent:
             await self._channel.skip_to(GREETING)
             while True:
                 self._hear(self._codec.decode(await self._channel.receive()))
-        except WireError as error:
-            if self._ended.done():
-                return
-            code = await self._process.wait()
-            self.lose(self._how_it_ended(code, error))
+        except BadMessage as error:
+            self.lose(f"its agent speaks something else: {error}")
+            await self._channel.forget_the_rest()
+        except WireError:
+            if not self._ended.done():
+                self.lose(self._how_it_ended(await self._exit_code()))
+
+    async def _exit_code(self) -> int | None:
+        """Return how the process ended whose pipe has closed; None when it stays."""
+        try:
+            return await asyncio.wait_for(self._process.wait(), EXIT_SECONDS)
+        except (TimeoutError, asyncio.TimeoutError):
+            return None
 
     def _hear(self, message: FromAgent) -> None:
         self._heard_at = time.monotonic()
@@ -280,6 +294,7 @@ class Agent:
             return
         if isinstance(message, Ready):
             self.clock_ahead = message.clock - time.time()
+            self._said_at_start = os.fstat(self._last_words).st_size
             self._ready.set_result(message)
         elif isinstance(message, Answer):
             waiting = self._answers.get(message.number)
@@ -295,13 +310,15 @@ class Agent:
         else:
             self._take(message)
 
-    def _how_it_ended(self, code: int, error: WireError) -> str:
+    def _how_it_ended(self, code: int | None) -> str:
         said = self.said().strip()
-        if said:
+        if said and not self._ready.done():
             return said
-        how = signal_name(-code) if code < 0 else f"exit code {code}"
-        watcher = "the agent that watches over the workers"
-        return f"{watcher} died ({how})" if code else f"{watcher} hung up: {error}"
+        how = "it hung up" if code is None else signal_name(-code) if code < 0 else f"exit code {code}"
+        last = f": {said.splitlines()[-1]}" if said else ""
+        if self.local:
+            return f"the agent that watches over the workers died ({how}){last}"
+        return f"the connection to its agent ended ({how}){last}"
 
 
 @dataclass(frozen=True)

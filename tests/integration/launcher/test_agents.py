@@ -1,0 +1,87 @@
+"""The launcher's end of agents that are not what they should be: made of shell scripts that are called as ssh is."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from farandole.launcher.agents import Agent, AgentLost
+from farandole.launcher.hosts import Host
+from farandole.launcher.reach import SshOptions
+
+GREETING = "\\nfarandole agent: frames follow\\n"
+REAL = 'for last; do :; done\nexec sh -c "$last"\n'
+
+
+def ssh(tmp_path: Path, script: str) -> SshOptions:
+    program = tmp_path / "ssh"
+    program.write_text(f"#!/bin/sh\n{script}")
+    program.chmod(0o755)
+    return SshOptions(program=str(program))
+
+
+async def reach(options: SshOptions) -> Agent:
+    agent = await Agent.start(Host("h1"), False, options)
+    try:
+        await agent.ready()
+    except AgentLost:
+        await agent.close()
+        raise
+    return agent
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("echo 'Permission denied (publickey).' >&2; exit 255", "Permission denied"),
+        ("exit 3", "exit code 3"),
+        ("kill -9 $$", "SIGKILL"),
+        ("exec cat /dev/zero", "speaks something else"),
+        (
+            "printf '\\nfarandole agent: frames follow\\n\\003\\000\\000\\000abc'; exec sleep 60",
+            "speaks something else",
+        ),
+    ],
+)
+def test_what_is_no_agent(tmp_path: Path, script: str, words: str) -> None:
+    with pytest.raises(AgentLost, match=words):
+        asyncio.run(reach(ssh(tmp_path, script)))
+
+
+def test_what_a_login_and_ssh_print_is_passed_over(tmp_path: Path) -> None:
+    script = "echo Welcome; echo 'Warning: Permanently added h1' >&2\n" + REAL
+
+    async def lose() -> str:
+        agent = await reach(ssh(tmp_path, script))
+        agent.kill()
+        try:
+            return str(await agent.lost())
+        finally:
+            await agent.close()
+
+    assert asyncio.run(lose()) == "the connection to its agent ended (SIGKILL)"
+
+
+def test_a_program_that_is_not_there() -> None:
+    with pytest.raises(AgentLost, match="/nowhere/ssh cannot be started here"):
+        asyncio.run(reach(SshOptions(program="/nowhere/ssh")))
+
+
+def test_silence_is_a_loss_and_a_sign_of_life_is_none(tmp_path: Path) -> None:
+    async def watch() -> str:
+        agent = await reach(ssh(tmp_path, REAL))
+        watching = asyncio.create_task(agent.watch(1.0))
+        await asyncio.sleep(2.5)
+        assert not watching.done()
+        agent._process.send_signal(19)  # SIGSTOP
+        try:
+            lost = await asyncio.wait_for(agent.lost(), 20)
+            assert lost.silent
+            return str(lost)
+        finally:
+            await agent.close()
+            await watching
+
+    assert "nothing was heard from it for 1." in asyncio.run(watch())
