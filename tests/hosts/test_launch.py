@@ -452,3 +452,49 @@ def test_a_dry_run_asks_nobody(hosts: Hosts) -> None:
     assert "4 workers on 2 hosts" in out
     assert "host h8 (cores not known yet), started by ssh -o BatchMode=yes" in out
     assert "FARANDOLE_SECRET=***" in out
+
+
+# --- what users have in their ssh configuration -----------------------------------------------------------------------
+
+
+def configure(bed: Bed, lines: str) -> None:
+    """Put lines before what is in the desk's ssh configuration."""
+    config = bed.desk.path("/root/.ssh/config")
+    config.write_text(textwrap.dedent(lines) + config.read_text())
+
+
+def test_a_host_behind_a_jump_host(hosts: Hosts) -> None:
+    """The launcher reaches h2 through h1 only, and h2 cannot reach the launcher at all."""
+    bed = hosts(2)
+    configure(bed, "Host h2\n  ProxyJump h1\n")
+    bed.cut_between(bed.desk, bed.hosts[1])
+    put(bed.hosts, MEET)
+    code, out, err = start(bed, "-H h1:1,h2:1 python train.py").finish()
+    assert (code, lines(out)) == (0, ["0 2 0 0 h1 1.0", "1 2 0 1 h2 1.0"]), err
+
+
+def test_connections_that_are_shared_and_stay(hosts: Hosts) -> None:
+    """With ControlPersist an ssh stays in the background, with all that it has inherited."""
+    bed = hosts(2)
+    configure(bed, "ControlMaster auto\nControlPath /root/.ssh/%C\nControlPersist 60\n")
+    put(bed.hosts, MEET)
+    for _ in range(2):
+        job = start(bed, "-H h1:2,h2:2 python train.py")
+        out, err = job.process.communicate(timeout=60)
+        assert (job.process.returncode, len(lines(out))) == (0, 4), err
+    put(bed.hosts, TRAIN)
+    job = start(bed, "-H h1:2,h2:2 python train.py")
+    told(bed.hosts[0], "pid0"), told(bed.hosts[1], "pid3")
+    job.signal(signal.SIGKILL)
+    job.process.communicate(timeout=20)
+    for host in bed.hosts:
+        until(lambda host=host: not bed.processes(host), f"nothing is left on {host.name}", 5)
+    bed.desk.run("pkill -f ControlPersist; pkill ssh")
+
+
+def test_another_name_in_the_configuration(hosts: Hosts) -> None:
+    bed = hosts(1)
+    configure(bed, f"Host big-machine\n  HostName {bed.hosts[0].address}\n  HostKeyAlias h1\n")
+    put(bed.hosts, 'basics.init(); print(os.environ["FARANDOLE_HOSTNAME"], total(1))')
+    code, out, err = start(bed, "-H big-machine:2 python train.py").finish()
+    assert (code, lines(out)) == (0, ["big-machine 2.0", "big-machine 2.0"]), err
