@@ -24,6 +24,8 @@ _CHAINED = (
     "The above exception was the direct cause of the following exception:",
 )
 _MESSAGE_LINES = 30
+# What torch.distributed puts before every line of a traceback.
+_TORCHS_PREFIX = re.compile(r"^\[rank[0-9]+\]: ?")
 
 
 @dataclass
@@ -146,7 +148,8 @@ def last_lines(tail: bytes, count: int = 10) -> list[str]:
 
 
 def _lines(tail: bytes) -> list[str]:
-    return re.split(r"\r\n|\n|\r", tail.decode("utf-8", "replace"))
+    lines = re.split(r"\r\n|\n|\r", tail.decode("utf-8", "replace"))
+    return [_TORCHS_PREFIX.sub("", line) for line in lines]
 
 
 def _end_of_traceback(lines: list[str], start: int) -> int:

@@ -225,3 +225,8 @@ def test_a_failure_elsewhere_is_first_and_the_host_lost_after_it_is_told() -> No
     text = render_failure(plan_on("h1", "h2"), records, records[0], ENDED_AT)
     assert text.startswith("error: rank 0 on host h1 failed first: it exited with code 3\n")
     assert "ranks 2-3 lost with host h2 (nothing was heard" in text
+
+
+def test_a_traceback_as_torch_distributed_prints_it() -> None:
+    tail = b"[rank1]: Traceback (most recent call last):\n[rank1]:   File ...\n[rank1]: ValueError: boom\n"
+    assert find_traceback(tail) == "Traceback (most recent call last):\n  File ...\nValueError: boom"
