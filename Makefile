@@ -19,7 +19,7 @@ VENV := .venv
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 # How many seeds the simulation of the native tests runs through, plain and (several times slower) sanitized.
 export FARANDOLE_SIMULATION_SEEDS ?= 2000
-SANITIZED_SEEDS ?= 200
+SANITIZED_SEEDS ?= 100
 
 # cmake and ninja come from the environment too, so that a machine needs neither.
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
