@@ -250,7 +250,7 @@ TEST_P(KilledWorkers, AreNoticedAlthoughAChildTheyForkedLives) {
 }
 
 TEST_P(KilledWorkers, WhoAreOnlyStoppedAreSilent) {
-  const auto processes = start(GetParam(), 4, 0.5);
+  const auto processes = start(GetParam(), 4, 1.0);
   form(processes, {0, 1, 2, 3}, 1);
   const int64_t stopped = base::now_ns();
   processes[1]->signal(SIGSTOP);
