@@ -103,7 +103,7 @@ def test_strangers_at_the_door_of_the_roster(hosts: Hosts) -> None:
     bed = hosts(1)
     script = """
     basics.init()
-    tell("roster", os.environ["FARANDOLE_ROSTER"])
+    tell(f"roster{rank}", os.environ["FARANDOLE_ROSTER"])
     while not os.path.exists("go"):
         total(1)
         time.sleep(0.01)
@@ -113,7 +113,7 @@ def test_strangers_at_the_door_of_the_roster(hosts: Hosts) -> None:
     """
     put(bed.hosts, script)
     job = start(bed, "-H h1:2 python train.py")
-    address = told(bed.hosts[0], "roster")
+    address = told(bed.hosts[0], "roster0")
     stranger = f"""
 import socket, time
 from farandole.core.rendezvous import RendezvousError, RosterClient
