@@ -15,6 +15,7 @@ from farandole.core.wire import format_address
 
 _CHUNK = 64 * 1024
 _BACKLOG = 1024
+_REST_SECONDS = 0.1
 
 
 class _Link:
@@ -44,7 +45,7 @@ class RosterRelay:
         self._links: dict[int, _Link] = {}
         self._opened = 0
         self._listener = _listen_on_loopback()
-        self._loop.watch(self._listener.fileno(), self._accept)
+        self._listen_again()
 
     @property
     def address(self) -> str:
@@ -71,13 +72,19 @@ class RosterRelay:
         try:
             connection, _ = self._listener.accept()
         except OSError:
-            return  # It hung up before it was accepted, or no descriptor is left: then it waits.
+            # It hung up before it was accepted; or no descriptor is left, and looking again at once would be no rest.
+            self._loop.watch(self._listener.fileno())
+            self._loop.call_later(_REST_SECONDS, self._listen_again)
+            return
         connection.setblocking(False)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._opened += 1
         link = self._links[self._opened] = _Link(self._opened, connection)
         self._say(RelayOpened(link.number))
         self._watch(link)
+
+    def _listen_again(self) -> None:
+        self._loop.watch(self._listener.fileno(), self._accept)
 
     def _watch(self, link: _Link) -> None:
         reads = (lambda: self._receive(link)) if link.ahead < WINDOW else None

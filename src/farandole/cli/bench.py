@@ -7,7 +7,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-_USAGE_ERROR = 2
 _COLLECTIVES = ("allreduce", "allgather", "broadcast", "reducescatter", "alltoall")
 _DTYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "float64": "f64", "int32": "i32", "uint8": "u8"}
 _SIZES = "4,1K,16K,64K,256K,1M,4M,16M,64M"
@@ -49,17 +48,9 @@ def add_parser(verbs: Any) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Run the verb and return the exit code."""
-    from farandole.launcher.errors import SpecError
-
-    try:
-        if options.algorithms:
-            return _tell_algorithms(options.json)
-        return _measure(options)
-    except SpecError as error:
-        print(f"error: {error.message}", file=sys.stderr)
-        if error.hint:
-            print(f"hint: {error.hint}", file=sys.stderr)
-        return _USAGE_ERROR
+    if options.algorithms:
+        return _tell_algorithms(options.json)
+    return _measure(options)
 
 
 def _tell_algorithms(as_json: bool) -> int:

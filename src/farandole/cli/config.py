@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from farandole.launcher.configuration.project import Project
     from farandole.launcher.configuration.provenance import Provenance
 
-_USAGE_ERROR = 2
 _BAD_VALUE = 1
 _COLUMN = 44
 
@@ -61,19 +60,6 @@ def add_parser(verbs: Any) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Run the verb and return the exit code."""
-    from farandole.launcher.errors import SpecError
-
-    try:
-        return _tell(options)
-    except SpecError as error:
-        print(f"error: {error.message}", file=sys.stderr)
-        if error.hint:
-            print(f"hint: {error.hint}", file=sys.stderr)
-        return _USAGE_ERROR
-
-
-def _tell(options: argparse.Namespace) -> int:
     from farandole.cli.project import options_of_run, read_project
     from farandole.launcher.configuration.project import words
     from farandole.launcher.configuration.provenance import Sources, provenances

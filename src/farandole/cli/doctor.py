@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from farandole.launcher.doctor.prescription import Paint
     from farandole.launcher.hosts import Host
 
-_USAGE_ERROR = 2
 _PROBLEM = 1
 
 _EPILOG = """\
@@ -54,16 +53,9 @@ def execute(given: argparse.Namespace) -> int:
 
     from farandole.launcher.doctor.advice import Intent
     from farandole.launcher.doctor.inspection import inspect_hosts
-    from farandole.launcher.errors import SpecError
 
-    try:
-        workers, hosts = _read_hosts(given)
-        ssh = options.read_ssh(given)
-    except SpecError as error:
-        print(f"error: {error.message}", file=sys.stderr)
-        if error.hint:
-            print(f"hint: {error.hint}", file=sys.stderr)
-        return _USAGE_ERROR
+    workers, hosts = _read_hosts(given)
+    ssh = options.read_ssh(given)
     return diagnose(
         hosts,
         Intent(workers, options.read_network(given)),

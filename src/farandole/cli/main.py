@@ -14,6 +14,7 @@ from typing import NoReturn
 
 import farandole
 from farandole.cli import bench, config, doctor, run, test
+from farandole.launcher.errors import SpecError
 
 VERBS = (run, test, bench, doctor, config)
 
@@ -53,7 +54,10 @@ def make_parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     parser = make_parser()
-    words, told = _with_project(sys.argv[1:] if arguments is None else list(arguments))
+    try:
+        words, told = _with_project(sys.argv[1:] if arguments is None else list(arguments))
+    except SpecError as error:
+        return _refuse(error)
     options, unknown = parser.parse_known_args(words)
     if unknown:
         # argparse would let the whole command's parser tell it, whose help does not list the verb's options.
@@ -66,6 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code: int = options.execute(options)
         sys.stdout.flush()
+    except SpecError as error:
+        return _refuse(error)
     except BrokenPipeError:
         # Who read our output, such as `head`, has seen enough. What is still in the buffer goes nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -78,11 +84,13 @@ def _with_project(arguments: list[str]) -> tuple[list[str], str]:
     if arguments[:1] != ["run"]:
         return arguments, ""
     from farandole.cli.project import with_project
-    from farandole.launcher.errors import SpecError
 
-    try:
-        return with_project(arguments)
-    except SpecError as error:
-        hint = f"hint: {error.hint}\n" if error.hint else ""
-        sys.stderr.write(f"error: {error.message}\n{hint}")
-        sys.exit(USAGE_ERROR)
+    return with_project(arguments)
+
+
+def _refuse(error: SpecError) -> int:
+    """Tell what cannot be done and what to do about it, and return the exit code."""
+    print(f"error: {error.message}", file=sys.stderr)
+    if error.hint:
+        print(f"hint: {error.hint}", file=sys.stderr)
+    return USAGE_ERROR

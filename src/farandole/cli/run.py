@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from farandole.launcher.supervise import Observer, Outcome, Supervisor
     from farandole.launcher.through.job import Job
 
-_USAGE_ERROR = 2
 _PAUSE_SECONDS = 0.05
 
 _EPILOG = """\
@@ -118,7 +117,6 @@ def _add_torchrun_spellings(parser: argparse.ArgumentParser) -> None:
 
 def execute(given: argparse.Namespace) -> int:
     """Run the verb and return the exit code."""
-    from farandole.launcher.errors import SpecError
     from farandole.launcher.machine import look
 
     try:
@@ -134,11 +132,6 @@ def execute(given: argparse.Namespace) -> int:
         return 0
     except KeyboardInterrupt:
         return interrupted()
-    except SpecError as error:
-        print(f"error: {error.message}", file=sys.stderr)
-        if error.hint:
-            print(f"hint: {error.hint}", file=sys.stderr)
-        return _USAGE_ERROR
 
 
 def _check_launcher(given: argparse.Namespace) -> None:

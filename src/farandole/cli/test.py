@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from farandole.launcher.spec import JobSpec
     from farandole.launcher.supervise import Outcome
 
-_USAGE_ERROR = 2
 _NOT_GOOD = 1
 
 _EPILOG = """\
@@ -54,7 +53,6 @@ def execute(given: argparse.Namespace) -> int:
     from dataclasses import replace
 
     from farandole.cli.run import interrupted, run_until_end
-    from farandole.launcher.errors import SpecError
     from farandole.launcher.machine import look
 
     # The job needs none of the user's files, so nobody has to put this folder on the other hosts first.
@@ -63,11 +61,6 @@ def execute(given: argparse.Namespace) -> int:
         outcome = run_until_end(_read(given), machine, verbose=given.verbose)
     except KeyboardInterrupt:
         return interrupted()
-    except SpecError as error:
-        print(f"error: {error.message}", file=sys.stderr)
-        if error.hint:
-            print(f"hint: {error.hint}", file=sys.stderr)
-        return _USAGE_ERROR
     return _tell(outcome, given.json)
 
 

@@ -178,8 +178,10 @@ class Agent:
         """
         self._take = take
         survivors = (await self._ended).survivors
-        # Its pipe is closed by its exit; waiting for that makes sure that nothing of us is left either.
-        await self._process.wait()
+        # Waiting for its exit makes sure that nothing of us is left either. An ssh whose network breaks just now would
+        # wait for ever.
+        if await self._exit_code() is None:
+            self.kill()
         return survivors
 
     @property
@@ -282,7 +284,7 @@ class Agent:
                 self.lose(self._how_it_ended(await self._exit_code()))
 
     async def _exit_code(self) -> int | None:
-        """Return how the process ended whose pipe has closed; None when it stays."""
+        """Return how a process ended that has no more to say; None when it stays."""
         try:
             return await asyncio.wait_for(self._process.wait(), EXIT_SECONDS)
         except (TimeoutError, asyncio.TimeoutError):

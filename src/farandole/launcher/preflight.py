@@ -16,6 +16,7 @@ from farandole.core.network import Address, list_addresses, pick
 from farandole.launcher.agents import Agent, AgentLost
 from farandole.launcher.errors import SpecError
 from farandole.launcher.hosts import Host
+from farandole.launcher.plan import HostPlan
 from farandole.launcher.reach import explain
 
 # Up to so many hosts knock at all others' doors; of more, each knocks at some.
@@ -80,25 +81,22 @@ def choose_networks(finding: Finding, wanted: Sequence[str]) -> None:
 async def look_at_workers(
     agents: Sequence[Agent],
     findings: Mapping[str, Finding],
-    command: Mapping[str, Sequence[str]],
-    directory: Mapping[str, str],
-    environment: Mapping[str, Mapping[str, str]],
+    plans: Mapping[str, tuple[HostPlan, Mapping[str, str]]],
 ) -> None:
     """Find out on every host whether its workers can be started there, and with which versions.
 
     Args:
         agents: of the hosts.
         findings: by label, to be completed.
-        command: of the workers, by label.
-        directory: of the workers, by label.
-        environment: of the workers, by label.
+        plans: by label, what is planned for the host, and the environment of its workers.
     """
 
     async def look(agent: Agent) -> None:
         label = agent.host.label
+        host, environment = plans[label]
         try:
             answer = await agent.ask(
-                lambda number: Look(number, tuple(command[label]), directory[label], dict(environment[label])),
+                lambda number: Look(number, host.command, host.directory, dict(environment)),
                 _ANSWER_SECONDS,
             )
         except AgentLost as error:

@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 
-from farandole.agent.messages import Task, TaskEnded
+from farandole.agent.messages import File, Task, TaskEnded
 from farandole.core.wire import FRAME_LIMIT, LARGEST_FRAME
 from farandole.launcher import preflight
 from farandole.launcher.agents import Agent, AgentLost, Fleet, start_agents
@@ -182,9 +182,7 @@ class _Launch:
             preflight.look_at_workers(
                 agents,
                 findings,
-                {host.name: host.command for host in plan.hosts},
-                {host.name: host.directory for host in plan.hosts},
-                {host.name: self._environment(plan, host) for host in plan.hosts},
+                {host.name: (host, self._environment(plan, host)) for host in plan.hosts},
             ),
             preflight.look_at_networks(agents, findings),
         )
@@ -245,7 +243,7 @@ class _Launch:
     async def _ship(self, manifest: Manifest, agents: Sequence[Agent], sites: Mapping[str, Site]) -> dict[str, Site]:
         """Send the code to the other hosts; here, workers run where the user is. Return the sites that have changed."""
         receivers = [agent for agent in agents if not agent.local]
-        files = count(sum(hasattr(entry, "digest") for entry in manifest.entries), "file")
+        files = count(sum(isinstance(entry, File) for entry in manifest.entries), "file")
         self._log(f"--ship: {files}, {in_units(manifest.size)}, to {count(len(receivers), 'host')}")
         shown_at = 0.0
 
