@@ -6,6 +6,8 @@
 #   make fix         format, and repair what ruff can repair
 #   make sanitize    native tests under AddressSanitizer and ThreadSanitizer
 #   make bench       compare with gloo, Open MPI, MPICH and the machine itself, in the same run (BENCH='a d --quick')
+#   make bench-elastic   what failures and changes cost, beside torchft and torchrun (BENCH='--quick --only kill,stop')
+#   make soak        a training on which 1,000 random events fall, and its oracle (SOAK='--seed 7 --events 100')
 #   make docs        say where to read on
 #   make setup       only prepare .venv and build the library
 #   make clean       forget all of that
@@ -13,7 +15,7 @@
 .SHELLFLAGS := -euc
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check fix bench docs sanitize native native-tests clean
+.PHONY: help setup demo test check fix bench bench-elastic soak docs sanitize native native-tests clean
 
 VENV := .venv
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
@@ -60,6 +62,12 @@ build/%/CMakeCache.txt: CMakePresets.json $(VENV)/ready
 	@cmake --preset $* --log-level=WARNING
 	@touch $@
 
+# What bench-elastic needs on top.
+$(VENV)/ready-to-bench-elastic: $(VENV)/ready
+	@echo "Installing the peers of 'make bench-elastic' into $(VENV)"
+	@$(PIP_INSTALL) --group bench-elastic
+	@touch $@
+
 # The library, where an editable install finds it. Ninja decides what is to be done.
 native: build/release/CMakeCache.txt
 	@cmake --build --preset release --target farandole --parallel $(JOBS)
@@ -82,12 +90,20 @@ test: setup native-tests
 bench: setup $(VENV)/ready-to-bench
 	@python -m benchmarks $(BENCH)
 
+bench-elastic: setup $(VENV)/ready-to-bench-elastic
+	@python -m benchmarks.elastic $(BENCH)
+
+soak: setup
+	@python -m tests.integration.elastic.soak --events 1000 $(SOAK)
+
 docs:
 	@echo "README.md              what it is, and how to use it"
 	@echo "CONTRIBUTING.md        how to work on it"
 	@echo "docs/migrating.md      coming from Horovod"
 	@echo "docs/launching.md      the launcher, and horovodrun"
 	@echo "docs/doctor.md         what a machine has, settings, the project file"
+	@echo "docs/elastic.md        workers that come and go"
+	@echo "docs/checkpoints.md    against the loss of everything"
 	@echo "docs/observing.md      timelines, stalls, counts"
 	@echo "docs/torch_distributed.md   the backend for torch.distributed"
 	@echo "docs/performance.md    how fast it is, and what that was measured against"

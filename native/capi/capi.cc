@@ -4,6 +4,7 @@
 #include <cstring>
 #include <memory>
 #include <new>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -38,7 +39,7 @@ struct farandole_engine {
   Engine engine;
   const std::string contact;
   const bool needs_shared_memory;    // "shm": rather fail than use TCP
-  farandole::base::Mutex lifecycle;  // one of form, leave, revoke at a time
+  farandole::base::Mutex lifecycle;  // one of form, leave at a time
   std::string links GUARDED_BY(lifecycle) = "alone";
   std::string routes GUARDED_BY(lifecycle);
   uint64_t generation GUARDED_BY(lifecycle) = 0;
@@ -446,15 +447,26 @@ int farandole_engine_leave(farandole_engine* engine, double timeout_seconds) {
   });
 }
 
-int farandole_engine_revoke(farandole_engine* engine, int32_t lost_rank, const char* reason) {
+int farandole_engine_revoke(farandole_engine* engine, uint64_t generation, int32_t lost_rank, int32_t certain,
+                            const char* reason) {
   return guarded([&] {
-    const farandole::base::MutexLock lock(engine->lifecycle);
-    engine->engine.revoke({lost_rank, Sign::kRevoked, text_or(reason, "the world was revoked")});
+    const Sign sign = certain != 0 ? Sign::kRevoked : Sign::kSilent;
+    engine->endpoint.revoke(generation, {lost_rank, sign, text_or(reason, "the world was revoked")});
   });
 }
 
 int farandole_engine_health(farandole_engine* engine) {
   return guarded([&] { engine->engine.check_health(); });
+}
+
+int farandole_engine_cause(farandole_engine* engine, int32_t* lost_rank, int32_t* certain) {
+  const std::optional<farandole::engine::Ending> ending = engine->engine.ending();
+  if (!ending) {
+    return 0;
+  }
+  *lost_rank = ending->lost_rank;
+  *certain = ending->certain;
+  return 1;
 }
 
 const char* farandole_engine_links(farandole_engine* engine) {

@@ -19,7 +19,7 @@ extern "C" {
 #define FARANDOLE_API __attribute__((visibility("default")))
 
 /* Raised whenever a struct or the meaning of a function changes; the binding compares it at load. */
-#define FARANDOLE_ABI_VERSION 3
+#define FARANDOLE_ABI_VERSION 4
 
 enum farandole_status {
   FARANDOLE_OK = 0,
@@ -215,11 +215,19 @@ FARANDOLE_API int farandole_engine_form(farandole_engine* engine, const farandol
 /* Leaves the world in good order: finishes what is agreed, fails the rest here and on all other ranks with
  * FARANDOLE_SHUT_DOWN, says goodbye. Blocks at most `timeout_seconds`. */
 FARANDOLE_API int farandole_engine_leave(farandole_engine* engine, double timeout_seconds);
-/* Ends the current generation at once on all its workers; their requests fail with FARANDOLE_WORKER_LOST
- * and this sentence. `lost_rank` may be -1. */
-FARANDOLE_API int farandole_engine_revoke(farandole_engine* engine, int32_t lost_rank, const char* reason);
+/* Ends the world of that generation at once on all its workers; their requests fail with FARANDOLE_WORKER_LOST
+ * and this sentence. `lost_rank` may be -1. `certain`: 0 if that rank may live, as far as the caller knows; it is what
+ * farandole_engine_cause says on all of them. While the world is being formed, farandole_engine_form returns the same
+ * within milliseconds, here and on all that are connected by then. Before that: as soon as it is called. A generation
+ * that is over is left alone. Any thread; waits for nobody, not even for farandole_engine_form. */
+FARANDOLE_API int farandole_engine_revoke(farandole_engine* engine, uint64_t generation, int32_t lost_rank,
+                                          int32_t certain, const char* reason);
 /* FARANDOLE_OK while the world lives; otherwise why it ended (see farandole_last_error). */
 FARANDOLE_API int farandole_engine_health(farandole_engine* engine);
+/* How the engine's last world ended: 1, the rank that was lost or left (-1: none in particular), and whether that is
+ * certain: other than 0 when its process has ended, or it has said so itself; 0 when it is only suspected, being silent
+ * or stalled, and may live. 0 while the world lives, or before the first one. Known before requests fail. */
+FARANDOLE_API int farandole_engine_cause(farandole_engine* engine, int32_t* lost_rank, int32_t* certain);
 /* "shm", "tcp", "shm+tcp", "alone": how the current world is connected. Valid until the next form. */
 FARANDOLE_API const char* farandole_engine_links(farandole_engine* engine);
 /* How this worker's bytes go to each rank of the current world, a line for each, in order: "shared memory",

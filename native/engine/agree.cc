@@ -42,7 +42,7 @@ void Engine::break_off(const Cause& cause) {
   // What others may still write to stays out of use until all of them are in the next generation.
   arena_->hold();
   if (!world_over_) {
-    end_world(mesh_->fate().error());
+    end_world(mesh_->fate().error(), transport::is_certain(mesh_->fate().cause()->sign));
   }
 }
 
@@ -284,7 +284,8 @@ void Engine::obey(const Decision& decision) {
                       "rank " + std::to_string(decision.left_rank) +
                           " has shut down, so collectives can no longer complete in this world. If its script was not "
                           "meant to be at its end, look at what it printed last",
-                      decision.left_rank));
+                      decision.left_rank),
+                /*certain=*/true);
       break;
     case Decision::Type::kGone:
       everyone_finished_ = true;
@@ -444,12 +445,13 @@ bool Engine::Membership::awaits(const std::string& name) const {
   return reported.contains(name) || (bit < reported_bits.size() && reported_bits[bit] != nullptr);
 }
 
-void Engine::end_world(const Error& why) {
+void Engine::end_world(const Error& why, bool certain) {
   world_over_ = true;
   std::vector<std::unique_ptr<Pending>> unfinished = std::exchange(unfinished_, {});
   {
     const base::MutexLock lock(mutex_);
     ended_ = why;
+    ending_ = {why.lost_rank(), certain};
     question_changed_.notify_all();
     for (auto& pending : std::exchange(queue_, {})) {
       unfinished.push_back(std::move(pending));

@@ -93,6 +93,7 @@ void Engine::enter(std::unique_ptr<transport::Mesh> mesh, transport::Arena& aren
     groups_[0] = world;
     closing_groups_.clear();
     ended_.reset();
+    ending_.reset();
     leaving_ = false;
     joining_ = false;
     stats_ = {};
@@ -154,6 +155,11 @@ void Engine::check_health() const {
   if (ended_) {
     throw *ended_;
   }
+}
+
+std::optional<Ending> Engine::ending() const {
+  const base::MutexLock lock(mutex_);
+  return ending_;
 }
 
 size_t Engine::size_of_group(uint32_t group) const {

@@ -95,6 +95,12 @@ struct Stats {
   std::array<KindStats, kKinds> kinds{};
 };
 
+// How the last world ended.
+struct Ending {
+  int lost_rank = -1;    // -1: nobody in particular
+  bool certain = false;  // that rank has ended, left or given up; otherwise it is only suspected, and may live
+};
+
 enum class Waited : uint8_t { kDone, kTimeout, kUnknown };  // the last: one of the handles does not exist
 
 // Which algorithm runs a tensor of so many bytes in a group that lies so on hosts; `wanted` as in collective/table.h.
@@ -121,6 +127,8 @@ class Engine {
   void revoke(const transport::Cause& cause);
   // Throws why the world has ended, if it has; kInvalidArgument when the engine was never in one.
   void check_health() const;
+  // Of the world that the engine is in, or was in last; nothing while it lives. Requests fail after this is known.
+  std::optional<Ending> ending() const;
 
   // Submits all or none. Throws Error(kInvalidArgument), or the error that ended the world. Who promises to wait() for
   // them at once lets the engine thread sleep.
@@ -291,7 +299,7 @@ class Engine {
   void announce_completions();
   void record(Phase phase, const Pending& pending, uint32_t algorithm);
   // The world is over: fails everything and lets submit() say why.
-  void end_world(const base::Error& why);
+  void end_world(const base::Error& why, bool certain);
 
   const EngineSettings settings_;
   Completions completions_;
@@ -308,6 +316,7 @@ class Engine {
   std::map<uint32_t, collective::Group> groups_ GUARDED_BY(mutex_);  // all of the world, whether a member or not
   std::unordered_set<uint32_t> closing_groups_ GUARDED_BY(mutex_);   // being removed: no new requests
   std::optional<base::Error> ended_ GUARDED_BY(mutex_);              // why the world is over
+  std::optional<Ending> ending_ GUARDED_BY(mutex_);
   bool leaving_ GUARDED_BY(mutex_) = false;
   bool joining_ GUARDED_BY(mutex_) = false;  // a join is on its way
   bool thread_running_ GUARDED_BY(mutex_) = false;

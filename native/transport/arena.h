@@ -18,14 +18,14 @@
 
 namespace farandole::transport {
 
-inline constexpr uint64_t kArenaMagic = 0x31414e4152414e46;  // "FNARANA1"
+inline constexpr uint64_t kArenaMagic = 0x32414e4152414e46;  // "FNARANA2"
 inline constexpr size_t kArenaAlignment = 64;                // a cache line: blocks never share one
 
 inline constexpr uint64_t kNoGeneration = UINT64_MAX;
 
 inline constexpr int kSlots = 5;
 
-// What the workers of a host tell each other through shared memory. Zeroed for every generation.
+// What the workers of a host tell each other through shared memory. Zeroed for every generation, but for the lifeline.
 struct ArenaHeader {
   uint64_t magic;
   uint64_t bytes;
@@ -41,6 +41,8 @@ struct ArenaHeader {
   // Of rank 0's arena: agreement without messages. See engine/muster.h.
   alignas(64) std::atomic<uint64_t> muster[2];
   std::atomic<uint32_t> muster_forbidden;
+  // Says that the owner lives, in whatever generation, or has died: see lifeline.h.
+  alignas(64) std::atomic<uint32_t> lifeline;
 };
 static_assert(sizeof(ArenaHeader) <= 4096);
 static_assert(std::atomic<uint64_t>::is_always_lock_free);

@@ -20,7 +20,7 @@ enum class ControlKind : uint8_t {
   kHeartbeat = 2,  // the sender lives
   kRevoke = 3,     // the generation has ended; rank, sign and text are the cause
   kGoodbye = 4,    // the sender leaves in good order; its closing is no loss
-  kAbandon = 5,    // the sender gives up forming this world; text says why
+  kAbandon = 5,    // the sender has given up forming this world; text says why
 };
 
 // 8 bytes { u8 kind, u8 sign, u16 text bytes, i32 rank }, then the text.

@@ -1,12 +1,15 @@
 #include "transport/endpoint.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "base/error.h"
 #include "transport/contact.h"
 #include "transport/forming.h"
 #include "transport/introduction.h"
+#include "transport/lifeline.h"
+#include "transport/prospect.h"
 #include "transport/socket_mesh.h"
 
 namespace farandole::transport {
@@ -46,15 +49,17 @@ struct Endpoint::Impl {
 
   const EndpointSettings settings;
   Arena arena;
+  const Lifeline lifeline;
   const PrivateFd doorbell_fd;
   std::vector<Listener> listeners;
   Contact contact;
   MappingCache mappings;
   Legacy legacy;
+  Prospects prospects;
 };
 
 Endpoint::Impl::Impl(EndpointSettings given)
-    : settings(std::move(given)), arena(settings.arena_bytes), doorbell_fd(make_event_fd()) {
+    : settings(std::move(given)), arena(settings.arena_bytes), lifeline(arena.view()), doorbell_fd(make_event_fd()) {
   contact.id = random_id();
   contact.host_key = settings.host_key;
   if (settings.shared_memory) {
@@ -98,10 +103,12 @@ std::vector<Contact> Endpoint::Impl::read_contacts(const World& world) const {
 // continued at any time, in the middle of what it was writing; nothing but other memory is safe from it. The
 // blocks keep their addresses, because users' tensors live in them.
 void Endpoint::Impl::fence(const std::vector<Contact>& contacts) {
-  const bool all_come = std::all_of(legacy.unsettled.begin(), legacy.unsettled.end(), [&](const std::string& id) {
-    return std::any_of(contacts.begin(), contacts.end(), [&](const Contact& other) { return other.id == id; });
+  const bool harmless = std::all_of(legacy.unsettled.begin(), legacy.unsettled.end(), [&](const auto& entry) {
+    const auto& [id, memory] = entry;
+    return (memory != nullptr && has_died(memory->view())) ||
+           std::any_of(contacts.begin(), contacts.end(), [&](const Contact& other) { return other.id == id; });
   });
-  if (!all_come) {
+  if (!harmless) {
     arena.renew();
     legacy.unsettled.clear();
   }
@@ -129,15 +136,19 @@ std::unique_ptr<Mesh> Endpoint::Impl::form(const World& world, const base::Deadl
     throw Error(Code::kInvalidArgument, "the mesh of the last generation must be gone before the next one forms");
   }
   const std::vector<Contact> contacts = read_contacts(world);
+  const auto prospect = std::make_shared<Prospect>(world.generation, arena.view().header().sleeping, doorbell_fd.get());
+  prospects.begin(prospect);
+  prospect->fate.throw_if_revoked();  // before the fence, which may take its time
   fence(contacts);
   begin_generation(world.generation);
 
   std::vector<void*> old_rings = std::exchange(legacy.rings, {});
-  std::set<std::string> acquainted;
+  Acquaintances acquainted;
   const Ground ground = {.settings = settings,
                          .listeners = listeners,
                          .arena = arena,
                          .doorbell_fd = doorbell_fd.get(),
+                         .prospect = *prospect,
                          .mappings = mappings,
                          .rings = legacy.rings,
                          .acquainted = acquainted};
@@ -147,8 +158,8 @@ std::unique_ptr<Mesh> Endpoint::Impl::form(const World& world, const base::Deadl
   }
   try {
     Formed formed = Forming(ground, world, contacts, contact, deadline).run();
-    auto mesh = std::make_unique<SocketMesh>(settings, world, std::move(formed), arena, doorbell_fd.get(),
-                                             std::move(ids), legacy);
+    auto mesh =
+        std::make_unique<SocketMesh>(settings, world, std::move(formed), arena, prospect, std::move(ids), legacy);
     // All members have left the last generation, so nobody reads or writes its rings any more.
     std::for_each(old_rings.begin(), old_rings.end(), [this](void* ring) { arena.release(ring); });
     legacy.unsettled.clear();
@@ -170,6 +181,8 @@ std::string Endpoint::contact() const { return impl_->contact.to_text(); }
 std::unique_ptr<Mesh> Endpoint::form(const World& world, const base::Deadline& deadline) {
   return impl_->form(world, deadline);
 }
+
+void Endpoint::revoke(uint64_t generation, const Cause& cause) { impl_->prospects.revoke(generation, cause); }
 
 Arena& Endpoint::arena() { return impl_->arena; }
 

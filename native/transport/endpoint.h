@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "transport/arena.h"
+#include "transport/fate.h"
 #include "transport/mesh.h"
 
 namespace farandole::transport {
@@ -45,14 +46,19 @@ class Endpoint {
 
   // Connects to every other worker of the world and waits until all are connected to all. Blocks until
   // done or until the deadline. Throws Error(kTimeout) naming the ranks that did not come, Error(kWorkerLost)
-  // when one of them died meanwhile. At most one Mesh of an endpoint exists at a time, and the endpoint outlives
-  // it.
+  // when one of them died meanwhile, or the world was revoked. At most one Mesh of an endpoint exists at a time, and
+  // the endpoint outlives it.
   //
   // A worker of the last generation that may still run, and is not in this one, may still write to the arena.
   // Then the arena gets new memory with the same content behind the same addresses (Arena::renew). So nobody may
   // write to blocks of the arena during form(). Blocks into which other workers write are to be released only
   // when the next form() has returned, or not at all.
   std::unique_ptr<Mesh> form(const World& world, const base::Deadline& deadline);
+
+  // Ends the world of that generation at once, for everyone in it, from the moment that its forming begins: form()
+  // throws this cause then, within milliseconds. It may come before form() is called; for a generation that is over, it
+  // is nothing. The first cause wins. Any thread; waits for nobody.
+  void revoke(uint64_t generation, const Cause& cause);
 
   Arena& arena();
 

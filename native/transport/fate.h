@@ -15,12 +15,15 @@ namespace farandole::transport {
 
 // How a loss was noticed, from certain to suspected.
 enum class Sign : uint8_t {
-  kClosed = 1,   // the kernel closed the lost worker's connections: its process has ended
+  kClosed = 1,   // its process has ended: the kernel closed its connections, or let go of its lifeline
   kSilent = 2,   // no heartbeat until the failure deadline: stopped, or cut off
   kRevoked = 3,  // someone above us (the roster, the caller of revoke()) said so
   kBroken = 4,   // the data that came cannot be right; an internal error, reported instead of a wrong number
   kStalled = 5,  // it did not ask for what others waited for, for longer than they were told to wait
 };
+
+// Whether the worker that is named is out of the world for sure. Otherwise it may live, and may come back to it.
+constexpr bool is_certain(Sign sign) noexcept { return sign == Sign::kClosed || sign == Sign::kRevoked; }
 
 // Why a generation ended. Survivors pass it on unchanged, so that all of them report the same.
 struct Cause {

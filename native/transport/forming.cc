@@ -29,6 +29,18 @@ base::Digest digest_of(const World& world) {
   return base::sha256({reinterpret_cast<const std::byte*>(all.data()), all.size()});
 }
 
+// Most worlds have formed before, and need not pay for a thread.
+constexpr double kVigilAfterSeconds = 0.02;
+
+// Before the deadline, by a tenth of the time, and no more than the upper bound.
+constexpr double kEarlyPart = 0.1;
+constexpr double kMostEarlySeconds = 0.5;
+
+base::Deadline shortly_before(const base::Deadline& deadline) {
+  const double left = static_cast<double>(deadline.left_ns()) * 1e-9;
+  return base::Deadline::after_seconds(left - std::min(kEarlyPart * left, kMostEarlySeconds));
+}
+
 std::string list_ranks(const std::vector<int>& ranks) {
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
   for (size_t i = 0; i < ranks.size(); ++i) {
@@ -58,10 +70,12 @@ Forming::Forming(Ground ground, const World& world, const std::vector<Contact>& 
       world_(world),
       self_(self),
       deadline_(deadline),
+      early_deadline_(shortly_before(deadline)),
       size_(static_cast<int>(contacts.size())),
       digest_(digest_of(world)),
       peers_(contacts.size()),
-      shares_(contacts.size(), std::vector<bool>(contacts.size())) {
+      shares_(contacts.size(), std::vector<bool>(contacts.size())),
+      vigil_start_(base::Deadline::after_seconds(kVigilAfterSeconds)) {
   for (int rank = 0; rank < size_; ++rank) {
     Peer& peer = peers_[static_cast<size_t>(rank)];
     const Contact& contact = contacts[static_cast<size_t>(rank)];
@@ -90,18 +104,23 @@ std::vector<Address> Forming::addresses_of(const Contact& contact) const {
 }
 
 Formed Forming::run() {
+  const Fate& fate = ground_.prospect.fate;
   try {
+    fate.throw_if_revoked();
     announce();
     while (!complete()) {
-      if (deadline_.passed()) {
+      if (give_up().passed()) {
         run_out_of_time();
       }
+      keep_vigil();
       start_dials();
       wait();
       // Who has just been proven is joined before anybody is found lost: then he is told of it.
       settle_dials();
       settle_strangers();
       read_controls();
+      mourn();
+      fate.throw_if_revoked();
       announce();
     }
     return finish();
@@ -116,6 +135,15 @@ bool Forming::complete() const {
     return peer.rank == world_.rank || (peer.ready && announced_ && !peer.joined.control.has_unsent());
   });
 }
+
+bool Forming::lacks_a_link() const {
+  return std::any_of(peers_.begin(), peers_.end(),
+                     [this](const Peer& peer) { return peer.rank != world_.rank && !peer.linked(); });
+}
+
+// Who lacks a link knows which rank does not come, and says so a little before the others run out of time: they see
+// only that some are not ready, and would blame those who wait as they do.
+const base::Deadline& Forming::give_up() const { return lacks_a_link() ? early_deadline_ : deadline_; }
 
 void Forming::start_dials() {
   for (Peer& peer : peers_) {
@@ -151,6 +179,7 @@ void Forming::wait() {
     const short events = peer.joined.control.has_unsent() ? POLLIN | POLLOUT : POLLIN;
     polled.push_back({.fd = peer.gone() ? -1 : peer.joined.control.fd(), .events = events, .revents = 0});
   }
+  polled.push_back({.fd = ground_.prospect.watch_fd.get(), .events = POLLIN, .revents = 0});
   if (::poll(polled.data(), polled.size(), patience_ms()) <= 0) {
     return;
   }
@@ -162,6 +191,9 @@ void Forming::wait() {
   }
   for (Peer& peer : peers_) {
     peer.readable = polled[at++].revents != 0;
+  }
+  if (polled[at].revents != 0) {
+    ground_.prospect.drain();
   }
   accept_all();
 }
@@ -175,8 +207,39 @@ void Forming::read_controls() {
   }
 }
 
+// The next worker of this host above this one in a ring, as in a world that has formed: of those whose memory is here
+// by now. Others will be seen by others, who tell.
+void Forming::keep_vigil() {
+  if (!vigil_start_.passed()) {
+    return;
+  }
+  for (int step = 1; step < size_; ++step) {
+    const Peer& next = peers_[static_cast<size_t>((world_.rank + step) % size_)];
+    if (!next.introduced) {
+      continue;
+    }
+    if (next.joined.memory.get() != guarded_) {
+      guarded_ = next.joined.memory.get();
+      vigil_ = std::make_unique<Vigil>(next.joined.memory, [this] { ground_.prospect.wake(); });
+    }
+    return;
+  }
+}
+
+// What the dead said before has been read by now, perhaps a goodbye.
+void Forming::mourn() {
+  for (const Peer& peer : peers_) {
+    if (peer.introduced && !peer.joined.left && has_died(peer.joined.memory->view())) {
+      lose(peer, Sign::kClosed);
+    }
+  }
+}
+
 int Forming::patience_ms() const {
-  int64_t left_ns = deadline_.left_ns();
+  int64_t left_ns = give_up().left_ns();
+  if (!vigil_start_.passed()) {
+    left_ns = std::min(left_ns, vigil_start_.left_ns());
+  }
   const int64_t now = base::now_ns();
   for (const Peer& peer : peers_) {
     for (const auto* dial : {&peer.control_dial, &peer.data_dial}) {
@@ -305,7 +368,7 @@ void Forming::introduce(Peer& peer) {
   }
   ground_.rings.push_back(block);
   peer.joined.outgoing = new (block) Ring;
-  ground_.acquainted.insert(peer.id);
+  ground_.acquainted[peer.id] = nullptr;
   const ArenaView& view = ground_.arena.view();
   const Introduction introduction = {.generation = world_.generation,
                                      .arena_bytes = view.bytes,
@@ -354,6 +417,7 @@ void Forming::adopt(Peer& peer, Introduced introduced) {
   if (peer.joined.memory == nullptr || peer.joined.memory->view().header().magic != kArenaMagic) {
     lose(peer, Sign::kBroken);
   }
+  ground_.acquainted[peer.id] = peer.joined.memory;
   peer.joined.incoming = reinterpret_cast<Ring*>(peer.joined.memory->view().base + said.ring_offset);
   peer.joined.doorbell = std::move(introduced.doorbell);
   peer.introduced = true;
@@ -379,9 +443,7 @@ void Forming::hear(Peer& peer, const ControlFrame& frame) {
 
 // Once, when there is a link to everybody.
 void Forming::announce() {
-  const bool linked = std::all_of(peers_.begin(), peers_.end(),
-                                  [this](const Peer& peer) { return peer.rank == world_.rank || peer.linked(); });
-  if (announced_ || !linked) {
+  if (announced_ || lacks_a_link()) {
     return;
   }
   announced_ = true;
@@ -407,10 +469,8 @@ Formed Forming::finish() {
 }
 
 void Forming::lose(Cause cause) {
-  cause_ = std::move(cause);
-  Fate fate(nullptr);
-  fate.revoke(*cause_);
-  throw fate.error();
+  ground_.prospect.fate.revoke(std::move(cause));
+  throw ground_.prospect.fate.error();
 }
 
 void Forming::lose(const Peer& peer, Sign sign) {
@@ -432,7 +492,7 @@ void Forming::run_out_of_time() {
   }
   const std::string what = "the world of generation " + std::to_string(world_.generation) + " did not form in time: ";
   if (missing.empty()) {
-    throw Error(Code::kTimeout, what + list_ranks(waiting) + " could not connect to all others");
+    throw Error(Code::kTimeout, what + list_ranks(waiting) + " could not connect to all others", waiting.front());
   }
   throw Error(Code::kTimeout,
               what + list_ranks(missing) + " did not connect to rank " + std::to_string(world_.rank) + "." + reasons +
@@ -444,8 +504,8 @@ void Forming::run_out_of_time() {
 void Forming::tell(const Error& error) {
   ControlFrame frame(ControlKind::kAbandon, error.what());
   frame.rank = error.lost_rank();
-  if (cause_.has_value()) {
-    frame = revoke_frame(*cause_);
+  if (const auto cause = ground_.prospect.fate.cause(); cause.has_value()) {
+    frame = revoke_frame(*cause);
   }
   for (Peer& peer : peers_) {
     if (peer.joined.control && !peer.gone()) {

@@ -4,6 +4,9 @@
 // over a Unix socket, or a control and a data connection over TCP. Who is linked to all says so to all, and the
 // world is formed when all have said so: so nobody starts before everybody has everybody's links.
 //
+// All waits are one, which ends at once when the world is revoked, from whichever thread, and when a worker of this
+// host that is linked already has died, however large it is (see lifeline.h).
+//
 // Anybody may connect to the listeners. Until a connection has proven that it knows the secret, it costs one
 // Attempt and a few seconds, and nothing waits for it. A worker that was proven and closes again is lost, and
 // the world with it.
@@ -12,9 +15,9 @@
 #include <poll.h>
 
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -26,9 +29,14 @@
 #include "transport/endpoint.h"
 #include "transport/hosts.h"
 #include "transport/introduction.h"
+#include "transport/lifeline.h"
+#include "transport/prospect.h"
 #include "transport/ring.h"
 
 namespace farandole::transport {
+
+// Workers that got our memory: by contact id, with their memory, or null while that has not come.
+using Acquaintances = std::map<std::string, std::shared_ptr<const Mapping>>;
 
 // What the forming of a world gets from its endpoint. All outlive it.
 struct Ground {
@@ -36,9 +44,10 @@ struct Ground {
   std::span<const Listener> listeners;
   Arena& arena;
   int doorbell_fd;
+  Prospect& prospect;
   MappingCache& mappings;
-  std::vector<void*>& rings;          // the blocks of all rings that are made are added here
-  std::set<std::string>& acquainted;  // the ids of workers that got our memory are added here
+  std::vector<void*>& rings;  // the blocks of all rings that are made are added here
+  Acquaintances& acquainted;  // who gets our memory is added here
 };
 
 // One other worker, to whom we are linked.
@@ -92,11 +101,15 @@ class Forming {
   Hello hello_to(int peer, Channel channel) const;
   std::vector<Address> addresses_of(const Contact& contact) const;
   bool complete() const;
+  bool lacks_a_link() const;
+  const base::Deadline& give_up() const;
 
   void start_dials();
   void wait();
   int patience_ms() const;
   void read_controls();
+  void keep_vigil();
+  void mourn();
   void accept_all();
   void refuse_for_lack_of_descriptors(int error);
   void settle_dials();
@@ -122,13 +135,16 @@ class Forming {
   const World& world_;
   const Contact& self_;
   const base::Deadline deadline_;
+  const base::Deadline early_deadline_;  // see give_up()
   const int size_;
   base::Digest digest_;  // of the world, see Hello
   std::vector<Peer> peers_;
   std::deque<Stranger> strangers_;  // the oldest first
   Sharing shares_;
   bool announced_ = false;
-  std::optional<Cause> cause_;
+  const base::Deadline vigil_start_;
+  const Mapping* guarded_ = nullptr;  // whose lifeline the vigil watches
+  std::unique_ptr<Vigil> vigil_;
 };
 
 }  // namespace farandole::transport

@@ -9,16 +9,13 @@
 namespace farandole::transport {
 
 SocketMesh::SocketMesh(const EndpointSettings& settings, const World& world, Formed formed, Arena& arena,
-                       int doorbell_fd, std::vector<std::string> ids, Legacy& legacy)
+                       std::shared_ptr<Prospect> prospect, std::vector<std::string> ids, Legacy& legacy)
     : rank_(world.rank),
-      generation_(world.generation),
       hosts_(std::move(formed.hosts)),
       arena_(arena),
       ids_(std::move(ids)),
       legacy_(legacy),
-      doorbell_(&arena.view().header().sleeping, doorbell_fd),
-      watch_fd_(make_event_fd()),
-      fate_(&doorbell_, watch_fd_.get()),
+      prospect_(std::move(prospect)),
       peers_(hosts_.size()) {
   std::vector<Watched> watched;
   for (int rank = 0; rank < size(); ++rank) {
@@ -28,15 +25,28 @@ SocketMesh::SocketMesh(const EndpointSettings& settings, const World& world, For
     }
   }
   if (!watched.empty()) {
-    watch_ = std::make_unique<Watch>(rank_, size(), settings.failure_deadline_seconds, fate_, watch_fd_.get(),
-                                     std::move(watched));
+    watch_ = std::make_unique<Watch>(rank_, size(), settings.failure_deadline_seconds, fate(),
+                                     prospect_->watch_fd.get(), std::move(watched));
   }
   for (int rank = 0; rank < size(); ++rank) {
     if (rank != rank_) {
       connect(rank, formed.peers[static_cast<size_t>(rank)]);
     }
   }
+  keep_vigil();
   legacy_.mesh_lives = true;
+}
+
+// The workers of a host watch each other in a ring, each the next one above it: whoever notices tells all. A death
+// that is hidden behind another one is seen in the next world's ring, or by the sockets.
+void SocketMesh::keep_vigil() {
+  for (int step = 1; step < size(); ++step) {
+    const int next = (rank_ + step) % size();
+    if (const auto& memory = peers_[static_cast<size_t>(next)].memory; memory != nullptr) {
+      vigil_ = std::make_unique<Vigil>(memory, [this, next] { watch_->report_death(next); });
+      return;
+    }
+  }
 }
 
 void SocketMesh::connect(int rank, Joined& joined) {
@@ -50,20 +60,21 @@ void SocketMesh::connect(int rank, Joined& joined) {
   peer.memory = std::move(joined.memory);
   peer.doorbell_fd = std::move(joined.doorbell);
   peer.doorbell = std::make_unique<Doorbell>(&peer.memory->view().header().sleeping, peer.doorbell_fd.get());
-  peer.link = std::make_unique<ShmLink>(rank, *joined.outgoing, *joined.incoming, *peer.doorbell, fate_);
+  peer.link = std::make_unique<ShmLink>(rank, *joined.outgoing, *joined.incoming, *peer.doorbell, fate());
 }
 
 // The control channels go first: they say why, and the ends of the data connections are judged by that.
 SocketMesh::~SocketMesh() {
   legacy_.mesh_lives = false;
+  vigil_.reset();
   if (watch_ == nullptr) {
     return;
   }
-  const auto cause = fate_.cause();
+  const auto cause = prospect_->fate.cause();
   for (const int rank : watch_->stop()) {
     const bool dead = cause.has_value() && cause->sign == Sign::kClosed && cause->rank == rank;
-    if (!dead && peers_[static_cast<size_t>(rank)].memory != nullptr) {
-      legacy_.unsettled.insert(ids_[static_cast<size_t>(rank)]);
+    if (const auto& memory = peers_[static_cast<size_t>(rank)].memory; !dead && memory != nullptr) {
+      legacy_.unsettled[ids_[static_cast<size_t>(rank)]] = memory;
     }
   }
 }
@@ -83,7 +94,7 @@ const ArenaView* SocketMesh::arena(int peer) const noexcept {
 
 void SocketMesh::wake(int peer) noexcept {
   if (peer == rank_) {
-    doorbell_.ring_midway();
+    prospect_->doorbell.ring_midway();
   } else if (Doorbell* const doorbell = peers_[static_cast<size_t>(peer)].doorbell.get(); doorbell != nullptr) {
     doorbell->ring_midway();
   }

@@ -2,12 +2,13 @@
 #pragma once
 
 #include <memory>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "transport/forming.h"
+#include "transport/lifeline.h"
 #include "transport/mesh.h"
+#include "transport/prospect.h"
 #include "transport/watch.h"
 
 namespace farandole::transport {
@@ -15,23 +16,23 @@ namespace farandole::transport {
 // What a mesh leaves to its endpoint, which outlives it.
 struct Legacy {
   bool mesh_lives = false;
-  // Contact ids of workers that have our memory and may still be running in the ended generation.
-  std::set<std::string> unsettled;
+  // Of workers that have our memory and may still be running in the ended generation.
+  Acquaintances unsettled;
   std::vector<void*> rings;  // in the arena
 };
 
 class SocketMesh : public Mesh {
  public:
-  SocketMesh(const EndpointSettings& settings, const World& world, Formed formed, Arena& arena, int doorbell_fd,
-             std::vector<std::string> ids, Legacy& legacy);
+  SocketMesh(const EndpointSettings& settings, const World& world, Formed formed, Arena& arena,
+             std::shared_ptr<Prospect> prospect, std::vector<std::string> ids, Legacy& legacy);
   ~SocketMesh() override;
 
   int rank() const noexcept override { return rank_; }
   int size() const noexcept override { return static_cast<int>(hosts_.size()); }
-  uint64_t generation() const noexcept override { return generation_; }
+  uint64_t generation() const noexcept override { return prospect_->generation; }
   Link& link(int peer) override;
-  Doorbell& doorbell() override { return doorbell_; }
-  Fate& fate() override { return fate_; }
+  Doorbell& doorbell() override { return prospect_->doorbell; }
+  Fate& fate() override { return prospect_->fate; }
   const ArenaView* arena(int peer) const noexcept override;
   void wake(int peer) noexcept override;
   const std::vector<int>& hosts() const noexcept override { return hosts_; }
@@ -49,18 +50,17 @@ class SocketMesh : public Mesh {
   };
 
   void connect(int rank, Joined& joined);
+  void keep_vigil();
 
   const int rank_;
-  const uint64_t generation_;
   const std::vector<int> hosts_;
   Arena& arena_;
   const std::vector<std::string> ids_;  // by rank
   Legacy& legacy_;
-  Doorbell doorbell_;
-  PrivateFd watch_fd_;
-  Fate fate_;
+  const std::shared_ptr<Prospect> prospect_;
   std::unique_ptr<Watch> watch_;  // none in a world of one
   std::vector<Peer> peers_;       // by rank; one's own is empty
+  std::unique_ptr<Vigil> vigil_;  // none for who is alone on its host
 };
 
 }  // namespace farandole::transport

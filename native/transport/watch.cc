@@ -75,6 +75,11 @@ void Watch::suspect(int rank, Sign sign) noexcept {
   wake();
 }
 
+void Watch::report_death(int rank) noexcept {
+  dead_.store(rank, std::memory_order_release);
+  wake();
+}
+
 void Watch::wake() noexcept {
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(wake_fd_, &one, sizeof one);
@@ -83,13 +88,16 @@ void Watch::wake() noexcept {
 void Watch::run() {
   while (!stop_.load(std::memory_order_acquire)) {
     wait();
+    const int dead = dead_.exchange(kNobody, std::memory_order_acquire);
     obey();
     read_all();
+    mourn(dead);
     obey();  // what was read may be a cause to spread
     if (now_ns() >= next_tick_ns_) {
       tick();
     }
   }
+  obey();
   // Whoever closed meanwhile is seen to have closed. Nobody is to blame for it any more.
   parted_ = true;
   read_all();
@@ -97,8 +105,7 @@ void Watch::run() {
   flush_all(now_ns() + kLastWordsNs);
 }
 
-// Until something happens or the next tick is due. When that takes far longer than asked for, this machine or
-// process was stopped, not the others: what they sent meanwhile is not yet read. Their clocks start anew.
+// Until something happens or the next tick is due.
 void Watch::wait() {
   polled_.assign(1, {.fd = wake_fd_, .events = POLLIN, .revents = 0});
   for (const Peer& peer : peers_) {
@@ -109,13 +116,6 @@ void Watch::wait() {
   ::poll(polled_.data(), polled_.size(), static_cast<int>((left_ns + 999'999) / 1'000'000));
   uint64_t wakes = 0;
   [[maybe_unused]] const ssize_t got = ::read(wake_fd_, &wakes, sizeof wakes);
-
-  const int64_t now = now_ns();
-  if (now - next_tick_ns_ > deadline_ns_ / 2) {
-    for (Peer& peer : peers_) {
-      peer.heard_ns = now;
-    }
-  }
 }
 
 void Watch::obey() {
@@ -125,7 +125,8 @@ void Watch::obey() {
       peer.suspect_ns = now_ns();
     }
   }
-  if (!spread_ && fate_.revoked()) {
+  // Who has said goodbye has nothing to do with it any more; the others may still be at their last work.
+  if (!spread_ && !parted_ && fate_.revoked()) {
     spread_ = true;
     tell_all(revoke_frame(*fate_.cause()));
   }
@@ -160,11 +161,24 @@ void Watch::read(Peer& peer) {
   }
 }
 
+// Its channels are read by now: what it said before it died, perhaps why, or goodbye, has been heard.
+void Watch::mourn(int rank) {
+  for (Peer& peer : peers_) {
+    if (peer.watched.rank == rank && !peer.ended) {
+      peer.ended = true;
+      lose(peer, Sign::kClosed);
+    }
+  }
+}
+
 void Watch::hear(Peer& peer, const ControlFrame& frame) {
   if (frame.kind == ControlKind::kGoodbye) {
     peer.watched.left = true;
   } else if (frame.kind == ControlKind::kRevoke && !parted_) {
     fate_.revoke(cause_of(frame));
+  } else if (frame.kind == ControlKind::kAbandon && !parted_) {
+    // The world formed here, but not there: a rank fell silent when it had told some that it was ready, and some not.
+    fate_.revoke({.rank = frame.rank, .sign = Sign::kSilent, .text = frame.text});
   }
 }
 
@@ -176,6 +190,9 @@ void Watch::lose(const Peer& peer, Sign sign) {
 
 void Watch::tick() {
   const int64_t now = now_ns();
+  if (now - next_tick_ns_ > deadline_ns_ / 2) {
+    start_clocks_anew(now);
+  }
   next_tick_ns_ = now + tick_ns_;
   if (fate_.revoked()) {
     return;
@@ -196,6 +213,15 @@ void Watch::tick() {
     if (!peer.watched.control.has_unsent()) {
       peer.watched.control.send(ControlFrame(ControlKind::kHeartbeat));
     }
+  }
+}
+
+// A tick that comes far too late: this machine or process was stopped, at whatever place, not the others. What they
+// sent meanwhile may not be read yet.
+void Watch::start_clocks_anew(int64_t now) {
+  for (Peer& peer : peers_) {
+    peer.heard_ns = now;
+    peer.suspect_ns = peer.suspect_ns == 0 ? 0 : now;
   }
 }
 

@@ -5,6 +5,7 @@
 // and while the framework holds its own locks.
 //
 //  - A control channel that closes without a goodbye: that worker's process has ended. Certain, acts at once.
+//  - A worker of this host whose lifeline broke (see lifeline.h): the same, sooner.
 //  - A ring neighbour (rank +-1, +-2) that sent no heartbeat for the failure deadline: silent. The other
 //    channels are idle but for the kernel's keepalive probes, which end them when nobody answers.
 //  - The first cause, wherever it comes from, is sent to all peers once, unchanged. Channels are read in order,
@@ -48,6 +49,8 @@ class Watch {
   void part() noexcept;
   // A link to this rank has ended. Any thread.
   void suspect(int rank, Sign sign) noexcept;
+  // This rank's lifeline broke. At most one rank is ever reported. Any thread.
+  void report_death(int rank) noexcept;
 
   // Ends the thread, as the destructor does. Returns the ranks that may still be running in this world:
   // neither their goodbye nor their end was seen.
@@ -62,14 +65,18 @@ class Watch {
     int64_t suspect_ns = 0;  // when a link to it ended; 0: not
   };
 
+  static constexpr int kNobody = -1;
+
   void run();
   void wait();
   void obey();
   void read_all();
   void read(Peer& peer);
+  void mourn(int rank);
   void hear(Peer& peer, const ControlFrame& frame);
   void lose(const Peer& peer, Sign sign);
   void tick();
+  void start_clocks_anew(int64_t now);
   void tell_all(const ControlFrame& frame);
   void flush_all(int64_t until_ns);
   bool all_sent() const;
@@ -90,6 +97,7 @@ class Watch {
 
   // Orders to the watch thread, from any other.
   std::vector<std::atomic<uint8_t>> suspected_;  // by rank: the Sign, or 0
+  std::atomic<int> dead_{kNobody};
   std::atomic<bool> stop_{false};
   std::atomic<bool> part_{false};
   base::Mutex mutex_;

@@ -52,6 +52,7 @@ FLAGS: Sequence[tuple[str, str, Any]] = [
     ("--max-np 4", "max_num_proc", 4),
     ("--max-num-proc 4", "max_num_proc", 4),
     ("--slots-per-host 2", "slots", 2),
+    ("--slots 2", "slots", 2),
     ("--elastic-timeout 8", "elastic_timeout", 8),
     ("--reset-limit 1", "reset_limit", 1),
     ("--blacklist-cooldown-range 10 100", "cooldown_range", [10, 100]),
@@ -86,14 +87,13 @@ FLAGS: Sequence[tuple[str, str, Any]] = [
     ("--mpi", "use_mpi", True),
     ("--jsrun", "use_jsrun", True),
     # The last ones are abbreviations.
-    ("--slots 2", "slots", 2),
     ("--min-num 1", "min_num_proc", 1),
     ("--fusion 8", "fusion_threshold_mb", 8),
     ("--host-disc find.sh", "host_discovery_script", "find.sh"),
     ("--reset 3", "reset_limit", 3),
     ("--timeline-f t", "timeline_filename", "t"),
 ]
-ABBREVIATED = 6
+ABBREVIATED = 5
 
 
 @pytest.mark.parametrize(("flags", "attribute", "value"), FLAGS)
@@ -103,8 +103,9 @@ def test_flag(flags: str, attribute: str, value: object) -> None:
 
 
 def test_the_command_is_all_that_follows() -> None:
-    args = parse("--verbose python train.py -np 7 --no-stall-check --verbose")
-    assert args.command == ["python", "train.py", "-np", "7", "--no-stall-check", "--verbose"]
+    # Several flags begin with --log; after the command that is nobody's abbreviation.
+    args = parse("--verbose python train.py -np 7 --no-stall-check --verbose --log file")
+    assert args.command == ["python", "train.py", "-np", "7", "--no-stall-check", "--verbose", "--log", "file"]
     assert (args.num_proc, args.no_stall_check) == (2, None)
 
 

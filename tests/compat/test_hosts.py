@@ -16,6 +16,7 @@ from farandole.compat.runner.hosts import (
     parse_hosts,
     parse_hosts_and_slots,
 )
+from farandole.launcher.elastic.spec import Elastic
 
 
 def test_hosts() -> None:
@@ -132,11 +133,52 @@ def test_kubeflows_way_to_other_pods(monkeypatch: pytest.MonkeyPatch) -> None:
     assert job("-np 1 -H worker-0:1").spec.ssh.program == "ssh"
 
 
-@pytest.mark.parametrize("flags", ["--min-np 1", "--host-discovery-script find.sh"])
-def test_elastic_training_is_not_there_yet(flags: str) -> None:
-    with pytest.raises(ValueError, match=r"elastic training .* is not there yet"):
-        job(f"-np 1 {flags}")
-    assert launch.is_elastic(launch.parse_args(["-np", "1", *flags.split()]))
+@pytest.mark.parametrize(
+    ("flags", "elastic"),
+    [
+        ("--max-np 4 --slots 2", None),
+        ("--min-np 1", Elastic(1, None)),
+        ("--min-num-proc 1 --max-num-proc 4 -H a:1", Elastic(1, 4)),
+        ("--host-discovery-script find.sh", Elastic(2, None, discovery="script:find.sh")),
+        (
+            "--min-np 2 --max-np 8 --host-discovery-script ./find.sh --slots-per-host 3 --elastic-timeout 9"
+            " --reset-limit 1 --blacklist-cooldown-range 10 100",
+            Elastic(2, 8, "script:./find.sh", 3, 9.0, 1, (10.0, 100.0)),
+        ),
+    ],
+)
+def test_elastic_training(flags: str, elastic: Elastic | None) -> None:
+    hosts = job(f"-np 2 {flags}").spec.hosts
+    assert job(f"-np 2 {flags}").spec.elastic == elastic
+    assert launch.is_elastic(launch.parse_args(["-np", "2", *flags.split()])) is (elastic is not None)
+    if elastic is not None and elastic.discovery:
+        assert hosts == ()  # The script's word counts, from the first one on.
+    else:
+        assert [host.name for host in hosts] == ["a" if "-H" in flags else "localhost"]
+
+
+def test_elastic_flags_of_a_job_that_is_not_are_told_of(capsys: pytest.CaptureFixture[str]) -> None:
+    job("-np 2 --max-np 4 --reset-limit 1")
+    told = "note: --max-np, --reset-limit: no effect without --min-np or --host-discovery-script\n"
+    assert capsys.readouterr().err == told
+    job("-np 2 --max-np 4 --reset-limit 1 --min-np 1")
+    assert capsys.readouterr().err == ""
+
+
+def test_the_time_to_wait_for_enough_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    def timeout(flags: str = "") -> float:
+        elastic = job(f"-np 1 --min-np 1 {flags}").spec.elastic
+        assert elastic is not None
+        return elastic.timeout
+
+    assert timeout() == 600
+    monkeypatch.setenv("HOROVOD_ELASTIC_TIMEOUT", "30")
+    assert timeout() == 30 and timeout("--elastic-timeout 5") == 5
+    monkeypatch.setenv("FARANDOLE_ELASTIC_TIMEOUT", "20")
+    assert timeout() == 20
+    monkeypatch.setenv("FARANDOLE_ELASTIC_TIMEOUT", "soon")
+    with pytest.raises(ValueError, match="FARANDOLE_ELASTIC_TIMEOUT=soon is not a number of seconds"):
+        timeout()
 
 
 def test_interfaces(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,10 @@ SAME = {
     "horovod.torch.optimizer": "farandole.torch.optimizer",
     "horovod.torch.mpi_ops": "farandole.compat.mpi_ops",
     "horovod.torch.functions": "farandole.compat.functions",
+    "horovod.torch.elastic": "farandole.torch.elastic",
+    "horovod.torch.elastic.state": "farandole.torch.elastic.state",
+    "horovod.torch.elastic.sampler": "farandole.torch.elastic.sampler",
+    "horovod.common.elastic": "farandole.compat.elastic",
     "horovod.common.exceptions": "farandole.compat.exceptions",
     "horovod.common.util": "farandole.compat.support",
     "horovod.data": "farandole.compat.data",
@@ -125,9 +129,7 @@ def test_what_it_was_built_with_is_known_before_init() -> None:
         ("horovod.ray", "not there yet"),
         ("horovod.runner.http.http_server", "inside of Horovod's launcher"),
         ("horovod.runner.common.service.task_service", "inside of Horovod's launcher"),
-        ("horovod.torch.elastic", "elastic"),
-        ("horovod.common.elastic", "elastic"),
-        ("horovod.runner.elastic.discovery", "elastic"),
+        ("horovod.runner.elastic.discovery", "inside of Horovod's launcher"),
     ],
 )
 def test_what_is_not_there_says_so(name: str, why: str) -> None:
@@ -136,11 +138,34 @@ def test_what_is_not_there_says_so(name: str, why: str) -> None:
     assert name not in sys.modules
 
 
-def test_elastic_as_an_attribute_says_so_too() -> None:
-    with pytest.raises(AttributeError, match="elastic training is not there"):
-        _ = farandole.torch.elastic
-    with pytest.raises(ImportError, match="elastic"):
-        from horovod.torch import elastic  # noqa: F401
+def test_elastic_names() -> None:
+    from horovod.torch import elastic
+
+    hvd = importlib.import_module("horovod.torch")
+    assert hvd.elastic is elastic
+    for name in ["run", "State", "ObjectState", "TorchState", "ElasticSampler", "steps"]:
+        assert name in elastic.__all__ and callable(getattr(elastic, name))
+    state = importlib.import_module("horovod.torch.elastic.state")
+    for name in ["TorchState", "StateHandler", "ModelStateHandler", "OptimizerStateHandler", "SamplerStateHandler"]:
+        assert getattr(state, name).__module__ == "farandole.torch.elastic.state"
+    assert state.get_handler_registry()[0][1] is state.ModelStateHandler
+    exceptions = importlib.import_module("horovod.common.exceptions")
+    common = importlib.import_module("horovod.common.elastic")
+    for name in ["HorovodInternalError", "HostsUpdatedInterrupt"]:
+        assert getattr(exceptions, name) is getattr(elastic, name) is getattr(common, name)
+    assert common.State is elastic.State and common.ObjectState is elastic.ObjectState
+
+
+def test_elastic_is_loaded_when_it_is_asked_for() -> None:
+    code = """
+        import horovod.torch as hvd, sys
+        before = "farandole.torch.elastic" in sys.modules
+        print(before, hvd.elastic.TorchState.__name__)
+    """
+    assert drop_in.python(code).stdout == "False TorchState\n"
+    # What the launcher may import, too.
+    loaded = drop_in.python("import horovod.common.elastic, sys; print(*sys.modules)").stdout.split()
+    assert not {"torch", "numpy"} & set(loaded)
 
 
 def test_a_module_that_horovod_does_not_have_is_an_ordinary_mistake() -> None:

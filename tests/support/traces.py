@@ -17,6 +17,14 @@ def read(path: str | Path) -> list[Record]:
     return records
 
 
+def peek(path: str | Path) -> list[Record]:
+    """Return the records of a trace that is being written; none, if a block of it was just on its way."""
+    try:
+        return read(path)
+    except json.JSONDecodeError:
+        return []
+
+
 def check(records: list[Record], *, closed: bool = True) -> None:
     """Hold a trace to its rules: known records; on each track time runs forward, and spans lie one in the other.
 

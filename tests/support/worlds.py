@@ -81,6 +81,10 @@ class Worker:
         """Let the worker begin to run a function."""
         self._connection.send_bytes(cloudpickle.dumps((function, arguments)))
 
+    def has_answered(self) -> bool:
+        """Say whether `receive` would return, or raise, at once."""
+        return self._connection.poll(0)
+
     def receive(self, timeout: float = ANSWER_SECONDS) -> Any:
         """Return what the function returned, or raise what it raised."""
         try:
@@ -106,10 +110,21 @@ class Worker:
     def close(self) -> None:
         """Let the worker end, and wait until it has."""
         self.dismiss()
-        if not select.select([self._pidfd], [], [], ANSWER_SECONDS)[0]:
+        if not self.wait(ANSWER_SECONDS):
             self.kill()
-            select.select([self._pidfd], [], [], ANSWER_SECONDS)
+            self.wait(ANSWER_SECONDS)
         os.close(self._pidfd)
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait until the worker's process has ended, and say whether it has."""
+        poll = select.poll()  # Long tests have more descriptors than select() can take.
+        poll.register(self._pidfd, select.POLLIN)
+        return bool(poll.poll(None if seconds is None else seconds * 1000))
+
+
+def ship(function: Callable[..., Any]) -> None:
+    """Let a function of a test module travel to workers, which cannot import the module, as code."""
+    cloudpickle.register_pickle_by_value(sys.modules[function.__module__])
 
 
 class World:
@@ -137,9 +152,7 @@ class World:
 
     def start(self, function: Callable[..., Any], *arguments: Any, ranks: Iterable[int] | None = None) -> None:
         """Let workers begin to run a function; `collect` gets the results."""
-        module = sys.modules[function.__module__]
-        # Test modules cannot be imported by the workers; their functions travel as code.
-        cloudpickle.register_pickle_by_value(module)
+        ship(function)
         for rank in range(self.size) if ranks is None else ranks:
             self.workers[rank].send(function, arguments)
 
@@ -180,8 +193,8 @@ class _RosterThread:
     """The roster service in a thread with a loop of its own."""
 
     def __init__(self, size: int, secret: bytes) -> None:
-        from farandole.roster.decide import Place
         from farandole.roster.service import RosterService
+        from farandole.roster.words import Place
 
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="roster")
@@ -262,6 +275,7 @@ def _nursery(connection: socket.socket) -> None:
 def _work(connection: Connection) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     faulthandler.register(signal.SIGUSR1)
+    faulthandler.enable()
     while True:
         try:
             function, arguments = cloudpickle.loads(connection.recv_bytes())

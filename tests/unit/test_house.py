@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
+
+from farandole.core.settings import Settings, variables_of
 
 ROOT = Path(__file__).resolve().parents[2]
 NATIVE = ROOT / "native"
@@ -155,6 +158,22 @@ def test_the_version_is_written_in_one_place() -> None:
     code = "import farandole; from farandole.core import binding; "
     told = run_python("-c", code + "print(farandole.__version__, binding.load().farandole_version().decode())")
     assert told.split() == [cmake[1], cmake[1]]
+
+
+def documentation() -> str:
+    return "".join(page.read_text() for page in (ROOT / "docs").glob("*.md"))
+
+
+def test_every_setting_is_in_the_documentation() -> None:
+    text = documentation()
+    variables = [variables_of(setting)[0] for setting in fields(Settings)]
+    assert [name for name in variables if not re.search(rf"\b{name}\b", text)] == []
+
+
+def test_every_flag_of_run_is_in_the_documentation() -> None:
+    text = documentation()
+    flags = set(re.findall(r"--[a-z][a-z-]+[a-z]", run_python("-m", "farandole", "run", "--help")))
+    assert [flag for flag in sorted(flags) if not re.search(rf"(?<![\w-]){flag}(?![\w-])", text)] == []
 
 
 @pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md", "docs/architecture.md"])

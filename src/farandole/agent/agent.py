@@ -24,6 +24,7 @@ import time
 from typing import TYPE_CHECKING
 
 from farandole.agent import error_file, facts
+from farandole.agent.departures import LEFTOVER_SECONDS, Departures, StopWatch
 from farandole.agent.error_file import ErrorFiles
 from farandole.agent.loop import Loop, Timer
 from farandole.agent.memory import OomWatch
@@ -40,12 +41,15 @@ from farandole.agent.messages import (
     Exited,
     FromAgent,
     Knock,
+    Leaving,
     Look,
     NotStarted,
     Open,
     Output,
+    Stalled,
     Start,
     Started,
+    Stop,
     Task,
     ToAgent,
     ToFiles,
@@ -107,6 +111,12 @@ class Agent:
         self._heard_at = 0.0
         self._workers: dict[int, int] = {}
         """Rank by process id."""
+        self._elastic: set[int] = set()
+        """Ranks of workers that may end while others run on."""
+        self._goes_on = False
+        """The job is elastic: it can do without this host."""
+        self._departures = Departures(self._loop, self._departed)
+        self._stop_watch = StopWatch(self._loop, lambda rank, stopped: self._say(Stalled(rank, stopped)))
         self._streams: dict[tuple[int, int], _Stream] = {}
         self._ending = False
         self._kill_at = 0.0
@@ -152,6 +162,8 @@ class Agent:
             if not self._workers:
                 self._before_workers()
             self._start(message)
+        elif isinstance(message, Stop):
+            self._stop(message)
         elif isinstance(message, Credit):
             stream = self._streams.get((message.rank, message.stream))
             if stream is not None:
@@ -281,6 +293,11 @@ class Agent:
             self._watch_stream(self._streams[order.rank, stream])
         process.returncode = 0  # Reaped by _reap, with the orphans; Popen must not wait for it.
         self._workers[process.pid] = order.rank
+        self._departures.is_taken(process.pid)
+        if order.elastic:
+            self._goes_on = True
+            self._elastic.add(order.rank)
+            self._stop_watch.add(process.pid, order.rank)
         self._say(Started(order.rank, process.pid))
 
     def _watch_signals(self) -> None:
@@ -295,10 +312,18 @@ class Agent:
 
         def noticed() -> None:
             if signal.SIGTERM in os.read(read_end, _CHUNK):
-                self._launcher_gone()  # Somebody wants us to go, and not without our workers.
+                self._asked_to_go()
             self._reap()
 
         self._loop.watch(read_end, noticed)
+
+    def _asked_to_go(self) -> None:
+        """Somebody wants us to go, and not without our workers."""
+        if self._goes_on and not self._ending:
+            self._goes_on = False  # A second time, it is meant.
+            self._say(Leaving())
+        else:
+            self._launcher_gone()
 
     def _reap(self) -> None:
         while True:
@@ -312,14 +337,47 @@ class Agent:
             rank = self._workers.pop(pid, None)
             if rank is not None:
                 self._say(self._exited(rank, pid, code))
+                self._depart(rank, pid)
             else:
                 self._tasks.ended(pid, code)
 
     def _exited(self, rank: int, pid: int, code: int) -> Exited:
         written = b"" if self._error_files is None else self._error_files.take(rank)
         # Once we have sent SIGKILL ourselves, one says nothing about memory.
-        not_by_us = code == -signal.SIGKILL and self._give_up_at is None
+        not_by_us = code == -signal.SIGKILL and self._give_up_at is None and not self._departures.killed(rank)
         return Exited(rank, code, written, self._memory.killed(pid) if not_by_us else "")
+
+    # --- workers that end alone ---------------------------------------------------------------------------------
+
+    def _stop(self, order: Stop) -> None:
+        pid = next((pid for pid, rank in self._workers.items() if rank == order.rank), None)
+        if pid is not None:
+            self._departures.stop(order.rank, pid, order.grace)
+
+    def _depart(self, rank: int, pid: int) -> None:
+        """A worker has ended; if the others go on, so must what it left behind."""
+        self._stop_watch.remove(pid)
+        if rank in self._elastic and not self._ending:
+            self._departures.stop(rank, pid, LEFTOVER_SECONDS)
+
+    def _departed(self, rank: int) -> None:
+        """Nothing of a worker is left but what it wrote."""
+        self._elastic.discard(rank)
+        self._read_rest(rank)
+
+    def _read_rest(self, rank: int) -> None:
+        streams = [self._streams.get((rank, number)) for number in (STDOUT, STDERR)]
+        for stream in streams:
+            if stream is not None:
+                self._read_out(stream)
+        if any(stream is not None for stream in streams):
+            self._loop.call_later(_LOOK_SECONDS, lambda: self._read_rest(rank))
+
+    def _read_out(self, stream: _Stream) -> None:
+        """Read a piece of what a dead worker left in a pipe, as far as flow control allows; close it when empty."""
+        # Empty, though somebody outside the job may hold the other end: nobody of ours can write any more.
+        if stream.ahead < WINDOW and not self._forward(stream):
+            self._close_stream(stream)
 
     # --- output -------------------------------------------------------------------------------------------------
 
@@ -388,9 +446,7 @@ class Agent:
     def _drained(self) -> bool:
         """Read what dead workers left in their pipes, as far as flow control allows."""
         for stream in list(self._streams.values()):
-            # Empty, though somebody outside the job may hold the other end: nobody of ours can write any more.
-            if stream.ahead < WINDOW and not self._forward(stream):
-                self._close_stream(stream)
+            self._read_out(stream)
         return not self._streams
 
 

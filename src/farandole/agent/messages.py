@@ -40,6 +40,16 @@ class Start(msgspec.Struct, frozen=True, tag="start"):
     directory: str
     inherit: bool = False
     """Whether the agent's own environment, which is what a login on this host gives, lies under that."""
+    elastic: bool = False
+    """Whether the job goes on when this worker ends: what it leaves behind ends with it, the agent says when it is
+    stopped, and says `Leaving` when it is itself to go. `rank` is the number of the worker then."""
+
+
+class Stop(msgspec.Struct, frozen=True, tag="stop"):
+    """End one worker and everything it started: SIGTERM, and SIGKILL after `grace` seconds. For elastic workers."""
+
+    rank: int
+    grace: float
 
 
 class Credit(msgspec.Struct, frozen=True, tag="credit"):
@@ -272,6 +282,17 @@ class Exited(msgspec.Struct, frozen=True, tag="exited"):
     """In which words the kernel says that it killed it for want of memory."""
 
 
+class Stalled(msgspec.Struct, frozen=True, tag="stalled"):
+    """The worker's process is stopped, or goes on again. Only of elastic workers."""
+
+    rank: int
+    stopped: bool
+
+
+class Leaving(msgspec.Struct, frozen=True, tag="leaving"):
+    """Somebody wants the agent to go, by SIGTERM. It stays until it is told to end, but no longer than it must."""
+
+
 class Ended(msgspec.Struct, frozen=True, tag="ended"):
     """Nothing of the job is left on this host, except processes that even SIGKILL did not end. The last message."""
 
@@ -376,7 +397,20 @@ Answer = TaskEnded | Looked | Opened | Knocked
 ToFiles = Offer | Piece
 FromFiles = Lacking | Received | Damaged | Shipped | NotShipped
 
-ToAgent = Start | Credit | End | Beat | Task | Look | Open | Knock | Relay | ToFiles
+ToAgent = Start | Stop | Credit | End | Beat | Task | Look | Open | Knock | Relay | ToFiles
 FromAgent = (
-    Ready | Started | NotStarted | Output | Closed | Exited | Ended | Beat | Answer | RelayOpened | Relay | FromFiles
+    Ready
+    | Started
+    | NotStarted
+    | Output
+    | Closed
+    | Exited
+    | Stalled
+    | Leaving
+    | Ended
+    | Beat
+    | Answer
+    | RelayOpened
+    | Relay
+    | FromFiles
 )

@@ -38,43 +38,64 @@ def die_with_parent(parent: int, signum: int = signal.SIGKILL) -> Callable[[], N
     return arrange
 
 
+class Family:
+    """Who is whose child, as it was a moment ago."""
+
+    def __init__(self) -> None:
+        self._children: dict[int, list[int]] = {}
+        self._dead: set[int] = set()
+        for name in os.listdir("/proc"):
+            entry = _parent_and_life(int(name)) if name.isdigit() else None
+            if entry is None:
+                continue
+            parent, lives = entry
+            self._children.setdefault(parent, []).append(int(name))
+            if not lives:
+                self._dead.add(int(name))
+
+    def below(self, ancestor: int) -> list[int]:
+        """Return the living (not zombie) processes below `ancestor`, in other sessions too."""
+        found = []
+        todo = [ancestor]
+        while todo:
+            below = self._children.get(todo.pop(), [])
+            todo += below
+            found += [pid for pid in below if pid not in self._dead]
+        return found
+
+
 def descendants(ancestor: int) -> list[int]:
     """Return the living (not zombie) processes below `ancestor`, in other sessions too."""
-    children: dict[int, list[int]] = {}
-    dead = set()
-    for name in os.listdir("/proc"):
-        if not name.isdigit():
-            continue
-        entry = _parent_and_life(int(name))
-        if entry is None:
-            continue
-        parent, lives = entry
-        children.setdefault(parent, []).append(int(name))
-        if not lives:
-            dead.add(int(name))
-    found = []
-    todo = [ancestor]
-    while todo:
-        below = children.get(todo.pop(), [])
-        todo += below
-        found += [pid for pid in below if pid not in dead]
-    return found
+    return Family().below(ancestor)
 
 
 def carrying(variable: str) -> list[int]:
     """Return the living processes that were started with `NAME=value` in their environment, without this one."""
-    wanted = variable.encode()
-    found = []
-    for name in os.listdir("/proc"):
-        if not name.isdigit() or int(name) == os.getpid():
-            continue
-        try:
-            with open(f"/proc/{name}/environ", "rb") as file:
-                if wanted in file.read().split(b"\0"):
-                    found.append(int(name))
-        except OSError:
-            continue  # Gone, or another user's.
-    return found
+    others = (int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid())
+    return [pid for pid in others if started_with(pid, variable)]
+
+
+def started_with(pid: int, variable: str) -> bool:
+    """Say whether a process had `NAME=value` in its environment when it was started."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return variable.encode() in file.read().split(b"\0")
+    except OSError:
+        return False  # Gone, or another user's.
+
+
+def session_of(pid: int) -> int:
+    """Return the session of a process, which is the id of the process that began it; 0 when it is gone."""
+    try:
+        return os.getsid(pid)
+    except OSError:
+        return 0
+
+
+def is_stopped(pid: int) -> bool:
+    """Say whether a process is stopped, by a signal or by a debugger."""
+    fields = _stat(pid)
+    return fields is not None and fields[0] in (b"T", b"t")
 
 
 def send(pids: Iterable[int], signum: int) -> None:
@@ -86,12 +107,19 @@ def send(pids: Iterable[int], signum: int) -> None:
             continue
 
 
-def _parent_and_life(pid: int) -> tuple[int, bool] | None:
+def _stat(pid: int) -> list[bytes] | None:
+    """Return the fields of /proc/PID/stat after the command's name; None when the process is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             # The command name stands in parentheses and may contain anything, parentheses too.
-            fields = file.read().rpartition(b")")[2].split()
+            return file.read().rpartition(b")")[2].split()
     except OSError:
+        return None
+
+
+def _parent_and_life(pid: int) -> tuple[int, bool] | None:
+    fields = _stat(pid)
+    if fields is None:
         return None
     state, parent, threads = fields[0], int(fields[1]), int(fields[17])
     # A process whose main thread has ended looks like a zombie while its other threads run on.

@@ -1,6 +1,6 @@
-"""Kills what a dead agent can no longer kill: processes that carry a job's id in their environment.
+"""Kills what a dead agent can no longer kill: processes with a mark in their environment, such as a job's id.
 
-`python -m farandole.agent.sweep` reads the id from standard input.
+`python -m farandole.agent.sweep` reads the mark, `NAME=value`, from standard input.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from farandole.agent.processes import carrying, send
 SECONDS = 5.0
 
 
-def sweep_step(job: str) -> list[int]:
-    """Send SIGKILL to what is left of a job on this machine, and return what that was."""
-    left = carrying(f"FARANDOLE_JOB={job}")
+def sweep_step(mark: str) -> list[int]:
+    """Send SIGKILL to what has this variable, `NAME=value`, on this machine, and return what that was."""
+    left = carrying(mark)
     send(left, signal.SIGKILL)
     return left
 
 
 def main() -> None:
     """Sweep until nothing is left, or it takes too long."""
-    job = sys.stdin.read().strip()
+    mark = sys.stdin.read().strip()
     deadline = time.monotonic() + SECONDS
-    while job and sweep_step(job) and time.monotonic() < deadline:
+    while mark and sweep_step(mark) and time.monotonic() < deadline:
         time.sleep(0.02)
 
 

@@ -1,4 +1,4 @@
-"""Commands that the launcher has run to their end on this host, before there are workers."""
+"""Commands that the launcher has run to their end on this host, before there are workers and beside them."""
 
 from __future__ import annotations
 

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import farandole
-from farandole.cli import bench, config, doctor, run, test
+from farandole.cli import bench, config, doctor, hosts, jobs, run, stop, test
 from farandole.launcher.errors import SpecError
 
-VERBS = (run, test, bench, doctor, config)
+VERBS = (run, jobs, hosts, stop, test, bench, doctor, config)
 
 USAGE_ERROR = 2
 
@@ -28,6 +28,16 @@ class Parser(argparse.ArgumentParser):
         """Print what is wrong and where help is, and exit."""
         self.exit(USAGE_ERROR, f"error: {message}\nhint: see {self.prog} --help\n")
 
+    def refuse(self, unknown: Sequence[str]) -> NoReturn:
+        """Print which words mean nothing here, and what may have been meant, and exit."""
+        import difflib  # It takes milliseconds, which a command line without mistakes need not wait for.
+
+        near = difflib.get_close_matches(unknown[0].partition("=")[0], self._option_string_actions, n=1, cutoff=0.8)
+        meant = f"did you mean {near[0]}? Otherwise " if near else ""
+        self.exit(
+            USAGE_ERROR, f"error: unrecognized arguments: {' '.join(unknown)}\nhint: {meant}see {self.prog} --help\n"
+        )
+
 
 class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *args: object) -> NoReturn:
@@ -36,7 +46,7 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def make_parser() -> argparse.ArgumentParser:
+def make_parser() -> Parser:
     """Return the parser of the whole command line."""
     parser = Parser(
         prog="farandole",
@@ -61,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options, unknown = parser.parse_known_args(words)
     if unknown:
         # argparse would let the whole command's parser tell it, whose help does not list the verb's options.
-        getattr(options, "parser", parser).error(f"unrecognized arguments: {' '.join(unknown)}")
+        getattr(options, "parser", parser).refuse(unknown)
     if options.verb is None:
         parser.print_help(sys.stderr)
         return USAGE_ERROR
@@ -69,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"farandole: {told}", file=sys.stderr)
     try:
         code: int = options.execute(options)
-        sys.stdout.flush()
+        print(end="", flush=True)  # Unlike sys.stdout.flush(), also where standard output is closed.
     except SpecError as error:
         return _refuse(error)
     except BrokenPipeError:

@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from farandole.launcher.elastic.spec import Elastic
     from farandole.launcher.hosts import Host
     from farandole.launcher.reach import SshOptions
 
@@ -55,8 +56,97 @@ def add_network(parser: argparse.ArgumentParser) -> None:
     add("--ssh-option", action="append", default=[], metavar="NAME=VALUE", help="an option of ssh, as after its -o")
 
 
-def read_hosts(options: argparse.Namespace) -> tuple[int | None, tuple[Host, ...]]:
+def add_elastic(parser: argparse.ArgumentParser) -> None:
+    """Add the options of jobs whose workers come and go."""
+    add = parser.add_argument_group("elastic jobs", "workers may be lost, come and go; training goes on").add_argument
+    add("--min-np", metavar="N", type=int, help="wait when there are fewer workers (default: -np)")
+    add("--max-np", metavar="N", type=int, help="never have more workers (default: as many as there are slots)")
+    where = parser.add_argument_group().add_mutually_exclusive_group()
+    where.add_argument(
+        "--host-discovery-script", metavar="FILE", help="ask this program for hosts, every second: lines HOST:SLOTS"
+    )
+    where.add_argument(
+        "--hosts-from", metavar="SOURCE", help="where hosts are found: script:FILE, file:FILE or dns:NAME[:SLOTS]"
+    )
+    add("--slots-per-host", "--slots", metavar="N", type=int, help="slots of hosts that are found without (default: 1)")
+    add("--spares", metavar="N", type=int, help="keep so many workers ready beside a full world (default: 0)")
+    add("--reset-limit", metavar="N", type=int, help="end after so many changes of the world (default: never)")
+    add("--elastic-timeout", metavar="S", type=float, help="wait so long for --min-np workers (default: 600)")
+    add("--grace", metavar="S", type=float, help="time in which a worker that is to leave can do so (default: 30)")
+    _add_preemption(parser)
+
+
+def _add_preemption(parser: argparse.ArgumentParser) -> None:
+    sign = parser.add_argument_group().add_mutually_exclusive_group()
+    sign.add_argument(
+        "--preemption-file", metavar="PATH", help="a host on which this file appears is about to be taken away"
+    )
+    sign.add_argument(
+        "--preemption-command",
+        metavar="COMMAND",
+        help="a host on which this shell command ends with code 0 is about to be taken away (1: it is not)",
+    )
+    parser.add_argument_group().add_argument(
+        "--preemption-interval", metavar="S", type=float, help="look on each host so often (default: 5)"
+    )
+
+
+def read_elastic(options: argparse.Namespace) -> Elastic | None:
+    """Return how workers may come and go; None when the job is not elastic.
+
+    Raises:
+        SpecError: a value that no job can have, or the least number of workers is not known.
+    """
+    from farandole.launcher.elastic.spec import GRACE_SECONDS, PREEMPTION_SECONDS, TIMEOUT_SECONDS, Elastic
+    from farandole.launcher.errors import SpecError
+
+    fewest, most = _range_of_workers(options)
+    given = (
+        *(options.min_np, options.max_np, options.host_discovery_script, options.hosts_from, options.slots_per_host),
+        *(options.spares, options.reset_limit, options.elastic_timeout, options.grace),
+        *(options.preemption_file, options.preemption_command, options.preemption_interval),
+    )
+    if fewest is None and all(value is None for value in given):
+        return None
+    workers = _workers(options.num_proc)
+    least = next((value for value in (options.min_np, fewest, workers) if value is not None), None)
+    if least is None:
+        raise SpecError("with how many workers may the job go on?", "--min-np 2")
+    script = f"script:{options.host_discovery_script}" if options.host_discovery_script else ""
+    return Elastic(
+        min_size=least,
+        max_size=most if options.max_np is None else options.max_np,
+        discovery=script or options.hosts_from or "",
+        slots=options.slots_per_host or _per_host(options.nproc_per_node),
+        timeout=TIMEOUT_SECONDS if options.elastic_timeout is None else options.elastic_timeout,
+        reset_limit=options.reset_limit,
+        spares=options.spares or 0,
+        grace=GRACE_SECONDS if options.grace is None else options.grace,
+        preemption_file=options.preemption_file or "",
+        preemption_command=options.preemption_command or "",
+        preemption_interval=PREEMPTION_SECONDS if options.preemption_interval is None else options.preemption_interval,
+    )
+
+
+def _range_of_workers(options: argparse.Namespace) -> tuple[int | None, int | None]:
+    """Return the fewest and the most workers by torchrun's --nnodes FEWEST:MOST; None, None without."""
+    from farandole.launcher.errors import SpecError
+
+    fewest, colon, most = (options.nnodes or "").partition(":")
+    if not colon or fewest == most:
+        return None, None
+    if not fewest.isdecimal() or not most.isdecimal() or not 0 < int(fewest) < int(most):
+        raise SpecError(f"--nnodes {options.nnodes} is not a number of hosts", "a number, or FEWEST:MOST")
+    per_host = _per_host(options.nproc_per_node) or 1
+    return int(fewest) * per_host, int(most) * per_host
+
+
+def read_hosts(options: argparse.Namespace, elastic: Elastic | None = None) -> tuple[int | None, tuple[Host, ...]]:
     """Return the number of workers (None: as many as there are slots, GPUs or cores) and the hosts.
+
+    Args:
+        options: of the command line.
+        elastic: how workers may come and go, if they may.
 
     Raises:
         SpecError: they do not fit together, or a value makes no sense.
@@ -70,6 +160,10 @@ def read_hosts(options: argparse.Namespace) -> tuple[int | None, tuple[Host, ...
     workers = _workers(options.num_proc)
     per_host = _per_host(options.nproc_per_node)
     hosts: tuple[Host, ...] = ()
+    if elastic is not None and elastic.discovery:
+        if options.hosts or options.hostfile:
+            raise SpecError("hosts are either named or found", "leave -H and --hostfile away, or what finds them")
+        return workers, ()
     if options.hosts:
         hosts = parse_hosts(options.hosts)
     elif options.hostfile:
@@ -77,7 +171,7 @@ def read_hosts(options: argparse.Namespace) -> tuple[int | None, tuple[Host, ...
     elif options.include or options.exclude:
         raise SpecError("--include and --exclude choose among hosts, and there are none", "add -H or --hostfile")
     if not hosts:
-        return _on_this_machine(options, workers, per_host), ()
+        return _on_this_machine(options, workers, per_host, elastic is not None), ()
     hosts = choose(hosts, options.include, options.exclude)
     hosts = _first(hosts, options.nnodes)
     if per_host is not None:
@@ -134,14 +228,16 @@ def _per_host(text: str | None) -> int | None:
     return int(text)
 
 
-def _on_this_machine(options: argparse.Namespace, workers: int | None, per_host: int | None) -> int | None:
+def _on_this_machine(
+    options: argparse.Namespace, workers: int | None, per_host: int | None, elastic: bool
+) -> int | None:
     from farandole.launcher.errors import SpecError
 
     if options.nnodes is not None and options.nnodes.partition(":")[0] != "1":
         raise SpecError(
             f"--nnodes {options.nnodes}: no hosts are named", "farandole is started once, not on each: add -H h1,h2"
         )
-    if options.num_proc is None and per_host is None:
+    if options.num_proc is None and per_host is None and not elastic:
         raise SpecError("how many workers?", "-np 2, or -np auto; hosts have slots: -H h1:4,h2:4")
     return workers if options.num_proc is not None else per_host
 

@@ -12,10 +12,11 @@ from farandole.cli import options
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from farandole.launcher.keeper.front import Manner
     from farandole.launcher.machine import Machine
     from farandole.launcher.output.console import Console
     from farandole.launcher.spec import JobSpec
-    from farandole.launcher.supervise import Observer, Outcome, Supervisor
+    from farandole.launcher.supervise import Observer, Outcome, Running
     from farandole.launcher.through.job import Job
 
 _PAUSE_SECONDS = 0.05
@@ -39,6 +40,8 @@ def add_parser(verbs: Any) -> None:
     parser = verbs.add_parser(
         "run",
         help="run a command on several workers",
+        # An abbreviation of two of ours may be an option of the user's command.
+        allow_abbrev=False,
         usage="farandole run [-np N] [-H HOST:SLOTS,...] [options] command [arguments]",
         description="Runs a command on N workers, on this machine or on several, each with its place in the "
         "world in its environment.",
@@ -47,9 +50,11 @@ def add_parser(verbs: Any) -> None:
     )
     parser.set_defaults(execute=execute, parser=parser)
     options.add_hosts(parser)
+    options.add_elastic(parser)
     options.add_network(parser)
     _add_torchrun_spellings(parser)
     _add_start(parser)
+    _add_keeping(parser)
     add = parser.add_argument
     add("--dry-run", action="store_true", help="print the plan and start nothing")
     add("--json", action="store_true", help="with --dry-run: print it as JSON")
@@ -70,6 +75,15 @@ def add_parser(verbs: Any) -> None:
         help="warn when ranks wait so long for others (default: 60; 0: never)",
     )
     add("--stall-shutdown", metavar="S", type=float, help="fail when ranks wait so long for others (default: 0, never)")
+    add("--checkpoint-dir", metavar="DIR", help="where elastic training writes checkpoints; all hosts must share it")
+    add(
+        "--checkpoint-every",
+        dest="checkpoint_seconds",
+        metavar="S",
+        type=float,
+        help="seconds between two checkpoints (default: 600)",
+    )
+    add("--resume", choices=("auto", "never"), help="auto: begin with the newest good checkpoint (default: never)")
     add("--verbose", action="store_true", help="tell the plan and every decision of the roster")
     add("command", nargs=argparse.REMAINDER, help="the command and its arguments")
 
@@ -105,6 +119,18 @@ def _add_start(parser: argparse.ArgumentParser) -> None:
     add("--host-timeout", metavar="S", type=float, help="silence after which a host counts as lost (default: 1.75)")
 
 
+def _add_keeping(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("elastic jobs, which outlive the terminal they were started from").add_argument
+    add("--job", metavar="NAME", help="the job's name (default: a short one is made up)")
+    add("--attach", metavar="NAME", help="show a job that runs already; takes no command")
+    add(
+        "--detach",
+        action=argparse.BooleanOptionalAction,
+        default=False,
+        help="Ctrl-C and SIGTERM only leave the job, and do not end it (default: they end it)",
+    )
+
+
 def _add_torchrun_spellings(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("torchrun's options", "for who is used to them").add_argument
     add("--master-addr", metavar="HOST", help="MASTER_ADDR of the workers (default: an address of rank 0's host)")
@@ -120,11 +146,14 @@ def execute(given: argparse.Namespace) -> int:
     from farandole.launcher.machine import look
 
     try:
+        if given.attach is not None:
+            return _attach(given)
         spec = _read(given)
         machine = look()
-        _check_launcher(given)
+        _check_launcher(given, elastic=spec.elastic is not None)
         if not given.dry_run:
-            outcome = run_until_end(spec, machine, verbose=given.verbose, through=given.launcher)
+            manner = _manner(given, spec)
+            outcome = run_until_end(spec, machine, verbose=given.verbose, through=given.launcher, manner=manner)
             if outcome.report:
                 print(outcome.report, file=sys.stderr)
             return outcome.exit_code
@@ -134,7 +163,36 @@ def execute(given: argparse.Namespace) -> int:
         return interrupted()
 
 
-def _check_launcher(given: argparse.Namespace) -> None:
+def _attach(given: argparse.Namespace) -> int:
+    """Show a job that runs, and return its exit code."""
+    from farandole.launcher.errors import SpecError
+    from farandole.launcher.keeper.front import Manner, attach
+
+    if given.command or given.job is not None:
+        raise SpecError(
+            f"--attach {given.attach} shows a job that runs; it starts nothing",
+            f"leave --job and the command away: farandole run --attach {given.attach}",
+        )
+    ended = attach(Manner(given.attach, given.detach), given.color)
+    if ended.report:
+        print(ended.report, file=sys.stderr)
+    return ended.exit_code
+
+
+def _manner(given: argparse.Namespace, spec: JobSpec) -> Manner | None:
+    from farandole.launcher.errors import SpecError
+
+    if spec.elastic is None:
+        for flag, value in (("--job", given.job), ("--detach", given.detach)):
+            if value:
+                raise SpecError(f"{flag} is for elastic jobs: others end with their launcher", "add --min-np N")
+        return None
+    from farandole.launcher.keeper.front import Manner
+
+    return Manner(given.job, given.detach)
+
+
+def _check_launcher(given: argparse.Namespace, elastic: bool) -> None:
     """Refuse what cannot be done when another program starts the workers."""
     from farandole.launcher.errors import SpecError
 
@@ -143,6 +201,9 @@ def _check_launcher(given: argparse.Namespace) -> None:
     for flag, value in (("--ship", given.ship), ("--tee", given.tee), ("--only-rank", given.only_rank)):
         if value:
             raise SpecError(f"{flag} does not go together with --launcher {given.launcher}", "leave one of them away")
+    if elastic:
+        what = f"--launcher {given.launcher} starts the workers itself, all at once: they cannot come and go"
+        raise SpecError(what, "leave one of them away")
     if given.dry_run and given.json:
         raise SpecError("--json: what another program will do is known as text only", "leave --json away")
 
@@ -155,6 +216,13 @@ def _dry_run(spec: JobSpec, machine: Machine, through: str | None, json: bool) -
     from farandole.launcher.spec import check_command
     from farandole.launcher.start import unknown_sites, where_hosts_are
 
+    if spec.elastic is not None:
+        import asyncio
+
+        from farandole.launcher.elastic.start import plan_elastic
+
+        plan = asyncio.run(plan_elastic(spec, machine))
+        return as_json(plan) if json else render(plan)
     hosts = where_hosts_are(spec, machine)
     if any(local for _, local in hosts):
         check_command(spec.command, machine.directory, machine.environment)
@@ -186,11 +254,13 @@ def _read(given: argparse.Namespace) -> JobSpec:
     command = given.command[1:] if given.command[:1] == ["--"] else given.command
     if not command:
         raise SpecError("there is no command to run", "farandole run -np 2 python train.py")
-    num_proc, hosts = options.read_hosts(given)
+    elastic = options.read_elastic(given)
+    num_proc, hosts = options.read_hosts(given, elastic)
     return JobSpec(
         command=tuple(command),
         num_proc=num_proc,
         hosts=hosts,
+        elastic=elastic,
         ssh=options.read_ssh(given),
         network=options.read_network(given),
         ship=given.ship,
@@ -212,6 +282,9 @@ def _read(given: argparse.Namespace) -> JobSpec:
         timeline_mark_cycles=given.timeline_mark_cycles,
         stall_warning=given.stall_warning,
         stall_shutdown=given.stall_shutdown,
+        checkpoint_seconds=given.checkpoint_seconds,
+        checkpoint_dir=None if given.checkpoint_dir is None else Path(given.checkpoint_dir),
+        resume=_resume(given),
         exports=tuple(given.exports),
         output_dir=None if given.output_dir is None else Path(given.output_dir),
         output=OutputOptions(
@@ -227,6 +300,15 @@ def _of_env_files(paths: list[str]) -> dict[str, str]:
     from farandole.launcher.configuration.env_file import read_env_file
 
     return {name: value for path in paths for name, value in read_env_file(path, os.environ).items()}
+
+
+def _resume(given: argparse.Namespace) -> str | None:
+    from farandole.launcher.errors import SpecError
+
+    if given.resume == "auto" and given.checkpoint_dir is None and not os.environ.get("FARANDOLE_CHECKPOINT_DIR"):
+        raise SpecError("--resume auto: there is no directory of checkpoints", "add --checkpoint-dir DIR")
+    resume: str | None = given.resume
+    return resume
 
 
 def _master(given: argparse.Namespace) -> str:
@@ -252,6 +334,7 @@ def run_until_end(
     verbose: bool = False,
     observe: Callable[[Console], Observer] | None = None,
     through: str | None = None,
+    manner: Manner | None = None,
 ) -> Outcome:
     """Run a job as the one thing that this process does: its signals end the job, its output is this process's.
 
@@ -261,13 +344,33 @@ def run_until_end(
         verbose: tell the plan and every decision of the roster.
         observe: returns who hears of failures at once, and may say so on the console.
         through: the program that starts the workers, mpirun or srun; by default, that is done here.
+        manner: under which name and how an elastic job is shown, which a process of its own runs.
 
     Raises:
         SpecError: it cannot be started; nothing was.
     """
+    if spec.elastic is not None:
+        return _run_kept(spec, machine, verbose, observe, manner)
     import asyncio
 
     return asyncio.run(_launch(spec, machine, verbose, observe, through))
+
+
+def _run_kept(
+    spec: JobSpec,
+    machine: Machine,
+    verbose: bool,
+    observe: Callable[[Console], Observer] | None,
+    manner: Manner | None,
+) -> Outcome:
+    from farandole.launcher.keeper.errand import Errand
+    from farandole.launcher.keeper.front import Manner, run_kept
+
+    ended = run_kept(Errand(spec, machine, verbose, observe), manner or Manner())
+    # Not before: it loads a launcher, for which the keeper would have to wait.
+    from farandole.launcher.supervise import Outcome
+
+    return Outcome(ended.exit_code, ended.report, ended.rank)
 
 
 async def _launch(
@@ -285,24 +388,24 @@ async def _launch(
     from farandole.launcher.through.job import launch_through
 
     loop = asyncio.get_running_loop()
-    jobs: list[Supervisor | Job] = []
+    jobs: list[Running | Job] = []
 
     def stop(signum: signal.Signals, why: str) -> None:
         for job in jobs:
             job.stop(128 + signum, why)
 
-    def obey_signals(job: Supervisor | Job) -> None:
+    def obey_signals(job: Running | Job) -> None:
         jobs.append(job)
         for signum, why in ((signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM"), (signal.SIGHUP, "SIGHUP")):
             if signal.getsignal(signum) is not signal.SIG_IGN:  # nohup means it.
                 loop.add_signal_handler(signum, stop, signum, why)
 
-    def obey_all_signals(supervisor: Supervisor) -> None:
+    def obey_all_signals(supervisor: Running) -> None:
         obey_signals(supervisor)
         if signal.getsignal(signal.SIGTSTP) is not signal.SIG_IGN:
             loop.add_signal_handler(signal.SIGTSTP, pause, supervisor)
 
-    def pause(supervisor: Supervisor) -> None:
+    def pause(supervisor: Running) -> None:
         supervisor.pause()
         # The agents of other hosts must have been told before nothing moves here any more.
         loop.call_later(_PAUSE_SECONDS, os.kill, os.getpid(), signal.SIGSTOP)

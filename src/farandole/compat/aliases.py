@@ -25,6 +25,7 @@ HOMES = {
     "horovod.torch.mpi_ops": "farandole.compat.mpi_ops",
     "horovod.torch.functions": "farandole.compat.functions",
     "horovod.common.basics": "farandole.compat.basics",
+    "horovod.common.elastic": "farandole.compat.elastic",
     "horovod.common.exceptions": "farandole.compat.exceptions",
     "horovod.common.process_sets": "farandole.compat.process_sets",
     "horovod.common.util": "farandole.compat.support",
@@ -46,7 +47,6 @@ HOMES = {
 
 _LATER = "is not there yet in farandole-horovod; horovod.torch is"
 _INSIDE = "is not there: it was the inside of Horovod's launcher, and farandole's works otherwise"
-_ELASTIC = "is not there yet: farandole-horovod has no elastic training so far"
 
 # What people will look for, and why it is not found. Counts for all that is below, too.
 MISSING = {
@@ -55,15 +55,13 @@ MISSING = {
     "horovod.ray": _LATER,
     "horovod.spark": _LATER,
     "horovod.tensorflow": _LATER,
-    "horovod.common.elastic": _ELASTIC,
     "horovod.runner.common.service": _INSIDE,
     "horovod.runner.driver": _INSIDE,
-    "horovod.runner.elastic": _ELASTIC,
+    "horovod.runner.elastic": _INSIDE,
     "horovod.runner.http": _INSIDE,
     "horovod.runner.run_task": _INSIDE,
     "horovod.runner.task": _INSIDE,
     "horovod.runner.task_fn": _INSIDE,
-    "horovod.torch.elastic": _ELASTIC,
 }
 
 # Modules that scripts reach as attributes of a package without importing them.

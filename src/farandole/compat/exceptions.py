@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farandole.core.errors import HorovodInternalError
+from farandole.core.errors import HorovodInternalError, HostsUpdatedInterrupt
 
 __all__ = [
     "HorovodInternalError",
@@ -10,18 +10,6 @@ __all__ = [
     "HostsUpdatedInterrupt",
     "get_version_mismatch_message",
 ]
-
-
-class HostsUpdatedInterrupt(RuntimeError):
-    """Elastic training goes on with other workers.
-
-    Attributes:
-        skip_sync: whether all workers that are left have the same state already.
-    """
-
-    def __init__(self, skip_sync: bool = False) -> None:
-        super().__init__()
-        self.skip_sync = skip_sync
 
 
 class HorovodVersionMismatchError(ImportError):

@@ -13,12 +13,13 @@ from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Any, Protocol
 
-from farandole.core.errors import InvalidRequestError, NotInitializedError
+from farandole.core.errors import EvictedError, InvalidRequestError, JobOverError, NotInitializedError
 from farandole.core.group import ProcessSet
 from farandole.core.meeting import find_way
 from farandole.core.rendezvous import World
 from farandole.core.session import Session
 from farandole.core.settings import Settings
+from farandole.core.worlds import goodbye
 
 
 class Companion(Protocol):
@@ -51,12 +52,29 @@ class _Default:
             if self.session is not None:
                 self.session.adopt_groups(process_sets)
                 return
-            self.session = Session.open(find_way(Settings.from_environment(), os.environ), process_sets)
+            try:
+                self.session = Session.open(find_way(Settings.from_environment(), os.environ), process_sets)
+            except EvictedError as error:
+                raise goodbye(error) from None
             if sys.excepthook != self._hook:
                 self._earlier_hook, sys.excepthook = sys.excepthook, self._hook
             atexit.register(self.close)
             for companion in self.companions:
                 companion.opened(self.session)
+
+    def reform(self, why: str, open: bool) -> None:
+        with self.lock:
+            session = self.session
+            if session is None:
+                raise NotInitializedError
+            accused = session.turn_away(why)
+            for companion in self.companions:
+                companion.closing(session)
+            for companion in self.companions:
+                companion.closed()
+            session.enter_next(accused, open=open)
+            for companion in self.companions:
+                companion.opened(session)
 
     def close(self) -> None:
         with self.lock:
@@ -86,7 +104,11 @@ class _Default:
             if self.session is not None:
                 self.session.fail(error)
         finally:
-            self._earlier_hook(kind, error, trace)
+            if isinstance(error, JobOverError):
+                # Nothing that this worker did, and the launcher has said it.
+                print(f"farandole: this worker ends, as the job does: {error}", file=sys.stderr, flush=True)
+            else:
+                self._earlier_hook(kind, error, trace)
 
 
 _default = _Default()
@@ -124,6 +146,15 @@ def init(comm: Sequence[int] | None = None, process_sets: Sequence[ProcessSet] |
 def shutdown() -> None:
     """Leave the world. Requests of other ranks that still needed this one fail there. No-op if not initialized."""
     _default.close()
+
+
+def reform(why: str, open: bool = True) -> None:
+    """Turn away from the world, and enter the next one; see `Session.enter_next`. For `farandole.elastic`.
+
+    Raises:
+        NotInitializedError: there is no world to turn away from.
+    """
+    _default.reform(why, open)
 
 
 def is_initialized() -> bool:

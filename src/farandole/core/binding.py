@@ -25,7 +25,7 @@ from typing import Any
 
 from farandole.core.errors import LibraryError
 
-ABI_VERSION = 3
+ABI_VERSION = 4
 KINDS = 10
 LIBRARY_NAME = "libfarandole.so"
 
@@ -141,7 +141,7 @@ _BLOCKING: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "farandole_engine_destroy": (None, (_Engine,)),
     "farandole_engine_form": (c_int, (_Engine, POINTER(NativeWorld))),
     "farandole_engine_leave": (c_int, (_Engine, c_double)),
-    "farandole_engine_revoke": (c_int, (_Engine, c_int32, c_char_p)),
+    "farandole_engine_revoke": (c_int, (_Engine, c_uint64, c_int32, c_int32, c_char_p)),
     "farandole_wait": (c_int, (_Engine, c_uint64, c_double)),
     "farandole_wait_all": (c_int, (_Engine, _Handles, c_size_t, c_double)),
     "farandole_run": (c_int, (_Engine, POINTER(NativeRequest), c_size_t, _Handles, c_double)),
@@ -169,6 +169,7 @@ _QUICK: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "farandole_tuning": (c_char_p, (_Engine,)),
     "farandole_engine_contact": (c_char_p, (_Engine,)),
     "farandole_engine_health": (c_int, (_Engine,)),
+    "farandole_engine_cause": (c_int, (_Engine, POINTER(c_int32), POINTER(c_int32))),
     "farandole_engine_links": (c_char_p, (_Engine,)),
     "farandole_engine_routes": (c_char_p, (_Engine,)),
     "farandole_submit": (c_int, (_Engine, POINTER(NativeRequest), c_size_t, _Handles)),

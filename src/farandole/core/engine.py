@@ -12,7 +12,7 @@ import os
 import time
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from farandole.core.binding import ABI_VERSION, Library, NativeEvent, NativeSettings, NativeStats, NativeWorld
 from farandole.core.dtype import Kind
@@ -47,6 +47,17 @@ class Block:
         return buffer
 
 
+class Cause(NamedTuple):
+    """Why a world ended."""
+
+    rank: int | None
+    """Who was lost or left; None if it was nobody in particular."""
+    how: str
+    """Such as `its process ended without saying goodbye`."""
+    certain: bool
+    """Whether its process has ended, or it has said so itself. Otherwise it is silent, and may live."""
+
+
 class Engine:
     """A native engine.
 
@@ -58,6 +69,7 @@ class Engine:
         self._library = library
         self._pointer = ctypes.c_void_p()
         self._blocked_ns = 0
+        self._generation = 0
         self._check(library.farandole_engine_create(_native_settings(settings), self._pointer))
         weakref.finalize(self, _destroy, library, self._pointer, os.getpid()).atexit = False
 
@@ -93,7 +105,11 @@ class Engine:
             contacts: every worker's `contact`, by rank; may be empty for a world of one.
             secret: the job's secret.
             timeout: seconds for all to be connected.
+
+        Raises:
+            WorkerLostError: the world has lost a worker already, or `revoke` was called for it in another thread.
         """
+        self._generation = generation
         encoded = (ctypes.c_char_p * len(contacts))(*(contact.encode() for contact in contacts))
         world = NativeWorld(
             generation=generation,
@@ -110,13 +126,37 @@ class Engine:
         """Leave the world in good order; what was not agreed fails, here and on all other ranks."""
         self._check(self._library.farandole_engine_leave(self._pointer, timeout))
 
-    def revoke(self, lost_rank: int, reason: str) -> None:
-        """End the world at once on all its workers; their requests fail with `reason`."""
-        self._check(self._library.farandole_engine_revoke(self._pointer, lost_rank, reason.encode()))
+    def revoke(self, lost_rank: int, reason: str, certain: bool = True, *, generation: int | None = None) -> None:
+        """End a world at once on all its workers; their requests fail with `reason`.
+
+        While it is being formed, `form` ends with that. Waits for nobody.
+
+        Args:
+            lost_rank: who was lost; -1 is nobody in particular.
+            reason: a sentence for people.
+            certain: whether its process has ended, or it has said so itself; otherwise it may live. See `cause`.
+            generation: of the world. One that is over is left alone; one that this engine has yet to form will end as
+                soon as it begins. None: the latest that this engine has formed, or has begun to form.
+        """
+        of = self._generation if generation is None else generation
+        self._check(self._library.farandole_engine_revoke(self._pointer, of, lost_rank, certain, reason.encode()))
 
     def check_health(self) -> None:
         """Raise why the world ended, if it did."""
         self._check(self._library.farandole_engine_health(self._pointer))
+
+    def cause(self) -> Cause | None:
+        """Return why the last world ended; None while it lives, and before the first one."""
+        lost_rank, certain = ctypes.c_int32(), ctypes.c_int32()
+        if not self._library.farandole_engine_cause(self._pointer, lost_rank, certain):
+            return None
+        how = ""
+        try:
+            self.check_health()
+        except FarandoleError as error:
+            how = str(error)
+        rank = lost_rank.value if lost_rank.value >= 0 else None
+        return Cause(rank, how.removeprefix(f"rank {rank} was lost: "), bool(certain.value))
 
     # --- requests ----------------------------------------------------------------------------------------------
 

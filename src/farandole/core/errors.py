@@ -7,11 +7,15 @@ FarandoleError (RuntimeError)
 │   ├── ShutDownError         a worker left in good order; this world is over
 │   ├── StalledError          some ranks never asked for what others waited for; this world is over
 │   └── NotInitializedError   init() has not been called (also a ValueError)
+├── EvictedError              this worker is not wanted in the job any more
 ├── InvalidRequestError       this call is wrong, whatever the other ranks do (also a ValueError)
 ├── SettingError              a setting has a value that cannot be used (also a ValueError)
 ├── TimelineError             the timeline cannot be recorded there (also an OSError)
+├── CheckpointError           there are checkpoints, and none can be used
 ├── LibraryError              the native library is missing or does not fit (also an ImportError)
-└── StartError                the engine or the world could not be made
+├── StartError                the engine or the world could not be made
+├── StateLostError            elastic: no worker is left that has what was trained
+└── HostsUpdatedInterrupt     elastic: no failure, but the moment to turn to the next world (the name is Horovod's)
 """
 
 from __future__ import annotations
@@ -54,6 +58,10 @@ class StalledError(HorovodInternalError):
     """
 
 
+class EvictedError(FarandoleError):
+    """This worker is not to be in any world any more: it was asked to leave, or the others had to go on without it."""
+
+
 class InvalidRequestError(FarandoleError, ValueError):
     """The call is wrong by itself: a bad root, not a member, a name already in flight."""
 
@@ -76,12 +84,44 @@ class TimelineError(FarandoleError, OSError):
     """The file of the timeline cannot be written."""
 
 
+class CheckpointError(FarandoleError):
+    """There are checkpoints, and none can be used for what was asked."""
+
+
 class LibraryError(FarandoleError, ImportError):
     """The native library is missing, or is of another version than this package."""
 
 
 class StartError(FarandoleError):
-    """The engine or the world could not be made."""
+    """The engine or the world could not be made.
+
+    Attributes:
+        rank: the rank that could not be connected with, here or on another one of the world; None if that is not why.
+    """
+
+    def __init__(self, message: str, rank: int | None = None) -> None:
+        super().__init__(message)
+        self.rank = rank
+
+
+class JobOverError(StartError):
+    """There is no next world, because the job ends; its launcher says why."""
+
+
+class StateLostError(FarandoleError):
+    """Every worker that had the state of the training was lost before this one had got it."""
+
+
+class HostsUpdatedInterrupt(FarandoleError):
+    """Workers come or go, and training turns to the next world from here. `hvd.elastic.run` catches it.
+
+    Attributes:
+        skip_sync: whether workers only leave, so that those that stay have the same state already.
+    """
+
+    def __init__(self, skip_sync: bool = False) -> None:
+        super().__init__("workers come or go: training goes on in the next world")
+        self.skip_sync = skip_sync
 
 
 class Status(IntEnum):
@@ -102,7 +142,6 @@ _BY_STATUS: dict[int, type[FarandoleError]] = {
     Status.INVALID_ARGUMENT: InvalidRequestError,
     Status.MISMATCH: MismatchError,
     Status.SHUT_DOWN: ShutDownError,
-    Status.TIMEOUT: StartError,
     Status.UNAVAILABLE: StartError,
     Status.INTERNAL: HorovodInternalError,
     Status.STALLED: StalledError,
@@ -117,8 +156,11 @@ def from_status(status: int, message: str, lost_rank: int) -> FarandoleError:
         message: `farandole_last_error()` of the same thread.
         lost_rank: `farandole_last_lost_rank()` of the same thread; -1 is nobody in particular.
     """
+    rank = lost_rank if lost_rank >= 0 else None
     if status == Status.WORKER_LOST:
-        return WorkerLostError(message, lost_rank if lost_rank >= 0 else None)
+        return WorkerLostError(message, rank)
+    if status == Status.TIMEOUT:
+        return StartError(message, rank)
     return _BY_STATUS.get(status, HorovodInternalError)(message)
 
 

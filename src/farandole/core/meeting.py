@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from farandole.core import clock, network, surroundings
+from farandole.core import network, surroundings
 from farandole.core.errors import SettingError, StartError, WorkerLostError
 from farandole.core.own_roster import OwnRoster
 from farandole.core.rendezvous import RendezvousError, RosterClient, RosterUnreachable, World
@@ -27,6 +27,7 @@ from farandole.core.settings import Settings
 from farandole.core.surroundings import Surroundings
 from farandole.core.user_files import MeetingFile, job_secret
 from farandole.core.wire import AuthenticationFailed, parse_address
+from farandole.core.worlds import here
 
 LOOPBACK = "127.0.0.1"
 
@@ -63,6 +64,7 @@ class Met(NamedTuple):
     """A worker's place, and what it holds as long as it wants to keep it."""
 
     world: World
+    """Where workers come and go, `worlds.enter` is still to come."""
     roster: RosterClient | None
     """None in a world that needs none."""
     own_roster: OwnRoster | None
@@ -146,6 +148,8 @@ def meet(way: Way, contact: str) -> Met:
         if way.found is not None:
             return _OwnMeeting(way.settings, way.found, contact).meet()
         roster = _connect(way.settings, way.settings.roster or "", way.settings.start_timeout)
+        if way.settings.elastic:
+            return Met(ALONE, roster, None)
         return Met(_join(roster, contact, way.settings.start_timeout), roster, None)
     except RendezvousError as error:
         if error.rank is not None:
@@ -158,10 +162,9 @@ def _connect(settings: Settings, addresses: str, timeout: float) -> RosterClient
 
 
 def _join(roster: RosterClient, contact: str, timeout: float) -> World:
-    hostname = socket.gethostname()
+    host, hostname = here()
     try:
-        # Machines may share a name, and containers a kernel; what shares both is a host.
-        return roster.join(contact, timeout, host=f"{hostname} {clock.identity()}", hostname=hostname)
+        return roster.join(contact, timeout, host=host, hostname=hostname)
     except BaseException:
         roster.close()
         raise

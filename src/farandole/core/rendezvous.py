@@ -15,6 +15,7 @@ Workers can also tell each other things off the way of tensors: the roster passe
 Errors:
 
     RendezvousError (RuntimeError)     the roster said no; `rank` is who is to blame, or None
+    ├── NotWanted                      this worker is not to be in any world any more
     └── RosterUnreachable              nobody answers there, or not any more; the cause is a WireError
 """
 
@@ -23,12 +24,13 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 import msgspec
 
-from farandole.core.wire import FRAME_LIMIT, Channel, Codec, ConnectionLost, WireError, WireTimeout
+from farandole.core.channel import Channel
+from farandole.core.wire import FRAME_LIMIT, Codec, ConnectionLost, WireError, WireTimeout
 
 # The roster refuses a join by itself when its time is up, and knows who is missing. Only when it keeps silent for this
 # much longer does the client give up on its own.
@@ -45,6 +47,10 @@ class RendezvousError(RuntimeError):
     def __init__(self, message: str, rank: int | None = None) -> None:
         super().__init__(message)
         self.rank = rank
+
+
+class NotWanted(RendezvousError):
+    """This worker is not to be in any world any more."""
 
 
 class RosterUnreachable(RendezvousError):
@@ -65,6 +71,19 @@ class World(msgspec.Struct, frozen=True, tag="world"):
     cross_size: int
     hostnames: tuple[str, ...]
     """By rank."""
+    workers: tuple[int, ...] = ()
+    """By rank: the numbers of the workers, where these come and go; empty: they are numbered as their ranks."""
+    previous: tuple[int, ...] = ()
+    """By rank: the rank in the world before, or -1 for who does not hold the job's state. Only where workers come and
+    go, as the next one."""
+    lost: tuple[str, ...] = ()
+    """Who was in the world before and is not in this one, such as `rank 2 (worker 5) was killed by SIGKILL`."""
+    state_lost: bool = False
+    """Whether workers have held the job's state, and none of those is left."""
+
+    def worker(self, rank: int) -> int:
+        """Return the number by which the roster knows a rank."""
+        return self.workers[rank] if self.workers else rank
 
 
 # --- from a worker -------------------------------------------------------------------------------------------
@@ -74,6 +93,17 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     """First message of a connection: who speaks."""
 
     worker: int
+
+
+class Accused(msgspec.Struct, frozen=True):
+    """What a worker says of another one of its world, which it lost."""
+
+    rank: int
+    how: str
+    certain: bool
+    """Whether that is the end of its process; otherwise it is only not heard of."""
+    forming: bool = False
+    """Whether the two could not be connected at all."""
 
 
 class Join(msgspec.Struct, frozen=True, tag="join"):
@@ -86,6 +116,16 @@ class Join(msgspec.Struct, frozen=True, tag="join"):
     """Which host this is, if the roster is to find out who shares one; equal for two workers if they do."""
     hostname: str = ""
     """What people call it."""
+    generation: int = 0
+    """Of the world that this worker turns its back on; 0: none. Read only where workers come and go, as the rest."""
+    trained: bool = False
+    """Whether it holds the job's state."""
+    accused: tuple[Accused, ...] = ()
+    """Whom it lost in that world."""
+    arriving: bool = False
+    """Do not wait for a place if there is a world already: only say what it is like. It is then of generation 0."""
+    open: bool = True
+    """Whether newcomers may come into the next world; not in the middle of a step."""
 
 
 class Leave(msgspec.Struct, frozen=True, tag="leave"):
@@ -110,6 +150,16 @@ class Progress(msgspec.Struct, frozen=True, tag="progress"):
     """Training steps done."""
     waited: float
     """Seconds that it has waited in collectives."""
+
+
+class Holds(msgspec.Struct, frozen=True, tag="holds"):
+    """This worker holds the job's state from now on."""
+
+
+class Leaving(msgspec.Struct, frozen=True, tag="leaving"):
+    """This worker has to leave, and asks for a world without it at the end of a step."""
+
+    why: str
 
 
 class FetchCall(msgspec.Struct, frozen=True, tag="fetch-call"):
@@ -149,6 +199,8 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
     reason: str
     rank: int | None = None
     """The rank whose loss is the reason."""
+    evicted: bool = False
+    """Whether it is this worker that is not wanted any more."""
 
 
 class Call(msgspec.Struct, frozen=True, tag="call"):
@@ -184,8 +236,39 @@ class Probed(msgspec.Struct, frozen=True, tag="probed"):
     """Which clock that is: see `farandole.core.clock.identity`."""
 
 
-FromWorker = Hello | Join | Leave | Failure | Progress | FetchCall | Result | Listen | Tell | Probe
-Heard = Told | Absent | Probed
+class Changed(msgspec.Struct, frozen=True, tag="changed"):
+    """The world of that generation is to change: its members join again at the end of a step."""
+
+    generation: int
+    added: int
+    """Newcomers that wait."""
+    removed: int
+    """Members that are to leave."""
+    reason: str
+
+
+class Revoked(msgspec.Struct, frozen=True, tag="revoked"):
+    """The world of that generation has lost a rank."""
+
+    generation: int
+    rank: int
+    how: str
+    certain: bool
+    """Whether its process has ended; otherwise it is only not heard of."""
+
+
+class Coming(msgspec.Struct, frozen=True, tag="coming"):
+    """So many workers have been started that are not here yet. Replaces what was said before."""
+
+    workers: int
+
+
+class Ending(msgspec.Struct, frozen=True, tag="ending"):
+    """The job is being ended: what ends this worker from now on means it."""
+
+
+FromWorker = Hello | Join | Leave | Holds | Leaving | Failure | Progress | FetchCall | Result | Listen | Tell | Probe
+Heard = Told | Absent | Probed | Changed | Coming | Revoked | Ending
 FromRoster = World | Refused | Call | Accepted | Heard
 
 
@@ -199,6 +282,7 @@ class RosterClient:
         self._requests = threading.Lock()
         self._sends = threading.Lock()
         self._listener: threading.Thread | None = None
+        self._heard: list[Callable[[Heard], None]] = []
         # What the listener read that nobody but a request waits for.
         self._replies: queue.SimpleQueue[FromRoster | WireError] = queue.SimpleQueue()
         self._notify(Hello(worker))
@@ -227,24 +311,51 @@ class RosterClient:
                 "started this worker ended?"
             ) from error
 
-    def join(self, contact: str, timeout: float, *, host: str = "", hostname: str = "") -> World:
+    def join(
+        self,
+        contact: str,
+        timeout: float | None,
+        *,
+        host: str = "",
+        hostname: str = "",
+        generation: int = 0,
+        trained: bool = False,
+        accused: Sequence[Accused] = (),
+        arriving: bool = False,
+        open: bool = True,
+    ) -> World:
         """Wait until every worker has joined, and return the new world.
 
         Args:
             contact: what the other workers need to reach this one.
-            timeout: seconds.
+            timeout: seconds; None leaves it to the roster, which knows how long a job waits whose workers come and go.
             host: which host this is, where no launcher has told the roster; equal for two workers if they share one.
             hostname: what people call it.
+            generation: of the world that this worker was in; 0: none.
+            trained: whether it holds the job's state.
+            accused: whom it lost there.
+            arriving: do not wait for a place if there is a world already, but return what that is like, as a world of
+                generation 0 in which this worker would be the last.
+            open: whether newcomers may come into the next world.
 
         Raises:
             RendezvousError: the world was not complete in time, or cannot be any more; says who is missing.
         """
-        reply = self._request(Join(contact, timeout, host, hostname), timeout + ANSWER_SECONDS)
+        join = Join(contact, timeout or 0.0, host, hostname, generation, trained, tuple(accused), arriving, open)
+        reply = self._request(join, None if timeout is None else timeout + ANSWER_SECONDS)
         return reply if isinstance(reply, World) else _unexpected(reply)
 
     def leave(self, generation: int) -> None:
         """Tell the roster that this worker has left the world in good order."""
         self._notify(Leave(generation))
+
+    def report_state(self) -> None:
+        """Tell the roster that this worker holds the job's state."""
+        self._notify(Holds())
+
+    def ask_to_leave(self, why: str) -> None:
+        """Ask for a world without this worker; `heard` gets a `Changed` when all have been told."""
+        self._notify(Leaving(why))
 
     def report_failure(self, traceback: str, exception: str, consequence_of: int | None = None) -> None:
         """Tell the launcher why this worker is about to end.
@@ -277,14 +388,20 @@ class RosterClient:
             _unexpected(reply)
 
     def listen(self, heard: Callable[[Heard], None]) -> None:
-        """From now on, hear what other workers tell this one, and what time it is at the roster. Once, after joining.
+        """From now on hear what other workers tell this one, and what the roster has to say by itself.
 
         Args:
             heard: called in a thread of this client. It must be quick and may not raise.
         """
-        self._listener = threading.Thread(target=self._read, args=(heard,), name="farandole-roster", daemon=True)
-        self._listener.start()
-        self._notify(Listen())
+        self._heard = [*self._heard, heard]
+        if self._listener is None:
+            self._listener = threading.Thread(target=self._read, name="farandole-roster", daemon=True)
+            self._listener.start()
+            self._notify(Listen())
+
+    def ignore(self, heard: Callable[[Heard], None]) -> None:
+        """Let a listener hear no more. No-op for one that does not listen."""
+        self._heard = [each for each in self._heard if each != heard]
 
     def tell(self, worker: int, payload: bytes) -> None:
         """Tell another worker something. Whether it arrives is not known."""
@@ -342,12 +459,13 @@ class RosterClient:
             raise reply
         return reply
 
-    def _read(self, heard: Callable[[Heard], None]) -> None:
+    def _read(self) -> None:
         try:
             while True:
                 message = self._codec.decode(self._channel.receive())
                 if isinstance(message, Heard):
-                    heard(message)
+                    for heard in self._heard:
+                        heard(message)
                 else:
                     self._replies.put(message)
         except WireError as error:
@@ -363,5 +481,5 @@ class RosterClient:
 
 def _unexpected(reply: FromRoster) -> NoReturn:
     if isinstance(reply, Refused):
-        raise RendezvousError(reply.reason, reply.rank)
+        raise NotWanted(reply.reason) if reply.evicted else RendezvousError(reply.reason, reply.rank)
     raise RendezvousError(f"the roster sent a {type(reply).__name__} that was not asked for: mixed versions?")

@@ -17,18 +17,20 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from farandole.core import binding
 from farandole.core.affinity import core_of, threads_on
+from farandole.core.again import Again
 from farandole.core.binding import NativeRequest
 from farandole.core.dtype import Kind
 from farandole.core.engine import Engine
-from farandole.core.errors import FarandoleError, InvalidRequestError, lost_rank_behind
+from farandole.core.errors import FarandoleError, InvalidRequestError, StartError, lost_rank_behind
 from farandole.core.group import ProcessSet, global_process_set
 from farandole.core.handle import Call, HandleTable, Pending
 from farandole.core.meeting import Met, Way, meet
-from farandole.core.rendezvous import RendezvousError
+from farandole.core.rendezvous import Accused, RendezvousError
 from farandole.core.request import Names, make_request
 from farandole.core.settings import Settings
 from farandole.core.submission import Shelf, Submission
 from farandole.core.tuning import use_kept
+from farandole.core.worlds import Notices, Preemption, accusations, enter
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -50,7 +52,10 @@ class Session:
         names: names for unnamed requests.
         shelf: submissions to be used again.
         roster: the connection to the roster, or None in a world that needs none.
-        steps: training steps done in this world, as far as they were counted.
+        steps: training steps done, as far as they were counted.
+        notices: what the roster says of a world whose workers come and go; None where they do not.
+        again: who makes broken calls again in the next world; None: they fail.
+        trained: whether this worker holds the job's state, and others may get it from here.
     """
 
     def __init__(self, settings: Settings, engine: Engine, met: Met) -> None:
@@ -64,6 +69,11 @@ class Session:
         self.roster = met.roster
         self._own_roster = met.own_roster
         self.steps = 0
+        self.notices = Notices(engine) if settings.elastic and met.roster is not None else None
+        self.again: Again | None = None
+        self.trained = False
+        self._preemption: Preemption | None = None
+        self._failed = False
         # By id. Several objects may stand for one group: init() may be given the same ranks again.
         self._groups: dict[int, list[ProcessSet]] = {}
 
@@ -82,16 +92,19 @@ class Session:
         """
         check_distinct(process_sets)
         settings = way.settings
+        if settings.elastic and process_sets:
+            raise InvalidRequestError(
+                "init(process_sets=...) does not go together with workers that come and go: a newcomer would register "
+                "them alone. Call add_process_set() on all ranks when the world has changed, as in a reset callback."
+            )
         engine = Engine(binding.load(settings.library), settings)
         session = cls(settings, engine, meet(way, engine.contact))
-        world = session.world
         try:
-            use_kept(settings, world, engine)
-            timeout = settings.start_timeout
-            with threads_on(core_of(settings.thread_affinity, world.local_rank)):
-                engine.form(world.generation, world.rank, world.size, world.contacts, settings.secret, timeout)
-            global_process_set.bind_world(world.size, world.rank)
-            session._check_same_sets(process_sets)
+            if session.notices is not None:
+                session._enter_first(session.notices)
+            else:
+                session._form()
+                session._check_same_sets(process_sets)
             for process_set in process_sets:
                 session.add_group(process_set)
         except BaseException:
@@ -99,14 +112,97 @@ class Session:
             raise
         return session
 
+    def _form(self) -> None:
+        """Form the one world that there will be."""
+        settings, world = self.settings, self.world
+        use_kept(settings, world, self.engine)
+        with threads_on(core_of(settings.thread_affinity, world.local_rank)):
+            self.engine.form(
+                world.generation, world.rank, world.size, world.contacts, settings.secret, settings.start_timeout
+            )
+        global_process_set.bind_world(world.size, world.rank)
+
+    def _enter_first(self, notices: Notices) -> None:
+        assert self.roster is not None
+        try:
+            self.roster.listen(notices.heard)  # before, so that it hears who is lost while the first world is formed
+        except RendezvousError as error:
+            raise StartError(str(error)) from error
+        self._enter(notices, (), arriving=True)
+        self._preemption = Preemption(self.roster, notices, self.settings.grace)
+
+    def _enter(
+        self, notices: Notices, accused: Sequence[Accused], *, arriving: bool = False, open: bool = True
+    ) -> None:
+        assert self.roster is not None
+        core = core_of(self.settings.thread_affinity, self.world.local_rank)
+        with threads_on(core):
+            self.world = enter(
+                self.engine,
+                self.roster,
+                self.settings,
+                generation=0 if arriving else self.world.generation,
+                trained=self.trained,
+                accused=accused,
+                arriving=arriving,
+                open=open,
+            )
+        notices.entered(self.world.generation)
+        global_process_set.bind_world(self.world.size, self.world.rank)
+
+    def turn_away(self, why: str) -> list[Accused]:
+        """Turn away from the world, which ends for all its workers if it lives; return whom it has lost.
+
+        Process sets but the world's own are unregistered, and unnamed requests count from 0 again. Requests in flight
+        fail.
+
+        Args:
+            why: what the others are told if the world lives.
+
+        Raises:
+            StartError: there will be no next world.
+        """
+        if self.notices is None:
+            raise StartError(
+                "this job cannot go on in another world: its number of workers is fixed. Start it with "
+                "farandole run --min-np N."
+            )
+        self.notices.turn_away()
+        accused = accusations(self.engine) if self.world.generation else []
+        try:
+            self.engine.revoke(-1, why)
+        except FarandoleError:
+            pass  # It has ended already, which is why; or there was none yet.
+        for process_set in chain.from_iterable(self._groups.values()):
+            process_set.unbind()
+        self._groups.clear()
+        self.names = Names()
+        return accused
+
+    def enter_next(self, accused: Sequence[Accused], *, open: bool = True) -> None:
+        """Enter the next world, after `turn_away`. The engine, its arena and what lies there stay.
+
+        Args:
+            accused: what `turn_away` has returned.
+            open: whether newcomers may come into it; not in the middle of a step.
+
+        Raises:
+            EvictedError: this worker is not wanted any more.
+            StartError: there is no next world.
+        """
+        assert self.notices is not None
+        self._enter(self.notices, accused, open=open)
+
     def close(self) -> None:
         """Leave the world, in good order if it still lives. Calls in flight fail, here and on the other ranks."""
         try:
             self.engine.leave(LEAVE_SECONDS)
-            if self.roster is not None:
+            if self.roster is not None and not self._failed:
                 self.roster.leave(self.world.generation)
         except (FarandoleError, RendezvousError):
             pass  # The world had ended before, or the roster has gone: then there is nothing to leave.
+        if self._preemption is not None:
+            self._preemption.close()
         if self.roster is not None:
             self.roster.close()
         if self._own_roster is not None:
@@ -124,6 +220,7 @@ class Session:
 
     def fail(self, error: BaseException) -> None:
         """Tell the roster and all workers that this one ends with `error`; their requests fail at once, naming it."""
+        self._failed = True
         first_line = "".join(traceback.format_exception_only(type(error), error)).strip().splitlines()[0]
         try:
             self.engine.revoke(self.world.rank, f"rank {self.world.rank} raised {first_line}")
@@ -144,9 +241,29 @@ class Session:
 
         return ThreadPoolExecutor(max_workers=1, thread_name_prefix="farandole-submitter")
 
+    @property
+    def only_arrived(self) -> bool:
+        """Whether this worker is new in a job that trains already, and in no world yet."""
+        return self.notices is not None and self.world.generation == 0
+
     # --- calls -------------------------------------------------------------------------------------------------
 
     def carry_out(
+        self,
+        how: Callable[[HandleTable, Call], Any],
+        operation: str,
+        name: str | None,
+        process_set: ProcessSet,
+        make: Callable[..., Call],
+        *details: Any,
+    ) -> Any:
+        """As `carry_out_once`; but a call of all ranks that is waited for is made again if its world breaks."""
+        once = self.carry_out_once
+        if self.again is None or how is not HandleTable.run or process_set.process_set_id != 0:
+            return once(how, operation, name, process_set, make, *details)
+        return self.again.run(lambda: once(how, operation, name, process_set, make, *details))
+
+    def carry_out_once(
         self,
         how: Callable[[HandleTable, Call], Any],
         operation: str,
@@ -166,6 +283,12 @@ class Session:
             details: for `make`.
         """
         group = self.group_of(process_set, operation)
+        if self.only_arrived and operation != "broadcast":
+            raise InvalidRequestError(
+                f"{operation}: this worker is new in a job that trains already, and there is nobody to talk to before "
+                "its own training begins. Only broadcasts may come before that, as their results are replaced by the "
+                "others' state; move other collectives into the training function."
+            )
         own_name = self.names.next(operation, group) if name is None else name
         call = None
         try:

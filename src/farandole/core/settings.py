@@ -19,6 +19,7 @@ PREFIX = "FARANDOLE_"
 # Horovod's levels and ours, as the numbers of the C ABI.
 LOG_LEVELS = {"trace": 1, "debug": 1, "info": 2, "warning": 3, "error": 4, "fatal": 4, "off": 5}
 TRANSPORTS = ("auto", "shm", "tcp")
+RESUMES = ("auto", "never")
 
 
 def _text(value: str) -> str:
@@ -89,6 +90,12 @@ def _transport(value: str) -> str:
     return value.lower()
 
 
+def _resume(value: str) -> str:
+    if value.lower() not in RESUMES:
+        raise ValueError
+    return value.lower()
+
+
 def _setting(default: Any, parse: Callable[[str], Any], expects: str, horovod: str | None = None) -> Any:
     return field(default=default, metadata={"parse": parse, "expects": expects, "horovod": horovod})
 
@@ -155,6 +162,13 @@ class Settings:
     """Address space of the shared arena; 0 is 64 GiB."""
     staging_bytes: int = _setting(0, _count, "a number of bytes")
     """What the arena lends to tensors outside of it; 0 is 8 MiB."""
+    elastic: bool = _setting(False, _switch, "0 or 1", "HOROVOD_ELASTIC")
+    """Whether workers of this job come and go. Set by our launcher."""
+    grace: float = _setting(30.0, _positive_seconds, "a number of seconds above 0")
+    """Seconds that a worker of such a job takes at most to leave in good order after SIGTERM; then it ends."""
+    elastic_keep_gradients: bool = _setting(True, _switch, "0 or 1")
+    """Whether a worker of such a job keeps its own gradients until the step counts, so that only collectives are done
+    again when the world breaks. It costs the memory of the gradients; without it, the step is done again."""
     failure_deadline: float = _setting(1.0, _positive_seconds, "a number of seconds above 0")
     """Seconds of silence after which a worker counts as lost."""
     spin_seconds: float = _setting(0.0, float, "a number of seconds")
@@ -179,6 +193,12 @@ class Settings:
     """Also mark in it when a round of agreement has been heard of."""
     timeline_limit_mb: int = _setting(256, _count, "a number of megabytes")
     """Size at which that file is full, and recording ends."""
+    checkpoint_seconds: float = _setting(600.0, _positive_seconds, "a number of seconds above 0")
+    """Seconds between two checkpoints that are written there."""
+    checkpoint_dir: str | None = _setting(None, _text, "a path")
+    """Directory into which elastic training writes checkpoints; None: none are written."""
+    resume: str = _setting("never", _resume, "one of auto, never")
+    """Whether elastic training begins with the newest good checkpoint of that directory, if there is any (auto)."""
     log_level: int = _setting(0, _log_level, f"one of {', '.join(LOG_LEVELS)}", "HOROVOD_LOG_LEVEL")
     """What the native core writes to standard error; warning by default."""
     library: str | None = _setting(None, _text, "the path of libfarandole.so")

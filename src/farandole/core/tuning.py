@@ -2,6 +2,9 @@
 
 A file is used when the user says so: with `--autotune`, which begins with what it holds and compares that with the
 defaults, and with `--tuning FILE`, which runs with it as it is.
+
+Where workers come and go, what was found on some set of hosts is used in the worlds of just such a set; the others
+begin with the defaults.
 """
 
 from __future__ import annotations
@@ -9,7 +12,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +21,7 @@ import farandole
 from farandole.core.engine import Engine
 from farandole.core.errors import FarandoleError, SettingError
 from farandole.core.rendezvous import World
+from farandole.core.saying import tell_user
 from farandole.core.settings import Settings
 
 
@@ -26,19 +29,38 @@ def use_kept(settings: Settings, world: World, engine: Engine) -> None:
     """Let the next world begin with what an earlier job found, if this one is to use it.
 
     Raises:
-        SettingError: the file that the user named cannot be used.
+        SettingError: the file that the user named cannot be used, and there will be no other world.
     """
     if world.rank != 0:
         return  # Rank 0's values count for all.
+    if settings.elastic:
+        engine.keep({})  # The world before may have begun with what was found on its hosts.
     path = file_for(settings, world)
     if path is None or (settings.autotune and not path.exists()):
         return
     try:
-        engine.keep(read(path))
+        if not settings.elastic or _is_for(path, world):
+            engine.keep(read(path))
     except (SettingError, FarandoleError) as error:
-        if settings.tuning:
+        # A job whose workers come and go does not end because its new rank 0 is on a host without that file.
+        if settings.tuning and not settings.elastic:
             raise SettingError(f"what autotuning found cannot be used: {error}") from error
-        print(f"farandole [rank 0] warning: {error} Autotuning begins anew.", file=sys.stderr, flush=True)
+        tell_user("warning", f"{error} {'Autotuning begins anew.' if settings.autotune else 'The defaults are used.'}")
+
+
+def _is_for(path: Path, world: World) -> bool:
+    """Say whether what a file holds was found on hosts with so many workers; tell the user if it was not.
+
+    Raises:
+        SettingError: it cannot be read, or holds something else.
+    """
+    found_on = _read(path).get("workers_by_host")
+    if found_on == slots_of(world):
+        return True
+    tell_user(
+        "info", f"what {path} holds was found with other workers on each host: {found_on}, and not {slots_of(world)}"
+    )
+    return False
 
 
 def file_for(settings: Settings, world: World) -> Path | None:
@@ -86,16 +108,19 @@ def read(path: Path) -> dict[str, int]:
     Raises:
         SettingError: it cannot be read, or holds something else.
     """
+    return dict(_read(path)["knobs"])
+
+
+def _read(path: Path) -> dict[str, Any]:
     try:
-        kept = json.loads(path.read_text())
-        knobs = kept["knobs"]
-        if not all(isinstance(value, int) and value >= 0 for value in knobs.values()):
+        kept: dict[str, Any] = json.loads(path.read_text())
+        if not all(isinstance(value, int) and value >= 0 for value in kept["knobs"].values()):
             raise ValueError("a knob is not a number")
     except OSError as error:
         raise SettingError(f"{path} cannot be read: {error.strerror or error}. Autotuning writes it.") from error
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise SettingError(f"{path} does not hold what autotuning wrote. Remove it, and tune again.") from error
-    return dict(knobs)
+    return kept
 
 
 def write(path: Path, world: World, knobs: Mapping[str, int], gain: float) -> None:

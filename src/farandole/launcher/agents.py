@@ -27,8 +27,9 @@ from farandole.agent.messages import (
     RelayOpened,
     ToAgent,
 )
+from farandole.core.async_channel import AsyncChannel
 from farandole.core.own_roster import own_environment
-from farandole.core.wire import LARGEST_FRAME, AsyncChannel, BadMessage, Codec, WireError
+from farandole.core.wire import LARGEST_FRAME, BadMessage, Codec, WireError
 from farandole.launcher.errors import LaunchError
 from farandole.launcher.failure import signal_name
 from farandole.launcher.hosts import Host
@@ -343,14 +344,6 @@ class Fleet:
         """Send an order to all."""
         for agent in self.agents.values():
             agent.tell(order)
-
-    async def start_again(self, lost: Agent) -> Agent:
-        """Start another agent where one was lost.
-
-        Raises:
-            AgentLost: that cannot be done.
-        """
-        return await Agent.start(lost.host, lost.local, self.ssh)
 
 
 def _retrieve(future: asyncio.Future[Any]) -> None:

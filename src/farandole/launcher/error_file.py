@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from farandole.launcher.failure import WorkerRecord, how_it_ended
-from farandole.launcher.output.logs import rank_folder
 from farandole.launcher.report import traceback_of
 
 FILE_NAME = "error.json"
@@ -73,11 +72,11 @@ def render(record: WorkerRecord, failed_at: float) -> str:
     return json.dumps({"message": {**message, **code}}, indent=2) + "\n"
 
 
-def write_error_files(directory: Path, records: Sequence[WorkerRecord], ended_at: float) -> str:
-    """Write `directory/rank.<n>/error.json` for every worker that failed by itself, not for those that were ended.
+def write_error_files(folders: Mapping[int, Path], records: Sequence[WorkerRecord], ended_at: float) -> str:
+    """Write `error.json` for every worker that failed by itself, not for those that were ended.
 
     Args:
-        directory: the job's output directory.
+        folders: by rank, where the files of each are.
         records: of all workers.
         ended_at: when the launcher began to end the workers that were left, on its monotonic clock.
 
@@ -89,7 +88,7 @@ def write_error_files(directory: Path, records: Sequence[WorkerRecord], ended_at
     for record in records:
         if not record.failed_by_itself(ended_at):
             continue
-        folder = rank_folder(directory, record.rank, len(records))
+        folder = folders[record.rank]
         try:
             folder.mkdir(parents=True, exist_ok=True)
             (folder / FILE_NAME).write_text(render(record, since_1970 + record.failure_time), encoding="utf-8")

@@ -16,7 +16,7 @@ TAIL_BYTES = 64 * 1024
 """How much of a worker's standard error is searched for its last words."""
 
 # Signals that a process gets for what it did itself; nobody needs to have sent them.
-_CRASHES = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSYS, signal.SIGTRAP}
+CRASHES = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSYS, signal.SIGTRAP}
 
 _TRACEBACK = re.compile(r"^[ +|]*(?:Exception Group )?Traceback \(most recent call last\):$")
 _CHAINED = (
@@ -78,7 +78,7 @@ class WorkerRecord:
             return False
         if self.failure_time <= ended_at:
             return True
-        return self.exit_code is not None and -self.exit_code in _CRASHES
+        return self.exit_code is not None and -self.exit_code in CRASHES
 
 
 def first_failure(records: Sequence[WorkerRecord], ended_at: float) -> WorkerRecord | None:

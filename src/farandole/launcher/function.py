@@ -19,7 +19,7 @@ from farandole.launcher.machine import Machine, look
 from farandole.launcher.output.console import Console, text_sink
 from farandole.launcher.spec import JobSpec, read_start_timeout
 from farandole.launcher.start import launch
-from farandole.launcher.supervise import Observer, Outcome, Supervisor
+from farandole.launcher.supervise import Observer, Outcome, Running
 
 _INTERRUPTED = 130
 
@@ -161,10 +161,10 @@ class _BackgroundJob:
     def __init__(self) -> None:
         self._done: Future[Outcome] = Future()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._supervisor: Supervisor | None = None
+        self._supervisor: Running | None = None
         self._interrupted = False
 
-    def started(self, supervisor: Supervisor) -> None:
+    def started(self, supervisor: Running) -> None:
         """Remember whom to tell about Ctrl-C. Runs in the job's thread."""
         self._loop = asyncio.get_running_loop()
         self._supervisor = supervisor

@@ -68,17 +68,35 @@ def read_host_file(path: Path) -> tuple[Host, ...]:
         SpecError: it cannot be read, a line has another form, a host stands there twice, or there is none.
     """
     try:
-        lines = path.read_text().splitlines()
+        text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise SpecError(f"the host file cannot be read: {error}", "check the path") from None
-    hosts: list[Host] = []
-    for number, line in enumerate(lines, 1):
-        words = re.sub(r"\s*=\s*", "=", line.partition("#")[0]).split()
-        if words:
-            hosts += _of_line(words, f"{path}, line {number}")
+    hosts = parse_host_lines(text, str(path))
     if not hosts:
         raise SpecError(f"there is no host in {path}", "write lines such as: h1 slots=4")
     return _distinct(hosts)
+
+
+def parse_host_lines(text: str, where: str) -> tuple[Host, ...]:
+    """Read lines with a host each, as host files and discovery scripts have them. The same host may stand there twice.
+
+    Args:
+        text: the lines.
+        where: what they are called in errors.
+
+    Raises:
+        SpecError: a line has another form.
+
+    Example:
+        >>> [(host.name, host.slots) for host in parse_host_lines("a:2\\n\\n[::1]:4\\nb slots=3", "hosts")]
+        [('a', 2), ('::1', 4), ('b', 3)]
+    """
+    hosts: list[Host] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        words = re.sub(r"\s*=\s*", "=", line.partition("#")[0]).split()
+        if words:
+            hosts += _of_line(words, f"{where}, line {number}")
+    return tuple(hosts)
 
 
 def choose(hosts: Sequence[Host], include: str, exclude: str) -> tuple[Host, ...]:

@@ -46,6 +46,8 @@ class Site:
     """Where its workers run; "": where the launcher runs."""
     command: tuple[str, ...] = ()
     """What its workers run; (): what the user said."""
+    spreads: bool = False
+    """Whether workers of other hosts may come later, though all hosts that are known are this machine."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,8 @@ class Plan:
     """What only a reader of the plan wants to know."""
     private: frozenset[str] = SECRET_NAMES
     """Variables whose values are not shown."""
+    noun: str = "rank"
+    """What a worker is called with its number: `worker` where its rank changes."""
 
     @property
     def size(self) -> int:
@@ -180,7 +184,7 @@ def _roster_here(sites: Mapping[str, Site] | None) -> str:
 
 
 def _all_local(sites: Mapping[str, Site]) -> bool:
-    return all(site.local for site in sites.values())
+    return all(site.local and not site.spreads for site in sites.values())
 
 
 def _plan_host(
@@ -267,6 +271,12 @@ def _common_environment(spec: JobSpec, directory: str, identity: Identity, sites
         variables["FARANDOLE_STALL_WARNING_SECONDS"] = f"{spec.stall_warning:g}"
     if spec.stall_shutdown is not None:
         variables["FARANDOLE_STALL_SHUTDOWN_SECONDS"] = f"{spec.stall_shutdown:g}"
+    if spec.checkpoint_seconds is not None:
+        variables["FARANDOLE_CHECKPOINT_SECONDS"] = f"{spec.checkpoint_seconds:g}"
+    if spec.checkpoint_dir is not None:
+        variables["FARANDOLE_CHECKPOINT_DIR"] = os.path.join(directory, spec.checkpoint_dir)
+    if spec.resume is not None:
+        variables["FARANDOLE_RESUME"] = spec.resume
     master, _, port = _master(spec, identity, sites).rpartition(":")
     variables |= {
         "HOROVOD_CONTROLLER": "gloo",
@@ -423,7 +433,7 @@ def _render_host(plan: Plan, host: HostPlan) -> list[str]:
     lines += [f"  network {name}: {' '.join(addresses)}" for name, addresses in host.networks]
     lines += [f"  {name}={_shown(name, value, plan.private)}" for name, value in host.environment.items()]
     for worker in host.workers:
-        lines += [f"  rank {worker.rank}"]
+        lines += [f"  {plan.noun} {worker.rank}"]
         lines += [f"    {family}" for family in _families(worker.environment, plan.private)]
     return lines
 

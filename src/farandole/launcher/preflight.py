@@ -16,6 +16,7 @@ from farandole.core.network import Address, list_addresses, pick
 from farandole.launcher.agents import Agent, AgentLost
 from farandole.launcher.errors import SpecError
 from farandole.launcher.hosts import Host
+from farandole.launcher.output.table import table
 from farandole.launcher.plan import HostPlan
 from farandole.launcher.reach import explain
 
@@ -238,8 +239,20 @@ def compare(findings: Sequence[Finding], local_machines: Sequence[str]) -> list[
     return warnings
 
 
+class HostsRefused(SpecError):
+    """Hosts cannot take part.
+
+    Attributes:
+        findings: of those.
+    """
+
+    def __init__(self, message: str, hint: str, findings: Sequence[Finding]) -> None:
+        super().__init__(message, hint)
+        self.findings = tuple(findings)
+
+
 def refuse_if_wrong(findings: Sequence[Finding]) -> None:
-    """Raise SpecError if something does not hold; its text has the table, and what to do for each host."""
+    """Raise HostsRefused if something does not hold; its text has the table, and what to do for each host."""
     wrong = [finding for finding in findings if finding.problem]
     if not wrong:
         return
@@ -248,7 +261,8 @@ def refuse_if_wrong(findings: Sequence[Finding]) -> None:
     for finding in wrong:
         lines += [f"  {finding.label}: {finding.problem}"]
         lines += [f"    hint: {finding.hint}"] if finding.hint else []
-    raise SpecError("\n".join(lines), f"farandole doctor -H {','.join(finding.label for finding in wrong)} tells more")
+    hint = f"farandole doctor -H {','.join(finding.label for finding in wrong)} tells more"
+    raise HostsRefused("\n".join(lines), hint, wrong)
 
 
 def render(findings: Sequence[Finding]) -> list[str]:
@@ -256,8 +270,7 @@ def render(findings: Sequence[Finding]) -> list[str]:
     names = sorted({name for finding in findings for name in finding.versions if name not in ("python", "farandole")})
     rows = [["host", "slots", "cores", "load", "gpus", "python", "farandole", *names, "clock", "reaches", ""]]
     rows += [_row(finding, names) for finding in findings]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return table(rows)
 
 
 def _row(finding: Finding, names: Sequence[str]) -> list[str]:

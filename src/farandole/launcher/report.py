@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from farandole.launcher.failure import (
     WorkerRecord,
@@ -15,7 +15,7 @@ from farandole.launcher.failure import (
     signal_name,
 )
 from farandole.launcher.plan import Plan
-from farandole.roster.decide import ranks
+from farandole.roster.words import ranks
 
 _ENDED_BY_US = (-signal.SIGTERM, -signal.SIGKILL)
 
@@ -55,7 +55,7 @@ def render_failure(
     others = _others(plan, records, first, ended_at)
     lines += [f"others: {'; '.join(others)}"] if others else []
     if plan.output_dir is not None:
-        lines += [f"logs: {plan.output_dir}/rank.*/stdout and stderr"]
+        lines += [f"logs: {plan.output_dir}/{plan.noun}.*/stdout and stderr"]
     lines += [f"hint: {hint or _hint(plan, first, traceback)}"]
     return "\n".join(lines)
 
@@ -68,8 +68,12 @@ def traceback_of(record: WorkerRecord) -> str:
 def _headline(plan: Plan, records: Sequence[WorkerRecord], first: WorkerRecord, ended_at: float) -> str:
     host = plan.host_of(first.rank).name
     if first.host_lost:
-        return f"host {host} was lost first, with {ranks(_lost_with(plan, records, first))}: {_why_lost(first)}"
-    return f"rank {first.rank} on host {host} failed first: {_what_happened(first, ended_at)}"
+        return f"host {host} was lost first, with {_named(plan, _lost_with(plan, records, first))}: {_why_lost(first)}"
+    return f"{plan.noun} {first.rank} on host {host} failed first: {_what_happened(first, ended_at)}"
+
+
+def _named(plan: Plan, numbers: Iterable[int]) -> str:
+    return ranks(numbers).replace("rank", plan.noun, 1)
 
 
 def _lost_with(plan: Plan, records: Sequence[WorkerRecord], first: WorkerRecord) -> set[int]:
@@ -102,13 +106,13 @@ def _what_happened(first: WorkerRecord, ended_at: float) -> str:
 def _others(plan: Plan, records: Sequence[WorkerRecord], first: WorkerRecord, ended_at: float) -> list[str]:
     """Group the other workers by how they ended."""
     lost = _lost_with(plan, records, first)
-    cause = f"host {plan.host_of(first.rank).name}" if first.host_lost else f"rank {first.rank}"
+    cause = f"host {plan.host_of(first.rank).name}" if first.host_lost else f"{plan.noun} {first.rank}"
     groups: dict[str, list[int]] = {}
     for record in records:
         if record.rank not in lost:
             how = _how_other_ended(plan, record, lost, cause, ended_at)
             groups.setdefault(how, []).append(record.rank)
-    return [f"{ranks(members)} {how}" for how, members in groups.items()]
+    return [f"{_named(plan, members)} {how}" for how, members in groups.items()]
 
 
 def _how_other_ended(plan: Plan, record: WorkerRecord, lost: set[int], cause: str, ended_at: float) -> str:

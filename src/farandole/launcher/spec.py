@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from farandole.agent.command import what_is_wrong
+from farandole.launcher.elastic.spec import Elastic
 from farandole.launcher.errors import SpecError
 from farandole.launcher.hosts import Host
 from farandole.launcher.output.console import OutputOptions
@@ -52,6 +53,12 @@ class JobSpec:
     """Seconds that some ranks wait for others before rank 0 warns; 0: it never does."""
     stall_shutdown: float | None = None
     """Seconds of such waiting after which the job ends; 0: it never does."""
+    checkpoint_seconds: float | None = None
+    """Seconds between two checkpoints."""
+    checkpoint_dir: Path | None = None
+    """Where elastic training writes checkpoints."""
+    resume: str | None = None
+    """auto: training begins with the newest good checkpoint there, if there is any; never: it does not."""
     hosts: tuple[Host, ...] = ()
     """Filled in this order; each name counts as a host. Empty: this machine is one."""
     ssh: SshOptions = field(default_factory=SshOptions)
@@ -78,6 +85,8 @@ class JobSpec:
     """Whether the time stands before the prefix of every line."""
     prefixes_in_files: bool = False
     """Whether files of the output directory get lines as they are shown, not the bytes as the worker wrote them."""
+    elastic: Elastic | None = None
+    """How its workers may come and go; None: they all start, and the job ends when one of them is lost."""
 
     def __post_init__(self) -> None:
         if self.num_proc is not None and self.num_proc < 1:
@@ -102,6 +111,8 @@ class JobSpec:
             raise SpecError("--autotune-log-file logs nothing without autotuning", "add --autotune")
         if self.timeline_mark_cycles and self.timeline is None:
             raise SpecError("--timeline-mark-cycles marks nothing without a timeline", "add --timeline FILE")
+        if self.elastic is not None and self.num_proc is not None:
+            self.elastic.check_first_size(self.num_proc)
 
 
 def read_start_timeout(given: float | None, environment: Mapping[str, str]) -> float:

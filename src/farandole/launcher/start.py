@@ -4,48 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import secrets
 import socket
-import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 
-from farandole.agent.messages import File, Task, TaskEnded
 from farandole.core.wire import FRAME_LIMIT, LARGEST_FRAME
 from farandole.launcher import preflight
-from farandole.launcher.agents import Agent, AgentLost, Fleet, start_agents
-from farandole.launcher.errors import SpecError
+from farandole.launcher.agents import Agent, Fleet, start_agents
+from farandole.launcher.ending import READER_SECONDS
 from farandole.launcher.hosts import Host
 from farandole.launcher.machine import Machine
 from farandole.launcher.output.console import Console
 from farandole.launcher.plan import (
     LOOPBACK,
-    HostPlan,
     Identity,
     Plan,
     Site,
     count,
     hosts_in_use,
-    inherited_elsewhere,
-    make_plan,
     master_address,
     render,
 )
-from farandole.launcher.preflight import Finding
+from farandole.launcher.prepare import Preparation
 from farandole.launcher.reach import LocalNames
-from farandole.launcher.shipping.left_out import command_on_hosts, hint_for_missing, where_to_run
-from farandole.launcher.shipping.manifest import Hashes, Manifest, in_units, take_stock
-from farandole.launcher.shipping.ship import ship
 from farandole.launcher.spec import JobSpec, check_command
-from farandole.launcher.supervise import READER_SECONDS, Observer, Outcome, Supervisor
-from farandole.roster.decide import Place
+from farandole.launcher.supervise import Observer, Outcome, Running, Supervisor
 from farandole.roster.service import RosterService
+from farandole.roster.words import Place
 
 SECRET_BYTES = 32
-# What prepares a host may compile things.
-SETUP_SECONDS = 3600.0
-_REDRAW_SECONDS = 0.25
 
 
 async def launch(
@@ -53,7 +41,7 @@ async def launch(
     machine: Machine,
     console: Console,
     *,
-    started: Callable[[Supervisor], None] = lambda supervisor: None,
+    started: Callable[[Running], None] = lambda supervisor: None,
     call: bytes | None = None,
     verbose: bool = False,
     observer: Observer | None = None,
@@ -78,7 +66,13 @@ async def launch(
             console.say(f"farandole: {reason}")
 
     try:
-        outcome = await _Launch(spec, machine, console, log).run(started, call, observer or Observer())
+        if spec.elastic is not None:
+            # Most jobs do without, and start the sooner.
+            from farandole.launcher.elastic.start import launch_elastic
+
+            outcome = await launch_elastic(spec, machine, console, log, started, call, observer or Observer())
+        else:
+            outcome = await _Launch(spec, machine, console, log).run(started, call, observer or Observer())
     except BaseException:
         await asyncio.to_thread(console.close, READER_SECONDS)
         raise
@@ -114,28 +108,24 @@ class _Launch:
         self._console = console
         self._log = log
         self._job = secrets.token_hex(8)
-        self._manifest: Manifest | None = None
-        """What --ship sends."""
+        self._preparation = Preparation(spec, machine, console, log, self._job)
 
-    async def run(self, started: Callable[[Supervisor], None], call: bytes | None, observer: Observer) -> Outcome:
+    async def run(self, started: Callable[[Running], None], call: bytes | None, observer: Observer) -> Outcome:
         hosts = where_hosts_are(self._spec, self._machine)
         if all(local for _, local in hosts):
             check_command(self._spec.command, self._machine.directory, self._machine.environment)
         # What the plan refuses is refused before any host is asked.
-        self._plan(Identity(), unknown_sites(hosts, self._machine))
+        self._preparation.plan(Identity(), unknown_sites(hosts, self._machine))
         if self._spec.ship and not all(local for _, local in hosts):
-            self._manifest = await self._take_stock()
+            await self._preparation.take_stock()
         async with self._agents_on(hosts) as agents:
-            sites = await self._prepare(agents)
+            sites = await self._preparation.prepare(agents)
             return await self._supervise(agents, sites, started, call, observer)
-
-    def _plan(self, identity: Identity, sites: Mapping[str, Site]) -> Plan:
-        return make_plan(self._spec, self._machine, identity, sites)
 
     @contextlib.asynccontextmanager
     async def _agents_on(self, hosts: Sequence[tuple[Host, bool]]) -> AsyncIterator[list[Agent]]:
         if not all(local for _, local in hosts):
-            self._show(f"reaching {count(len(hosts), 'host')}")
+            self._preparation.show(f"reaching {count(len(hosts), 'host')}")
         agents, lost = await start_agents(hosts, self._spec.ssh)
         self._console.show_status(None)
         try:
@@ -152,138 +142,19 @@ class _Launch:
         finally:
             await asyncio.gather(*(agent.close() for agent in agents))
 
-    def _show(self, text: str) -> None:
-        """Show on a terminal what takes its time."""
-        if self._console.has_status:
-            self._console.show_status(lambda columns: text[: columns - 1])
-
-    # --- making hosts ready -------------------------------------------------------------------------------------
-
-    async def _prepare(self, agents: Sequence[Agent]) -> dict[str, Site]:
-        """Look at the hosts and make them ready; return what the plan must know of them."""
-        findings = {agent.host.label: preflight.first_look(agent) for agent in agents}
-        elsewhere = any(not agent.local for agent in agents)
-        if elsewhere:
-            for finding in findings.values():
-                preflight.choose_networks(finding, self._spec.network)
-            preflight.refuse_if_wrong(list(findings.values()))
-        sites = {agent.host.label: _site(agent, findings[agent.host.label]) for agent in agents}
-        if self._manifest is not None:
-            sites.update(await self._ship(self._manifest, agents, sites))
-        if self._spec.setup:
-            await self._set_up(agents, self._plan(Identity(), sites))
-        if elsewhere and self._spec.preflight:
-            await self._look(agents, findings, self._plan(Identity(), sites))
-            sites = {label: replace(site, networks=findings[label].networks) for label, site in sites.items()}
-        return sites
-
-    async def _look(self, agents: Sequence[Agent], findings: Mapping[str, Finding], plan: Plan) -> None:
-        await asyncio.gather(
-            preflight.look_at_workers(
-                agents,
-                findings,
-                {host.name: (host, self._environment(plan, host)) for host in plan.hosts},
-            ),
-            preflight.look_at_networks(agents, findings),
-        )
-        ordered = [findings[agent.host.label] for agent in agents]
-        preflight.refuse_if_wrong(ordered)
-        for line in preflight.render(ordered):
-            self._log(line)
-        here = [agent.facts.machine for agent in agents if agent.local and agent.facts is not None]
-        for warning in preflight.compare(ordered, here):
-            self._console.say(f"warning: {warning}")
-
-    def _environment(self, plan: Plan, host: HostPlan) -> dict[str, str]:
-        """Return what all workers of a host have in common, without anything secret."""
-        ours = self._machine.environment
-        return {**(ours if host.local else inherited_elsewhere(ours)), **plan.environment, **host.environment}
-
-    async def _set_up(self, agents: Sequence[Agent], plan: Plan) -> None:
-        """Run the user's command once on every host.
-
-        Raises:
-            SpecError: it failed somewhere.
-        """
-        self._console.say(f"farandole: --setup on {count(len(agents), 'host')}: {self._spec.setup}")
-        command = ("/bin/sh", "-c", self._spec.setup)
-
-        async def run(agent: Agent, host: HostPlan) -> str:
-            environment = self._environment(plan, host)
-            try:
-                answer = await agent.ask(
-                    lambda number: Task(number, command, environment, host.directory, b"", SETUP_SECONDS),
-                    SETUP_SECONDS + 1,
-                )
-            except AgentLost as error:
-                return f"{host.name}: {error}"
-            assert isinstance(answer, TaskEnded)
-            if answer.code == 0:
-                return ""
-            last = answer.output.decode("utf-8", "replace").rstrip().splitlines()[-10:]
-            return "\n".join([f"{host.name}: it ended with code {answer.code}", *(f"    | {line}" for line in last)])
-
-        failed = [words for words in await asyncio.gather(*map(run, agents, plan.hosts)) if words]
-        if failed:
-            what = f"--setup failed on {len(failed)} of {count(len(agents), 'host')}; nothing was started"
-            raise SpecError("\n  ".join([what, *failed]), "try it there by hand")
-
-    # --- sending the code ---------------------------------------------------------------------------------------
-
-    async def _take_stock(self) -> Manifest:
-        directory = os.path.join(self._machine.directory, self._spec.ship)
-        manifest = await asyncio.to_thread(take_stock, directory, self._spec.ship_limit, Hashes.of(directory))
-        for note in manifest.notes:
-            self._console.say(f"note: {note}")
-        # A script that is left out is refused before any host is asked.
-        command_on_hosts(manifest, self._spec.command, self._machine.directory)
-        where_to_run(manifest, self._machine.directory)
-        return manifest
-
-    async def _ship(self, manifest: Manifest, agents: Sequence[Agent], sites: Mapping[str, Site]) -> dict[str, Site]:
-        """Send the code to the other hosts; here, workers run where the user is. Return the sites that have changed."""
-        receivers = [agent for agent in agents if not agent.local]
-        files = count(sum(isinstance(entry, File) for entry in manifest.entries), "file")
-        self._log(f"--ship: {files}, {in_units(manifest.size)}, to {count(len(receivers), 'host')}")
-        shown_at = 0.0
-
-        def progress(done: int, total: int) -> None:
-            nonlocal shown_at
-            if time.monotonic() - shown_at > _REDRAW_SECONDS:
-                shown_at = time.monotonic()
-                self._show(f"sending the code: {in_units(done)} of {in_units(total)}")
-
-        try:
-            directories = await ship(manifest, receivers, self._job, progress, self._spec.ship_cache)
-        finally:
-            self._console.show_status(None)
-        where = where_to_run(manifest, self._machine.directory)
-        command = command_on_hosts(manifest, self._spec.command, self._machine.directory)
-        return {
-            label: replace(sites[label], directory=os.path.join(directory, where).rstrip("/"), command=command)
-            for label, directory in directories.items()
-        }
-
-    def _hint(self, host: HostPlan, said: str) -> str:
-        if self._manifest is None or host.local:
-            return ""
-        where = where_to_run(self._manifest, self._machine.directory)
-        root = host.directory.removesuffix(where).rstrip("/")
-        return hint_for_missing(said, self._manifest, where, [root])
-
     # --- running ------------------------------------------------------------------------------------------------
 
     async def _supervise(
         self,
         agents: Sequence[Agent],
         sites: Mapping[str, Site],
-        started: Callable[[Supervisor], None],
+        started: Callable[[Running], None],
         call: bytes | None,
         observer: Observer,
     ) -> Outcome:
         secret = secrets.token_bytes(SECRET_BYTES)
         service = RosterService(
-            _places(self._plan(Identity(), sites)),
+            _places(self._preparation.plan(Identity(), sites)),
             secret,
             on_failure=lambda rank, failure: supervisor.failure_reported(rank, failure),
             on_progress=lambda rank, progress: supervisor.progress_reported(rank, progress),
@@ -297,7 +168,7 @@ class _Launch:
                 if not agent.local:
                     agent.relay_to(address)
             sites = {label: replace(site, roster=address) if site.local else site for label, site in sites.items()}
-            plan = self._plan(Identity(self._job, _master(agents[0], sites), secret.hex()), sites)
+            plan = self._preparation.plan(Identity(self._job, _master(agents[0], sites), secret.hex()), sites)
             self._tell(plan)
             supervisor = Supervisor(
                 plan,
@@ -308,7 +179,7 @@ class _Launch:
                 self._job,
                 self._log,
                 observer,
-                self._hint,
+                self._preparation.hint,
             )
             started(supervisor)
             return await supervisor.run()
@@ -320,16 +191,6 @@ class _Launch:
             self._console.say(f"note: {note}")
         for line in render(plan).splitlines():
             self._log(line)
-
-
-def _site(agent: Agent, finding: Finding) -> Site:
-    assert agent.facts is not None
-    return Site(
-        local=agent.local,
-        cores=agent.facts.cores,
-        roster=agent.facts.roster,
-        networks=finding.networks,
-    )
 
 
 def _master(first: Agent, sites: Mapping[str, Site]) -> str:

@@ -12,19 +12,15 @@ it hears nothing of the launcher. Its host counts as the first failure, and the 
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from farandole.agent import sweep
 from farandole.agent.messages import (
     STDERR,
-    WINDOW,
     Closed,
-    Credit,
     End,
     Exited,
     FromAgent,
@@ -32,26 +28,23 @@ from farandole.agent.messages import (
     Output,
     Start,
     Started,
-    Task,
 )
 from farandole.core.rendezvous import Failure, Progress
 from farandole.launcher.agents import Agent, AgentLost, Fleet
+from farandole.launcher.ending import GRACE_SECONDS, Ending, sweep_elsewhere, sweep_here
 from farandole.launcher.error_file import learn, write_error_files
 from farandole.launcher.failure import WorkerRecord, first_failure, how_it_ended
-from farandole.launcher.output.console import Console, WorkerStream, open_streams
+from farandole.launcher.output.console import Console, open_streams
+from farandole.launcher.output.flow import OutputFlow
+from farandole.launcher.output.logs import rank_folder
 from farandole.launcher.output.status import StatusLine
 from farandole.launcher.plan import HostPlan, Plan, count, inherited_elsewhere
 from farandole.launcher.report import as_shell, exit_code, render_failure
 from farandole.roster.service import RosterService
 
-GRACE_SECONDS = 5.0
 BLAMED_SECONDS = 1.0
 # How long the last words of a dead worker may be on their way through its roster connection.
 LAST_WORDS_SECONDS = 0.2
-# An agent that has been told to end all, and is silent for so long, is stuck itself.
-STUCK_SECONDS = 20.0
-# An interrupted job does not wait longer than this for a reader of its output who does not read.
-READER_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -65,6 +58,16 @@ class Outcome:
     """The rank that failed first."""
     results: tuple[bytes | None, ...] = ()
     """By rank: what workers of `farandole.run` sent back."""
+
+
+class Running(Protocol):
+    """A job that can be ended early."""
+
+    def stop(self, code: int, why: str) -> None:
+        """End the job because the user wants it; a second time: at once. `code` becomes the exit code."""
+
+    def pause(self) -> None:
+        """Let the agents know that the launcher is about to be stopped, so that they do not miss it."""
 
 
 class Observer:
@@ -108,34 +111,27 @@ class Supervisor:
         self._plan = plan
         self._fleet = fleet
         self._hint = hint
-        self._agent_of = {worker.rank: fleet.agents[host.name] for host in plan.hosts for worker in host.workers}
         self._inherited = inherited
         self._service = service
         self._console = console
-        self._job = job
+        self._mark = f"FARANDOLE_JOB={job}"
         self._log = log
         self._observer = observer
         self._records = [WorkerRecord(rank) for rank in range(plan.size)]
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._streams: dict[tuple[int, int], WorkerStream] = {}
-        self._unwritten = 0
-        """Bytes that the agents sent and the console has not written yet."""
-        self._owed: dict[tuple[int, int], int] = {}
-        """Bytes written, for which the worker's agent got no credit yet."""
+        self._flow = OutputFlow()
         self._ended = asyncio.Condition()
         """Notified when a worker has ended."""
-        self._ending_since: float | None = None
-        self._kill_at = 0.0
-        self._stop_code: int | None = None
+        self._ending = Ending()
         self._status = StatusLine(console, [(host.name, [each.rank for each in host.workers]) for host in plan.hosts])
 
     # --- called from outside, in the loop's thread --------------------------------------------------------------
 
     def stop(self, code: int, why: str) -> None:
         """End the job because the user wants it; a second time: at once. `code` becomes the exit code."""
-        if self._stop_code is None:
-            self._stop_code = code
+        if self._ending.stop_code is None:
+            self._ending.stop_code = code
             self._console.say(f"farandole: {why}: ending {count(self._plan.size, 'worker')}; once more to kill them")
             self._end(GRACE_SECONDS)
         else:
@@ -148,13 +144,8 @@ class Supervisor:
 
     def failure_reported(self, rank: int, failure: Failure) -> None:
         """Take note of what a worker says about its own failure. Only the first of each counts."""
-        if not 0 <= rank < len(self._records) or self._records[rank].report_time is not None:
-            return
-        record = self._records[rank]
-        record.report_time = time.monotonic()
-        record.exception = failure.exception
-        record.traceback = failure.traceback
-        record.consequence_of = failure.consequence_of if failure.consequence_of != rank else None
+        if 0 <= rank < len(self._records):
+            note_report(self._records[rank], failure)
 
     def progress_reported(self, rank: int, progress: Progress) -> None:
         """Take note of how a worker gets on."""
@@ -162,21 +153,23 @@ class Supervisor:
 
     async def run(self) -> Outcome:
         """Start everything, and return when nothing of the job is left."""
-        self._streams = open_streams(
+        streams = open_streams(
             self._console,
             self._plan.size,
             None if self._plan.output_dir is None else Path(self._plan.output_dir),
-            self._written_callback,
+            self._flow.written,
             prefixes_in_files=self._plan.prefixes_in_files,
             timestamps=self._plan.timestamps,
         )
+        agent_of = {each.rank: self._fleet.agents[host.name] for host in self._plan.hosts for each in host.workers}
+        self._flow.add(agent_of, streams)
         for agent in self._fleet.elsewhere:
             self._spawn(agent.watch(self._fleet.timeout))
         for host in self._plan.hosts:
             for order in self._orders(host):
                 self._fleet.agents[host.name].tell(order)
-        if self._ending_since is not None:
-            self._fleet.tell(End(max(0.0, self._kill_at - time.monotonic())))
+        if self._ending.since is not None:
+            self._fleet.tell(End(max(0.0, self._ending.kill_at - time.monotonic())))
         try:
             survivors = await asyncio.gather(*map(self._listen, self._plan.hosts))
         finally:
@@ -214,26 +207,17 @@ class Supervisor:
             return await (self._sweep(str(error)) if host.local else self._lose(host, agent, error))
 
     def _take(self, message: FromAgent) -> None:
-        if isinstance(message, Output):
-            self._unwritten += len(message.data)
-            if message.stream == STDERR:
+        if isinstance(message, Output | Closed):
+            if isinstance(message, Output) and message.stream == STDERR:
                 self._records[message.rank].heard(message.data)
-            self._streams[message.rank, message.stream].write(message.data)
-        elif isinstance(message, Closed):
-            self._streams[message.rank, message.stream].close()
+            self._flow.take(message)
         elif isinstance(message, Started):
             self._status.worker_started(message.rank)
             self._log(f"rank {message.rank} runs as process {message.pid}")
         elif isinstance(message, NotStarted | Exited):
             record = self._records[message.rank]
-            record.exit_time = time.monotonic()
+            note_end(record, message)
             self._status.worker_ended(message.rank)
-            if isinstance(message, Exited):
-                record.exit_code = message.code
-                record.out_of_memory = message.out_of_memory
-                learn(record, message.error_file)
-            else:
-                record.not_started = message.reason
             if record.failed:
                 self._observer.worker_failed(record.rank, as_shell(record))
             self._spawn(self._worker_ended(record))
@@ -243,7 +227,7 @@ class Supervisor:
         self._service.finished(record.rank, how_it_ended(record))
         async with self._ended:
             self._ended.notify_all()
-        if record.failed and self._ending_since is None:
+        if record.failed and self._ending.since is None:
             await self._blamed_ends(record)
             self._observer.ends_others(record.rank)
             self._end(GRACE_SECONDS)
@@ -261,64 +245,20 @@ class Supervisor:
         except (TimeoutError, asyncio.TimeoutError):
             return
 
-    def _written_callback(self, rank: int, stream: int) -> Callable[[int], None]:
-        def written(written_bytes: int) -> None:
-            try:
-                self._loop.call_soon_threadsafe(self._credit, rank, stream, written_bytes)
-            except RuntimeError:
-                pass  # The loop is closed: nobody needs credit any more.
-
-        return written
-
-    def _credit(self, rank: int, stream: int, written_bytes: int) -> None:
-        self._unwritten -= written_bytes
-        agent = self._agent_of[rank]
-        if agent.local:
-            agent.heard()
-        owed = self._owed.get((rank, stream), 0) + written_bytes
-        # Not for every line: a quarter of the window is soon enough to keep the worker going.
-        if owed >= WINDOW // 4:
-            agent.tell(Credit(rank, stream, owed))
-            owed = 0
-        self._owed[rank, stream] = owed
-
     # --- ending -----------------------------------------------------------------------------------------------------
 
     def _end(self, grace: float) -> None:
-        now = time.monotonic()
-        if self._ending_since is None:
-            self._ending_since = now
-            self._kill_at = now + grace
-            self._spawn(self._watch_for_stuck_end())
-        self._kill_at = min(self._kill_at, now + grace)
+        if self._ending.begin(grace):
+            self._spawn(self._ending.watch(self._fleet.agents.values, self._flow))
         self._fleet.tell(End(grace))
-
-    async def _watch_for_stuck_end(self) -> None:
-        # Not before the end: a launcher that has nothing to do sleeps.
-        while True:
-            await asyncio.sleep(0.25)
-            now = time.monotonic()
-            reader_stuck = self._unwritten > 0
-            if reader_stuck and self._stop_code is None:
-                continue  # As any program, the launcher waits for the reader of its output.
-            patience = READER_SECONDS if reader_stuck else STUCK_SECONDS
-            for agent in self._fleet.agents.values():
-                # Beats of another host say that its agent lives, not that it gets on.
-                if now > max(self._kill_at, agent.heard_at if agent.local else self._kill_at) + patience:
-                    agent.kill()
 
     async def _sweep(self, how: str) -> tuple[int, ...]:
         """The agent of this machine is dead: kill what it can no longer kill."""
-        if self._ending_since is None:
+        if self._ending.since is None:
             self._console.say(f"error: {how}; killing the workers")
             self._end(0)
-        self._stop_code = self._stop_code or 1
-        deadline = time.monotonic() + STUCK_SECONDS
-        while left := sweep.sweep_step(self._job):
-            if time.monotonic() > deadline:
-                return tuple(left)
-            await asyncio.sleep(0.02)
-        return ()
+        self._ending.stop_code = self._ending.stop_code or 1
+        return await sweep_here(self._mark)
 
     async def _lose(self, host: HostPlan, agent: Agent, lost: AgentLost) -> tuple[int, ...]:
         """Another host is lost: its workers count as ended, and the job is over everywhere."""
@@ -330,49 +270,56 @@ class Supervisor:
                 self._service.finished(worker.rank, how_it_ended(record))
         async with self._ended:
             self._ended.notify_all()
-        if self._ending_since is None:
+        if self._ending.since is None:
             self._console.say(f"warning: host {host.name} is lost: {lost}; ending the workers on the other hosts")
             self._end(GRACE_SECONDS)
         if not lost.silent:  # Where nothing is heard, nothing can be said; the agent there ends its workers by itself.
-            await self._sweep_elsewhere(agent)
+            if not await sweep_elsewhere(agent.host, self._fleet.ssh, self._mark):
+                self._log(f"host {host.name} cannot be reached to see whether anything is left there")
         return ()
-
-    async def _sweep_elsewhere(self, lost: Agent) -> None:
-        """Clean up on a host whose agent is lost, if it can still be reached."""
-        fresh = None
-        try:
-            fresh = await self._fleet.start_again(lost)
-            await asyncio.wait_for(fresh.ready(), sweep.SECONDS)
-            python = lost.host.python or sys.executable
-            order = (python, "-m", "farandole.agent.sweep")
-            job = self._job.encode()
-            await fresh.ask(lambda number: Task(number, order, {}, "/", job, sweep.SECONDS), sweep.SECONDS)
-        except (AgentLost, TimeoutError, asyncio.TimeoutError):
-            self._log(f"host {lost.host.label} cannot be reached to see whether anything is left there")
-        finally:
-            if fresh is not None:
-                await fresh.close()
 
     def _outcome(self, survivors: list[str]) -> Outcome:
         for survivor in survivors:
             self._console.say(f"warning: {survivor} survived SIGKILL; see there: ps -o pid,stat,cmd PID")
-        if self._stop_code is not None:
-            return Outcome(self._stop_code)
-        assert self._ending_since is not None
+        if self._ending.stop_code is not None:
+            return Outcome(self._ending.stop_code)
+        assert self._ending.since is not None
         results = tuple(self._service.results.get(record.rank) for record in self._records)
-        first = first_failure(self._records, self._ending_since)
+        first = first_failure(self._records, self._ending.since)
         if first is None:
             return Outcome(0, results=results)
         if self._plan.output_dir is not None:
-            trouble = write_error_files(Path(self._plan.output_dir), self._records, self._ending_since)
+            directory, size = Path(self._plan.output_dir), self._plan.size
+            folders = {rank: rank_folder(directory, rank, size) for rank in range(size)}
+            trouble = write_error_files(folders, self._records, self._ending.since)
             if trouble:
                 self._console.say(f"warning: {trouble}")
         host = self._plan.host_of(first.rank)
         said = f"{first.exception}\n{first.stderr_tail.decode('utf-8', 'replace')}"
-        report = render_failure(self._plan, self._records, first, self._ending_since, self._hint(host, said))
-        return Outcome(exit_code(first, self._ending_since), report, first.rank, results)
+        report = render_failure(self._plan, self._records, first, self._ending.since, self._hint(host, said))
+        return Outcome(exit_code(first, self._ending.since), report, first.rank, results)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def note_report(record: WorkerRecord, failure: Failure) -> None:
+    """Take note of what a worker says about its own failure. Only the first counts."""
+    if record.report_time is None:
+        record.report_time = time.monotonic()
+        record.exception = failure.exception
+        record.traceback = failure.traceback
+        record.consequence_of = failure.consequence_of if failure.consequence_of != record.rank else None
+
+
+def note_end(record: WorkerRecord, message: NotStarted | Exited) -> None:
+    """Take note of how a worker's process ended."""
+    record.exit_time = time.monotonic()
+    if isinstance(message, Exited):
+        record.exit_code = message.code
+        record.out_of_memory = message.out_of_memory
+        learn(record, message.error_file)
+    else:
+        record.not_started = message.reason

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 
 from farandole.core import basics
 from farandole.core.errors import TimelineError
-from farandole.core.rendezvous import Absent, Heard, Probed, RendezvousError
+from farandole.core.rendezvous import Absent, Heard, Probed, RendezvousError, Told, World
+from farandole.core.saying import tell_user
 from farandole.core.session import Session
 from farandole.core.wire import BadMessage
 from farandole.observe.messages import CODEC
 from farandole.observe.progress import ProgressReporter
 from farandole.observe.recording import ClockWatch
 from farandole.observe.stalls import answer_questions
-from farandole.observe.timeline import JOIN_SECONDS, RECORDER, Post, Recording, Sending, Timeline, warn
+from farandole.observe.timeline import JOIN_SECONDS, RECORDER, Post, Recording, Sending, Timeline
 
 if TYPE_CHECKING:
     from farandole.observe.tuning import TuningWatch
@@ -32,6 +33,8 @@ class Observer:
         """Begin: a world of one has nobody to listen to, and nobody who asks."""
         world, settings, post = session.world, session.settings, Post(session)
         self._generation = world.generation
+        self._workers = world.workers
+        self._roster = session.roster
         self._clock = ClockWatch(post.probe if world.size > 1 and session.roster is not None else None)
         recording = Recording(session, post, self._clock) if world.rank == RECORDER else None
         self.timeline: Timeline = recording or Sending(session, post, self._clock)
@@ -51,13 +54,15 @@ class Observer:
             self._answering = answer_questions(session.engine, threading.current_thread())
         if recording is not None and settings.timeline is not None and settings.timeline.upper() != "DYNAMIC":
             try:
-                recording.start_with_the_world(settings.timeline, settings.timeline_mark_cycles)
+                recording.start_with_the_world(_file_for(settings.timeline, world), settings.timeline_mark_cycles)
             except TimelineError as error:
-                warn(RECORDER, f"{error} Training goes on without a timeline.")
+                tell_user("warning", f"{error} Training goes on without a timeline.", RECORDER)
 
     def close(self) -> None:
         """End what this began, but for the questions, which end with the world."""
         self.timeline.close()
+        if self._roster is not None:
+            self._roster.ignore(self._heard)
         if self._tuning is not None:
             self._tuning.close()
         if self._progress is not None:
@@ -74,14 +79,25 @@ class Observer:
         if isinstance(message, Probed):
             self._clock.measured(message)
         elif isinstance(message, Absent):
-            self.timeline.gone(message.worker)
-        else:
+            self.timeline.gone(self._rank_of(message.worker))
+        elif isinstance(message, Told):
             try:
                 told = CODEC.decode(message.payload)
             except BadMessage:
                 return  # Of another version than ours.
             if told.generation == self._generation:
-                self.timeline.heard(message.sender, told)
+                self.timeline.heard(self._rank_of(message.sender), told)
+
+    def _rank_of(self, worker: int) -> int:
+        return self._workers.index(worker) if worker in self._workers else worker
+
+
+def _file_for(path: str, world: World) -> str:
+    """Return the file for a world: each after the first has one of its own, as another process may write it."""
+    if world.generation == 1:
+        return path
+    stem, suffix = os.path.splitext(path)
+    return f"{stem}.{world.generation}{suffix}"
 
 
 def _watch_tuning(session: Session) -> TuningWatch:

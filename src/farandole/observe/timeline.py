@@ -10,7 +10,6 @@ sends. A condition guards what they share. Nobody sends a message, or waits for 
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ from typing import Protocol
 from farandole.core.clock import ClockOffset
 from farandole.core.errors import TimelineError
 from farandole.core.rendezvous import RendezvousError
+from farandole.core.saying import tell_user
 from farandole.core.session import Session
 from farandole.observe.file import ArrayFile
 from farandole.observe.messages import CODEC, LAST_SERIAL, Answer, Ask, Batch, Final, Here, Message, Off, On
@@ -65,13 +65,14 @@ class Post:
     def __init__(self, session: Session) -> None:
         """Send by way of the session's roster, if it has one."""
         self._roster = session.roster
+        self._world = session.world
 
     def tell(self, ranks: Sequence[int], message: Message) -> bool:
         """Tell ranks something; say whether it could be sent."""
         try:
             for rank in ranks:
                 if self._roster is not None:
-                    self._roster.tell(rank, CODEC.encode(message))
+                    self._roster.tell(self._world.worker(rank), CODEC.encode(message))
         except RendezvousError:
             return False
         return True
@@ -83,11 +84,6 @@ class Post:
                 self._roster.probe()
         except RendezvousError:
             return
-
-
-def warn(rank: int, text: str) -> None:
-    """Tell the user, as the native core does."""
-    print(f"farandole [rank {rank}] warning: {text}", file=sys.stderr, flush=True)
 
 
 class Recording:
@@ -211,7 +207,7 @@ class Recording:
                 self._changed.notify_all()
 
         def failed(reason: str) -> None:
-            warn(RECORDER, f"the timeline {path} ends here: {reason}.")
+            tell_user("warning", f"the timeline {path} ends here: {reason}.", RECORDER)
             self._post.tell(self._others, Off(self._generation, serial))
 
         try:
@@ -289,9 +285,10 @@ class Sending:
         if failure:
             raise TimelineError(failure)
         if failure is None:
-            warn(
-                self._session.world.rank,
+            tell_user(
+                "warning",
                 f"start_timeline({path!r}): rank {RECORDER}, which writes the file, has not called it yet.",
+                self._session.world.rank,
             )
 
     def stop(self) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import csv
-import sys
 import threading
 from typing import Any, TextIO
 
 from farandole.core import tuning
 from farandole.core.engine import Engine
 from farandole.core.rendezvous import World
+from farandole.core.saying import tell_user
 from farandole.core.session import Session
 from farandole.core.settings import Settings
 
@@ -52,9 +52,9 @@ class TuningWatch:
             return finished  # Its world has not begun yet.
         self._write_log(report)
         if report["done"]:
-            say("info", report["summary"] + self._keep(report))
+            tell_user("info", report["summary"] + self._keep(report))
         elif finished:
-            say("info", f"{report['summary']}; the job has ended before it. Nothing is kept")
+            tell_user("info", f"{report['summary']}; the job has ended before it. Nothing is kept")
         return bool(report["done"] or finished)
 
     def _keep(self, report: dict[str, Any]) -> str:
@@ -64,7 +64,7 @@ class TuningWatch:
         try:
             tuning.write(path, self._world, report["knobs"], report["gain"])
         except OSError as error:
-            say("warning", f"what autotuning found cannot be kept in {path}: {error.strerror or error}")
+            tell_user("warning", f"what autotuning found cannot be kept in {path}: {error.strerror or error}")
             return ""
         return f"; kept in {path}"
 
@@ -75,7 +75,7 @@ class TuningWatch:
         try:
             return open(path, "w", newline="")
         except OSError as error:
-            say("warning", f"the log of autotuning cannot be written to {path}: {error.strerror or error}")
+            tell_user("warning", f"the log of autotuning cannot be written to {path}: {error.strerror or error}")
             return None
 
     def _write_log(self, report: dict[str, Any]) -> None:
@@ -92,8 +92,3 @@ class TuningWatch:
         if report["done"]:
             writer.writerow(["done", f"{report['gain']:.3f} times the defaults", *report["knobs"].values(), ""])
         self._log.flush()
-
-
-def say(level: str, text: str) -> None:
-    """Tell the user, as the native core does."""
-    print(f"farandole [rank 0] {level}: {text}", file=sys.stderr, flush=True)

@@ -1,81 +1,75 @@
-"""The roster's door: a TCP server that proves its clients, asks `decide`, and does what it says.
+"""The roster: hears its workers, asks `decide`, and does what it says.
 
 Everything runs in one asyncio loop, which owns all state; nothing here may be called from another thread.
-A connection that is not proven costs a socket and a few bytes for at most `HANDSHAKE_SECONDS`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-
-import msgspec
+from collections.abc import Callable, Iterable
 
 from farandole.core import clock
 from farandole.core.rendezvous import (
-    Absent,
     Accepted,
     Call,
+    Changed,
+    Coming,
+    Ending,
     Failure,
     FetchCall,
     FromRoster,
     FromWorker,
-    Hello,
+    Holds,
     Join,
     Leave,
+    Leaving,
     Listen,
     Probe,
     Probed,
     Progress,
     Refused,
     Result,
+    Revoked,
     Tell,
-    Told,
-    World,
 )
-from farandole.core.wire import (
-    FRAME_LIMIT,
-    HANDSHAKE_SECONDS,
-    AsyncChannel,
-    BadMessage,
-    Codec,
-    WireError,
-    format_address,
-)
-from farandole.roster.decide import (
+from farandole.core.wire import FRAME_LIMIT, HANDSHAKE_SECONDS, BadMessage
+from farandole.roster import elastic, fixed
+from farandole.roster.audience import Audience
+from farandole.roster.decide import State, decide
+from farandole.roster.door import Client, Door
+from farandole.roster.elastic import Limits
+from farandole.roster.endings import Endings
+from farandole.roster.patience import Patience
+from farandole.roster.seats import Seats
+from farandole.roster.translate import event_of, notices_so_far, world_of, world_on_arrival
+from farandole.roster.watcher import Watcher, WorldChange
+from farandole.roster.words import (
     Action,
     Announce,
+    Drained,
+    End,
     Event,
-    Failed,
+    Evict,
+    Evicted,
+    Expected,
     Finished,
-    Joined,
-    Left,
+    Hold,
+    HoldOver,
     Lost,
+    Notify,
     Place,
     Refuse,
-    State,
+    Resized,
+    Revoke,
+    Show,
+    Suspected,
     TimedOut,
-    decide,
 )
 
-# What one worker has been told and has not read: beyond this, the roster would pay for it with its own memory.
-BACKLOG_BYTES = 8 * 1024 * 1024
 
-
-class _Client:
-    """One proven connection."""
-
-    def __init__(self, worker: int, channel: AsyncChannel) -> None:
-        self.worker = worker
-        self.channel = channel
-        self.timer: asyncio.TimerHandle | None = None
-        """Runs while a join waits."""
-
-    def stop_timer(self) -> None:
-        if self.timer is not None:
-            self.timer.cancel()
-            self.timer = None
+def _first_state(places: tuple[Place | None, ...], limits: Limits | None) -> State:
+    return fixed.State(places=places) if limits is None else elastic.State(limits)
 
 
 class RosterService:
@@ -89,6 +83,8 @@ class RosterService:
         on_progress: called with the worker and how it gets on.
         log: takes the reason of every decision.
         call: the pickled call that workers may fetch, if there is one.
+        elastic: how the size of the job may change; None: it has as many workers as there are places.
+        watcher: hears of its worlds, if workers come and go.
     """
 
     def __init__(
@@ -100,31 +96,29 @@ class RosterService:
         on_progress: Callable[[int, Progress], None] = lambda worker, progress: None,
         log: Callable[[str], None] = lambda reason: None,
         call: bytes | None = None,
+        elastic: Limits | None = None,
+        watcher: Watcher | None = None,
         frame_limit: int = FRAME_LIMIT,
         handshake_seconds: float = HANDSHAKE_SECONDS,
     ) -> None:
         self.results: dict[int, bytes] = {}
-        self._state = State(places=places)
-        self._secret = secret
+        self._door = Door(secret, self._obey, self._closed, log, frame_limit, handshake_seconds)
+        self._audience = Audience(log)
+        self._seats = Seats()
+        self._state = _first_state(places, elastic)
+        self._watcher = watcher or Watcher()
+        self._endings = Endings(lambda worker: self._watcher.evicts(worker, "it has failed, and does not end"))
+        self._patience = Patience(lambda kind: self._happened(HoldOver(kind)))
+        self._state_held = False
+        """Some worker has held the job's state."""
+        self._turned_at = time.monotonic()
+        """Since when there is no world."""
+        self._said_coming: tuple[tuple[int, ...], int] = ((), 0)
+        """How many workers are to come, as it was last told, and to whom."""
         self._on_failure = on_failure
         self._on_progress = on_progress
         self._log = log
         self._call = call
-        self._frame_limit = frame_limit
-        self._handshake_seconds = handshake_seconds
-        self._codec: Codec[FromWorker] = Codec(FromWorker)
-        self._connections: dict[int, int] = {}
-        """Open connections by worker. Several are fine: one may serve the engine, another `farandole.run`."""
-        self._waiting: dict[int, _Client] = {}
-        """By worker: whose join has no answer yet."""
-        self._listeners: dict[int, _Client] = {}
-        """By worker: who takes what others tell it."""
-        self._strangers = 0
-        """Open connections that have not said whose they are."""
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._closed = asyncio.Event()
-        """Set when one of the counts above may have fallen."""
-        self._servers: list[asyncio.Server] = []
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> str:
         """Listen on that address only, and return `host:port`. May be called for several addresses.
@@ -136,125 +130,124 @@ class RosterService:
         Raises:
             OSError: it cannot be listened on.
         """
-        server = await asyncio.start_server(self._serve, host, port)
-        self._servers.append(server)
-        return format_address(host, server.sockets[0].getsockname()[1])
+        return await self._door.open(host, port)
 
     async def close(self) -> None:
         """Stop listening and hang up on everyone."""
-        for server in self._servers:
-            server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._patience.close()
+        self._endings.close()
+        await self._door.close()
+        await self._audience.close()
 
     def finished(self, worker: int, how: str) -> None:
         """Take note that a worker's process has ended; `how` is such as `exited with code 1`."""
+        self._seats.leave(worker)
+        self._endings.ended(worker)
         self._happened(Finished(worker, how))
+
+    def expect(self, worker: int, host: str) -> None:
+        """Take note that a worker is about to be started on a host. Only of elastic jobs, as the next ones."""
+        self._happened(Expected(worker, host))
+
+    def suspect(self, workers: Iterable[int], how: str) -> None:
+        """Take note that workers are stopped, or on a host that is not heard of; they may live."""
+        self._happened(Suspected(tuple(workers), how))
+
+    def drain(self, workers: Iterable[int], why: str) -> None:
+        """Let workers leave at the end of a step."""
+        self._happened(Drained(tuple(workers), why))
+
+    def evict(self, worker: int, why: str) -> None:
+        """Count a worker out now."""
+        self._happened(Evicted(worker, why))
+
+    def resize(self, min_size: int, max_size: int) -> None:
+        """Let the job be of another size from now on."""
+        self._happened(Resized(min_size, max_size))
+
+    def ending(self) -> None:
+        """Let all workers know that the job is being ended."""
+        self._audience.notify(list(self._audience.listeners), Ending())
+
+    @property
+    def generation(self) -> int:
+        """The latest world's number; 0 before the first."""
+        return self._state.generation
+
+    @property
+    def world(self) -> tuple[int, ...]:
+        """The workers of the latest world, by rank; empty before the first."""
+        return self._state.members if isinstance(self._state, elastic.State) else tuple(sorted(self._state.members))
+
+    @property
+    def newcomers(self) -> tuple[int, ...]:
+        """The workers that wait for a place in the world, in the order they came."""
+        return tuple(self._state.newcomers()) if isinstance(self._state, elastic.State) else ()
 
     async def silence(self, worker: int, seconds: float) -> None:
         """Wait until all that a dead worker sent has been read, at most so long.
 
         A connection stays open while a child of it lives that inherited the socket.
         """
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + seconds
-        # A worker that died quickly may have written all it had to say before its proof was even read.
-        while (self._connections.get(worker) or self._strangers) and (left := deadline - loop.time()) > 0:
-            self._closed.clear()
-            try:
-                await asyncio.wait_for(self._closed.wait(), left)
-            except (TimeoutError, asyncio.TimeoutError):
-                return
+        await self._door.silence(worker, seconds)
 
-    # --- connections -----------------------------------------------------------------------------------------
+    # --- what workers say --------------------------------------------------------------------------------------
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        channel = AsyncChannel(reader, writer, self._frame_limit)
-        try:
-            await self._converse(await self._admit(channel))
-        except WireError as error:
-            self._log(f"hung up on a client at {writer.get_extra_info('peername')}: {error}")
-        except asyncio.CancelledError:
-            pass  # close() wants this connection gone; asyncio would log a cancelled handler as an error.
-        finally:
-            self._tasks.discard(task)
-            channel.close()
+    def _closed(self, client: Client) -> None:
+        if self._audience.forget(client):
+            self._happened(Lost(client.worker))
 
-    async def _admit(self, channel: AsyncChannel) -> _Client:
-        self._strangers += 1
-        try:
-            await channel.accept(self._secret, self._handshake_seconds)
-            hello = self._codec.decode(await channel.receive())
-            if not isinstance(hello, Hello):
-                raise BadMessage("a client that did not say who it is")
-            self._connections[hello.worker] = self._connections.get(hello.worker, 0) + 1
-            return _Client(hello.worker, channel)
-        finally:
-            self._strangers -= 1
-            self._closed.set()
-
-    async def _converse(self, client: _Client) -> None:
+    async def _obey(self, client: Client, message: FromWorker) -> None:
         worker = client.worker
-        try:
-            while True:
-                await self._obey(client, self._codec.decode(await client.channel.receive()))
-        finally:
-            self._connections[worker] -= 1
-            self._closed.set()
-            if self._listeners.get(worker) is client:
-                del self._listeners[worker]
-            if self._waiting.get(worker) is client:
-                client.stop_timer()
-                del self._waiting[worker]
-                self._happened(Lost(worker))
-
-    async def _obey(self, client: _Client, message: FromWorker) -> None:
-        worker = client.worker
-        if isinstance(message, Join) and worker in self._waiting:
-            twice = f"worker {worker} joined twice: do two processes, or two engines, use the same FARANDOLE_RANK?"
-            await client.channel.send(self._codec.encode(Refused(twice)))
-        elif isinstance(message, Join):
-            self._waiting[worker] = client
-            client.timer = asyncio.get_running_loop().call_later(
-                message.timeout, self._happened, TimedOut(worker, message.timeout)
-            )
-            self._happened(Joined(worker, message.contact, message.host, message.hostname))
-        elif isinstance(message, Leave):
-            self._happened(Left(worker, message.generation))
+        if isinstance(message, Join):
+            await self._join(client, message)
+        elif isinstance(message, Leave | Leaving):
+            self._happened(event_of(worker, message))
         elif isinstance(message, Failure):
-            self._on_failure(worker, message)
-            self._happened(Failed(worker, message.exception))
+            self._fail(worker, message)
+        elif isinstance(message, Holds):
+            self._state_held = True
         elif isinstance(message, Progress):
             self._on_progress(worker, message)
         elif isinstance(message, FetchCall):
-            await client.channel.send(self._codec.encode(self._called()))
+            await client.send(self._called())
         elif isinstance(message, Result):
             self.results[worker] = message.payload
-            await client.channel.send(self._codec.encode(Accepted()))
+            await client.send(Accepted())
         elif isinstance(message, Listen):
-            self._listeners[worker] = client
+            self._listen(client)
         elif isinstance(message, Tell):
-            self._pass_on(client, message)
+            self._audience.pass_on(client, message)
         elif isinstance(message, Probe):
-            self._post(client, Probed(message.sent_ns, time.monotonic_ns(), clock.identity()))
+            client.post(Probed(message.sent_ns, time.monotonic_ns(), clock.identity()))
         else:
             raise BadMessage(f"worker {worker} said hello twice")
 
-    def _pass_on(self, sender: _Client, message: Tell) -> None:
-        listener = self._listeners.get(message.to)
-        if listener is None:
-            self._post(sender, Absent(message.to))
-        else:
-            self._post(listener, Told(sender.worker, message.payload))
+    async def _join(self, client: Client, message: Join) -> None:
+        worker = client.worker
+        if worker in self._audience.waiting:
+            twice = f"worker {worker} joined twice: do two processes, or two engines, use the same FARANDOLE_RANK?"
+            await client.send(Refused(twice))
+            return
+        self._audience.waiting[worker] = client
+        if isinstance(self._state, fixed.State):
+            client.timer = asyncio.get_running_loop().call_later(
+                message.timeout, self._happened, TimedOut(worker, message.timeout)
+            )
+        self._happened(event_of(worker, message))
 
-    def _post(self, client: _Client, message: msgspec.Struct) -> None:
-        """Send without waiting: a worker that does not read must not keep others from being heard."""
-        if client.channel.backlog() < BACKLOG_BYTES:
-            client.channel.post(self._codec.encode(message))
+    def _fail(self, worker: int, message: Failure) -> None:
+        self._on_failure(worker, message)
+        state = self._state
+        if isinstance(state, elastic.State) and worker in state.hosts:
+            self._endings.begin(worker, state.limits.timeout)
+        self._happened(event_of(worker, message))
+
+    def _listen(self, client: Client) -> None:
+        self._audience.listeners[client.worker] = client
+        if client.worker in self._state.members and isinstance(self._state, elastic.State):
+            for notice in notices_so_far(self._state):
+                client.post(notice)
 
     def _called(self) -> FromRoster:
         if self._call is None:
@@ -264,41 +257,64 @@ class RosterService:
     # --- decisions ---------------------------------------------------------------------------------------------
 
     def _happened(self, event: Event) -> None:
+        lived, generation = self._lives(), self.generation
         self._state, actions, reason = decide(self._state, event)
         self._log(reason)
+        # The last of its members may join as soon as it is turned away from: then the next one is there already.
+        if lived and (not self._lives() or self.generation != generation):
+            self._turned_at = time.monotonic()
         for action in actions:
-            self._act(action)
+            self._act(action, reason)
+        self._tell_who_comes()
 
-    def _act(self, action: Action) -> None:
+    def _tell_who_comes(self) -> None:
+        # After what the decision has said: who came is among those that wait before it is not among the coming.
+        state = self._state
+        if isinstance(state, elastic.State) and (now := (state.members, len(state.expected))) != self._said_coming:
+            self._said_coming = now
+            self._audience.notify(state.members, Coming(len(state.expected)))
+
+    def _lives(self) -> bool:
+        """Say whether the latest world is one that nobody has turned away from, as far as is known."""
+        state = self._state
+        if isinstance(state, fixed.State):
+            return False
+        return bool(state.members) and not state.lost and not any(each in state.joined() for each in state.members)
+
+    def _act(self, action: Action, reason: str) -> None:
         if isinstance(action, Announce):
-            for rank in range(self._state.size):
-                self._reply(rank, self._world(rank, action))
+            self._announce(action, reason)
         elif isinstance(action, Refuse):
-            self._reply(action.worker, Refused(action.reason, action.rank))
+            evicted = isinstance(self._state, elastic.State) and not self._state.ended
+            self._audience.reply(action.worker, Refused(action.reason, action.rank, evicted))
+        elif isinstance(action, Show):
+            self._show(action.worker)
+        elif isinstance(action, Notify):
+            self._audience.notify(
+                action.workers, Changed(self._state.generation, action.added, action.removed, action.reason)
+            )
+        elif isinstance(action, Revoke):
+            self._audience.notify(action.workers, Revoked(action.generation, action.rank, action.how, action.certain))
+        elif isinstance(action, Evict):
+            self._watcher.evicts(action.worker, action.why)
+        elif isinstance(action, Hold):
+            self._patience.wait(action)
+            self._watcher.waits(action)
+        elif isinstance(action, End):
+            self._watcher.ends(action.reason)
 
-    def _world(self, rank: int, action: Announce) -> World:
-        place = action.places[rank]
-        return World(
-            generation=action.generation,
-            rank=rank,
-            size=len(action.places),
-            contacts=action.contacts,
-            local_rank=place.local_rank,
-            local_size=place.local_size,
-            cross_rank=place.cross_rank,
-            cross_size=place.cross_size,
-            hostnames=tuple(each.hostname for each in action.places),
-        )
+    def _announce(self, action: Announce, reason: str) -> None:
+        workers = action.workers or tuple(range(len(action.places)))
+        for rank, worker in enumerate(workers):
+            place = action.places[rank]
+            self._seats.told(worker, place.hostname, place.local_rank)
+            self._audience.reply(worker, world_of(rank, action, state_held=self._state_held))
+        if isinstance(self._state, elastic.State):
+            seconds = time.monotonic() - self._turned_at
+            change = WorldChange(action.generation, workers, action.previous, action.lost, seconds, reason)
+            self._watcher.world_begins(change)
 
-    def _reply(self, worker: int, message: msgspec.Struct) -> None:
-        client = self._waiting.pop(worker)
-        client.stop_timer()
-        task = asyncio.get_running_loop().create_task(self._send(client, message))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _send(self, client: _Client, message: msgspec.Struct) -> None:
-        try:
-            await client.channel.send(self._codec.encode(message))
-        except WireError as error:
-            self._log(f"rank {client.worker} did not take an answer: {error}")
+    def _show(self, worker: int) -> None:
+        assert isinstance(self._state, elastic.State)
+        seat = self._seats.take(worker, self._state.hosts.get(worker, ""))
+        self._audience.reply(worker, world_on_arrival(self._state, worker, seat))

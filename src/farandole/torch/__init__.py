@@ -7,6 +7,7 @@ Example:
     >>> hvd.broadcast_parameters(model.state_dict(), root_rank=0)  # doctest: +SKIP
 """
 
+import importlib
 from typing import Any
 
 from farandole.core.basics import (
@@ -151,5 +152,6 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "elastic":
-        raise AttributeError("farandole.torch has no elastic yet: elastic training is not there so far")
+        # Loaded when it is first asked for: most jobs are not elastic.
+        return importlib.import_module("farandole.torch.elastic")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

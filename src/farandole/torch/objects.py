@@ -19,7 +19,7 @@ from farandole.torch import collectives
 def broadcast_object(
     obj: Any, root_rank: int = 0, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Any:
-    """Return the root's object on every rank.
+    """Return the root's object on every rank; in a job that trains already, a newcomer keeps its own until it does.
 
     Args:
         obj: anything that cloudpickle can pickle; ignored except on the root.
@@ -30,6 +30,8 @@ def broadcast_object(
     Example:
         >>> step = hvd.broadcast_object(step if hvd.rank() == 0 else None)  # doctest: +SKIP
     """
+    if current().only_arrived:
+        return obj
     name = "broadcast_object" if name is None else name
     is_root = current().world.rank == root_rank
     payload = _pickled(obj) if is_root else torch.empty(0, dtype=torch.uint8, device="cpu")

@@ -85,6 +85,10 @@ class _Distributed(torch.optim.Optimizer):
             if self._pending or (closure is None and not self._synchronized):
                 self.synchronize()
         self._synchronized = False
+        if self._reducer is not None and self._reducer.step_is_lost:
+            self._reducer.step_is_lost = False
+            self.zero_grad()
+            return None
         result = super().step() if closure is None else super().step(self._synchronizing(closure))
         count_step()
         return result
@@ -199,7 +203,8 @@ def DistributedOptimizer(
     bundles = _bundles(named, groups)
     session.group_of(process_set, "DistributedOptimizer")
     distributed: Any
-    if op == Adasum and session.world.size > 1:
+    # A world of one may grow, where workers come and go.
+    if op == Adasum and (session.world.size > 1 or session.notices is not None):
         distributed = _wrap(optimizer, AdasumOptimizer)
         distributed._deltas = DeltaReducer(named, compression, process_set) if process_set.included() else None
     else:
@@ -277,3 +282,8 @@ def _explicit(named: list[Named], groups: Sequence[Any]) -> list[list[Named]]:
     grouped = set(flat)
     alone = [[entry] for entry in named if entry[1] not in grouped]
     return [group for group in together if group] + alone
+
+
+def is_distributed(optimizer: torch.optim.Optimizer) -> bool:
+    """Say whether an optimizer is one of `DistributedOptimizer`, of any op but Adasum."""
+    return isinstance(optimizer, _Distributed)

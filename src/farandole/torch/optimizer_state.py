@@ -45,7 +45,7 @@ def broadcast_optimizer_state(
     """
     session = current()
     session.group_of(process_set, "broadcast_optimizer_state")
-    if not process_set.included():
+    if not process_set.included() or session.only_arrived:
         return
     is_root = session.world.rank == root_rank
     if not any(optimizer.state.values()):
@@ -61,7 +61,7 @@ def broadcast_optimizer_state(
     named = [(f"optimizer_state.{index}", tensor) for index, tensor in enumerate(tensors)]
     broadcast_tensors(named, root_rank, process_set)
     if not is_root:
-        _load_in_place(optimizer, _put_tensors(skeleton, tensors))
+        load_in_place(optimizer, _put_tensors(skeleton, tensors))
 
 
 # --- the first state -------------------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ def _map(value: Any, function: Any) -> Any:
     return value
 
 
-def _load_in_place(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+def load_in_place(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
     """Load a state dict, and keep the group and state objects: schedulers and wrapped optimizers share them."""
     groups, states = optimizer.param_groups, optimizer.state
     optimizer.load_state_dict(state)

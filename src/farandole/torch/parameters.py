@@ -29,8 +29,9 @@ def broadcast_parameters(params: Any, root_rank: int, process_set: ProcessSet = 
         HorovodInternalError: the ranks' parameters do not fit together, or a worker was lost.
     """
     named = _named(params)
-    current().group_of(process_set, "broadcast_parameters")
-    if not process_set.included():
+    session = current()
+    session.group_of(process_set, "broadcast_parameters")
+    if not process_set.included() or session.only_arrived:
         return
     tensors = [(name, value) for name, value in named if isinstance(value, torch.Tensor)]
     _check_same_names([name for name, _ in tensors], process_set)

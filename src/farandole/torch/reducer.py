@@ -6,9 +6,12 @@ which one rank did not take stops nobody, and waits for all.
 
 A dense CPU gradient has a *place* in the arena: it is copied there when it is launched and lives there from then on
 (`param.grad` becomes a view); what is launched goes in *waves* (see `wave`). Places are given at the end of a slot's
-first step, when it is known that the parameter is trained and its gradient dense. Until then, and on CUDA and with
-compression for ever, gradients take the general way of `farandole.torch.collectives`. Sparse gradients are gathered
-(see `sparse_rows`), or made dense for the journey.
+first step, when it is known that the parameter is trained and its gradient dense (see `places`). Until then, and on
+CUDA and with compression for ever, gradients take the general way (see `manner`). Sparse gradients are gathered, or
+made dense for the journey.
+
+Where workers come and go, this rank's own gradients are kept until the step counts. When the world breaks, what was
+reduced in it, or was to be, is reduced once more by those who are left, in the next one.
 
 Everything that belongs to one session (places, native requests) is made anew when the session changes.
 
@@ -19,28 +22,23 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 import torch
 
+from farandole.core.again import Again, StepBroken
 from farandole.core.basics import current, is_initialized
-from farandole.core.binding import NativeRequest
-from farandole.core.dtype import Average, Kind, Sum
-from farandole.core.errors import InvalidRequestError, MismatchError
+from farandole.core.dtype import Average
+from farandole.core.errors import FarandoleError, HorovodInternalError, MismatchError
 from farandole.core.group import ProcessSet
-from farandole.core.handle import Call
-from farandole.core.request import make_request
 from farandole.core.session import Session
-from farandole.core.submission import Submission
-from farandole.torch import buckets
-from farandole.torch.collectives import allreduce_call, compressed_call, native_dtype
-from farandole.torch.collectives.allgather import gather_member
-from farandole.torch.collectives.call import call_of_several
+from farandole.torch import places
 from farandole.torch.compression import Compression, Feedback, Recipe
+from farandole.torch.manner import Journey, Manner
 from farandole.torch.naming import Named
 from farandole.torch.slots import Bundle, Slot
-from farandole.torch.sparse_rows import pack, unpack
 from farandole.torch.uncompiled import uncompiled
 from farandole.torch.wave import WAVE_BYTES, Wave
 
@@ -65,6 +63,7 @@ class GradientReducer:
 
     Attributes:
         passes: backward passes for each step.
+        step_is_lost: the world has broken, and the gradients of the step were not kept: it is not to be made.
     """
 
     def __init__(
@@ -92,13 +91,17 @@ class GradientReducer:
             sparse_as_dense: let sparse gradients travel dense; otherwise they are gathered.
         """
         self.passes = passes
-        self._op, self._prescale, self._postscale = op, prescale, postscale
         # A recipe is a part of the reduction, and needs a memory; what it reduces is not changed before.
-        self._feedback = compression.with_feedback() if isinstance(compression, (Recipe, Feedback)) else None
-        self._compression = compression if self._feedback is None else Compression.none
-        self._process_set = process_set
+        feedback = compression.with_feedback() if isinstance(compression, (Recipe, Feedback)) else None
+        compression = compression if feedback is None else Compression.none
+        self._manner = Manner(op, prescale, postscale, process_set, compression, feedback)
         self._sparse_as_dense = sparse_as_dense
         self._session: Session | None = None
+        self._generation = 0
+        """Of the world that the step now under way began in."""
+        self._keeps = False
+        """Whether this rank's own gradients are kept until the step counts."""
+        self.step_is_lost = False
         self._fired = False
         self._lock = threading.Lock()
         self._bundles: list[Bundle] = []
@@ -120,11 +123,16 @@ class GradientReducer:
     @property
     def pending(self) -> bool:
         """Say whether gradients have come since the last `finish`."""
-        return self._fired and is_initialized() and self._session is current()
+        if not self._fired or not is_initialized():
+            return False
+        session = current()
+        # A step goes on in the next world only if somebody sees to that.
+        goes_on = session.again is not None or session.world.generation == self._generation
+        return session is self._session and goes_on
 
     def add(self, bundles: Iterable[Sequence[Named]]) -> None:
         """Take more parameters in; see `__init__`. Frozen ones take part once they are trained."""
-        added = [Bundle(named) for named in bundles]
+        added = [Bundle(named, sparse_as_dense=self._sparse_as_dense) for named in bundles]
         self._bundles += added
         slots = [slot for bundle in added for slot in bundle.slots]
         self._unhooked += slots
@@ -147,6 +155,44 @@ class GradientReducer:
         """
         if not self._active():
             return
+        assert self._session is not None
+        again = self._session.again
+        if again is None:
+            self._finish_once()
+        else:
+            self._finish_in_some_world(again)
+
+    def _finish_once(self) -> None:
+        error = self._run_out()
+        self._reset()
+        if error is not None:
+            raise error
+        self._prepare_next_step()
+
+    def _finish_in_some_world(self, again: Again) -> None:
+        """Finish, in this world or the next ones, and have the step count."""
+        try:
+            while True:
+                error = self._run_out()
+                if error is not None and not again.broken(error):
+                    raise error
+                if self._reduced_in_this_world(again):
+                    try:
+                        again.vote()
+                        break
+                    except StepBroken:
+                        pass  # What was reduced does not count.
+                if not self._keeps:
+                    self.step_is_lost = True
+                    again.give_out_again()
+                    break
+                self._take_up_again()
+        finally:
+            self._reset()
+        self._prepare_next_step()
+
+    def _run_out(self) -> Exception | None:
+        """Launch what is not launched yet, and wait for all; return the first error."""
         error: Exception | None = None
         for begin in (self._launch_rest, self._submit_wave):
             try:
@@ -156,21 +202,69 @@ class GradientReducer:
         for flight in self._flights:
             failure = self._land(flight)
             error = error or failure
-        self._reset()
-        if error is not None:
-            raise error
+        self._flights = []
+        return error
+
+    def _prepare_next_step(self) -> None:
         self._hook_trained()
         self._give_places()
 
+    # --- one step in several worlds ----------------------------------------------------------------------------
+
+    def _reduced_in_this_world(self, again: Again) -> bool:
+        """Say whether all gradients are reduced, and in the world of now, which is made if there is none."""
+        assert self._session is not None
+        again.recover()
+        generation = self._session.world.generation
+        return not any(bundle.broken or bundle.generation != generation for bundle in self._bundles)
+
+    def _take_up_again(self) -> None:
+        """Let what was not reduced in the world of now be launched once more."""
+        assert self._session is not None
+        generation = self._session.world.generation
+        if self._manner.feedback is not None:
+            self._manner.feedback.forget()  # What it holds was being written when the world broke.
+        for bundle in self._bundles:
+            if not bundle.broken and bundle.generation == generation:
+                continue
+            bundle.launched = bundle.broken = False
+            for slot in bundle.slots:
+                if slot.kept is not None:
+                    slot.parameter.grad = slot.kept.clone()
+
+    def _keep(self, bundle: Bundle) -> None:
+        """Keep this rank's own gradients, which are about to be reduced where they are, and weight them."""
+        assert self._session is not None
+        again = self._session.again
+        bundle.generation = self._session.world.generation
+        if again is None:
+            return
+        for slot in bundle.slots:
+            gradient = slot.parameter.grad
+            if gradient is None:
+                continue
+            if self._keeps and not bundle.kept:
+                slot.kept = gradient.detach().clone()
+            if self._share() != 1.0:
+                slot.parameter.grad = gradient.detach() * self._share()
+        bundle.kept = self._keeps
+
     def reset(self) -> None:
-        """Forget the passes seen so far, and what compression has not sent. Reductions in flight are waited for."""
-        if self._session is not None and is_initialized() and self._session is current():
-            self._submit_wave()
+        """Forget the passes seen so far, and what compression has not sent. Reductions in flight are waited for.
+
+        What became of them does not matter: the world may have broken, and the next one be there already.
+        """
+        session = self._session
+        if session is not None and is_initialized() and session is current():
+            with suppress(FarandoleError):
+                if session.world.generation == self._generation:
+                    self._submit_wave()
             for flight in self._flights:
-                self._session.handles.synchronize(flight.number)
+                with suppress(FarandoleError):
+                    session.handles.synchronize(flight.number)
         self._reset()
-        if self._feedback is not None:
-            self._feedback.forget()
+        if self._manner.feedback is not None:
+            self._manner.feedback.forget()
 
     # --- one step ----------------------------------------------------------------------------------------------
 
@@ -190,8 +284,22 @@ class GradientReducer:
             bundle.missing -= 1
             complete = bundle.missing == 0
         if complete:
+            self._launch_now(bundle)
+
+    def _launch_now(self, bundle: Bundle) -> None:
+        with self._left_to_the_end_of_the_step():
             self._launch(bundle)
             self._submit_wave_in_time()
+
+    @contextmanager
+    def _left_to_the_end_of_the_step(self) -> Iterator[None]:
+        """Let a backward pass go on when the world breaks, where the end of the step sees to it."""
+        try:
+            yield
+        except HorovodInternalError as error:
+            again = None if self._session is None else self._session.again
+            if again is None or not again.broken(error):
+                raise
 
     def _launch_rest(self) -> None:
         for bundle in self._bundles:
@@ -201,23 +309,23 @@ class GradientReducer:
     def _launch(self, bundle: Bundle) -> None:
         session = self._session
         assert session is not None
-        if bundle.submission is not None and all(map(self._put_in_place, bundle.slots)):
+        if bundle.submission is not None and self._put_all_in_place(bundle):
             self._join_wave(bundle)
             return
+        self._keep(bundle)
         # A parameter that was frozen takes no part.
         slots = [slot for slot in bundle.slots if slot.parameter.requires_grad]
-        sparse = [slot for slot in slots if self._travels_sparse(slot)]
+        sparse = [slot for slot in slots if slot.travels_sparse]
         dense = [slot for slot in slots if slot not in sparse]
         if dense:
-            self._launch_dense(session, bundle, dense)
+            self._fly(session, bundle, self._manner.dense(session, dense))
         for slot in sparse:
-            self._launch_sparse(session, bundle, slot)
+            self._fly(session, bundle, self._manner.sparse(session, slot))
 
-    def _fly(self, bundle: Bundle, call: Call, land: Callable[[Any], None]) -> None:
-        assert self._session is not None
-        number = self._session.handles.begin(call)
+    def _fly(self, session: Session, bundle: Bundle, journey: Journey) -> None:
+        number = session.handles.begin(journey.call)
         bundle.launched = True
-        self._flights.append(_Flight(number, land, bundle))
+        self._flights.append(_Flight(number, journey.land, bundle))
 
     def _land(self, flight: _Flight) -> Exception | None:
         """Wait for a flight and put its result into the gradients; return why there is none."""
@@ -225,6 +333,8 @@ class GradientReducer:
         try:
             flight.land(self._session.handles.synchronize(flight.number))
         except Exception as error:
+            if flight.bundle is not None:
+                flight.bundle.broken = True
             return _explained(error, flight.bundle)
         return None
 
@@ -241,9 +351,13 @@ class GradientReducer:
         if self._wave_bytes >= WAVE_BYTES:
             self._submit_wave()
         elif self._wave and not self._wave_has_end:
-            self._wave_has_end = _at_end_of_backward(self._submit_wave)
+            self._wave_has_end = _at_end_of_backward(self._submit_last_wave)
             if not self._wave_has_end:
                 self._submit_wave()
+
+    def _submit_last_wave(self) -> None:
+        with self._left_to_the_end_of_the_step():
+            self._submit_wave()
 
     @uncompiled
     def _submit_wave(self) -> None:
@@ -253,6 +367,9 @@ class GradientReducer:
             bundles = self._take_wave()
         if not bundles or session is None:
             return
+        for bundle in bundles:
+            bundle.generation = session.world.generation
+            places.weight(bundle, self._share())
         try:
             number = session.handles.begin(Wave(session.engine, bundles))
         except Exception:
@@ -269,116 +386,30 @@ class GradientReducer:
     def _land_wave(self, outcomes: Sequence[tuple[Bundle, Exception | None]]) -> None:
         for bundle, error in outcomes:
             if error is None:
-                self._return_placed(bundle.slots)
+                places.take_back(bundle.slots)
+            else:
+                bundle.broken = True
         for bundle, error in outcomes:
             if error is not None:
                 raise _explained(error, bundle)
 
     # --- gradients in their places -----------------------------------------------------------------------------
 
-    def _put_in_place(self, slot: Slot) -> bool:
-        """Put a gradient into its place, zeros if there is none; say whether it can travel from there."""
-        parameter, place = slot.parameter, slot.place
-        assert place is not None
-        if not parameter.requires_grad:
-            return False
-        gradient = parameter.grad
-        if gradient is None and slot.sparse_dim is None:
-            slot.absent = True
-            parameter.grad = place.zero_()
-        elif gradient is None or gradient.is_sparse:
-            if self._travels_sparse(slot):
-                return False
-            parameter.grad = place.copy_(self._dense(slot))
-        elif gradient is not place:
-            slot.sparse_dim = None
-            # After create_graph=True a gradient requires gradients; what is reduced does not.
-            parameter.grad = place.copy_(gradient.detach() if gradient.requires_grad else gradient)
-        return True
+    def _put_all_in_place(self, bundle: Bundle) -> bool:
+        """Put a bundle's gradients where they travel from; say whether they can."""
+        if bundle.kept:
+            return all(slot.kept is None for slot in bundle.slots)
+        bundle.share = self._share()
+        bundle.kept = self._keeps
+        if all(places.put(slot, bundle.share) for slot in bundle.slots):
+            return True
+        bundle.kept = False
+        return False
 
-    def _return_placed(self, slots: Sequence[Slot]) -> None:
-        for slot in slots:
-            assert slot.place is not None
-            # Somebody may have put another tensor there meanwhile.
-            if slot.parameter.grad is not slot.place or slot.sparse_dim is not None:
-                self._store(slot, slot.place)
-
-    # --- gradients that travel from where they are -------------------------------------------------------------
-
-    def _launch_dense(self, session: Session, bundle: Bundle, slots: Sequence[Slot]) -> None:
-        pairs = [self._compression.compress(self._dense(slot)) for slot in slots]
-        sent = [tensor.contiguous() for tensor, _ in pairs]
-        names = [f"allreduce.{slot.name}" for slot in slots]
-        group = session.group_of(self._process_set, "DistributedOptimizer")
-        how = sent, sent, names, self._op, self._prescale, self._postscale, group
-        if self._feedback is None:
-            call = allreduce_call(session, *how)
-        else:
-            call = compressed_call(session, self._feedback, *how)
-
-        def land(_: Any) -> None:
-            for slot, tensor, (_, context) in zip(slots, sent, pairs, strict=True):
-                self._store(slot, self._compression.decompress(tensor, context))
-
-        self._fly(bundle, call, land)
-
-    def _dense(self, slot: Slot) -> torch.Tensor:
-        """Return the slot's gradient, made dense; zeros if this rank has none."""
-        parameter = slot.parameter
-        gradient = parameter.grad
-        if gradient is None:
-            slot.absent = slot.sparse_dim is None
-            gradient = torch.zeros_like(parameter, memory_format=torch.contiguous_format, requires_grad=False)
-        elif gradient.is_sparse:
-            slot.sparse_dim = gradient.sparse_dim()
-            return gradient.detach().to_dense()
-        else:
-            slot.sparse_dim = None
-            gradient = gradient.detach()
-        # After create_graph=True a gradient requires gradients; what is reduced does not.
-        parameter.grad = gradient
-        return gradient
-
-    def _store(self, slot: Slot, reduced: torch.Tensor) -> None:
-        """Let a slot's gradient be the reduced one, sparse if it was sparse before."""
-        parameter = slot.parameter
-        if slot.sparse_dim is not None:
-            parameter.grad = reduced.to_sparse(slot.sparse_dim)
-        elif reduced is slot.place or parameter.grad is None:
-            parameter.grad = reduced
-        elif reduced is not parameter.grad:
-            parameter.grad.copy_(reduced)
-
-    # --- sparse gradients --------------------------------------------------------------------------------------
-
-    def _travels_sparse(self, slot: Slot) -> bool:
-        if self._sparse_as_dense:
-            return False
-        gradient = slot.parameter.grad
-        return slot.sparse_dim is not None if gradient is None else gradient.is_sparse
-
-    def _launch_sparse(self, session: Session, bundle: Bundle, slot: Slot) -> None:
-        if self._op not in (Average, Sum):
-            raise InvalidRequestError(
-                f"the gradient of {slot.name} is sparse, for which there are op=hvd.Average and op=hvd.Sum only; pass "
-                "sparse_as_dense=True to DistributedOptimizer."
-            )
-        parameter = slot.parameter
-        gradient = parameter.grad
-        if gradient is None:
-            assert slot.sparse_dim is not None
-            gradient = _nothing_stored(parameter, slot.sparse_dim)
-        dtype, sparse_dim = gradient.dtype, gradient.sparse_dim()
-        slot.sparse_dim = sparse_dim
-        divisor = len(self._process_set.ranks) if self._op == Average else 1
-        group = session.group_of(self._process_set, "DistributedOptimizer")
-        call = call_of_several(session, [gather_member(session, group, f"allreduce.{slot.name}", pack(gradient))])
-
-        def land(results: Any) -> None:
-            ((rows, _),) = results
-            parameter.grad = unpack(rows, parameter.shape, dtype, sparse_dim).div_(divisor)
-
-        self._fly(bundle, call, land)
+    def _share(self) -> float:
+        assert self._session is not None
+        again = self._session.again
+        return 1.0 if again is None or self._manner.op != Average else again.share
 
     # --- counting ----------------------------------------------------------------------------------------------
 
@@ -390,11 +421,12 @@ class GradientReducer:
 
     def _reset_counts(self, bundles: Iterable[Bundle]) -> None:
         for bundle in bundles:
-            bundle.launched = False
+            bundle.launched = bundle.broken = bundle.kept = False
             bundle.missing = len(bundle.slots)
             for slot in bundle.slots:
                 slot.missing_passes = self.passes
                 slot.absent = False
+                slot.kept = None
 
     def _hook_trained(self) -> None:
         """Hook into those parameters that were frozen when this last looked."""
@@ -404,76 +436,41 @@ class GradientReducer:
     # --- one session -------------------------------------------------------------------------------------------
 
     def _active(self) -> bool:
-        """Say whether there is anybody to reduce with, after making this ready for the current session."""
+        """Say whether there is anybody to reduce with, after making this ready for the current session and world."""
         session = current()
-        if session is not self._session:
+        goes_on = session.again is not None and session.notices is not None
+        keeps = goes_on and session.settings.elastic_keep_gradients
+        generation = session.world.generation
+        if session is not self._session or keeps != self._keeps or generation != self._generation:
             with self._lock:
-                if session is not self._session:
+                if session is not self._session or keeps != self._keeps:
+                    self._keeps = keeps
                     self._enter(session)
-        return session.world.size > 1
+                elif generation != self._generation and session.again is None:
+                    self.reset()
+                self._generation = generation
+        return session.world.size > 1 or session.notices is not None
 
     def _enter(self, session: Session) -> None:
         self._reset()
         self._unplaced = [slot for bundle in self._bundles for slot in bundle.slots]
         for slot in self._unplaced:
-            slot.place = None
+            slot.place = slot.local = None
         for bundle in self._bundles:
             bundle.submission = None
-        if self._feedback is not None:
-            self._feedback.forget()  # other ranks may be in this world, and may have failed in the middle of the last
+        if self._manner.feedback is not None:
+            # Other ranks may be in this world, and may have failed in the middle of the last one.
+            self._manner.feedback.forget()
         self._session = session
 
     def _give_places(self) -> None:
         """Give those gradients a place that turned out to be dense, and prepare the requests of their bundles."""
         session = self._session
-        slots = [slot for slot in self._unplaced if self._wants_place(slot)]
+        slots = [slot for slot in self._unplaced if places.is_wanted(slot, self._manner)]
         if not slots or session is None:
             return
-        for slot, place in zip(
-            slots, buckets.allocate(session.engine, [slot.parameter for slot in slots]), strict=True
-        ):
-            slot.place = place
-            gradient = slot.parameter.grad
-            if gradient is not None and not gradient.is_sparse:
-                slot.parameter.grad = place.copy_(gradient)
+        places.give(session, slots, self._manner, keeps=self._keeps)
         self._unplaced = [slot for slot in self._unplaced if slot.place is None]
-        group = session.group_of(self._process_set, "DistributedOptimizer")
-        for bundle in {id(slot.bundle): slot.bundle for slot in slots}.values():
-            self._prepare_bundle(bundle, group)
-
-    def _wants_place(self, slot: Slot) -> bool:
-        parameter = slot.parameter
-        return (
-            parameter.grad is not None
-            and parameter.device.type == "cpu"
-            and self._compression is Compression.none
-            and self._feedback is None
-            and (self._sparse_as_dense or slot.sparse_dim is None)
-        )
-
-    def _prepare_bundle(self, bundle: Bundle, group: int) -> None:
-        places = [slot.place for slot in bundle.slots]
-        if any(place is None for place in places):
-            return
-        requests = [self._request(slot, group) for slot in bundle.slots]
-        bundle.submission = Submission(requests)
-        bundle.nbytes = sum(place.nbytes for place in places if place is not None)
-
-    def _request(self, slot: Slot, group: int) -> NativeRequest:
-        assert slot.place is not None
-        address = slot.place.data_ptr()
-        return make_request(
-            Kind.ALLREDUCE,
-            f"allreduce.{slot.name}",
-            dtype=native_dtype(slot.place),
-            op=self._op,
-            group=group,
-            shape=slot.place.shape,
-            prescale=self._prescale,
-            postscale=self._postscale,
-            input=address,
-            output=address,
-        )
 
 
 def _explained(error: Exception, bundle: Bundle | None) -> Exception:
@@ -496,12 +493,6 @@ def _at_end_of_backward(callback: Callable[[], None]) -> bool:
     except RuntimeError:
         return False
     return True
-
-
-def _nothing_stored(parameter: torch.Tensor, sparse_dim: int) -> torch.Tensor:
-    indices = torch.empty(sparse_dim, 0, dtype=torch.int64, device=parameter.device)
-    values = torch.empty(0, *parameter.shape[sparse_dim:], dtype=parameter.dtype, device=parameter.device)
-    return torch.sparse_coo_tensor(indices, values, parameter.shape, check_invariants=False)
 
 
 def _hook(reducer: weakref.ref[GradientReducer], slot: Slot) -> Any:

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
 
-import pytest
-
-from farandole.agent.memory import memory_cgroup
+from cgroups import cgroup_with
 
 LIMIT = 64 * 1024 * 1024
 # The launcher, its agent and two idle workers have room in it.
@@ -59,36 +54,11 @@ print(watch.killed(child(lambda: os.kill(os.getpid(), signal.SIGKILL))))
 """
 
 
-@pytest.fixture
-def small_cgroup() -> Iterator[Callable[[int], Path]]:
-    """Return a function that makes a memory cgroup below this process's own, with a limit in bytes."""
-    here = memory_cgroup(Path("/proc/self/cgroup").read_text(), Path("/proc/self/mountinfo").read_text())
-    if here is None:
-        pytest.skip("there is no memory cgroup here")
-    folder = Path(here.folder, f"farandole-test-{os.getpid()}")
-    limit_file = folder / ("memory.max" if here.version == 2 else "memory.limit_in_bytes")
-
-    def make(limit: int) -> Path:
-        try:
-            folder.mkdir()
-            limit_file.write_text(str(limit))
-        except OSError as error:
-            pytest.skip(f"no cgroup with a memory limit can be made here: {error}")
-        swap = folder / "memory.swap.max"
-        if swap.exists():
-            swap.write_text("0")
-        return folder
-
-    yield make
-    if folder.exists():
-        folder.rmdir()
-
-
-def test_a_kill_for_want_of_memory_is_told_from_others(small_cgroup: Callable[[int], Path]) -> None:
-    folder = small_cgroup(LIMIT)
-    watcher = subprocess.run(
-        [sys.executable, "-c", WATCHER, str(folder)], capture_output=True, text=True, timeout=60, check=False
-    )
+def test_a_kill_for_want_of_memory_is_told_from_others() -> None:
+    with cgroup_with(LIMIT) as folder:
+        watcher = subprocess.run(
+            [sys.executable, "-c", WATCHER, str(folder)], capture_output=True, text=True, timeout=60, check=False
+        )
     assert watcher.returncode == 0, watcher.stderr
     before, hungry, after = watcher.stdout.splitlines()
     assert before == after == ""
@@ -96,11 +66,11 @@ def test_a_kill_for_want_of_memory_is_told_from_others(small_cgroup: Callable[[i
     assert f"{folder.name} may use 64 MiB" in hungry
 
 
-def test_the_launcher_says_that_a_worker_ran_out_of_memory(small_cgroup: Callable[[int], Path]) -> None:
-    folder = small_cgroup(JOB_LIMIT)
-    job = subprocess.run(
-        [sys.executable, "-c", LAUNCH, str(folder), GREEDY], capture_output=True, text=True, timeout=60, check=False
-    )
+def test_the_launcher_says_that_a_worker_ran_out_of_memory() -> None:
+    with cgroup_with(JOB_LIMIT) as folder:
+        job = subprocess.run(
+            [sys.executable, "-c", LAUNCH, str(folder), GREEDY], capture_output=True, text=True, timeout=60, check=False
+        )
     assert job.returncode == 137, job.stderr
     assert "error: rank 1 on host " in job.stderr
     assert "failed first: it was killed by SIGKILL; the kernel did it: out of memory (" in job.stderr

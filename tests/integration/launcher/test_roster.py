@@ -14,6 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from farandole.core import clock, wire
+from farandole.core.channel import Channel
 from farandole.core.rendezvous import (
     Absent,
     Failure,
@@ -27,9 +28,12 @@ from farandole.core.rendezvous import (
     Told,
     World,
 )
-from farandole.core.wire import AuthenticationFailed, Channel, Codec, ConnectionLost, WireTimeout, frame
-from farandole.roster.decide import Place
-from farandole.roster.service import BACKLOG_BYTES, RosterService
+from farandole.core.wire import AuthenticationFailed, Codec, ConnectionLost, WireTimeout, frame
+from farandole.roster.door import BACKLOG_BYTES
+from farandole.roster.elastic import Limits
+from farandole.roster.service import RosterService
+from farandole.roster.watcher import Watcher
+from farandole.roster.words import Place
 
 SECRET = os.urandom(32)
 
@@ -301,6 +305,24 @@ def test_a_job_without_a_call_has_none(serve: Callable[..., Running]) -> None:
         client.fetch_call()
 
 
+def test_who_has_failed_and_does_not_end_is_killed(serve: Callable[..., Running]) -> None:
+    killed: queue.SimpleQueue[int] = queue.SimpleQueue()
+
+    class Killer(Watcher):
+        def evicts(self, worker: int, why: str) -> None:
+            killed.put(worker)
+
+    roster = serve(0, elastic=Limits(1, 2, timeout=0.3), watcher=Killer())
+    for worker in range(2):
+        roster.do(lambda worker=worker: roster.service.expect(worker, "here"))
+        with roster.client(worker) as client:
+            client.report_failure("", "ValueError: boom")
+        roster.silence(worker)
+    roster.do(lambda: roster.service.finished(0, "exited with code 1"))
+    assert killed.get(timeout=10) == 1
+    assert killed.empty(), "who has ended is not killed"
+
+
 class Listener:
     """What a client heard."""
 
@@ -385,7 +407,7 @@ def test_a_worker_that_does_not_read_costs_the_roster_little_and_others_nothing(
             client.tell(0, bytes(1 << 20))
         settle(client, listener)
         backlog: list[int] = []
-        roster.do(lambda: backlog.append(roster.service._listeners[0].channel.backlog()))
+        roster.do(lambda: backlog.append(roster.service._audience.listeners[0].channel.backlog()))
         assert 0 < backlog[0] <= BACKLOG_BYTES + (1 << 21)
         received = 0
         deaf.settimeout(1)
@@ -408,5 +430,5 @@ def raw_listener(roster: Running, worker: int) -> socket.socket:
 
 def listens(roster: Running, worker: int) -> bool:
     found: list[bool] = []
-    roster.do(lambda: found.append(worker in roster.service._listeners))
+    roster.do(lambda: found.append(worker in roster.service._audience.listeners))
     return found[0]

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "backend/members.h"
+#include "support/sanitized.h"
 
 namespace farandole::backend {
 namespace {
@@ -61,9 +62,9 @@ size_t first_difference(const uint8_t* memory, size_t count, Expected&& expected
 uint8_t sum_at(size_t i) { return static_cast<uint8_t>(value_at(0, i) + value_at(1, i)); }
 
 TEST(Large, CountsBeyondThirtyOneBits) {
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-  GTEST_SKIP() << "a sanitizer takes too much memory and time for this";
-#endif
+  if (testing::kSanitized) {
+    GTEST_SKIP() << "a sanitizer takes too much memory and time for this";
+  }
   if (std::getenv("FARANDOLE_LARGE_TESTS") == nullptr) {
     GTEST_SKIP() << "set FARANDOLE_LARGE_TESTS=1 to run it";
   }

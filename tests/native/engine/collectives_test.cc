@@ -8,6 +8,7 @@
 
 #include "collective/table.h"
 #include "reduce/kernels.h"
+#include "support/sanitized.h"
 #include "support/worlds.h"
 
 namespace farandole {
@@ -22,12 +23,12 @@ using testing::Kind;
 constexpr Dtype kDtypes[] = {Dtype::kU8,  Dtype::kI8,  Dtype::kI16, Dtype::kI32,  Dtype::kI64,
                              Dtype::kF16, Dtype::kF32, Dtype::kF64, Dtype::kBool, Dtype::kBf16};
 
-// Sanitizers slow memory down tenfold or more, and what they look for does not depend on the element type.
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-bool is_tried_large(Dtype dtype) { return dtype == Dtype::kBf16 || dtype == Dtype::kF32; }
-#else
-bool is_tried_large(Dtype) { return true; }
-#endif
+// Takes several pieces, and the last is not full.
+constexpr size_t kLargeBytes = (testing::kSanitized ? size_t{1} << 17 : size_t{1} << 20) + 1;
+constexpr size_t kPieceBytes = kLargeBytes / 4;
+
+// What sanitizers look for does not depend on the element type.
+bool is_tried_large(Dtype dtype) { return !testing::kSanitized || dtype == Dtype::kBf16 || dtype == Dtype::kF32; }
 
 // Elements are written as small integers, which every type holds exactly.
 std::vector<std::byte> encode(Dtype dtype, const std::vector<int>& values) {
@@ -134,10 +135,10 @@ TEST_P(EveryWorld, AllreduceSumsEveryTypeAndSize) {
   const Case& param = GetParam();
   engine::EngineSettings settings;
   settings.algorithm = param.algorithm;
-  settings.piece_bytes = 256 * 1024;  // so that the larger tensors take several chunks
+  settings.piece_bytes = kPieceBytes;
   testing::in_world(param.kind, param.size, settings, [&](int rank, Engine& engine) {
     for (const Dtype dtype : kDtypes) {
-      for (const size_t count : {size_t{0}, size_t{1}, size_t{7}, size_t{1023}, ((size_t{1} << 20) + 1)}) {
+      for (const size_t count : {size_t{0}, size_t{1}, size_t{7}, size_t{1023}, kLargeBytes}) {
         if (count > 1023 && !is_tried_large(dtype)) {
           continue;
         }
@@ -289,7 +290,7 @@ TEST_P(EveryTransport, EqualPartsGoToTheCallersMemory) {
 
 TEST_P(EveryTransport, BroadcastFromEveryRoot) {
   run([this](int rank, Engine& engine) {
-    for (const size_t count : {0, 1, 1023, 1 << 20}) {
+    for (const size_t count : {size_t{0}, size_t{1}, size_t{1023}, kLargeBytes}) {
       for (int root = 0; root < size(); ++root) {
         std::vector<int32_t> values(count, rank * 10);
         engine::Request request = testing::request_of(engine::Kind::kBroadcast, "b" + std::to_string(root), Dtype::kI32,

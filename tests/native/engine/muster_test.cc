@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <latch>
 #include <random>
 #include <thread>
 
@@ -262,11 +263,14 @@ TEST(Mustering, ARankThatLeavesEndsIt) {
 
 // The engine says of which requests it has seen every rank become ready; nobody could see that of mustered ones.
 TEST(Mustering, IsLeftAloneWhileEventsAreRead) {
-  testing::in_world(World::kShm, 2, {}, [](int rank, Engine& engine) {
+  std::latch all_record(2);
+  testing::in_world(World::kShm, 2, {}, [&](int rank, Engine& engine) {
     std::vector<engine::Event> events(1024);
     uint64_t cursor = 0;
     uint64_t lost = 0;
     engine.events().read(cursor, events, lost);
+    // Rank 0 says nothing of what rank 1 asked for before rank 0 began to record.
+    all_record.arrive_and_wait();
     blocking_loop(engine, rank, 30);
     if (rank == 0) {
       const size_t count = engine.events().read(cursor, events, lost);

@@ -1,13 +1,16 @@
 // Workers as processes of their own, so that they can be killed, stopped and forked.
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
 #include <filesystem>
+#include <fstream>
 #include <optional>
+#include <regex>
 #include <sstream>
 
 #include "base/error.h"
@@ -97,20 +100,35 @@ class WorkerMain {
         ::_exit(0);
       }
       line_.say(std::to_string(child));
+    } else if (verb == "touch") {
+      size_t bytes = 0;
+      words >> bytes;
+      line_.say(touch(bytes) ? "touched" : "no memory");
     }
+  }
+
+  // Memory in small pages, as a program's is that has grown: the kernel takes longest to tear that down.
+  static bool touch(size_t bytes) {
+    void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) {
+      return false;
+    }
+    ::madvise(memory, bytes, MADV_NOHUGEPAGE);
+    return ::madvise(memory, bytes, MADV_POPULATE_WRITE) == 0;
   }
 
   void form(std::istringstream& words) {
     World world;
     world.secret = "the secret of a test";
-    words >> world.generation >> world.rank;
+    double seconds = 0;
+    words >> world.generation >> world.rank >> seconds;
     for (std::string contact; words >> contact;) {
       world.contacts.push_back(contact);
     }
     mesh_.reset();
     told_ = false;
     try {
-      mesh_ = endpoint_->form(world, base::Deadline::after_seconds(kPatience));
+      mesh_ = endpoint_->form(world, base::Deadline::after_seconds(seconds));
       line_.say("formed");
     } catch (const base::Error& error) {
       line_.say(error.what());
@@ -152,6 +170,7 @@ class Process {
     }
   }
   void signal(int number) const { ::kill(pid_, number); }
+  int pid() const { return pid_; }
 
   std::unique_ptr<Line> line;
   std::string contact;
@@ -171,45 +190,71 @@ Processes start(Wiring wiring, int count, double deadline = 5) {
   return processes;
 }
 
-// All members form a world.
-void form(const Processes& processes, const std::vector<int>& members, uint64_t generation) {
+// The first `told` of the members; all, if that is not given.
+void order_to_form(const Processes& processes, const std::vector<int>& members, uint64_t generation, double seconds,
+                   size_t told = SIZE_MAX) {
   std::string contacts;
   for (const int member : members) {
     contacts += " " + processes[static_cast<size_t>(member)]->contact;
   }
-  for (size_t rank = 0; rank < members.size(); ++rank) {
-    processes[static_cast<size_t>(members[rank])]->line->say("form " + std::to_string(generation) + " " +
-                                                             std::to_string(rank) + contacts);
-  }
-  for (const int member : members) {
-    // Who has not been told yet may notice that others have left the last world.
-    auto heard = processes[static_cast<size_t>(member)]->line->hear(kPatience);
-    while (heard.has_value() && heard->starts_with("revoked")) {
-      heard = processes[static_cast<size_t>(member)]->line->hear(kPatience);
-    }
-    ASSERT_EQ(heard, "formed");
+  for (size_t rank = 0; rank < std::min(told, members.size()); ++rank) {
+    processes[static_cast<size_t>(members[rank])]->line->say(
+        "form " + std::to_string(generation) + " " + std::to_string(rank) + " " + std::to_string(seconds) + contacts);
   }
 }
 
-// All of them say that the world was revoked, with this rank and text.
-void expect_loss(const Processes& processes, const std::vector<int>& survivors, int lost, Sign sign, int64_t since_ns) {
-  double slowest_ms = 0;
+// What became of an order to form. Who has not been told yet may notice that others have left the last world.
+std::string outcome(const Process& process) {
+  auto heard = process.line->hear(kPatience);
+  while (heard.has_value() && heard->starts_with("revoked")) {
+    heard = process.line->hear(kPatience);
+  }
+  return heard.value_or("nothing");
+}
+
+// All members form a world.
+void form(const Processes& processes, const std::vector<int>& members, uint64_t generation) {
+  order_to_form(processes, members, generation, kPatience);
+  for (const int member : members) {
+    ASSERT_EQ(outcome(*processes[static_cast<size_t>(member)]), "formed");
+  }
+}
+
+// Rank 2 of four gets a signal that ends or stops it in the middle of forming, wherever that is. The others have
+// formed by then, or say all that rank 2 is missing; and perhaps that others are, who gave up before they had come.
+void signal_while_forming(const Processes& processes, uint64_t generation, int number, useconds_t after_us) {
+  order_to_form(processes, {0, 1, 2, 3}, generation, 1.0);
+  ::usleep(after_us);
+  processes[2]->signal(number);
+  for (const int other : {0, 1, 3}) {
+    const std::string said = outcome(*processes[static_cast<size_t>(other)]);
+    EXPECT_TRUE(said == "formed" || said.find("rank 2 was lost") != std::string::npos ||
+                std::regex_search(said, std::regex("in time: ranks? [0-9, ]*2")))
+        << said;
+  }
+}
+
+// All of them say that the world was revoked, with this rank and text. Gives when the last of them knew.
+int64_t expect_loss(const Processes& processes, const std::vector<int>& survivors, int lost, Sign sign,
+                    int64_t since_ns) {
+  int64_t last_ns = since_ns;
   for (const int survivor : survivors) {
     const auto heard = processes[static_cast<size_t>(survivor)]->line->hear(kPatience);
-    ASSERT_TRUE(heard.has_value()) << "worker " << survivor << " heard nothing of the loss";
-    std::istringstream words(*heard);
+    EXPECT_TRUE(heard.has_value()) << "worker " << survivor << " heard nothing of the loss";
+    std::istringstream words(heard.value_or(""));
     std::string verb;
     std::string text;
     int64_t at_ns = 0;
     int rank = -1;
     words >> verb >> at_ns >> rank;
     std::getline(words >> std::ws, text);
-    EXPECT_EQ(verb, "revoked") << *heard;
+    EXPECT_EQ(verb, "revoked");
     EXPECT_EQ(rank, lost);
     EXPECT_EQ(text, describe_loss(lost, sign));
-    slowest_ms = std::max(slowest_ms, static_cast<double>(at_ns - since_ns) * 1e-6);
+    last_ns = std::max(last_ns, at_ns);
   }
-  std::printf("all knew after %.1f ms\n", slowest_ms);
+  std::printf("all knew after %.1f ms\n", static_cast<double>(last_ns - since_ns) * 1e-6);
+  return last_ns;
 }
 
 int sockets_of(const std::string& pid) {
@@ -218,6 +263,16 @@ int sockets_of(const std::string& pid) {
     std::error_code gone;
     return std::filesystem::read_symlink(fd, gone).string().starts_with("socket:");
   }));
+}
+
+// A zombie, or not there any more.
+bool has_ended(int pid) {
+  std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
+  std::string number;
+  std::string name;
+  char state = 'Z';
+  stat >> number >> name >> state;
+  return state == 'Z';
 }
 
 class KilledWorkers : public ::testing::TestWithParam<Wiring> {};
@@ -272,6 +327,114 @@ TEST_P(KilledWorkers, WhoSaidGoodbyeAreNoLoss) {
   const int64_t killed = base::now_ns();
   processes[2]->signal(SIGKILL);
   expect_loss(processes, {0}, 2, Sign::kClosed, killed);
+}
+
+TEST_P(KilledWorkers, AreNotMistakenForChildrenTheyForkedThatEnd) {
+  const auto processes = start(GetParam(), 2);
+  form(processes, {0, 1}, 1);
+  processes[1]->line->say("fork");
+  const int child = std::stoi(processes[1]->line->hear(kPatience).value_or("0"));
+  ASSERT_GT(child, 0);
+  ::kill(child, SIGKILL);
+  EXPECT_TRUE(eventually([&] { return has_ended(child); }));
+  // A loss of rank 1 would have come before this one.
+  const int64_t killed = base::now_ns();
+  processes[0]->signal(SIGKILL);
+  expect_loss(processes, {1}, 0, Sign::kClosed, killed);
+}
+
+// The kernel closes the sockets of a process, and its pipes, when it has torn down its memory; the workers of its host
+// know before.
+TEST_P(KilledWorkers, AreNoticedLongBeforeTheirSocketsCloseWhereMemoryIsShared) {
+  if (GetParam() == Wiring::kTcp4 || GetParam() == Wiring::kTcp6) {
+    GTEST_SKIP() << "only workers of one host notice that early";
+  }
+  const auto processes = start(GetParam(), 4);
+  form(processes, {0, 1, 2, 3}, 1);
+  Line& large = *processes[2]->line;
+  large.say("touch " + std::to_string(size_t{2} << 30));
+  if (large.hear(kPatience) != "touched") {
+    GTEST_SKIP() << "no 2 GB to be had here, or not at once (that needs Linux 5.14)";
+  }
+  const int64_t killed = base::now_ns();
+  processes[2]->signal(SIGKILL);
+  ASSERT_EQ(large.hear(kPatience), std::nullopt);
+  ASSERT_TRUE(large.closed());
+  const int64_t closed = base::now_ns();
+  std::printf("its pipe closed after %.1f ms\n", static_cast<double>(closed - killed) * 1e-6);
+  EXPECT_LT(expect_loss(processes, {0, 1, 3}, 2, Sign::kClosed, killed) - killed, (closed - killed) / 3);
+  form(processes, {0, 1, 3}, 2);
+}
+
+int mapped_arenas(int pid) {
+  std::ifstream maps("/proc/" + std::to_string(pid) + "/maps");
+  int count = 0;
+  for (std::string line; std::getline(maps, line);) {
+    count += line.find("farandole-arena") != std::string::npos ? 1 : 0;
+  }
+  return count;
+}
+
+// As above; but one worker never comes, so the world is still being formed.
+TEST(KilledInShm, AreNoticedBeforeTheirSocketsCloseWhileAWorldForms) {
+  const auto processes = start(Wiring::kShm, 5);
+  Line& large = *processes[2]->line;
+  large.say("touch " + std::to_string(size_t{2} << 30));
+  if (large.hear(kPatience) != "touched") {
+    GTEST_SKIP() << "no 2 GB to be had here, or not at once (that needs Linux 5.14)";
+  }
+  order_to_form(processes, {0, 1, 2, 3, 4}, 1, kPatience, 4);
+  for (const int linked : {0, 1, 2, 3}) {
+    ASSERT_TRUE(eventually([&] { return mapped_arenas(processes[static_cast<size_t>(linked)]->pid()) >= 4; }));
+  }
+  const int64_t killed = base::now_ns();
+  processes[2]->signal(SIGKILL);
+  int64_t noticed = killed;
+  for (const int other : {0, 1, 3}) {
+    EXPECT_EQ(outcome(*processes[static_cast<size_t>(other)]), describe_loss(2, Sign::kClosed));
+    noticed = base::now_ns();
+  }
+  ASSERT_EQ(large.hear(kPatience), std::nullopt);
+  const int64_t closed = base::now_ns();
+  std::printf("all knew after %.1f ms, its pipe closed after %.1f ms\n", static_cast<double>(noticed - killed) * 1e-6,
+              static_cast<double>(closed - killed) * 1e-6);
+  EXPECT_LT(noticed, closed);
+  form(processes, {0, 1, 3, 4}, 2);
+}
+
+// The ring of a host's workers shows one of two neighbours that die together; the other is seen by whoever it is.
+TEST_P(KilledWorkers, MayBeSeveralAtOnce) {
+  const auto processes = start(GetParam(), 4);
+  form(processes, {0, 1, 2, 3}, 1);
+  for (const int killed : {1, 2}) {
+    processes[static_cast<size_t>(killed)]->signal(SIGKILL);
+  }
+  for (const int survivor : {0, 3}) {
+    const auto heard = processes[static_cast<size_t>(survivor)]->line->hear(kPatience);
+    ASSERT_TRUE(heard.has_value());
+    EXPECT_TRUE(heard->ends_with("its process ended without saying goodbye")) << *heard;
+  }
+  form(processes, {3, 0}, 2);
+}
+
+TEST_P(KilledWorkers, WhileAWorldFormsAreMissedByAll) {
+  for (const useconds_t after_us : {0, 500, 1000, 2000, 4000}) {
+    const auto processes = start(GetParam(), 4);
+    signal_while_forming(processes, 1, SIGKILL, after_us);
+    form(processes, {0, 1, 3}, 2);
+  }
+}
+
+TEST_P(KilledWorkers, WhoStopWhileAWorldFormsAreMissedByAllAndComeBack) {
+  const auto processes = start(GetParam(), 4);
+  uint64_t generation = 0;
+  for (const useconds_t after_us : {0, 500, 1000, 2000, 4000}) {
+    signal_while_forming(processes, ++generation, SIGSTOP, after_us);
+    form(processes, {0, 1, 3}, ++generation);
+    processes[2]->signal(SIGCONT);
+    EXPECT_NE(outcome(*processes[2]), "nothing");
+    form(processes, {3, 2, 1, 0}, ++generation);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, KilledWorkers, ::testing::ValuesIn(kAllWirings),

@@ -42,6 +42,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["run", "-np", "1", "--transport", "pigeon", "true"], "pigeon"),
         (["run", "-np", "1", "-x", "SURELY_NOT_SET", "true"], "SURELY_NOT_SET"),
         (["run", "-np", "1", "--dry-run", "surely-no-such-program"], "no program 'surely-no-such-program'"),
+        (["run", "-np", "1", "--resume", "auto", "true"], "there is no directory of checkpoints"),
         (["run", "-np", "1", "--autotune-log-file", "x.csv", "true"], "logs nothing without autotuning"),
         (["test"], "how many workers?"),
         (["test", "-np", "0"], "0 workers cannot be started"),
@@ -74,6 +75,14 @@ def test_an_unknown_option_points_to_the_help_that_lists_them(capsys: pytest.Cap
         assert capsys.readouterr().err == f"error: unrecognized arguments: --bogus\nhint: see {where} --help\n"
 
 
+def test_who_mistypes_an_option_is_told_what_it_is_called(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["run", "-np", "2", "--max-npp=4", "python", "train.py"])
+    assert capsys.readouterr().err == (
+        "error: unrecognized arguments: --max-npp=4\nhint: did you mean --max-np? Otherwise see farandole run --help\n"
+    )
+
+
 def test_dry_run_prints_the_plan_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "-np", "2", "--dry-run", "--", "true", "-np", "3"]) == 0
     captured = capsys.readouterr()
@@ -81,6 +90,11 @@ def test_dry_run_prints_the_plan_on_standard_output(capsys: pytest.CaptureFixtur
     assert captured.out.startswith("2 workers on 1 host\n")
     assert "command        true -np 3\n" in captured.out
     assert "FARANDOLE_SECRET=***\n" in captured.out
+
+
+def test_an_option_of_the_command_may_look_like_an_abbreviation_of_ours(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "-np", "1", "--dry-run", "true", "--checkpoint", "here"]) == 0
+    assert "true --checkpoint here" in capsys.readouterr().out
 
 
 def python(code: str) -> str:

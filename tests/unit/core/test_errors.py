@@ -41,9 +41,10 @@ def test_every_status_but_ok_is_mapped():
             assert isinstance(from_status(status, "", -1), FarandoleError)
 
 
-def test_the_lost_rank():
-    assert from_status(Status.WORKER_LOST, "", 3).rank == 3
-    assert from_status(Status.WORKER_LOST, "", -1).rank is None
+@pytest.mark.parametrize("status", [Status.WORKER_LOST, Status.TIMEOUT])
+def test_the_lost_rank(status):
+    assert from_status(status, "", 3).rank == 3
+    assert from_status(status, "", -1).rank is None
 
 
 def test_what_can_be_caught_as_what():

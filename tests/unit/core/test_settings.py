@@ -28,6 +28,8 @@ def test_values():
             "FARANDOLE_SPIN_SECONDS": "-1",
             "FARANDOLE_LOG_LEVEL": "Info",
             "FARANDOLE_PROGRESS": "0.5",
+            "FARANDOLE_CHECKPOINT_DIR": "out/checkpoints",
+            "FARANDOLE_RESUME": "AUTO",
         }
     )
     assert settings == Settings(
@@ -43,6 +45,8 @@ def test_values():
         spin_seconds=-1.0,
         log_level=2,
         progress=0.5,
+        checkpoint_dir="out/checkpoints",
+        resume="auto",
     )
 
 

@@ -14,6 +14,7 @@ from farandole.core.rendezvous import World
 from farandole.core.settings import Settings
 
 WORLD = World(1, 0, 3, (), 0, 2, 0, 2, ("a", "a", "b"))
+SMALLER = World(2, 0, 2, (), 0, 2, 0, 1, ("a", "a"))
 KNOBS = {"fusion_threshold": 1 << 20, "chunk_bytes": 65536}
 
 
@@ -98,3 +99,40 @@ def test_a_file_that_holds_something_else(
     ours.write_text(text)
     assert use(settings) is None, "the user has not named it, so the job goes on without"
     assert "Autotuning begins anew" in capsys.readouterr().err
+
+
+# --- where workers come and go ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["a named file", "the files of autotuning"])
+def test_each_world_begins_with_what_was_found_on_such_hosts(named: bool, tmp_path: Path) -> None:
+    settings = Settings(elastic=True, **({"tuning": str(tmp_path / "tuned.json")} if named else {"autotune": True}))
+    path = tuning.file_for(settings, WORLD)
+    assert path is not None
+    tuning.write(path, WORLD, KNOBS, 1.5)
+    engine: Any = FakeEngine()
+    kept = []
+    for world in (WORLD, SMALLER, WORLD):
+        tuning.use_kept(settings, world, engine)
+        kept.append(engine.kept)
+    assert kept == [KNOBS, {}, KNOBS], "nothing of one world stays for another"
+
+
+def test_it_is_said_that_a_named_file_is_for_other_hosts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "tuned.json"
+    tuning.write(path, WORLD, KNOBS, 1.5)
+    assert use(Settings(elastic=True, tuning=str(path)), SMALLER) == {}
+    assert (
+        f"what {path} holds was found with other workers on each host: [2, 1], and not [2]" in capsys.readouterr().err
+    )
+
+
+@pytest.mark.parametrize("text", [None, "[]"], ids=["it is not there", "it holds something else"])
+def test_a_new_rank_0_does_not_end_for_its_want_of_the_named_file(
+    text: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "tuned.json"
+    if text is not None:
+        path.write_text(text)
+    assert use(Settings(elastic=True, tuning=str(path)), SMALLER) == {}
+    assert "The defaults are used." in capsys.readouterr().err

@@ -11,6 +11,7 @@ import pytest
 
 from farandole.launcher.error_file import WorkerError, learn, parse, render, write_error_files
 from farandole.launcher.failure import WorkerRecord
+from farandole.launcher.output.logs import rank_folder
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "train.py", line 8, in <module>\nValueError: boom\n'
 # As torch.distributed.elastic.multiprocessing.errors.record writes it.
@@ -91,7 +92,8 @@ def test_files_are_written_for_those_that_failed_by_themselves(tmp_path: Path) -
     records = [WorkerRecord(rank, exit_code=0, exit_time=now) for rank in range(11)]
     records[3] = WorkerRecord(3, exit_code=1, exit_time=now, exception="ValueError: boom")
     records[4] = WorkerRecord(4, exit_code=-signal.SIGTERM, exit_time=now + 2)
-    assert write_error_files(tmp_path, records, now + 1) == ""
+    folders = {rank: rank_folder(tmp_path, rank, len(records)) for rank in range(len(records))}
+    assert write_error_files(folders, records, now + 1) == ""
     assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.json")] == ["rank.03/error.json"]
     told = json.loads((tmp_path / "rank.03" / "error.json").read_text())["message"]
     assert abs(int(told["extraInfo"]["timestamp"]) - time.time()) < 60
@@ -99,13 +101,13 @@ def test_files_are_written_for_those_that_failed_by_themselves(tmp_path: Path) -
 
 def test_files_that_cannot_be_written_are_told(tmp_path: Path) -> None:
     (tmp_path / "rank.0").write_text("in the way")
-    trouble = write_error_files(tmp_path, [WorkerRecord(0, exit_code=1)], 1.0)
+    trouble = write_error_files({0: tmp_path / "rank.0"}, [WorkerRecord(0, exit_code=1)], 1.0)
     assert trouble == f"{tmp_path}/rank.0/error.json could not be written: File exists"
 
 
 def test_torch_reads_what_is_written(tmp_path: Path) -> None:
     errors = pytest.importorskip("torch.distributed.elastic.multiprocessing.errors")
-    write_error_files(tmp_path, [WorkerRecord(0, exit_code=1, exception="ValueError: boom")], 1.0)
+    write_error_files({0: tmp_path / "rank.0"}, [WorkerRecord(0, exit_code=1, exception="ValueError: boom")], 1.0)
     failure = errors.ProcessFailure(0, 4711, 1, str(tmp_path / "rank.0" / "error.json"))
     assert failure.message["message"] == "ValueError: boom" and failure.timestamp > 0
 

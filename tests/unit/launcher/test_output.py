@@ -13,6 +13,7 @@ from farandole.agent.messages import STDERR, STDOUT
 from farandole.launcher.errors import SpecError
 from farandole.launcher.output.console import Console, OutputOptions, WorkerStream, open_log, open_streams, read_ranks
 from farandole.launcher.output.lines import LONGEST_LINE, LineSplitter
+from farandole.launcher.output.logs import rank_folder
 from farandole.launcher.output.terminal import Look
 
 P = "[3]<stdout>:"
@@ -66,7 +67,7 @@ def test_streams_go_to_console_and_file(tmp_path: Path) -> None:
     out, err = bytearray(), bytearray()
     console = Console(out.extend, err.extend)
     written: list[int] = []
-    stream = WorkerStream(console, 0, STDOUT, file=open_log(tmp_path, 0, 1, STDOUT), written=written.append)
+    stream = WorkerStream(console, 0, STDOUT, file=open_log(tmp_path / "rank.0", STDOUT), written=written.append)
     stream.write(b"a\nb")
     stream.close()
     console.say("farandole says")
@@ -81,7 +82,7 @@ def test_streams_go_to_console_and_file(tmp_path: Path) -> None:
     ("rank", "size", "folder"), [(0, 1, "rank.0"), (9, 10, "rank.9"), (7, 11, "rank.07"), (10, 100, "rank.10")]
 )
 def test_folders_are_padded_to_one_width(tmp_path: Path, rank: int, size: int, folder: str) -> None:
-    open_log(tmp_path, rank, size, STDERR).close()
+    open_log(rank_folder(tmp_path, rank, size), STDERR).close()
     assert [path.name for path in tmp_path.iterdir()] == [folder]
 
 
@@ -134,7 +135,7 @@ def test_a_full_disk_ends_the_file_and_not_the_job() -> None:
 def test_timestamps_stand_before_the_prefix_and_files_may_get_lines_as_shown(tmp_path: Path) -> None:
     out = bytearray()
     console = Console(out.extend, bytearray().extend)
-    file = open_log(tmp_path, 3, 4, STDOUT)
+    file = open_log(tmp_path / "rank.3", STDOUT)
     stream = WorkerStream(console, 3, STDOUT, file=file, prefixes_in_file=True, timestamps=True)
     stream.write(b"one\ntw")
     stream.write(b"o")

@@ -79,6 +79,8 @@ every worker gets the launcher's environment, and
   FARANDOLE_TIMELINE_MARK_CYCLES=1
   FARANDOLE_STALL_WARNING_SECONDS=0.5
   FARANDOLE_STALL_SHUTDOWN_SECONDS=30
+  FARANDOLE_CHECKPOINT_DIR=/home/me/out/checkpoints
+  FARANDOLE_RESUME=auto
   HOROVOD_CONTROLLER=gloo
   HOROVOD_CPU_OPERATIONS=gloo
   MASTER_ADDR=127.0.0.1
@@ -223,6 +225,8 @@ def test_plan_with_every_option_hides_the_secret() -> None:
         transport="tcp",
         log_level="info",
         timeline=Path("out/timeline.json"),
+        checkpoint_dir=Path("out/checkpoints"),
+        resume="auto",
         timeline_mark_cycles=True,
         stall_warning=0.5,
         stall_shutdown=30,

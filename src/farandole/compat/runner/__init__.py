@@ -70,14 +70,15 @@ def run(
         args: positional arguments.
         kwargs: keyword arguments.
         num_proc: number of workers.
-        min_num_proc: of elastic training, which is not there yet, as are the next four.
-        max_num_proc: see above.
-        slots: see above.
-        reset_limit: see above.
-        cooldown_range: see above.
-        hosts: `name:slots,name:slots`; names of this machine only, so far.
+        min_num_proc: with this many workers an elastic job goes on; the results are those of so many ranks.
+        max_num_proc: of an elastic job; None: one for each slot.
+        slots: of a host whose slots the script does not print.
+        reset_limit: how often an elastic job's workers may change; None: no limit.
+        cooldown_range: the shortest and the longest time, in seconds, after which a host with a failed worker is used
+            again.
+        hosts: `name:slots,name:slots`.
         hostfile: file of lines `name slots=N`.
-        host_discovery_script: of elastic training.
+        host_discovery_script: prints `name:slots` of the hosts that there are now; makes the job elastic.
         start_timeout: seconds that workers wait for each other in `init()`.
         ssh_port: of other hosts.
         ssh_identity_file: for other hosts.

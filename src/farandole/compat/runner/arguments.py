@@ -32,6 +32,14 @@ class Parser(argparse.ArgumentParser):
         """Print what is wrong and where help is, and exit."""
         self.exit(_USAGE_ERROR, f"error: {message}\nhint: see {self.prog} --help\n")
 
+    def _get_option_tuples(self, option_string: str) -> Any:
+        """Return what an abbreviation may stand for; what may be several things is none of them.
+
+        argparse would refuse it, wherever it stands, even when it is the command's own: --log of a training script.
+        """
+        found = super()._get_option_tuples(option_string)
+        return found if len(found) == 1 else []
+
 
 class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *args: object) -> NoReturn:
@@ -120,19 +128,21 @@ def _autotune(parser: argparse.ArgumentParser) -> None:
 
 
 def _elastic(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument_group("elastic training", "not there yet").add_argument
-    add("--min-np", "--min-num-proc", dest="min_num_proc", type=int, metavar="N", help="fewest workers")
-    add("--max-np", "--max-num-proc", dest="max_num_proc", type=int, metavar="N", help="most workers")
-    add("--slots-per-host", dest="slots", type=int, metavar="N", help="slots of a host that does not say")
-    add("--elastic-timeout", type=int, metavar="S", help="seconds to wait for enough slots")
-    add("--reset-limit", type=int, metavar="N", help="most resets of a job")
+    add = parser.add_argument_group("elastic training", "with --min-np or --host-discovery-script").add_argument
+    least, most = "fewest workers to go on with (default: -np)", "most workers (default: one for each slot)"
+    add("--min-np", "--min-num-proc", dest="min_num_proc", type=int, metavar="N", help=least)
+    add("--max-np", "--max-num-proc", dest="max_num_proc", type=int, metavar="N", help=most)
+    add("--slots-per-host", "--slots", dest="slots", type=int, metavar="N", help="slots of a host that does not say")
+    timeout = "seconds to wait for enough workers (default: HOROVOD_ELASTIC_TIMEOUT, or 600)"
+    add("--elastic-timeout", type=int, metavar="S", help=timeout)
+    add("--reset-limit", type=int, metavar="N", help="most changes of workers in a job (default: no limit)")
     add(
         "--blacklist-cooldown-range",
         dest="cooldown_range",
         nargs=2,
         type=_cooldown,
         metavar=("MIN", "MAX"),
-        help="seconds, 1 to 3600, after which a failed host is tried again",
+        help="seconds, 1 to 3600, after which a host with a failed worker is used again",
     )
 
 
@@ -191,7 +201,7 @@ def _hosts(parser: argparse.ArgumentParser) -> None:
     add = group.add_argument
     add("-H", "--hosts", metavar="NAME:SLOTS,...", help="hosts and their slots (default: localhost:N)")
     add("-hostfile", "--hostfile", metavar="FILE", help="file of lines NAME slots=SLOTS")
-    add("--host-discovery-script", metavar="FILE", help="script that prints the hosts there are; elastic training")
+    add("--host-discovery-script", metavar="FILE", help="script that prints NAME:SLOTS of the hosts there are")
 
 
 def _switch(group: Any, name: str, what: str, hidden_no: bool = False) -> None:

@@ -16,6 +16,7 @@ from farandole.compat.runner import arguments, config_parser, hosts, lsf, networ
 from farandole.compat.runner.js_run import is_jsrun_installed
 from farandole.compat.support import gloo_built, mpi_built
 from farandole.core.settings import Settings, variables_of
+from farandole.launcher.elastic.spec import Elastic, read_elastic_timeout
 from farandole.launcher.errors import JobFailed, LaunchError, SpecError
 from farandole.launcher.hosts import Host
 from farandole.launcher.machine import Machine, look
@@ -45,9 +46,9 @@ _HOROVOD_READS = {
 }
 
 FAILED = (
-    "Horovod detected that one or more processes exited with non-zero status, thus causing the job to be terminated. "
-    "The first process to do so was:\nProcess name: {name}\nExit code: {code}\n"
+    "Horovod detected that one or more processes exited with non-zero status, thus causing the job to be terminated."
 )
+FAILED_FIRST = FAILED + " The first process to do so was:\nProcess name: {name}\nExit code: {code}\n"
 
 
 @dataclass(frozen=True)
@@ -151,13 +152,13 @@ def prepare(args: argparse.Namespace, command: Sequence[str] | None = None) -> J
     Raises:
         SpecError: such a job cannot be started here.
     """
-    _refuse_elastic(args)
     command = tuple(command or _command(args))
     machine = look()
     environment = dict(machine.environment)
     chosen = dict(config_parser.set_env_from_args({}, args))
     verbose = bool(args.verbose)
     _tell_about_controller(args)
+    _tell_about_elastic_flags(args)
     where = _hosts(args, verbose)
     if verbose:
         _tell_what_has_no_effect({**environment, **chosen})
@@ -173,6 +174,7 @@ def prepare(args: argparse.Namespace, command: Sequence[str] | None = None) -> J
         output_dir=None if not args.output_filename else Path(args.output_filename),
         timestamps=bool(args.prefix_output_with_timestamp),
         prefixes_in_files=True,
+        elastic=_elastic(args, environment),
     )
     return Job(spec, machine, verbose)
 
@@ -191,12 +193,37 @@ def is_elastic(args: argparse.Namespace) -> bool:
     return args.host_discovery_script is not None or args.min_num_proc is not None
 
 
-def _refuse_elastic(args: argparse.Namespace) -> None:
-    if is_elastic(args):
-        raise SpecError(
-            "elastic training (--min-np, --host-discovery-script) is not there yet in farandole-horovod",
-            "leave these flags away to run with a fixed number of workers",
-        )
+def _tell_about_elastic_flags(args: argparse.Namespace) -> None:
+    given = {
+        "--max-np": args.max_num_proc,
+        "--slots-per-host": args.slots,
+        "--elastic-timeout": args.elastic_timeout,
+        "--reset-limit": args.reset_limit,
+        "--blacklist-cooldown-range": args.cooldown_range,
+    }
+    idle = [flag for flag, value in given.items() if value is not None]
+    if idle and not is_elastic(args):
+        print(f"note: {', '.join(idle)}: no effect without --min-np or --host-discovery-script", file=sys.stderr)
+
+
+def _elastic(args: argparse.Namespace, environment: Mapping[str, str]) -> Elastic | None:
+    if not is_elastic(args):
+        return None
+    return Elastic(
+        min_size=args.num_proc if args.min_num_proc is None else args.min_num_proc,
+        max_size=args.max_num_proc,
+        discovery="" if args.host_discovery_script is None else f"script:{args.host_discovery_script}",
+        slots=args.slots,
+        timeout=read_elastic_timeout(args.elastic_timeout, environment),
+        reset_limit=args.reset_limit,
+        cooldown=None if args.cooldown_range is None else _cooldown(args.cooldown_range),
+    )
+
+
+def _cooldown(seconds: Sequence[int]) -> tuple[float, float]:
+    if len(seconds) != 2:
+        raise SpecError(f"a cooldown range of {len(seconds)} numbers", "give the shortest and the longest time")
+    return float(seconds[0]), float(seconds[1])
 
 
 def _tell_about_controller(args: argparse.Namespace) -> None:
@@ -208,6 +235,10 @@ def _tell_about_controller(args: argparse.Namespace) -> None:
 def _hosts(args: argparse.Namespace, verbose: bool) -> tuple[Host, ...]:
     if args.hosts and args.hostfile:
         raise SpecError("hosts and hostfile cannot both be given", "choose one")
+    if args.host_discovery_script is not None:
+        if args.hosts or args.hostfile:
+            raise SpecError("hosts are listed, and a script is to find them", "choose one")
+        return ()
     text = args.hosts or (hosts.parse_host_files(args.hostfile) if args.hostfile else f"localhost:{args.num_proc}")
     found = hosts.parse_hosts(text)
     if verbose:
@@ -313,12 +344,14 @@ class HorovodWords(Observer):
 
 
 def raise_failure(outcome: Outcome) -> None:
-    """Raise JobFailed, a RuntimeError, for a job in which a worker failed; Horovod's words come first in its text."""
+    """Raise JobFailed, a RuntimeError, for a job that failed; Horovod's words come first in its text."""
     from farandole.launcher.function import cause_of
 
-    if outcome.rank is None:
-        return
-    text = FAILED.format(name=outcome.rank, code=outcome.exit_code)
+    if not outcome.report:
+        return  # All went well, or the user ended it.
+    # An elastic job may fail of something else than one of its last workers.
+    known = outcome.rank is not None
+    text = FAILED_FIRST.format(name=outcome.rank, code=outcome.exit_code) if known else f"{FAILED}\n"
     raise JobFailed(f"{text}\n{outcome.report}", outcome.rank, outcome.exit_code) from cause_of(outcome)
 
 
@@ -341,8 +374,14 @@ def _run(args: argparse.Namespace) -> list[Any] | None:
     raise_failure(outcome)
     if outcome.exit_code != 0:
         raise LaunchError(f"the job was ended early: {shlex.join(job.spec.command)}")
-    return None if function is None else results_of(outcome)
+    if function is None:
+        return None
+    # With Horovod, whoever asks for elastic training gets as many results as there are workers for certain.
+    return results_of(outcome)[: None if job.spec.elastic is None else job.spec.elastic.min_size]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    # By its real name: what is handed to another process, such as `HorovodWords`, is found there by it.
+    from farandole.compat.runner import launch
+
+    sys.exit(launch.main())

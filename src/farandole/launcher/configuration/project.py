@@ -46,6 +46,9 @@ OPTION_SETTINGS = {
     "timeline-mark-cycles": ("timeline_mark_cycles", 1),
     "stall-warning": ("stall_warning_seconds", 1),
     "stall-shutdown": ("stall_shutdown_seconds", 1),
+    "checkpoint-dir": ("checkpoint_dir", 1),
+    "checkpoint-every": ("checkpoint_seconds", 1),
+    "resume": ("resume", 1),
 }
 
 

@@ -11,7 +11,7 @@ thread. What waits to be written is bounded by the agents' flow control.
 
 from __future__ import annotations
 
-import itertools
+import contextlib
 import os
 import queue
 import re
@@ -27,7 +27,7 @@ from farandole.agent.messages import STDERR, STDOUT
 from farandole.launcher.errors import SpecError
 from farandole.launcher.output.lines import LineSplitter
 from farandole.launcher.output.logs import begin_attempt, rank_folder, unusable
-from farandole.launcher.output.outlet import Outlet, Sink, Terminal
+from farandole.launcher.output.outlet import Outlet, Sink, outlet_for
 from farandole.launcher.output.terminal import COLOR_CHOICES, STREAM_NAMES, Look, Source, look_of
 
 PLAIN = Look()
@@ -104,7 +104,7 @@ class Console:
     """The launcher's standard output and error.
 
     Args:
-        out: where workers' standard output goes.
+        out: where workers' standard output goes: what writes bytes, or an outlet, which shows lines in its own way.
         err: where their standard error and the launcher's own words go.
         on_broken: called, in a writer's thread, when nobody reads a sink any more. What comes later is dropped.
         options: what is shown.
@@ -114,8 +114,8 @@ class Console:
 
     def __init__(
         self,
-        out: Sink,
-        err: Sink,
+        out: Sink | Outlet,
+        err: Sink | Outlet,
         on_broken: Callable[[], None] = lambda: None,
         *,
         options: OutputOptions | None = None,
@@ -123,14 +123,14 @@ class Console:
         err_look: Look = PLAIN,
     ) -> None:
         self.options = options or OutputOptions()
-        self.has_status = self.options.status and err_look.terminal is not None
-        """Whether there is a place for a status line."""
+        self.has_status = self.options.status and (err_look.terminal is not None or isinstance(err, Outlet))
+        """Whether there is a place for a status line, or may be one."""
         self._said: set[str] = set()
-        error = _Writer("farandole-stderr", err, err_look, on_broken)
+        error = _Writer("farandole-stderr", _outlet(err, err_look, on_broken))
         # One terminal has one writer: two would not know what the other has drawn there.
         shared = err_look.terminal is not None and out_look.terminal == err_look.terminal
         self._writers = {
-            STDOUT: error if shared else _Writer("farandole-stdout", out, out_look, on_broken),
+            STDOUT: error if shared else _Writer("farandole-stdout", _outlet(out, out_look, on_broken)),
             STDERR: error,
         }
 
@@ -167,14 +167,11 @@ class Console:
 
 
 class _Writer(threading.Thread):
-    def __init__(self, name: str, sink: Sink, look: Look, on_broken: Callable[[], None]) -> None:
+    def __init__(self, name: str, outlet: Outlet) -> None:
         # A daemon: a reader that never reads on must not keep an interrupted launcher alive.
         super().__init__(name=name, daemon=True)
         self.jobs: queue.SimpleQueue[Callable[[Outlet], None] | None] = queue.SimpleQueue()
-        self._sink = sink
-        self._broken = False
-        self._on_broken = on_broken
-        self._outlet = (Outlet if look.terminal is None else Terminal)(self._write, look)
+        self._outlet = outlet
         self.start()
 
     def run(self) -> None:
@@ -184,14 +181,28 @@ class _Writer(threading.Thread):
                 self._outlet.rest()
         self._outlet.finish()
 
-    def _write(self, data: bytes) -> None:
-        if self._broken or not data:
+
+def _outlet(target: Sink | Outlet, look: Look, on_broken: Callable[[], None]) -> Outlet:
+    if isinstance(target, Outlet):
+        return target
+    return outlet_for(_until_broken(target, on_broken), look)
+
+
+def _until_broken(sink: Sink, on_broken: Callable[[], None]) -> Sink:
+    """Return a sink that drops what comes when nobody reads any more."""
+    broken = False
+
+    def write(data: bytes) -> None:
+        nonlocal broken
+        if broken or not data:
             return
         try:
-            self._sink(data)
+            sink(data)
         except (OSError, ValueError):  # ValueError: a Python stream that was closed.
-            self._broken = True
-            self._on_broken()
+            broken = True
+            on_broken()
+
+    return write
 
 
 def open_console(options: OutputOptions, environment: Mapping[str, str], on_broken: Callable[[], None]) -> Console:
@@ -308,15 +319,10 @@ def open_streams(
         console.say(f"note: what an earlier run left in {directory} is now in {earlier}")
     streams: dict[tuple[int, int], WorkerStream] = {}
     try:
-        for rank, stream in itertools.product(range(size), (STDOUT, STDERR)):
-            streams[rank, stream] = WorkerStream(
-                console,
-                rank,
-                stream,
-                file=None if directory is None else open_log(directory, rank, size, stream),
-                prefixes_in_file=prefixes_in_files,
-                timestamps=timestamps,
-                written=written(rank, stream),
+        for rank in range(size):
+            folder = None if directory is None else rank_folder(directory, rank, size)
+            streams |= open_worker(
+                console, rank, folder, written, prefixes_in_files=prefixes_in_files, timestamps=timestamps
             )
     except SpecError:
         for opened in streams.values():
@@ -325,13 +331,46 @@ def open_streams(
     return streams
 
 
-def open_log(directory: Path, rank: int, size: int, stream: int) -> BinaryIO:
-    """Open `directory/rank.<rank>/stdout` or `stderr` for writing, without a buffer.
+def open_worker(
+    console: Console,
+    rank: int,
+    folder: Path | None,
+    written: Callable[[int, int], Callable[[int], None]],
+    *,
+    prefixes_in_files: bool = False,
+    timestamps: bool = False,
+) -> dict[tuple[int, int], WorkerStream]:
+    """Return both streams of one worker, by rank and stream; see `open_streams`.
+
+    Raises:
+        SpecError: its files cannot be opened.
+    """
+    files: dict[int, BinaryIO | None] = dict.fromkeys((STDOUT, STDERR))
+    if folder is not None:
+        with contextlib.ExitStack() as opened:
+            for stream in files:
+                files[stream] = opened.enter_context(open_log(folder, stream))
+            opened.pop_all()
+    return {
+        (rank, stream): WorkerStream(
+            console,
+            rank,
+            stream,
+            file=file,
+            prefixes_in_file=prefixes_in_files,
+            timestamps=timestamps,
+            written=written(rank, stream),
+        )
+        for stream, file in files.items()
+    }
+
+
+def open_log(folder: Path, stream: int) -> BinaryIO:
+    """Open `folder/stdout` or `stderr` for writing, without a buffer.
 
     Raises:
         SpecError: it cannot be written.
     """
-    folder = rank_folder(directory, rank, size)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         return open(folder / STREAM_NAMES[stream], "wb", buffering=0)

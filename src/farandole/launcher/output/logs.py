@@ -1,6 +1,8 @@
 """The files of an output directory: `rank.<n>/stdout`, `stderr` and `error.json`, and those of earlier runs.
 
-A run never writes over what another has left: it first moves the `rank.*` that it finds into `attempt_<k>`, with the
+In an elastic job, where a worker's rank changes, it is `worker.<n>` with the worker's number.
+
+A run never writes over what another has left: it first moves the folders that it finds into `attempt_<k>`, with the
 next number that is free, so that the latest run is always in the same place and the earliest in `attempt_0`.
 """
 
@@ -12,7 +14,7 @@ from pathlib import Path
 
 from farandole.launcher.errors import SpecError
 
-_RANK_FOLDER = re.compile(r"rank\.\d+")
+_WORKER_FOLDER = re.compile(r"(?:rank|worker)\.\d+")
 _ATTEMPT_FOLDER = re.compile(r"attempt_(\d+)")
 
 _HINTS = {
@@ -31,6 +33,11 @@ def rank_folder(directory: Path, rank: int, size: int) -> Path:
     return directory / f"rank.{rank:0{len(str(size - 1))}}"
 
 
+def worker_folder(directory: Path, worker: int) -> Path:
+    """Return where the files of a worker of an elastic job are; how many there will be nobody knows."""
+    return directory / f"worker.{worker}"
+
+
 def begin_attempt(directory: Path) -> Path | None:
     """Make the output directory ready for a run, and return where what an earlier run left there is now, if any did.
 
@@ -39,7 +46,7 @@ def begin_attempt(directory: Path) -> Path | None:
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        earlier = sorted(path for path in directory.iterdir() if _RANK_FOLDER.fullmatch(path.name))
+        earlier = sorted(path for path in directory.iterdir() if _WORKER_FOLDER.fullmatch(path.name))
         if not earlier:
             return None
         attempt = _next_attempt(directory)

@@ -71,3 +71,8 @@ class Terminal(Outlet):
     def finish(self) -> None:
         """Leave the bottom as ordinary lines."""
         self._write(self._screen.finish())
+
+
+def outlet_for(sink: Sink, look: Look) -> Outlet:
+    """Return an outlet that shows lines as the place behind the sink can show them."""
+    return (Outlet if look.terminal is None else Terminal)(sink, look)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from farandole.launcher.output.console import Console
 from farandole.launcher.output.terminal import cut
-from farandole.roster.decide import ranks
+from farandole.roster.words import ranks
 
 MOST_HOSTS = 8
 """Of more hosts, only those are named that are not complete."""
@@ -58,6 +58,10 @@ class Status:
     up: frozenset[int] = frozenset()
     reports: Mapping[int, tuple[Report, ...]] = field(default_factory=dict)
     """By rank, those of the last `WINDOW_SECONDS`, the newest last."""
+
+    def placed(self, hosts: Sequence[tuple[str, tuple[int, ...]]]) -> Status:
+        """Return what is known once workers run, or are about to run, on these hosts."""
+        return replace(self, hosts=tuple(hosts))
 
     def started(self, rank: int) -> Status:
         """Return what is known once this worker runs."""
@@ -162,6 +166,10 @@ class StatusLine:
         self._shown_at = -REDRAW_SECONDS
         self._timer: asyncio.TimerHandle | None = None
         self._change(self._status)
+
+    def workers_placed(self, hosts: Sequence[tuple[str, tuple[int, ...]]]) -> None:
+        """Take note of the hosts there are now, and the workers on them."""
+        self._change(self._status.placed(hosts))
 
     def worker_started(self, rank: int) -> None:
         """Take note that a worker runs."""

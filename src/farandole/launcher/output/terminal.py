@@ -64,7 +64,7 @@ def look_of(fd: int, color: str, environment: Mapping[str, str]) -> Look:
     colors = wants_color(color, environment, is_terminal)
     if not is_terminal or environment.get("TERM", "dumb") == "dumb" or _in_background(fd):
         return Look(colors)
-    return Look(colors, os.fstat(fd).st_rdev, lambda: _terminal_size(fd))
+    return Look(colors, os.fstat(fd).st_rdev, lambda: terminal_size(fd))
 
 
 def wants_color(choice: str, environment: Mapping[str, str], is_terminal: bool) -> bool:
@@ -82,7 +82,8 @@ def _in_background(fd: int) -> bool:
         return False  # It is not the terminal of our session, but one that somebody made for us.
 
 
-def _terminal_size(fd: int) -> os.terminal_size:
+def terminal_size(fd: int) -> os.terminal_size:
+    """Return how large the terminal behind a file descriptor is now, or what most are."""
     try:
         columns, lines = os.get_terminal_size(fd)
     except OSError:

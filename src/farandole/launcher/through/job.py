@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from farandole.agent.processes import carrying, die_with_parent, send
 from farandole.core.network import addresses
 from farandole.core.rendezvous import Failure
+from farandole.launcher.ending import GRACE_SECONDS, READER_SECONDS
 from farandole.launcher.errors import SpecError
 from farandole.launcher.failure import shell_code, signal_name
 from farandole.launcher.machine import Machine
@@ -30,7 +31,7 @@ from farandole.launcher.plan import LOOPBACK, SECRET_NAMES, UNKNOWN, Identity, c
 from farandole.launcher.reach import LocalNames
 from farandole.launcher.spec import JobSpec, check_command
 from farandole.launcher.start import SECRET_BYTES
-from farandole.launcher.supervise import GRACE_SECONDS, READER_SECONDS, Outcome
+from farandole.launcher.supervise import Outcome
 from farandole.launcher.through.targets import Flavour, Order, command_line, environment_of, flavour_of
 from farandole.roster.service import RosterService
 

@@ -25,6 +25,7 @@ from farandole.torch.collectives.call import (
     note_write,
     note_writes,
     now,
+    now_in_place,
     tracked,
 )
 from farandole.torch.collectives.compressed import compressed_call
@@ -196,7 +197,8 @@ def allreduce_(
 ) -> torch.Tensor:
     """Reduce a tensor over all ranks of a process set, in place, and return it. See `allreduce`."""
     op = _reduction(op, average)
-    return now("allreduce", name, process_set, _call_of_one, tensor, tensor, op, prescale_factor, postscale_factor)
+    how = tensor, tensor, op, prescale_factor, postscale_factor
+    return now_in_place([tensor], "allreduce", name, process_set, _call_of_one, *how)
 
 
 def allreduce_async_(
@@ -267,7 +269,7 @@ def grouped_allreduce_(
     """Reduce several tensors together, in place, and return them. See `grouped_allreduce`."""
     op = _reduction(op, average)
     how = True, op, prescale_factor, postscale_factor
-    return now("grouped_allreduce", name, process_set, _call_of_several, tensors, *how)
+    return now_in_place(tensors, "grouped_allreduce", name, process_set, _call_of_several, tensors, *how)
 
 
 def grouped_allreduce_async_(

@@ -8,11 +8,20 @@ import torch
 
 from farandole.core.dtype import Average, Kind
 from farandole.core.group import ProcessSet, global_process_set
-from farandole.core.handle import Call
+from farandole.core.handle import Call, Known
 from farandole.core.request import make_request
 from farandole.core.session import Session
 from farandole.torch.collectives.allreduce import allreduce
-from farandole.torch.collectives.call import Member, call_of_one, later, native_dtype, note_write, now, tracked
+from farandole.torch.collectives.call import (
+    Member,
+    call_of_one,
+    later,
+    native_dtype,
+    note_write,
+    now,
+    now_in_place,
+    tracked,
+)
 from farandole.torch.staging import from_host, to_host
 
 
@@ -43,6 +52,9 @@ def _member(tensor: torch.Tensor, in_place: bool, root_rank: int, name: str, gro
 
 
 def _call(session: Session, group: int, name: str, tensor: torch.Tensor, in_place: bool, root_rank: int) -> Call:
+    if session.only_arrived:
+        # Scripts begin so, and what they get is replaced when the others' state comes.
+        return Known(tensor if in_place else tensor.detach().clone())
     return call_of_one(session, _member(tensor, in_place, root_rank, name, group))
 
 
@@ -79,7 +91,7 @@ def broadcast_(
     tensor: torch.Tensor, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> torch.Tensor:
     """Give every rank the root's tensor, in place, and return it. See `broadcast`."""
-    return now("broadcast", name, process_set, _call, tensor, True, root_rank)
+    return now_in_place([tensor], "broadcast", name, process_set, _call, tensor, True, root_rank)
 
 
 def broadcast_async_(

@@ -78,6 +78,40 @@ def now(operation: str, name: str | None, process_set: ProcessSet, make: Callabl
 
 
 @uncompiled
+def now_in_place(
+    written: Sequence[torch.Tensor],
+    operation: str,
+    name: str | None,
+    process_set: ProcessSet,
+    make: Callable[..., Call],
+    *details: Any,
+) -> Any:
+    """Do what `now` does for a call that writes over its inputs: as it may be made again, they are kept until then."""
+    session = current()
+    again = session.again
+    if again is None or process_set.process_set_id != 0:
+        return session.carry_out(HandleTable.run, operation, name, process_set, make, *details)
+    kept = [tensor.detach().clone() for tensor in written]
+
+    def put(values: Sequence[torch.Tensor]) -> None:
+        with torch.no_grad():
+            for tensor, value in zip(written, values, strict=True):
+                tensor.copy_(value)
+
+    def adopt(result: Any) -> Any:
+        if isinstance(result, torch.Tensor):
+            put([result])
+            return written[0]
+        put(result)
+        return list(written)
+
+    def once() -> Any:
+        return session.carry_out_once(HandleTable.run, operation, name, process_set, make, *details)
+
+    return again.run(once, lambda: put(kept), adopt)
+
+
+@uncompiled
 def later(operation: str, name: str | None, process_set: ProcessSet, make: Callable[..., Call], *details: Any) -> int:
     """Make a call, keep it in flight and return its number. See `Session.carry_out`."""
     number: int = current().carry_out(HandleTable.begin, operation, name, process_set, make, *details)

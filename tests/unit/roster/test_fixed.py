@@ -1,10 +1,11 @@
-"""Every rule of membership, as data in and data out."""
+"""Every rule of membership of a fixed number of workers, as data in and data out."""
 
 from __future__ import annotations
 
 import pytest
 
-from farandole.roster.decide import (
+from farandole.roster.fixed import State, decide
+from farandole.roster.words import (
     Announce,
     Event,
     Failed,
@@ -14,9 +15,7 @@ from farandole.roster.decide import (
     Lost,
     Place,
     Refuse,
-    State,
     TimedOut,
-    decide,
     find_places,
     ranks,
 )

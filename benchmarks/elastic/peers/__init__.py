@@ -1,0 +1,39 @@
+"""One file for each library: how a job of it is started, what else it has than workers, how a worker is added."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.elastic.jobs import Job, Setting
+from benchmarks.elastic.peers import farandole, torchft, torchrun
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A library.
+
+    Attributes:
+        name: as tables show it.
+        missing: says why it cannot be used on this machine, or None.
+        job: makes a job of it, in a folder.
+        events: what it is measured in; None is everything.
+    """
+
+    name: str
+    missing: Callable[[], str | None]
+    job: Callable[[Setting, Path], Job]
+    events: tuple[str, ...] | None = None
+
+    def takes_part(self, event: str) -> bool:
+        """Say whether it is measured in an event."""
+        return self.events is None or event in self.events
+
+
+PEERS = (
+    Peer("farandole", farandole.missing, farandole.FarandoleJob),
+    Peer("torchft", torchft.missing, torchft.TorchftJob),
+    Peer("torchrun", torchrun.missing, torchrun.TorchrunJob),
+    Peer("torchrun-defaults", torchrun.missing, torchrun.DefaultTorchrunJob, events=("kill",)),
+)

@@ -1,0 +1,63 @@
+"""farandole itself: `farandole run` with limits to the number of workers.
+
+What the user starts is only a front; the launcher lives on in a process of its own. What is killed as the launcher is
+what the user has started.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from benchmarks.elastic.jobs import Job, JobFailed, worker_script
+
+_NAME = "measured"
+_ATTACH_SECONDS = 10.0
+_HOSTS = "hosts"
+_RUN = (sys.executable, "-m", "farandole", "run")
+
+
+def missing() -> str | None:
+    """Say why it cannot be used: never."""
+    return None
+
+
+class FarandoleJob(Job):
+    """One front, and what it has started."""
+
+    def start(self) -> None:
+        size = ("-np", str(self.setting.size))
+        if not self.setting.elastic:
+            self.spawn((*_RUN, *size, sys.executable, worker_script("farandole_steps"), "plain"))
+            return
+        limits = ("--min-np", "2", "--max-np", str(self.setting.most))
+        self._set_slots(self.setting.size)
+        hosts = ("--host-discovery-script", f"cat {self.folder / _HOSTS}")
+        self._front = self.spawn(
+            (*_RUN, "--job", _NAME, *size, *limits, *hosts, sys.executable, worker_script("farandole_steps")),
+            self._environment(),
+        )
+
+    def add_worker(self) -> None:
+        self._set_slots(self.setting.size + 1)
+
+    def coordinator(self) -> int:
+        return self._front.pid
+
+    def attach(self) -> float | None:
+        started, printed = time.monotonic(), self.printed()
+        self._front = self.spawn((*_RUN, "--attach", _NAME), self._environment())
+        if not self.wait_until(lambda: _NAME in self.output(printed), _ATTACH_SECONDS):
+            raise JobFailed(f"farandole run --attach {_NAME} showed nothing{self.last_words(printed)}")
+        return time.monotonic() - started
+
+    def _environment(self) -> dict[str, str]:
+        # Where jobs are found by name: not among those of the user.
+        return {"XDG_CACHE_HOME": str(self.folder)}
+
+    def _set_slots(self, slots: int) -> None:
+        """Say how many workers this machine has room for. The launcher reads that at any time, so never half of it."""
+        draft = self.folder / f"{_HOSTS}.draft"
+        draft.write_text(f"localhost:{slots}\n")
+        os.replace(draft, self.folder / _HOSTS)

@@ -1,0 +1,12 @@
+"""Ports for servers of the peers, which must be told theirs."""
+
+from __future__ import annotations
+
+import socket
+
+
+def free_port() -> int:
+    """Return a port that nobody listens at now. If another process takes it before it is used, the job fails."""
+    with socket.socket(socket.AF_INET6) as probe:
+        probe.bind(("::", 0))
+        return int(probe.getsockname()[1])

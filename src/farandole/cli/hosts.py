@@ -1,0 +1,102 @@
+"""`farandole hosts`: which hosts an elastic job has, and giving it others while it runs."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import msgspec
+
+    from farandole.launcher.keeper.control import HostRow
+
+_USAGE = """\
+farandole hosts [JOB]
+       farandole hosts add HOST:SLOTS,... [--job JOB]
+       farandole hosts drain HOST [--job JOB]
+       farandole hosts remove HOST [--job JOB]"""
+
+_EPILOG = """\
+examples:
+  farandole hosts                       the hosts of the only job that runs
+  farandole hosts add node[05-08]:8     let workers run there as well
+  farandole hosts drain node05          let the workers there finish their step and leave, then do without it
+  farandole hosts remove node05         do without it at once: its workers are killed
+"""
+
+
+def add_parser(verbs: Any) -> None:
+    """Add this verb to the command line."""
+    parser = verbs.add_parser(
+        "hosts",
+        help="list the hosts of an elastic job, or change them",
+        usage=_USAGE,
+        description="Lists the hosts of an elastic job that runs, adds some, or takes some away.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(execute=execute, parser=parser)
+    parser.add_argument("words", nargs="*", metavar="JOB | add | drain | remove", help="see above; without any, list")
+    parser.add_argument("--job", metavar="JOB", help="the job's name (default: the only one that runs)")
+
+
+def execute(given: argparse.Namespace) -> int:
+    """Run the verb and return the exit code."""
+    from farandole.launcher.errors import LaunchError, SpecError
+    from farandole.launcher.keeper.jobs import jobs_of_this_user
+    from farandole.launcher.keeper.messages import Done, HostsAre
+    from farandole.launcher.keeper.visit import ask
+
+    name, requests = _read(given)
+    directory, _ = jobs_of_this_user(os.environ).find(name)
+    try:
+        for request in requests:
+            answer = ask(directory, request)
+            if isinstance(answer, HostsAre):
+                _print(answer.rows)
+            elif isinstance(answer, Done):
+                print(*answer.lines, sep="\n", file=sys.stderr)
+    except SpecError:
+        raise
+    except LaunchError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _read(given: argparse.Namespace) -> tuple[str | None, Sequence[msgspec.Struct]]:
+    """Return the name of the job, if it is given, and what it is asked.
+
+    Raises:
+        SpecError: the words do not make sense.
+    """
+    from farandole.launcher.errors import SpecError
+    from farandole.launcher.hosts import parse_hosts
+    from farandole.launcher.keeper.messages import AddHosts, DrainHost, ListHosts, RemoveHost
+
+    first, rest = (given.words[0], given.words[1:]) if given.words else ("", [])
+    if first not in ("add", "drain", "remove"):
+        if rest or (first and given.job):
+            raise SpecError(
+                f"farandole hosts {' '.join(given.words)}: what is to be done?", "add, drain or remove HOST"
+            )
+        return first or given.job, [ListHosts()]
+    if not rest:
+        raise SpecError(f"farandole hosts {first}: which host?", f"farandole hosts {first} node05")
+    text = ",".join(rest)
+    hosts = parse_hosts(text)  # What cannot be read is refused here, with all its words.
+    if first == "add":
+        return given.job, [AddHosts(text)]
+    request = DrainHost if first == "drain" else RemoveHost
+    return given.job, [request(host.label) for host in hosts]
+
+
+def _print(rows: Sequence[HostRow]) -> None:
+    from farandole.launcher.output.table import table
+
+    lines = [(row.name, str(row.slots), " ".join(map(str, row.workers)) or "-", row.state) for row in rows]
+    for line in table([("host", "slots", "workers", "state"), *lines]):
+        print(line)

@@ -1,0 +1,31 @@
+"""`horovod.common.elastic`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from farandole.core.basics import is_initialized
+from farandole.core.errors import HorovodInternalError, HostsUpdatedInterrupt
+from farandole.elastic.run import JobWorlds, run_in
+from farandole.elastic.state import ObjectState, State
+
+__all__ = ["HorovodInternalError", "HostsUpdatedInterrupt", "ObjectState", "State", "run_fn"]
+
+
+def run_fn(func: Callable[..., Any], reset: Callable[[], Any]) -> Callable[..., Any]:
+    """Return a training function as `hvd.elastic.run` does, that comes to the next world by `reset`."""
+    return run_in(_WorldsByReset(reset), func)
+
+
+class _WorldsByReset(JobWorlds):
+    """Worlds that a function of the user's leads to."""
+
+    def __init__(self, reset: Callable[[], Any]) -> None:
+        self._reset = reset
+
+    def go_on(self) -> bool:
+        return is_initialized()
+
+    def enter_next(self) -> object:
+        return self._reset()

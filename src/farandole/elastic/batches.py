@@ -1,0 +1,199 @@
+"""Policies: how many samples each rank takes in a step, and what the learning rate does, as the world changes.
+
+A policy is a value with one method. Whatever has that method is a policy as well, so users may write their own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+
+class BatchPolicy(Protocol):
+    """How many samples each rank takes in a step. All ranks must have the same policy."""
+
+    def counts(self, world_size: int) -> tuple[int, ...]:
+        """Return the samples of each rank in a full step, by rank."""
+        ...
+
+
+class ConstantGlobalBatch(msgspec.Struct, frozen=True):
+    """All ranks together take the same number of samples in every world.
+
+    So training stays the same, only faster or slower. They share as evenly as possible; the first ranks take one more
+    where it does not divide. In a world of more ranks than samples, the last ones take none: they contribute nothing to
+    the step, and keep up with the others.
+
+    Args:
+        size: samples in a step.
+
+    Raises:
+        ValueError: the size is not positive.
+
+    Example:
+        >>> ConstantGlobalBatch(32).counts(3)
+        (11, 11, 10)
+    """
+
+    size: int
+
+    def __post_init__(self) -> None:
+        _check_positive(
+            self.size, "the size of ConstantGlobalBatch", "give the samples that all workers take together in a step"
+        )
+
+    def counts(self, world_size: int) -> tuple[int, ...]:
+        """Return the samples of each rank in a full step, by rank."""
+        _check_positive(world_size, "the size of a world", "ask for a world that has workers")
+        each, more = divmod(self.size, world_size)
+        return (each + 1,) * more + (each,) * (world_size - more)
+
+
+class ConstantWorkerBatch(msgspec.Struct, frozen=True):
+    """Each rank takes the same number of samples in every world: the step of a bigger world has more of them.
+
+    Args:
+        size: samples of one rank.
+
+    Raises:
+        ValueError: the size is not positive.
+
+    Example:
+        >>> ConstantWorkerBatch(32).counts(3)
+        (32, 32, 32)
+    """
+
+    size: int
+
+    def __post_init__(self) -> None:
+        _check_positive(
+            self.size, "the size of ConstantWorkerBatch", "give the samples that one worker takes in a step"
+        )
+
+    def counts(self, world_size: int) -> tuple[int, ...]:
+        """Return the samples of each rank in a full step, by rank."""
+        _check_positive(world_size, "the size of a world", "ask for a world that has workers")
+        return (self.size,) * world_size
+
+
+class RatePolicy(Protocol):
+    """What the learning rate does as the world changes. All ranks must have the same policy."""
+
+    def factor(self, global_batch: int, world_size: int) -> float:
+        """Return what the learning rate of the first world is multiplied by.
+
+        Args:
+            global_batch: samples of all ranks in a full step.
+            world_size: number of ranks.
+        """
+        ...
+
+
+class KeepRate(msgspec.Struct, frozen=True):
+    """The learning rate stays, as fits a global batch that stays."""
+
+    def factor(self, global_batch: int, world_size: int) -> float:
+        """Return 1."""
+        return 1.0
+
+
+class LinearScaling(msgspec.Struct, frozen=True):
+    """The learning rate grows with the batch (Goyal et al., "Accurate, Large Minibatch SGD", 2017).
+
+    Without a base, the learning rate is meant for the first world: `based_on_first` fills in which one that was.
+
+    Args:
+        base_world: the number of workers that the learning rate was chosen for; the factor is 1 with so many.
+        base_batch: or the global batch that it was chosen for.
+
+    Raises:
+        ValueError: both are given, or one that is not positive.
+
+    Example:
+        >>> LinearScaling(base_batch=256).factor(global_batch=512, world_size=4)
+        2.0
+        >>> LinearScaling(base_world=8).factor(global_batch=512, world_size=4)
+        0.5
+    """
+
+    base_world: int | None = None
+    base_batch: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.base_world is not None and self.base_batch is not None:
+            raise ValueError(
+                "the learning rate was chosen for a number of workers or for a batch: give LinearScaling base_world or "
+                "base_batch, not both."
+            )
+        if self.base_world is not None:
+            _check_positive(self.base_world, "base_world", "give the workers that the learning rate was chosen for")
+        if self.base_batch is not None:
+            _check_positive(
+                self.base_batch, "base_batch", "give the global batch that the learning rate was chosen for"
+            )
+
+    def factor(self, global_batch: int, world_size: int) -> float:
+        """Return how much bigger the batch, or the world, is than the one that the rate was chosen for.
+
+        Raises:
+            ValueError: it has no base yet.
+        """
+        if self.base_world is not None:
+            return world_size / self.base_world
+        if self.base_batch is not None:
+            return global_batch / self.base_batch
+        raise ValueError("this LinearScaling does not know the first world: pass it through based_on_first() there.")
+
+
+class ScaledBy(msgspec.Struct, frozen=True):
+    """The learning rate follows a function of the user's.
+
+    Args:
+        function: from the global batch and the world size to what the learning rate is multiplied by.
+
+    Example:
+        >>> ScaledBy(lambda global_batch, world_size: (global_batch / 256) ** 0.5).factor(1024, 4)
+        2.0
+    """
+
+    function: Callable[[int, int], float]
+
+    def factor(self, global_batch: int, world_size: int) -> float:
+        """Return what the function does.
+
+        Raises:
+            ValueError: that is not a number above 0.
+        """
+        factor = float(self.function(global_batch, world_size))
+        if not (math.isfinite(factor) and factor > 0):
+            raise ValueError(
+                f"the learning rate cannot be scaled by {factor}: the function of ScaledBy must return a number above "
+                f"0, also for a batch of {global_batch} in a world of {world_size}."
+            )
+        return factor
+
+
+def based_on_first(policy: RatePolicy, global_batch: int) -> RatePolicy:
+    """Return a policy that is relative to the first world, given what that one is like.
+
+    To be called in the first world. Workers that come later need the result, not the policy that the user gave.
+
+    Args:
+        policy: the user's. Only a `LinearScaling` without a base is changed.
+        global_batch: samples of all ranks in a full step of the first world.
+
+    Example:
+        >>> based_on_first(LinearScaling(), global_batch=64).factor(128, 4)
+        2.0
+    """
+    if policy == LinearScaling():
+        return LinearScaling(base_batch=global_batch)
+    return policy
+
+
+def _check_positive(number: int, what: str, what_to_do: str) -> None:
+    if number < 1:
+        raise ValueError(f"{what} must be at least 1, but is {number}: {what_to_do}.")

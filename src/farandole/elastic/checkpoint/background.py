@@ -1,0 +1,122 @@
+"""Sees attempts to write checkpoints to their end, one at a time, in a thread of its own while training goes on."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+from farandole.elastic.checkpoint.attempt import Attempt, AttemptDropped, Part, excuse
+from farandole.elastic.checkpoint.store import AttemptId, Complete, Store
+
+# How long a new attempt waits for one that needs only to look once more to be at its end.
+_LOOK_SECONDS = 0.02
+# How long a process that ends waits for its last checkpoint.
+_EXIT_SECONDS = 120.0
+
+Say = Callable[[str, str], None]
+"""Takes a level (info or warning) and a line for people."""
+
+
+class Background:
+    """Writes checkpoints behind training's back.
+
+    Args:
+        store: where they go.
+        keep: how many complete ones stay.
+        say: hears what rank 0 has to tell.
+    """
+
+    def __init__(self, store: Store, keep: int, say: Say) -> None:
+        self._store = store
+        self._keep = keep
+        self._say = say
+        self._attempt: Attempt | None = None
+        self._thread: threading.Thread | None = None
+        self._trouble = ""
+        """Why the last attempt came to nothing; "" if it did not."""
+        self._told_busy: AttemptId | None = None
+        """The attempt of which it was last said that another one is skipped for it."""
+        atexit.register(self._at_exit)
+
+    def busy_with(self, generation: int) -> AttemptId | None:
+        """Return the attempt that is still in the writing, or None.
+
+        One that only waits for other ranks is looked at again; if its world is not of this generation, it is given up.
+        """
+        if self._attempt is None or self._thread is None:
+            return None
+        if self._attempt.id.generation != generation:
+            self._attempt.give_up()
+        if self._attempt.waiting:
+            self._attempt.look_now()
+            self._thread.join(_LOOK_SECONDS)
+        return self._attempt.id if self._thread.is_alive() else None
+
+    def start(self, part: Part) -> None:
+        """Begin to write; nothing may be in the writing."""
+        assert self._thread is None or not self._thread.is_alive()
+        self._attempt = Attempt(self._store, part)
+        self._thread = threading.Thread(
+            target=self._see_to_its_end, args=(self._attempt, part), name="farandole-checkpoint", daemon=True
+        )
+        self._thread.start()
+
+    def skip(self, attempt: AttemptId, rank: int, busy: AttemptId) -> None:
+        """Let the other ranks know that this one cannot take part, without waiting for the disk."""
+        reason = f"the checkpoint of step {busy.step} was still being written"
+        if rank == 0 and busy != self._told_busy:
+            self._told_busy = busy  # One that takes long is in the way of many.
+            self._say("warning", f"the checkpoint of step {attempt.step} is skipped: {reason}; training goes on")
+        threading.Thread(target=excuse, args=(self._store, attempt, rank, reason), daemon=True).start()
+
+    def wait(self, timeout: float | None) -> bool:
+        """Wait until nothing is in the writing; return whether the last attempt came to a good end."""
+        if self._thread is not None:
+            self._thread.join(timeout)
+            if self._thread.is_alive():
+                return False
+        return not self._trouble
+
+    def _see_to_its_end(self, attempt: Attempt, part: Part) -> None:
+        begun = time.monotonic()
+        try:
+            complete = attempt.run()
+        except AttemptDropped as dropped:
+            self._tell_of_drop(part, str(dropped), time.monotonic() - begun)
+            self._trouble = str(dropped)
+            return
+        if complete is not None:
+            with contextlib.suppress(OSError):  # What stays now goes after the next one.
+                self._store.retain(self._keep)
+            self._tell_of_success(complete, time.monotonic() - begun)
+        self._trouble = ""
+
+    def _tell_of_success(self, complete: Complete, seconds: float) -> None:
+        size = complete.manifest.size / 1e6
+        again = ", after the one before could not be written" if self._trouble else ""
+        level = "warning" if self._trouble else "info"
+        step = complete.manifest.step
+        self._say(level, f"the checkpoint of step {step} is in {complete.path}{again} ({size:.1f} MB, {seconds:.1f} s)")
+
+    def _tell_of_drop(self, part: Part, reason: str, seconds: float) -> None:
+        # A full disk is full at the next attempt too: it is told once.
+        if part.rank != 0 or reason == self._trouble:
+            return
+        newest = self._store.newest()
+        kept = "there is no earlier one" if newest is None else f"the last good one, {newest}, is kept"
+        step = part.attempt.step
+        self._say(
+            "warning",
+            f"the checkpoint of step {step} was not written: {reason}; {kept}, and training goes on; the next one is "
+            f"tried when it is due ({seconds:.1f} s)",
+        )
+
+    def _at_exit(self) -> None:
+        """A script that ends right after saving means what it saved; one that fails should not be kept from it."""
+        if self._attempt is None or hasattr(sys, "last_value"):
+            return
+        self.wait(_EXIT_SECONDS)

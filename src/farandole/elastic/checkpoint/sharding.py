@@ -1,0 +1,65 @@
+"""Which rank writes which tensors of a state that all ranks have: a pure function, the same on every rank.
+
+All tensors are laid in one line, in the order given, and the line is cut into as many shards of equal length. A large
+tensor that lies across a cut is split between two rows of its first dimension; a small one goes as a whole to where
+its middle lies. So every shard holds at most one piece of a tensor.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+# Smaller tensors are not worth being looked for in two files.
+SPLIT_BYTES = 1024 * 1024
+
+
+class Piece(NamedTuple):
+    """Rows [begin, end) of a tensor's first dimension, in one shard. What has no dimension is one row."""
+
+    shard: int
+    begin: int
+    end: int
+
+
+class Extent(NamedTuple):
+    """How much a tensor is: its rows, and the bytes of each."""
+
+    rows: int
+    row_bytes: int
+
+
+def share_out(extents: Sequence[Extent], shards: int) -> list[tuple[Piece, ...]]:
+    """Return, for each tensor, its pieces in the order of their rows; they cover it exactly once.
+
+    Args:
+        extents: of all tensors, in an order that is the same on every rank.
+        shards: how many there are.
+
+    Example:
+        >>> share_out([Extent(1, 8), Extent(4, SPLIT_BYTES)], 2)
+        [(Piece(shard=0, begin=0, end=1),), (Piece(shard=0, begin=0, end=2), Piece(shard=1, begin=2, end=4))]
+    """
+    total = sum(extent.rows * extent.row_bytes for extent in extents)
+    cuts = [total * shard // shards for shard in range(shards)]
+    pieces = []
+    start = 0
+    for extent in extents:
+        pieces.append(_pieces(extent, start, cuts))
+        start += extent.rows * extent.row_bytes
+    return pieces
+
+
+def _pieces(extent: Extent, start: int, cuts: list[int]) -> tuple[Piece, ...]:
+    size = extent.rows * extent.row_bytes
+    if size < SPLIT_BYTES:
+        return (Piece(bisect_right(cuts, start + size // 2) - 1, 0, extent.rows),)
+    first = bisect_right(cuts, start) - 1
+    last = bisect_right(cuts, start + size - 1) - 1
+    inner = [round((cut - start) / extent.row_bytes) for cut in cuts[first + 1 : last + 1]]
+    borders = [0, *inner, extent.rows]
+    return tuple(
+        Piece(first + number, begin, end) for number, (begin, end) in enumerate(pairwise(borders)) if begin < end
+    )

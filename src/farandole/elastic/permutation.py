@@ -1,0 +1,105 @@
+"""A shuffled order of which any part can be computed alone, without memory of the rest.
+
+Workers that join in the middle of an epoch need the order from there on, at once, however many samples there are. A
+shuffled list would have to be made as a whole, on all of them. This is a keyed permutation instead: a Feistel network
+over the least power of two that holds all positions, walked until it ends below their number (*cycle walking*; Black
+and Rogaway, "Ciphers with Arbitrary Finite Domains", 2002). The keys come from the seed and the epoch by splitmix64
+(Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", 2014).
+
+The order is part of what a checkpoint means: it is the same on all machines and in all versions, and must stay so.
+"""
+
+from __future__ import annotations
+
+import functools
+
+_64_BITS = (1 << 64) - 1
+_GOLDEN_RATIO = 0x9E3779B97F4A7C15
+_FIRST_MULTIPLIER = 0xBF58476D1CE4E5B9
+_SECOND_MULTIPLIER = 0x94D049BB133111EB
+
+# Each changes both halves once. With two, neighbours still show in what becomes of them; a fourth changes nothing.
+_DOUBLE_ROUNDS = 3
+
+# Halves of fewer bits than three have too few functions to choose from: some orders of few samples would be rare.
+_LEAST_BITS = 6
+
+_MOST_POSITIONS = 1 << 63
+
+
+class Permutation:
+    """A pseudo-random order of the numbers 0 to `size` - 1.
+
+    Args:
+        size: how many, up to 2**63.
+        seed: another seed, another order. Only its lower 64 bits count.
+        epoch: another epoch, another order.
+
+    Raises:
+        ValueError: the size is negative or too big.
+
+    Example:
+        >>> Permutation(10, seed=1, epoch=0).indices(0, 10)
+        [6, 4, 8, 7, 9, 3, 5, 2, 0, 1]
+    """
+
+    __slots__ = ("_keys", "_left_bits", "_right_bits", "size")
+
+    def __init__(self, size: int, seed: int, epoch: int) -> None:
+        if not 0 <= size <= _MOST_POSITIONS:
+            raise ValueError(f"there can be 0 to 2**63 positions, but not {size}.")
+        self.size = size
+        bits = max((size - 1).bit_length(), _LEAST_BITS)
+        self._left_bits = bits // 2
+        self._right_bits = bits - self._left_bits
+        self._keys = _keys(seed, epoch)
+
+    def index(self, position: int) -> int:
+        """Return the number that stands at a position."""
+        return self.indices(position, position + 1)[0]
+
+    def indices(self, begin: int, end: int) -> list[int]:
+        """Return the numbers that stand at the positions from `begin` up to, but not including, `end`.
+
+        Raises:
+            IndexError: there are no such positions.
+        """
+        if not 0 <= begin <= end <= self.size:
+            raise IndexError(f"positions {begin} to {end} are not in an order of {self.size}.")
+        # One loop with everything in local variables: a call for each number would take half the time.
+        size, keys, right_bits = self.size, self._keys, self._right_bits
+        left_mask, right_mask = (1 << self._left_bits) - 1, (1 << right_bits) - 1
+        found = []
+        for number in range(begin, end):
+            while True:
+                left, right = number >> right_bits, number & right_mask
+                for left_key, right_key in keys:
+                    mixed = (right ^ left_key) * _FIRST_MULTIPLIER
+                    left ^= (mixed ^ mixed >> 32) * _SECOND_MULTIPLIER >> 32 & left_mask
+                    mixed = (left ^ right_key) * _FIRST_MULTIPLIER
+                    right ^= (mixed ^ mixed >> 32) * _SECOND_MULTIPLIER >> 32 & right_mask
+                number = left << right_bits | right
+                if number < size:
+                    break
+            found.append(number)
+        return found
+
+
+@functools.lru_cache(maxsize=16)
+def permutation(size: int, seed: int, epoch: int) -> Permutation:
+    """Return a permutation, the same object as before where it was asked for lately: its keys take a while to make."""
+    return Permutation(size, seed, epoch)
+
+
+def _keys(seed: int, epoch: int) -> tuple[tuple[int, int], ...]:
+    """Return the keys of each double round, for the left and for the right half."""
+    state = _mixed(_mixed(seed & _64_BITS) + epoch * _GOLDEN_RATIO & _64_BITS)
+    keys = [_mixed(state + number * _GOLDEN_RATIO & _64_BITS) for number in range(1, 2 * _DOUBLE_ROUNDS + 1)]
+    return tuple(zip(keys[::2], keys[1::2], strict=True))
+
+
+def _mixed(value: int) -> int:
+    """Return the output function of splitmix64: every bit of `value` changes about half of the result's."""
+    value = (value ^ value >> 30) * _FIRST_MULTIPLIER & _64_BITS
+    value = (value ^ value >> 27) * _SECOND_MULTIPLIER & _64_BITS
+    return value ^ value >> 31

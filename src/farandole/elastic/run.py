@@ -1,0 +1,253 @@
+"""`hvd.elastic.run`: takes a training function from world to world, as Horovod's scripts know it.
+
+A worker comes out of the function in one of three ways, and the ranks of a world need not come out in the same:
+
+- *interrupted* (`HostsUpdatedInterrupt`), at a commit or a check: it keeps what it has;
+- *broken* (`HorovodInternalError`), in a collective that others had turned away from: it goes back to its last commit;
+- *finished*.
+
+As commits are no collectives, these need not be the same commit: a rank that hears of a change is at most one
+collective ahead, but it may have committed several times since. So what the workers have counts for nothing by itself.
+In every new world they first tell each other how they stand, in one small collective. Only if all were interrupted, at
+the same count of checks, by workers that only leave, they have the same state. Otherwise all get the state of rank 0:
+survivors keep their order and come first, so it is the most senior one's, and it is whole, a commit or the point where
+it was interrupted.
+
+A worker that has finished waits for the others in the same collective. Otherwise it might be gone, or at something
+else, when the others turn to a next world.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from farandole.core.basics import current, is_initialized
+from farandole.core.errors import (
+    EvictedError,
+    FarandoleError,
+    HorovodInternalError,
+    HostsUpdatedInterrupt,
+    MismatchError,
+    NotInitializedError,
+    StateLostError,
+)
+from farandole.core.worlds import goodbye
+from farandole.elastic import membership
+from farandole.elastic.state import State
+
+__all__ = ["HorovodInternalError", "HostsUpdatedInterrupt", "JobWorlds", "Worlds", "run", "run_in"]
+
+# What another world would not cure: the script would come to the same point again, for ever.
+_INCURABLE = (MismatchError, NotInitializedError)
+
+
+class Worlds(Protocol):
+    """The worlds of a job, as far as training needs to know of them."""
+
+    def go_on(self) -> bool:
+        """Say whether another world follows when this one ends."""
+
+    def enter(self) -> bool:
+        """Enter a world, if this worker has only looked at it; blocks. Say whether it is not what it looked like."""
+
+    def enter_next(self) -> object:
+        """Leave this world behind and enter the next one; blocks."""
+
+    def inherits(self) -> bool:
+        """Say whether somebody in this world holds what was trained in earlier ones."""
+
+    def hold_state(self) -> None:
+        """Note that this worker holds the state from now on."""
+
+    def exchange(self, payload: bytes) -> Sequence[bytes]:
+        """Return every rank's payload, in rank order. A collective."""
+
+
+class JobWorlds:
+    """The worlds that this process's session goes through."""
+
+    def go_on(self) -> bool:
+        """Say whether there is a world, and a roster that makes next ones."""
+        return is_initialized() and membership.is_elastic()
+
+    def enter(self) -> bool:
+        """Enter a world, if `init()` has only looked at it. Say whether rank or size are others than it said."""
+        before = current().world
+        world = membership.arrive() if membership.is_elastic() else before
+        return (world.rank, world.size) != (before.rank, before.size)
+
+    def enter_next(self) -> object:
+        """Leave this world behind and enter the next one; blocks."""
+        return membership.reform()
+
+    def inherits(self) -> bool:
+        """Say whether somebody in this world holds what was trained in earlier ones."""
+        return any(rank >= 0 for rank in current().world.previous)
+
+    def hold_state(self) -> None:
+        """Let the roster put this worker before those without a state."""
+        membership.trained()
+
+    def exchange(self, payload: bytes) -> Sequence[bytes]:
+        """Return every rank's payload, in rank order. A collective."""
+        return current().exchange("elastic.run", payload)
+
+
+def run(func: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a training function that goes on when workers are lost, come or leave.
+
+    The function is called again in each new world, after the reset callbacks of the state and its `sync`; it continues
+    from what the state says. It returns when it has on all workers. One that joins after that returns None, with the
+    state that the others have. In a worker that is to leave it raises SystemExit. Where the job is not elastic, it is
+    called once, and errors are the caller's.
+
+    Collectives before it is called would meet the others' in the middle of their training: leave them to `sync`.
+
+    Args:
+        func: takes a `State` as its first argument.
+
+    Example:
+        >>> @hvd.elastic.run  # doctest: +SKIP
+        ... def train(state):
+        ...     for state.epoch in range(state.epoch, epochs):
+        ...         ...
+        ...         state.commit()
+        >>> train(hvd.elastic.TorchState(model, optimizer, epoch=0))  # doctest: +SKIP
+    """
+    return run_in(JobWorlds(), func)
+
+
+def run_in(worlds: Worlds, func: Callable[..., Any]) -> Callable[..., Any]:
+    """Do what `run` does, in these worlds."""
+
+    @functools.wraps(func)
+    def wrapper(state: State, *args: Any, **kwargs: Any) -> Any:
+        train = functools.partial(func, state, *args, **kwargs)
+        if worlds.go_on():
+            return _until_evicted(_Training(state, train, worlds).run)
+        state.sync()
+        return train()
+
+    return wrapper
+
+
+def _until_evicted(training: Callable[[], Any]) -> Any:
+    try:
+        return training()
+    except EvictedError as error:
+        # Not a failure: the others go on. What the script does after its training is theirs to do.
+        raise goodbye(error) from None
+
+
+class _Standing(msgspec.Struct, frozen=True, array_like=True):
+    """What a worker tells the others of a new world."""
+
+    has_state: bool = False
+    """It has been made like the others once, so it has what was trained, if anything was."""
+    has_begun: bool = False
+    """It knows that there has been such a state."""
+    may_keep: bool = False
+    """It was interrupted, by workers that only leave."""
+    finished: bool = False
+    checks: int = 0
+    """How often it has checked for changes since it was made like the others."""
+
+
+class _Training:
+    """One worker's way through the worlds, until all have finished."""
+
+    def __init__(self, state: State, train: Callable[[], Any], worlds: Worlds) -> None:
+        self._state = state
+        self._train = train
+        self._worlds = worlds
+        self._standing = _Standing()
+        self._has_entered = False
+        self._result: Any = None
+
+    def run(self) -> Any:
+        """Return what the function returns."""
+        # What the script has loaded since it made the state is not to be lost when the first world breaks.
+        self._state.save()
+        cause: FarandoleError | None = None
+        while True:
+            try:
+                if not self._has_entered:
+                    self._enter()
+                if cause is not None:
+                    self._turn(cause)
+                    cause = None  # Its traceback holds a whole step's tensors.
+                if self._train_on():
+                    return self._result
+            except _INCURABLE:
+                raise
+            except (HorovodInternalError, HostsUpdatedInterrupt) as reason:
+                cause = reason
+
+    def _enter(self) -> None:
+        is_another = self._worlds.enter()
+        self._has_entered = True
+        if is_another:
+            self._state.on_reset()
+
+    def _train_on(self) -> bool:
+        """Call the function, unless all have finished already; return True when there is nothing left to do."""
+        standings = self._exchange()
+        if self._is_over(standings):
+            return True
+        self._note(finished=False, has_begun=any(standing.has_begun for standing in standings))
+        self._make_alike(standings)
+        self._note(has_state=True, has_begun=True, may_keep=False)
+        self._result = self._train()
+        if not self._worlds.go_on():
+            return True  # A function may well end with hvd.shutdown().
+        self._state.save()
+        self._note(finished=True)
+        return False
+
+    def _is_over(self, standings: Sequence[_Standing]) -> bool:
+        """Say whether all have finished that had something to train; who came too late for it gets what they have."""
+        trained = [standing for standing in standings if standing.has_state]
+        if not trained or not all(standing.finished for standing in trained):
+            return False
+        if len(trained) < len(standings):
+            self._state.sync()
+        return True
+
+    def _turn(self, cause: FarandoleError) -> None:
+        """Enter the next world, with a state that is whole."""
+        try:
+            self._worlds.enter_next()
+        except FarandoleError as failure:
+            # The worker that was lost first is to blame, not this one: see `lost_rank_behind`.
+            raise failure from cause
+        # After the change of worlds: nothing of the old one is on its way any more, into a gradient for example.
+        if not isinstance(cause, HostsUpdatedInterrupt):
+            self._state.restore()
+        self._note(may_keep=isinstance(cause, HostsUpdatedInterrupt) and cause.skip_sync)
+        self._state.on_reset()
+
+    def _exchange(self) -> list[_Standing]:
+        self._note(has_begun=self._standing.has_begun or self._worlds.inherits(), checks=self._state._checks)
+        payloads = self._worlds.exchange(msgspec.json.encode(self._standing))
+        return [msgspec.json.decode(payload, type=_Standing) for payload in payloads]
+
+    def _note(self, **changes: Any) -> None:
+        self._standing = msgspec.structs.replace(self._standing, **changes)
+
+    def _make_alike(self, standings: Sequence[_Standing]) -> None:
+        # The roster puts those first that hold the state.
+        if self._standing.has_begun and not standings[0].has_state:
+            raise StateLostError(
+                "all workers that had the state of the training were lost before another one had got it. Start the job "
+                "again, from a checkpoint if there is one."
+            )
+        if all(standing.may_keep for standing in standings) and len({standing.checks for standing in standings}) == 1:
+            self._state.save()  # With what the reset callbacks have changed.
+        else:
+            self._state.sync()
+        self._worlds.hold_state()
+        self._state._checks = 0

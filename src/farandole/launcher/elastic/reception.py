@@ -1,0 +1,187 @@
+"""Makes hosts ready for an elastic job, one by one, as they come; nobody waits for another one's host."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import farandole
+from farandole.agent.departures import WORKER_VARIABLE
+from farandole.agent.messages import Start
+from farandole.core.wire import format_address
+from farandole.launcher.agents import Agent, AgentLost
+from farandole.launcher.elastic.preemption import Lookout
+from farandole.launcher.errors import SpecError
+from farandole.launcher.hosts import Host
+from farandole.launcher.plan import LOOPBACK, HostPlan, Identity, Plan, Site, inherited_elsewhere, master_address
+from farandole.launcher.preflight import Finding, HostsRefused
+from farandole.launcher.prepare import Preparation
+from farandole.launcher.reach import LocalNames, SshOptions, explain
+
+AGENT_VARIABLE = "FARANDOLE_AGENT"
+"""By which what a lost agent leaves behind is found."""
+_PLACE_PREFIXES = ("FARANDOLE_", "HOROVOD_")
+
+
+class NotReady(Exception):
+    """A host cannot be used.
+
+    Attributes:
+        refused: whether trying again makes no sense as long as it is as it is.
+    """
+
+    def __init__(self, why: str, refused: bool) -> None:
+        super().__init__(why)
+        self.refused = refused
+
+
+@dataclass(frozen=True)
+class Station:
+    """A host that can start workers."""
+
+    host: Host
+    agent: Agent
+    plan: Plan
+    """Of this host alone, with a worker in each slot."""
+    token: str
+    """That all its workers have in their environment."""
+    notice: str
+    """Why it was about to be taken away when it became ready; "" if it was not."""
+
+    @property
+    def host_plan(self) -> HostPlan:
+        """What is planned for it."""
+        return self.plan.hosts[0]
+
+    @property
+    def mark(self) -> str:
+        """The variable by which what this agent started is found."""
+        return f"{AGENT_VARIABLE}={self.token}"
+
+    def order(self, worker: int, slot: int, size: int, inherited: Mapping[str, str]) -> Start:
+        """Return what lets its agent start a worker.
+
+        Args:
+            worker: its number.
+            slot: in which it is.
+            size: workers that are expected in a world.
+            inherited: the launcher's environment, over which the worker's own is laid.
+        """
+        plan, host = self.plan, self.host_plan
+        ours = dict(inherited) if host.local else inherited_elsewhere(inherited)
+        # A host may have more slots by now than it was planned with.
+        own = host.workers[slot % len(host.workers)].environment
+        environment = {**ours, **plan.environment, **host.environment, **own, **place_of(worker, slot, size)}
+        environment |= {AGENT_VARIABLE: self.token}
+        return Start(worker, host.command, environment, host.directory, inherit=not host.local, elastic=True)
+
+
+def place_of(worker: int, slot: int, size: int) -> dict[str, str]:
+    """Return a worker's place, as far as it has one before its first world."""
+    # A newcomer's number may be above the size: scripts that look here only want to tell one worker from the other.
+    place = {"RANK": worker, "SIZE": max(size, worker + 1), "LOCAL_RANK": slot}
+    variables = {f"{prefix}{name}": str(value) for prefix in _PLACE_PREFIXES for name, value in place.items()}
+    return {
+        **variables,
+        "RANK": str(worker),
+        "WORLD_SIZE": variables["FARANDOLE_SIZE"],
+        "LOCAL_RANK": str(slot),
+        WORKER_VARIABLE: str(worker),
+        "FARANDOLE_ELASTIC": "1",
+        "HOROVOD_ELASTIC": "1",
+        # Whether workers get anywhere decides whether they are worth another start.
+        "FARANDOLE_PROGRESS": "1",
+    }
+
+
+class Reception:
+    """Makes hosts ready.
+
+    Args:
+        preparation: of the job.
+        ssh: how other hosts are reached.
+        identity: of the job; without a master, the first host that is ready names one.
+        roster: host:port of the roster here.
+        here: hosts that are this machine, whatever their names say.
+        spreads: whether workers of other hosts may come.
+        lookout: looks whether hosts are about to be taken away.
+    """
+
+    def __init__(
+        self,
+        preparation: Preparation,
+        ssh: SshOptions,
+        identity: Identity,
+        roster: str,
+        here: frozenset[str],
+        spreads: bool,
+        lookout: Lookout,
+    ) -> None:
+        self._preparation = preparation
+        self._ssh = ssh
+        self._identity = identity
+        self._roster = roster
+        self._here = here
+        self._spreads = spreads
+        self._lookout = lookout
+        self._names = LocalNames()
+
+    def hint(self, host: HostPlan, said: str) -> str:
+        """See `Preparation.hint`."""
+        return self._preparation.hint(host, said)
+
+    async def watch(self, station: Station, tell: Callable[[str], None]) -> None:
+        """Look again and again whether a host is about to be taken away; see `Lookout.watch`."""
+        await self._lookout.watch(station.agent, station.host_plan.directory, tell)
+
+    async def receive(self, host: Host) -> Station:
+        """Start an agent on a host, and make the host ready.
+
+        Raises:
+            NotReady: that cannot be done.
+        """
+        local = host.label in self._here or (await asyncio.to_thread(self._names.which, [host]))[0]
+        try:
+            agent = await Agent.start(host, local, self._ssh)
+        except AgentLost as error:
+            raise NotReady(str(error), refused=False) from None
+        try:
+            return await self._prepare(host, agent)
+        except BaseException:
+            await agent.close()
+            raise
+
+    async def _prepare(self, host: Host, agent: Agent) -> Station:
+        try:
+            await agent.ready()
+            preparation = self._preparation.for_host(host)
+            sites = await preparation.prepare([agent])
+        except HostsRefused as error:
+            raise NotReady(_in_one_line(error.findings[0]), refused=True) from None
+        except AgentLost as error:
+            problem, hint = explain(host, str(error), farandole.__version__)
+            raise NotReady(f"{problem} ({hint})" if hint else problem, refused=False) from None
+        except SpecError as error:
+            raise NotReady(str(error), refused=True) from None
+        site = sites[host.label]
+        if agent.local:
+            site = replace(site, roster=self._roster)
+        else:
+            agent.relay_to(self._roster)
+        self._name_master(agent, site)
+        plan = preparation.plan(self._identity, {host.label: site})
+        notice = await self._lookout.look(agent, plan.hosts[0].directory)
+        return Station(host, agent, plan, secrets.token_hex(8), notice or "")
+
+    def _name_master(self, agent: Agent, site: Site) -> None:
+        assert agent.facts is not None
+        if not self._identity.master:
+            port = agent.facts.free_port
+            master = master_address(site, port) if self._spreads else format_address(LOOPBACK, port)
+            self._identity = replace(self._identity, master=master)
+
+
+def _in_one_line(finding: Finding) -> str:
+    return f"{finding.problem} (hint: {finding.hint})" if finding.hint else finding.problem

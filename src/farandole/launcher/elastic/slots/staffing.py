@@ -1,0 +1,144 @@
+"""Who gets a slot, who is one too many, and what is done when there are too few.
+
+Slots are filled in the order of the hosts, the host that is known longest first, until there are as many workers as the
+job may have, and its spares.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from farandole.launcher.elastic.slots.phrases import named
+from farandole.launcher.elastic.slots.state import (
+    State,
+    Step,
+    drain,
+    living,
+    site_of,
+    with_deadline,
+    with_site,
+    with_slots,
+)
+from farandole.launcher.elastic.slots.words import Action, DrainWorkers, EndJob, Say, StartWorker, WorldBegan
+from farandole.launcher.plan import count
+
+
+def world_began(state: State, event: WorldBegan, now: float) -> Step:
+    """Take note of a new world, and of who is not in it any more."""
+    members = frozenset(event.members)
+    here = living(state)
+    joined_at = {
+        worker: state.joined_at.get(worker, now) for worker in here if worker in members | state.joined_at.keys()
+    }
+    # Who was in a world and is not in this one should be about to end.
+    out = joined_at.keys() - members
+    state = with_deadline(with_slots(state, {worker: {"left": True} for worker in out}), out, now)
+    ranks = {worker: rank for worker, rank in state.ranks.items() if worker in here}
+    ranks |= {worker: rank for rank, worker in enumerate(event.members) if worker in here}
+    if state.worlds == 0:
+        state = replace(state, firsts=members, firsts_known=True)
+    state = replace(state, worlds=state.worlds + 1, members=event.members, ranks=ranks, joined_at=joined_at)
+    return state, [], f"a world of {len(event.members)}"
+
+
+def end_if_over(state: State, now: float) -> tuple[State, list[Action]]:
+    """End the job when nobody is left who has something to do, and nobody can be started."""
+    here = living(state)
+    if not state.finished:
+        barred = all(math.isinf(site.barred_until) for site in state.sites)
+        if here or not state.sites or not barred:
+            return state, []
+        hint = "--blacklist-cooldown-range gives hosts another chance"
+        return state, [EndJob("all hosts are blacklisted", hint)]
+    # Spares wait for a world that will not come.
+    left = [worker for worker in here if not state.worlds or worker in state.members]
+    return state, [] if left else [EndJob("")]
+
+
+def shrink(state: State, now: float) -> tuple[State, list[Action]]:
+    """Let the newest go when there are more than there may be."""
+    most = state.policy.max_size
+    if most is None:
+        return state, []
+    staying = {worker for worker, (_, slot) in living(state).items() if not (slot.draining or slot.left)}
+    members = [worker for worker in state.members if worker in staying]
+    surplus = set(sorted(members)[most:])
+    others = sorted(staying - surplus, key=lambda worker: (worker not in members, worker))
+    surplus |= set(others[int(state.policy.most) :])
+    if not surplus:
+        return state, []
+    leaving = tuple(sorted(surplus))
+    state = drain(state, leaving, now)
+    why = f"the job is to have no more than {count(most, 'worker')}"
+    said = f"{why}; {named(leaving)} {'leaves' if len(leaving) == 1 else 'leave'} at the end of a step"
+    return state, [Say(f"farandole: {said}"), DrainWorkers(leaving, why)]
+
+
+def fill(state: State, now: float) -> tuple[State, list[Action]]:
+    """Give workers to slots that may have one."""
+    if state.finished or (state.next_worker == 0 and _more_are_coming(state)):
+        return state, []
+    free = [
+        (site.label, slot.index)
+        for site in state.sites
+        if site.phase == "ready" and not site.closed and site.barred_until <= now
+        for slot in site.slots
+        if slot.worker is None and slot.index < site.size and slot.not_before <= now
+    ]
+    room = state.policy.most - len(living(state))
+    actions: list[Action] = []
+    for label, index in free[: int(min(max(room, 0), len(free)))]:
+        worker = state.next_worker
+        actions.append(StartWorker(worker, label, index))
+        site = site_of(state, label)
+        assert site is not None
+        slots = tuple(replace(slot, worker=worker) if slot.index == index else slot for slot in site.slots)
+        state = replace(with_site(state, label, slots=slots), next_worker=worker + 1)
+        if not state.firsts_known:
+            state = replace(state, firsts=state.firsts | {worker})
+    return state, actions
+
+
+def _more_are_coming(state: State) -> bool:
+    """Say whether the first workers should wait for hosts that are being reached, to begin in one world.
+
+    They do for hosts that come before one that is ready: users count on rank 0 being on the first host.
+    """
+    ready = [index for index, site in enumerate(state.sites) if site.phase == "ready" and not site.closed]
+    reached = [index for index, site in enumerate(state.sites) if site.phase == "reaching" and not site.tries]
+    slots = sum(state.sites[index].size for index in ready)
+    return bool(reached) and (slots < state.policy.first_size or min(reached) < max(ready, default=0))
+
+
+def count_time(state: State, now: float) -> tuple[State, list[Action]]:
+    """Say that there are too few slots, and end the job when it stays so for too long."""
+    least = state.policy.min_size
+    if state.finished:
+        return state, []
+    # Slots that back off will have workers again; those of a host that is barred only keep the ones they have.
+    usable = sum(
+        slot.worker is not None or site.barred_until <= now
+        for site in state.sites
+        if site.phase == "ready" and not site.closed
+        for slot in site.slots
+        if slot.index < site.size
+    )
+    if usable >= least:
+        return replace(state, short_since=None), []
+    if state.short_since is None and any(
+        site.phase in ("new", "reaching", "lost") and not site.tries for site in state.sites
+    ):
+        return state, []
+    if state.short_since is None:
+        words = f"{usable} of at least {count(least, 'worker')} have a place; the job waits for more hosts"
+        said = Say(f"farandole: {words}, for {state.policy.timeout:g} s at most")
+        return replace(state, short_since=now), [said]
+    if now < state.short_since + state.policy.timeout:
+        return state, []
+    # Horovod's words: its users look for them.
+    why = (
+        f"timed out: after {state.policy.timeout:g} s only {usable} of at least {least} workers have a place. Please "
+        f"check that you have enough resources to run at least {least} Horovod processes."
+    )
+    return state, [EndJob(why, "add hosts or slots, or give it more time: --elastic-timeout")]

@@ -1,0 +1,157 @@
+"""What people are told of an elastic job: what happened to whom, what the job does now, and how long it took."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+
+from farandole.launcher.elastic.crew import Crew, Worker
+from farandole.launcher.elastic.slots.phrases import named
+from farandole.launcher.output.console import Console
+from farandole.launcher.plan import count
+from farandole.roster.watcher import WorldChange
+from farandole.roster.words import Hold
+
+MOST_NAMED = 3
+# Who ends is told of with the world that goes on without it, unless that does not come so soon.
+TOLD_SECONDS = 1.0
+# For how long the line about a new world waits to know how those ended that it has lost.
+ENDS_SECONDS = 0.5
+# What the job waits for is told when it takes longer.
+WAIT_SECONDS = 10.0
+
+
+class Teller:
+    """Tells people what happens to a job, when it is known well enough to be told in one line."""
+
+    def __init__(self, console: Console, crew: Crew) -> None:
+        """Tell it on a console."""
+        self._hold = Hold("")
+        self._waits_since = 0.0
+        self._console = console
+        self._crew = crew
+        self._timer: asyncio.TimerHandle | None = None
+        self._in_order = asyncio.Lock()
+
+    @property
+    def waits_for(self) -> str:
+        """For what the job waits; "" when it goes on."""
+        return self._hold.reason
+
+    async def world(self, change: WorldChange) -> None:
+        """Tell of a world that has just begun."""
+        lost = [self._crew.workers[each.worker] for each in change.lost if each.worker in self._crew.workers]
+        for worker in lost:
+            worker.told = True
+        async with self._in_order:
+            try:
+                await asyncio.wait_for(asyncio.gather(*(worker.over.wait() for worker in lost)), ENDS_SECONDS)
+            except (TimeoutError, asyncio.TimeoutError):
+                pass  # What the others noticed of it has to do.
+            self._console.say(tell_world(change, self._crew.host_of, self._crew.how_it_ended))
+
+    async def end(self, worker: Worker, world: Sequence[int]) -> None:
+        """Tell of a worker that has failed, unless the line about the next world does."""
+        member = worker.number in world
+        if member:
+            await asyncio.sleep(TOLD_SECONDS)
+        if not worker.told:
+            worker.told = True
+            self._console.say(tell_end(worker, world, self.waits_for, time.monotonic()))
+
+    def waits(self, hold: Hold) -> None:
+        """Tell for what the job waits, if it does so for long; a hold of no kind: it waits no more."""
+        if hold.kind != self._hold.kind:
+            self._waits_since = time.monotonic()
+        self._hold = hold
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if hold.kind:
+            self._timer = asyncio.get_running_loop().call_later(WAIT_SECONDS, self._tell_wait)
+
+    def _tell_wait(self) -> None:
+        so_far = duration(time.monotonic() - self._waits_since)
+        most = duration(self._hold.seconds)
+        self._console.say(f"farandole: the job {self.waits_for} ({so_far} so far, {most} at most)")
+
+
+def tell_end(worker: Worker, world: Sequence[int], waits_for: str, now: float) -> str:
+    """Return the line for a worker that has failed, and without which no world goes on yet.
+
+    Args:
+        worker: whose end is known.
+        world: the latest one.
+        waits_for: for what the job waits; "" when it does not.
+        now: on the monotonic clock.
+    """
+    name = f"worker {worker.number} on {worker.host}"
+    waits = f"the job {waits_for.partition('. ')[0]}" if waits_for else ""
+    if worker.number in world:
+        then = waits or "the others are about to go on"
+        ago = duration(now - worker.record.exit_time)
+        return f"farandole: rank {world.index(worker.number)} ({name}) {worker.end}; {then} ({ago} so far)"
+    size = len(world)
+    then = waits or (f"{count(size, 'worker')} {'goes' if size == 1 else 'go'} on" if world else "the job goes on")
+    lived = duration(worker.record.exit_time - worker.started_at)
+    return f"farandole: {name} {worker.end} before it was in a world, {lived} after its start; {then}"
+
+
+def tell_world(change: WorldChange, where: Callable[[int], str], how: Callable[[int], str]) -> str:
+    """Return the line for a world that has just begun.
+
+    Args:
+        change: what the roster says of it.
+        where: from a worker to the host that it is on, or was.
+        how: from a worker to how its process ended; "" when that is not known.
+
+    Example:
+        >>> from farandole.roster.words import Departure
+        >>> lost = (Departure(2, 5, "closed its connections"),)
+        >>> change = WorldChange(4, (0, 1, 6), (0, 1, -1), lost, 0.023, "")
+        >>> tell_world(change, lambda worker: "h1", lambda worker: "was killed by SIGKILL")[:49]
+        'farandole: rank 2 (worker 5 on h1) was killed by '
+        >>> tell_world(change, lambda worker: "h1", lambda worker: "was killed by SIGKILL")[49:]
+        'SIGKILL; worker 6 on h1 joins as rank 2; 3 workers go on as generation 4 (23 ms)'
+    """
+    lost = [
+        f"rank {each.rank} (worker {each.worker} on {where(each.worker)}) {how(each.worker) or each.how}"
+        for each in change.lost
+    ]
+    newcomers = [rank for rank, before in enumerate(change.previous) if before < 0]
+    first = change.generation == 1
+    joined = [] if first else [_joins(change.workers, newcomers, where)] if newcomers else []
+    size = len(change.workers)
+    begin = "begins" if size == 1 else "begin"
+    go_on = "goes on" if size == 1 else "go on"
+    what = f"{count(size, 'worker')} {begin if first else go_on} as generation {change.generation}"
+    return f"farandole: {'; '.join([*_shortened(lost), *joined, what])} ({duration(change.seconds)})"
+
+
+def _joins(workers: Sequence[int], ranks: Sequence[int], where: Callable[[int], str]) -> str:
+    numbers = [workers[rank] for rank in ranks]
+    hosts = ", ".join(dict.fromkeys(map(where, numbers)))
+    if len(ranks) == 1:
+        return f"{named(numbers)} on {hosts} joins as rank {ranks[0]}"
+    return f"{named(numbers)} on {hosts} join as ranks {', '.join(map(str, ranks))}"
+
+
+def _shortened(events: Sequence[str]) -> list[str]:
+    if len(events) <= MOST_NAMED:
+        return list(events)
+    return [*events[:MOST_NAMED], f"{len(events) - MOST_NAMED} more were lost"]
+
+
+def duration(seconds: float) -> str:
+    """Write a time for people.
+
+    Example:
+        >>> duration(0.0234), duration(3.21), duration(75)
+        ('23 ms', '3.2 s', '75 s')
+    """
+    if seconds < 0.001:
+        return "less than 1 ms"
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"

@@ -1,0 +1,47 @@
+"""What a front gives its keeper to do."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from farandole.launcher.keeper.messages import Looks, Show
+from farandole.launcher.machine import Machine
+from farandole.launcher.output.terminal import Look, look_of, terminal_size
+from farandole.launcher.spec import JobSpec
+
+if TYPE_CHECKING:
+    from farandole.launcher.output.console import Console
+    from farandole.launcher.supervise import Observer
+
+OUT, ERR = 1, 2
+
+
+@dataclass(frozen=True)
+class Errand:
+    """One job to run."""
+
+    spec: JobSpec
+    machine: Machine
+    """As the front sees it: with its folder and its environment."""
+    verbose: bool = False
+    observe: Callable[[Console], Observer] | None = None
+    """Returns who hears of failures at once; a function or class that can be imported."""
+    launch: str = "farandole.launcher.start:launch"
+    """What runs the job. A name and not the function, because a front does without all that it would import."""
+
+
+def show_here(color: str, *, again: bool = False) -> Show:
+    """Return what lets a keeper show a job on this process's standard output and error, as they look now."""
+    looks = [look_of(descriptor, color, os.environ) for descriptor in (OUT, ERR)]
+    out, err = (Looks(look.colors, look.terminal is not None) for look in looks)
+    return Show(out, err, again)
+
+
+def look_behind(descriptor: int, looks: Looks) -> Look:
+    """Return how a stream is to look that a front has handed over."""
+    if not looks.terminal:
+        return Look(looks.colors)
+    return Look(looks.colors, os.fstat(descriptor).st_rdev, lambda: terminal_size(descriptor))

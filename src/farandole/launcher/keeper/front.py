@@ -1,0 +1,359 @@
+"""What the user starts, sees and signals, while a keeper has the job.
+
+A front hands its standard output and error to the keeper, which writes there; it waits, passes on what the user wants,
+and ends with the job's exit code. It imports next to nothing: what a launcher needs is the keeper's to load.
+
+| to the front | to the job |
+|---|---|
+| Ctrl-C, SIGTERM | ends in good order, the second time at once; with `--detach`: nothing, the front leaves |
+| Ctrl-Z | nothing; the front stops, and catches up when it goes on |
+| SIGHUP, SIGKILL, nobody reads its output | nothing |
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from farandole.core.own_roster import own_environment
+from farandole.core.wire import ConnectionLost, WireError, WireTimeout
+from farandole.launcher.errors import SpecError
+from farandole.launcher.failure import signal_name
+from farandole.launcher.keeper.errand import ERR, OUT, Errand, show_here
+from farandole.launcher.keeper.jobs import JobDirectory, JobRecord, Jobs, jobs_of_this_user
+from farandole.launcher.keeper.link import Link
+from farandole.launcher.keeper.messages import Ended, Hidden, Hide, Launch, Refused, Stop, TakenOver, Unread
+from farandole.launcher.keeper.stage import RECALLED_LINES
+
+# The keeper needs less to let go of the terminal.
+_HIDE_SECONDS = 2.0
+# A keeper whose socket has ended is about to end itself.
+_EXIT_SECONDS = 5.0
+_STOPPING = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
+
+
+class Manner(NamedTuple):
+    """How a front is to behave."""
+
+    name: str | None = None
+    """Of the job; None: one is made up, or it is the only one."""
+    detach: bool = False
+    """Whether Ctrl-C and SIGTERM let the front leave, and leave the job alone."""
+
+
+def run_kept(errand: Errand, manner: Manner) -> Ended:
+    """Run a job in a keeper, show it, and return how it ended, or why this process shows it no more.
+
+    Raises:
+        SpecError: it cannot be started; nothing was.
+    """
+    _open_what_is_closed()
+    jobs = jobs_of_this_user(os.environ)
+    started = jobs.start(manner.name)
+    if started is None:
+        assert manner.name is not None
+        return _attach_to_same(jobs, manner, errand)
+    directory, lock = started
+    with _Alarm() as alarm, _Front(directory, errand.spec.output.color, manner.detach) as front:
+        return front.stay(lambda: front.start(errand, lock, alarm))
+
+
+def attach(manner: Manner, color: str) -> Ended:
+    """Show a job that runs, or one that has ended meanwhile; return how it ended.
+
+    Raises:
+        SpecError: there is none of that name.
+    """
+    _open_what_is_closed()
+    directory, record = jobs_of_this_user(os.environ).find(manner.name, ended_too=True)
+    return _attach(directory, record, color, manner.detach)
+
+
+def _attach_to_same(jobs: Jobs, manner: Manner, errand: Errand) -> Ended:
+    """Show the job of this name, which runs already, if it is the one that was to be started.
+
+    Raises:
+        SpecError: it is another one.
+    """
+    directory, record = jobs.find(manner.name)
+    if record.command != errand.spec.command:
+        raise SpecError(
+            f"job {record.name} runs already, and it is another one: {' '.join(record.command)}",
+            f"choose another name, or end that one: farandole stop {record.name}",
+        )
+    print(f"farandole: job {record.name} runs already; here it is", file=sys.stderr)
+    return _attach(directory, record, errand.spec.output.color, manner.detach)
+
+
+def _attach(directory: JobDirectory, record: JobRecord, color: str, detach: bool) -> Ended:
+    if directory.ended() is not None:
+        return show_end(directory)
+    with _Alarm() as alarm, _Front(directory, color, detach) as front:
+        return front.stay(lambda: front.connect(record, alarm))
+
+
+def show_end(directory: JobDirectory) -> Ended:
+    """Show the last lines of a job that ended while nobody looked, forget it, and return how it ended."""
+    ended = directory.ended() or Ended(1)
+    with contextlib.suppress(OSError):
+        lines = directory.log.read_text(errors="replace").splitlines(keepends=True)
+        print(*lines[-RECALLED_LINES:], sep="", end="", flush=True)
+    if (lock := directory.claim()) is not None:
+        directory.remove()
+        os.close(lock)
+    return ended
+
+
+class _Alarm:
+    """A descriptor that can be read when a signal has come. Without it, one that comes just before a wait is missed."""
+
+    def __enter__(self) -> int:
+        self._reading, self._writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._before = signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
+        return self._reading
+
+    def __exit__(self, *error: object) -> None:
+        signal.set_wakeup_fd(self._before)
+        os.close(self._reading)
+        os.close(self._writing)
+
+
+class _Leave(BaseException):
+    """A signal that ends the front and not the job."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(signum)
+        self.signum = signum
+
+
+class _Front:
+    """This process, as it shows one job.
+
+    Args:
+        directory: where the job is found.
+        color: whether prefixes have colours; see `OutputOptions`.
+        detach: see `Manner`.
+    """
+
+    def __init__(self, directory: JobDirectory, color: str, detach: bool) -> None:
+        self._directory = directory
+        self._color = color
+        self._detach = detach
+        self._link: Link | None = None
+        self._keeper: subprocess.Popen[bytes] | None = None
+        self._hide_until: float | None = None
+        """Set while a Ctrl-Z waits for the keeper to let go of the terminal."""
+        self._hidden = False
+        """Whether the job is not shown here because of a Ctrl-Z."""
+        self._begun = False
+        self._early: list[int] = []
+        """Signals that came before the keeper could be told."""
+
+    def __enter__(self) -> _Front:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._link is not None:
+            self._link.close()
+        if self._keeper is not None and self._keeper.poll() is None:
+            self._keeper.returncode = 0  # It is nobody's child any more.
+
+    # --- beginning ----------------------------------------------------------------------------------------------
+
+    def start(self, errand: Errand, lock: int, alarm: int) -> None:
+        """Start the keeper and have it run the job.
+
+        Raises:
+            SpecError: it cannot be started.
+        """
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                self._keeper = subprocess.Popen(
+                    [sys.executable, "-m", "farandole.launcher.keeper", self._directory.name],
+                    stdin=theirs.fileno(),
+                    start_new_session=True,  # What happens to this terminal is nothing to it.
+                    cwd="/",  # python -m looks for modules here first; nothing of the user's may be taken for ours.
+                    env=own_environment(),
+                )
+            except OSError as error:
+                raise SpecError(f"{sys.executable} cannot be started: {error.strerror}") from None
+        self._link = Link(ours, alarm)
+        self._link.send(Launch(pickle.dumps(errand), os.fspath(self._directory.path)), [lock])
+        os.close(lock)
+        self._show()
+
+    def connect(self, record: JobRecord, alarm: int) -> None:
+        """Reach the keeper that runs.
+
+        Raises:
+            SpecError: that is not possible.
+        """
+        try:
+            self._link = Link(self._directory.connect(), alarm)
+        except OSError as error:
+            raise SpecError(
+                f"the launcher of job {record.name}, process {record.pid}, cannot be reached: {error}",
+                f"see whether it lives: ps {record.pid}",
+            ) from None
+        self._show()
+
+    def _show(self, *, again: bool = False) -> None:
+        assert self._link is not None
+        self._link.send(show_here(self._color, again=again), [OUT, ERR])
+
+    # --- staying ------------------------------------------------------------------------------------------------
+
+    def stay(self, begin: Callable[[], None]) -> Ended:
+        """Begin, and wait for the end.
+
+        Raises:
+            SpecError: the job cannot be started; nothing was.
+        """
+        try:
+            with self._signals():
+                begin()
+                self._begun = True
+                for signum in self._early:
+                    self._stop_signal(signum, None)
+                return self._wait()
+        except _Leave as left:
+            return self._left(left.signum)
+        except ConnectionLost:
+            return self._lost()
+
+    def _wait(self) -> Ended:
+        assert self._link is not None
+        while True:
+            try:
+                message = self._link.receive(self._patience())
+            except WireTimeout:
+                self._go_on()
+                continue
+            if isinstance(message, Ended):
+                return self._ended(message)
+            if isinstance(message, Refused):
+                self._reap()
+                raise SpecError(message.message, message.hint)
+            if isinstance(message, TakenOver):
+                return Ended(1, f"farandole: job {self._directory.name} is shown elsewhere now")
+            if isinstance(message, Unread):
+                return Ended(
+                    128 + signal.SIGPIPE, f"farandole: nobody reads the output any more; {self._how_to_return()}"
+                )
+            if isinstance(message, Hidden) and self._hide_until is not None:
+                self._rest()
+
+    def _patience(self) -> float | None:
+        """Return until when to wait for a message."""
+        # What came while this process was stopped may be that nothing is to be shown here any more.
+        return time.monotonic() if self._hidden else self._hide_until
+
+    def _go_on(self) -> None:
+        """Do what a Ctrl-Z wants when nothing else has come."""
+        if self._hidden:
+            self._show(again=True)
+            self._hidden = False
+        else:
+            self._rest()
+
+    def _ended(self, message: Ended) -> Ended:
+        self._reap()
+        return show_end(self._directory) if self._hidden else message
+
+    def _rest(self) -> None:
+        """Stop, as Ctrl-Z wants it."""
+        self._hide_until = None
+        self._hidden = True
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    def _left(self, signum: int) -> Ended:
+        """Have the terminal tidied up, and leave."""
+        assert self._link is not None
+        with contextlib.suppress(WireError):
+            self._link.send(Hide())
+            deadline = time.monotonic() + _HIDE_SECONDS
+            while not isinstance(self._link.receive(deadline), Hidden):
+                continue
+        name = self._directory.name
+        return Ended(128 + signum, f"farandole: {self._how_to_return()}; farandole stop {name} ends it")
+
+    def _how_to_return(self) -> str:
+        name = self._directory.name
+        return f"job {name} goes on; farandole run --attach {name} shows it again"
+
+    def _lost(self) -> Ended:
+        """Say what became of a keeper that has ended without a word, or with one that waits in the directory."""
+        code = self._reap()
+        if self._directory.ended() is not None:
+            return show_end(self._directory)
+        if code is None:
+            how = "has ended"
+        else:
+            how = f"exited with code {code}" if code >= 0 else f"was killed by {signal_name(-code)}"
+        return Ended(
+            1,
+            f"error: the launcher of job {self._directory.name} {how}; the workers are ended by their agents\n"
+            "hint: start the job again; what it has saved is kept",
+        )
+
+    def _reap(self) -> int | None:
+        """Wait for the keeper if it is our child, and return its exit code."""
+        if self._keeper is None:
+            return None
+        try:
+            return self._keeper.wait(_EXIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            return None
+
+    # --- signals ------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        """Take this process's signals, but those that it was told to ignore."""
+        handlers = {
+            signal.SIGINT: self._stop_signal,
+            signal.SIGTERM: self._stop_signal,
+            signal.SIGTSTP: self._pause_signal,
+        }
+        before = {
+            signum: signal.signal(signum, handler)
+            for signum, handler in handlers.items()
+            if signal.getsignal(signum) is not signal.SIG_IGN
+        }
+        try:
+            yield
+        finally:
+            for signum, handler in before.items():
+                signal.signal(signum, handler)
+
+    def _stop_signal(self, signum: int, where: object) -> None:
+        if not self._begun:
+            self._early.append(signum)
+            return
+        if self._detach:
+            raise _Leave(signum)
+        assert self._link is not None
+        with contextlib.suppress(WireError):  # Who waits notices it too.
+            self._link.send(Stop(128 + signum, _STOPPING[signal.Signals(signum)]))
+
+    def _pause_signal(self, signum: int, where: object) -> None:
+        if self._begun and self._link is not None and self._hide_until is None:
+            self._hide_until = time.monotonic() + _HIDE_SECONDS
+            with contextlib.suppress(WireError):
+                self._link.send(Hide())
+
+
+def _open_what_is_closed() -> None:
+    """Put descriptors that lead nowhere in the place of standard ones that are closed, before others get there."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= ERR:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)

@@ -1,0 +1,385 @@
+"""Keeps a job: runs the launcher in a session of its own, so that it outlives the front that started it.
+
+The keeper's standard input is the connection to that front, which first says what is to be done. From then on the
+keeper has no terminal, pipe or file of its front but what the front hands it to show the job on; it lets go of that
+when the front is gone. A front that comes later, and everybody else who wants something of the job, comes through a
+Unix socket in the job's directory (see `jobs`), and must be a process of the same user.
+
+When the keeper is killed, the agents notice that their input ends, and end the workers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import os
+import pickle
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from farandole.agent.messages import STDERR, STDOUT
+from farandole.core.wire import LENGTH_BYTES, BadMessage, Codec, ConnectionLost, WireError, frame_length
+from farandole.launcher.errors import SpecError
+from farandole.launcher.hosts import parse_hosts
+from farandole.launcher.keeper.control import Job
+from farandole.launcher.keeper.errand import Errand, look_behind
+from farandole.launcher.keeper.jobs import JobDirectory, JobRecord
+from farandole.launcher.keeper.link import check_peer
+from farandole.launcher.keeper.messages import (
+    MESSAGE_LIMIT,
+    AddHosts,
+    AskStatus,
+    Done,
+    Ended,
+    FromKeeper,
+    FromVisitor,
+    Hidden,
+    Hide,
+    HostsAre,
+    HostsRequest,
+    Launch,
+    ListHosts,
+    Refused,
+    RemoveHost,
+    Show,
+    StatusIs,
+    Stop,
+    TakenOver,
+    Unread,
+)
+from farandole.launcher.keeper.peer import MOST_DESCRIPTORS, Peer
+from farandole.launcher.keeper.stage import LogFile, Recall, Side, Stage, heed_waking, open_stages
+from farandole.launcher.output.console import Console
+from farandole.launcher.output.outlet import Outlet
+from farandole.launcher.output.terminal import Look
+
+STREAMS = (STDOUT, STDERR)
+
+ERRAND_SECONDS = 30.0
+# A front that is left in good order gets what is being written, and its bottom rows tidied up, for so long.
+LEAVING_SECONDS = 0.5
+LAST_WORD_SECONDS = 2.0
+
+
+class _Front:
+    """A visitor that shows the job, or has shown it and may again."""
+
+    def __init__(self, peer: Peer) -> None:
+        self.peer = peer
+        self.stages: set[Stage] = set()
+        """Those on its descriptors that have not been left."""
+        self.seen: int | None = None
+        """How many lines of the job there were when it was left; None while it shows the job."""
+        self.then: FromKeeper | None = None
+        """What it is told when all is left."""
+
+    def sever(self) -> None:
+        for stage in self.stages:
+            stage.sever()
+
+
+class Keeper:
+    """One job and its visitors. Everything but the stages is the loop's thread's.
+
+    Args:
+        errand: what to run.
+        directory: where the job is found, claimed already.
+        first: the connection to the front that started it.
+    """
+
+    def __init__(self, errand: Errand, directory: JobDirectory, first: socket.socket) -> None:
+        self._errand = errand
+        self._directory = directory
+        self._loop = asyncio.get_running_loop()
+        self._recall = Recall()
+        self._log = LogFile(directory.log)
+        log_stage = Stage(Outlet(self._log, Look()), STREAMS)
+        self._sides = {stream: Side(stream, log_stage, self._recall, self._lost_soon) for stream in STREAMS}
+        self._console = Console(self._sides[STDOUT], self._sides[STDERR], options=errand.spec.output)
+        reading, self._nobody = os.pipe()
+        os.close(reading)
+        self._listener = directory.listen()
+        self._front: _Front | None = None
+        """Who shows the job, or is stopped and may do so again."""
+        self._fronts: set[_Front] = set()
+        """All that have not been left."""
+        self._shown: dict[int, Stage] | None = None
+        """The stages of that front; None while the log is the only one."""
+        self._job: Job | None = None
+        self._running: asyncio.Task[FromKeeper] | None = None
+        self._peers = {Peer(first, self._take, self._gone)}
+
+    async def run(self) -> None:
+        """Run the job to its end, and see that somebody is told of it."""
+        self._let_go_of_the_front()
+        self._directory.write_record(self._record())
+        self._listener.setblocking(False)
+        self._loop.add_reader(self._listener, self._accept)
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            if signal.getsignal(signum) is not signal.SIG_IGN:
+                self._loop.add_signal_handler(signum, self._stop, Stop(128 + signum, signum.name))
+        self._loop.add_signal_handler(signal.SIGHUP, lambda: None)  # There is no terminal that could hang up.
+        self._running = self._loop.create_task(self._run_job())
+        await self._tell_the_end(await self._running)
+        self._loop.remove_reader(self._listener)
+        self._listener.close()
+
+    def _let_go_of_the_front(self) -> None:
+        # What a bug would print is kept where output is kept.
+        for stream in STREAMS:
+            os.dup2(self._log.fileno(), stream)
+        os.chdir(self._errand.machine.directory)
+
+    def _record(self) -> JobRecord:
+        return JobRecord(
+            self._directory.name,
+            os.getpid(),
+            socket.gethostname(),
+            time.time(),
+            self._errand.spec.command,
+            tuple(host.label for host in self._errand.spec.hosts),
+        )
+
+    # --- the job ------------------------------------------------------------------------------------------------
+
+    async def _run_job(self) -> FromKeeper:
+        """Run it, and return what its front is told at the end."""
+        errand = self._errand
+        try:
+            launch = _find(errand.launch)
+            observer = None if errand.observe is None else errand.observe(self._console)
+            outcome = await launch(
+                errand.spec,
+                errand.machine,
+                self._console,
+                started=self._started,
+                verbose=errand.verbose,
+                observer=observer,
+            )
+        except SpecError as error:
+            return Refused(error.message, error.hint)
+        except asyncio.CancelledError:
+            return Ended(130, "error: interrupted before anything was started")
+        except Exception:
+            return Ended(1, f"error: the launcher failed:\n{traceback.format_exc()}")
+        return Ended(outcome.exit_code, outcome.report, outcome.rank)
+
+    def _started(self, job: Job) -> None:
+        self._job = job
+        name = self._directory.name
+        self._console.say(f"farandole: job {name}; farandole run --attach {name} shows it again")
+
+    def _stop(self, order: Stop) -> None:
+        if self._job is not None:
+            self._job.stop(order.code, order.why)
+        elif self._running is not None:
+            self._running.cancel()
+
+    async def _tell_the_end(self, end: FromKeeper) -> None:
+        with contextlib.suppress(OSError):  # On a full disk, at least the front is told.
+            self._directory.write_ended(_as_ended(end))
+        front = self._front
+        if front is None or not front.peer.open:
+            return
+        shown = self._shown is not None
+        front.peer.post(end)
+        # A front that is stopped, with Ctrl-Z, has not seen the last lines, and will look for them here.
+        if await front.peer.all_sent(LAST_WORD_SECONDS) and shown:
+            self._directory.remove()
+
+    # --- visitors -----------------------------------------------------------------------------------------------
+
+    def _accept(self) -> None:
+        try:
+            sock, _ = self._listener.accept()
+        except OSError:
+            return  # It has gone again.
+        try:
+            check_peer(sock)
+        except WireError as error:
+            self._console.say(f"warning: a visitor was sent away: {error}")
+            sock.close()
+            return
+        self._peers.add(Peer(sock, self._take, self._gone))
+
+    def _take(self, peer: Peer, message: FromVisitor) -> None:
+        if isinstance(message, Show):
+            self._show(peer, message)
+        elif isinstance(message, Hide):
+            self._hide(peer)
+        elif isinstance(message, Stop):
+            self._stop(message)
+        elif isinstance(message, AskStatus):
+            peer.post(self._status())
+        elif isinstance(message, Launch):
+            raise BadMessage("a keeper keeps one job")
+        else:
+            peer.post(self._answer(message))
+
+    def _gone(self, peer: Peer) -> None:
+        self._peers.discard(peer)
+        front = self._front
+        if front is not None and front.peer is peer:
+            self._front = None
+            self._turn_to(None)
+            front.sever()
+
+    def _status(self) -> StatusIs:
+        if self._job is None:
+            return StatusIs(0, 0, "it is being started")
+        return StatusIs(**self._job.status())
+
+    def _answer(self, request: HostsRequest) -> FromKeeper:
+        try:
+            return _ask(self._job, request)
+        except SpecError as error:
+            return Refused(error.message, error.hint)
+
+    # --- where it is shown --------------------------------------------------------------------------------------
+
+    def _show(self, peer: Peer, message: Show) -> None:
+        descriptors = peer.take_descriptors(len(STREAMS))
+        before = self._front
+        front = before if before is not None and before.peer is peer else _Front(peer)
+        if before is not None and before is not front:
+            self._leave(before, TakenOver())
+        since = front.seen if message.again and front.seen is not None else 0
+        front.seen = front.then = None
+        looks = [look_behind(*each) for each in zip(descriptors, (message.out, message.err), strict=True)]
+        stages = open_stages(descriptors, looks, self._nobody, since, self._left_soon)
+        front.stages.update(stages.values())
+        self._fronts.add(front)
+        self._front = front
+        self._turn_to(stages)
+
+    def _hide(self, peer: Peer) -> None:
+        front = self._front
+        if front is None or front.peer is not peer:
+            peer.post(Hidden())
+        else:
+            self._leave(front, Hidden())
+            self._turn_to(None)
+
+    def _turn_to(self, stages: dict[int, Stage] | None) -> None:
+        self._shown = stages
+        for stream, side in self._sides.items():
+            side.turn_to(None if stages is None else stages[stream])
+            # A thread that waits for something to write would not notice.
+            self._console.submit(stream, lambda outlet: None)
+
+    def _leave(self, front: _Front, then: FromKeeper) -> None:
+        """Let a front be left in good order, and say so when that is done."""
+        if front.stages:
+            front.then = then
+            self._loop.call_later(LEAVING_SECONDS, front.sever)
+        else:
+            front.peer.post(then)
+
+    def _left(self, stage: Stage) -> None:
+        """All is written on a stage that is to be."""
+        for front in [each for each in self._fronts if stage in each.stages]:
+            front.stages.discard(stage)
+            if front.seen is None:
+                front.seen = self._recall.count
+            if front.stages:
+                continue
+            self._fronts.discard(front)
+            if front.then is not None:
+                front.peer.post(front.then)
+                front.then = None
+
+    def _lost(self, stage: Stage) -> None:
+        """Nobody reads what is written on a stage."""
+        front = self._front
+        if front is None or self._shown is None or stage not in self._shown.values():
+            return  # It was severed.
+        self._turn_to(None)
+        front.sever()
+        front.peer.post(Unread())
+
+    def _left_soon(self, stage: Stage) -> None:
+        self._call_soon(lambda: self._left(stage))
+
+    def _lost_soon(self, stage: Stage) -> None:
+        self._call_soon(lambda: self._lost(stage))
+
+    def _call_soon(self, callback: Callable[[], None]) -> None:
+        """Call in the loop's thread; no-op at the very end."""
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(callback)
+
+
+def _find(name: str) -> Any:
+    module, _, function = name.partition(":")
+    return getattr(importlib.import_module(module), function)
+
+
+def _as_ended(end: FromKeeper) -> Ended:
+    """Return what is kept for who asks later."""
+    if isinstance(end, Ended):
+        return end
+    assert isinstance(end, Refused)
+    return Ended(2, f"error: {end.message}\nhint: {end.hint}" if end.hint else f"error: {end.message}")
+
+
+def _ask(job: Job | None, request: HostsRequest) -> FromKeeper:
+    """Pass a request on to the job.
+
+    Raises:
+        SpecError: it cannot be done, or not yet.
+    """
+    if job is None:
+        raise SpecError("the job is being started: its hosts cannot be asked for or changed yet", "try again soon")
+    if isinstance(request, ListHosts):
+        return HostsAre(tuple(job.list_hosts()))
+    if isinstance(request, AddHosts):
+        return Done(tuple(job.add_host(host, host.slots or 1) for host in parse_hosts(request.hosts)))
+    if isinstance(request, RemoveHost):
+        return Done((job.remove_host(request.name),))
+    return Done((job.drain_host(request.name),))
+
+
+def _receive(sock: socket.socket) -> tuple[Launch, list[int]]:
+    """Return the first message of the front that started this process, and what came with it; no byte more is read.
+
+    Raises:
+        WireError: there is none.
+        OSError: there is none in time.
+    """
+    sock.settimeout(ERRAND_SECONDS)
+    header, descriptors, _, _ = socket.recv_fds(sock, LENGTH_BYTES, MOST_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
+    length = frame_length(header, MESSAGE_LIMIT)
+    payload = bytearray()
+    while len(payload) < length:
+        if not (piece := sock.recv(length - len(payload))):
+            raise ConnectionLost("the front is gone")
+        payload += piece
+    message: FromVisitor = Codec[FromVisitor](FromVisitor).decode(bytes(payload))
+    if not isinstance(message, Launch):
+        raise BadMessage("the first message is not what to launch")
+    return message, descriptors
+
+
+async def _keep(message: Launch, first: socket.socket) -> None:
+    errand = pickle.loads(message.errand)
+    await Keeper(errand, JobDirectory(Path(message.directory)), first).run()
+
+
+def main() -> None:
+    """Keep the job that the front at the other end of standard input asks for."""
+    heed_waking()
+    first = socket.socket(fileno=os.dup(0))
+    os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+    try:
+        # The claim is held for as long as this process lives, by the descriptor that came along.
+        message, _ = _receive(first)
+    except OSError:  # The front is gone; nothing has been started.
+        sys.exit(1)
+    asyncio.run(_keep(message, first))

@@ -1,0 +1,137 @@
+"""What a keeper and its visitors say to each other over a Unix socket, in frames as `core.wire` has them.
+
+A visitor is a front, which shows the job, or a command that wants to know or change something. Descriptors travel
+beside the bytes (SCM_RIGHTS), with the message that they belong to.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from farandole.core.wire import FRAME_LIMIT
+from farandole.launcher.keeper.control import HostRow
+
+MESSAGE_LIMIT = FRAME_LIMIT
+
+
+class Looks(msgspec.Struct, frozen=True):
+    """How one of a front's two streams is to look, as far as only the front can know it."""
+
+    colors: bool = False
+    terminal: bool = False
+    """Whether bars and a status line may be drawn on it."""
+
+
+# --- from visitors --------------------------------------------------------------------------------------------------
+
+
+class Launch(msgspec.Struct, frozen=True, tag="launch"):
+    """Start this job: the first message to a keeper, from the front that started it. With one descriptor, the claim."""
+
+    errand: bytes
+    """A pickled `Errand`. Only who started this process can send it."""
+    directory: str
+    """Of the job, claimed."""
+
+
+class Show(msgspec.Struct, frozen=True, tag="show"):
+    """Show the job here from now on. With two descriptors: standard output and error."""
+
+    out: Looks
+    err: Looks
+    again: bool = False
+    """Whether it was shown here before: then only what has come since is caught up on."""
+
+
+class Hide(msgspec.Struct, frozen=True, tag="hide"):
+    """Write nothing here any more; answered by `Hidden` when that is so."""
+
+
+class Stop(msgspec.Struct, frozen=True, tag="stop"):
+    """End the job in good order; a second time: at once."""
+
+    code: int
+    why: str
+
+
+class AddHosts(msgspec.Struct, frozen=True, tag="add-hosts"):
+    """Let workers run there as well."""
+
+    hosts: str
+    """As `-H` takes them."""
+
+
+class RemoveHost(msgspec.Struct, frozen=True, tag="remove-host"):
+    """Take a host away at once."""
+
+    name: str
+
+
+class DrainHost(msgspec.Struct, frozen=True, tag="drain-host"):
+    """Take a host away when its workers have left in good order."""
+
+    name: str
+
+
+class ListHosts(msgspec.Struct, frozen=True, tag="list-hosts"):
+    """Which hosts are there?"""
+
+
+class AskStatus(msgspec.Struct, frozen=True, tag="ask-status"):
+    """How is the job?"""
+
+
+HostsRequest = AddHosts | RemoveHost | DrainHost | ListHosts
+FromVisitor = Launch | Show | Hide | Stop | HostsRequest | AskStatus
+
+# --- from the keeper ------------------------------------------------------------------------------------------------
+
+
+class Hidden(msgspec.Struct, frozen=True, tag="hidden"):
+    """Nothing is written there any more."""
+
+
+class TakenOver(msgspec.Struct, frozen=True, tag="taken-over"):
+    """Another front shows the job now."""
+
+
+class Unread(msgspec.Struct, frozen=True, tag="unread"):
+    """Nobody reads what this front was to show."""
+
+
+class Ended(msgspec.Struct, frozen=True, tag="ended"):
+    """The job has ended; all that belongs to its output has been written."""
+
+    exit_code: int
+    report: str = ""
+    rank: int | None = None
+
+
+class Refused(msgspec.Struct, frozen=True, tag="refused"):
+    """It cannot be done: a `SpecError`."""
+
+    message: str
+    hint: str = ""
+
+
+class Done(msgspec.Struct, frozen=True, tag="done"):
+    """What happens now, in lines for people."""
+
+    lines: tuple[str, ...]
+
+
+class HostsAre(msgspec.Struct, frozen=True, tag="hosts-are"):
+    """The hosts of the job."""
+
+    rows: tuple[HostRow, ...]
+
+
+class StatusIs(msgspec.Struct, frozen=True, tag="status-is"):
+    """How the job is; see `control.Status`."""
+
+    size: int
+    generation: int
+    waits_for: str
+
+
+FromKeeper = Hidden | TakenOver | Unread | Ended | Refused | Done | HostsAre | StatusIs

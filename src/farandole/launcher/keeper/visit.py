@@ -1,0 +1,85 @@
+"""What commands ask a keeper for, and wait for the answer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import msgspec
+
+from farandole.core.wire import ConnectionLost, WireError, WireTimeout
+from farandole.launcher.errors import LaunchError, SpecError
+from farandole.launcher.keeper.jobs import JobDirectory
+from farandole.launcher.keeper.link import Link
+from farandole.launcher.keeper.messages import AskStatus, FromKeeper, Refused, StatusIs, Stop
+
+ANSWER_SECONDS = 10.0
+# A table of jobs does not wait long for one that is stuck.
+_STATUS_SECONDS = 1.0
+# By then, workers that do not end were killed, and so was what does not let itself be killed given up.
+END_SECONDS = 60.0
+_STOPPED_CODE = 143
+
+
+def ask(directory: JobDirectory, request: msgspec.Struct) -> FromKeeper:
+    """Return the answer to a request.
+
+    Raises:
+        SpecError: the job refuses.
+        LaunchError: there is no answer.
+    """
+    with _link(directory) as link:
+        link.send(request)
+        answer = link.receive(time.monotonic() + ANSWER_SECONDS)
+    if isinstance(answer, Refused):
+        raise SpecError(answer.message, answer.hint)
+    return answer
+
+
+def status_of(directory: JobDirectory) -> StatusIs | None:
+    """Return how a job is; None when it does not say."""
+    try:
+        with _link(directory) as link:
+            link.send(AskStatus())
+            answer = link.receive(time.monotonic() + _STATUS_SECONDS)
+    except LaunchError:
+        return None
+    return answer if isinstance(answer, StatusIs) else None
+
+
+def stop(directory: JobDirectory) -> None:
+    """End a job in good order, or at once if that was asked for before, and wait until it has ended.
+
+    Raises:
+        LaunchError: it does not end.
+    """
+    with _link(directory) as link:
+        link.send(Stop(_STOPPED_CODE, "farandole stop"))
+        deadline = time.monotonic() + END_SECONDS
+        while True:
+            try:
+                link.receive(deadline)
+            except WireTimeout:
+                raise
+            except ConnectionLost:
+                return  # It ends when the job has.
+
+
+@contextmanager
+def _link(directory: JobDirectory) -> Iterator[Link]:
+    """Yield a connection to a keeper.
+
+    Raises:
+        LaunchError: there is none, or it breaks, or nothing comes in time.
+    """
+    try:
+        link = Link(directory.connect())
+        try:
+            yield link
+        finally:
+            link.close()
+    except WireError as error:
+        raise LaunchError(f"the launcher of job {directory.name} does not answer: {error}") from None
+    except OSError as error:
+        raise LaunchError(f"the launcher of job {directory.name} cannot be reached: {error}") from None

@@ -1,0 +1,254 @@
+"""Membership of a job whose workers come and go: a pure function, and the plain data it works on.
+
+A world is *turned away from* when one of its members is lost, or joins again. Its members then join again, one after
+the other; each join says that this worker will do nothing more in the old world. Who neither joins nor is known to be
+dead is waited for; who is not heard of is counted out, unless that would leave fewer workers than it counts out: then
+those others may be the larger part of a world that was cut in two, and this part waits, and ends.
+
+The next world has the old one's members in their old order, and after them newcomers, in the order they came. Those who
+hold the job's state come first, because the others get it from them.
+
+Newcomers never disturb a world by themselves: its members are told, and join again at the end of a step. A world that
+breaks in the middle of one is followed by a world of all its survivors and nobody else, in which they finish the step.
+
+The *roll* has every worker that may join: it was started, has not ended, and was not counted out or asked to leave. Who
+is not on it is refused, however late it comes. So all else that is known of a world can be forgotten with it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from farandole.roster.membership import (
+    Limits,
+    State,
+    Step,
+    accusations,
+    bar,
+    changed,
+    departures,
+    dismiss,
+    missing,
+    names,
+    strike,
+    without,
+    without_join,
+)
+from farandole.roster.next_world import FINISHING, MEMBERS, START, end, settle
+from farandole.roster.words import (
+    Action,
+    Announce,
+    Drained,
+    Event,
+    Evicted,
+    Expected,
+    Failed,
+    Finished,
+    HoldOver,
+    Joined,
+    Left,
+    Lost,
+    Refuse,
+    Resized,
+    Revoke,
+    Show,
+    Suspected,
+)
+
+__all__ = ["Decision", "Limits", "State", "decide"]
+
+Decision = tuple[State, tuple[Action, ...], str]
+
+
+def decide(state: State, event: Event) -> Decision:
+    """Return the next state, what to do, and the one line that says why.
+
+    Example:
+        >>> state, _, _ = decide(State(Limits(1, 2)), Expected(0, "earth"))
+        >>> state, actions, reason = decide(state, Joined(0, "unix:a"))
+        >>> actions[-1].generation, actions[-1].contacts
+        (1, ('unix:a',))
+        >>> reason
+        'worker 0 on earth joined; generation 1 begins with 1 worker'
+    """
+    state, actions, reason = _note(state, event)
+    state, more, outcome = settle(state)
+    reasons = [reason, outcome]
+    if any(isinstance(action, Announce) for action in more):
+        # Some may wait already to come into this world, or are to leave it.
+        state, notices, change = settle(state)
+        more, reasons = more + notices, [*reasons, change]
+    return state, (*actions, *more), "; ".join(filter(None, reasons))
+
+
+# --- what an event says ---------------------------------------------------------------------------------------------
+
+
+def _note(state: State, event: Event) -> Step:
+    if isinstance(event, Joined):
+        return _joined(state, event)
+    if isinstance(event, Finished):
+        return _finished(state, event)
+    if isinstance(event, Suspected):
+        return _suspected(state, event)
+    if isinstance(event, Evicted):
+        return _evicted(state, event)
+    if isinstance(event, Drained):
+        return _drained(state, event)
+    if isinstance(event, Left):
+        return _left(state, event)
+    if isinstance(event, Lost):
+        return without_join(state, event.worker), [], f"{state.name(event.worker)} closed its connection"
+    if isinstance(event, Failed):
+        return _failed(state, event)
+    if isinstance(event, Expected):
+        hosts = {**state.hosts, event.worker: event.host}
+        state = changed(state, expected=state.expected | {event.worker}, hosts=hosts)
+        return state, [], f"{state.name(event.worker)} is started"
+    if isinstance(event, Resized):
+        limits = msgspec.structs.replace(state.limits, min_size=event.min_size, max_size=event.max_size)
+        return changed(state, limits=limits), [], f"from {event.min_size} to {event.max_size} workers from now on"
+    if isinstance(event, HoldOver):
+        return _hold_over(state, event)
+    # A join's own patience: here the roster itself decides how long it waits.
+    return state, [], f"{state.name(event.worker)} waits on"
+
+
+def _joined(state: State, event: Joined) -> Step:
+    worker = event.worker
+    why = _why_not(state, worker)
+    if why:
+        state = strike(state, worker) if worker not in state.members else state
+        return state, [Refuse(worker, why)], f"{state.name(worker)} is refused: {why}"
+    if event.arriving and state.active() and worker not in state.members:
+        # It goes on to be expected: what it has to prepare may take its time.
+        return state, [Show(worker)], f"{state.name(worker)} has arrived, and prepares itself"
+    if worker in state.done:
+        # It begins anew, and so may the others that have left: they are waited for until they do so, or end.
+        state = changed(state, done=frozenset(), finishing=False)
+    state = changed(
+        state,
+        waiting=(*without_join(state, worker).waiting, event),
+        expected=state.expected - {worker},
+        # Whatever others have said of it, it lives.
+        suspects=without(state.suspects, worker),
+        gone=state.gone - {worker},
+        lost=tuple(departure for departure in state.lost if departure.worker != worker),
+    )
+    state = _believe(state, event)
+    return state, [], f"{state.name(worker)} joined"
+
+
+def _why_not(state: State, worker: int) -> str:
+    """Return why a worker is not wanted, or "" if it is."""
+    if state.ended:
+        return state.ended
+    if worker not in state.hosts:
+        return "the job goes on without it: it was counted out, or asked to leave"
+    if state.finishing and worker not in state.members:
+        return FINISHING
+    return ""
+
+
+def _believe(state: State, event: Joined) -> State:
+    """Take note of whom a worker says it lost. Who has joined, lives, whatever others say."""
+    joined = state.joined()
+    for accusation in accusations(state, event):
+        worker = state.members[accusation.rank]
+        if worker in joined or worker not in state.active():
+            continue
+        if accusation.forming:
+            continue  # It may have given that world up for another reason, and be about to join: it is waited for.
+        state = changed(state, lost=departures(state, worker, accusation.how))
+        if accusation.certain:
+            state = changed(state, suspects=without(state.suspects, worker), gone=state.gone | {worker})
+        elif worker not in state.suspects:
+            state = changed(state, suspects={**state.suspects, worker: accusation.how})
+    return state
+
+
+def _finished(state: State, event: Finished) -> Step:
+    worker = event.worker
+    reason = f"{state.name(worker)} {event.how}"
+    actions = _revocation(state, worker, event.how, certain=True)
+    lost = departures(state, worker, event.how)
+    state = strike(state, worker)
+    return changed(state, gone=state.gone | ({worker} & set(state.members)), lost=lost), actions, reason
+
+
+def _failed(state: State, event: Failed) -> Step:
+    """Believe a worker what it says of itself: it does nothing more, however long its process takes to end."""
+    worker, how = event.worker, f"raised {event.exception}"
+    reason = f"{state.name(worker)} reports that it failed: {event.exception}"
+    if worker not in state.hosts:
+        return state, [], reason
+    actions = _revocation(state, worker, how, certain=True)
+    lost = departures(state, worker, how)
+    state, more = dismiss(state, worker, f"it has failed: {event.exception}")
+    return changed(state, gone=state.gone | ({worker} & set(state.members)), lost=lost), actions + more, reason
+
+
+def _suspected(state: State, event: Suspected) -> Step:
+    actions: list[Action] = []
+    reason = f"not heard of: {names(state, event.workers)}: {event.how}"
+    for worker in event.workers:
+        if worker in state.active():
+            actions += _revocation(state, worker, event.how, certain=False)
+            lost = departures(state, worker, event.how)
+            # Even if it has joined: nothing would come of telling it of a world.
+            state = changed(state, suspects={**state.suspects, worker: event.how}, lost=lost)
+        elif worker in state.joined():
+            state, more = bar(state, worker, event.how)
+            actions += more
+    return state, actions, reason
+
+
+def _drained(state: State, event: Drained) -> Step:
+    """Let members finish their step; newcomers have none."""
+    reason = f"asked to leave: {names(state, event.workers)}: {event.why}"
+    members = set(event.workers).intersection(state.active())
+    actions: list[Action] = []
+    for worker in event.workers:
+        if worker in state.hosts and worker not in state.members:
+            state, more = dismiss(state, worker, f"it was asked to leave: {event.why}")
+            actions += more
+    return changed(state, leaving=state.leaving | members), actions, reason
+
+
+def _evicted(state: State, event: Evicted) -> Step:
+    worker = event.worker
+    if worker not in state.hosts:
+        return state, [], f"{state.name(worker)} is counted out already, or has ended"
+    reason = f"{state.name(worker)} is counted out: {event.why}"
+    actions = _revocation(state, worker, event.why, certain=False)
+    state, more = bar(state, worker, event.why)
+    return state, actions + more, reason
+
+
+def _left(state: State, event: Left) -> Step:
+    reason = f"{state.name(event.worker)} left generation {event.generation}"
+    if event.generation == state.generation and event.worker in state.active():
+        return changed(state, done=state.done | {event.worker}, finishing=True), [], reason
+    return state, [], f"{reason}, which is over for it"
+
+
+def _hold_over(state: State, event: HoldOver) -> Step:
+    if event.kind != state.hold.kind:
+        return state, [], "there is nothing to wait for any more"
+    reason = f"waited {state.hold.seconds:g} s: {state.hold.reason}"
+    if event.kind == START and len(state.waiting) >= state.limits.min_size:
+        return changed(state, expected=frozenset()), [], reason
+    if event.kind == MEMBERS:
+        how = f"did not come within {state.hold.seconds:g} s"
+        for worker in missing(state):
+            lost = departures(state, worker, how)
+            state = changed(state, suspects={**state.suspects, worker: how}, lost=lost)
+        return state, [], reason
+    return *end(state, reason), reason
+
+
+def _revocation(state: State, worker: int, how: str, *, certain: bool) -> list[Action]:
+    if worker not in state.active() or any(each.worker == worker for each in state.lost):
+        return []
+    others = tuple(each for each in state.active() if each != worker)
+    return [Revoke(others, state.generation, state.members.index(worker), how, certain)]

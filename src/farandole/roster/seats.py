@@ -1,0 +1,29 @@
+"""The numbers on their hosts by which programs choose their devices, where workers come and go.
+
+A program chooses once, so no two living workers of a host have the same, whatever local ranks their worlds give them.
+"""
+
+from __future__ import annotations
+
+
+class Seats:
+    """Who has been told which number first."""
+
+    def __init__(self) -> None:
+        self._taken: dict[int, tuple[str, int]] = {}
+        """By living worker: its host, and its number there."""
+
+    def take(self, worker: int, host: str) -> int:
+        """Give a worker the first number that is free on its host."""
+        others = {number for other, (where, number) in self._taken.items() if where == host and other != worker}
+        number = next(number for number in range(len(others) + 1) if number not in others)
+        self._taken[worker] = (host, number)
+        return number
+
+    def told(self, worker: int, host: str, number: int) -> None:
+        """Take note of the number that a worker is told with its world, unless it has been told one before."""
+        self._taken.setdefault(worker, (host, number))
+
+    def leave(self, worker: int) -> None:
+        """Let others have the number of a worker whose process has ended."""
+        self._taken.pop(worker, None)

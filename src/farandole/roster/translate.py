@@ -1,0 +1,97 @@
+"""Between the messages of `core.rendezvous` and the words in which the roster decides."""
+
+from __future__ import annotations
+
+import msgspec
+
+from farandole.core.rendezvous import Changed, Coming, Failure, Join, Leave, Leaving, Revoked, World
+from farandole.roster.membership import State
+from farandole.roster.words import Accusation, Announce, Drained, Event, Failed, Joined, Left
+
+
+def event_of(worker: int, message: Join | Leave | Leaving | Failure) -> Event:
+    """Return what has happened when a worker says this."""
+    if isinstance(message, Join):
+        return _joined(worker, message)
+    if isinstance(message, Leave):
+        return Left(worker, message.generation)
+    if isinstance(message, Leaving):
+        return Drained((worker,), message.why)
+    return Failed(worker, message.exception)
+
+
+def _joined(worker: int, message: Join) -> Joined:
+    accused = tuple(Accusation(each.rank, each.how, each.certain, each.forming) for each in message.accused)
+    return Joined(
+        worker,
+        message.contact,
+        message.host,
+        message.hostname,
+        message.generation,
+        message.trained,
+        accused,
+        message.arriving,
+        message.open,
+    )
+
+
+def world_of(rank: int, action: Announce, *, state_held: bool) -> World:
+    """Return the world that is announced, as one of its ranks sees it.
+
+    Args:
+        rank: that rank.
+        action: the announcement.
+        state_held: whether some worker has held the job's state.
+    """
+    place = action.places[rank]
+    return World(
+        generation=action.generation,
+        rank=rank,
+        size=len(action.places),
+        contacts=action.contacts,
+        local_rank=place.local_rank,
+        local_size=place.local_size,
+        cross_rank=place.cross_rank,
+        cross_size=place.cross_size,
+        hostnames=tuple(each.hostname for each in action.places),
+        workers=action.workers,
+        previous=action.previous,
+        state_lost=state_held and all(rank < 0 for rank in action.previous),
+        lost=tuple(f"rank {each.rank} (worker {each.worker}) {each.how}" for each in action.lost),
+    )
+
+
+def world_on_arrival(state: State, worker: int, seat: int) -> World:
+    """Return what a worker that arrives has to know before it has a place: it would be the last.
+
+    Args:
+        state: what the roster knows.
+        worker: who arrives.
+        seat: its number on its host.
+    """
+    hosts = [state.hosts.get(each, "") for each in (*state.members, worker)]
+    return World(
+        generation=0,
+        rank=len(hosts) - 1,
+        size=len(hosts),
+        contacts=(),
+        local_rank=seat,
+        local_size=max(hosts.count(hosts[-1]), seat + 1),
+        cross_rank=0,
+        cross_size=len(set(hosts)),
+        hostnames=tuple(hosts),
+        workers=(*state.members, worker),
+    )
+
+
+def notices_so_far(state: State) -> list[msgspec.Struct]:
+    """Return what the members of the world have been told since it began."""
+    notices: list[msgspec.Struct] = [
+        Revoked(state.generation, departure.rank, departure.how, departure.worker in state.gone)
+        for departure in state.lost
+    ]
+    if state.notified != (0, 0):
+        notices.append(Changed(state.generation, *state.notified, "the world is to change"))
+    if state.expected:
+        notices.append(Coming(len(state.expected)))
+    return notices

@@ -1,0 +1,29 @@
+"""Elastic training for PyTorch."""
+
+from farandole.core.errors import HorovodInternalError, HostsUpdatedInterrupt
+from farandole.elastic.batches import ConstantGlobalBatch, ConstantWorkerBatch, KeepRate, LinearScaling, ScaledBy
+from farandole.elastic.run import run
+from farandole.elastic.state import ObjectState, State
+from farandole.torch.elastic.checkpoint import Checkpoint
+from farandole.torch.elastic.loader import ElasticLoader
+from farandole.torch.elastic.sampler import ElasticSampler
+from farandole.torch.elastic.state import TorchState
+from farandole.torch.elastic.steps import steps
+
+__all__ = [
+    "Checkpoint",
+    "ConstantGlobalBatch",
+    "ConstantWorkerBatch",
+    "ElasticLoader",
+    "ElasticSampler",
+    "HorovodInternalError",
+    "HostsUpdatedInterrupt",
+    "KeepRate",
+    "LinearScaling",
+    "ObjectState",
+    "ScaledBy",
+    "State",
+    "TorchState",
+    "run",
+    "steps",
+]

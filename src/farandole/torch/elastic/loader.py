@@ -1,0 +1,280 @@
+"""Batches of a dataset in a world that changes: every sample exactly once in an epoch.
+
+The loader holds the ledger (`farandole.elastic.ledger`). All ranks have the same ledger, so each knows what all of them
+read in a step without asking. In a step, `next` gives this rank's batch and changes nothing; then the step is
+committed, with the ranks that were lost in it, or it is aborted, and done again.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Collection
+from typing import Any
+
+import msgspec
+from torch.utils.data import default_collate
+
+from farandole.elastic.batches import BatchPolicy, ConstantGlobalBatch, ConstantWorkerBatch
+from farandole.elastic.ledger import UNBOUNDED, Ledger, Share
+from farandole.torch.elastic.read_ahead import ReadAhead, Step
+from farandole.torch.elastic.reading import source_of
+
+
+class Batch(msgspec.Struct, frozen=True, eq=False):
+    """What one rank works on in one step."""
+
+    data: Any
+    """The collated samples; None if this rank has none."""
+    shares: tuple[Share, ...]
+    """The positions of all ranks, by rank."""
+    samples: int
+    """Of this rank."""
+    total: int
+    """Samples of all ranks: what the sum of their gradients is to be divided by."""
+    ledger: Ledger
+    """From which the step was taken."""
+    end: int | None
+    """The length of a stream whose end was seen in this step."""
+
+    def committed(self, lost: Collection[int] = ()) -> Ledger:
+        """Return the ledger after this step, without the shares of lost ranks."""
+        after = self.ledger.commit(self.shares, lost)
+        return after if self.end is None else after.ends_at(self.end)
+
+
+class ElasticLoader:
+    """Loads batches of a dataset, shared among the ranks of the world of now.
+
+    Three kinds of datasets:
+
+    - with `__len__` and `__getitem__` (and `__getitems__` where it has that), read as torch's DataLoader does;
+    - iterable ones, such as `torch.utils.data.IterableDataset`. They must give the same samples in the same order each
+      time, on all ranks: every rank goes through the whole stream and keeps its part. Its length need not be known: the
+      epoch ends where the stream does. One process reads at most. Samples of lost workers are read by going through the
+      stream again from its beginning;
+    - with `__len__` and `farandole_read(ranges)`, which returns the samples at ranges of positions, each (begin, end),
+      in their order. It is asked for nothing else, so any number of processes may read.
+
+    The last two are not shuffled here; if they have `set_epoch(epoch)`, it is called before they are read.
+
+    Worker processes read ahead on the assumption that the world stays. When it changes, they drop that, and stay; they
+    live until the loader is closed or forgotten. `torch.utils.data.get_worker_info()` works in them, and their random
+    seeds are those of torch's DataLoader.
+
+    Args:
+        dataset: the same on all ranks.
+        batch_size: samples of each worker in a step.
+        global_batch_size: or those of all workers together; a bigger world than that leaves some without any.
+        batches: or a policy of your own: how many samples each rank takes.
+        shuffle: take the samples in a pseudo-random order, another one in each epoch. None: where the dataset has
+            indices.
+        seed: of that order; the same on all ranks.
+        num_workers: worker processes of this rank; 0 reads in this process.
+        collate_fn: from a list of samples to a batch; None is torch's.
+        prefetch_factor: how many batches each worker process reads ahead; None is 2.
+        pin_memory: put the batches into pinned memory.
+        worker_init_fn: called in each worker process, with its number.
+        multiprocessing_context: how worker processes start, as for torch's DataLoader.
+
+    Raises:
+        ValueError: an argument cannot be; the message says what to give instead.
+
+    Example:
+        >>> loader = ElasticLoader(range(10), global_batch_size=4, shuffle=False)
+        >>> batch = loader.next(world_size=2, rank=1)
+        >>> batch.data, batch.total
+        (tensor([2, 3]), 4)
+        >>> loader.commit(batch, lost=[0])
+        >>> loader.next(world_size=1, rank=0).data
+        tensor([0, 1, 4, 5])
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        *,
+        batch_size: int | None = None,
+        global_batch_size: int | None = None,
+        batches: BatchPolicy | None = None,
+        shuffle: bool | None = None,
+        seed: int = 0,
+        num_workers: int = 0,
+        collate_fn: Callable[[Any], Any] | None = None,
+        prefetch_factor: int | None = None,
+        pin_memory: bool = False,
+        worker_init_fn: Callable[[int], None] | None = None,
+        multiprocessing_context: Any = None,
+    ) -> None:
+        self._batches = _policy(batch_size, global_batch_size, batches)
+        source = source_of(dataset)
+        if shuffle and source.by_ranges:
+            raise ValueError(
+                f"a {type(dataset).__name__} is read in its own order and cannot be shuffled: leave out shuffle, and "
+                "shuffle within the dataset, the same way on all ranks (set_epoch(epoch) tells it the epoch)."
+            )
+        if source.processes is not None and num_workers > source.processes:
+            warnings.warn(
+                f"a {type(dataset).__name__} is one stream, which one worker process reads, not {num_workers}: give it "
+                "the method farandole_read(ranges), so that each process reads only its part.",
+                stacklevel=2,
+            )
+            num_workers = source.processes
+        self._dataset = dataset
+        self._collate = default_collate if collate_fn is None else collate_fn
+        self._samples = source.samples
+        self._has_own_order = source.by_ranges
+        self._ledger = Ledger(source.samples, seed, shuffle=not source.by_ranges if shuffle is None else shuffle)
+        settings = {
+            "prefetch_factor": prefetch_factor,
+            "pin_memory": pin_memory,
+            "multiprocessing_context": multiprocessing_context,
+        }
+        self._ahead = ReadAhead(source, num_workers, collate_fn, worker_init_fn, settings)
+
+    @property
+    def ledger(self) -> Ledger:
+        """What is used up of the epoch. A worker that joins gets it from the others, with the weights."""
+        return self._ledger
+
+    @ledger.setter
+    def ledger(self, ledger: Ledger) -> None:
+        if UNBOUNDED != self._samples != ledger.samples:
+            raise ValueError(
+                f"this ledger is of {ledger.samples} samples, but the dataset has {self._samples}: all workers need "
+                "the same dataset, and a checkpoint the one that it was made with."
+            )
+        if ledger.shuffle and self._has_own_order:
+            raise ValueError(
+                "this ledger is of a shuffled dataset, but the dataset here has an order of its own: all workers need "
+                "the same dataset, and a checkpoint the one that it was made with."
+            )
+        self._ledger = ledger
+
+    def counts(self, world_size: int) -> tuple[int, ...]:
+        """Return how many samples each rank takes in a full step, by rank."""
+        return self._batches.counts(world_size)
+
+    def next(self, world_size: int, rank: int) -> Batch | None:
+        """Return this rank's batch of the next step, or None at the end of the epoch. All ranks agree about the end.
+
+        Until the step is committed or aborted, this is the batch of the same step.
+
+        Args:
+            world_size: of the world of now.
+            rank: of this worker in it.
+
+        Raises:
+            ValueError: there is no such rank.
+            RuntimeError: a dataset gives other samples than before.
+            RuntimeError, OSError, EOFError: a worker process was killed, whichever torch notices first.
+            Exception: what the dataset or `collate_fn` raised, with the traceback of the worker process in its message.
+                The same batch may be asked for again.
+        """
+        if not 0 <= rank < world_size:
+            raise ValueError(f"there is no rank {rank} in a world of {world_size}: ranks are 0 to {world_size - 1}.")
+        step = self._ahead.first(self._ledger, self.counts(world_size), rank)
+        if step is None:
+            return None
+        batch = _batch(step, rank)
+        if batch.total == 0:
+            # The stream ended just before this step.
+            self._ledger = batch.committed()
+            return None
+        return batch
+
+    def borrow(self, batch: Batch) -> Any:
+        """Return one sample of another rank's part of a step, collated, for a rank that has none.
+
+        Only for what has to be run on all ranks: it is not to count. None for a dataset that is read in its own order.
+        """
+        if self._has_own_order or batch.total == 0:
+            return None
+        position = next(begin for share in batch.shares for begin, end in share if begin < end)
+        return self._collate([self._dataset[batch.ledger.index(position)]])
+
+    def commit(self, batch: Batch, lost: Collection[int] = ()) -> None:
+        """Count the samples of a step as used, and turn to the next one.
+
+        Args:
+            batch: of the step; its samples are those of all ranks.
+            lost: the ranks, in the world of the batch, whose part is not in the result. Their samples are given back,
+                and come in the next step.
+
+        Raises:
+            ValueError: this is not the batch of the step of now.
+        """
+        self._check_current(batch)
+        self._ledger = batch.committed(lost)
+        self._ahead.advance()
+
+    def abort(self, batch: Batch) -> None:
+        """Take a step as not done. `next` gives its samples again.
+
+        They are read anew, because the step may have changed them in place.
+
+        Raises:
+            ValueError: this is not the batch of the step of now.
+        """
+        self._check_current(batch)
+        self._ahead.forget()
+
+    def next_epoch(self) -> None:
+        """Begin the next epoch. What is left of this one is left out."""
+        self._ledger = self._ledger.next_epoch(self._samples)
+
+    def steps_left(self, world_size: int) -> int | None:
+        """Return how many steps the epoch still has if the world stays, or None before the end of a stream is seen."""
+        if self._ledger.samples == UNBOUNDED:
+            return None
+        return -(-self._ledger.left // sum(self.counts(world_size)))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint needs, as plain values."""
+        return {"ledger": msgspec.to_builtins(self._ledger)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a checkpoint, with its seed and order.
+
+        Raises:
+            ValueError: it is not of this dataset, or no state of a loader.
+        """
+        if "ledger" not in state:
+            raise ValueError("this is no state of an ElasticLoader: give what its state_dict() returned.")
+        self.ledger = msgspec.convert(state["ledger"], Ledger)
+
+    def close(self) -> None:
+        """End the worker processes. They also end with the loader, and with this process."""
+        self._ahead.close()
+
+    def _check_current(self, batch: Batch) -> None:
+        if batch.ledger != self._ledger:
+            raise ValueError(
+                "this batch is of another step: commit or abort each batch once, before the loader gets another ledger."
+            )
+
+
+def _policy(batch_size: int | None, global_batch_size: int | None, batches: BatchPolicy | None) -> BatchPolicy:
+    if [batch_size, global_batch_size, batches].count(None) != 2:
+        raise ValueError(
+            "an ElasticLoader needs either batch_size (samples of each worker), global_batch_size (samples of all "
+            "workers together) or batches (a policy of your own)."
+        )
+    if batch_size is not None:
+        return ConstantWorkerBatch(batch_size)
+    if global_batch_size is not None:
+        return ConstantGlobalBatch(global_batch_size)
+    assert batches is not None
+    return batches
+
+
+def _batch(step: Step, rank: int) -> Batch:
+    shares = step.shares
+    if step.end is not None:
+        shares = tuple(_before(step.end, share) for share in shares)
+    samples = [sum(end - begin for begin, end in share) for share in shares]
+    return Batch(step.data, shares, samples[rank], sum(samples), step.ledger, step.end)
+
+
+def _before(position: int, share: Share) -> Share:
+    """Return the part of a share that is before a position."""
+    return tuple((begin, min(end, position)) for begin, end in share if begin < position)

@@ -1,0 +1,246 @@
+"""Reading ahead, on the assumption that the world stays: the plan, and torch's DataLoader that carries it out.
+
+The plan is what the DataLoader has for a batch sampler: whenever there is room for one more batch, the DataLoader asks
+it for the next. If the world changes, or steps go another way than planned, there is a new plan, and what was read
+ahead is dropped; the worker processes stay.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from multiprocessing.sharedctypes import RawValue
+from typing import Any
+
+import torch.utils.data
+from torch.utils.data import DataLoader
+
+from farandole.elastic.ledger import UNBOUNDED, Ledger, Share
+from farandole.torch.elastic.reading import Collate, Errand, Portion, ProcessStart, Source
+
+
+class Step:
+    """A step as planned: what is read in it, and what of that has come."""
+
+    __slots__ = ("_read", "ledger", "portion", "shares")
+
+    def __init__(self, ledger: Ledger, shares: tuple[Share, ...], rank: int) -> None:
+        self.ledger = ledger
+        self.shares = shares
+        self.portion = _portion(ledger, shares, rank)
+        """None if this rank has nothing to read."""
+        self._read: tuple[Any, int | None] | None = (None, None) if self.portion is None else None
+
+    @property
+    def is_read(self) -> bool:
+        return self._read is not None
+
+    @property
+    def data(self) -> Any:
+        """The collated samples of this rank; None if it has none."""
+        assert self._read is not None
+        return self._read[0]
+
+    def set_read(self, data: Any, end: int | None) -> None:
+        """Take what was read.
+
+        Args:
+            data: collated.
+            end: how many of the positions before the portion's goal there are, or None if all are.
+
+        Raises:
+            RuntimeError: a stream has fewer samples than it had before.
+        """
+        assert self.portion is not None
+        if end is not None and end < self.portion.goal:
+            if self.ledger.samples != UNBOUNDED or end < self.ledger.cursor:
+                raise RuntimeError(
+                    f"the dataset ended after {end} samples, but had more of them before, or on another rank: it must "
+                    "give the same samples each time, on all ranks."
+                )
+        else:
+            end = None
+        self._read = (data, end)
+
+    @property
+    def end(self) -> int | None:
+        """The length of the stream, if it ends before all positions of this step."""
+        assert self._read is not None
+        return self._read[1]
+
+
+def _portion(ledger: Ledger, shares: tuple[Share, ...], rank: int) -> Portion | None:
+    own = shares[rank]
+    if ledger.samples != UNBOUNDED:
+        return Portion(ledger, own, goal=max(end for _, end in own)) if own else None
+    # All ranks look whether all of the step's positions exist, so that they know alike without asking each other.
+    return Portion(ledger, own, goal=max(end for share in shares for _, end in share))
+
+
+class Plan:
+    """The steps that come if the world stays, from the one of now on."""
+
+    def __init__(self, by_ranges: bool, sends: bool) -> None:
+        """Make a plan of nothing.
+
+        Args:
+            by_ranges: whether the reader takes portions.
+            sends: whether errands go to other processes.
+        """
+        self._by_ranges = by_ranges
+        self._sends = sends
+        self.number = RawValue("q", 0)
+        """Of the plan: what has another one is outdated. In shared memory."""
+        self._ledger: Ledger | None = None
+        """As it is after the planned steps."""
+        self._counts: Sequence[int] = ()
+        self._rank = 0
+        self._steps: deque[Step] = deque()
+        self._not_asked_for: deque[Step] = deque()
+
+    def begin(self, ledger: Ledger, counts: Sequence[int], rank: int) -> None:
+        """Plan anew, from a ledger, for a world."""
+        self.forget()
+        self._ledger, self._counts, self._rank = ledger, counts, rank
+
+    def forget(self) -> None:
+        """Drop all planned steps."""
+        self.number.value += 1
+        self._ledger = None
+        self._steps.clear()
+        self._not_asked_for.clear()
+
+    def fits(self, ledger: Ledger, counts: Sequence[int], rank: int) -> bool:
+        """Return whether the planned steps are those of this ledger and world."""
+        planned = self._steps[0].ledger if self._steps else self._ledger
+        return planned == ledger and self._counts == counts and self._rank == rank
+
+    def first(self) -> Step | None:
+        """Return the step of now, or None at the end of the epoch."""
+        if not self._steps:
+            step = self._extend()
+            if step is None:
+                return None
+            self._not_asked_for.append(step)
+        return self._steps[0]
+
+    def advance(self) -> None:
+        """Turn to the next step."""
+        if self._steps:
+            self._steps.popleft()
+
+    def __iter__(self) -> Plan:
+        return self
+
+    def __next__(self) -> Errand | Sequence[Any]:
+        """Return the next portion that is to be read; what torch's DataLoader asks for."""
+        while True:
+            step = self._not_asked_for.popleft() if self._not_asked_for else self._read_later()
+            if step is None:
+                raise StopIteration
+            if step.portion is not None:
+                errand = Errand(self.number.value, step.portion, self._by_ranges)
+                return errand if self._sends else errand.items()
+
+    def _read_later(self) -> Step | None:
+        """Plan one more step, unless this rank never reads anything: it would go through the whole epoch in search."""
+        reads = self._ledger is not None and (self._ledger.samples == UNBOUNDED or self._counts[self._rank] > 0)
+        return self._extend() if reads else None
+
+    def _extend(self) -> Step | None:
+        if self._ledger is None or self._ledger.left == 0:
+            return None
+        step = Step(self._ledger, self._ledger.take(self._counts), self._rank)
+        self._ledger = self._ledger.commit(step.shares)
+        self._steps.append(step)
+        return step
+
+
+class ReadAhead:
+    """Reads the steps of a plan, ahead if there are worker processes.
+
+    Args:
+        source: what is read.
+        num_workers: how many processes read; 0 is this one, which reads nothing ahead.
+        collate_fn: from a list of samples to a batch; None is torch's.
+        worker_init_fn: called in each worker process.
+        settings: other settings of torch's DataLoader.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        num_workers: int,
+        collate_fn: Callable[[Any], Any] | None,
+        worker_init_fn: Callable[[int], None] | None,
+        settings: dict[str, Any],
+    ) -> None:
+        self._num_workers = num_workers
+        self._plan = Plan(source.by_ranges, sends=num_workers > 0)
+        self._start = ProcessStart(self._plan.number, worker_init_fn)
+        self._make_loader: Callable[[], DataLoader[Any]] = partial(
+            DataLoader,
+            source.reader,
+            batch_sampler=self._plan,  # type: ignore[arg-type]  # An errand becomes a list on its way.
+            num_workers=num_workers,
+            collate_fn=Collate(collate_fn or torch.utils.data.default_collate, source.by_ranges),
+            worker_init_fn=self._start,
+            persistent_workers=num_workers > 0,
+            **settings,
+        )
+        self._loader = self._make_loader()
+        self._batches: Any = None
+        """Of the loader; with its worker processes, if there are any."""
+        self._is_outdated = False
+
+    def first(self, ledger: Ledger, counts: Sequence[int], rank: int) -> Step | None:
+        """Return the step of now with what this rank reads in it, or None at the end of the epoch."""
+        if not self._plan.fits(ledger, counts, rank):
+            self.forget()
+            self._plan.begin(ledger, counts, rank)
+        step = self._plan.first()
+        if step is not None and not step.is_read:
+            try:
+                step.set_read(*self._next())
+            except BaseException:
+                # This batch will not come again by itself.
+                self.forget()
+                raise
+        return step
+
+    def advance(self) -> None:
+        """Turn to the next step, as planned."""
+        self._plan.advance()
+
+    def forget(self) -> None:
+        """Drop all that was read, and is read now."""
+        self._plan.forget()
+        # Without worker processes there is nothing ahead, and a new start would take a random number of the user's.
+        self._is_outdated = self._num_workers > 0
+
+    def close(self) -> None:
+        """End the worker processes. If there are steps later, they get new ones."""
+        self.forget()
+        if self._batches is not None and self._num_workers > 0:
+            # They would end with the last reference as well. But that may be in the traceback of an exception, and if
+            # the garbage collector finds it, torch waits for them in vain, because their queues are gone already.
+            self._batches._shutdown_workers()
+        self._batches = None
+        self._loader = self._make_loader()
+
+    def _next(self) -> Any:
+        if self._batches is None or self._is_outdated:
+            self._begin()
+        return next(self._batches)
+
+    def _begin(self) -> None:
+        """Have the worker processes begin anew: wait for what they are at, and ask for as much as fits."""
+        self._start.prepare()
+        try:
+            self._batches = iter(self._loader)
+        except BaseException:
+            # Nobody knows what they still answer to: other processes begin next time.
+            self.close()
+            raise
+        self._is_outdated = False

@@ -1,0 +1,285 @@
+"""How samples are read, mostly in worker processes of torch's DataLoader: what those get, and what they do with it.
+
+A *portion* is what one rank reads in one step. It travels to a worker process as an *errand*, and arrives there as the
+list that torch's fetcher goes through: of the dataset's indices, or, if the dataset is read by ranges, of the portion
+itself. So a dataset with indices is read by torch alone, as in any DataLoader.
+
+When the world changes, portions that wait in a worker process's queue are outdated. The plan's number, in memory that
+the processes share, tells so: they arrive as empty lists, and the next good one has to wait for nothing but the batch
+in the making.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+from torch.utils.data import IterableDataset
+
+from farandole.elastic.ledger import UNBOUNDED, Ledger, Share
+
+_PR_SET_PDEATHSIG = 1
+
+
+class Portion(msgspec.Struct, frozen=True):
+    """What one rank reads in one step."""
+
+    ledger: Ledger
+    share: Share
+    goal: int
+    """A stream is read up to this position even if the share ends before, to see whether it goes that far."""
+
+
+class Source(NamedTuple):
+    """What a dataset is to a loader."""
+
+    reader: Any
+    """What torch's fetcher asks, with an index or a portion at a time."""
+    by_ranges: bool
+    """Whether it is asked with portions."""
+    samples: int
+    processes: int | None
+    """How many may read at most; None is any number."""
+
+
+def source_of(dataset: Any) -> Source:
+    """Return how a dataset is read.
+
+    Raises:
+        ValueError: it cannot be read position by position, again and again.
+    """
+    if hasattr(dataset, "farandole_read"):
+        return Source(RangeReader(dataset), True, _length(dataset, "offers farandole_read()"), None)
+    if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__"):
+        if not hasattr(dataset, "__iter__") or (
+            isinstance(dataset, Iterator) and not isinstance(dataset, IterableDataset)
+        ):
+            raise ValueError(
+                f"a {type(dataset).__name__} cannot be read more than once, but samples of workers that are lost are "
+                "read again: give a dataset with __len__ and __getitem__, or one whose __iter__ begins anew each time."
+            )
+        # Each process would have to go through the whole stream, and many datasets give another one to each.
+        return Source(StreamReader(dataset), True, UNBOUNDED, 1)
+    return Source(dataset, False, _length(dataset, "has __getitem__"), None)
+
+
+def _length(dataset: Any, what: str) -> int:
+    try:
+        return len(dataset)
+    except (TypeError, NotImplementedError):
+        raise ValueError(f"a dataset that {what} must have a length: give {type(dataset).__name__} __len__.") from None
+
+
+class RangeReader:
+    """Asks a dataset for ranges of positions, by its method `farandole_read`.
+
+    Args:
+        dataset: its `farandole_read(ranges)` takes a sequence of (begin, end) and returns the samples at these
+            positions, in this order, as an iterable. If it has `set_epoch`, that is told before.
+    """
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = dataset
+        self._epoch: int | None = None
+
+    def __getitem__(self, portion: Portion) -> tuple[list[Any], int]:
+        """Return the samples, and the portion's goal.
+
+        Raises:
+            RuntimeError: there are more or fewer samples than positions.
+        """
+        if self._epoch != portion.ledger.epoch:
+            self._epoch = portion.ledger.epoch
+            _tell_epoch(self._dataset, self._epoch)
+        samples = list(self._dataset.farandole_read(portion.share))
+        asked = sum(end - begin for begin, end in portion.share)
+        if len(samples) != asked:
+            raise RuntimeError(
+                f"{type(self._dataset).__name__}.farandole_read({portion.share}) returned {len(samples)} samples, but "
+                f"there are {asked} positions: it must return the sample of each."
+            )
+        return samples, portion.goal
+
+
+class StreamReader:
+    """Goes through an iterable dataset and keeps what is at the positions asked for.
+
+    It has one run through the stream that goes ahead. Where positions behind that are asked for (given back by lost
+    workers, or read ahead for a world that is no more), a second run begins anew.
+
+    Args:
+        dataset: must give the same samples each time, on all ranks. If it has `set_epoch`, that is told before each
+            run.
+    """
+
+    def __init__(self, dataset: Iterable[Any]) -> None:
+        self._dataset = dataset
+        self._epoch: int | None = None
+        self._ahead: _Run | None = None
+        self._behind: _Run | None = None
+
+    def __getitem__(self, portion: Portion) -> tuple[list[Any], int]:
+        """Return the samples that exist, and how many of the positions before the portion's goal do."""
+        if self._epoch != portion.ledger.epoch:
+            self._epoch = portion.ledger.epoch
+            self._ahead = self._behind = None
+        try:
+            return self._read(portion)
+        except BaseException:
+            # An iterator that has failed looks like one that has ended.
+            self._ahead = self._behind = None
+            raise
+
+    def _read(self, portion: Portion) -> tuple[list[Any], int]:
+        samples: list[Any] = []
+        reached = portion.goal
+        for begin, end in portion.share:
+            run = self._run_at(begin)
+            samples += run.read(begin, end)
+            if run.position < end:
+                reached = min(reached, run.position)
+        furthest = self._ahead or self._run_at(0)
+        furthest.skip_to(portion.goal)
+        return samples, min(reached, furthest.position)
+
+    def _run_at(self, position: int) -> _Run:
+        """Return a run that has not passed a position."""
+        for run in (self._ahead, self._behind):
+            if run is not None and run.position <= position:
+                return run
+        assert self._epoch is not None
+        _tell_epoch(self._dataset, self._epoch)
+        run = _Run(iter(self._dataset))
+        if self._ahead is None or self._ahead.is_same_iterator(run):
+            self._ahead = run
+        else:
+            self._behind = run
+        return run
+
+
+class _Run:
+    """One way through a stream."""
+
+    def __init__(self, iterator: Iterator[Any]) -> None:
+        self._iterator = iterator
+        self.position = 0
+        """Of the next sample."""
+
+    def is_same_iterator(self, other: _Run) -> bool:
+        """Whether only one of the two can go on, because the dataset is its own iterator."""
+        return self._iterator is other._iterator
+
+    def skip_to(self, position: int) -> None:
+        """Go on to a position, or to the end of the stream."""
+        for _ in self._until(position):
+            pass
+
+    def read(self, begin: int, end: int) -> list[Any]:
+        """Return the samples of a range, as far as they exist."""
+        self.skip_to(begin)
+        return list(self._until(end))
+
+    def _until(self, position: int) -> Iterator[Any]:
+        while self.position < position:
+            try:
+                sample = next(self._iterator)
+            except StopIteration:
+                return
+            self.position += 1
+            yield sample
+
+
+def _tell_epoch(dataset: Any, epoch: int) -> None:
+    if hasattr(dataset, "set_epoch"):
+        dataset.set_epoch(epoch)
+
+
+class Collate:
+    """Makes a batch of what was read.
+
+    Args:
+        collate_fn: from a list of samples to a batch.
+        by_ranges: whether what was read are portions.
+    """
+
+    def __init__(self, collate_fn: Callable[[Any], Any], by_ranges: bool) -> None:
+        self._collate_fn = collate_fn
+        self._by_ranges = by_ranges
+
+    def __call__(self, read: Any) -> tuple[Any, int | None]:
+        """Return the batch, or None without samples; and of a portion how many positions there are, as its reader."""
+        if isinstance(read, list) and not read:
+            return None, None  # It was outdated; nobody looks.
+        if not self._by_ranges:
+            return self._collate_fn(read), None
+        samples, end = read[0]
+        return self._collate_fn(samples) if samples else None, end
+
+
+# --- in the worker process -----------------------------------------------------------------------------------------
+
+
+# Of the one loader that this process works for; torch keeps what it knows about a worker process in the same way.
+_plan_of_now: Any = None
+
+
+class Errand:
+    """A portion on its way to a worker process, where a list arrives.
+
+    Args:
+        plan: the number of the plan that it belongs to.
+        portion: what is to be read.
+        by_ranges: whether the reader takes portions.
+    """
+
+    def __init__(self, plan: int, portion: Portion, by_ranges: bool) -> None:
+        self._plan = plan
+        self._portion = portion
+        self._by_ranges = by_ranges
+
+    def items(self) -> Sequence[Any]:
+        """Return what the reader is to be asked with, one after the other."""
+        return [self._portion] if self._by_ranges else self._portion.ledger.indices(self._portion.share)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The indices are computed where the errand arrives: they are many, and this process has other things to do.
+        return _arrived, (self._plan, self._portion, self._by_ranges)
+
+
+def _arrived(plan: int, portion: Portion, by_ranges: bool) -> Sequence[Any]:
+    return Errand(plan, portion, by_ranges).items() if _plan_of_now.value == plan else []
+
+
+class ProcessStart:
+    """What a worker process does first.
+
+    Args:
+        plan_of_now: the number of the plan that is not outdated, in shared memory.
+        worker_init_fn: the user's, called with the number of the process.
+    """
+
+    def __init__(self, plan_of_now: Any, worker_init_fn: Callable[[int], None] | None) -> None:
+        self._plan_of_now = plan_of_now
+        self._worker_init_fn = worker_init_fn
+        self._ends_with_parent = False
+
+    def prepare(self) -> None:
+        """Take note of who starts the processes, just before."""
+        # The kernel counts the end of the thread that started a process as that of its parent.
+        self._ends_with_parent = threading.get_native_id() == os.getpid()
+
+    def __call__(self, process: int) -> None:
+        """Set the process up, then call the user's function."""
+        global _plan_of_now
+        _plan_of_now = self._plan_of_now
+        if self._ends_with_parent:
+            # torch looks every 5 s whether the parent is alive. Until then its connections would stay open in here, and
+            # the other workers of the job would not see them close.
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if self._worker_init_fn is not None:
+            self._worker_init_fn(process)

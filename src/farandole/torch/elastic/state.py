@@ -1,0 +1,199 @@
+"""`TorchState`: models, optimizers, samplers and what else training holds, kept alike on all workers.
+
+What kind of thing an attribute is decides how: a *handler* saves, restores and syncs it in place, so that whoever else
+holds the object sees the same. Things without a handler are Python objects, which are replaced. The registry says which
+handler takes what; the first that fits does.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+
+from farandole.core.basics import rank
+from farandole.elastic.state import Kept, ObjectState, check_names
+from farandole.torch.elastic.sampler import ElasticSampler
+from farandole.torch.objects import broadcast_object
+from farandole.torch.optimizer_state import broadcast_optimizer_state, load_in_place
+from farandole.torch.parameters import broadcast_parameters
+
+
+class StateHandler(Kept):
+    """Looks after one attribute. After `sync`, `save` follows."""
+
+    def __init__(self, value: Any) -> None:
+        """Look after this value."""
+        self.value = value
+
+    def set_value(self, value: Any) -> None:
+        """Look after another value instead, which counts as committed."""
+        self.value = value
+        self.save()
+
+
+@runtime_checkable
+class Stateful(Protocol):
+    """A learning rate schedule, a gradient scaler, or whatever else has a state dict."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state."""
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> Any:
+        """Take a state on."""
+
+
+class StatefulHandler(StateHandler):
+    """Looks after anything that has a state dict."""
+
+    def __init__(self, value: Any) -> None:
+        """Look after this value, which counts as committed."""
+        super().__init__(value)
+        self.save()
+
+    def save(self) -> None:
+        """Make what the value is now the committed one."""
+        self._saved = copy.deepcopy(self.value.state_dict())
+
+    def restore(self) -> None:
+        """Make the value what was committed."""
+        # A copy: what is loaded may be kept as it is, and changed by the next step.
+        self._load(copy.deepcopy(self._saved))
+
+    def sync(self) -> None:
+        """Make the value what rank 0's is."""
+        self._load(broadcast_object(self.value.state_dict()))
+
+    def _load(self, state: dict[str, Any]) -> None:
+        self.value.load_state_dict(state)
+
+
+class ModelStateHandler(StatefulHandler):
+    """Looks after a model's parameters and buffers."""
+
+    def sync(self) -> None:
+        """Make the parameters and buffers what rank 0's are."""
+        state = self.value.state_dict()
+        broadcast_parameters(state, root_rank=0)
+        self._load(state)  # What is no tensor is not in its place yet.
+
+
+class OptimizerStateHandler(StatefulHandler):
+    """Looks after an optimizer's state and options, and keeps the objects that schedulers share with it."""
+
+    def sync(self) -> None:
+        """Make state and options what rank 0's are."""
+        broadcast_optimizer_state(self.value, root_rank=0)
+
+    def _load(self, state: dict[str, Any]) -> None:
+        load_in_place(self.value, state)
+
+
+class SamplerStateHandler(StatefulHandler):
+    """Looks after an `ElasticSampler`."""
+
+    def reset(self) -> None:
+        """Deal out what is left to the workers there are now."""
+        self.value.reset()
+
+
+Registry = Sequence[tuple[type, type[StateHandler]]]
+
+_registry: Registry = [
+    (torch.nn.Module, ModelStateHandler),
+    (torch.optim.Optimizer, OptimizerStateHandler),
+    (ElasticSampler, SamplerStateHandler),
+    (Stateful, StatefulHandler),
+]
+
+
+def get_handler_registry() -> Registry:
+    """Return pairs of a type and the handler for it."""
+    return _registry
+
+
+def set_handler_registry(registry: Registry) -> None:
+    """Let states that are made from now on choose their handlers from these pairs."""
+    global _registry
+    _registry = registry
+
+
+class TorchState(ObjectState):
+    """The state of a PyTorch training.
+
+    Attributes are what it is made with. One that is set again counts as committed if it has a handler.
+
+    Example:
+        >>> state = hvd.elastic.TorchState(model, optimizer, epoch=0, sampler=sampler)  # doctest: +SKIP
+        >>> state.epoch += 1  # doctest: +SKIP
+        >>> state.commit()  # doctest: +SKIP
+    """
+
+    _handlers: dict[str, StateHandler]
+
+    def __init__(
+        self, model: torch.nn.Module | None = None, optimizer: torch.optim.Optimizer | None = None, **kwargs: Any
+    ) -> None:
+        """Make a state.
+
+        Args:
+            model: the model, if there is one; others can be given by keyword.
+            optimizer: its optimizer, plain or distributed.
+            kwargs: more attributes, with their first values: models, optimizers, `ElasticSampler`s, things that have a
+                state dict, and Python objects that can be pickled.
+
+        Raises:
+            ValueError: an attribute would hide a method.
+        """
+        attributes = {"model": model, "optimizer": optimizer, **kwargs}
+        check_names(self, attributes)
+        self._handlers = {}
+        objects = {name: value for name, value in attributes.items() if not self._handle(name, value)}
+        super().__init__(broadcast_object, rank, **objects)
+
+    def save(self) -> None:
+        """Make the current values the committed ones."""
+        for handler in self._handlers.values():
+            handler.save()
+        super().save()
+
+    def restore(self) -> None:
+        """Go back to the committed values."""
+        for handler in self._handlers.values():
+            handler.restore()
+        super().restore()
+
+    def sync(self) -> None:
+        """Give all workers the values of rank 0, and make them the committed ones. A collective."""
+        for handler in self._handlers.values():
+            handler.sync()
+        super().sync()
+
+    def reset(self) -> None:
+        """Deal out anew what is left to sample."""
+        for handler in self._handlers.values():
+            handler.reset()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute; one that has a handler, or gets one by its new value, counts as committed."""
+        saved = self.__dict__.get("_saved_state", {})
+        if name in saved and self._handle(name, value):
+            del saved[name]
+        elif name in self.__dict__.get("_handlers", {}) and not self._handle(name, value):
+            del self._handlers[name]
+            saved[name] = value
+        super().__setattr__(name, value)
+
+    def _handle(self, name: str, value: Any) -> bool:
+        """Let a handler look after an attribute from now on, if there is one for such a value."""
+        kind = next((handler for of, handler in _registry if isinstance(value, of)), None)
+        if kind is None:
+            return False
+        if type(self._handlers.get(name)) is kind:
+            self._handlers[name].set_value(value)
+        else:
+            self._handlers[name] = kind(value)
+        object.__setattr__(self, name, value)
+        return True

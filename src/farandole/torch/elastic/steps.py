@@ -1,0 +1,186 @@
+"""`steps`: the loop of a training whose workers come and go, for PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping, Sequence
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+
+from farandole.core.basics import current
+from farandole.core.errors import InvalidRequestError
+from farandole.core.rendezvous import World
+from farandole.elastic.batches import KeepRate, RatePolicy
+from farandole.elastic.membership import is_elastic
+from farandole.elastic.steps import Loop
+from farandole.torch.elastic.checkpoint import Checkpoint
+from farandole.torch.elastic.loader import ElasticLoader
+from farandole.torch.elastic.transfer import transfer
+from farandole.torch.optimizer import is_distributed
+
+# Under which name checkpoints hold how far the training has come.
+_PROGRESS = "farandole"
+_LAST_CHECKPOINT_SECONDS = 120.0
+
+
+class _Training:
+    """What is trained: things with a state, by name. See `farandole.elastic.steps.Trained`."""
+
+    def __init__(self, things: MutableMapping[str, Any], checkpoint: Checkpoint | None) -> None:
+        self._things = things
+        self._checkpoint = checkpoint
+        self._optimizers = [thing for thing in things.values() if isinstance(thing, torch.optim.Optimizer)]
+        # In which order several take their steps, and how often, only the body of the loop says.
+        self.needs_body = len(self._optimizers) > 1
+
+    def transfer(self, sources: Sequence[int], receivers: Sequence[int]) -> None:
+        """Give the receivers the state that each of the sources has."""
+        transfer(self._things, sources, receivers)
+
+    def step_without_samples(self) -> None:
+        """Take part in a step with gradients of zero."""
+        for optimizer in self._optimizers:
+            optimizer.zero_grad()
+            optimizer.step()
+
+    def scale_rate(self, factor: float) -> None:
+        """Multiply the learning rates, and what a schedule takes for their beginning."""
+        for optimizer in self._optimizers:
+            for group in optimizer.param_groups:
+                for name in ("lr", "initial_lr"):
+                    if name in group:
+                        group[name] *= factor
+
+    def is_due(self, step: int) -> bool:
+        """Say whether a checkpoint is to be written after a step."""
+        return self._checkpoint is not None and self._checkpoint.due(step)
+
+    def save(self, progress: bytes, step: int, epoch: int, world: World) -> None:
+        """Begin to write a checkpoint, on all ranks of a world."""
+        if self._checkpoint is not None:
+            self._checkpoint.save(
+                {**self._things, _PROGRESS: progress},
+                step,
+                rank=world.rank,
+                size=world.size,
+                generation=world.generation,
+                epoch=epoch,
+            )
+
+    def load(self) -> bytes | None:
+        """Read the last checkpoint, if there is one and it is wanted; return the progress that was saved with it."""
+        if self._checkpoint is None or not self._checkpoint.resume:
+            return None
+        into = {**self._things, _PROGRESS: b""}
+        return None if self._checkpoint.load(into) is None else bytes(into[_PROGRESS])
+
+    def close(self) -> None:
+        """Wait for a checkpoint that is being written."""
+        if self._checkpoint is not None:
+            self._checkpoint.wait(_LAST_CHECKPOINT_SECONDS)
+
+
+def steps(
+    loader: ElasticLoader | DataLoader[Any],
+    *,
+    epochs: int = 1,
+    rate: RatePolicy | None = None,
+    checkpoint: Checkpoint | None = None,
+    **things: Any,
+) -> Loop:
+    """Go through the batches of a training whose workers may die, join and leave.
+
+    A step is one round of the loop. It counts as a whole, on all workers alike, when `optimizer.step()` has all ranks'
+    gradients, or it is done again by those who are left: no step is lost, and each sample is used once in an epoch.
+    Newcomers get the state of `things` between two steps. In the tail of an epoch there may be fewer samples than
+    workers: then this worker takes part in the step without the body of the loop being run.
+
+    In a job whose number of workers is fixed, it goes through the same steps, and a lost worker is an error.
+
+    Args:
+        loader: gives the samples; of a DataLoader, its dataset, batch size (of each worker), shuffling, workers and
+            collate function are taken.
+        epochs: how often to go through the samples.
+        rate: what the learning rate does as the number of workers changes, such as `LinearScaling()`; by default it
+            stays.
+        checkpoint: where the training is kept against the loss of all workers; by default, where `farandole run
+            --checkpoint-dir` says. With `--resume auto`, it begins from the last one.
+        things: what is trained, under any names: models, optimizers (each a `DistributedOptimizer`), schedules, and
+            whatever else has `state_dict` and `load_state_dict`.
+
+    Returns:
+        What to iterate over, once. `stop()` of it ends the training after the current step, on all workers; leaving the
+        loop by `break` is for those who do so on all workers in the same step.
+
+    Raises:
+        ValueError: an optimizer is not distributed, or a thing has no state.
+
+    Example:
+        >>> for x, y in hvd.elastic.steps(loader, epochs=10, model=model, optimizer=optimizer):  # doctest: +SKIP
+        ...     optimizer.zero_grad()
+        ...     loss = F.cross_entropy(model(x), y)
+        ...     loss.backward()
+        ...     optimizer.step()
+    """
+    if checkpoint is None:
+        checkpoint = Checkpoint.from_settings(current().settings)
+    _check(things)
+    elastic = loader if isinstance(loader, ElasticLoader) else _from_dataloader(loader)
+    training = _Training(things, checkpoint)
+    return Loop(elastic, training, epochs=epochs, rate=KeepRate() if rate is None else rate)
+
+
+def _check(things: MutableMapping[str, Any]) -> None:
+    for name, thing in things.items():
+        if not (hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict")):
+            raise InvalidRequestError(
+                f"{name}={thing!r} has no state_dict() and load_state_dict(), by which newcomers could get it."
+            )
+        if is_elastic() and isinstance(thing, torch.optim.Optimizer):
+            _check_optimizer(name, thing)
+    optimizers = sum(isinstance(thing, torch.optim.Optimizer) for thing in things.values())
+    if is_elastic() and optimizers > 1 and not current().settings.elastic_keep_gradients:
+        raise InvalidRequestError(
+            f"{optimizers} optimizers need their gradients kept: when a step is given out again, the first one's would "
+            "be made twice. Leave FARANDOLE_ELASTIC_KEEP_GRADIENTS=0 away."
+        )
+
+
+def _check_optimizer(name: str, optimizer: Any) -> None:
+    if not is_distributed(optimizer):
+        raise InvalidRequestError(
+            f"{name} is a plain {type(optimizer).__name__}; pass hvd.DistributedOptimizer({name}, ...), of any op but "
+            "Adasum, so that gradients survive the loss of a worker."
+        )
+    if optimizer.backward_passes_per_step != 1:
+        raise InvalidRequestError(
+            f"{name} has backward_passes_per_step={optimizer.backward_passes_per_step}, but a step of this loop counts "
+            "as a whole. Use a larger batch, and go through parts of it in the body of the loop."
+        )
+
+
+def _from_dataloader(loader: DataLoader[Any]) -> ElasticLoader:
+    if isinstance(loader.dataset, IterableDataset) and loader.batch_size is not None:
+        return _like(loader, shuffle=None)
+    shuffled = isinstance(loader.sampler, torch.utils.data.RandomSampler)
+    if loader.batch_size is None or not (shuffled or isinstance(loader.sampler, torch.utils.data.SequentialSampler)):
+        raise InvalidRequestError(
+            "this DataLoader chooses samples in a way of its own, which cannot be shared among workers that come and "
+            "go. Pass hvd.elastic.ElasticLoader(dataset, batch_size=...)."
+        )
+    return _like(loader, shuffle=shuffled)
+
+
+def _like(loader: DataLoader[Any], shuffle: bool | None) -> ElasticLoader:
+    return ElasticLoader(
+        loader.dataset,
+        batch_size=loader.batch_size,
+        shuffle=shuffle,
+        num_workers=loader.num_workers,
+        collate_fn=loader.collate_fn,
+        prefetch_factor=loader.prefetch_factor,
+        pin_memory=loader.pin_memory,
+        worker_init_fn=loader.worker_init_fn,
+        multiprocessing_context=loader.multiprocessing_context,
+    )

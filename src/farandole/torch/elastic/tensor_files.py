@@ -1,0 +1,214 @@
+"""The files in which a checkpoint keeps its tensors, one class for each format.
+
+*safetensors*: every rank writes one file with its pieces. Types that not all readers of the format know lie in it as
+bytes. *dcp*: `torch.distributed.checkpoint` writes all tensors, from rank 0, as a job without distributed tensors does;
+`torch.distributed.checkpoint.load(..., checkpoint_id=<the checkpoint's folder>)` reads them too.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+
+from farandole.core.errors import InvalidRequestError
+from farandole.elastic.checkpoint.attempt import shard_name
+from farandole.elastic.checkpoint.manifest import Manifest
+from farandole.elastic.checkpoint.sharding import Piece
+
+if TYPE_CHECKING:
+    from safetensors import TensorSpec
+
+# What every version of the format, and every reader of it, knows.
+_PLAIN_TYPES = {
+    torch.float64,
+    torch.float32,
+    torch.float16,
+    torch.bfloat16,
+    torch.int64,
+    torch.int32,
+    torch.int16,
+    torch.int8,
+    torch.uint8,
+    torch.bool,
+}
+_MISSING = (
+    "the library safetensors, which checkpoints of this format need, {} here. Run: pip install 'safetensors>=0.8', or "
+    "use format='dcp', which needs nothing more."
+)
+
+Tensors = Mapping[str, torch.Tensor]
+
+
+class TensorFiles(Protocol):
+    """Writes and reads the tensors of a checkpoint."""
+
+    def writers(self, size: int) -> int:
+        """Return how many ranks of a world write; rank 0 always does."""
+
+    def write(self, folder: Path, rank: int, writers: int, pieces: Tensors) -> tuple[str, ...]:
+        """Write a rank's pieces, and return the names of the files.
+
+        Raises:
+            OSError: they could not be written.
+        """
+
+    def read(self, folder: Path, manifest: Manifest) -> dict[str, torch.Tensor]:
+        """Return all tensors, whole, in ordinary memory; the files have been verified."""
+
+
+class Safetensors:
+    """One file of safetensors for each rank."""
+
+    def __init__(self) -> None:
+        """Find the library.
+
+        Raises:
+            InvalidRequestError: it is not installed, or too old.
+        """
+        try:
+            import safetensors
+        except ImportError:
+            raise InvalidRequestError(_MISSING.format("is not installed")) from None
+        # Imported here and not in the thread that writes: training would wait for that.
+        # Older ones keep Python's lock while they write, and so stop training.
+        if tuple(map(int, safetensors.__version__.split(".")[:2])) < (0, 8):
+            raise InvalidRequestError(_MISSING.format(f"is of version {safetensors.__version__}"))
+
+    def writers(self, size: int) -> int:
+        return size
+
+    def write(self, folder: Path, rank: int, writers: int, pieces: Tensors) -> tuple[str, ...]:
+        from safetensors import SafetensorError, serialize_file
+
+        name = shard_name(rank, writers, "safetensors")
+        # Views keep the memory alive that the library is only given the addresses of. Its function for tensors would
+        # do the same, but needs numpy.
+        stored = {key: _as_stored(piece) for key, piece in pieces.items()}
+        try:
+            serialize_file({key: _spec(view) for key, view in stored.items()}, folder / name, {"format": "pt"})
+        except SafetensorError as error:
+            raise _as_os_error(error) from error
+        # The library keeps its files from everybody else; who may read the folder may read what is in it.
+        (folder / name).chmod(folder.stat().st_mode & 0o666)
+        return (name,)
+
+    def read(self, folder: Path, manifest: Manifest) -> dict[str, torch.Tensor]:
+        from safetensors import SafetensorError, safe_open
+
+        tensors = _empty_tensors(manifest)
+        for shard, file in enumerate(manifest.files):
+            try:
+                with safe_open(folder / file.name, framework="pt") as opened:
+                    for name, piece in _pieces_of(manifest, shard):
+                        # A copy: what is only mapped would vanish with the file.
+                        place = _as_stored(_rows_of(tensors[name])[piece.begin : piece.end])
+                        place.copy_(opened.get_tensor(name).reshape(place.shape))
+            except SafetensorError as error:
+                raise ValueError(f"{file.name}: {error}") from error
+        return tensors
+
+
+class Dcp:
+    """PyTorch's own distributed checkpoint, which rank 0 writes."""
+
+    def __init__(self) -> None:
+        """Silence what PyTorch says of every checkpoint that is written without a process group."""
+        # Not around each call: Python's list of filters belongs to all threads.
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+        # Imported here and not in the thread that writes: training would wait for that.
+        import torch.distributed.checkpoint  # noqa: F401
+
+    def writers(self, size: int) -> int:
+        return 1
+
+    def write(self, folder: Path, rank: int, writers: int, pieces: Tensors) -> tuple[str, ...]:
+        from torch.distributed.checkpoint.api import CheckpointException
+        from torch.distributed.checkpoint.filesystem import FileSystemWriter
+        from torch.distributed.checkpoint.state_dict_saver import save
+
+        try:
+            save(dict(pieces), storage_writer=FileSystemWriter(folder), no_dist=True)
+        except CheckpointException as error:
+            raise _failure_within(error.failures) from error
+        return tuple(sorted(path.name for path in folder.iterdir()))
+
+    def read(self, folder: Path, manifest: Manifest) -> dict[str, torch.Tensor]:
+        from torch.distributed.checkpoint.api import CheckpointException
+        from torch.distributed.checkpoint.filesystem import FileSystemReader
+        from torch.distributed.checkpoint.state_dict_loader import load
+
+        tensors = _empty_tensors(manifest)
+        try:
+            load(tensors, storage_reader=FileSystemReader(folder), no_dist=True)
+        except CheckpointException as error:
+            raise ValueError(str(_failure_within(error.failures))) from error
+        return tensors
+
+
+def open_format(name: str) -> TensorFiles:
+    """Return the format of this name.
+
+    Raises:
+        InvalidRequestError: there is none, or it needs a library that is not there.
+    """
+    if name == "safetensors":
+        return Safetensors()
+    if name == "dcp":
+        return Dcp()
+    raise InvalidRequestError(f"there is no format {name!r}; choose safetensors or dcp.")
+
+
+def _rows_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a view of a tensor that has rows, even of one without dimensions."""
+    return tensor if tensor.dim() else tensor.reshape(1)
+
+
+def _empty_tensors(manifest: Manifest) -> dict[str, torch.Tensor]:
+    return {
+        name: torch.empty(entry.shape, dtype=getattr(torch, entry.dtype), device="cpu")
+        for name, entry in manifest.tensors.items()
+    }
+
+
+def _failure_within(failures: Mapping[int, tuple[BaseException, Any]]) -> Exception:
+    """Return what the system said, if it is the cause, or else what PyTorch says, as an ordinary exception."""
+    first: BaseException | None = next((failure for failure, _ in failures.values()), None)
+    cause = first
+    while cause is not None and not isinstance(cause, OSError):
+        cause = cause.__cause__ or cause.__context__
+    return cause or RuntimeError(str(first))
+
+
+def _pieces_of(manifest: Manifest, shard: int) -> Iterator[tuple[str, Piece]]:
+    for name, entry in manifest.tensors.items():
+        for piece in entry.pieces:
+            if piece.shard == shard:
+                yield name, piece
+
+
+def _as_stored(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the view of a contiguous tensor that a file of safetensors holds."""
+    return tensor if tensor.dtype in _PLAIN_TYPES else tensor.reshape(-1).view(torch.uint8)
+
+
+def _spec(tensor: torch.Tensor) -> TensorSpec:
+    from safetensors import TensorSpec
+
+    return TensorSpec(
+        dtype=str(tensor.dtype).removeprefix("torch."),
+        shape=tensor.shape,
+        data_ptr=tensor.data_ptr(),
+        data_len=tensor.nbytes,
+    )
+
+
+def _as_os_error(error: Exception) -> OSError:
+    # The library tells the system's number in its text only.
+    found = re.search(r"os error (\d+)", str(error))
+    return OSError(str(error)) if found is None else OSError(int(found[1]), os.strerror(int(found[1])))

@@ -1,0 +1,124 @@
+"""Elastic jobs on the hosts of a bed: trainings whose workers write down each step, and their hosts."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from step_books import PLAIN_SCRIPT, Books
+from tests.hosts.bed import Bed
+from tests.hosts.host import Host
+from tests.hosts.jobs import FOLDER, alive
+from waiting import until
+
+END_SECONDS = 60.0
+
+
+class Training:
+    """A training by `plain_style.py`, started on the desk by `farandole run`.
+
+    Attributes:
+        bed: its hosts.
+        books: what its workers have written.
+        process: the launcher, or its front.
+    """
+
+    def __init__(self, bed: Bed, *options: str, script: Sequence[str] = ()) -> None:
+        """Start it.
+
+        Args:
+            bed: its hosts.
+            options: of `farandole run`, which say where it runs.
+            script: arguments of the script.
+        """
+        self.bed = bed
+        for host in (*bed.hosts, bed.desk):
+            host.path(FOLDER).mkdir(exist_ok=True)
+        self.books = Books([host.path(FOLDER) for host in bed.hosts])
+        self._output = bed.desk.path(f"{FOLDER}/said")
+        self.process = self._start(*options, "python", PLAIN_SCRIPT, *script)
+
+    def _start(self, *words: str) -> subprocess.Popen[str]:
+        with open(self._output, "ab") as said:
+            return self.bed.desk.start(
+                [sys.executable, "-m", "farandole", "run", *words],
+                folder=FOLDER,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=subprocess.STDOUT,
+            )
+
+    @property
+    def said(self) -> str:
+        """What the launcher has said so far."""
+        return self._output.read_text()
+
+    def says(self, pattern: str, seconds: float = END_SECONDS) -> None:
+        """Wait until it has said something like that."""
+        try:
+            until(lambda: re.search(pattern, self.said), f"the job says {pattern}", seconds)
+        except BaseException as error:
+            raise AssertionError(f"{error}; it said:\n{self.said}") from None
+
+    def await_steps(self, more: int, size: int | None = None) -> None:
+        """Wait for more steps and, if one is given, for a world of that size."""
+        try:
+            goal = self.books.newest()["step"] + more
+            until(lambda: self._reached(goal, size), f"{more} steps more, by {size or 'some'} workers", END_SECONDS)
+        except BaseException as error:
+            raise AssertionError(f"{error}; it said:\n{self.said}") from None
+
+    def _reached(self, step: int, size: int | None) -> bool:
+        assert self.process.poll() in (None, -signal.SIGKILL), "the job has ended"
+        newest = self.books.newest()
+        return newest["step"] >= step and size in (None, newest["size"])
+
+    @property
+    def generation(self) -> int:
+        """Of the last world that the launcher has spoken of."""
+        return int(re.findall(r"as generation (\d+)", self.said)[-1])
+
+    def newest_world(self) -> list[int]:
+        """Return the workers that have written down one of the last steps."""
+        last = self.books.newest()["step"]
+        return [
+            worker
+            for worker in self.books.read()
+            if any(each["step"] >= last - 1 for each in self.books.steps_of(worker))
+        ]
+
+    def lives(self, host: Host, worker: int) -> bool:
+        """Say whether a worker has not ended."""
+        return self.books.pid(worker) in [each.pid for each in self.bed.processes(host)]
+
+    def kill(self, host: Host, *workers: int, number: int = signal.SIGKILL) -> None:
+        """Send workers a signal, all at once; no-op for those that have ended."""
+        host.run(["kill", f"-{number}", *(str(self.books.pid(worker)) for worker in workers)])
+
+    def attach(self, name: str) -> None:
+        """Start another front."""
+        self.process = self._start("--attach", name)
+
+    def agent(self, host: Host) -> int:
+        """Return the process id of a host's agent, there."""
+        (agent,) = [
+            each.pid
+            for each in self.bed.processes(host)
+            if "farandole.agent" in each.command and "sh -c" not in each.command
+        ]
+        return agent
+
+    def finish(self) -> None:
+        """Let the training end in good order; what was seen has to be right, and nothing may be left on any host."""
+        self.books.stop()
+        assert self.process.wait(END_SECONDS) == 0, self.said
+        self.is_gone()
+        assert self.books.wrongs() == [], self.said
+
+    def is_gone(self) -> None:
+        """Wait until nothing of the job is left on any host."""
+        for host in alive(self.bed):
+            until(lambda host=host: not self.bed.processes(host), f"nothing is left on {host.name}", 20)

@@ -1,0 +1,238 @@
+"""Elastic training on several hosts, while workers, agents, launchers, hosts and the wires between them fail."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+from tests.hosts.bed import Bed
+from tests.hosts.elastic_jobs import END_SECONDS, Training
+from tests.hosts.host import Host
+from tests.hosts.jobs import FOLDER
+from waiting import until
+
+Hosts = Callable[..., Bed]
+
+
+def training(bed: Bed, *options: str, slots: int = 2) -> Training:
+    """Return a training with two workers on each host, or so many, which goes on with what is left of them."""
+    places = ",".join(f"{host.name}:{slots}" for host in bed.hosts)
+    size = slots * len(bed.hosts)
+    job = Training(bed, "-np", str(size), "--min-np", "1", "-H", places, *options)
+    job.await_steps(5, size=size)
+    return job
+
+
+# Comes in a crowd to all doors, and stays.
+CROWD = """
+import contextlib, socket, time
+crowd = [socket.create_connection(door, 10) for door in {doors} for _ in range(100)]
+for stranger in crowd[::2]:
+    with contextlib.suppress(ConnectionError):  # It may be shown out before.
+        stranger.sendall(b"GET / HTTP/1.1\\r\\n\\r\\n" * 10)
+print("all are there", flush=True)
+time.sleep(60)
+"""
+
+
+def doors_of(job: Training, host: Host, worker: int) -> list[int]:
+    """Return the ports on which a worker listens for others."""
+    pid = job.books.pid(worker)
+    listening = host.run(["ss", "-ltnpH"]).stdout.splitlines()
+    return [int(line.split()[3].rpartition(":")[2]) for line in listening if f"pid={pid}," in line]
+
+
+# --- workers -------------------------------------------------------------------------------------------------------
+
+
+def test_workers_are_killed_one_two_and_all_but_one(hosts: Hosts) -> None:
+    bed = hosts(2)
+    first, second = bed.hosts
+    job = training(bed)
+    job.kill(first, 0)
+    job.says(r"rank 0 \(worker 0 on h1\) was killed by SIGKILL; 3 workers go on as generation \d+ \(.*s\)")
+    job.await_steps(5, size=4)
+    job.kill(second, 2, 3)
+    job.await_steps(5, size=4)
+    job.kill(second, 5, 6)
+    job.kill(first, 1)
+    job.await_steps(5, size=4)
+    job.finish()
+
+
+def test_a_stopped_worker_is_fenced(hosts: Hosts) -> None:
+    bed = hosts(2)
+    job = training(bed)
+    job.kill(bed.hosts[1], 2, number=signal.SIGSTOP)
+    job.says(r"rank 2 \(worker 2 on h2\) was .*; 3 workers go on as generation")
+    job.kill(bed.hosts[1], 2, number=signal.SIGCONT)
+    until(lambda: not job.lives(bed.hosts[1], 2), "it has ended", END_SECONDS)
+    job.await_steps(5, size=4)
+    job.finish()
+
+
+# --- agents and launchers --------------------------------------------------------------------------------------------
+
+
+def test_an_agent_is_killed_and_started_again(hosts: Hosts) -> None:
+    bed = hosts(2)
+    job = training(bed)
+    bed.hosts[1].run(["kill", "-9", str(job.agent(bed.hosts[1]))])
+    job.says(r"warning: host h2 is lost, with workers 2 and 3: ")
+    job.says("2 workers go on as generation")
+    job.await_steps(5, size=4)
+    job.finish()
+
+
+def test_the_front_is_killed_and_another_one_takes_over(hosts: Hosts) -> None:
+    bed = hosts(2)
+    job = training(bed, "--job", "dance")
+    job.process.kill()
+    job.process.wait()
+    job.await_steps(20, size=4)
+    assert job.generation == 1
+    job.attach("dance")
+    job.kill(bed.hosts[1], 2)
+    job.says("3 workers go on as generation 2")
+    job.await_steps(5, size=4)
+    job.finish()
+
+
+def test_the_keeper_is_killed_and_nothing_is_left(hosts: Hosts) -> None:
+    bed = hosts(2)
+    job = training(bed)
+    (keeper,) = [each.pid for each in bed.processes(bed.desk) if "farandole.launcher.keeper" in each.command]
+    bed.desk.run(["kill", "-9", str(keeper)])
+    assert job.process.wait(30) != 0
+    job.is_gone()
+    assert "error: " in job.said
+
+
+# --- hosts and wires -------------------------------------------------------------------------------------------------
+
+
+def test_a_host_loses_its_power(hosts: Hosts) -> None:
+    bed = hosts(3)
+    job = training(bed)
+    job.books.keep()
+    bed.die(bed.hosts[1])
+    job.says(r"warning: host h2 is lost, with workers 2 and 3: ")
+    job.says("4 workers go on as generation")
+    job.await_steps(5, size=4)
+    job.finish()
+
+
+def test_a_host_is_cut_off_and_comes_back(hosts: Hosts) -> None:
+    """It ends its workers itself; when it is back they are not, and new ones join."""
+    bed = hosts(3)
+    job = training(bed)
+    bed.cut(bed.hosts[2])
+    job.says("4 workers go on as generation")
+    job.await_steps(5, size=4)
+    until(lambda: not bed.processes(bed.hosts[2]), "nothing of the job is left on h3", 20)
+    bed.restore(bed.hosts[2])
+    job.await_steps(5, size=6)
+    assert not {4, 5} & set(job.newest_world())
+    job.finish()
+
+
+def test_a_link_between_two_hosts_is_cut(hosts: Hosts) -> None:
+    """Both reach the launcher, and h2; only one of them can go on with it."""
+    bed = hosts(3)
+    job = training(bed, slots=1)
+    bed.cut_between(bed.hosts[0], bed.hosts[2])
+    job.says("2 workers go on as generation")
+    job.await_steps(5, size=2)
+    bed.restore_between(bed.hosts[0], bed.hosts[2])
+    job.await_steps(5, size=3)
+    job.finish()
+
+
+def test_a_link_is_cut_in_one_direction(hosts: Hosts) -> None:
+    bed = hosts(3)
+    job = training(bed, slots=1)
+    bed.block(bed.hosts[0], bed.hosts[1])
+    job.says("2 workers go on as generation")
+    job.await_steps(5, size=2)
+    bed.unblock(bed.hosts[0], bed.hosts[1])
+    job.await_steps(5, size=3)
+    job.finish()
+
+
+def test_a_slow_link_is_no_loss(hosts: Hosts) -> None:
+    bed = hosts(2)
+    job = training(bed)
+    generation = job.generation
+    bed.shape("1mbit", host=bed.hosts[1])
+    job.await_steps(20)
+    time.sleep(3)
+    assert job.generation == generation
+    job.finish()
+
+
+def test_strangers_at_the_doors_of_the_workers_while_worlds_change(hosts: Hosts) -> None:
+    """Some say nothing, some rubbish; they come while nobody opens, and are there when the next world is made."""
+    bed = hosts(2)
+    job = training(bed, slots=1)
+    doors = [(host.address, port) for worker, host in enumerate(bed.hosts) for port in doors_of(job, host, worker)]
+    assert doors
+    crowd = bed.desk.start([sys.executable, "-c", CROWD.format(doors=doors)], stdout=subprocess.PIPE)
+    assert crowd.stdout is not None and crowd.stdout.readline() == "all are there\n"
+    job.await_steps(5, size=2)
+    assert job.generation == 1
+    job.kill(bed.hosts[1], 1)
+    job.says(r"worker 2 on h2 joins as rank 1; 2 workers go on as generation \d")
+    job.await_steps(5, size=2)
+    crowd.kill()
+    job.finish()
+
+
+# --- hosts that come and go ------------------------------------------------------------------------------------------
+
+
+def test_two_hosts_join_while_one_leaves(hosts: Hosts) -> None:
+    bed = hosts(4)
+    names = bed.desk.path(f"{FOLDER}/hosts")
+    names.parent.mkdir()
+    names.write_text("h1:1\nh2:1\n")
+    job = Training(bed, "-np", "2", "--min-np", "1", "--hosts-from", "file:hosts")
+    job.await_steps(5, size=2)
+    names.write_text("h1:1\nh3:1\nh4:1\n")
+    job.says(r"rank 1 \(worker 1 on h2\) .*asked to leave; ")
+    job.await_steps(5, size=3)
+    until(lambda: not bed.processes(bed.hosts[1]), "nothing of the job is left on h2", 20)
+    job.finish()
+
+
+def test_a_host_with_a_preemption_notice_is_left_until_the_notice_is_gone(hosts: Hosts) -> None:
+    bed = hosts(2)
+    job = training(bed, "--preemption-file", "taken", "--preemption-interval", "0.5")
+    notice = bed.hosts[1].path(f"{FOLDER}/taken")
+    notice.touch()
+    job.says(r"host h2 is about to be taken away \(there is a file taken\); workers 2 and 3 there leave .*; 2 other ")
+    job.says(r"2 workers go on as generation")
+    job.await_steps(5, size=2)
+    notice.unlink()
+    job.says(r"host h2 stays \(the notice is gone after \d+ s\)")
+    job.await_steps(5, size=4)
+    job.finish()
+
+
+def test_a_host_that_flaps_is_put_into_quarantine(hosts: Hosts) -> None:
+    """At most twenty times; the other host goes on."""
+    bed = hosts(2)
+    job = training(bed, slots=1)
+    for _ in range(20):
+        flapping = max(worker for worker in job.newest_world() if worker > 0)
+        job.kill(bed.hosts[1], flapping)
+        until(
+            lambda seen=flapping: "quarantine" in job.said or max(job.newest_world()) > seen, "it is back", END_SECONDS
+        )
+        if "quarantine" in job.said:
+            break
+    job.says(r"host h2 .* quarantine")
+    job.await_steps(5, size=1)
+    job.finish()

@@ -1,0 +1,112 @@
+"""Hosts that come into a training that goes on, and are not as they should be, or cannot be reached fast."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.hosts.bed import Bed
+from tests.hosts.elastic_jobs import END_SECONDS, Training
+from tests.hosts.host import Host
+from tests.hosts.jobs import FOLDER
+from waiting import until
+
+import farandole
+
+Hosts = Callable[..., Bed]
+
+# Appended to the package on one host.
+ANOTHER_VERSION = """
+__version__ = "0.1"
+with open("/root/agents", "a") as file:
+    file.write("begun\\n")
+"""
+
+
+DISCOVERY = """\
+#!/bin/sh
+cat hosts
+echo asked >> asked
+"""
+
+
+class Discovery:
+    """The script on the desk that says which hosts there are, and is asked again and again."""
+
+    def __init__(self, bed: Bed, *lines: str) -> None:
+        self._folder = bed.desk.path(FOLDER)
+        self._folder.mkdir(exist_ok=True)
+        script = self._folder / "discovery"
+        script.write_text(DISCOVERY)
+        script.chmod(0o755)
+        self.says(*lines)
+
+    def says(self, *lines: str) -> None:
+        """Let it give another answer."""
+        new = self._folder / "hosts.new"
+        new.write_text("".join(f"{line}\n" for line in lines))
+        new.replace(self._folder / "hosts")
+
+    def await_heard(self) -> None:
+        """Wait until its last answer has been heard."""
+        # A run that has begun before may have read another list, and an answer is taken before the next question.
+        goal = self._questions() + 3
+        until(lambda: self._questions() >= goal, "the script has been asked again and again", END_SECONDS)
+
+    def _questions(self) -> int:
+        asked = self._folder / "asked"
+        return len(asked.read_text().splitlines()) if asked.exists() else 0
+
+
+def install_another_version(bed: Bed, host: Host) -> Path:
+    """Give a host another farandole, and return where its agents say that they have begun."""
+    package = os.path.dirname(farandole.__file__)
+    bed.make_private(host, package)
+    with open(host.path(f"{package}/__init__.py"), "a") as file:
+        file.write(ANOTHER_VERSION)
+    return host.path("/root/agents")
+
+
+def install_the_same_version(host: Host) -> None:
+    """Take the other farandole away."""
+    module = host.path(farandole.__file__)
+    module.write_text(module.read_text().removesuffix(ANOTHER_VERSION))
+
+
+def test_a_host_with_another_version_is_left_out_until_it_comes_back(hosts: Hosts) -> None:
+    bed = hosts(2)
+    agents = install_another_version(bed, bed.hosts[1])
+    discovery = Discovery(bed, "h1:2")
+    job = Training(bed, "-np", "2", "--min-np", "1", "--host-discovery-script", "./discovery")
+    job.await_steps(5, size=2)
+    discovery.says("h1:2", "h2:1")
+    version = farandole.__version__.replace("+", r"\+")
+    job.says(rf"warning: host h2 is left out: it has farandole 0\.1, and this machine {version} \(hint: install the ")
+    discovery.says("h2:1", "h1:2")
+    discovery.await_heard()
+    job.await_steps(5, size=2)
+    assert job.generation == 1
+    assert agents.read_text() == "begun\n", "it is not tried again as long as it is in the list"
+    assert job.said.count("left out") == 1
+    discovery.says("h1:2")
+    discovery.await_heard()
+    install_the_same_version(bed.hosts[1])
+    discovery.says("h1:2", "h2:1")
+    job.says(r"worker \d on h2 joins as rank 2; 3 workers go on as generation 2")
+    job.await_steps(5, size=3)
+    job.finish()
+
+
+def test_a_newcomer_behind_a_slow_link_gets_its_state(hosts: Hosts) -> None:
+    """It is full for three seconds, and a worker may be silent for one: nobody is taken for lost."""
+    bed = hosts(2)
+    bed.shape("20mbit", host=bed.hosts[1])
+    discovery = Discovery(bed, "h1:2")
+    job = Training(bed, "-np", "2", "--min-np", "1", "--host-discovery-script", "./discovery", script=["8"])
+    job.await_steps(5, size=2)
+    discovery.says("h1:2", "h2:1")
+    job.says(r"worker 2 on h2 joins as rank 2; 3 workers go on as generation 2")
+    job.await_steps(5, size=3)
+    assert "lost" not in job.said and job.generation == 2
+    job.finish()

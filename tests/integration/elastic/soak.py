@@ -1,0 +1,373 @@
+"""A training that lives through random events, and the oracle that says whether all went right.
+
+Run by itself: `python -m tests.integration.elastic.soak --events 1000 --seed 7`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import resource
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support"))
+
+from elastic_worlds import ElasticJob
+from worlds import Nursery, WorkerFailed, WorkerGone
+
+from farandole.roster.elastic import Limits
+
+SAMPLES = 203
+FEWEST, MOST = 4, 8
+END_SECONDS = 30.0
+
+
+class Holdings(NamedTuple):
+    """What a worker holds of its system, in one of its worlds."""
+
+    size: int
+    """Of the world."""
+    threads: int
+    descriptors: int
+    mappings: int
+    resident: int
+    """In KiB."""
+
+
+class Ended(NamedTuple):
+    """How a worker came to the end of the training."""
+
+    size: int
+    step: int
+    digest: str
+    holdings: list[Holdings]
+    """In each of its worlds."""
+
+
+# What the system and its allocators do by themselves, in mappings, and in KiB.
+FREE_MAPPINGS = 40
+FREE_RESIDENT = 24 << 10
+# In the first worlds, much is done for the first time.
+FIRST_WORLDS = 3
+
+
+def train(directory: str, pause: float) -> Any:
+    """Train until the test says stop, and write down what each step has used. Run by a worker."""
+    import hashlib
+    import os
+    import time
+    from pathlib import Path
+
+    import torch
+
+    import farandole.torch as hvd
+    from farandole.core.basics import current
+
+    hvd.init()
+    torch.manual_seed(1)
+    torch.set_num_threads(1)
+    model = torch.nn.Sequential(torch.nn.Linear(12, 32), torch.nn.Tanh(), torch.nn.Linear(32, 1))
+    optimizer = hvd.DistributedOptimizer(torch.optim.Adam(model.parameters(), lr=0.001), model.named_parameters())
+    features = torch.randn(SAMPLES, 12, generator=torch.Generator().manual_seed(0))
+    samples = [(features[index], features[index].sum(), index) for index in range(SAMPLES)]
+    loader = hvd.elastic.ElasticLoader(samples, global_batch_size=23, seed=5)
+    worker = current().settings.rank
+    book = open(Path(directory) / f"worker-{worker}", "a", buffering=1)
+    commit = loader.commit
+
+    def write_down(batch: Any, lost: Any = ()) -> None:
+        """Note which samples of which epoch a step has used, as this worker sees it."""
+        used = [
+            loader.ledger.index(position)
+            for rank, share in enumerate(batch.shares)
+            if rank not in lost
+            for begin, end in share
+            for position in range(begin, end)
+        ]
+        epoch = loader.ledger.epoch
+        commit(batch, lost)
+        book.write(json.dumps([loop.step, epoch, used]) + "\n")
+
+    def holdings() -> Any:
+        """Return what this process holds of its system."""
+        status = Path("/proc/self/status").read_text()
+        return (
+            hvd.size(),
+            len(os.listdir("/proc/self/task")),
+            len(os.listdir("/proc/self/fd")),
+            len(Path("/proc/self/maps").read_text().splitlines()),
+            int(status.split("VmRSS:")[1].split()[0]),
+        )
+
+    loader.commit = write_down
+    held: list[Any] = []
+    since = generation = 0
+    loop = hvd.elastic.steps(loader, epochs=10**9, model=model, optimizer=optimizer)
+    for x, y, _ in loop:
+        optimizer.zero_grad()
+        loss = torch.nn.functional.mse_loss(model(x)[:, 0], y)
+        loss.backward()
+        if loop.step % 3 == 0:
+            hvd.allreduce(loss.detach(), name="loss")
+        optimizer.step()
+        if current().world.generation != generation:
+            generation, since = current().world.generation, loop.step
+        if loop.step == since + 2:
+            held.append(holdings())
+        if (Path(directory) / "stop").exists():
+            loop.stop()
+        time.sleep(pause)
+    parameters = b"".join(parameter.detach().numpy().tobytes() for parameter in model.parameters())
+    moments = b"".join(
+        state["exp_avg"].numpy().tobytes() for state in optimizer.state_dict()["state"].values() if "exp_avg" in state
+    )
+    ended = hvd.size(), loop.step, hashlib.sha256(parameters + moments).hexdigest(), held
+    hvd.shutdown()
+    return ended
+
+
+class Soak:
+    """One training, what is done to it, and what comes of it.
+
+    Args:
+        nursery: forks the workers.
+        seed: of the events.
+        pause: seconds that each step takes longer.
+        say: is told of each event.
+    """
+
+    def __init__(self, nursery: Nursery, seed: int, *, pause: float = 0.0, say: Any = lambda text: None) -> None:
+        self._random = random.Random(seed)
+        self._say = say
+        self._pause = pause
+        self._directory = tempfile.TemporaryDirectory()
+        self.job = ElasticJob(nursery, Limits(1, MOST, timeout=60.0), {"FARANDOLE_GRACE": "20"})
+        self.living: list[int] = []
+        self.counts: Counter[str] = Counter()
+
+    def run(self, events: int) -> list[Ended]:
+        """Let events happen, end the training, and return how those who were left have ended."""
+        self._add(FEWEST)
+        self._wait_for_world()
+        for number in range(events):
+            time.sleep(self._random.choice((0.0, 0.01, 0.05, 0.1, 0.3)))
+            name = self._one_event()
+            self.counts[name] += 1
+            self._say(f"{number + 1} of {events}: {name}; {len(self.living)} live, generation {self._generation}")
+            if self.job.ended:
+                raise AssertionError(self.job.ended)
+        return self._end()
+
+    def grow_and_shrink(self, times: int) -> list[Ended]:
+        """Let the first worker live through many worlds, with another one and alone; return how it has ended."""
+        self._add(1)
+        self._wait_for_world()
+        for _ in range(times):
+            self._add(1)
+            self._wait_for_world()
+            time.sleep(0.1)
+            self.job.kill(self.living.pop())
+            self._wait_for_world()
+            time.sleep(0.05)
+        return self._end()
+
+    def _end(self) -> list[Ended]:
+        self._wait_for_world()
+        (Path(self._directory.name) / "stop").touch()
+        return [
+            Ended(size, step, digest, [Holdings(*each) for each in held])
+            for size, step, digest, held in self.job.collect(self.living, END_SECONDS)
+        ]
+
+    def close(self) -> None:
+        """End what is left."""
+        self.job.close()
+        self._directory.cleanup()
+
+    # --- events ------------------------------------------------------------------------------------------------
+
+    @property
+    def _generation(self) -> int:
+        return self.job.changes[-1].generation if self.job.changes else 0
+
+    def _one_event(self) -> str:
+        if len(self.living) <= FEWEST:
+            self._wait_for_world()
+            return self._add(self._random.randint(1, MOST - len(self.living)))
+        choices = [self._kill, self._kill, self._kill_several, self._stop, self._leave, self._drain]
+        if len(self.living) < MOST:
+            choices += [self._add_one, self._add_one, self._add_and_kill]
+        return self._random.choice(choices)()
+
+    def _add(self, count: int) -> str:
+        new = self.job.add(count)
+        self.job.start(train, self._directory.name, self._pause, workers=new)
+        self.living += new
+        return f"{count} more"
+
+    def _somebody(self) -> int:
+        """Choose a worker to which something will happen. One who holds the state stays unharmed."""
+        spared = self._random.choice(self._holders())
+        chosen = self._random.choice([worker for worker in self.living if worker != spared])
+        self.living.remove(chosen)
+        return chosen
+
+    def _holders(self) -> list[int]:
+        """Return who lives and has the state: to be in a world is not enough for that."""
+        return [worker for worker in self.living if self._book(worker).exists() and self._book(worker).stat().st_size]
+
+    def _book(self, worker: int) -> Path:
+        """Return the file in which a worker writes down its steps, a line each."""
+        return Path(self._directory.name) / f"worker-{worker}"
+
+    def _add_one(self) -> str:
+        return self._add(1)
+
+    def _add_and_kill(self) -> str:
+        self._add(1)
+        time.sleep(self._random.uniform(0, 0.2))
+        worker = self.living.pop()
+        self.job.kill(worker)
+        return "a newcomer killed"
+
+    def _kill(self) -> str:
+        worker = self._somebody()
+        self.job.kill(worker)
+        return "killed"
+
+    def _kill_several(self) -> str:
+        spared = self._random.choice(self._holders())
+        others = [worker for worker in self.living if worker != spared]
+        for worker in self._random.sample(others, min(len(others), self._random.randint(2, 3))):
+            self.living.remove(worker)
+            self.job.kill(worker)
+        return "several killed"
+
+    def _stop(self) -> str:
+        worker = self._somebody()
+        self.job.kill(worker, signal.SIGSTOP)
+        self.job.tell(self.job.service.suspect, (worker,), "is stopped")
+        time.sleep(self._random.uniform(0, 1.5))
+        self.job.kill(worker, signal.SIGCONT)
+        self.job.kill(worker)
+        return "stopped, and continued"
+
+    def _leave(self) -> str:
+        worker = self._somebody()
+        self.job.kill(worker, signal.SIGTERM)
+        return "terminated in good order"
+
+    def _drain(self) -> str:
+        worker = self._somebody()
+        self.job.tell(self.job.service.drain, (worker,), "the test wants it to leave")
+        return "drained"
+
+    def _wait_for_world(self) -> None:
+        """Wait until all who live are in one world, and somebody in it holds the state."""
+        deadline = time.monotonic() + END_SECONDS
+        while set(self.job.service.world) != set(self.living) or not self._holders():
+            if time.monotonic() > deadline:
+                for worker in self.job.workers:
+                    self.job.kill(worker, signal.SIGUSR1)  # They print where their threads are.
+                time.sleep(1)
+                self._fail(f"the world {self.job.service.world} did not become {self.living}")
+            self._look_for_ends()
+            time.sleep(0.01)
+
+    def _look_for_ends(self) -> None:
+        for worker in self.living:
+            if self.job.workers[worker].has_answered():
+                try:
+                    self._fail(f"worker {worker} came back with {self.job.workers[worker].receive()}")
+                except (WorkerFailed, WorkerGone) as error:
+                    self._fail(f"worker {worker}: {error}")
+
+    def _fail(self, why: str) -> NoReturn:
+        tail = "\n".join(self.job.log[-40:])
+        raise AssertionError(
+            f"{why}; of {self.living} have the state: {self._holders()}; {self.job.waits[-1:]}\n{tail}"
+        )
+
+    # --- the oracle --------------------------------------------------------------------------------------------
+
+    def wrongs(self, ended: list[Ended]) -> list[str]:
+        """Return what is wrong with what came of it; nothing, if all is right."""
+        wrong = []
+        if len({(each.step, each.digest) for each in ended}) != 1:
+            wrong.append(f"the workers have ended differently: {ended}")
+        wrong += [growth for each in ended for growth in _growths(each.holdings)]
+        steps: dict[int, tuple[int, list[int]]] = {}
+        for worker in sorted(self.job.workers, key=lambda worker: worker not in self.living):
+            lines = self._book(worker).read_text().splitlines() if self._book(worker).exists() else []
+            # The last step of a worker that was killed may count for it alone, and half a line may be written.
+            for line in lines if worker in self.living else lines[:-1]:
+                step, epoch, used = json.loads(line)
+                if steps.setdefault(step, (epoch, used)) != (epoch, used):
+                    wrong.append(f"worker {worker} sees step {step} otherwise than others: {used} and {steps[step][1]}")
+        if sorted(steps) != list(range(len(steps))):
+            wrong.append(f"steps are missing, or twice: {sorted(steps)[:20]} ... {max(steps)}")
+        epochs: dict[int, Counter[int]] = {}
+        for epoch, used in steps.values():
+            epochs.setdefault(epoch, Counter()).update(used)
+        last = max(epochs)
+        for epoch, used_in_it in epochs.items():
+            twice = [index for index, count in used_in_it.items() if count > 1]
+            missing = [index for index in range(SAMPLES) if index not in used_in_it]
+            if twice or (missing and epoch != last):
+                wrong.append(f"epoch {epoch}: used more than once {twice}, not at all {missing}")
+        return wrong
+
+
+def _growths(holdings: Sequence[Holdings]) -> list[str]:
+    """Return what has become more from world to world, among worlds of the same size."""
+    first: dict[int, Holdings] = {}
+    grown = []
+    for now in holdings[FIRST_WORLDS:]:
+        before = first.setdefault(now.size, now)
+        if (
+            now.threads > before.threads
+            or now.descriptors > before.descriptors
+            or now.mappings > before.mappings + FREE_MAPPINGS
+            or now.resident > before.resident + FREE_RESIDENT
+        ):
+            grown.append(f"a worker held {before}, and later {now}")
+    return grown[-1:]
+
+
+def main() -> int:
+    """Run a soak, and say how it went."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--events", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(3), "little"))
+    given = parser.parse_args()
+    print(f"soak: {given.events} events, seed {given.seed}", flush=True)
+    nursery = Nursery()
+    # Of every worker that ever was, the test keeps two descriptors.
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    soak = Soak(nursery, given.seed, say=lambda text: print(f"  {text}", flush=True))
+    try:
+        ended = soak.run(given.events)
+        wrongs = soak.wrongs(ended)
+        print(f"{dict(soak.counts)}; {len(soak.job.changes)} worlds, {ended[0].step} steps")
+        for each in ended:
+            print(f"  {each.size} {each.step} {each.digest[:8]}: {each.holdings[:1]} ... {each.holdings[-1:]}")
+        for wrong in wrongs:
+            print(f"wrong: {wrong}")
+        return 1 if wrongs else 0
+    finally:
+        soak.close()
+        nursery.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,263 @@
+"""Faults on one machine, at every phase of a training: no step is lost, and no sample is lost or used twice."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from elastic_worlds import ElasticJob
+from step_books import SCRIPT, Books
+from waiting import until
+from worlds import Nursery, WorkerFailed
+
+from farandole.core.rendezvous import RendezvousError, RosterClient
+from farandole.roster.elastic import Limits
+
+END_SECONDS = 60.0
+
+
+def run_script(path: str, arguments: list[str]) -> None:
+    """Run a script as Python would. Run by a worker."""
+    import runpy
+    import sys
+
+    sys.argv = [path, *arguments]
+    runpy.run_path(path, run_name="__main__")
+
+
+class Training:
+    """Workers that train by `steps_style.py`, on this machine."""
+
+    def __init__(self, nursery: Nursery, directory: Path) -> None:
+        self.job = ElasticJob(nursery, Limits(1, 8, timeout=60.0), {"FARANDOLE_GRACE": "20"})
+        self.books = Books([directory])
+        self._directory = directory
+
+    def add(self, count: int, *options: str) -> list[int]:
+        """Start workers."""
+        new = self.job.add(count)
+        self.job.start(run_script, SCRIPT, ["--books", str(self._directory), *options], workers=new)
+        return new
+
+    def finish(self, dead: set[int]) -> None:
+        """Let the training end; all have ended in good order then but for the dead, and all that was seen is right."""
+        for worker in dead:
+            until(lambda worker=worker: not self.lives(worker), f"worker {worker} is dead", END_SECONDS)
+        self.books.await_steps(3, size=len(self.job.workers) - len(dead))
+        self.books.stop()
+        self.job.collect([worker for worker in self.job.workers if worker not in dead], END_SECONDS)
+        assert self.books.wrongs() == []
+
+    def lives(self, worker: int) -> bool:
+        """Say whether a worker has not ended."""
+        return self.state(worker) not in "ZX"
+
+    def state(self, worker: int) -> str:
+        """Return the state of a worker's process, a letter of proc(5)."""
+        stat = Path(f"/proc/{self.job.workers[worker].pid}/stat")
+        return stat.read_text().rpartition(")")[2].split()[0] if stat.exists() else "X"
+
+
+@pytest.fixture
+def training(nursery: Nursery, tmp_path: Path) -> Iterator[Training]:
+    training = Training(nursery, tmp_path)
+    yield training
+    training.job.close()
+
+
+def faults(phase: str, *workers: int, step: int = 3) -> list[str]:
+    return [f"--fault={phase}:{worker}:{step}" for worker in workers]
+
+
+# --- kill -9 ---------------------------------------------------------------------------------------------------------
+
+STEP_PHASES = ("step", "backward", "allreduce", "before-vote", "in-vote", "after-vote", "before-commit")
+
+
+@pytest.mark.parametrize("phase", STEP_PHASES)
+def test_one_after_the_other_is_killed_in_a_phase_of_a_step(training: Training, phase: str) -> None:
+    """Rank 0 twice, and one in the middle."""
+    training.add(4, *faults(phase, 2, step=3), *faults(phase, 0, step=6), *faults(phase, 1, step=9))
+    training.finish(dead={0, 1, 2})
+
+
+@pytest.mark.parametrize("phase", ["backward", "allreduce", "before-vote", "after-vote"])
+def test_all_but_one_are_killed_in_the_same_phase(training: Training, phase: str) -> None:
+    training.add(4, *faults(phase, 0, 1, 3))
+    training.finish(dead={0, 1, 3})
+
+
+@pytest.mark.parametrize("phase", ["before-join", "in-join", "after-join"])
+def test_one_is_killed_while_the_first_world_is_made(training: Training, phase: str) -> None:
+    training.add(3, *faults(phase, 0, step=0))
+    training.finish(dead={0})
+
+
+@pytest.mark.parametrize("phase", ["before-join", "in-join", "after-join", "before-transfer", "in-transfer"])
+def test_a_newcomer_is_killed_on_its_way_in(training: Training, phase: str) -> None:
+    training.add(2, "--ballast=32")
+    training.books.await_steps(3)
+    training.add(1, "--ballast=32", *faults(phase, 2, step=0))
+    until(lambda: not training.lives(2), "the newcomer is dead")
+    training.finish(dead={2})
+
+
+def test_the_first_of_two_newcomers_is_killed_when_it_has_its_place(training: Training) -> None:
+    training.add(1)
+    training.books.await_steps(1)
+    begun = time.monotonic()
+    training.books.await_steps(3)
+    alone = time.monotonic() - begun
+    training.add(2, *faults("after-join", 1, step=0))
+    training.finish(dead={1})
+    assert training.job.changes[1].seconds < alone, "it is the time without a world, not the age of the last one"
+
+
+@pytest.mark.parametrize("phase", ["before-transfer", "in-transfer", "after-transfer"])
+def test_a_source_is_killed_while_it_sends_the_state(training: Training, phase: str) -> None:
+    training.add(3, "--ballast=32", *faults(phase, 0, step=3))
+    training.books.await_steps(6)
+    training.add(1, "--ballast=32")
+    training.finish(dead={0})
+
+
+def test_a_large_state_arrives_as_it_was_sent_though_a_source_is_killed(training: Training) -> None:
+    """Several tensors, hundreds of MB in all, to a newcomer, while one of three sources dies."""
+    ballast = [f"--ballast={megabytes}" for megabytes in (210.3, 0, 33.7, 0.01)]
+    training.add(3, *ballast, *faults("in-transfer", 1, step=3))
+    training.books.await_steps(6, size=3)
+    training.add(1, *ballast)
+    training.finish(dead={1})  # Not 0, with whose state the others have begun.
+
+
+def test_the_only_source_is_killed_while_it_sends_the_state(training: Training) -> None:
+    """Nobody has the state any more: this is said, and training does not begin anew with what somebody made up."""
+    training.add(1, "--ballast=32", *faults("in-transfer", 0))
+    training.books.await_steps(6)
+    training.add(1, "--ballast=32")
+    with pytest.raises(WorkerFailed, match="all workers that held the state of the training are lost"):
+        training.job.collect([1], END_SECONDS)
+
+
+def test_survivors_are_killed_while_they_recover(training: Training) -> None:
+    """Each survivor of a kill joins the next world; one dies right before, one while it waits, one right after."""
+    training.add(
+        5, *faults("step", 4, step=3), *faults("before-join", 0), *faults("in-join", 1), *faults("after-join", 2)
+    )
+    training.finish(dead={0, 1, 2, 4})
+
+
+# A forming that is not broken off would last longer than any of these tests.
+NEVER_OUT_OF_TIME = "--form-seconds=3600"
+
+
+@pytest.mark.parametrize("phase", ["before-form", "in-form"])
+@pytest.mark.parametrize("worker", [0, 2])
+def test_the_first_world_is_formed_anew_at_once_when_one_is_killed(training: Training, worker: int, phase: str) -> None:
+    training.add(4, NEVER_OUT_OF_TIME, *faults(phase, worker, step=0))
+    training.finish(dead={worker})
+
+
+@pytest.mark.parametrize("phase", ["before-form", "in-form"])
+def test_a_newcomer_that_is_killed_does_not_hold_up_the_forming(training: Training, phase: str) -> None:
+    training.add(3, NEVER_OUT_OF_TIME)
+    training.books.await_steps(3)
+    training.add(2, NEVER_OUT_OF_TIME, *faults(phase, 3, step=0))
+    training.finish(dead={3})
+
+
+@pytest.mark.parametrize("phase", ["before-form", "in-form"])
+@pytest.mark.parametrize("survivor", [0, 1])
+def test_a_survivor_that_is_killed_does_not_hold_up_the_forming(training: Training, survivor: int, phase: str) -> None:
+    training.add(4, NEVER_OUT_OF_TIME, *faults("step", 3, step=3), *faults(phase, survivor, step=3))
+    training.finish(dead={survivor, 3})
+
+
+def test_a_survivor_that_is_counted_out_does_not_hold_up_the_forming(training: Training) -> None:
+    """It is stopped when the world is announced, and so forms nothing, and stays silent."""
+    training.add(4, NEVER_OUT_OF_TIME, *faults("step", 3, step=3), "--fault=before-form:1:3:stop")
+    until(lambda: training.state(1) == "T", "it is stopped", END_SECONDS)
+    training.job.tell(training.job.service.suspect, (1,), "was stopped")
+    training.books.await_steps(3, size=2)
+    training.job.kill(1, signal.SIGKILL)
+    training.finish(dead={1, 3})
+
+
+# --- SIGSTOP ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("worker", [0, 1])
+def test_a_stopped_worker_that_goes_on_later_finds_itself_counted_out(training: Training, worker: int) -> None:
+    training.add(3)
+    training.books.await_steps(5, size=3)
+    training.job.kill(worker, signal.SIGSTOP)
+    training.job.tell(training.job.service.suspect, (worker,), "was stopped")
+    training.books.await_steps(5, size=2)
+    seen = len(training.books.steps_of(worker))
+    training.job.kill(worker, signal.SIGCONT)
+    until(lambda: not training.lives(worker), "it has ended")
+    assert len(training.books.steps_of(worker)) <= seen + 1
+    training.finish(dead={worker})
+
+
+# --- strangers at the roster -----------------------------------------------------------------------------------------
+
+
+def test_strangers_and_broken_frames_do_not_disturb_a_training(training: Training) -> None:
+    """Noise, the secret of another job, and one who knows the secret and sends what no worker would."""
+    training.add(2)
+    training.books.await_steps(5, size=2)
+    host, _, port = training.job.address.rpartition(":")
+    for noise in (b"", b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 10_000):
+        with socket.create_connection((host, int(port)), 10) as stranger:
+            stranger.sendall(noise)
+    with pytest.raises(RendezvousError):
+        RosterClient.connect(training.job.address, bytes(32), worker=0)
+    for broken in (b"", b"\xc1", b"\x81\xa4type\xa4nope", bytes(100_000)):
+        with RosterClient.connect(training.job.address, training.job.secret, worker=77) as client:
+            client._channel.send(broken)
+    training.books.await_steps(10, size=2)
+    assert training.job.changes[-1].generation == 1
+    training.finish(dead=set())
+
+
+# --- a full disk -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """Mount a file system of 4 MB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=4m", "farandole-test", str(disk)]
+    if os.geteuid() != 0 or subprocess.run(command, capture_output=True).returncode != 0:
+        pytest.skip("only root can mount a small disk, and not in every container")
+    yield disk
+    subprocess.run(["umount", "--lazy", disk], check=True)
+
+
+def test_the_disk_is_full_while_training_goes_on(small_disk: Path, training: Training) -> None:
+    training.add(2, f"--checkpoints={small_disk}", "--ballast=1")
+    until(lambda: list(small_disk.glob("step-*/manifest.json")), "there is a checkpoint", END_SECONDS)
+    hoard = small_disk / "hoard"
+    fill(hoard)
+    training.books.await_steps(12, size=2)
+    kept = {path.name for path in small_disk.glob("step-*")}
+    assert kept
+    hoard.unlink()
+    until(lambda: {path.name for path in small_disk.glob("step-*")} - kept, "there is a newer one", END_SECONDS)
+    training.finish(dead=set())
+
+
+def fill(path: Path) -> None:
+    """Write until the disk is full."""
+    with open(path, "wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(bytes(4096))

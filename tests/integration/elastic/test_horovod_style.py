@@ -1,0 +1,220 @@
+"""Horovod's elastic interface in worlds of real processes: workers are killed, join and leave while they train."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from elastic_worlds import ElasticJob
+from worlds import WorkerGone, wait_until
+
+
+def train(
+    steps: int, pause: float = 0.0, commit_every: int = 1, commits_per_step: int = 1, sizes: int = 1
+) -> dict[str, Any]:
+    """Train in Horovod's style for so many steps, and until there have been worlds of so many sizes."""
+    import torch
+
+    import farandole.torch as hvd
+
+    hvd.init()
+    torch.manual_seed(hvd.rank())
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01 * hvd.size(), momentum=0.9)
+    optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.999)
+    sampler = hvd.elastic.ElasticSampler(range(64))
+    state = hvd.elastic.TorchState(model, optimizer, scheduler=scheduler, sampler=sampler, step=0, sizes=[])
+    resets: list[int] = []
+    state.register_reset_callbacks([lambda: resets.append(hvd.size())])
+    calls = 0
+
+    @hvd.elastic.run
+    def run(state: Any) -> int:
+        nonlocal calls
+        calls += 1
+        while state.step < steps or (len(set(state.sizes)) < sizes and state.step < 2000):
+            optimizer.zero_grad()
+            loss = model(torch.randn(8, 4)).pow(2).mean()
+            loss.backward()
+            optimizer.step()
+            scheduler.step()
+            state.sampler.record_batch(0, 1)
+            state.step += 1
+            state.sizes.append(hvd.size())
+            time.sleep(pause)
+            if state.step % commit_every == 0:
+                for _ in range(commits_per_step):
+                    state.commit()
+            hvd.allreduce(loss.detach(), name="loss")
+        return hvd.rank()
+
+    rank = run(state)
+    return {
+        "rank": rank,
+        "calls": calls,
+        "step": state.step,
+        "sizes": state.sizes,
+        "resets": resets,
+        "processed": sampler.processed_num,
+        "lr": optimizer.param_groups[0]["lr"],
+        "schedule": scheduler.last_epoch,
+        "weights": [tensor.tolist() for tensor in model.state_dict().values()],
+        "momentum": [state["momentum_buffer"].tolist() for state in optimizer.state.values()],
+    }
+
+
+ALIKE = ("step", "sizes", "processed", "lr", "schedule", "weights", "momentum")
+
+
+def check_alike(results: list[dict[str, Any]]) -> None:
+    for name in ALIKE:
+        if name == "weights":  # Statistics of batch norm are each rank's own between syncs.
+            continue
+        assert all(result[name] == results[0][name] for result in results), name
+
+
+def test_undisturbed(make_job: Callable[..., ElasticJob]) -> None:
+    job = make_job(fewest=2)
+    workers = job.add(2)
+    job.start(train, 5)
+    results = job.collect(workers)
+    check_alike(results)
+    assert [result["rank"] for result in results] == [0, 1]
+    assert [(result["calls"], result["resets"], result["sizes"]) for result in results] == [(1, [], [2] * 5)] * 2
+
+
+@pytest.mark.parametrize(("victim", "commit_every", "commits_per_step"), [(0, 1, 1), (1, 1, 2), (0, 3, 1), (2, 3, 1)])
+def test_a_killed_worker(
+    make_job: Callable[..., ElasticJob], victim: int, commit_every: int, commits_per_step: int
+) -> None:
+    job = make_job()
+    workers = job.add(3)
+    job.start(train, 60, 0.01, commit_every, commits_per_step)
+    wait_until(lambda: len(job.changes) == 1)
+    time.sleep(0.4)
+    job.kill(workers[victim])
+    results = job.collect([worker for worker in workers if worker != workers[victim]])
+    check_alike(results)
+    assert all(result["step"] == 60 and len(result["sizes"]) == 60 for result in results)
+    assert all(result["resets"] == [2] for result in results)
+    assert sorted(set(results[0]["sizes"])) in ([2], [2, 3])
+
+
+def test_a_newcomer_gets_the_state(make_job: Callable[..., ElasticJob]) -> None:
+    job = make_job()
+    first = job.add(2)
+    job.start(train, 20, 0.01, 1, 1, 2)
+    wait_until(lambda: len(job.changes) == 1)
+    (newcomer,) = job.add(1)
+    job.start(train, 20, 0.01, 1, 1, 2, workers=[newcomer])
+    results = job.collect([*first, newcomer])
+    check_alike(results)
+    assert results[0]["resets"] == [3] and results[2]["resets"] == []
+    assert set(results[2]["sizes"]) == {2, 3} and len(results[2]["sizes"]) == results[0]["step"]
+
+
+def test_a_worker_that_leaves(make_job: Callable[..., ElasticJob]) -> None:
+    job = make_job()
+    workers = job.add(3)
+    job.start(train, 20, 0.01, 1, 1, 2)
+    wait_until(lambda: len(job.changes) == 1)
+    time.sleep(0.3)
+    job.tell(job.service.drain, [workers[0]], "it is to leave")
+    results = job.collect(workers[1:])
+    with pytest.raises(WorkerGone):
+        job.workers[workers[0]].receive()
+    check_alike(results)
+    assert all(result["resets"] == [2] for result in results)
+    assert set(results[0]["sizes"]) == {2, 3}
+
+
+def test_one_after_the_other(make_job: Callable[..., ElasticJob]) -> None:
+    job = make_job()
+    workers = job.add(4)
+    job.start(train, 120, 0.01)
+    wait_until(lambda: len(job.changes) == 1)
+    for victim in (0, 3, 1):
+        time.sleep(0.3)
+        job.kill(workers[victim])
+    (result,) = job.collect([workers[2]])
+    assert result["step"] == 120 and len(result["sizes"]) == 120
+    assert result["resets"][-1] == 1
+
+
+def train_with_gradients_under_way(steps: int, with_optimizer: bool, passes: int, dies_at: int) -> dict[str, Any]:
+    """Train so that worlds end when gradients are on their way, or half accumulated."""
+    import os
+    import signal
+
+    import torch
+
+    import farandole.torch as hvd
+
+    hvd.init()
+    torch.manual_seed(3)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters(), backward_passes_per_step=passes)
+    state = hvd.elastic.TorchState(model, optimizer if with_optimizer else None, step=0, gradients=[])
+
+    @hvd.elastic.run
+    def run(state: Any) -> None:
+        while state.step < steps:
+            optimizer.zero_grad()
+            for number in range(passes):
+                model(torch.full((4, 64), 1.0 + number)).mean().backward()
+                if state.step == dies_at and number == passes - 1 and os.environ["FARANDOLE_WORKER"] == "1":
+                    os.kill(os.getpid(), signal.SIGKILL)
+                hvd.allreduce(torch.ones(1), name="between")
+                state.check_host_updates()
+            optimizer.step()
+            state.gradients.append(model[0].weight.grad.sum().item())
+            state.step += 1
+            state.commit()
+
+    run(state)
+    return {"step": state.step, "gradients": state.gradients, "weights": model[0].weight.tolist()}
+
+
+@pytest.mark.parametrize("with_optimizer", [True, False])
+@pytest.mark.parametrize("passes", [1, 2])
+def test_gradients_of_a_broken_step_are_forgotten(
+    make_job: Callable[..., ElasticJob], with_optimizer: bool, passes: int
+) -> None:
+    job = make_job()
+    workers = job.add(3)
+    job.start(train_with_gradients_under_way, 8, with_optimizer, passes, 3)
+    survivors = job.collect([workers[0], workers[2]])
+    (alone,) = make_alone(make_job, with_optimizer, passes)
+    for result in survivors:
+        assert result["step"] == 8
+        assert result["gradients"] == pytest.approx(alone["gradients"], rel=1e-4)
+    assert survivors[0]["weights"] == survivors[1]["weights"]
+
+
+def make_alone(make_job: Callable[..., ElasticJob], with_optimizer: bool, passes: int) -> list[dict[str, Any]]:
+    """Return what an undisturbed worker comes to: all have the same data, so it is what several come to."""
+    job = make_job()
+    workers = job.add(1)
+    job.start(train_with_gradients_under_way, 8, with_optimizer, passes, -1)
+    return job.collect(workers)
+
+
+@pytest.mark.parametrize("with_optimizer", [True, False])
+def test_gradients_that_were_half_accumulated_are_forgotten(
+    make_job: Callable[..., ElasticJob], with_optimizer: bool
+) -> None:
+    job = make_job()
+    workers = job.add(2)
+    job.start(train_with_gradients_under_way, 150, with_optimizer, 2, -1)
+    wait_until(lambda: len(job.changes) == 1)
+    for _ in range(3):
+        newcomers = job.add(1)
+        job.start(train_with_gradients_under_way, 150, with_optimizer, 2, -1, workers=newcomers)
+        workers += newcomers
+        time.sleep(0.1)
+    results = job.collect(workers)
+    assert all(result["weights"] == results[0]["weights"] and result["step"] == 150 for result in results)

@@ -1,0 +1,195 @@
+"""Elastic scripts in Horovod's style under horovodrun: hosts come and go, workers fail, and what people are told."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import drop_in
+import pytest
+from launched import Job
+from waiting import until
+
+SCRIPT = Path(__file__).parent / "scripts" / "horovod_style.py"
+# Quick epochs of a few batches each.
+SMALL = ("--samples", "32", "--batch-size", "4")
+# Beside a framework's import on a busy machine nothing counts.
+LONG = 120.0
+
+Start = Callable[..., Job]
+
+
+@pytest.fixture
+def horovodrun(tmp_path: Path) -> Iterator[Start]:
+    """Return a function that starts the script, with options for horovodrun and for itself."""
+    jobs: list[Job] = []
+
+    def start(options: Sequence[str], script: Sequence[str] = ()) -> Job:
+        mark = f"TEST_MARK={tmp_path}-{len(jobs)}"
+        command = [sys.executable, str(SCRIPT), *SMALL, *script]
+        with open(tmp_path / "said", "wb") as said:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "horovod.runner.launch", *options, *command],
+                stdout=said,
+                stderr=subprocess.STDOUT,
+                env=drop_in.environment(TEST_MARK=mark.partition("=")[2], OMP_NUM_THREADS="1"),
+                start_new_session=True,
+            )
+        jobs.append(Job(process, tmp_path, mark))
+        return jobs[-1]
+
+    yield start
+    for job in jobs:
+        job.kill()
+
+
+def scheduled_hosts(directory: Path, *schedule: Sequence[str]) -> tuple[str, str]:
+    """Write a script that finds other hosts after each of the first epochs; return it, and the log that it counts."""
+    log = directory / "log"
+    cases = "\n".join(f"{epoch}) printf '%s\\n' {' '.join(hosts)};;" for epoch, hosts in enumerate(schedule[:-1]))
+    script = directory / "hosts.sh"
+    count = f"$(cat {log} 2>/dev/null | wc -l)"
+    script.write_text(f"#!/bin/sh\ncase {count} in\n{cases}\n*) printf '%s\\n' {' '.join(schedule[-1])};;\nesac\n")
+    script.chmod(0o755)
+    return str(script), str(log)
+
+
+def lines(job: Job, word: str, **facts: object) -> list[dict[str, str]]:
+    """Return what workers have said so far in lines that begin with this word and have these facts."""
+    found = [dict(fact.split("=") for fact in text.split()) for text in re.findall(rf"<stdout>:{word} (.*)", job.said)]
+    return [line for line in found if all(line[name] == str(value) for name, value in facts.items())]
+
+
+def wait_for(job: Job, word: str, many: int = 1, **facts: object) -> list[dict[str, str]]:
+    """Wait until so many lines have been said, and return them."""
+    try:
+        until(lambda: len(lines(job, word, **facts)) >= many or job.process.poll() is not None, word, LONG)
+    except pytest.fail.Exception as error:
+        raise AssertionError(f"{error}; it said:\n{job.said}") from None
+    found = lines(job, word, **facts)
+    assert len(found) >= many, job.said
+    return found
+
+
+def check_alike(job: Job, size: int) -> None:
+    """See that so many workers have come to the same parameters."""
+    trained = lines(job, "trained")
+    assert len(trained) == size, job.said
+    assert len({(line["steps"], line["parameters"]) for line in trained}) == 1, trained
+
+
+def test_hosts_come_and_go_while_the_script_waits_for_news(horovodrun: Start, tmp_path: Path) -> None:
+    script, log = scheduled_hosts(tmp_path, ["localhost:1"], ["localhost:1", "127.0.0.1:2"], ["127.0.0.1:2"])
+    job = horovodrun(
+        ["-np", "1", "--min-np", "1", "--max-np", "4", "--reset-limit", "2", "--host-discovery-script", script],
+        ["--epochs", "3", "--log", log, "--news-after", "0", "1"],
+    )
+    assert job.end(LONG) == 0, job.said
+    # Epoch, worker that is rank 0, size, its host, calls of the training function. Of two newcomers, who has come first
+    # is the lower rank.
+    lines = Path(log).read_text().splitlines()
+    assert lines[:2] == ["0 0 1 localhost 1", "1 0 3 localhost 2"]
+    assert lines[2:] in (["2 1 2 127.0.0.1 3"], ["2 2 2 127.0.0.1 3"])
+    job.says(
+        r"farandole: workers (1 and 2|2 and 1) on 127\.0\.0\.1 join as ranks .*; 3 workers go on as generation 2 \(.*\)"
+    )
+    job.says(r"farandole: rank 0 \(worker 0 on localhost\) left because it was asked to leave; 2 workers go on")
+    assert "Traceback" not in job.said
+    check_alike(job, 2)
+
+
+def test_one_reset_too_many_ends_the_job_and_is_told_once(horovodrun: Start, tmp_path: Path) -> None:
+    script, log = scheduled_hosts(tmp_path, ["localhost:1", "127.0.0.1:1"], ["127.0.0.1:1"])
+    job = horovodrun(
+        ["-np", "2", "--min-np", "1", "--reset-limit", "0", "--host-discovery-script", script],
+        ["--epochs", "2", "--log", log, "--news-after", "0"],
+    )
+    assert job.end(LONG) == 1
+    job.says(r"RuntimeError: Horovod detected that one or more processes exited with non-zero status")
+    job.says(r"error: Horovod was shutdown because number of resets during elastic job exceeded limit: 0")
+    assert "Traceback" not in job.said
+
+
+def test_killed_and_failing_workers_are_replaced(horovodrun: Start, tmp_path: Path) -> None:
+    finish = tmp_path / "finish"
+    job = horovodrun(
+        ["-np", "3", "--min-np", "1", "--max-np", "3", "-H", "localhost:2,127.0.0.1:1"],
+        ["--epochs", "1", "--until", str(finish), "--batch-wait", "0.02", "--fails", "1:1:raise"],
+    )
+    began = wait_for(job, "began", 3)
+    assert sorted((line["rank"], line["local_rank"], line["elastic"]) for line in began) == [
+        ("0", "0", "1"),
+        ("1", "1", "1"),
+        ("2", "0", "1"),
+    ]
+    wait_for(job, "epoch", 1, size=2)
+    # The number that was free on the host, whatever its rank will be.
+    (newcomer,) = wait_for(job, "began", worker=3)
+    assert newcomer["local_rank"] == "1"
+    wait_for(job, "epoch", 1, worker=3, size=3)
+    os.kill(int(next(line["pid"] for line in began if line["worker"] == "0")), signal.SIGKILL)
+    (newcomer,) = wait_for(job, "began", worker=4)
+    assert newcomer["local_rank"] == "0"
+    wait_for(job, "epoch", 1, worker=4, size=3)
+    finish.touch()
+    assert job.end(LONG) == 0, job.said
+    job.says(
+        r"farandole: rank 1 \(worker 1 on localhost\) [^;]*RuntimeError: worker 1 was told to fail[^;]*; 2 workers"
+    )
+    job.says(r"farandole: rank 0 \(worker 0 on localhost\) was killed by SIGKILL; 2 workers go on as generation 4 \(")
+    assert job.said.count("Traceback") == 1
+    check_alike(job, 3)
+
+
+def test_a_host_on_the_blacklist_comes_back(horovodrun: Start, tmp_path: Path) -> None:
+    finish = tmp_path / "finish"
+    job = horovodrun(
+        ["-np", "4", "--min-np", "2", "-H", "localhost:2,127.0.0.1:2", "--blacklist-cooldown-range", "1", "2"],
+        ["--epochs", "1", "--until", str(finish), "--batch-wait", "0.02", "--fails", "1:3:kill"],
+    )
+    wait_for(job, "epoch", 2, size=2)
+    wait_for(job, "began", 6)
+    wait_for(job, "epoch", 1, size=4, worker=5)
+    finish.touch()
+    assert job.end(LONG) == 0, job.said
+    job.says(
+        r"warning: host 127\.0\.0\.1 is blacklisted for 1 s: worker 3 failed on it; worker 2 there leaves at the end"
+    )
+    assert "Traceback" not in job.said
+    check_alike(job, 4)
+
+
+def test_a_job_that_waits_too_long_for_workers_ends(horovodrun: Start) -> None:
+    job = horovodrun(
+        [*"-np 2 --min-np 2 --elastic-timeout 1 --blacklist-cooldown-range 100 200 -H localhost:1,127.0.0.1:1".split()],
+        ["--epochs", "2", "--fails", "1:1:kill"],
+    )
+    assert job.end(LONG) == 1
+    job.says("Please check that you have enough resources to run at least 2 Horovod processes")
+    job.says(r"RuntimeError: Horovod detected that one or more processes exited with non-zero status")
+    assert "Traceback" not in job.said
+
+
+def test_when_all_fail_the_job_does(horovodrun: Start) -> None:
+    job = horovodrun(["-np", "2", "--min-np", "1", "--max-np", "2"], ["--fails", "0:0:raise", "0:1:raise"])
+    assert job.end(LONG) == 1
+    job.says(r"RuntimeError: Horovod detected that one or more processes exited with non-zero status")
+    job.says("RuntimeError: worker [01] was told to fail")
+
+
+@pytest.mark.parametrize("launcher", [(), ("-m", "horovod.runner.launch", "-np", "2", sys.executable)])
+def test_without_elastic_launching_the_script_runs_too(launcher: tuple[str, ...]) -> None:
+    done = subprocess.run(
+        [sys.executable, *launcher, str(SCRIPT), *SMALL, "--epochs", "2"],
+        env=drop_in.environment(OMP_NUM_THREADS="1"),
+        capture_output=True,
+        text=True,
+        timeout=LONG,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("trained ") == (2 if launcher else 1)

@@ -1,0 +1,610 @@
+"""Jobs that outlive their front: real processes, a real launcher in a keeper; only the elastic supervisor is a fake."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from screens import FakeTerminal
+from waiting import processes_with, until
+
+SUPPORT = Path(__file__).resolve().parents[2] / "support"
+COLUMNS, LINES = 100, 30
+
+# Makes the terminal on its standard input that of its session, and runs the rest.
+LEADER = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+
+WORKER = """
+import os, signal, sys, time
+here = os.environ["TEST_DIRECTORY"]
+
+def wait_for(name):
+    deadline = time.monotonic() + 60
+    while not os.path.exists(os.path.join(here, name)):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+"""
+COUNTING = "print('begun')\nwait_for('one')\nprint('one')\nwait_for('two')\nprint('two')\nsys.exit(7)"
+
+
+class Front:
+    """A `farandole` command whose output goes to a file."""
+
+    def __init__(self, process: subprocess.Popen[bytes], output: Path) -> None:
+        self.process = process
+        self._output = output
+
+    @property
+    def text(self) -> str:
+        return self._output.read_text()
+
+    def shows(self, text: str) -> None:
+        until(lambda: text in self.text, f"it shows {text!r}; it shows {self.text!r}")
+
+    def ends(self, seconds: float = 30) -> int:
+        return self.process.wait(seconds)
+
+
+class Bench:
+    """Starts commands of one user with a home of its own."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.home = directory / "cache"
+        self.mark = f"TEST_MARK={directory}"
+        self._fronts: list[Front] = []
+
+    @property
+    def jobs(self) -> Path:
+        return self.home / "farandole" / "jobs"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        paths = [str(SUPPORT), os.environ.get("PYTHONPATH", "")]
+        return {
+            **{name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FARANDOLE_PROGRESS")},
+            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+            "XDG_CACHE_HOME": str(self.home),
+            "TEST_DIRECTORY": str(self.directory),
+            "TEST_MARK": self.mark.partition("=")[2],
+            "TERM": "xterm-256color",
+        }
+
+    def command(self, *words: str) -> list[str]:
+        return [sys.executable, str(SUPPORT / "kept.py"), *words]
+
+    def worker(self, script: str) -> list[str]:
+        path = self.directory / f"worker{abs(hash(script))}.py"
+        path.write_text(WORKER + script)
+        return [sys.executable, str(path)]
+
+    def start(self, *words: str, stdout: int | None = None) -> Front:
+        output = self.directory / f"output{len(self._fronts)}"
+        with output.open("wb") as file:
+            process = subprocess.Popen(
+                self.command(*words),
+                stdin=subprocess.DEVNULL,
+                stdout=file if stdout is None else stdout,
+                stderr=file,
+                env=self.environment,
+                start_new_session=True,
+            )
+        self._fronts.append(Front(process, output))
+        return self._fronts[-1]
+
+    def run(self, script: str, *options: str, job: str = "test", workers: int = 1, **more: int) -> Front:
+        return self.start("run", "--job", job, "-np", str(workers), *options, *self.worker(script), **more)
+
+    def ask(self, *words: str) -> tuple[int, str, str]:
+        """Run a command to its end; return its exit code and what it printed."""
+        done = subprocess.run(self.command(*words), env=self.environment, capture_output=True, text=True, timeout=60)
+        return done.returncode, done.stdout, done.stderr
+
+    def go(self, name: str) -> None:
+        (self.directory / name).touch()
+
+    def keeper(self, job: str = "test") -> int:
+        record = (self.jobs / job / "job.json").read_text()
+        return int(re.search(r'"pid":(\d+)', record)[1])  # type: ignore[index]
+
+    def log_of(self, job: str = "test") -> str:
+        return (self.jobs / job / "output.log").read_text()
+
+    def nothing_is_left(self) -> None:
+        until(lambda: not processes_with(self.mark), f"nothing is left, such as {processes_with(self.mark)}")
+        assert list(self.jobs.iterdir()) == []
+
+    def clean_up(self) -> None:
+        for pid in processes_with(self.mark):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        for front in self._fronts:
+            front.process.wait(30)
+            if front.process.stdout is not None:
+                front.process.stdout.close()
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    bench = Bench(tmp_path)
+    yield bench
+    bench.clean_up()
+
+
+# --- as any launcher ------------------------------------------------------------------------------------------------
+
+
+def test_a_job_is_shown_and_its_exit_code_becomes_that_of_the_front(bench: Bench) -> None:
+    front = bench.run("print('out')\nprint('err', file=sys.stderr)\nsys.exit(7)", job="brave-otter")
+    assert front.ends() == 7
+    assert "[0]<stdout>:out\n" in front.text and "[0]<stderr>:err\n" in front.text
+    assert "farandole: job brave-otter; farandole run --attach brave-otter shows it again\n" in front.text
+    assert "error: rank 0 on host " in front.text and "it exited with code 7" in front.text
+    bench.nothing_is_left()
+
+
+def test_a_job_gets_a_name_of_its_own(bench: Bench) -> None:
+    front = bench.start("run", "-np", "1", *bench.worker(""))
+    assert front.ends() == 0
+    assert re.search(r"^farandole: job [a-z]+-[a-z]+-\d\d; ", front.text, re.MULTILINE)
+    bench.nothing_is_left()
+
+
+def test_what_cannot_be_started_is_refused_as_ever(bench: Bench) -> None:
+    code, out, err = bench.ask("run", "-np", "1", "no-such-program")
+    assert (code, out) == (2, "")
+    assert err.startswith("error: there is no program 'no-such-program' on the PATH\nhint: ")
+    bench.nothing_is_left()
+
+
+def test_a_closed_standard_output_is_no_reason_to_fail(bench: Bench) -> None:
+    shell = " ".join(bench.command("run", "-np", "1", *bench.worker("print('out')")))
+    done = subprocess.run(["sh", "-c", f"exec {shell} >&-"], env=bench.environment, stderr=subprocess.PIPE, timeout=60)
+    assert done.returncode == 0, done.stderr
+    bench.nothing_is_left()
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_job_in_good_order(bench: Bench, signum: signal.Signals) -> None:
+    front = bench.run("signal.signal(15, lambda *_: (print('bye'), sys.exit(0)))\nprint('begun')\nwait_for('never')")
+    front.shows("begun")
+    front.process.send_signal(signum)
+    assert front.ends() == 128 + signum
+    assert "[0]<stdout>:bye\n" in front.text and "ending 1 worker; once more to kill them" in front.text
+    bench.nothing_is_left()
+
+
+def test_a_second_signal_kills(bench: Bench) -> None:
+    front = bench.run("signal.signal(15, lambda *_: print('no'))\nprint('begun')\nwait_for('never')")
+    front.shows("begun")
+    front.process.send_signal(signal.SIGINT)
+    front.shows("[0]<stdout>:no")
+    begun = time.monotonic()
+    front.process.send_signal(signal.SIGINT)
+    assert front.ends() == 130
+    assert time.monotonic() - begun < 4  # Seconds; the workers would have five to end by themselves.
+    bench.nothing_is_left()
+
+
+# --- without its front ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGHUP])
+def test_a_job_goes_on_without_its_front_and_can_be_shown_again(bench: Bench, signum: signal.Signals) -> None:
+    front = bench.run(COUNTING)
+    front.shows("begun")
+    front.process.send_signal(signum)
+    assert front.ends() == -signum
+    bench.go("one")
+    until(lambda: "[0]<stdout>:one\n" in bench.log_of(), "the log has it")
+    again = bench.start("run", "--attach", "test")
+    again.shows("[0]<stdout>:begun\n[0]<stdout>:one\n")
+    bench.go("two")
+    assert again.ends() == 7
+    assert again.text.count("[0]<stdout>:") == 3 and "it exited with code 7" in again.text
+    assert "two" not in front.text
+    bench.nothing_is_left()
+
+
+def test_who_attaches_takes_over(bench: Bench) -> None:
+    first = bench.run(COUNTING)
+    first.shows("begun")
+    second = bench.start("run", "--attach", "test")
+    assert first.ends() == 1
+    assert first.text.endswith("farandole: job test is shown elsewhere now\n")
+    second.shows("begun")
+    third = bench.start("run", "--attach", "test")
+    assert second.ends() == 1
+    third.shows("begun")
+    bench.go("one")
+    bench.go("two")
+    assert third.ends() == 7
+    assert "[0]<stdout>:one" not in first.text + second.text
+    bench.nothing_is_left()
+
+
+def test_the_end_is_kept_for_who_asks(bench: Bench) -> None:
+    front = bench.run(COUNTING)
+    front.shows("begun")
+    front.process.kill()
+    front.ends()
+    bench.go("one")
+    bench.go("two")
+    until((bench.jobs / "test" / "ended.json").exists, "it has ended")
+    until(lambda: not processes_with(bench.mark), "nothing runs")
+    assert "ended with code 7" in bench.ask("jobs")[1]
+    code, out, err = bench.ask("run", "--attach", "test")
+    assert code == 7 and "[0]<stdout>:two\n" in out and "it exited with code 7" in err
+    bench.nothing_is_left()
+
+
+def test_a_front_may_only_leave(bench: Bench) -> None:
+    front = bench.run(COUNTING, "--detach")
+    front.shows("begun")
+    front.process.send_signal(signal.SIGTERM)
+    assert front.ends() == 143
+    assert front.text.endswith(
+        "farandole: job test goes on; farandole run --attach test shows it again; farandole stop test ends it\n"
+    )
+    assert bench.ask("stop", "test") == (0, "", "farandole: job test has ended\n")
+    code, _, err = bench.ask("run", "--attach", "test")
+    assert code == 143 and err == ""
+    bench.nothing_is_left()
+
+
+def test_stop_ends_a_job_that_is_shown(bench: Bench) -> None:
+    front = bench.run(COUNTING)
+    front.shows("begun")
+    assert bench.ask("stop")[0] == 0
+    assert front.ends() == 143
+    assert "farandole: farandole stop: ending 1 worker" in front.text
+    bench.nothing_is_left()
+
+
+def test_a_job_goes_on_when_nobody_reads_its_output(bench: Bench) -> None:
+    front = bench.run(COUNTING, stdout=subprocess.PIPE)
+    assert front.process.stdout is not None
+    assert front.process.stdout.readline() == b"[0]<stdout>:begun\n"
+    front.process.stdout.close()
+    bench.go("one")
+    assert front.ends() == 141
+    assert "nobody reads the output any more; job test goes on" in front.text
+    bench.go("two")
+    assert bench.ask("run", "--attach", "test")[0] == 7
+    bench.nothing_is_left()
+
+
+@pytest.mark.parametrize("how", ["kill", "attach"])
+def test_a_reader_that_does_not_read_holds_up_nobody_else(bench: Bench, how: str) -> None:
+    script = "for number in range(200_000): print(number)\nopen(os.path.join(here, 'all'), 'w').close()\n" + COUNTING
+    front = bench.run(script, stdout=subprocess.PIPE)
+    front.shows("job test")
+    time.sleep(0.5)  # The pipe fills up. If it has not yet, the test is easier to pass.
+    assert not (bench.directory / "all").exists()
+    if how == "kill":
+        front.process.kill()
+    again = bench.start("run", "--attach", "test") if how == "attach" else None
+    until((bench.directory / "all").exists, "the worker goes on")
+    assert front.ends() == (1 if again else -signal.SIGKILL)
+    bench.go("one")
+    bench.go("two")
+    if again is not None:
+        assert again.ends() == 7
+        numbers = [int(number) for number in re.findall(r"^\[0\]<stdout>:(\d+)$", again.text, re.MULTILINE)]
+        assert numbers == list(range(numbers[0], 200_000))
+        bench.nothing_is_left()
+
+
+# --- a keeper that dies ---------------------------------------------------------------------------------------------
+
+
+def test_a_keeper_that_is_killed_takes_its_workers_with_it(bench: Bench) -> None:
+    front = bench.run(COUNTING, workers=2)
+    front.shows("begun")
+    os.kill(bench.keeper(), signal.SIGKILL)
+    assert front.ends() == 1
+    assert "error: the launcher of job test was killed by SIGKILL; the workers are ended by their agents" in front.text
+    until(lambda: not processes_with(bench.mark), "nothing runs")
+    assert bench.ask("jobs") == (0, "", "no job runs\n")
+    bench.nothing_is_left()
+
+
+def test_a_keeper_ends_its_job_when_it_is_to_end_itself(bench: Bench) -> None:
+    front = bench.run(COUNTING)
+    front.shows("begun")
+    os.kill(bench.keeper(), signal.SIGTERM)
+    assert front.ends() == 143
+    assert "SIGTERM: ending 1 worker" in front.text
+    bench.nothing_is_left()
+
+
+def test_what_a_dead_keeper_left_is_no_hindrance(bench: Bench) -> None:
+    front = bench.run(COUNTING)
+    front.shows("begun")
+    os.kill(bench.keeper(), signal.SIGKILL)
+    front.ends()
+    until(lambda: not processes_with(bench.mark), "nothing runs")
+    again = bench.run("print('again')")
+    assert again.ends() == 0 and "[0]<stdout>:again" in again.text
+    bench.nothing_is_left()
+
+
+# --- by name --------------------------------------------------------------------------------------------------------
+
+
+def test_two_jobs_have_names(bench: Bench) -> None:
+    fronts = []
+    for name in ("a", "b"):  # One after the other: the oldest is named first.
+        fronts.append(bench.run(COUNTING, job=name))
+        fronts[-1].shows("begun")
+    code, out, _ = bench.ask("jobs")
+    lines = out.splitlines()
+    assert code == 0 and lines[0].split() == ["name", "since", "workers", "command"]
+    assert sorted(line.split()[0] for line in lines[1:]) == ["a", "b"]
+    assert all(line.split()[3] == "1" and sys.executable in line for line in lines[1:])
+    assert bench.ask("hosts") == (2, "", "error: 2 jobs run: a, b\nhint: say which\n")
+    assert bench.ask("run", "--attach", "c") == (2, "", "error: there is no job c\nhint: these run: a, b\n")
+    assert bench.ask("stop", "a")[0] == 0
+    assert fronts[0].ends() == 143
+    bench.go("one")
+    bench.go("two")
+    assert fronts[1].ends() == 7
+    assert bench.ask("stop", "b") == (2, "", "error: there is no job b\nhint: no job runs\n")
+    bench.nothing_is_left()
+
+
+def test_the_same_command_again_shows_the_job(bench: Bench) -> None:
+    first = bench.run(COUNTING)
+    first.shows("begun")
+    again = bench.run(COUNTING)
+    again.shows("farandole: job test runs already; here it is")
+    assert first.ends() == 1
+    other = bench.ask("run", "--job", "test", "-np", "1", "true")
+    assert other[0] == 2 and other[2].startswith("error: job test runs already, and it is another one: ")
+    bench.go("one")
+    bench.go("two")
+    assert again.ends() == 7
+    bench.nothing_is_left()
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (("run", "--job", "../x", "-np", "1", "true"), "error: '../x' is no name for a job\n"),
+        (("run", "--job", "add", "-np", "1", "true"), "error: 'add' is no name for a job\n"),
+        (("run", "--attach", "x", "true"), "error: --attach x shows a job that runs; it starts nothing\n"),
+        (("hosts", "add"), "error: farandole hosts add: which host?\n"),
+        (("hosts", "a", "b"), "error: farandole hosts a b: what is to be done?\n"),
+        (("hosts", "add", "h1:x"), "error: Invalid host input"),
+        (("stop",), "error: no job runs\n"),
+    ],
+)
+def test_what_makes_no_sense(bench: Bench, words: tuple[str, ...], error: str) -> None:
+    code, out, err = bench.ask(*words)
+    assert (code, out) == (2, "") and err.startswith(error) and "\nhint: " in err
+
+
+def test_static_jobs_have_no_keeper(bench: Bench) -> None:
+    words = [sys.executable, "-m", "farandole", "run", "--job", "x", "-np", "1", "true"]
+    done = subprocess.run(words, env=bench.environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: --job is for elastic jobs: others end with their launcher\nhint: ")
+
+
+def test_hosts_of_a_job_that_runs(bench: Bench) -> None:
+    front = bench.run(COUNTING)
+    front.shows("begun")
+    assert bench.ask("hosts") == (0, "host  slots  workers  state\nhere  1      0        ready\n", "")
+    assert bench.ask("hosts", "add", "h[2-3]:4", "h4", "--job", "test") == (
+        0,
+        "",
+        "h2 joins with 4 slots\nh3 joins with 4 slots\nh4 joins with 1 slots\n",
+    )
+    assert bench.ask("hosts", "drain", "h2")[2] == "h2 is drained\n"
+    assert bench.ask("hosts", "remove", "h3,h4")[2] == "h3 is removed\nh4 is removed\n"
+    assert bench.ask("hosts", "remove", "h9") == (
+        2,
+        "",
+        "error: the job has no host h9\nhint: it has here, h2\n",
+    )
+    assert bench.ask("hosts", "test")[1].splitlines()[1:] == [
+        "here  1      0        ready",
+        "h2    4      -        draining",
+    ]
+    assert bench.ask("stop")[0] == 0
+    assert front.ends() == 143
+
+
+# --- who may, and where ---------------------------------------------------------------------------------------------
+
+
+def test_the_home_may_be_deep(bench: Bench) -> None:
+    bench.home = bench.directory / ("deep" * 20) / ("deeper" * 20)
+    front = bench.run(COUNTING)
+    front.shows("begun")
+    assert bench.ask("hosts")[0] == 0
+    assert bench.ask("stop")[0] == 0
+    assert front.ends() == 143
+    bench.nothing_is_left()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+def test_a_stranger_is_sent_away(bench: Bench) -> None:
+    front = bench.run(COUNTING)
+    front.shows("begun")
+    path = bench.jobs / "test" / "socket"
+    assert (path.parent.stat().st_mode | bench.jobs.stat().st_mode) & 0o077 == 0
+    for opened in (path, *path.parents):  # As if somebody had opened all doors.
+        if str(opened).startswith(str(bench.directory)):
+            opened.chmod(0o777)
+    with socket.socket(socket.AF_UNIX) as stranger:
+        directory = os.open(path.parent, os.O_PATH)
+        os.seteuid(65534)
+        try:
+            stranger.connect(f"/proc/self/fd/{directory}/socket")
+        finally:
+            os.seteuid(0)
+            os.close(directory)
+        stranger.settimeout(20)
+        assert stranger.recv(1) == b""
+    front.shows("warning: a visitor was sent away: a process of user 65534 is at the other end, not one of user 0")
+    assert bench.ask("stop")[0] == 0
+    assert front.ends() == 143
+
+
+def test_bytes_that_make_no_sense_are_hung_up_on(bench: Bench) -> None:
+    front = bench.run(COUNTING)
+    front.shows("begun")
+    directory = os.open(bench.jobs / "test", os.O_PATH)
+    for data in (b"\xff" * 100, b"\x03\0\0\0abc", b"\x10\0\0\0\x83\xa4type\xa4show"):
+        with socket.socket(socket.AF_UNIX) as visitor:
+            visitor.connect(f"/proc/self/fd/{directory}/socket")
+            visitor.sendall(data)
+            visitor.shutdown(socket.SHUT_WR)
+            visitor.settimeout(20)
+            assert visitor.recv(1) == b""
+    os.close(directory)
+    assert bench.ask("stop")[0] == 0
+    assert front.ends() == 143
+
+
+# --- on a terminal --------------------------------------------------------------------------------------------------
+
+
+class Terminal:
+    """A terminal with a shell-like session on it, in which a front runs."""
+
+    def __init__(self, bench: Bench, *words: str) -> None:
+        self._leader, follower = os.openpty()
+        fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", LEADER, *bench.command(*words)],
+            stdin=follower,
+            stdout=follower,
+            stderr=follower,
+            env=bench.environment,
+            start_new_session=True,
+        )
+        os.close(follower)
+        self._screen = FakeTerminal(COLUMNS)
+
+    @property
+    def rows(self) -> list[str]:
+        return self._screen.rows
+
+    def until(self, fact: Callable[[list[str]], object], seconds: float = 30) -> None:
+        deadline = time.monotonic() + seconds
+        while not fact(self.rows):
+            assert time.monotonic() < deadline, "\n".join(["waited in vain; the terminal:", *self.rows])
+            self._take()
+
+    def type(self, text: str) -> None:
+        os.write(self._leader, text.encode())
+
+    def ends(self, seconds: float = 30) -> int:
+        self.until(lambda rows: self.process.poll() is not None, seconds)
+        self._take()
+        return self.process.returncode
+
+    def hang_up(self) -> None:
+        os.close(self._leader)
+
+    def _take(self) -> None:
+        if select.select([self._leader], [], [], 0.05)[0]:
+            try:
+                self._screen.feed(os.read(self._leader, 65536).decode())
+            except OSError:
+                time.sleep(0.05)  # Nobody has the terminal open at the moment.
+
+
+def state(pid: int) -> str:
+    return Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[0]
+
+
+def test_a_terminal_has_its_status_line_and_ctrl_c(bench: Bench) -> None:
+    terminal = Terminal(bench, "run", "--job", "test", "-np", "2", *bench.worker(COUNTING))
+    terminal.until(lambda rows: rows[-1:] == ["2/2 up"] and sum("begun" in row for row in rows) == 2)
+    terminal.type("\x03")
+    assert terminal.ends() == 130
+    assert "farandole: Ctrl-C: ending 2 workers; once more to kill them" in terminal.rows
+    assert "2/2 up" not in terminal.rows
+    terminal.hang_up()
+    bench.nothing_is_left()
+
+
+def test_a_terminal_that_is_closed_does_not_end_the_job(bench: Bench) -> None:
+    terminal = Terminal(bench, "run", "--job", "test", "-np", "1", *bench.worker(COUNTING))
+    terminal.until(lambda rows: rows[-1:] == ["1/1 up"] and any("begun" in row for row in rows))
+    terminal.hang_up()
+    terminal.process.wait(30)
+    bench.go("one")
+    until(lambda: "[0]<stdout>:one\n" in bench.log_of(), "the log has it")
+    another = Terminal(bench, "run", "--attach", "test")
+    another.until(lambda rows: rows[-1:] == ["1/1 up"] and any("one" in row for row in rows))
+    assert another.rows[-3:-1] == ["[0]<stdout>:begun", "[0]<stdout>:one"]
+    bench.go("two")
+    assert another.ends() == 7
+    assert "1/1 up" not in another.rows
+    another.hang_up()
+    bench.nothing_is_left()
+
+
+def test_ctrl_z_stops_the_front_and_not_the_job(bench: Bench) -> None:
+    front = bench.run(COUNTING)
+    front.shows("begun")
+    front.process.send_signal(signal.SIGTSTP)
+    until(lambda: state(front.process.pid) == "T", "the front is stopped")
+    bench.go("one")
+    until(lambda: "[0]<stdout>:one\n" in bench.log_of(), "the log has it")
+    assert "one" not in front.text
+    front.process.send_signal(signal.SIGCONT)
+    front.shows("[0]<stdout>:one")
+    bench.go("two")
+    assert front.ends() == 7
+    assert front.text.count("[0]<stdout>:") == 3
+    bench.nothing_is_left()
+
+
+def test_a_job_that_ends_while_its_front_is_stopped(bench: Bench) -> None:
+    front = bench.run(COUNTING)
+    front.shows("begun")
+    front.process.send_signal(signal.SIGTSTP)
+    until(lambda: state(front.process.pid) == "T", "the front is stopped")
+    bench.go("one")
+    bench.go("two")
+    until((bench.jobs / "test" / "ended.json").exists, "it has ended")
+    front.process.send_signal(signal.SIGCONT)
+    assert front.ends() == 7
+    assert "[0]<stdout>:two\n" in front.text and "it exited with code 7" in front.text
+    bench.nothing_is_left()
+
+
+def test_a_front_that_is_stopped_can_be_taken_over(bench: Bench) -> None:
+    front = bench.run(COUNTING)
+    front.shows("begun")
+    front.process.send_signal(signal.SIGTSTP)
+    until(lambda: state(front.process.pid) == "T", "the front is stopped")
+    another = bench.start("run", "--attach", "test")
+    another.shows("begun")
+    front.process.send_signal(signal.SIGCONT)
+    assert front.ends() == 1
+    assert front.text.endswith("farandole: job test is shown elsewhere now\n")
+    bench.go("one")
+    bench.go("two")
+    assert another.ends() == 7
+    bench.nothing_is_left()

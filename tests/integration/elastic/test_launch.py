@@ -1,0 +1,249 @@
+"""Elastic jobs of real processes on this machine: workers are killed, stopped, drained, and the others go on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from waiting import until
+
+Start = Callable[..., Any]
+
+
+def test_a_killed_worker_is_replaced_and_the_others_go_on(start: Start) -> None:
+    job = start("-np", "3", "--min-np", "1", "--max-np", "3")
+    first = job.world(1, 3)
+    os.kill(first[1][1], signal.SIGKILL)
+    second = job.world(2, 2)
+    assert [worker for worker, _ in second.values()] == [0, 2]
+    third = job.world(3, 3)
+    assert [third[rank][0] for rank in range(3)] == [0, 2, 3]
+    job.says(r"farandole: rank 1 \(worker 1 on .*\) was killed by SIGKILL; 2 workers go on as generation 2 \(.* ms\)")
+    job.says(r"farandole: worker 3 on .* joins as rank 2; 3 workers go on as generation 3 \(.* ms\)")
+    assert job.finish() == 0
+
+
+def test_a_stopped_worker_is_counted_out_and_killed(start: Start) -> None:
+    job = start("-np", "2", "--min-np", "1", "--max-np", "2")
+    stopped = job.world(1, 2)[0][1]
+    os.kill(stopped, signal.SIGSTOP)
+    job.world(2, 1)
+    job.world(3, 2)
+    until(lambda: not os.path.exists(f"/proc/{stopped}"), "the stopped worker is gone", 20)
+    job.says(r"farandole: rank 0 \(worker 0 on .*\) was stopped \(SIGSTOP\); 1 worker goes on as generation 2")
+    assert job.finish() == 0
+
+
+def test_a_failure_that_comes_again_and_again_ends_the_job_and_is_told(start: Start) -> None:
+    script = """\
+        if world.rank == 1:
+            time.sleep(0.3)
+            roster.report_failure("Traceback (most recent call last):\\n  ...\\nValueError: boom", "ValueError: boom")
+            sys.exit(3)
+        dance()
+    """
+    job = start("-np", "2", "--min-np", "1", "--max-np", "2", script=script)
+    assert job.end() == 3
+    job.says(r"the job ends, with 1 worker: rank 1 failed 3 times in a row in the same way \(ValueError: boom\)")
+    job.says(r"error: rank 1 failed 3 times in a row in the same way \(ValueError: boom\)\n")
+    job.says(r"first failure: worker \d on host .* failed first: it exited with code 3 \(ValueError: boom\)")
+
+
+def test_a_job_whose_state_is_lost_ends_with_the_failure_that_lost_it(start: Start) -> None:
+    """All workers fail when they have been trained, each in its own time; those in their place begin from nothing."""
+    script = """\
+        from farandole.core.errors import StateLostError
+
+        roster.report_progress(1, 0.0)
+        time.sleep(1 + worker)
+        error = ValueError("boom") if worker < 2 else StateLostError("all are lost")
+        name = "ValueError" if worker < 2 else "farandole.core.errors.StateLostError"
+        roster.report_failure(f"Traceback (most recent call last):\\n  ...\\n{name}: {error}", f"{name}: {error}")
+        sys.exit(3)
+    """
+    job = start("-np", "2", "--min-np", "1", "--max-np", "2", script=script)
+    assert job.end() == 3
+    assert "error: all workers that held the state of the training are lost, and there is no checkpoint" in job.said
+    job.says(r"first failure: worker 0 on host .* failed first: it exited with code 3 \(ValueError: boom\)")
+    job.says("hint: start it again; with --checkpoint-dir DIR --resume auto")
+
+
+TWO_FAIL = """\
+import atexit, os, time
+from farandole.core import basics, buffers
+from farandole.core.errors import WorkerLostError
+from farandole.elastic.membership import reform, trained
+
+basics.init()
+trained()
+fails = basics.rank() in (1, 2)
+try:
+    buffers.barrier()
+    print(f"generation 1 rank {basics.rank()} of 4 pid {os.getpid()}", flush=True)
+    if fails:
+        atexit.register(time.sleep, 60)
+        time.sleep(0.5)
+        raise ValueError("boom")
+    buffers.barrier()
+except WorkerLostError:
+    if fails:
+        raise
+    while basics.size() > 2:
+        reform()
+    buffers.barrier()
+    print("two go on", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_several_that_fail_at_once_are_not_waited_for(start: Start, tmp_path: Path) -> None:
+    script = tmp_path / "two_fail.py"
+    script.write_text(TWO_FAIL)
+    job = start("-np", "4", "--min-np", "1", "--max-np", "4", command=(sys.executable, str(script)))
+    failed = [job.world(1, 4)[rank][1] for rank in (1, 2)]
+    job.says("<stdout>:two go on", seconds=15)
+    assert all(os.path.exists(f"/proc/{pid}") for pid in failed), "they take their time to end"
+    job.says(r"raised ValueError: boom; .*2 workers go on as generation 2 ")
+
+
+def test_what_fails_at_once_everywhere_is_not_started_again(start: Start) -> None:
+    job = start("-np", "2", "--min-np", "1", command=(sys.executable, "-c", "import no_such_module"))
+    assert job.end() == 1
+    job.says("all workers that were started first failed before any of them got anywhere")
+    job.says("ModuleNotFoundError")
+    assert "generation" not in job.said
+
+
+def test_a_command_that_knows_nothing_of_worlds_just_runs(start: Start) -> None:
+    job = start("-np", "2", "--min-np", "2", command=("/bin/echo", "hello"))
+    assert job.end() == 0
+    assert sorted(line for line in job.said.splitlines() if "hello" in line) == [
+        "[0]<stdout>:hello",
+        "[1]<stdout>:hello",
+    ]
+
+
+def test_hosts_come_and_go_as_a_script_says(start: Start, tmp_path: Path) -> None:
+    hosts = tmp_path / "hosts"
+    hosts.write_text("localhost:1\n")
+    script = tmp_path / "hosts.sh"
+    script.write_text(f"#!/bin/sh\ncat {hosts}\n")
+    script.chmod(0o755)
+    job = start("-np", "1", "--min-np", "1", "--host-discovery-script", str(script))
+    job.world(1, 1)
+    hosts.write_text("localhost:1\n127.0.0.1:1\n")
+    assert [worker for worker, _ in job.world(2, 2).values()] == [0, 1]
+    job.says(r"worker 1 on 127\.0\.0\.1 joins as rank 1; 2 workers go on as generation 2")
+    hosts.write_text("127.0.0.1:1\n")
+    assert job.world(3, 1)[0][0] == 1
+    job.says(
+        r"farandole: host localhost leaves the job; worker 0 there leaves at the end of a step, within 30 s; 1 other"
+    )
+    job.says(r"rank 0 \(worker 0 on localhost\) left because it was asked to leave; 1 worker goes on as generation 3")
+    assert job.finish() == 0
+
+
+def test_a_discovery_that_fails_at_first_ends_the_job(start: Start, tmp_path: Path) -> None:
+    script = tmp_path / "hosts.sh"
+    script.write_text("#!/bin/sh\necho no quota >&2; exit 3\n")
+    script.chmod(0o755)
+    job = start("-np", "1", "--min-np", "1", "--host-discovery-script", str(script))
+    assert job.end() == 2
+    assert "ended with code 3\n    | no quota\nhint: try it by hand" in job.said
+
+
+def test_an_agent_that_is_killed_takes_its_workers_along_and_is_started_again(start: Start, tmp_path: Path) -> None:
+    hosts = tmp_path / "hosts"
+    hosts.write_text("localhost:1\n127.0.0.1:1\n")
+    job = start("-np", "2", "--min-np", "1", "--hosts-from", f"file:{hosts}")
+    first = job.world(1, 2)
+    agent = int(Path(f"/proc/{first[1][1]}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(agent, signal.SIGKILL)
+    job.world(2, 1)
+    job.says(
+        r"host 127\.0\.0\.1 is lost, with worker 1: the agent that watches over the workers died \(SIGKILL\); 1 other"
+    )
+    assert [worker for worker, _ in job.world(3, 2).values()] == [0, 2]
+    assert job.finish() == 0
+
+
+def test_an_agent_that_is_asked_to_go_lets_its_workers_leave_in_good_order(start: Start, tmp_path: Path) -> None:
+    hosts = tmp_path / "hosts"
+    hosts.write_text("localhost:1\n127.0.0.1:1\n")
+    job = start("-np", "2", "--min-np", "1", "--hosts-from", f"file:{hosts}")
+    first = job.world(1, 2)
+    agent = int(Path(f"/proc/{first[1][1]}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(agent, signal.SIGTERM)
+    assert job.world(2, 1)[0][0] == 0
+    job.says(r"host 127\.0\.0\.1 was asked to end; worker 1 there leaves at the end of a step, within 30 s; 1 other")
+    job.says(r"\[1\]<stdout>:not wanted: it was asked to leave")
+    until(lambda: not os.path.exists(f"/proc/{agent}"), "the agent is gone", 20)
+    assert job.finish() == 0
+
+
+def test_a_host_with_a_preemption_notice_is_left_until_the_notice_is_gone(start: Start, tmp_path: Path) -> None:
+    hosts, taken = tmp_path / "hosts", tmp_path / "taken"
+    hosts.write_text("localhost:1\n127.0.0.1:1\n")
+    # Of the two hosts, which are one machine, the one whose agent is named there.
+    command = f'test "$PPID" = "$(cat {taken} 2>/dev/null)" && echo terminate at noon'
+    options = ("--preemption-command", command, "--preemption-interval", "0.1")
+    job = start("-np", "2", "--min-np", "1", "--hosts-from", f"file:{hosts}", *options)
+    first = job.world(1, 2)
+    taken.write_text(Path(f"/proc/{first[1][1]}/stat").read_text().rpartition(")")[2].split()[1])
+    assert job.world(2, 1)[0][0] == 0
+    job.says(
+        r"farandole: host 127\.0\.0\.1 is about to be taken away \(terminate at noon\); "
+        r"worker 1 there leaves at the end of a step, within 30 s; 1 other worker stays; none is "
+        r"started there meanwhile\n"
+    )
+    job.says(
+        r"rank 1 \(worker 1 on 127\.0\.0\.1\) left because it was asked to leave; 1 worker goes on as generation 2"
+    )
+    taken.unlink()
+    job.says(r"farandole: host 127\.0\.0\.1 stays \(the notice is gone after \d+ s\); workers start there again")
+    assert [worker for worker, _ in job.world(3, 2).values()] == [0, 2]
+    assert job.finish() == 0
+
+
+def test_ctrl_c_ends_all(start: Start) -> None:
+    job = start("-np", "2", "--min-np", "1")
+    job.world(1, 2)
+    job.process.send_signal(signal.SIGINT)
+    assert job.end() == 130
+    job.says("Ctrl-C: ending 2 workers")
+
+
+def test_output_is_kept_by_worker(start: Start, tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    job = start("-np", "2", "--min-np", "1", "--max-np", "2", "--output-dir", str(logs))
+    os.kill(job.world(1, 2)[1][1], signal.SIGKILL)
+    job.world(3, 2)
+    assert job.finish() == 0
+    assert sorted(path.name for path in logs.iterdir()) == ["worker.0", "worker.1", "worker.2"]
+    assert "generation 3" in (logs / "worker.2" / "stdout").read_text()
+
+
+def test_what_is_never_enough_is_refused(start: Start) -> None:
+    job = start("-H", "localhost:1", "--min-np", "2")
+    assert job.end() == 2
+    assert "2 workers are needed, and there are only 1 slots" in job.said
+
+
+def test_a_spare_takes_over_and_does_not_hold_the_job_up_at_its_end(start: Start) -> None:
+    job = start("-np", "2", "--min-np", "2", "--max-np", "2", "--spares", "1")
+    first = job.world(1, 2)
+    os.kill(first[0][1], signal.SIGKILL)
+    (spare,) = {0, 1, 2} - {worker for worker, _ in first.values()}
+    assert spare in [worker for worker, _ in job.world(2, 2).values()]
+    assert job.finish() == 0
+
+
+def test_too_many_changes_end_the_job(start: Start) -> None:
+    job = start("-np", "2", "--min-np", "1", "--max-np", "2", "--reset-limit", "0")
+    os.kill(job.world(1, 2)[0][1], signal.SIGKILL)
+    assert job.end() != 0
+    assert "error: " in job.said

@@ -1,0 +1,80 @@
+"""Hosts that are reached by a program that is called as ssh is; it runs what it is told on this machine."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from waiting import until
+
+Start = Callable[..., Any]
+
+SSH = """\
+#!/bin/sh
+for last; do before=$host; host=$last; done
+case $before in
+old) exec {python} -c 'import farandole as f; f.__version__ = "0.1"; from farandole.agent.agent import main; main()' ;;
+dead) echo "ssh: connect to host dead port 22: No route to host" >&2; exit 255 ;;
+*) echo $$ > {directory}/ssh.$before; exec sh -c "$last" ;;
+esac
+"""
+
+
+@pytest.fixture
+def ssh(tmp_path: Path) -> str:
+    """A program that reaches hosts of any name, but not the dead one; the old one has another farandole."""
+    program = tmp_path / "ssh"
+    program.write_text(SSH.format(python=sys.executable, directory=tmp_path))
+    program.chmod(0o755)
+    return str(program)
+
+
+def hosts_file(tmp_path: Path, *lines: str) -> str:
+    (tmp_path / "new").write_text("".join(f"{line}\n" for line in lines))
+    (tmp_path / "new").replace(tmp_path / "hosts")
+    return f"file:{tmp_path}/hosts"
+
+
+def test_a_host_with_another_version_is_refused_and_one_that_is_dead_is_tried_again(
+    start: Start, ssh: str, tmp_path: Path
+) -> None:
+    source = hosts_file(tmp_path, "localhost:1", "old:1", "dead:1", "far:1")
+    job = start("-np", "2", "--min-np", "2", "--hosts-from", source, "--ssh", ssh)
+    job.world(1, 2)
+    job.says(r"warning: host old is left out: it has farandole 0\.1, and this machine .* \(hint: install the same")
+    job.says(r"warning: host dead cannot be used: it does not answer \(.*\); it is tried again in 2 s")
+    assert len(re.findall("host old is left out", job.said)) == 1
+    assert job.finish() == 0
+
+
+def test_a_lost_connection_takes_the_workers_along_and_the_host_comes_back(
+    start: Start, ssh: str, tmp_path: Path
+) -> None:
+    source = hosts_file(tmp_path, "localhost:1", "far:1")
+    job = start("-np", "2", "--min-np", "1", "--hosts-from", source, "--ssh", ssh)
+    far = job.world(1, 2)[1][1]
+    os.kill(int((tmp_path / "ssh.far").read_text()), signal.SIGKILL)
+    job.world(2, 1)
+    until(lambda: not os.path.exists(f"/proc/{far}"), "its worker is gone", 20)
+    job.says(r"warning: host far is lost, with worker 1: the connection to its agent ended \(SIGKILL\)")
+    assert [worker for worker, _ in job.world(3, 2).values()] == [0, 2]
+    assert job.finish() == 0
+
+
+def test_a_host_that_falls_silent_is_counted_out_and_comes_back(start: Start, ssh: str, tmp_path: Path) -> None:
+    source = hosts_file(tmp_path, "localhost:1", "far:1")
+    job = start("-np", "2", "--min-np", "1", "--hosts-from", source, "--ssh", ssh)
+    far = job.world(1, 2)[1][1]
+    agent = int((tmp_path / "ssh.far").read_text())
+    os.kill(agent, signal.SIGSTOP)
+    job.world(2, 1)
+    job.says(r"warning: host far is lost, with worker 1: nothing was heard from it for")
+    job.world(3, 2)
+    until(lambda: not os.path.exists(f"/proc/{far}"), "its worker is gone", 20)
+    assert job.finish() == 0

@@ -1,0 +1,140 @@
+"""Elastic worlds of real worker processes: the test is the launcher, which starts and kills workers as it likes.
+
+A worker runs functions as in `worlds`. Its end is told to the roster as an agent would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import signal
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from worlds import ANSWER_SECONDS, Nursery, Worker, ship
+
+
+class ElasticJob:
+    """A roster, and the workers that the test has started.
+
+    Attributes:
+        changes: every world that was announced.
+        evicted: workers that the roster wanted to be killed, and why; they are.
+        waits: what the roster has said it waits for.
+        address: of the roster.
+        secret: the job's.
+        ended: why there will be no other world; "" as long as there may be.
+    """
+
+    def __init__(self, nursery: Nursery, limits: Any, environment: Mapping[str, str] | None = None) -> None:
+        from farandole.roster.service import RosterService
+        from farandole.roster.watcher import Watcher
+
+        job = self
+        self._nursery = nursery
+        self._environment = dict(environment or {})
+        self.secret = secrets.token_bytes(32)
+        self.workers: dict[int, Worker] = {}
+        self.changes: list[Any] = []
+        self.evicted: list[tuple[int, str]] = []
+        self.waits: list[str] = []
+        self.log: list[str] = []
+        self.ended = ""
+
+        class Heard(Watcher):
+            def world_begins(self, change: Any) -> None:
+                job.changes.append(change)
+
+            def evicts(self, worker: int, why: str) -> None:
+                job.evicted.append((worker, why))
+                if worker in job.workers:
+                    job.workers[worker].kill(signal.SIGKILL)
+
+            def waits(self, hold: Any) -> None:
+                job.waits.append(hold.reason)
+
+            def ends(self, reason: str) -> None:
+                job.ended = reason
+
+        async def make() -> RosterService:
+            return RosterService((), job.secret, elastic=limits, watcher=Heard(), log=job.log.append)
+
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="roster")
+        self._thread.start()
+        self.service = self.call(make())
+        self.address = self.call(self.service.start())
+        self._next = 0
+        self._watchers: list[threading.Thread] = []
+
+    def call(self, coroutine: Any) -> Any:
+        """Run a coroutine in the roster's loop."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(ANSWER_SECONDS)
+
+    def tell(self, function: Callable[..., None], *arguments: Any) -> None:
+        """Call something of the service, in its loop."""
+
+        async def run() -> None:
+            function(*arguments)
+
+        self.call(run())
+
+    def add(self, count: int = 1, host: str = "localhost") -> list[int]:
+        """Start workers, and return their numbers."""
+        numbers = list(range(self._next, self._next + count))
+        self._next += count
+        for number in numbers:
+            self.tell(self.service.expect, number, host)
+        for number in numbers:
+            environment = {
+                "FARANDOLE_ROSTER": self.address,
+                "FARANDOLE_SECRET": self.secret.hex(),
+                "FARANDOLE_LISTEN": "127.0.0.1",
+                "FARANDOLE_RANK": str(number),
+                "FARANDOLE_WORKER": str(number),
+                "FARANDOLE_ELASTIC": "1",
+                "FARANDOLE_JOB": "test",
+                **self._environment,
+            }
+            self.workers[number] = self._nursery.fork(environment)
+            self._watch(number)
+        return numbers
+
+    def start(self, function: Callable[..., Any], *arguments: Any, workers: list[int] | None = None) -> None:
+        """Let workers begin to run a function."""
+        ship(function)
+        for number in self.workers if workers is None else workers:
+            self.workers[number].send(function, arguments)
+
+    def collect(self, workers: list[int], seconds: float = ANSWER_SECONDS) -> list[Any]:
+        """Return what came of it, by worker."""
+        return [self.workers[number].receive(seconds) for number in workers]
+
+    def kill(self, number: int, signum: int = signal.SIGKILL) -> None:
+        """Send a worker a signal."""
+        self.workers[number].kill(signum)
+
+    def close(self) -> None:
+        """End all workers and the roster."""
+        for worker in self.workers.values():
+            worker.kill(signal.SIGKILL)
+        for thread in self._watchers:
+            thread.join(ANSWER_SECONDS)
+        for worker in self.workers.values():
+            worker.close()
+        self.call(self.service.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(ANSWER_SECONDS)
+        self._loop.close()
+
+    def _watch(self, number: int) -> None:
+        worker = self.workers[number]
+
+        def watch() -> None:
+            worker.wait()
+            self._loop.call_soon_threadsafe(self.service.finished, number, "was killed by SIGKILL")
+
+        thread = threading.Thread(target=watch, name=f"watch-{number}")
+        thread.start()
+        self._watchers.append(thread)

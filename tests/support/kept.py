@@ -1,0 +1,74 @@
+"""`farandole`, where every job has a keeper and is a static one below, so that keepers are tested by themselves."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from farandole.cli import main, run
+from farandole.launcher import start
+from farandole.launcher.elastic.spec import Elastic
+from farandole.launcher.errors import SpecError
+from farandole.launcher.hosts import Host
+from farandole.launcher.keeper import errand
+from farandole.launcher.keeper.control import HostRow, Job, Status
+from farandole.launcher.machine import Machine
+from farandole.launcher.output.console import Console
+from farandole.launcher.spec import JobSpec
+from farandole.launcher.supervise import Outcome, Supervisor
+
+
+class FakeJob:
+    """A static job with hosts on paper."""
+
+    def __init__(self, supervisor: Supervisor, size: int) -> None:
+        self._size = size
+        self._hosts = {"here": HostRow("here", size, tuple(range(size)), "ready")}
+        self.stop = supervisor.stop
+
+    def add_host(self, host: Host, slots: int) -> str:
+        self._hosts[host.label] = HostRow(host.label, slots, (), "ready")
+        return f"{host.label} joins with {slots} slots"
+
+    def remove_host(self, name: str) -> str:
+        if name not in self._hosts:
+            raise SpecError(f"the job has no host {name}", f"it has {', '.join(self._hosts)}")
+        del self._hosts[name]
+        return f"{name} is removed"
+
+    def drain_host(self, name: str) -> str:
+        row = self._hosts[name]
+        self._hosts[name] = HostRow(name, row.slots, row.workers, "draining")
+        return f"{name} is drained"
+
+    def list_hosts(self) -> Sequence[HostRow]:
+        return tuple(self._hosts.values())
+
+    def status(self) -> Status:
+        return {"size": self._size, "generation": 1, "waits_for": ""}
+
+
+async def launch(
+    spec: JobSpec, machine: Machine, console: Console, *, started: Callable[[Job], None], **rest: Any
+) -> Outcome:
+    """Run it as a static job, and say that it is a `FakeJob`."""
+    return await start.launch(
+        dataclasses.replace(spec, elastic=None),
+        machine,
+        console,
+        started=lambda supervisor: started(FakeJob(supervisor, spec.num_proc or 1)),
+        **rest,
+    )
+
+
+def _make_all_elastic() -> None:
+    read = run._read
+    run._read = lambda given: dataclasses.replace(read(given), elastic=Elastic(min_size=1, max_size=None))
+    errand.Errand.__init__.__defaults__ = (False, None, "kept:launch")  # type: ignore[misc]
+
+
+if __name__ == "__main__":
+    _make_all_elastic()
+    sys.exit(main.main())

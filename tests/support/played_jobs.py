@@ -1,0 +1,522 @@
+"""Elastic jobs on a stage: workers are threads of which one runs at a time, and chance says which, and what happens.
+
+All that is not deterministic in a job is a choice here: which worker goes on, when it learns that its world has ended,
+when a notice or an answer of the roster arrives, who is killed and when. So one seed is one way that a job may take,
+and can be taken again. The roster is the real one's decisions; the session, its notices, and how it enters worlds are
+the real ones; a fake engine completes a collective when all ranks of the world have begun it.
+
+When a world ends, each of its ranks learns of it at a time of its own. Meanwhile a collective that all have begun has a
+result for one rank and none for another. While a world is being formed, only ranks that have both begun to form it see
+each other's ends. The others know what the roster tells them; or else their time for that is up, which it is when
+nobody can go on any more.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import pickle
+import random
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from farandole.core.engine import Cause
+from farandole.core.errors import HorovodInternalError, StartError, WorkerLostError
+from farandole.core.meeting import Met
+from farandole.core.rendezvous import Changed, NotWanted, RendezvousError, Revoked, World
+from farandole.core.session import Session
+from farandole.core.settings import Settings
+from farandole.roster.elastic import Limits, State, decide
+from farandole.roster.words import (
+    Accusation,
+    Announce,
+    Drained,
+    Event,
+    Evict,
+    Evicted,
+    Expected,
+    Finished,
+    HoldOver,
+    Joined,
+    Left,
+    Notify,
+    Refuse,
+    Revoke,
+    Show,
+    Suspected,
+)
+
+MOST_TURNS = 20_000
+PATIENCE_SECONDS = 20.0
+# The first collective of a world.
+FORMING = ("form", 0)
+
+
+class Killed(BaseException):
+    """Ends a worker as a signal would."""
+
+
+class Stuck(AssertionError):
+    """Nobody can go on."""
+
+
+class Job:
+    """The stage, the roster, and what is on its way.
+
+    Args:
+        seed: of all that is left to chance.
+        limits: the job's.
+        program: what a worker runs, given itself.
+
+    Attributes:
+        results: what became of the workers' programs, by number.
+        killed: workers that were.
+        leaving: workers that were asked to leave, or counted out.
+        timeouts: how often a worker's time to form a world was up.
+    """
+
+    def __init__(self, seed: int, limits: Limits, program: Callable[[Worker], Any], **settings: Any) -> None:
+        self.random = random.Random(seed)
+        self.program = program
+        self.settings = Settings(elastic=True, **settings)
+        self.state = State(limits)
+        self.state_held = False
+        self.workers: list[Worker] = []
+        self.worlds: dict[int, Fabric] = {}
+        self.results: dict[int, Any] = {}
+        self.killed: set[int] = set()
+        self.leaving: set[int] = set()
+        self.timeouts = 0
+        self.story: list[str] = []
+        self._on_their_way: list[Callable[[], None]] = []
+        self._turns = 0
+        self.back = threading.Semaphore(0)
+
+    # --- what the test does ----------------------------------------------------------------------------------------
+
+    def add(self) -> None:
+        """Start a worker."""
+        worker = Worker(self, len(self.workers))
+        self.workers.append(worker)
+        self.happens(Expected(worker.number, "here"))
+        worker.thread.start()
+
+    def kill(self, number: int) -> None:
+        """Kill a worker; the roster learns of that later."""
+        worker = self.workers[number]
+        if worker.over or worker.killed:
+            return
+        self.tell(f"worker {number} is killed")
+        worker.killed = True
+        self.killed.add(number)
+        self._is_gone(worker, "was killed")
+
+    def drain(self, number: int) -> None:
+        """Ask a worker to leave."""
+        self.leaving.add(number)
+        self.happens(Drained((number,), "the test wants it"))
+
+    def evict(self, number: int) -> None:
+        """Count a worker out; it is killed some time later."""
+        self.leaving.add(number)
+        self.happens(Evicted(number, "the test wants it"))
+
+    def suspect(self, number: int) -> None:
+        """Say that a worker is not heard of, though it is quite well."""
+        self.leaving.add(number)
+        self.happens(Suspected((number,), "is silent"))
+
+    def play(self, chances: Callable[[Job], None]) -> None:
+        """Let all workers go on, in some order, until all have ended; before each turn, something may happen."""
+        while not all(worker.over for worker in self.workers):
+            self._turns += 1
+            if self._turns > MOST_TURNS:
+                raise Stuck(self._picture("the job does not end"))
+            chances(self)
+            self._one_turn()
+        for worker in self.workers:
+            worker.thread.join(PATIENCE_SECONDS)
+
+    def living(self) -> list[int]:
+        """Return the workers that run."""
+        return [worker.number for worker in self.workers if not (worker.over or worker.killed)]
+
+    def tell(self, what: str) -> None:
+        """Note what has happened, for people."""
+        self.story.append(what)
+
+    # --- turns -------------------------------------------------------------------------------------------------------
+
+    def _one_turn(self) -> None:
+        ready = [worker for worker in self.workers if not worker.over and (worker.killed or worker.until())]
+        turn = self.random.randrange(len(ready) + len(self._on_their_way)) if ready or self._on_their_way else None
+        if turn is None:
+            forming = [worker for worker in self.workers if not worker.over and worker.forms()]
+            if forming:
+                self._run_out_of_time(self.random.choice(forming))
+                return
+            if not self.state.hold.kind:
+                raise Stuck(self._picture("nobody can go on"))
+            self.happens(HoldOver(self.state.hold.kind))
+        elif turn < len(ready):
+            ready[turn].go.release()
+            if not self.back.acquire(timeout=PATIENCE_SECONDS):
+                raise Stuck(self._picture(f"worker {ready[turn].number} does not come back"))
+        else:
+            self._on_their_way.pop(turn - len(ready))()
+
+    def _run_out_of_time(self, worker: Worker) -> None:
+        self.tell(f"worker {worker.number} has no more time to form its world")
+        self.timeouts += 1
+        assert worker.engine is not None
+        worker.engine.run_out_of_time()
+
+    def later(self, action: Callable[[], None]) -> None:
+        """Do something at a time that chance chooses."""
+        self._on_their_way.append(action)
+
+    def end(self, worker: Worker) -> None:
+        """Take note that a worker's process has ended."""
+        if not worker.killed:
+            self._is_gone(worker, "has ended")
+
+    def _is_gone(self, worker: Worker, how: str) -> None:
+        for fabric in self.worlds.values():
+            if worker.number in fabric.workers:
+                rank = fabric.workers.index(worker.number)
+                fabric.end(rank, rank, how)
+        self.later(lambda: self.happens(Finished(worker.number, how)))
+
+    def _picture(self, why: str) -> str:
+        workers = "\n".join(f"  {worker}" for worker in self.workers if not worker.over)
+        return "\n".join([why, workers, f"  the roster {self.state.hold}", *self.story[-60:]])
+
+    # --- the roster --------------------------------------------------------------------------------------------------
+
+    def happens(self, event: Event) -> None:
+        """Let the roster learn of something."""
+        self.state, actions, reason = decide(self.state, event)
+        self.tell(f"roster: {reason}")
+        for action in actions:
+            self._act(action)
+
+    def _act(self, action: Any) -> None:
+        if isinstance(action, Announce):
+            self.worlds[action.generation] = Fabric(self, action.generation, action.workers)
+            for rank, worker in enumerate(action.workers):
+                self._answer(worker, self._world(rank, action))
+        elif isinstance(action, Refuse):
+            self._answer(
+                action.worker, RendezvousError(action.reason) if self.state.ended else NotWanted(action.reason)
+            )
+        elif isinstance(action, Show):
+            members = (*self.state.members, action.worker)
+            self._answer(action.worker, _world(0, len(members) - 1, members))
+        elif isinstance(action, Notify):
+            message = Changed(self.state.generation, action.added, action.removed, action.reason)
+            self._notify(action.workers, message)
+        elif isinstance(action, Revoke):
+            self._notify(action.workers, Revoked(action.generation, action.rank, action.how, action.certain))
+        elif isinstance(action, Evict):
+            self.leaving.add(action.worker)
+            self.later(lambda: self.kill(action.worker))
+
+    def _answer(self, worker: int, answer: Any) -> None:
+        def arrive() -> None:
+            self.workers[worker].answer = answer
+
+        self.later(arrive)
+
+    def _notify(self, workers: Sequence[int], message: Any) -> None:
+        for worker in workers:
+            self.later(lambda worker=worker: self.workers[worker].hear(message))  # type: ignore[misc]
+
+    def _world(self, rank: int, action: Announce) -> World:
+        lost = tuple(f"rank {each.rank} {each.how}" for each in action.lost)
+        state_lost = self.state_held and all(each < 0 for each in action.previous)
+        return _world(action.generation, rank, action.workers, action.previous, lost, state_lost)
+
+
+def _world(
+    generation: int,
+    rank: int,
+    workers: Sequence[int],
+    previous: Sequence[int] = (),
+    lost: tuple[str, ...] = (),
+    state_lost: bool = False,
+) -> World:
+    size = len(workers)
+    return World(
+        generation=generation,
+        rank=rank,
+        size=size,
+        contacts=("",) * size,
+        local_rank=rank,
+        local_size=size,
+        cross_rank=0,
+        cross_size=1,
+        hostnames=("here",) * size,
+        workers=tuple(workers),
+        previous=tuple(previous),
+        lost=lost,
+        state_lost=state_lost,
+    )
+
+
+class Fabric:
+    """What connects the workers of one world."""
+
+    def __init__(self, job: Job, generation: int, workers: Sequence[int]) -> None:
+        self.generation = generation
+        self.workers = tuple(workers)
+        self.begun: dict[tuple[str, int], dict[int, bytes]] = {}
+        self.ended: dict[int, Cause] = {}
+        """Which ranks know that it has ended, and why."""
+        self._job = job
+        self._is_over = False
+        for rank, worker in enumerate(workers):
+            if job.workers[worker].killed or job.workers[worker].over:
+                self.end(rank, rank, "is not there")
+
+    def end(self, by: int, rank: int | None, how: str, certain: bool = True) -> None:
+        """End the world; each rank that is linked to the one that ends it notices that later. The first end counts."""
+        if self._is_over:
+            return
+        self._is_over = True
+        for other in self.linked() if by in self.linked() else ():
+            self._job.later(lambda other=other: self.notice(other, Cause(rank, how, certain)))  # type: ignore[misc]
+
+    def notice(self, rank: int, cause: Cause) -> None:
+        """Let a rank know."""
+        self.ended.setdefault(rank, cause)
+
+    def linked(self) -> list[int]:
+        """Return the ranks that have begun to form the world."""
+        return list(self.begun.get(FORMING, ()))
+
+    def complete(self, key: tuple[str, int]) -> bool:
+        """Say whether all ranks have begun a collective."""
+        return len(self.begun.get(key, ())) == len(self.workers)
+
+
+class Engine:
+    """A worker's engine.
+
+    Attributes:
+        forming: whether it is about to form a world.
+    """
+
+    contact = ""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._fabric: Fabric | None = None
+        self._rank = 0
+        self._counts: dict[str, int] = {}
+        self.forming = False
+
+    def keep(self, knobs: Mapping[str, int]) -> None:
+        """Take what autotuning has found, which plays no part here."""
+
+    def form(self, generation: int, rank: int, size: int, *_: Any) -> None:
+        """Become a part of a world, once all of its ranks are there."""
+        self._fabric, self._rank, self._counts = self._worker.job.worlds[generation], rank, {}
+        self.forming = True
+        try:
+            self.collective("form", b"")
+        except HorovodInternalError:
+            cause = self._fabric.ended[rank]
+            self._fabric.end(rank, None, "could not be formed")
+            if cause.rank is None:
+                raise StartError("the world could not be formed") from None
+            raise WorkerLostError("somebody is not there", cause.rank) from None
+        finally:
+            self.forming = False
+
+    def run_out_of_time(self) -> None:
+        """Let the world that is being formed do without those who have not begun to."""
+        assert self._fabric is not None
+        missing = [rank for rank in range(len(self._fabric.workers)) if rank not in self._fabric.linked()]
+        self._fabric.notice(self._rank, Cause(missing[0] if missing else None, "did not come", certain=False))
+
+    def cause(self) -> Cause | None:
+        """Return why the world has ended, if this rank knows that it has."""
+        return None if self._fabric is None else self._fabric.ended.get(self._rank)
+
+    def revoke(self, rank: int, why: str, certain: bool = True, *, generation: int | None = None) -> None:
+        """End a world for all: the current one, or one that is, or will be, formed."""
+        fabric = self._fabric if generation is None else self._worker.job.worlds[generation]
+        if fabric is None or (self._fabric is not None and fabric.generation < self._fabric.generation):
+            return
+        cause, own_rank = Cause(rank if rank >= 0 else None, why, certain), fabric.workers.index(self._worker.number)
+        fabric.end(own_rank, *cause)
+        fabric.notice(own_rank, cause)
+
+    def leave(self, seconds: float) -> None:
+        """Leave in good order."""
+        if self._fabric is not None:
+            self._fabric.end(self._rank, self._rank, "left")
+            self._fabric.notice(self._rank, Cause(None, "left", certain=True))
+
+    def run(self, submission: Any) -> None:
+        """Make an allreduce of bytes, whose result is the maximum."""
+        (request,) = submission.requests
+        size = request.shape[0]
+        everyone = self.collective("run", ctypes.string_at(request.input, size))
+        ctypes.memmove(request.output, bytes(map(max, zip(*everyone, strict=True))), size)
+
+    def collective(self, name: str, payload: bytes) -> list[bytes]:
+        """Return what all ranks give."""
+        return self.wait(self.begin(name, payload))
+
+    def begin(self, name: str, payload: bytes) -> tuple[Fabric, tuple[str, int]]:
+        """Begin a collective; all ranks begin those of one name in the same order."""
+        self._worker.pause()
+        fabric = self._fabric
+        if fabric is None or self._rank in fabric.ended:
+            raise HorovodInternalError("the world is over")
+        key = name, self._counts.get(name, 0)
+        self._counts[name] = key[1] + 1
+        fabric.begun.setdefault(key, {})[self._rank] = payload
+        return fabric, key
+
+    def wait(self, begun: tuple[Fabric, tuple[str, int]]) -> list[bytes]:
+        """Return the result of a collective."""
+        fabric, key = begun
+        if fabric is not self._fabric:
+            raise HorovodInternalError("that world is over")
+        self._worker.pause(lambda: fabric.complete(key) or self._rank in fabric.ended, str(key))
+        has_ended = self._rank in fabric.ended and self._worker.job.random.random() < 0.5
+        if has_ended or not fabric.complete(key):
+            raise HorovodInternalError("the world is over")
+        return [payload for _, payload in sorted(fabric.begun[key].items())]
+
+
+class Roster:
+    """A worker's connection to the roster."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+
+    def join(self, contact: str, timeout: float | None, *, accused: Sequence[Any], **how: Any) -> World:
+        """Wait for the next world."""
+        worker = self._worker
+        worker.pause()
+        worker.answer = None
+        accusations = tuple(Accusation(each.rank, each.how, each.certain, each.forming) for each in accused)
+        worker.job.happens(Joined(worker.number, contact, accused=accusations, **how))
+        worker.pause(lambda: worker.answer is not None, "join")
+        if isinstance(worker.answer, Exception):
+            raise worker.answer
+        assert isinstance(worker.answer, World)
+        return worker.answer
+
+    def listen(self, heard: Callable[[Any], None]) -> None:
+        """Hear of changes from now on."""
+        self._worker.hear = heard  # type: ignore[method-assign]
+
+    def report_state(self) -> None:
+        """Note that this worker holds the state."""
+        self._worker.job.state_held = True
+
+    def leave(self, generation: int) -> None:
+        """Leave in good order."""
+        self._worker.job.happens(Left(self._worker.number, generation))
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class PlayedSession(Session):
+    """A session whose engine and roster are on the stage."""
+
+    engine: Any
+
+    def __init__(self, worker: Worker) -> None:
+        roster: Any = Roster(worker)
+        engine: Any = Engine(worker)
+        worker.engine = engine
+        super().__init__(worker.job.settings, engine, Met(_world(0, 0, (worker.number,)), roster, None))
+        assert self.notices is not None
+        self._enter_first(self.notices)
+
+    def exchange(self, name: str, payload: bytes) -> list[bytes]:
+        """Return every rank's payload, in rank order."""
+        everyone: list[bytes] = self.engine.collective(name, payload)
+        return everyone
+
+    def exchange_values(self, name: str, value: Any) -> list[Any]:
+        """Return every rank's value."""
+        return [pickle.loads(each) for each in self.exchange(name, pickle.dumps(value))]
+
+
+class Worker:
+    """One worker: a thread that goes on when it is its turn."""
+
+    def __init__(self, job: Job, number: int) -> None:
+        self.job = job
+        self.number = number
+        self.session: PlayedSession | None = None
+        self.engine: Engine | None = None
+        self.answer: Any = None
+        self.killed = False
+        self.over = False
+        self.go = threading.Semaphore(0)
+        self.until: Callable[[], bool] = lambda: True
+        self._waits_for = ""
+        self.thread = threading.Thread(target=self._run, name=f"worker {number}", daemon=True)
+
+    def __str__(self) -> str:
+        world = None if self.session is None else self.session.world
+        where = "nowhere" if world is None else f"rank {world.rank} of {world.workers} in {world.generation}"
+        return f"worker {self.number}, {where}, waits for {self._waits_for}; killed: {self.killed}"
+
+    def pause(self, until: Callable[[], bool] = lambda: True, what: str = "its turn") -> None:
+        """Let others go on, until this one can and it is its turn."""
+        self.until, self._waits_for = until, what
+        self.job.back.release()
+        self.go.acquire()
+        if self.killed:
+            raise Killed
+
+    def forms(self) -> bool:
+        """Say whether it is about to form a world."""
+        return self.engine is not None and self.engine.forming
+
+    def hear(self, message: Any) -> None:
+        """Hear nothing, before it listens."""
+
+    def _run(self) -> None:
+        self.go.acquire()
+        on_this_thread.worker = self
+        try:
+            if not self.killed:
+                self.session = PlayedSession(self)
+                self.job.results[self.number] = self.job.program(self)
+                self.session.close()
+        except BaseException as error:
+            self.job.results[self.number] = error
+        self.over = True
+        self.job.end(self)
+        self.job.back.release()
+
+
+on_this_thread = threading.local()
+
+
+def _current() -> PlayedSession:
+    session = on_this_thread.worker.session
+    assert session is not None
+    return session
+
+
+def _reform(why: str, open: bool) -> None:
+    session = _current()
+    session.enter_next(session.turn_away(why), open=open)
+
+
+# In the place of `farandole.core.basics`, for a session in each thread.
+basics = SimpleNamespace(
+    current=_current, reform=_reform, rank=lambda: _current().world.rank, is_initialized=lambda: True
+)

@@ -1,0 +1,112 @@
+"""Reads what the workers of `steps_style.py` have written down, and says what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from waiting import until
+
+_SCRIPTS = Path(__file__).resolve().parents[1] / "integration/elastic/scripts"
+SCRIPT = str(_SCRIPTS / "steps_style.py")
+PLAIN_SCRIPT = str(_SCRIPTS / "plain_style.py")
+SAMPLES = 101
+
+
+class Books:
+    """The books of one job.
+
+    Args:
+        directories: where they lie, one on each host; some may be gone with their hosts.
+    """
+
+    def __init__(self, directories: Iterable[Path]) -> None:
+        self._directories = list(directories)
+        self._gone: dict[int, list[dict[str, Any]]] = {}
+
+    def read(self) -> dict[int, list[dict[str, Any]]]:
+        """Return the lines of each worker."""
+        found = dict(self._gone)
+        for directory in self._directories:
+            for path in sorted(directory.glob("worker-*.book")):
+                # What follows the last end of line is still being written.
+                lines = path.read_text().split("\n")[:-1]
+                if lines:
+                    found[int(path.stem.partition("-")[2])] = [json.loads(line) for line in lines]
+        return found
+
+    def keep(self) -> None:
+        """Read now what will be gone with its host."""
+        self._gone = self.read()
+
+    def pid(self, worker: int) -> int:
+        """Return a worker's process id, on its host."""
+        return int(self.read()[worker][0]["pid"])
+
+    def steps_of(self, worker: int) -> list[dict[str, Any]]:
+        """Return what a worker has seen of steps so far."""
+        return [line for line in self.read().get(worker, []) if "step" in line]
+
+    def newest(self) -> dict[str, Any]:
+        """Return the last step that anyone has seen."""
+        steps = [line for lines in self.read().values() for line in lines if "step" in line]
+        return max(steps, key=lambda line: line["step"], default={"step": -1, "size": 0, "epoch": 0})
+
+    def await_steps(self, more: int, size: int | None = None, seconds: float = 60) -> None:
+        """Wait until so many more steps are done and, if one is given, until that is the size of the world."""
+        goal = int(self.newest()["step"]) + more
+
+        def done() -> bool:
+            newest = self.newest()
+            return newest["step"] >= goal and size in (None, newest["size"])
+
+        until(done, f"there are {more} steps more, by {size or 'any number of'} workers", seconds)
+
+    def stop(self) -> None:
+        """Let the training end after the step that it is in."""
+        for directory in self._directories:
+            if directory.exists():
+                (directory / "stop").touch()
+
+    def wrongs(self) -> list[str]:
+        """Return what is wrong; nothing, if every sample was used once in an epoch, and all have seen the same."""
+        books = self.read()
+        return [*self._different_ends(books), *self._wrong_steps(books)]
+
+    def _different_ends(self, books: dict[int, list[dict[str, Any]]]) -> Iterator[str]:
+        ends = {worker: lines[-1] for worker, lines in books.items() if "end" in lines[-1]}
+        if len({(line["end"], line["digest"], line["size"]) for line in ends.values()}) != 1:
+            yield f"the workers have not ended alike: {ends}"
+        elif len(ends) != next(iter(ends.values()))["size"]:
+            yield f"of the last world only {sorted(ends)} have come to the end"
+
+    def _wrong_steps(self, books: dict[int, list[dict[str, Any]]]) -> Iterator[str]:
+        steps: dict[int, tuple[int, list[int]]] = {}
+        for step, seen, worker in _accounts(books):
+            if steps.setdefault(step, seen) != seen:
+                yield f"worker {worker} has seen step {step} otherwise than others: {seen} and {steps[step]}"
+        if sorted(steps) != list(range(len(steps))):
+            yield f"steps are missing: there are {sorted(steps)}"
+        epochs: dict[int, Counter[int]] = {}
+        for epoch, used in steps.values():
+            epochs.setdefault(epoch, Counter()).update(used)
+        for epoch, used_in_it in epochs.items():
+            twice = [index for index, count in used_in_it.items() if count > 1]
+            missing = [] if epoch == max(epochs) else sorted(set(range(SAMPLES)).difference(used_in_it))
+            if twice or missing:
+                yield f"epoch {epoch}: used more than once {twice}, not at all {missing}"
+
+
+def _accounts(books: dict[int, list[dict[str, Any]]]) -> Iterator[tuple[int, tuple[int, list[int]], int]]:
+    """Return (step, what was used in it, worker), for all who have a say.
+
+    Who dies right after a step that nobody else has seen the end of takes that with it: the others do it again.
+    """
+    for worker, lines in books.items():
+        steps = [line for line in lines if "step" in line]
+        ended = "end" in lines[-1]
+        for line in steps if ended else steps[:-1]:
+            yield line["step"], (line["epoch"], line["used"]), worker

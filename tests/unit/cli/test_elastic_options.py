@@ -1,0 +1,79 @@
+"""How the command line asks for jobs whose workers come and go."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from farandole.cli import options
+from farandole.cli.main import main
+from farandole.launcher.elastic.spec import Elastic
+from farandole.launcher.errors import SpecError
+
+
+def read(*arguments: str) -> Elastic | None:
+    parser = argparse.ArgumentParser()
+    options.add_hosts(parser)
+    options.add_elastic(parser)
+    return options.read_elastic(parser.parse_args(arguments))
+
+
+def test_a_job_is_elastic_when_something_says_so() -> None:
+    assert read("-np", "2") is None
+    assert read("-H", "a,b", "--nnodes", "2") is None
+    assert read("-np", "2", "--min-np", "1") == Elastic(1, None)
+    assert read("-np", "2", "--max-np", "4") == Elastic(2, 4)
+    assert read("-np", "3", "--spares", "1", "--grace", "5") == Elastic(3, None, spares=1, grace=5)
+
+
+def test_torchruns_spelling() -> None:
+    assert read("--nnodes", "1:4", "--nproc-per-node", "2") == Elastic(2, 8, slots=2)
+    assert read("--nnodes", "2:2", "--nproc-per-node", "2") is None
+    with pytest.raises(SpecError, match="--nnodes 4:1 is not a number of hosts"):
+        read("--nnodes", "4:1")
+
+
+def test_where_hosts_come_from() -> None:
+    by_script = read("--min-np", "1", "--host-discovery-script", "./hosts.sh", "--slots", "4", "--reset-limit", "3")
+    assert by_script == Elastic(1, None, discovery="script:./hosts.sh", slots=4, reset_limit=3)
+    assert read("--min-np", "1", "--hosts-from", "dns:workers:8") == Elastic(1, None, discovery="dns:workers:8")
+
+
+def test_how_hosts_say_that_they_are_about_to_be_taken_away() -> None:
+    by_file = read("--min-np", "1", "--preemption-file", "/run/leaving", "--preemption-interval", "2")
+    assert by_file == Elastic(1, None, preemption_file="/run/leaving", preemption_interval=2)
+    assert read("-np", "2", "--preemption-command", "check") == Elastic(2, None, preemption_command="check")
+    with pytest.raises(SystemExit):
+        read("--min-np", "1", "--preemption-file", "x", "--preemption-command", "y")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--host-discovery-script", "x"], "with how many workers may the job go on?"),
+        (["--min-np", "2", "-np", "1"], "-np 1 is outside the job's limits"),
+        (["--min-np", "1", "--hosts-from", "nowhere"], "hosts cannot be found by 'nowhere'"),
+        (["--min-np", "1", "--hosts-from", "file:x", "-H", "a:1"], "hosts are either named or found"),
+        (["--min-np", "1", "-np", "2", "--launcher", "srun"], "--launcher srun starts the workers itself"),
+        (["--min-np", "1", "--preemption-interval", "-1"], "cannot be looked at every -1 s"),
+        (["--min-np", "1", "--hosts-from", "file:/no/such/file"], "the file of hosts cannot be read"),
+    ],
+)
+def test_mistakes_are_told(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", *arguments, "--dry-run", "true"]) == 2
+    said = capsys.readouterr().err
+    assert message in said and "hint: " in said
+
+
+def test_the_dry_run_shows_what_is_started_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    hosts = tmp_path / "hosts"
+    hosts.write_text("localhost:4\n")
+    arguments = ["--min-np", "1", "--max-np", "2", "--spares", "1", "--hosts-from", f"file:{hosts}"]
+    assert main(["run", *arguments, "--dry-run", "true"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("3 workers on 1 host\n")
+    source = f"hosts come from file:{hosts}"
+    assert f"note           elastic: it goes on with 1 to 2 workers, and 1 spare; {source}\n" in said
+    assert "  worker 2\n" in said and "FARANDOLE_WORKER=2 FARANDOLE_ELASTIC=1" in said

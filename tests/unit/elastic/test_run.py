@@ -1,0 +1,454 @@
+"""The decorator: which way a worker takes from world to world, and that all are alike whenever they train."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from thread_worlds import Job, Killed, Worker
+
+from farandole.core.errors import (
+    EvictedError,
+    FarandoleError,
+    HorovodInternalError,
+    HostsUpdatedInterrupt,
+    MismatchError,
+    StartError,
+    StateLostError,
+    WorkerLostError,
+)
+from farandole.elastic import membership
+from farandole.elastic.run import run, run_in
+from farandole.elastic.state import ObjectState
+
+REMOVED = 1
+
+
+class Recorded(ObjectState):
+    """A state that writes down what is done with it."""
+
+    def __init__(self, broadcast: Callable[[Any], Any] = lambda obj: obj, **attributes: Any) -> None:
+        self.done: list[str] = []
+        super().__init__(broadcast, lambda: 0, **attributes)
+
+    def save(self) -> None:
+        self.done.append("save")
+        super().save()
+
+    def restore(self) -> None:
+        self.done.append("restore")
+        super().restore()
+
+    def sync(self) -> None:
+        self.done.append("sync")
+        super().sync()
+
+    def reset(self) -> None:
+        self.done.append("reset")
+
+
+class Alone:
+    """Worlds of one worker."""
+
+    def __init__(self, state: Recorded) -> None:
+        self._done = state.done
+        self.next_fails: list[Exception] = []
+        self.has_changed = False
+        self.heirs = False
+        self.ends = False
+
+    def go_on(self) -> bool:
+        return not self.ends
+
+    def enter(self) -> bool:
+        self._done.append("enter")
+        return self.has_changed
+
+    def enter_next(self) -> None:
+        self._done.append("next")
+        if self.next_fails:
+            raise self.next_fails.pop(0)
+
+    def inherits(self) -> bool:
+        return self.heirs
+
+    def hold_state(self) -> None:
+        self._done.append("hold")
+
+    def exchange(self, payload: bytes) -> list[bytes]:
+        self._done.append("exchange")
+        return [payload]
+
+
+def scripted(*errors: Exception) -> Callable[..., Any]:
+    """Return a training function that raises these errors, one in each call, and then returns its arguments."""
+    left = list(errors)
+
+    def train(state: Recorded, *args: Any, **kwargs: Any) -> Any:
+        state.done.append("train")
+        if left:
+            raise left.pop(0)
+        return (*args, kwargs)
+
+    return train
+
+
+BEGIN = ["save", "enter", "exchange", "sync", "save", "hold", "train"]
+AGAIN = ["exchange", "sync", "save", "hold", "train"]
+END = ["save", "exchange"]
+
+
+def test_undisturbed() -> None:
+    state = Recorded()
+    assert run_in(Alone(state), scripted())(state, 1, by=2) == (1, {"by": 2})
+    assert state.done == BEGIN + END
+
+
+def test_a_world_that_is_not_what_it_looked_like() -> None:
+    """A newcomer looks at the world when it begins to load its data, and enters it when it is ready."""
+    state = Recorded()
+    state.register_reset_callbacks([lambda: state.done.append("callback")])
+    worlds = Alone(state)
+    worlds.has_changed = True
+    run_in(worlds, scripted())(state)
+    assert state.done == ["save", "enter", "reset", "callback", *AGAIN, *END]
+
+
+def test_a_broken_world() -> None:
+    state = Recorded()
+    state.register_reset_callbacks([lambda: state.done.append("callback")])
+    run_in(Alone(state), scripted(HorovodInternalError("lost")))(state)
+    assert state.done == [*BEGIN, "next", "restore", "reset", "callback", *AGAIN, *END]
+
+
+def test_newcomers() -> None:
+    state = Recorded()
+    run_in(Alone(state), scripted(HostsUpdatedInterrupt()))(state)
+    assert state.done == [*BEGIN, "next", "reset", *AGAIN, *END]
+
+
+def test_workers_that_only_leave() -> None:
+    state = Recorded()
+    run_in(Alone(state), scripted(HostsUpdatedInterrupt(skip_sync=True)))(state)
+    assert state.done == [*BEGIN, "next", "reset", "exchange", "save", "hold", "train", *END]
+
+
+def test_what_a_callback_changes_is_not_undone_later() -> None:
+    state = Recorded(lr=1.0)
+    state.register_reset_callbacks([lambda: setattr(state, "lr", 0.5)])
+    run_in(Alone(state), scripted(HostsUpdatedInterrupt(skip_sync=True)))(state)
+    state.restore()
+    assert state.lr == 0.5
+
+
+def test_a_leave_once_is_not_a_leave_for_ever() -> None:
+    state = Recorded()
+    run_in(Alone(state), scripted(HostsUpdatedInterrupt(skip_sync=True), HorovodInternalError("lost")))(state)
+    assert state.done[-len(AGAIN + END) :] == AGAIN + END
+
+
+def test_what_was_loaded_before_it_began_is_kept() -> None:
+    state = Recorded(epoch=0)
+    state.epoch = 7  # From a checkpoint, say.
+    run_in(Alone(state), scripted(HorovodInternalError("lost")))(state)
+    assert state.epoch == 7
+
+
+@pytest.mark.parametrize("error", [ValueError("a mistake"), MismatchError("another")])
+def test_what_a_next_world_would_not_cure_is_the_callers(error: Exception) -> None:
+    state = Recorded()
+    with pytest.raises(type(error)) as raised:
+        run_in(Alone(state), scripted(error))(state)
+    assert raised.value is error
+    assert state.done == BEGIN
+
+
+def test_a_worker_that_is_not_wanted_any_more_ends_well(capsys: pytest.CaptureFixture[str]) -> None:
+    state = Recorded()
+    worlds = Alone(state)
+    worlds.next_fails = [EvictedError("it was asked to leave")]
+    with pytest.raises(SystemExit) as exit_:
+        run_in(worlds, scripted(HostsUpdatedInterrupt()))(state)
+    assert exit_.value.code == 0
+    assert capsys.readouterr().err == "farandole: this worker leaves the job: it was asked to leave\n"
+
+
+def test_without_a_next_world_the_first_loss_is_the_cause() -> None:
+    state = Recorded()
+    worlds = Alone(state)
+    worlds.next_fails = [StartError("too few workers")]
+    lost = WorkerLostError("rank 1 is lost", 1)
+    with pytest.raises(StartError, match="too few") as raised:
+        run_in(worlds, scripted(lost))(state)
+    assert raised.value.__cause__ is lost
+
+
+def test_a_world_that_breaks_at_once() -> None:
+    state = Recorded()
+    worlds = Alone(state)
+    worlds.next_fails = [WorkerLostError("rank 1 is lost", 1)]
+    run_in(worlds, scripted(HostsUpdatedInterrupt(skip_sync=True)))(state)
+    assert state.done == [*BEGIN, "next", "next", "restore", "reset", *AGAIN, *END]
+
+
+def test_a_callback_that_meets_a_broken_world() -> None:
+    state = Recorded()
+    left = [WorkerLostError("rank 1 is lost", 1)]
+
+    def callback() -> None:
+        if left:
+            raise left.pop()
+
+    state.register_reset_callbacks([callback])
+    run_in(Alone(state), scripted(HostsUpdatedInterrupt(skip_sync=True)))(state)
+    assert state.done == [*BEGIN, "next", "reset", "next", "restore", "reset", *AGAIN, *END]
+
+
+def test_a_function_that_leaves_the_world_at_its_end() -> None:
+    state = Recorded()
+    worlds = Alone(state)
+
+    def train(state: Recorded) -> str:
+        worlds.ends = True
+        return "done"
+
+    assert run_in(worlds, train)(state) == "done"
+    assert state.done == BEGIN[:-1]
+
+
+def test_nothing_begins_anew_where_something_was_trained() -> None:
+    state = Recorded()
+    worlds = Alone(state)
+    worlds.heirs = True
+    with pytest.raises(StateLostError, match="from a checkpoint"):
+        run_in(worlds, scripted())(state)
+
+
+# --- jobs that are not elastic ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [WorkerLostError("rank 1 is lost", 1), HostsUpdatedInterrupt(), KeyError("x")])
+def test_elsewhere_errors_are_the_callers(error: Exception) -> None:
+    state = Recorded()
+    with pytest.raises(type(error)) as raised:
+        run(scripted(error))(state)
+    assert raised.value is error
+    assert state.done == ["sync", "save", "train"]
+
+
+def test_it_is_a_decorator_too() -> None:
+    @run
+    def train(state: Recorded, *, by: int) -> int:
+        """Train."""
+        return by
+
+    assert train(Recorded(), by=3) == 3
+    assert (train.__name__, train.__doc__) == ("train", "Train.")
+
+
+# --- several workers -------------------------------------------------------------------------------------------------
+
+_here = threading.local()
+
+
+@pytest.fixture
+def job(monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
+    """A job whose workers hear of changes at once, each at its next check."""
+    monkeypatch.setattr(membership, "is_elastic", lambda: True)
+    monkeypatch.setattr(membership, "pending_change", lambda: _here.hear())
+    monkeypatch.setattr(membership, "coming", lambda: 0)
+    job = Job()
+    yield job
+    job.join()
+
+
+def program(
+    steps: int,
+    commits: Callable[[int], int] = lambda step: 1,
+    disturb: Callable[[Worker, int], None] | None = None,
+    hears: Callable[[], bool] = lambda: True,
+) -> Callable[[Worker], Any]:
+    """Return what a worker does: it trains, and sees in each step that all do the same step from the same state."""
+
+    def work(worker: Worker) -> Any:
+        _here.hear = lambda: worker.job.change(worker) if hears() else None
+        state = ObjectState(worker.broadcast, lambda: worker.rank, step=0, commits=0, history=[], own=worker.name)
+
+        def train(state: Any) -> str:
+            while state.step < steps or state.commits < commits(steps):
+                if state.commits < commits(state.step):
+                    # What a worker does between two commits, without the others, depends on the world too.
+                    state.history.append((state.step, "alone", worker.size))
+                    state.commits += 1
+                    state.commit()
+                    continue
+                if disturb is not None:
+                    disturb(worker, state.step)
+                everyone = worker.exchange((state.step, list(state.history), state.own))
+                assert all(other == everyone[0] for other in everyone), everyone
+                state.history.append((state.step, "together", len(everyone)))
+                state.step, state.commits = state.step + 1, 0
+            return worker.name
+
+        return run_in(worker, train)(state), state.step, state.history, state.own
+
+    return work
+
+
+def check(results: dict[str, Any], steps: int, names: set[str]) -> None:
+    """See that these workers have trained to the end, and to the same one."""
+    ends = {name: result for name, result in results.items() if isinstance(result, tuple)}
+    assert ends.keys() == names, results
+    assert len({repr(end[1:]) for end in ends.values()}) == 1, ends
+    for _, step, history, _ in ends.values():
+        assert step == steps and [at for at, how, _ in history if how == "together"] == list(range(steps))
+
+
+def test_all_begin_with_rank_0s_state(job: Job) -> None:
+    job.start(["a", "b", "c"], program(4))
+    results = job.join()
+    check(results, 4, {"a", "b", "c"})
+    assert results["a"][0] == "a" and results["c"][0] == "c" and len({end[3] for end in results.values()}) == 1
+
+
+@pytest.mark.parametrize("victim", ["a", "b", "c"])
+@pytest.mark.parametrize("every", [1, 3])
+def test_a_worker_dies(job: Job, victim: str, every: int) -> None:
+    def disturb(worker: Worker, step: int) -> None:
+        if worker.name == victim and step == 5:
+            raise Killed
+
+    job.start(["a", "b", "c"], program(9, lambda step: int(step % every == 0), disturb))
+    check(job.join(), 9, {"a", "b", "c"} - {victim})
+    assert job.sizes[-1] == 2
+
+
+def test_newcomers_join(job: Job) -> None:
+    def disturb(worker: Worker, step: int) -> None:
+        if worker.name == "a" and step == 3 and worker.size == 2:
+            job.start(["c", "d"], program(60))
+
+    job.start(["a", "b"], program(60, disturb=disturb))
+    check(job.join(), 60, {"a", "b", "c", "d"})
+
+
+@pytest.mark.parametrize("commits", [1, 2])
+def test_a_worker_leaves(job: Job, commits: int) -> None:
+    def disturb(worker: Worker, step: int) -> None:
+        if worker.name == "b" and step == 4:
+            job.drain("a")
+
+    job.start(["a", "b", "c"], program(9, lambda step: commits, disturb))
+    results = job.join()
+    check(results, 9, {"b", "c"})
+    assert isinstance(results["a"], SystemExit) and results["a"].code == 0
+
+
+def test_a_newcomer_that_comes_after_the_end(job: Job) -> None:
+    """A worker dies when the others have finished, and somebody new is there for the world that follows."""
+
+    training = program(3, lambda step: 0)
+
+    def work(worker: Worker) -> Any:
+        if worker.name != "c":
+            return training(worker)
+        exchange, calls = worker.exchange, []
+
+        def dying(payload: Any) -> Any:
+            calls.append(payload)
+            if len(calls) == 6:  # To begin, to sync, three steps: this would be the last.
+                job.start(["d"], training)
+                while job.change(worker) is None:
+                    pass
+                raise Killed
+            return exchange(payload)
+
+        worker.exchange = dying  # type: ignore[method-assign]
+        return training(worker)
+
+    job.start(["a", "b", "c"], work)
+    results = job.join()
+    check(results, 3, {"a", "b", "d"})
+    assert [results[name][0] for name in "abd"] == ["a", "b", None]
+
+
+def test_a_newcomer_does_not_begin_anew_alone(job: Job) -> None:
+    entered = threading.Event()
+
+    def newcomer(worker: Worker) -> Any:
+        entered.set()
+        while worker.job._is_over is False:
+            pass  # It is still loading its data when the only one with a state dies.
+        return program(9)(worker)
+
+    def disturb(worker: Worker, step: int) -> None:
+        if step == 2:
+            job.start(["b"], newcomer)
+            while job.change(worker) is None:
+                pass
+
+    def work(worker: Worker) -> Any:
+        worker.broadcast = lambda value: value if worker.size == 1 else _die(entered)  # type: ignore[method-assign]
+        exchange = worker.exchange
+        worker.exchange = lambda value: exchange(value) if worker.size == 1 else _die(entered)  # type: ignore[method-assign]
+        return program(9, disturb=disturb)(worker)
+
+    job.start(["a"], work)
+    results = job.join()
+    assert isinstance(results["b"], StateLostError)
+
+
+def _die(after: threading.Event) -> Any:
+    after.wait()
+    raise Killed
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_any_events(job: Job, seed: int) -> None:
+    """Random deaths, newcomers and leaves; commits at random places; changes heard late and by some first."""
+    chance = random.Random(seed)
+    lock = threading.Lock()
+    steps, names = 14, iter("cdefghij")
+    per_step = [chance.choice([0, 1, 1, 2, 3]) for _ in range(steps + 1)]
+    events = {chance.randrange(1, steps): chance.choice(["die", "join", "leave"]) for _ in range(4)}
+    gone: set[str] = set()
+    started = {"a", "b"}
+    deafness = random.Random(seed + 1)
+
+    def disturb(worker: Worker, step: int) -> None:
+        with lock:
+            alone = worker.size == 1
+            event = None if worker.rank != worker.size - 1 else events.pop(step, None)
+            if event == "join":
+                name = next(names)
+                started.add(name)
+                job.start([name], work)
+            elif event is not None and not alone:
+                gone.add(worker.name)
+                if event == "leave":
+                    job.drain(worker.name)
+                else:
+                    raise Killed
+
+    def hears() -> bool:
+        with lock:
+            return deafness.random() < 0.6
+
+    def work(worker: Worker) -> Any:
+        return program(steps, lambda step: per_step[step], disturb, hears)(worker)
+
+    job.start(["a", "b"], work)
+    results = job.join()
+    ended = {name for name, result in results.items() if isinstance(result, tuple)}
+    for name in started - ended:
+        # Those who come too late are not let in.
+        assert isinstance(results[name], Killed | SystemExit if name in gone else EvictedError), results
+    assert ended
+    check(results, steps, ended)
+
+
+def test_errors_are_of_our_tree() -> None:
+    assert issubclass(StateLostError, FarandoleError) and not issubclass(StateLostError, HorovodInternalError)

@@ -1,0 +1,371 @@
+"""The loop of steps, on thousands of ways that a job may take; see `played_jobs`.
+
+The oracle: each sample is used once in an epoch, in one step that all survivors agree on; each step's result is the
+mean over its samples; all who end hold the same state, and calls of the body meet only their like.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
+
+import played_jobs
+import pytest
+from played_jobs import Job, Killed, Worker
+
+from farandole.core.again import StepBroken
+from farandole.core.errors import EvictedError, HorovodInternalError
+from farandole.elastic import membership, steps
+from farandole.elastic.batches import ConstantGlobalBatch, KeepRate
+from farandole.elastic.ledger import Ledger
+from farandole.roster.elastic import Limits
+
+EPOCHS = 2
+SEEDS = 50
+
+
+@pytest.fixture(autouse=True)
+def on_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(membership, "basics", played_jobs.basics)
+    monkeypatch.setattr(steps, "basics", played_jobs.basics)
+
+
+class Kind(NamedTuple):
+    """What kind of job it is."""
+
+    workers: int = 3
+    samples: int = 17
+    batch: int = 6
+    faults: int = 2
+    calls_before: bool = False
+    calls_after: bool = False
+    optimizers: int = 1
+    keeps_gradients: bool = True
+    changes: tuple[str, ...] = ("kill",)
+    early: bool = False
+    """Faults may happen before there is a state."""
+    stops: bool = False
+    """Some worker stops all in its fourth step."""
+    while_forming: bool = False
+    """Faults happen most of all to workers that are about to form a world."""
+
+
+class Batch(NamedTuple):
+    data: Any
+    shares: Sequence[Any]
+    samples: int
+    ledger: Ledger
+
+
+class Loader:
+    """Gives indices as samples."""
+
+    def __init__(self, kind: Kind) -> None:
+        self.ledger = Ledger(kind.samples, seed=3)
+        self._policy = ConstantGlobalBatch(kind.batch)
+        self.used: list[list[int]] = []
+
+    def counts(self, world_size: int) -> tuple[int, ...]:
+        return self._policy.counts(world_size)
+
+    def next(self, world_size: int, rank: int) -> Batch | None:
+        if not self.ledger.left:
+            return None
+        shares = self.ledger.take(self.counts(world_size))
+        indices = self.ledger.indices(shares[rank])
+        return Batch(indices or None, shares, len(indices), self.ledger)
+
+    def borrow(self, batch: Batch) -> Any:
+        share = next(share for share in batch.shares if share)
+        return self.ledger.indices(share)[:1]
+
+    def commit(self, batch: Batch, lost: Collection[int] = ()) -> None:
+        shares = [share for rank, share in enumerate(batch.shares) if rank not in lost]
+        self.used.append([index for share in shares for index in self.ledger.indices(share)])
+        self.ledger = self.ledger.commit(batch.shares, lost)
+
+    def next_epoch(self) -> None:
+        self.ledger = self.ledger.next_epoch()
+
+
+def gradient(indices: Sequence[int]) -> float:
+    """Return the mean of some numbers of the samples."""
+    return sum(float(index * index + 1) for index in indices) / len(indices)
+
+
+class Optimizer:
+    """Reduces two gradients as `farandole.torch.reducer` does, and notes the results."""
+
+    def __init__(self, worker: Worker, name: str, keeps: bool) -> None:
+        assert worker.session is not None
+        self._session = worker.session
+        self._name = name
+        self._keeps = keeps
+        self._begun: dict[int, tuple[int, Any]] = {}
+        self._own = 0.0
+
+    def backward(self, own: float) -> None:
+        self._own = own
+        self._begin(0)
+
+    def step(self) -> float | None:
+        again = self._session.again
+        assert again is not None
+        while True:
+            for part in {0, 1}.difference(self._begun):
+                self._begin(part)
+            values = [value for part in range(2) if (value := self._finish(part)) is not None]
+            again.recover()
+            generation = self._session.world.generation
+            if len(values) == 2 and all(each == generation for each, _ in self._begun.values()):
+                try:
+                    again.vote()
+                    self._begun = {}
+                    assert values[0] == values[1]
+                    return values[0]
+                except StepBroken:
+                    pass
+            if not self._keeps:
+                self._begun = {}
+                again.give_out_again()
+                return None
+            here = self._session.world.generation
+            self._begun = {part: each for part, each in self._begun.items() if each[0] == here}
+
+    def _begin(self, part: int) -> None:
+        again = self._session.again
+        assert again is not None
+        generation = self._session.world.generation
+        try:
+            weighted = pickle.dumps(self._own * again.share)
+            self._begun[part] = generation, self._session.engine.begin(f"{self._name}.{part}", weighted)
+        except HorovodInternalError:
+            self._begun.pop(part, None)
+
+    def _finish(self, part: int) -> float | None:
+        if part not in self._begun:
+            return None
+        try:
+            everyone = self._session.engine.wait(self._begun[part][1])
+        except HorovodInternalError:
+            del self._begun[part]
+            return None
+        return sum(map(pickle.loads, everyone)) / len(everyone)
+
+
+class Trained:
+    """A number for each optimizer, and the results of all steps."""
+
+    def __init__(self, worker: Worker, kind: Kind) -> None:
+        assert worker.session is not None
+        self._session = worker.session
+        self.needs_body = kind.optimizers > 1
+        self.optimizers = [
+            Optimizer(worker, f"grad{number}", kind.keeps_gradients) for number in range(kind.optimizers)
+        ]
+        self.state = [0.5] * kind.optimizers
+        self.reduced: list[float] = []
+
+    def take_step(self, number: int) -> None:
+        reduced = self.optimizers[number].step()
+        if reduced is not None:
+            self.reduced.append(reduced)
+            self.state[number] = self.state[number] * 0.75 + reduced
+
+    def transfer(self, sources: Sequence[int], receivers: Sequence[int]) -> None:
+        rank = self._session.world.rank
+        states = self._session.exchange_values("state", self.state if rank in sources else None)
+        assert all(states[source] == states[sources[0]] for source in sources)
+        self._session.exchange_values("checksum", None)
+        if rank in receivers:
+            self.state = states[sources[0]]
+
+    def step_without_samples(self) -> None:
+        for number, optimizer in enumerate(self.optimizers):
+            optimizer.backward(0.0)
+            self.take_step(number)
+
+    def scale_rate(self, factor: float) -> None:
+        raise AssertionError("the rate stays")
+
+    def is_due(self, step: int) -> bool:
+        return False
+
+    def save(self, *_: Any) -> None:
+        raise AssertionError("there are no checkpoints")
+
+    def load(self) -> bytes | None:
+        return None
+
+    def close(self) -> None:
+        pass
+
+
+class Ended(NamedTuple):
+    """What a worker has seen."""
+
+    state: list[float]
+    step: int
+
+
+class Book(NamedTuple):
+    """What a worker writes down, whatever becomes of it: by step, what was used, and what came of it."""
+
+    steps: dict[int, tuple[int, list[int], list[float]]]
+
+
+def training(kind: Kind, books: dict[int, Book]) -> Any:
+    """Return the program of a worker."""
+
+    def train(worker: Worker) -> Ended:
+        session = worker.session
+        assert session is not None
+        loader, trained = Loader(kind), Trained(worker, kind)
+        loop = steps.Loop(loader, trained, epochs=EPOCHS, rate=KeepRate())
+        book = books[worker.number] = Book({})
+        commit = loader.commit
+
+        def write_down(batch: Batch, lost: Collection[int] = ()) -> None:
+            epoch = loader.ledger.epoch
+            commit(batch, lost)
+            book.steps[loop.step] = epoch, loader.used[-1], list(trained.state)
+            expected = gradient(loader.used[-1]) if loader.used[-1] else 0.0
+            for reduced in trained.reduced[-1:]:
+                assert reduced == pytest.approx(expected), (reduced, expected, loop.step)
+
+        loader.commit = write_down  # type: ignore[method-assign]
+        for indices in loop:
+            again = session.again
+            assert again is not None
+
+            def meet(where: str, step: int = loop.step) -> None:
+                assert session.again is not None
+                everyone = session.again.run(lambda: session.exchange_values("body", (where, step)))
+                assert set(everyone) == {(where, step)}, everyone
+
+            for number, optimizer in enumerate(trained.optimizers):
+                optimizer.backward(gradient(indices))
+                if kind.calls_before:
+                    meet(f"before {number}")
+                if kind.stops and loop.step == 3 and worker.number % 2:
+                    loop.stop()
+                trained.take_step(number)
+            if kind.calls_after:
+                meet("after")
+        return Ended(trained.state, loop.step)
+
+    return train
+
+
+def play(kind: Kind, seed: int) -> tuple[Job, dict[int, Book]]:
+    books: dict[int, Book] = {}
+    job = Job(seed, Limits(1, kind.workers + 2), training(kind, books), elastic_keep_gradients=kind.keeps_gradients)
+    left = [kind.faults]
+
+    def chances(job: Job) -> None:
+        forming = [number for number in job.living() if kind.while_forming and job.workers[number].forms()]
+        likely = 0.3 if forming else 0.02
+        if not left[0] or not (job.state_held or kind.early) or job.random.random() > likely:
+            return
+        left[0] -= 1
+        change = job.random.choice(kind.changes)
+        well = [number for number in job.living() if number not in job.leaving]
+        holders = [number for number in well if number in job.state.holders]
+        if not job.state_held:
+            holders = well[-1:]
+        spared = job.random.choice(holders) if holders else None
+        others = [number for number in well if number != spared]
+        others = [number for number in others if number in forming] or others
+        if change == "add":
+            job.add()
+        elif others and spared is not None:
+            getattr(job, change)(job.random.choice(others))
+
+    for _ in range(kind.workers):
+        job.add()
+    job.play(chances)
+    return job, books
+
+
+def check(kind: Kind, job: Job, books: dict[int, Book]) -> None:
+    ended = {number: result for number, result in job.results.items() if isinstance(result, Ended)}
+    for number, result in job.results.items():
+        if not isinstance(result, (Ended, Killed, SystemExit, EvictedError)):
+            raise AssertionError(f"worker {number} ended with {result!r}") from result
+    assert ended, "nobody has come to the end"
+    if not {"evict", "suspect"}.intersection(kind.changes):
+        # Who is not told of its own loss, although it lives, may find out only so.
+        assert job.timeouts == 0, "somebody was not told that a world would not form"
+    assert len({repr(each) for each in ended.values()}) == 1, ended
+    agreed: dict[int, Any] = {}
+    for number in ended:
+        for step, entry in books[number].steps.items():
+            assert agreed.setdefault(step, entry) == entry, f"worker {number} sees step {step} in another way"
+    for number, book in books.items():
+        # The last step of a worker that was lost may count for it alone.
+        sure = sorted(book.steps)[: None if number in ended else -1]
+        for step in sure:
+            entry = book.steps[step]
+            assert agreed.setdefault(step, entry) == entry, f"worker {number} saw step {step} in another way"
+    (last,) = {each.step for each in ended.values()}
+    known = {step: entry for step, entry in _all_steps(books, ended).items() if step < last}
+    assert sorted(known) == list(range(last)), sorted(known)
+    for epoch in range(max(in_epoch for in_epoch, _, _ in known.values()) + 1):
+        used = Counter(index for in_epoch, indices, _ in known.values() if in_epoch == epoch for index in indices)
+        if kind.stops:
+            assert used <= Counter(range(kind.samples)), f"epoch {epoch}: {used}"
+        else:
+            assert used == Counter(range(kind.samples)), f"epoch {epoch}: {used}"
+    assert kind.stops or {in_epoch for in_epoch, _, _ in known.values()} == set(range(EPOCHS))
+
+
+def _all_steps(books: dict[int, Book], ended: Collection[int]) -> dict[int, Any]:
+    known: dict[int, Any] = {}
+    for number in sorted(books, key=lambda number: number in ended):
+        known |= books[number].steps
+    return known
+
+
+KINDS = {
+    "plain": Kind(),
+    "calls": Kind(workers=4, calls_before=True, calls_after=True, faults=3),
+    "tails": Kind(workers=4, samples=11, batch=6, faults=2),
+    "tails with calls": Kind(workers=4, samples=11, batch=6, calls_before=True, calls_after=True, faults=2),
+    "fewer samples than workers": Kind(workers=5, samples=7, batch=3, faults=2),
+    "fewer samples than workers, and calls": Kind(
+        workers=5, samples=7, batch=3, faults=3, calls_before=True, calls_after=True, changes=("kill", "add")
+    ),
+    "two optimizers, and tails": Kind(workers=4, samples=11, batch=3, optimizers=2),
+    "two optimizers": Kind(workers=3, optimizers=2, faults=2),
+    "gives out again": Kind(workers=4, keeps_gradients=False, faults=3),
+    "newcomers": Kind(workers=3, faults=4, changes=("kill", "add", "add")),
+    "newcomers and calls": Kind(workers=3, faults=4, changes=("kill", "add"), calls_before=True, calls_after=True),
+    "drains": Kind(workers=4, faults=4, changes=("kill", "add", "drain")),
+    "from the beginning": Kind(workers=4, faults=3, early=True, changes=("kill", "add")),
+    "while worlds are formed": Kind(
+        workers=4, faults=6, early=True, while_forming=True, changes=("kill", "kill", "add")
+    ),
+    "while worlds are formed, drained": Kind(
+        workers=4, faults=6, while_forming=True, changes=("kill", "add", "drain"), calls_after=True
+    ),
+    "stopped": Kind(workers=4, faults=3, stops=True, calls_after=True, changes=("kill", "add", "drain")),
+    "gives out again in changing worlds": Kind(
+        workers=4, faults=4, keeps_gradients=False, changes=("kill", "add", "drain")
+    ),
+    "all": Kind(
+        workers=4, faults=5, changes=("kill", "add", "drain", "evict", "suspect"), calls_before=True, calls_after=True
+    ),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_whatever_way_a_job_takes_all_come_to_the_same_end(name: str) -> None:
+    kind = KINDS[name]
+    for seed in range(SEEDS):
+        job, books = play(kind, seed)
+        try:
+            check(kind, job, books)
+        except AssertionError as error:
+            raise AssertionError("\n".join([f"seed {seed}: {error}", *job.story])) from error

@@ -1,0 +1,176 @@
+"""Lines that go on somewhere else, in the middle of everything."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from waiting import until
+
+from farandole.agent.messages import STDERR, STDOUT
+from farandole.launcher.keeper.stage import LogFile, Recall, SeverableSink, Side, Stage, heed_waking, open_stages
+from farandole.launcher.output.console import Console, WorkerStream
+from farandole.launcher.output.outlet import Outlet
+from farandole.launcher.output.terminal import Look, Source
+
+SOURCE = Source(0, STDOUT)
+
+
+@pytest.fixture
+def nobody() -> Iterator[int]:
+    reading, writing = os.pipe()
+    os.close(reading)
+    heed_waking()
+    yield writing
+    os.close(writing)
+
+
+class Shown:
+    """A console with a log, whose stages change."""
+
+    def __init__(self, nobody: int) -> None:
+        self._nobody = nobody
+        self.recall = Recall()
+        self.log = bytearray()
+        self.lost: list[Stage] = []
+        self.left: list[Stage] = []
+        log = Stage(Outlet(self.log.extend, Look()), (STDOUT, STDERR))
+        self.sides = {stream: Side(stream, log, self.recall, self.lost.append) for stream in (STDOUT, STDERR)}
+        self.console = Console(self.sides[STDOUT], self.sides[STDERR])
+        self.worker = WorkerStream(self.console, 0, STDOUT)
+
+    def turn_to(self, out: int, err: int, since: int = 0) -> dict[int, Stage]:
+        stages = open_stages([out, err], [Look(), Look()], self._nobody, since, self.left.append)
+        self._turn(stages)
+        return stages
+
+    def turn_to_log(self) -> None:
+        self._turn({})
+
+    def _turn(self, stages: dict[int, Stage]) -> None:
+        for stream, side in self.sides.items():
+            side.turn_to(stages.get(stream))
+            self.console.submit(stream, lambda outlet: None)
+
+
+def files(directory: Path, name: str) -> tuple[Path, list[int]]:
+    path = directory / name
+    return path, [os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND) for _ in range(2)]
+
+
+def test_lines_follow_the_stage(tmp_path: Path, nobody: int) -> None:
+    shown = Shown(nobody)
+    shown.worker.write(b"one\n")
+    until(lambda: shown.recall.count == 1, "it is written")
+    first, descriptors = files(tmp_path, "first")
+    shown.turn_to(*descriptors)
+    until(lambda: first.exists() and "one" in first.read_text(), "it is caught up on")
+    shown.console.say("two")
+    until(lambda: shown.recall.count == 2, "it is written")
+    shown.turn_to_log()
+    until(lambda: len(shown.left) == 2, "both threads have left")
+    shown.worker.write(b"three\n")
+    until(lambda: shown.recall.count == 3, "it is written")
+    second, descriptors = files(tmp_path, "second")
+    shown.turn_to(*descriptors, since=2)
+    shown.worker.close()
+    assert shown.console.close(20)
+    assert bytes(shown.log) == b"[0]<stdout>:one\n[0]<stdout>:three\n"
+    assert first.read_text() == "[0]<stdout>:one\ntwo\n"
+    assert second.read_text() == "[0]<stdout>:three\n"
+    assert shown.lost == [] and len(shown.left) == 4
+
+
+def test_what_cannot_be_written_goes_to_the_log(nobody: int) -> None:
+    shown = Shown(nobody)
+    reading, writing = os.pipe()
+    stages = shown.turn_to(writing, os.open(os.devnull, os.O_WRONLY))
+    os.close(reading)
+    shown.worker.write(b"lost\n")
+    until(lambda: bytes(shown.log) == b"[0]<stdout>:lost\n", "the log has it")
+    until(lambda: shown.lost == [stages[STDOUT]], "it is told")
+    assert shown.console.close(20)
+
+
+def test_a_write_that_waits_is_interrupted_and_nothing_is_lost(nobody: int) -> None:
+    shown = Shown(nobody)
+    reading, writing = os.pipe()
+    stages = shown.turn_to(writing, os.open(os.devnull, os.O_WRONLY))
+    data = b"".join(b"%07d\n" % number for number in range(20_000))
+    shown.worker.write(data)
+    shown.worker.write(b"last\n")
+    until(lambda: len(os.read(reading, 1)) == 1, "the pipe fills up")
+    shown.turn_to_log()
+    for stage in stages.values():
+        stage.sever()
+    until(lambda: shown.log.endswith(b"last\n"), "it goes on")
+    assert shown.log.count(b"[0]<stdout>:") == 20_001
+    assert shown.console.close(20)
+    os.close(reading)
+
+
+def test_a_stage_that_nobody_entered_is_closed_as_well(tmp_path: Path, nobody: int) -> None:
+    shown = Shown(nobody)
+    busy = threading.Event()
+    for stream in (STDOUT, STDERR):
+        shown.console.submit(stream, lambda outlet: busy.wait(20) and None)
+    _, first = files(tmp_path, "first")
+    shown.turn_to(*first)
+    second, descriptors = files(tmp_path, "second")
+    shown.turn_to(*descriptors)
+    busy.set()
+    shown.console.say("hello")
+    until(lambda: len(shown.left) == 2, "the first is left")
+    for descriptor in first:
+        with pytest.raises(OSError):
+            os.fstat(descriptor)
+    assert shown.console.close(20)
+    assert second.read_text() == "hello\n"
+
+
+def test_severing_after_closing_touches_nobody(nobody: int) -> None:
+    reading, writing = os.pipe()
+    sink = SeverableSink(writing, nobody)
+    sink.close()
+    other = os.open(os.devnull, os.O_RDONLY)  # Very likely the same number.
+    sink.sever()
+    assert os.read(other, 1) == b""
+    os.close(other)
+    os.close(reading)
+
+
+def test_only_the_last_lines_are_recalled() -> None:
+    recall = Recall(most=3)
+    recall.add(STDOUT, SOURCE, [f"{number}\n" for number in range(5)])
+    recall.add(STDERR, None, ["said"])
+    assert [line.text for line in recall.since(0, (STDOUT, STDERR))] == ["3\n", "4\n", "said"]
+    assert [line.text for line in recall.since(5, (STDOUT, STDERR))] == ["said"]
+    assert [line.text for line in recall.since(0, (STDOUT,))] == ["3\n", "4\n"]
+    assert recall.count == 6
+
+
+def test_of_a_bar_its_end_is_recalled() -> None:
+    recall = Recall()
+    recall.add(STDOUT, SOURCE, ["[0]<stdout>: 10%\r", "[0]<stdout>: 99%\r"])
+    assert recall.since(0, (STDOUT,)) == []
+    recall.add(STDOUT, SOURCE, ["\n"])
+    assert [line.text for line in recall.since(0, (STDOUT,))] == ["[0]<stdout>: 99%\n"]
+
+
+def test_a_log_begins_anew_and_keeps_what_it_was_once(tmp_path: Path) -> None:
+    log = LogFile(tmp_path / "output.log", limit=10)
+    for text in (b"12345\n", b"6789\n", b"abcdefghijklmnop\n", b"end\n"):
+        log(text)
+    assert (tmp_path / "output.log").read_bytes() == b"end\n"
+    assert (tmp_path / "output.log.1").read_bytes() == b"abcdefghijklmnop\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["output.log", "output.log.1"]
+    os.close(log.fileno())
+
+
+def test_a_log_on_a_full_disk_raises_nothing() -> None:
+    log = LogFile(Path("/dev/full"))
+    log(b"text\n")
+    os.close(log.fileno())
