@@ -62,7 +62,10 @@ class Training:
     def state(self, worker: int) -> str:
         """Return the state of a worker's process, a letter of proc(5)."""
         stat = Path(f"/proc/{self.job.workers[worker].pid}/stat")
-        return stat.read_text().rpartition(")")[2].split()[0] if stat.exists() else "X"
+        try:
+            return stat.read_text().rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            return "X"
 
 
 @pytest.fixture
