@@ -10,12 +10,18 @@ from pathlib import Path
 import pytest
 
 
-def until(fact: Callable[[], object], what: str, seconds: float = 30) -> None:
-    """Wait for a fact; fail when it does not come true in time."""
+def until(fact: Callable[[], object], what: str | Callable[[], str], seconds: float = 30) -> None:
+    """Wait for a fact; fail when it does not come true in time.
+
+    Args:
+        fact: is true once it is.
+        what: the fact in words; a function if they tell how things are when the time is over.
+        seconds: how long to wait.
+    """
     deadline = time.monotonic() + seconds
     while not fact():
         if time.monotonic() > deadline:
-            pytest.fail(f"waited {seconds} s in vain until {what}")
+            pytest.fail(f"waited {seconds} s in vain until {what if isinstance(what, str) else what()}")
         time.sleep(0.01)
 
 

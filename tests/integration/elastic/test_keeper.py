@@ -52,7 +52,7 @@ class Front:
         return self._output.read_text()
 
     def shows(self, text: str) -> None:
-        until(lambda: text in self.text, f"it shows {text!r}; it shows {self.text!r}")
+        until(lambda: text in self.text, lambda: f"it shows {text!r}; it shows {self.text!r}")
 
     def ends(self, seconds: float = 30) -> int:
         return self.process.wait(seconds)
@@ -124,7 +124,10 @@ class Bench:
         return (self.jobs / job / "output.log").read_text()
 
     def nothing_is_left(self) -> None:
-        until(lambda: not processes_with(self.mark), f"nothing is left, such as {processes_with(self.mark)}")
+        until(
+            lambda: not processes_with(self.mark),
+            lambda: f"nothing is left, such as {processes_with(self.mark)}",
+        )
         assert list(self.jobs.iterdir()) == []
 
     def clean_up(self) -> None:
