@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 Result = TypeVar("Result")
 
 
-class StepBroken(Exception):
-    """The world has broken before the step counted: its gradients are to be reduced again, in the world of now."""
+class Gradients(Protocol):
+    """The gradients of a step."""
+
+    def are_intact(self) -> bool:
+        """Say whether those that were reduced last are still here as they were, for ranks that lack them."""
 
 
 class Again(Protocol):
@@ -36,14 +39,33 @@ class Again(Protocol):
     def broken(self, error: Exception) -> bool:
         """Say whether it was the end of its world that a call has failed with."""
 
-    def recover(self) -> None:
-        """Enter the next world, if this one has ended."""
+    def launched(self) -> bool:
+        """Take note that all gradients of the step are launched; say whether the ballot may leave with them.
 
-    def vote(self) -> None:
-        """Let the step count, once all ranks have all their gradients.
+        Otherwise it waits until the gradients are waited for.
+        """
 
-        Raises:
-            StepBroken: they have not.
+    def ballot(self, meet: bool) -> Sequence[bool]:
+        """Return what this rank asks of all when this step counts. It is to travel with the last of the gradients.
+
+        Args:
+            meet: all ranks are to have their reduced gradients before any goes on, because this one may change its own
+                then and could not give them to others.
+        """
+
+    def count(self, outcome: Sequence[bool], gradients: Gradients) -> None:
+        """Let the step count: its gradients are reduced here, all in one world.
+
+        Args:
+            outcome: what any rank's ballot of the same world has asked.
+            gradients: those of the step.
+        """
+
+    def recover(self, gradients: Gradients) -> bool:
+        """Enter the next world, if this one has ended.
+
+        Returns:
+            Whether the step counts, because other ranks had its gradients. They are here as well now.
         """
 
     def give_out_again(self) -> None:

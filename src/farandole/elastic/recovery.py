@@ -4,22 +4,24 @@ All ranks make the same blocking calls in the same order, and none can finish a 
 the world breaks, each survivor is in the call that the others are in, or in the next one: then the others' call has a
 result, and those who have it give it to those who do not. A call that nobody has finished is made again by all.
 
-The last call of a step is the *vote*. Its result says whether the world is to change at the end of this step; that
-there is one means that every rank has had all its gradients, so the step counts, and each applies it by itself.
+The reduction of a step's gradients is such a call. Its result lets the step count, and each rank applies it by itself.
+With the gradients travel the ranks' *ballots*: whether the world is to change after the step, for one thing. Reduced
+gradients are large, and are not copied for those who might need them: they stay where they are until the next call has
+a result. Where somebody may change them before, all ranks *meet* once more, behind the reduction.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import cloudpickle  # type: ignore[import-untyped]
 import msgspec
 
-from farandole.core.again import StepBroken
+from farandole.core.again import Gradients
 from farandole.core.dtype import DType, Kind, Max
-from farandole.core.errors import HorovodInternalError, MismatchError
+from farandole.core.errors import HorovodInternalError, InvalidRequestError, MismatchError
 from farandole.core.rendezvous import World
 from farandole.core.request import make_request
 from farandole.core.session import Session
@@ -40,10 +42,12 @@ class Position(msgspec.Struct, frozen=True, array_like=True):
     """Whether it is in the middle of a step, or behind the last one."""
     trained: bool
     """Whether it holds the job's state; the rest is only about those who do."""
+    can_give: bool
+    """Whether others can have the result of its last call."""
 
 
 class Ballot(NamedTuple):
-    """What a rank votes for, besides letting the step count."""
+    """What a rank asks of all when the step counts."""
 
     change: bool
     """The world is to change after this step."""
@@ -53,6 +57,16 @@ class Ballot(NamedTuple):
     """A checkpoint is to be written after this step."""
     calls: bool
     """The body of the loop makes calls that all ranks have to make."""
+    meet: bool
+    """No rank is to go on before all have their reduced gradients."""
+
+
+class _Result(NamedTuple):
+    """Of a call, as it is told to those who have not got it."""
+
+    value: Any
+    with_gradients: bool
+    """The reduced gradients are a part of it, and come after it."""
 
 
 class Comparison(msgspec.Struct, frozen=True):
@@ -71,7 +85,7 @@ class Comparison(msgspec.Struct, frozen=True):
 class Listener(Protocol):
     """Who takes the steps."""
 
-    def position(self, calls: int) -> Position:
+    def position(self, calls: int, can_give: bool) -> Position:
         """Return how far this worker has come."""
 
     def reformed(self, before: World) -> None:
@@ -79,6 +93,9 @@ class Listener(Protocol):
 
     def resumed(self, comparison: Comparison, counts: bool) -> None:
         """The step goes on in that world; `counts`: it counts already, as it was in the world before."""
+
+    def hand_over(self, gradients: Gradients | None, sources: Sequence[int], receivers: Sequence[int]) -> None:
+        """Give the receivers the reduced gradients that each of the sources has. A collective of the world."""
 
 
 class Recovery:
@@ -92,15 +109,23 @@ class Recovery:
         self._calls = 0
         self._last: Any = None
         """Result of the last call, for a rank that has not got it."""
-        self._vote = _Vote()
+        self._last_gradients: Gradients | None = None
+        """What belongs to that result."""
+        self._votes = _Votes()
 
     def run(
         self,
         call: Callable[[], Result],
         restore: Callable[[], None] | None = None,
         adopt: Callable[[Result], Result] | None = None,
+        *,
+        counts: bool = False,
     ) -> Result:
-        """See `farandole.core.again.Again`."""
+        """See `farandole.core.again.Again`.
+
+        Args:
+            counts: the step counts when the call has a result.
+        """
         while True:
             try:
                 return self._done(call())
@@ -109,62 +134,56 @@ class Recovery:
                     raise
             if restore is not None:
                 restore()
-            known = self._next_world(vote=False)
+            known = self._next_world(counts)
             if known is not None:
                 return self._done(known[0] if adopt is None else adopt(known[0]))
 
     def vote(self, ballot: Ballot) -> Ballot:
-        """Let the step count, once all ranks have come so far; return what any of them has voted for.
+        """Let a step without gradients count, once all ranks have come so far; return what any of them has asked."""
+        return Ballot(*self.run(lambda: self._votes.count(self._session, ballot), counts=True))
 
-        Raises:
-            StepBroken: the world has broken, and no rank has seen the end of the vote: gradients are to be reduced
-                again, in the next world, which this worker has entered.
+    def reduced(self, outcome: Ballot, gradients: Gradients) -> None:
+        """Take note that the gradients of the step are reduced, on this rank."""
+        self._done(outcome, gradients)
+        if outcome.meet:
+            self.run(lambda: self._votes.count(self._session, outcome))
+
+    def recover(self, gradients: Gradients) -> Ballot | None:
+        """Enter the next world, if this one has ended, while gradients are being reduced.
+
+        Returns:
+            What the ranks have asked, if other ranks had the reduced gradients; they are here as well now.
         """
-        try:
-            return self._done(self._vote.run(self._session, ballot))
-        except HorovodInternalError as error:
-            if not self.broken(error):
-                raise
-            known = self._next_world(vote=True)
-            if known is None:
-                raise StepBroken(str(error)) from error
-        return self._done(Ballot(*known[0]))
-
-    def recover(self) -> None:
-        """See `farandole.core.again.Again`."""
-        if self._elastic and self._session.engine.cause() is not None:
-            known = self._next_world(vote=False)
-            # Who reduces gradients has begun no vote, and so nobody has finished it.
-            assert known is None, "another rank is ahead by a call that this one has not begun"
+        if not self._elastic or self._session.engine.cause() is None:
+            return None
+        known = self._next_world(counts=True, lacking=gradients)
+        return None if known is None else Ballot(*known[0])
 
     def broken(self, error: Exception) -> bool:
         """Say whether it was the end of its world that a call has failed with, and there can be another world."""
         # Ranks that ask for different things would do so in the next world as well.
         return self._elastic and isinstance(error, HorovodInternalError) and not isinstance(error, MismatchError)
 
-    def compare(self) -> Comparison:
+    def compare(self, lacking: Gradients | None = None) -> Comparison:
         """Find out how far the members of a new world have come. A collective.
+
+        Args:
+            lacking: the gradients that this rank is about to reduce; others may have done so.
 
         Raises:
             HorovodInternalError: this world has broken as well.
+            InvalidRequestError: what this rank lacks cannot be had.
         """
-        session = self._session
-        own = self._listener.position(self._calls)
-        texts = session.exchange("elastic.positions", msgspec.msgpack.encode(own))
+        own = self._listener.position(self._calls, self._can_give())
+        texts = self._session.exchange("elastic.positions", msgspec.msgpack.encode(own))
         everyone = [msgspec.msgpack.decode(text, type=Position) for text in texts]
         trained = [position for position in everyone if position.trained]
         if not trained:
             return Comparison(None, behind=False, others_behind=False, others_inside=False)
-        furthest = max(position.calls for position in trained)
-        results: list[bytes] = []
-        holder = next(rank for rank, each in enumerate(everyone) if each.trained and each.calls == furthest)
-        if any(position.calls < furthest for position in trained):
-            results = session.exchange(
-                "elastic.result", cloudpickle.dumps(self._last) if session.world.rank == holder else b""
-            )
+        known = self._give(everyone, lacking)
         step = max(position.step for position in trained)
         return Comparison(
-            (cloudpickle.loads(results[holder]),) if own.trained and own.calls < furthest else None,
+            known,
             behind=step > own.step,
             others_behind=any(position.step < own.step for position in trained),
             others_inside=any(position.inside and position.step == step for position in trained),
@@ -179,29 +198,57 @@ class Recovery:
         """Blocking calls that have a result, since the job began."""
         return self._calls
 
-    def _done(self, result: Result) -> Result:
+    def _done(self, result: Result, gradients: Gradients | None = None) -> Result:
         self._calls += 1
-        self._last = result
+        self._last, self._last_gradients = result, gradients
         return result
 
-    def _next_world(self, vote: bool) -> tuple[Any] | None:
+    def _can_give(self) -> bool:
+        return self._last_gradients is None or self._last_gradients.are_intact()
+
+    def _give(self, everyone: Sequence[Position], lacking: Gradients | None) -> tuple[Any] | None:
+        """Give the result of a call to those who are in it; return it, if this rank is one of them. A collective."""
+        session = self._session
+        rank = session.world.rank
+        furthest = max(each.calls for each in everyone if each.trained)
+        behind = [number for number, each in enumerate(everyone) if each.trained and each.calls < furthest]
+        receivers = [number for number in behind if everyone[number].calls == furthest - 1]
+        sources = [
+            number for number, each in enumerate(everyone) if each.trained and each.calls == furthest and each.can_give
+        ]
+        if rank in behind and not (sources and rank in receivers):
+            raise InvalidRequestError(
+                "the other ranks have finished what this worker was in the middle of, and cannot give it the result: "
+                "they have changed gradients in place since, or are ahead by more than one call. It has to be started "
+                "again."
+            )
+        if not (sources and receivers):
+            return None
+        gradients = lacking if rank in receivers else self._last_gradients
+        told = cloudpickle.dumps(_Result(self._last, gradients is not None)) if rank == sources[0] else b""
+        result: _Result = cloudpickle.loads(session.exchange("elastic.result", told)[sources[0]])
+        if result.with_gradients:
+            self._listener.hand_over(gradients, sources, receivers)
+        return (result.value,) if rank in receivers else None
+
+    def _next_world(self, counts: bool, lacking: Gradients | None = None) -> tuple[Any] | None:
         """Enter the next world; return the result of the call that this rank is in, if another rank has it."""
         while True:
             before = self._session.world
             membership.reform(open=False)
             self._listener.reformed(before)
             try:
-                comparison = self.compare()
+                comparison = self.compare(lacking)
             except HorovodInternalError as error:
                 if not self.broken(error):
                     raise
                 continue
-            self._listener.resumed(comparison, counts=vote and comparison.known is not None)
+            self._listener.resumed(comparison, counts=counts and comparison.known is not None)
             return comparison.known
 
 
-class _Vote:
-    """One byte for each question, of which all get the maximum: one request, made once, because every step has it."""
+class _Votes:
+    """One byte for each question, of which all get the maximum: one request, made once."""
 
     def __init__(self) -> None:
         questions = len(Ballot._fields)
@@ -212,7 +259,8 @@ class _Vote:
         )
         self._submission = Submission((request,))
 
-    def run(self, session: Session, ballot: Ballot) -> Ballot:
+    def count(self, session: Session, ballot: Ballot) -> Ballot:
+        """Return what any rank has asked, once all have come so far. A collective."""
         self._bytes[:] = list(ballot)
         try:
             session.engine.run(self._submission)

@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from farandole.core import basics
-from farandole.core.again import StepBroken
+from farandole.core.again import Gradients
 from farandole.core.errors import EvictedError, HorovodInternalError, InvalidRequestError, StateLostError
 from farandole.core.rendezvous import World
 from farandole.core.worlds import goodbye
@@ -64,9 +64,20 @@ class Trained(Protocol):
 
     needs_body: bool
     """Only the body of the loop knows what a step is: `step_without_samples` may not be what it is elsewhere."""
+    reduces_once: bool
+    """A step has one reduction of gradients."""
 
     def transfer(self, sources: Sequence[int], receivers: Sequence[int]) -> None:
         """Give the receivers the state that each of the sources has. A collective of both."""
+
+    def hand_over(self, gradients: Gradients | None, sources: Sequence[int], receivers: Sequence[int]) -> None:
+        """Give the receivers the reduced gradients that each of the sources has. A collective of the world.
+
+        Args:
+            gradients: of a step; None on ranks that are neither.
+            sources: ranks that have them.
+            receivers: ranks that are to get them.
+        """
 
     def step_without_samples(self) -> None:
         """Take part in a step with gradients of zero."""
@@ -156,9 +167,16 @@ class Loop:
         """There is no other step."""
         self._stopping = False
         """This rank has been asked to stop."""
-        self._outcome = Ballot(change=False, stop=False, save=False, calls=False)
-        """What the ranks have agreed on in this step's vote."""
-        self._voted = False
+        self._outcome = Ballot(change=False, stop=False, save=False, calls=False, meet=False)
+        """What the ranks' ballots of this step have asked."""
+        self._counts = False
+        """This step does."""
+        self._is_reducing = False
+        """The body has launched its gradients, and has not got them yet."""
+        self._knows_body = False
+        """The body has been run."""
+        self._calls_while_reducing = not trained.reduces_once
+        """The body waits for other calls, or other gradients, meanwhile."""
         self._again = False
         self._made_calls = False
         """This rank's body has made calls that all ranks have to make."""
@@ -184,7 +202,7 @@ class Loop:
     def stop(self) -> None:
         """End the training after this step, on all workers, whoever of them says so.
 
-        Who says so when this step counts already, behind `optimizer.step()`, ends it after the next one.
+        Who says so when this step's gradients are on their way, behind `backward()`, ends it after the next one.
         """
         self._stopping = True
 
@@ -212,9 +230,9 @@ class Loop:
             if self._outcome.change and not self._outcome.stop:
                 # Who has learnt of it in another world has no others to wait for: they have turned away.
                 if not self._plan_as_before:
-                    self._wait_for_all_votes()
+                    self._wait_for_all()
                 self._enter(membership.reform)
-        self._plan, self._voted = None, False
+        self._plan, self._counts = None, False
         self._finish_together()
 
     def _next_plan(self) -> _Plan | None:
@@ -233,7 +251,8 @@ class Loop:
 
     def _one_step(self, plan: _Plan) -> Iterator[Any]:
         self._plan = plan
-        self._voted = False
+        self._counts = False
+        self._is_reducing = False
         while True:
             self._again = False
             self._share = plan.share(self._session.world.rank)
@@ -244,15 +263,17 @@ class Loop:
                 self._trained.step_without_samples()
             else:
                 yield data
+                self._knows_body = True
             if not self._again:
                 break
-        if not self._voted:
-            self._vote_until_all_have()
+        if not self._counts:
+            self._vote()
 
     def _needs_body(self) -> bool:
         """Say whether the body of the loop has to run on all ranks, as there are calls in it that all have to make."""
         # Of the first step nobody knows that yet.
-        return self._step == 0 or self._body_has_calls or self._trained.needs_body
+        has_calls = self._body_has_calls or self._made_calls
+        return self._step == 0 or has_calls or self._trained.needs_body
 
     def _commit(self, plan: _Plan) -> None:
         self._plan = None
@@ -287,58 +308,78 @@ class Loop:
                 "FARANDOLE_ELASTIC_KEEP_GRADIENTS=0."
             )
         self._made_calls = True
+        self._calls_while_reducing = self._calls_while_reducing or self._is_reducing
         return self._recovery.run(call, restore, adopt)
 
     def broken(self, error: Exception) -> bool:
         """See `Again`."""
         return self._recovery.broken(error)
 
-    def recover(self) -> None:
+    def launched(self) -> bool:
         """See `Again`."""
-        self._recovery.recover()
+        self._is_reducing = True
+        # Who has finished such a call and the reduction would be ahead by two, of who has finished neither.
+        return self._knows_body and not self._calls_while_reducing
 
-    def vote(self) -> None:
+    def ballot(self, meet: bool) -> Ballot:
         """See `Again`."""
-        # One rank's clock says when a checkpoint is due.
-        due = self._session.world.rank == 0 and self._trained.is_due(self._step + 1)
-        changes = membership.pending_change() is not None
-        outcome = self._recovery.vote(Ballot(changes, self._stopping, due, self._made_calls))
-        if not self._voted:
-            self._voted, self._outcome = True, outcome
-            self._body_has_calls = self._body_has_calls or outcome.calls
+        return self._own_ballot(meet)
+
+    def count(self, outcome: Sequence[bool], gradients: Gradients) -> None:
+        """See `Again`."""
+        asked = Ballot(*outcome)
+        self._take_note(asked)
+        self._recovery.reduced(asked, gradients)
+
+    def recover(self, gradients: Gradients) -> bool:
+        """See `Again`."""
+        outcome = self._recovery.recover(gradients)
+        if outcome is None:
+            return False
+        self.count(outcome, gradients)
+        return True
 
     def give_out_again(self) -> None:
         """See `Again`."""
+        self._is_reducing = False
         self._again = True
 
-    def _vote_until_all_have(self) -> None:
-        while not self._voted:
-            try:
-                self.vote()
-            except StepBroken:
-                continue
+    def _own_ballot(self, meet: bool) -> Ballot:
+        # One rank's clock says when a checkpoint is due.
+        due = self._session.world.rank == 0 and self._trained.is_due(self._step + 1)
+        return Ballot(membership.pending_change() is not None, self._stopping, due, self._made_calls, meet)
+
+    def _take_note(self, outcome: Ballot) -> None:
+        self._is_reducing = False
+        if not self._counts:
+            self._counts, self._outcome = True, outcome
+            self._body_has_calls = self._body_has_calls or outcome.calls
+
+    def _vote(self) -> None:
+        """Let a step count whose body has reduced no gradients."""
+        self._take_note(self._recovery.vote(self._own_ballot(meet=False)))
 
     def _finish_together(self) -> None:
         """Return when all ranks know that the last step counts: who is gone cannot tell the others any more."""
         self._finishing = True
         if self._elastic:
-            self._vote_until_all_have()
+            self._vote()
         self._trained.close()
 
-    def _wait_for_all_votes(self) -> None:
-        """Return when all ranks know what the vote was: who turns away from the world breaks it for the others."""
+    def _wait_for_all(self) -> None:
+        """Return when all ranks know that the step counts: who turns away from the world breaks it for the others."""
         try:
-            self._session.exchange("elastic.votes", b"")
+            self._session.exchange("elastic.counts", b"")
         except HorovodInternalError as error:
             if not self._recovery.broken(error):
                 raise
 
     # --- worlds in the middle of a step (see `farandole.elastic.recovery.Listener`) ------------------------------
 
-    def position(self, calls: int) -> Position:
+    def position(self, calls: int, can_give: bool) -> Position:
         """See `Listener`."""
         inside = self._plan is not None or self._finishing
-        return Position(calls, self._step, inside, self._session.trained)
+        return Position(calls, self._step, inside, self._session.trained, can_give)
 
     def reformed(self, before: World) -> None:
         """See `Listener`."""
@@ -351,10 +392,14 @@ class Loop:
             return
         if self._plan is not None:
             self._plan.survived_by(self._session.world)
-            if not counts and not self._voted:
+            if not counts and not self._counts:
                 self._plan.goes_on_without_the_lost()
             self._share = self._plan.share(self._session.world.rank)
         self._forget_worlds()
+
+    def hand_over(self, gradients: Gradients | None, sources: Sequence[int], receivers: Sequence[int]) -> None:
+        """See `Listener`."""
+        self._trained.hand_over(gradients, sources, receivers)
 
     def _forget_worlds(self) -> None:
         self._before, self._plan_as_before = None, False
@@ -379,7 +424,7 @@ class Loop:
                     break
                 if self._plan_as_before:
                     break
-                self._wait_for_all_votes()
+                self._wait_for_all()
                 self._forget_worlds()
                 way = membership.reform
             except HorovodInternalError as error:

@@ -40,7 +40,7 @@ class _Distributed(torch.optim.Optimizer):
             HorovodInternalError: a gradient could not be reduced.
         """
         if self._reducer is not None:
-            self._reducer.finish()
+            self._reducer.finish(False)
         self._synchronized = True
 
     @contextmanager
@@ -82,8 +82,8 @@ class _Distributed(torch.optim.Optimizer):
                     "`with optimizer.skip_synchronize():`.",
                     stacklevel=2,
                 )
-            if self._pending or (closure is None and not self._synchronized):
-                self.synchronize()
+            if self._reducer is not None and (self._pending or (closure is None and not self._synchronized)):
+                self._reducer.finish()
         self._synchronized = False
         if self._reducer is not None and self._reducer.step_is_lost:
             self._reducer.step_is_lost = False

@@ -11,7 +11,9 @@ CUDA and with compression for ever, gradients take the general way (see `manner`
 made dense for the journey.
 
 Where workers come and go, this rank's own gradients are kept until the step counts. When the world breaks, what was
-reduced in it, or was to be, is reduced once more by those who are left, in the next one.
+reduced in it, or was to be, is reduced once more by those who are left, in the next one; unless somebody has all of it,
+who then gives it to the others. The step counts on a rank that has all gradients, and every rank's *ballot*, which is
+the last of them (see `ballot`).
 
 Everything that belongs to one session (places, native requests) is made anew when the session changes.
 
@@ -28,16 +30,18 @@ from typing import Any, NamedTuple
 
 import torch
 
-from farandole.core.again import Again, StepBroken
+from farandole.core.again import Again
 from farandole.core.basics import current, is_initialized
 from farandole.core.dtype import Average
 from farandole.core.errors import FarandoleError, HorovodInternalError, MismatchError
 from farandole.core.group import ProcessSet
 from farandole.core.session import Session
 from farandole.torch import places
+from farandole.torch.ballot import Ballot
 from farandole.torch.compression import Compression, Feedback, Recipe
 from farandole.torch.manner import Journey, Manner
 from farandole.torch.naming import Named
+from farandole.torch.reduced import Reduced
 from farandole.torch.slots import Bundle, Slot
 from farandole.torch.uncompiled import uncompiled
 from farandole.torch.wave import WAVE_BYTES, Wave
@@ -102,9 +106,19 @@ class GradientReducer:
         self._keeps = False
         """Whether this rank's own gradients are kept until the step counts."""
         self.step_is_lost = False
+        self._ballot: Ballot | None = None
+        self._goes_on = False
+        """When the world breaks, there may be a next one."""
+        self._are_changed = False
+        """Somebody changes reduced gradients, now and then, before the next step's are reduced."""
+        self._examines = False
+        """This is the first step in which gradients have places."""
+        self._leaves_places = False
+        """Some gradients of this step go the general way."""
         self._fired = False
         self._lock = threading.Lock()
         self._bundles: list[Bundle] = []
+        self._reduced = Reduced(self._bundles)
         self._flights: list[_Flight] = []
         # Launched and not submitted yet.
         self._wave: list[Bundle] = []
@@ -147,8 +161,11 @@ class GradientReducer:
             self._reset_counts(self._bundles)
 
     @uncompiled
-    def finish(self) -> None:
+    def finish(self, steps: bool = True) -> None:
         """Launch what is not launched yet, and wait for all. Every parameter then has its reduced gradient.
+
+        Args:
+            steps: the optimizer takes its step at once; otherwise the gradients may be changed before it does.
 
         Raises:
             HorovodInternalError: a gradient could not be reduced; all others were waited for.
@@ -156,39 +173,21 @@ class GradientReducer:
         if not self._active():
             return
         assert self._session is not None
-        again = self._session.again
-        if again is None:
+        self._are_changed = self._are_changed or not steps
+        if self._session.again is None or not self._bundles:
             self._finish_once()
-        else:
-            self._finish_in_some_world(again)
+            return
+        try:
+            self._finish_in_some_world(self._session.again)
+        finally:
+            self._reset()
+        self._prepare_next_step()
 
     def _finish_once(self) -> None:
         error = self._run_out()
         self._reset()
         if error is not None:
             raise error
-        self._prepare_next_step()
-
-    def _finish_in_some_world(self, again: Again) -> None:
-        """Finish, in this world or the next ones, and have the step count."""
-        try:
-            while True:
-                error = self._run_out()
-                if error is not None and not again.broken(error):
-                    raise error
-                if self._reduced_in_this_world(again):
-                    try:
-                        again.vote()
-                        break
-                    except StepBroken:
-                        pass  # What was reduced does not count.
-                if not self._keeps:
-                    self.step_is_lost = True
-                    again.give_out_again()
-                    break
-                self._take_up_again()
-        finally:
-            self._reset()
         self._prepare_next_step()
 
     def _run_out(self) -> Exception | None:
@@ -207,16 +206,40 @@ class GradientReducer:
 
     def _prepare_next_step(self) -> None:
         self._hook_trained()
-        self._give_places()
+        self._examines = self._give_places()
 
     # --- one step in several worlds ----------------------------------------------------------------------------
 
-    def _reduced_in_this_world(self, again: Again) -> bool:
-        """Say whether all gradients are reduced, and in the world of now, which is made if there is none."""
+    def _finish_in_some_world(self, again: Again) -> None:
+        """Finish, in this world or the next ones, and have the step count."""
+        while True:
+            error = self._run_out()
+            if error is not None and not again.broken(error):
+                raise error
+            if error is None and self._are_of_this_world():
+                self._let_count(again)
+                return
+            if again.recover(self._reduced):
+                return
+            if not self._keeps:
+                self.step_is_lost = True
+                again.give_out_again()
+                return
+            self._take_up_again()
+
+    def _are_of_this_world(self) -> bool:
+        """Say whether all gradients were reduced in the world of now, and not some in another one before."""
         assert self._session is not None
-        again.recover()
         generation = self._session.world.generation
-        return not any(bundle.broken or bundle.generation != generation for bundle in self._bundles)
+        return all(bundle.generation == generation for bundle in self._all_bundles())
+
+    def _all_bundles(self) -> list[Bundle]:
+        return self._bundles if self._ballot is None else [*self._bundles, self._ballot]
+
+    def _let_count(self, again: Again) -> None:
+        assert self._ballot is not None
+        self._reduced.keep(examine=self._examines)
+        again.count(self._ballot.outcome, self._reduced)
 
     def _take_up_again(self) -> None:
         """Let what was not reduced in the world of now be launched once more."""
@@ -224,7 +247,7 @@ class GradientReducer:
         generation = self._session.world.generation
         if self._manner.feedback is not None:
             self._manner.feedback.forget()  # What it holds was being written when the world broke.
-        for bundle in self._bundles:
+        for bundle in self._all_bundles():
             if not bundle.broken and bundle.generation == generation:
                 continue
             bundle.launched = bundle.broken = False
@@ -289,6 +312,7 @@ class GradientReducer:
     def _launch_now(self, bundle: Bundle) -> None:
         with self._left_to_the_end_of_the_step():
             self._launch(bundle)
+            self._cast_early()
             self._submit_wave_in_time()
 
     @contextmanager
@@ -305,6 +329,7 @@ class GradientReducer:
         for bundle in self._bundles:
             if not bundle.launched:
                 self._launch(bundle)
+        self._cast()
 
     def _launch(self, bundle: Bundle) -> None:
         session = self._session
@@ -324,7 +349,7 @@ class GradientReducer:
 
     def _fly(self, session: Session, bundle: Bundle, journey: Journey) -> None:
         number = session.handles.begin(journey.call)
-        bundle.launched = True
+        bundle.launched = self._leaves_places = True
         self._flights.append(_Flight(number, journey.land, bundle))
 
     def _land(self, flight: _Flight) -> Exception | None:
@@ -337,6 +362,37 @@ class GradientReducer:
                 flight.bundle.broken = True
             return _explained(error, flight.bundle)
         return None
+
+    # --- the ballot --------------------------------------------------------------------------------------------
+
+    def _cast(self) -> None:
+        """Let the ballot go with what is launched last."""
+        assert self._session is not None
+        again = self._session.again
+        if again is None or not self._bundles:
+            return
+        if self._ballot is None:
+            self._ballot = self._make_ballot()
+        if not self._ballot.launched:
+            self._ballot.fill_in(self._session, again.ballot(self._has_to_meet()))
+            self._join_wave(self._ballot)
+
+    def _make_ballot(self) -> Ballot:
+        first = self._bundles[0].slots[0]
+        return Ballot(f"elastic.ballot.{first.name}", first.parameter.dtype, self._manner)
+
+    def _has_to_meet(self) -> bool:
+        """Say whether this rank could not give its reduced gradients to others once it has gone on."""
+        if not self._goes_on:
+            return False
+        self._are_changed = self._are_changed or not self._reduced.are_intact()
+        return self._are_changed or self._examines or self._leaves_places or not self._keeps
+
+    def _cast_early(self) -> None:
+        """Do so before the end of the step, if nothing else will be launched."""
+        again = None if self._session is None else self._session.again
+        if again is not None and all(map(_has_begun, self._bundles)) and again.launched():
+            self._cast()
 
     # --- waves -------------------------------------------------------------------------------------------------
 
@@ -417,7 +473,11 @@ class GradientReducer:
         self._fired = False
         self._flights = []
         self._take_wave()
-        self._reset_counts(self._bundles)
+        self._reset_counts(self._all_bundles())
+        if self._leaves_places:
+            # They are new in each step, and as large as the model; and all ranks have them by now.
+            self._reduced.forget()
+            self._leaves_places = False
 
     def _reset_counts(self, bundles: Iterable[Bundle]) -> None:
         for bundle in bundles:
@@ -439,6 +499,7 @@ class GradientReducer:
         """Say whether there is anybody to reduce with, after making this ready for the current session and world."""
         session = current()
         goes_on = session.again is not None and session.notices is not None
+        self._goes_on = goes_on
         keeps = goes_on and session.settings.elastic_keep_gradients
         generation = session.world.generation
         if session is not self._session or keeps != self._keeps or generation != self._generation:
@@ -458,19 +519,31 @@ class GradientReducer:
             slot.place = slot.local = None
         for bundle in self._bundles:
             bundle.submission = None
+        self._ballot = None
+        self._reduced.forget()
         if self._manner.feedback is not None:
             # Other ranks may be in this world, and may have failed in the middle of the last one.
             self._manner.feedback.forget()
         self._session = session
 
-    def _give_places(self) -> None:
-        """Give those gradients a place that turned out to be dense, and prepare the requests of their bundles."""
+    def _give_places(self) -> bool:
+        """Give those gradients a place that turned out to be dense, and prepare the requests of their bundles.
+
+        Returns:
+            Whether there were any.
+        """
         session = self._session
         slots = [slot for slot in self._unplaced if places.is_wanted(slot, self._manner)]
         if not slots or session is None:
-            return
+            return False
         places.give(session, slots, self._manner, keeps=self._keeps)
         self._unplaced = [slot for slot in self._unplaced if slot.place is None]
+        return True
+
+
+def _has_begun(bundle: Bundle) -> bool:
+    """Say whether a bundle is launched, or has nothing to launch."""
+    return bundle.launched or not any(slot.parameter.requires_grad for slot in bundle.slots)
 
 
 def _explained(error: Exception, bundle: Bundle | None) -> Exception:

@@ -43,7 +43,9 @@ class Wave(Pending):
             assert self._submission is not None
             errors = iter(self._engine.errors(self._submission))
             outcomes = [
-                (bundle, next(filter(None, [next(errors) for _ in bundle.slots]), None)) for bundle in self._bundles
+                (bundle, next(filter(None, [next(errors) for _ in range(submission.count)]), None))
+                for bundle in self._bundles
+                if (submission := bundle.submission) is not None
             ]
             self._error = None
         super().result()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -54,7 +55,19 @@ def make_optimizer(name: str, parameters: Any) -> Any:
 
     if name == "adam":
         return torch.optim.Adam(parameters, lr=0.01)
+    if name == "old style":
+        return _OldStyle(parameters, lr=0.05)
     return torch.optim.SGD(parameters, lr=0.05, momentum=0.0 if name == "sgd" else 0.9)
+
+
+class _OldStyle(torch.optim.SGD):
+    """Adds the decay to the gradients themselves, as optimizers did before PyTorch 1.5."""
+
+    def step(self, closure: Any = None) -> Any:
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.grad.data.add_(parameter.data, alpha=0.1)
+        return super().step(closure)
 
 
 def parameters_of(model: Any) -> Any:
@@ -113,18 +126,21 @@ def train(options: dict[str, Any]) -> dict[str, Any]:
     used: dict[int, list[int]] = {}
     rates: dict[int, float] = {}
     _write_down(loop, used, rates, optimizer)
+    lagging = _Lagging(options["lag"], worker, loop, optimizer._reducer) if "lag" in options else None
     sums = []
     for x, y, _ in loop:
         if "wait_at" in options and loop.step == options["wait_at"]:
             while not Path(options["go"]).exists():
                 time.sleep(0.01)
         die_at("begin")
-        optimizer.zero_grad()
+        optimizer.zero_grad(set_to_none=not options.get("zeroes in place"))
         loss = torch.nn.functional.mse_loss(model(x), y)
         for call in options.get("calls", ()):
             sums.append(_make(call, loss, loop.step))
-        loss.backward()
         if options.get("stop") == (worker, loop.step):
+            loop.stop()
+        loss.backward()
+        if options.get("stop late") == (worker, loop.step):
             loop.stop()
         die_at("before step")
         if options.get("clip"):
@@ -135,6 +151,9 @@ def train(options: dict[str, Any]) -> dict[str, Any]:
         else:
             optimizer.step()
         die_at("after step")
+        if options.get("changes") == loop.step:
+            for parameter in model.parameters():
+                parameter.grad.mul_(2)
         if options.get("schedule"):
             things["schedule"].step()
     result = {
@@ -143,10 +162,58 @@ def train(options: dict[str, Any]) -> dict[str, Any]:
         "used": used,
         "rates": rates,
         "parameters": parameters_of(model),
+        "handed over": lagging is not None and lagging.was_handed_over,
         "state": [value for each in optimizer.state_dict()["state"].values() for value in each.values()],
     }
     hvd.shutdown()
     return result
+
+
+class _Lagging:
+    """In one step the gradients get to all workers but one, and a worker dies when they have."""
+
+    def __init__(self, options: dict[str, Any], worker: int, loop: Any, reducer: Any) -> None:
+        self._options, self._worker, self._loop, self._reducer = options, worker, loop, reducer
+        self._is_over = self.was_handed_over = False
+        self._run_out, self._load = reducer._run_out, reducer._reduced.load_state_dict
+        reducer._run_out, reducer._reduced.load_state_dict = self._wait, self._take
+
+    def _wait(self) -> Any:
+        import time
+        from pathlib import Path
+
+        from farandole.core.basics import current
+        from farandole.core.errors import WorkerLostError
+
+        error = self._run_out()
+        if self._loop.step != self._options["step"] or self._is_over:
+            return error
+        assert error is None
+        self._is_over = True
+        got = Path(self._options["got"])
+        if self._worker == self._options["dies"]:
+            while not got.exists():
+                time.sleep(0.005)
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self._worker != self._options["lags"]:
+            got.touch()
+            return None
+        while current().engine.cause() is None:
+            time.sleep(0.005)
+        self._lose()
+        return WorkerLostError("the test wants it")
+
+    def _lose(self) -> None:
+        for bundle in self._reducer._all_bundles():
+            bundle.broken = True
+            for slot in bundle.slots:
+                slot.parameter.grad = None
+                if slot.place is not None:
+                    slot.place.fill_(float("nan"))
+
+    def _take(self, state: Any) -> None:
+        self._load(state)
+        self.was_handed_over = True
 
 
 def _write_down(loop: Any, used: dict[int, list[int]], rates: dict[int, float], optimizer: Any) -> None:
@@ -214,7 +281,7 @@ def collect(job: ElasticJob, workers: list[int], options: dict[str, Any]) -> lis
     """Return what became of the workers that were not to die."""
     results = []
     for worker in workers:
-        if worker in options.get("deaths", {}):
+        if worker in options.get("deaths", ()):
             with pytest.raises(WorkerGone):
                 job.workers[worker].receive()
         else:
@@ -271,6 +338,7 @@ def test_alone_without_any_launcher(nursery: Nursery) -> None:
 
 KINDS = {
     "few samples": {"batch": {"global_batch_size": 2}},
+    "few samples and a schedule": {"batch": {"global_batch_size": 2}, "schedule": True},
     "few samples and calls": {"batch": {"global_batch_size": 2}, "calls": ("allreduce", "allgather")},
     "samples of each worker": {"batch": {"batch_size": 2}},
     "sparse": {"model": "sparse"},
@@ -323,6 +391,61 @@ def test_any_rank_stops_all(nursery: Nursery, make_job: Callable[..., ElasticJob
         assert [result["step"] for result in world.run(train, options)] == [3, 3]
     finally:
         world.close()
+
+
+def test_who_stops_with_gradients_on_their_way_stops_after_the_next_step(make_job: Callable[..., ElasticJob]) -> None:
+    assert [result["step"] for result in run(make_job(), {"stop late": (1, 2)})] == [4, 4, 4]
+
+
+# --- who has not got what the others have ----------------------------------------------------------------------------
+
+
+LAGGING: dict[str, dict[str, Any]] = {
+    "in places": {"optimizer": "adam"},
+    "schedule": {"schedule": True, "optimizer": "momentum"},
+    "sparse": {"model": "sparse"},
+    "sparse as dense": {"model": "sparse", "sparse_as_dense": True},
+    "compressed": {"model": "float", "compression": "bf16"},
+    "clipped": {"clip": True},
+    "zeroed in place": {"zeroes in place": True},
+    "changed unseen": {"optimizer": "old style"},
+    "calls": {"calls": ("allreduce",)},
+}
+
+
+@pytest.mark.parametrize("step", [0, 1, 2, 4])
+@pytest.mark.parametrize("name", LAGGING)
+def test_who_lacks_the_gradients_gets_them_from_the_others(
+    name: str, step: int, make_job: Callable[..., ElasticJob], tmp_path: Path
+) -> None:
+    lag = {"step": step, "lags": 1, "dies": 2, "got": str(tmp_path / "got")}
+    options = {**LAGGING[name], "lag": lag, "deaths": {2: None}}
+    results = run(make_job(), options, 3)
+    assert [result["handed over"] for result in results] == [False, True]
+    check(results, options, 0.01 if "compression" in options else 1e-9)
+    # The dead worker's part is in the result.
+    assert len(results[0]["used"][step]) == 6
+
+
+def test_who_keeps_no_gradients_of_its_own_gets_them_too(make_job: Callable[..., ElasticJob], tmp_path: Path) -> None:
+    lag = {"step": 2, "lags": 1, "dies": 2, "got": str(tmp_path / "got")}
+    options = {"lag": lag, "deaths": {2: None}}
+    results = run(make_job({"FARANDOLE_ELASTIC_KEEP_GRADIENTS": "0"}), options, 3)
+    assert [result["handed over"] for result in results] == [False, True]
+    check(results, options)
+
+
+def test_who_cannot_get_the_gradients_any_more_has_to_go(make_job: Callable[..., ElasticJob], tmp_path: Path) -> None:
+    lag = {"step": 3, "lags": 1, "dies": 2, "got": str(tmp_path / "got")}
+    options = {"lag": lag, "deaths": {1: None, 2: None}, "changes": 3}
+    job = make_job()
+    job.add(3)
+    job.start(train, options)
+    with pytest.raises(WorkerFailed, match="cannot give it the result"):
+        job.workers[1].receive()
+    job.workers[1].kill(signal.SIGKILL)
+    (result,) = job.collect([0])
+    check([result], options)
 
 
 # --- growing and shrinking -------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import played_jobs
 import pytest
 from played_jobs import Job, Killed, Worker
 
-from farandole.core.again import StepBroken
+from farandole.core.again import Gradients
 from farandole.core.errors import EvictedError, HorovodInternalError
 from farandole.elastic import membership, steps
 from farandole.elastic.batches import ConstantGlobalBatch, KeepRate
@@ -23,7 +23,7 @@ from farandole.elastic.ledger import Ledger
 from farandole.roster.elastic import Limits
 
 EPOCHS = 2
-SEEDS = 50
+SEEDS = 600
 
 
 @pytest.fixture(autouse=True)
@@ -43,6 +43,8 @@ class Kind(NamedTuple):
     calls_after: bool = False
     optimizers: int = 1
     keeps_gradients: bool = True
+    changing: bool = False
+    """Some workers change their reduced gradients."""
     changes: tuple[str, ...] = ("kill",)
     early: bool = False
     """Faults may happen before there is a state."""
@@ -96,55 +98,90 @@ def gradient(indices: Sequence[int]) -> float:
 
 
 class Optimizer:
-    """Reduces two gradients as `farandole.torch.reducer` does, and notes the results."""
+    """Reduces two gradients as `farandole.torch.reducer` does, and notes the results.
 
-    def __init__(self, worker: Worker, name: str, keeps: bool) -> None:
+    What is begun early, chance says, on each rank for itself.
+    """
+
+    def __init__(self, worker: Worker, name: str, kind: Kind) -> None:
         assert worker.session is not None
         self._session = worker.session
+        self._random = worker.job.random
         self._name = name
-        self._keeps = keeps
-        self._begun: dict[int, tuple[int, Any]] = {}
+        self._keeps = kind.keeps_gradients
+        self._changes = kind.changing and worker.number % 2 == 1
+        """This worker changes its reduced gradients when it has taken its step."""
+        self._begun: dict[str, tuple[int, Any]] = {}
         self._own = 0.0
+        self._is_lost = False
+        self._reduced: float | None = None
+        self._is_intact = True
 
     def backward(self, own: float) -> None:
         self._own = own
-        self._begin(0)
+        self._begin("0")
+        again = self._session.again
+        assert again is not None
+        if again.launched() and self._random.random() < 0.7:
+            self._begin("1")
+            self._begin("ballot")
 
     def step(self) -> float | None:
+        self._complete()
+        self._begun = {}
+        if self._is_lost:
+            self._is_lost = False
+            return None
+        if self._changes:
+            self._is_intact = False
+        return self._reduced
+
+    def _complete(self) -> None:
         again = self._session.again
         assert again is not None
         while True:
-            for part in {0, 1}.difference(self._begun):
-                self._begin(part)
-            values = [value for part in range(2) if (value := self._finish(part)) is not None]
-            again.recover()
-            generation = self._session.world.generation
-            if len(values) == 2 and all(each == generation for each, _ in self._begun.values()):
-                try:
-                    again.vote()
-                    self._begun = {}
-                    assert values[0] == values[1]
-                    return values[0]
-                except StepBroken:
-                    pass
+            for part in ("0", "1", "ballot"):
+                if part not in self._begun:
+                    self._begin(part)
+            results = [each for part in ("0", "1", "ballot") if (each := self._finish(part)) is not None]
+            if len(results) == 3 and len({generation for generation, _ in self._begun.values()}) == 1:
+                means = [sum(each) / len(each) for each in results[:2]]
+                assert means[0] == means[1]
+                self._reduced, self._is_intact = means[0], True
+                again.count([any(asked) for asked in zip(*results[2], strict=True)], self)
+                return
+            if again.recover(self):
+                return
             if not self._keeps:
-                self._begun = {}
+                self._is_lost = True
                 again.give_out_again()
-                return None
+                return
             here = self._session.world.generation
             self._begun = {part: each for part, each in self._begun.items() if each[0] == here}
 
-    def _begin(self, part: int) -> None:
+    def are_intact(self) -> bool:
+        return self._is_intact
+
+    def give(self) -> float | None:
+        assert self._is_intact
+        return self._reduced
+
+    def take(self, reduced: float) -> None:
+        self._reduced, self._is_intact = reduced, True
+
+    def _begin(self, part: str) -> None:
         again = self._session.again
         assert again is not None
         generation = self._session.world.generation
+        own: Any = self._own * again.share
+        if part == "ballot":
+            own = list(again.ballot(self._changes or not self._keeps))
         try:
-            weighted = pickle.dumps(self._own * again.share)
-            self._begun[part] = generation, self._session.engine.begin(f"{self._name}.{part}", weighted)
+            self._begun[part] = generation, self._session.engine.begin(f"{self._name}.{part}", pickle.dumps(own))
         except HorovodInternalError:
             self._begun.pop(part, None)
 
-    def _finish(self, part: int) -> float | None:
+    def _finish(self, part: str) -> list[Any] | None:
         if part not in self._begun:
             return None
         try:
@@ -152,7 +189,7 @@ class Optimizer:
         except HorovodInternalError:
             del self._begun[part]
             return None
-        return sum(map(pickle.loads, everyone)) / len(everyone)
+        return list(map(pickle.loads, everyone))
 
 
 class Trained:
@@ -161,10 +198,10 @@ class Trained:
     def __init__(self, worker: Worker, kind: Kind) -> None:
         assert worker.session is not None
         self._session = worker.session
-        self.needs_body = kind.optimizers > 1
-        self.optimizers = [
-            Optimizer(worker, f"grad{number}", kind.keeps_gradients) for number in range(kind.optimizers)
-        ]
+        self.job = worker.job
+        self.reduces_once = kind.optimizers == 1
+        self.needs_body = not self.reduces_once
+        self.optimizers = [Optimizer(worker, f"grad{number}", kind) for number in range(kind.optimizers)]
         self.state = [0.5] * kind.optimizers
         self.reduced: list[float] = []
 
@@ -181,6 +218,16 @@ class Trained:
         self._session.exchange_values("checksum", None)
         if rank in receivers:
             self.state = states[sources[0]]
+
+    def hand_over(self, gradients: Gradients | None, sources: Sequence[int], receivers: Sequence[int]) -> None:
+        rank = self._session.world.rank
+        assert isinstance(gradients, Optimizer) == (rank in sources or rank in receivers)
+        given = gradients.give() if isinstance(gradients, Optimizer) and rank in sources else None
+        everyone = self._session.exchange_values("gradients", given)
+        assert all(everyone[source] == everyone[sources[0]] for source in sources)
+        if isinstance(gradients, Optimizer) and rank in receivers:
+            gradients.take(everyone[sources[0]])
+            pass
 
     def step_without_samples(self) -> None:
         for number, optimizer in enumerate(self.optimizers):
@@ -339,6 +386,7 @@ KINDS = {
     ),
     "two optimizers, and tails": Kind(workers=4, samples=11, batch=3, optimizers=2),
     "two optimizers": Kind(workers=3, optimizers=2, faults=2),
+    "changed gradients": Kind(workers=4, changing=True, faults=3, calls_after=True, changes=("kill", "add")),
     "gives out again": Kind(workers=4, keeps_gradients=False, faults=3),
     "newcomers": Kind(workers=3, faults=4, changes=("kill", "add", "add")),
     "newcomers and calls": Kind(workers=3, faults=4, changes=("kill", "add"), calls_before=True, calls_after=True),

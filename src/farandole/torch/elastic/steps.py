@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
+from farandole.core.again import Gradients
 from farandole.core.basics import current
 from farandole.core.errors import InvalidRequestError
 from farandole.core.rendezvous import World
@@ -31,12 +32,19 @@ class _Training:
         self._things = things
         self._checkpoint = checkpoint
         self._optimizers = [thing for thing in things.values() if isinstance(thing, torch.optim.Optimizer)]
-        # In which order several take their steps, and how often, only the body of the loop says.
-        self.needs_body = len(self._optimizers) > 1
+        self.reduces_once = len(self._optimizers) == 1
+        # In which order several take their steps, and how often, only the body of the loop says; and what becomes of
+        # schedules and the like.
+        others = [thing for thing in things.values() if not isinstance(thing, (torch.nn.Module, torch.optim.Optimizer))]
+        self.needs_body = not self.reduces_once or bool(others)
 
     def transfer(self, sources: Sequence[int], receivers: Sequence[int]) -> None:
         """Give the receivers the state that each of the sources has."""
         transfer(self._things, sources, receivers)
+
+    def hand_over(self, gradients: Gradients | None, sources: Sequence[int], receivers: Sequence[int]) -> None:
+        """Give the receivers the reduced gradients that each of the sources has."""
+        transfer({} if gradients is None else {"gradients": gradients}, sources, receivers)
 
     def step_without_samples(self) -> None:
         """Take part in a step with gradients of zero."""
