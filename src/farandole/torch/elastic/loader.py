@@ -33,11 +33,15 @@ class Batch(msgspec.Struct, frozen=True, eq=False):
     """Samples of all ranks: what the sum of their gradients is to be divided by."""
     ledger: Ledger
     """From which the step was taken."""
+    after: Ledger
+    """The ledger after the step, if nobody is lost."""
     end: int | None
     """The length of a stream whose end was seen in this step."""
 
     def committed(self, lost: Collection[int] = ()) -> Ledger:
         """Return the ledger after this step, without the shares of lost ranks."""
+        if not lost:
+            return self.after
         after = self.ledger.commit(self.shares, lost)
         return after if self.end is None else after.ends_at(self.end)
 
@@ -247,7 +251,8 @@ class ElasticLoader:
         self._ahead.close()
 
     def _check_current(self, batch: Batch) -> None:
-        if batch.ledger != self._ledger:
+        # Mostly it is the same object, which is cheaper to see.
+        if batch.ledger is not self._ledger and batch.ledger != self._ledger:
             raise ValueError(
                 "this batch is of another step: commit or abort each batch once, before the loader gets another ledger."
             )
@@ -268,11 +273,12 @@ def _policy(batch_size: int | None, global_batch_size: int | None, batches: Batc
 
 
 def _batch(step: Step, rank: int) -> Batch:
-    shares = step.shares
-    if step.end is not None:
-        shares = tuple(_before(step.end, share) for share in shares)
+    if step.end is None:
+        return Batch(step.data, step.shares, step.samples, step.total, step.ledger, step.after, None)
+    shares = tuple(_before(step.end, share) for share in step.shares)
     samples = [sum(end - begin for begin, end in share) for share in shares]
-    return Batch(step.data, shares, samples[rank], sum(samples), step.ledger, step.end)
+    after = step.ledger.commit(shares).ends_at(step.end)
+    return Batch(step.data, shares, samples[rank], sum(samples), step.ledger, after, step.end)
 
 
 def _before(position: int, share: Share) -> Share:

@@ -22,6 +22,7 @@ import msgspec
 from torch.utils.data import IterableDataset
 
 from farandole.elastic.ledger import UNBOUNDED, Ledger, Share
+from farandole.torch.elastic.order import indices
 
 _PR_SET_PDEATHSIG = 1
 
@@ -242,17 +243,15 @@ class Errand:
         self._portion = portion
         self._by_ranges = by_ranges
 
-    def items(self) -> Sequence[Any]:
-        """Return what the reader is to be asked with, one after the other."""
-        return [self._portion] if self._by_ranges else self._portion.ledger.indices(self._portion.share)
-
     def __reduce__(self) -> tuple[Any, ...]:
         # The indices are computed where the errand arrives: they are many, and this process has other things to do.
         return _arrived, (self._plan, self._portion, self._by_ranges)
 
 
 def _arrived(plan: int, portion: Portion, by_ranges: bool) -> Sequence[Any]:
-    return Errand(plan, portion, by_ranges).items() if _plan_of_now.value == plan else []
+    if _plan_of_now.value != plan:
+        return []
+    return [portion] if by_ranges else indices(portion.ledger, portion.share)
 
 
 class ProcessStart:
