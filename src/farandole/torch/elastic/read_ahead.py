@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 
 from farandole.elastic.ledger import UNBOUNDED, Ledger, Share
 from farandole.torch.elastic.order import indices
-from farandole.torch.elastic.reading import Collate, Errand, Portion, ProcessStart, Source
+from farandole.torch.elastic.reading import Collate, Errand, Portion, ProcessStart, Source, read
 
 # So much is planned at once. Between two steps of a training, the caches forget all about planning: the first step
 # planned costs many times what the others do. More than this gains little, and takes memory, and time if it is dropped.
@@ -199,7 +199,9 @@ class ReadAhead:
         settings: dict[str, Any],
     ) -> None:
         self._num_workers = num_workers
+        self._reader = source.reader
         self._collate = Collate(collate_fn or torch.utils.data.default_collate, source.by_ranges)
+        self._reads_here = num_workers == 0 and not settings["pin_memory"]
         self._plan = Plan(source.by_ranges, sends=num_workers > 0)
         self._start = ProcessStart(self._plan.number, worker_init_fn)
         self._make_loader: Callable[[], DataLoader[Any]] = partial(
@@ -225,7 +227,7 @@ class ReadAhead:
         step = self._plan.first()
         if step is not None and not step.is_read:
             try:
-                step.set_read(*self._next())
+                step.set_read(*self._read(step))
             except BaseException:
                 # This batch will not come again by itself.
                 self.forget()
@@ -252,13 +254,20 @@ class ReadAhead:
         self._batches = None
         self._loader = self._make_loader()
 
-    def _next(self) -> Any:
+    def _read(self, step: Step) -> Any:
         if self._batches is None or self._is_outdated:
             self._begin()
+        # A profile is to show the DataLoader under the name that torch's users look for.
+        if self._reads_here and not torch.autograd._profiler_enabled():  # type: ignore[attr-defined]  # Not declared.
+            return read(self._reader, step.items, self._collate)
         return next(self._batches)
 
     def _begin(self) -> None:
-        """Have the worker processes begin anew: wait for what they are at, and ask for as much as fits."""
+        """Have the worker processes begin anew: wait for what they are at, and ask for as much as fits.
+
+        Without any this is done once as well: it takes a random number of the user's, as each pass through a DataLoader
+        does, and prepares torch's data pipes.
+        """
         self._start.prepare()
         try:
             self._batches = iter(self._loader)
