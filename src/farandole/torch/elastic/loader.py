@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -109,7 +110,9 @@ class ElasticLoader:
         worker_init_fn: Callable[[int], None] | None = None,
         multiprocessing_context: Any = None,
     ) -> None:
-        self._batches = _policy(batch_size, global_batch_size, batches)
+        policy = _policy(batch_size, global_batch_size, batches)
+        # Ours always say the same of a world. What the user's do is unknown: they may be different at another time.
+        self._counts: Callable[[int], tuple[int, ...]] = lru_cache(policy.counts) if batches is None else policy.counts
         source = source_of(dataset)
         if shuffle and source.by_ranges:
             raise ValueError(
@@ -156,7 +159,7 @@ class ElasticLoader:
 
     def counts(self, world_size: int) -> tuple[int, ...]:
         """Return how many samples each rank takes in a full step, by rank."""
-        return self._batches.counts(world_size)
+        return self._counts(world_size)
 
     def next(self, world_size: int, rank: int) -> Batch | None:
         """Return this rank's batch of the next step, or None at the end of the epoch. All ranks agree about the end.
@@ -176,7 +179,7 @@ class ElasticLoader:
         """
         if not 0 <= rank < world_size:
             raise ValueError(f"there is no rank {rank} in a world of {world_size}: ranks are 0 to {world_size - 1}.")
-        step = self._ahead.first(self._ledger, self.counts(world_size), rank)
+        step = self._ahead.first(self._ledger, self._counts(world_size), rank)
         if step is None:
             return None
         batch = _batch(step, rank)
