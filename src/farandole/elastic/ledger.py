@@ -84,6 +84,16 @@ class Ledger(msgspec.Struct, frozen=True):
         Raises:
             ValueError: a count is negative, or all are 0.
         """
+        return self.step(counts)[0]
+
+    def step(self, counts: Sequence[int]) -> tuple[tuple[Share, ...], Ledger]:
+        """Return what each rank reads in the next step, as `take` does, and the ledger after it if nobody is lost.
+
+        Who plans many steps ahead needs no `commit` for it, which goes through all shares once more.
+
+        Raises:
+            ValueError: a count is negative, or all are 0.
+        """
         if min(counts, default=0) < 0 or sum(counts) == 0:
             raise ValueError(f"a step needs at least one sample, and no rank fewer than none; not {tuple(counts)}.")
         rest = self._to_come()
@@ -91,7 +101,9 @@ class Ledger(msgspec.Struct, frozen=True):
         for count in _short(counts, _wanted(counts, self.left)):
             share, rest = _split(rest, count)
             shares.append(share)
-        return tuple(shares)
+        returned = tuple(part for part in rest if part[0] < self.cursor)
+        cursor = rest[-1][0] if len(rest) > len(returned) else self.samples
+        return tuple(shares), msgspec.structs.replace(self, cursor=cursor, returned=returned)
 
     def commit(self, shares: Sequence[Share], lost: Collection[int] = ()) -> Ledger:
         """Return the ledger after a step.

@@ -12,11 +12,12 @@ The order is part of what a checkpoint means: it is the same on all machines and
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 
 _64_BITS = (1 << 64) - 1
 _GOLDEN_RATIO = 0x9E3779B97F4A7C15
-_FIRST_MULTIPLIER = 0xBF58476D1CE4E5B9
-_SECOND_MULTIPLIER = 0x94D049BB133111EB
+FIRST_MULTIPLIER = 0xBF58476D1CE4E5B9
+SECOND_MULTIPLIER = 0x94D049BB133111EB
 
 # Each changes both halves once. With two, neighbours still show in what becomes of them; a fourth changes nothing.
 _DOUBLE_ROUNDS = 3
@@ -43,16 +44,16 @@ class Permutation:
         [6, 4, 8, 7, 9, 3, 5, 2, 0, 1]
     """
 
-    __slots__ = ("_keys", "_left_bits", "_right_bits", "size")
+    __slots__ = ("keys", "left_bits", "right_bits", "size")
 
     def __init__(self, size: int, seed: int, epoch: int) -> None:
         if not 0 <= size <= _MOST_POSITIONS:
             raise ValueError(f"there can be 0 to 2**63 positions, but not {size}.")
         self.size = size
         bits = max((size - 1).bit_length(), _LEAST_BITS)
-        self._left_bits = bits // 2
-        self._right_bits = bits - self._left_bits
-        self._keys = _keys(seed, epoch)
+        self.left_bits = bits // 2
+        self.right_bits = bits - self.left_bits
+        self.keys = _keys(seed, epoch)
 
     def index(self, position: int) -> int:
         """Return the number that stands at a position."""
@@ -66,18 +67,22 @@ class Permutation:
         """
         if not 0 <= begin <= end <= self.size:
             raise IndexError(f"positions {begin} to {end} are not in an order of {self.size}.")
+        return self.walked(range(begin, end))
+
+    def walked(self, numbers: Iterable[int]) -> list[int]:
+        """Return where the walks end that begin at some numbers below the network's power of two."""
         # One loop with everything in local variables: a call for each number would take half the time.
-        size, keys, right_bits = self.size, self._keys, self._right_bits
-        left_mask, right_mask = (1 << self._left_bits) - 1, (1 << right_bits) - 1
+        size, keys, right_bits = self.size, self.keys, self.right_bits
+        left_mask, right_mask = (1 << self.left_bits) - 1, (1 << right_bits) - 1
         found = []
-        for number in range(begin, end):
+        for number in numbers:
             while True:
                 left, right = number >> right_bits, number & right_mask
                 for left_key, right_key in keys:
-                    mixed = (right ^ left_key) * _FIRST_MULTIPLIER
-                    left ^= (mixed ^ mixed >> 32) * _SECOND_MULTIPLIER >> 32 & left_mask
-                    mixed = (left ^ right_key) * _FIRST_MULTIPLIER
-                    right ^= (mixed ^ mixed >> 32) * _SECOND_MULTIPLIER >> 32 & right_mask
+                    mixed = (right ^ left_key) * FIRST_MULTIPLIER
+                    left ^= (mixed ^ mixed >> 32) * SECOND_MULTIPLIER >> 32 & left_mask
+                    mixed = (left ^ right_key) * FIRST_MULTIPLIER
+                    right ^= (mixed ^ mixed >> 32) * SECOND_MULTIPLIER >> 32 & right_mask
                 number = left << right_bits | right
                 if number < size:
                     break
@@ -100,6 +105,6 @@ def _keys(seed: int, epoch: int) -> tuple[tuple[int, int], ...]:
 
 def _mixed(value: int) -> int:
     """Return the output function of splitmix64: every bit of `value` changes about half of the result's."""
-    value = (value ^ value >> 30) * _FIRST_MULTIPLIER & _64_BITS
-    value = (value ^ value >> 27) * _SECOND_MULTIPLIER & _64_BITS
+    value = (value ^ value >> 30) * FIRST_MULTIPLIER & _64_BITS
+    value = (value ^ value >> 27) * SECOND_MULTIPLIER & _64_BITS
     return value ^ value >> 31

@@ -121,6 +121,18 @@ def test_a_lost_rank_was_there(rank: int) -> None:
         ledger.commit(ledger.take([1, 1]), lost=[rank])
 
 
+@pytest.mark.parametrize("seed", range(300))
+def test_the_ledger_after_a_step_is_the_same_as_when_it_is_committed(seed: int) -> None:
+    chance = random.Random(seed)
+    ledger = Ledger(samples=chance.choice([0, 1, 7, 100, 512, UNBOUNDED]), shuffle=False)
+    for _ in range(50):
+        counts = [chance.randrange(5) for _ in range(chance.randint(1, 6))] + [1]
+        shares, after = ledger.step(counts)
+        assert shares == ledger.take(counts)
+        assert after == ledger.commit(shares)
+        ledger = ledger.commit(shares, [rank for rank in range(len(counts)) if chance.random() < 0.3])
+
+
 # --- a stream ----------------------------------------------------------------------------------------------------
 
 

@@ -21,6 +21,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from farandole.elastic.ledger import UNBOUNDED, Ledger
 from farandole.torch.elastic import loader as module
 from farandole.torch.elastic.loader import Batch, ElasticLoader
+from farandole.torch.elastic.read_ahead import _SAMPLES_AT_ONCE, _STEPS_AT_ONCE
 
 # What torch says about worker processes on a machine with one core, and Python about those that are forked.
 pytestmark = [
@@ -89,6 +90,8 @@ def step(loaders: Sequence[ElasticLoader]) -> list[Batch] | None:
     assert len(whole) == len(loaders)
     for batch in whole:
         assert (batch.shares, batch.total, batch.ledger) == (whole[0].shares, whole[0].total, whole[0].ledger)
+        after = batch.ledger.commit(batch.shares)
+        assert batch.committed() == (after if batch.end is None else after.ends_at(batch.end))
     assert [batch.samples for batch in whole] == [len(numbers(batch)) for batch in whole]
     assert sum(batch.samples for batch in whole) == whole[0].total > 0
     return whole
@@ -224,6 +227,35 @@ def test_a_step_stays_the_same_until_it_is_committed() -> None:
     assert anew is not None
     assert anew.data is not batch.data, "the step may have changed it in place"
     assert numbers(anew) == numbers(batch)
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_more_steps_than_are_planned_at_once_follow_the_ledger(num_workers: int) -> None:
+    length = 10 * _SAMPLES_AT_ONCE
+    for size in (1, 3, 32, 1500, 5000):
+        loader = ElasticLoader(Numbers(length), batch_size=size, seed=4, num_workers=num_workers)
+        ledger = Ledger(length, seed=4)
+        for _ in range(min(2 * _STEPS_AT_ONCE + 2, length // size)):
+            batch = loader.next(1, 0)
+            assert batch is not None
+            (share,) = ledger.take([size])
+            assert numbers(batch) == ledger.indices(share)
+            loader.commit(batch)
+            ledger = ledger.commit([share])
+            assert loader.ledger == ledger
+        loader.close()
+
+
+def test_a_policy_of_the_users_is_asked_again_in_each_step() -> None:
+    class Growing:
+        size = 0
+
+        def counts(self, world_size: int) -> tuple[int, ...]:
+            self.size += 1
+            return (self.size,) * world_size
+
+    loader = ElasticLoader(Numbers(10), batches=Growing(), shuffle=False)
+    assert rest_of_epoch(loader) == [[0], [1, 2], [3, 4, 5], [6, 7, 8, 9]]
 
 
 def test_a_batch_of_another_step_is_refused() -> None:
@@ -598,6 +630,30 @@ def test_nothing_but_the_first_batch_takes_a_random_number() -> None:
         assert batch is not None
         loader.commit(batch)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_the_first_batch_takes_as_many_random_numbers_as_torch() -> None:
+    torch.manual_seed(5)
+    next(iter(DataLoader(Numbers(100), batch_size=4)))
+    by_torch = torch.get_rng_state()
+    torch.manual_seed(5)
+    ElasticLoader(Numbers(100), batch_size=4).next(1, 0)
+    assert torch.equal(torch.get_rng_state(), by_torch)
+
+
+def test_a_profile_shows_the_reading_as_with_torch() -> None:
+    """What is read with a profile and without it are the same batches."""
+    loader = ElasticLoader(Numbers(100), batch_size=4, seed=2)
+    found = []
+    for profiled in (False, True, True, False, True, False):
+        with torch.autograd.profiler.profile(enabled=profiled) as seen:
+            batch = loader.next(1, 0)
+        assert batch is not None
+        found.append(numbers(batch))
+        loader.commit(batch)
+        if profiled:
+            assert any(event.name.startswith("enumerate(DataLoader)") for event in seen.function_events or ())
+    assert found == rest_of_epoch(ElasticLoader(Numbers(100), batch_size=4, seed=2))[: len(found)]
 
 
 # --- state, and what is refused ------------------------------------------------------------------------------------

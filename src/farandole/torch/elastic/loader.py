@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -33,11 +34,15 @@ class Batch(msgspec.Struct, frozen=True, eq=False):
     """Samples of all ranks: what the sum of their gradients is to be divided by."""
     ledger: Ledger
     """From which the step was taken."""
+    after: Ledger
+    """The ledger after the step, if nobody is lost."""
     end: int | None
     """The length of a stream whose end was seen in this step."""
 
     def committed(self, lost: Collection[int] = ()) -> Ledger:
         """Return the ledger after this step, without the shares of lost ranks."""
+        if not lost:
+            return self.after
         after = self.ledger.commit(self.shares, lost)
         return after if self.end is None else after.ends_at(self.end)
 
@@ -105,7 +110,9 @@ class ElasticLoader:
         worker_init_fn: Callable[[int], None] | None = None,
         multiprocessing_context: Any = None,
     ) -> None:
-        self._batches = _policy(batch_size, global_batch_size, batches)
+        policy = _policy(batch_size, global_batch_size, batches)
+        # Ours always say the same of a world. What the user's do is unknown: they may be different at another time.
+        self._counts: Callable[[int], tuple[int, ...]] = lru_cache(policy.counts) if batches is None else policy.counts
         source = source_of(dataset)
         if shuffle and source.by_ranges:
             raise ValueError(
@@ -152,7 +159,7 @@ class ElasticLoader:
 
     def counts(self, world_size: int) -> tuple[int, ...]:
         """Return how many samples each rank takes in a full step, by rank."""
-        return self._batches.counts(world_size)
+        return self._counts(world_size)
 
     def next(self, world_size: int, rank: int) -> Batch | None:
         """Return this rank's batch of the next step, or None at the end of the epoch. All ranks agree about the end.
@@ -172,7 +179,7 @@ class ElasticLoader:
         """
         if not 0 <= rank < world_size:
             raise ValueError(f"there is no rank {rank} in a world of {world_size}: ranks are 0 to {world_size - 1}.")
-        step = self._ahead.first(self._ledger, self.counts(world_size), rank)
+        step = self._ahead.first(self._ledger, self._counts(world_size), rank)
         if step is None:
             return None
         batch = _batch(step, rank)
@@ -247,7 +254,8 @@ class ElasticLoader:
         self._ahead.close()
 
     def _check_current(self, batch: Batch) -> None:
-        if batch.ledger != self._ledger:
+        # Mostly it is the same object, which is cheaper to see.
+        if batch.ledger is not self._ledger and batch.ledger != self._ledger:
             raise ValueError(
                 "this batch is of another step: commit or abort each batch once, before the loader gets another ledger."
             )
@@ -268,11 +276,12 @@ def _policy(batch_size: int | None, global_batch_size: int | None, batches: Batc
 
 
 def _batch(step: Step, rank: int) -> Batch:
-    shares = step.shares
-    if step.end is not None:
-        shares = tuple(_before(step.end, share) for share in shares)
+    if step.end is None:
+        return Batch(step.data, step.shares, step.samples, step.total, step.ledger, step.after, None)
+    shares = tuple(_before(step.end, share) for share in step.shares)
     samples = [sum(end - begin for begin, end in share) for share in shares]
-    return Batch(step.data, shares, samples[rank], sum(samples), step.ledger, step.end)
+    after = step.ledger.commit(shares).ends_at(step.end)
+    return Batch(step.data, shares, samples[rank], sum(samples), step.ledger, after, step.end)
 
 
 def _before(position: int, share: Share) -> Share:

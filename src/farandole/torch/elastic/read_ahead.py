@@ -2,7 +2,8 @@
 
 The plan is what the DataLoader has for a batch sampler: whenever there is room for one more batch, the DataLoader asks
 it for the next. If the world changes, or steps go another way than planned, there is a new plan, and what was read
-ahead is dropped; the worker processes stay.
+ahead is dropped; the worker processes stay. Without worker processes, only the plan is ahead: each step is read when it
+is asked for.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import islice
 from multiprocessing.sharedctypes import RawValue
 from typing import Any
 
@@ -17,30 +19,38 @@ import torch.utils.data
 from torch.utils.data import DataLoader
 
 from farandole.elastic.ledger import UNBOUNDED, Ledger, Share
-from farandole.torch.elastic.reading import Collate, Errand, Portion, ProcessStart, Source
+from farandole.torch.elastic.order import indices
+from farandole.torch.elastic.reading import Collate, Errand, Portion, ProcessStart, Source, read
+
+# So much is planned at once. Between two steps of a training, the caches forget all about planning: the first step
+# planned costs many times what the others do. More than this gains little, and takes memory, and time if it is dropped.
+_STEPS_AT_ONCE = 64
+_SAMPLES_AT_ONCE = 2048  # Of this rank.
 
 
 class Step:
     """A step as planned: what is read in it, and what of that has come."""
 
-    __slots__ = ("_read", "ledger", "portion", "shares")
+    __slots__ = ("after", "data", "end", "is_read", "items", "ledger", "portion", "samples", "shares", "total")
 
-    def __init__(self, ledger: Ledger, shares: tuple[Share, ...], rank: int) -> None:
+    def __init__(self, ledger: Ledger, shares: tuple[Share, ...], after: Ledger, rank: int) -> None:
         self.ledger = ledger
         self.shares = shares
+        self.after = after
+        """The ledger after it, if nobody is lost and no stream ends."""
+        self.samples = sum(end - begin for begin, end in shares[rank])
+        """Of this rank, if no stream ends."""
+        self.total = ledger.left - after.left
+        """Of all ranks, if no stream ends."""
         self.portion = _portion(ledger, shares, rank)
         """None if this rank has nothing to read."""
-        self._read: tuple[Any, int | None] | None = (None, None) if self.portion is None else None
-
-    @property
-    def is_read(self) -> bool:
-        return self._read is not None
-
-    @property
-    def data(self) -> Any:
+        self.items: Sequence[Any] = ()
+        """What this process asks the reader with, if it reads itself."""
+        self.is_read = self.portion is None
+        self.data: Any = None
         """The collated samples of this rank; None if it has none."""
-        assert self._read is not None
-        return self._read[0]
+        self.end: int | None = None
+        """The length of the stream, if it ends before all positions of this step."""
 
     def set_read(self, data: Any, end: int | None) -> None:
         """Take what was read.
@@ -59,15 +69,8 @@ class Step:
                     f"the dataset ended after {end} samples, but had more of them before, or on another rank: it must "
                     "give the same samples each time, on all ranks."
                 )
-        else:
-            end = None
-        self._read = (data, end)
-
-    @property
-    def end(self) -> int | None:
-        """The length of the stream, if it ends before all positions of this step."""
-        assert self._read is not None
-        return self._read[1]
+            self.end = end
+        self.data, self.is_read = data, True
 
 
 def _portion(ledger: Ledger, shares: tuple[Share, ...], rank: int) -> Portion | None:
@@ -97,7 +100,8 @@ class Plan:
         self._counts: Sequence[int] = ()
         self._rank = 0
         self._steps: deque[Step] = deque()
-        self._not_asked_for: deque[Step] = deque()
+        self._asked = 0
+        """So many of the planned steps, from the one of now on, the DataLoader has asked for."""
 
     def begin(self, ledger: Ledger, counts: Sequence[int], rank: int) -> None:
         """Plan anew, from a ledger, for a world."""
@@ -109,26 +113,26 @@ class Plan:
         self.number.value += 1
         self._ledger = None
         self._steps.clear()
-        self._not_asked_for.clear()
+        self._asked = 0
 
     def fits(self, ledger: Ledger, counts: Sequence[int], rank: int) -> bool:
         """Return whether the planned steps are those of this ledger and world."""
         planned = self._steps[0].ledger if self._steps else self._ledger
-        return planned == ledger and self._counts == counts and self._rank == rank
+        # If all goes as planned it is the same object, which is cheaper to see.
+        return (planned is ledger or planned == ledger) and self._counts == counts and self._rank == rank
 
     def first(self) -> Step | None:
         """Return the step of now, or None at the end of the epoch."""
         if not self._steps:
-            step = self._extend()
-            if step is None:
-                return None
-            self._not_asked_for.append(step)
-        return self._steps[0]
+            self._extend()
+        return self._steps[0] if self._steps else None
 
     def advance(self) -> None:
         """Turn to the next step."""
         if self._steps:
             self._steps.popleft()
+            if self._asked:
+                self._asked -= 1
 
     def __iter__(self) -> Plan:
         return self
@@ -136,25 +140,43 @@ class Plan:
     def __next__(self) -> Errand | Sequence[Any]:
         """Return the next portion that is to be read; what torch's DataLoader asks for."""
         while True:
-            step = self._not_asked_for.popleft() if self._not_asked_for else self._read_later()
-            if step is None:
+            if self._asked == len(self._steps) and self._reads:
+                self._extend()
+            if self._asked == len(self._steps):
                 raise StopIteration
+            step = self._steps[self._asked]
+            self._asked += 1
             if step.portion is not None:
-                errand = Errand(self.number.value, step.portion, self._by_ranges)
-                return errand if self._sends else errand.items()
+                return Errand(self.number.value, step.portion, self._by_ranges) if self._sends else step.items
 
-    def _read_later(self) -> Step | None:
-        """Plan one more step, unless this rank never reads anything: it would go through the whole epoch in search."""
-        reads = self._ledger is not None and (self._ledger.samples == UNBOUNDED or self._counts[self._rank] > 0)
-        return self._extend() if reads else None
+    @property
+    def _reads(self) -> bool:
+        """Whether this rank ever reads anything; otherwise it would go through the whole epoch in search of it."""
+        return self._ledger is not None and (self._ledger.samples == UNBOUNDED or self._counts[self._rank] > 0)
 
-    def _extend(self) -> Step | None:
-        if self._ledger is None or self._ledger.left == 0:
-            return None
-        step = Step(self._ledger, self._ledger.take(self._counts), self._rank)
-        self._ledger = self._ledger.commit(step.shares)
-        self._steps.append(step)
-        return step
+    def _extend(self) -> None:
+        """Plan some more steps, if the epoch has any."""
+        ledger, samples = self._ledger, 0
+        planned: list[Step] = []
+        while ledger is not None and ledger.left and len(planned) < _STEPS_AT_ONCE and samples < _SAMPLES_AT_ONCE:
+            step = Step(ledger, *ledger.step(self._counts), self._rank)
+            ledger = step.after
+            samples += step.samples
+            planned.append(step)
+        if planned and not self._sends:
+            self._set_items(planned)
+        self._steps += planned
+        self._ledger = ledger
+
+    def _set_items(self, planned: Sequence[Step]) -> None:
+        """Fill in what the reader is asked with: of all steps together, as one by one their indices cost more."""
+        if self._by_ranges:
+            for step in planned:
+                step.items = [step.portion]
+            return
+        found = iter(indices(planned[0].ledger, tuple(part for step in planned for part in step.shares[self._rank])))
+        for step in planned:
+            step.items = list(islice(found, step.samples))
 
 
 class ReadAhead:
@@ -177,6 +199,9 @@ class ReadAhead:
         settings: dict[str, Any],
     ) -> None:
         self._num_workers = num_workers
+        self._reader = source.reader
+        self._collate = Collate(collate_fn or torch.utils.data.default_collate, source.by_ranges)
+        self._reads_here = num_workers == 0 and not settings["pin_memory"]
         self._plan = Plan(source.by_ranges, sends=num_workers > 0)
         self._start = ProcessStart(self._plan.number, worker_init_fn)
         self._make_loader: Callable[[], DataLoader[Any]] = partial(
@@ -184,7 +209,7 @@ class ReadAhead:
             source.reader,
             batch_sampler=self._plan,  # type: ignore[arg-type]  # An errand becomes a list on its way.
             num_workers=num_workers,
-            collate_fn=Collate(collate_fn or torch.utils.data.default_collate, source.by_ranges),
+            collate_fn=self._collate,
             worker_init_fn=self._start,
             persistent_workers=num_workers > 0,
             **settings,
@@ -202,7 +227,7 @@ class ReadAhead:
         step = self._plan.first()
         if step is not None and not step.is_read:
             try:
-                step.set_read(*self._next())
+                step.set_read(*self._read(step))
             except BaseException:
                 # This batch will not come again by itself.
                 self.forget()
@@ -229,13 +254,20 @@ class ReadAhead:
         self._batches = None
         self._loader = self._make_loader()
 
-    def _next(self) -> Any:
+    def _read(self, step: Step) -> Any:
         if self._batches is None or self._is_outdated:
             self._begin()
+        # A profile is to show the DataLoader under the name that torch's users look for.
+        if self._reads_here and not torch.autograd._profiler_enabled():  # type: ignore[attr-defined]  # Not declared.
+            return read(self._reader, step.items, self._collate)
         return next(self._batches)
 
     def _begin(self) -> None:
-        """Have the worker processes begin anew: wait for what they are at, and ask for as much as fits."""
+        """Have the worker processes begin anew: wait for what they are at, and ask for as much as fits.
+
+        Without any this is done once as well: it takes a random number of the user's, as each pass through a DataLoader
+        does, and prepares torch's data pipes.
+        """
         self._start.prepare()
         try:
             self._batches = iter(self._loader)
