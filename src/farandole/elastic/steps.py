@@ -185,6 +185,8 @@ class Loop:
         self._step = 0
         self._first_batch = 0
         self._factor = 1.0
+        self._scaled_for = 0
+        """The size of the world that the factor is for; 0: it is to be found out."""
 
     def __iter__(self) -> Iterator[Any]:
         """Return the batches of this worker.
@@ -493,16 +495,20 @@ class Loop:
 
     def _take(self, progress: Progress) -> None:
         self._step, self._first_batch, self._factor = progress.step, progress.first_batch, progress.factor
+        self._scaled_for = 0
         self._body_has_calls = progress.body_has_calls
         self._recovery.catch_up(progress.calls)
         self._loader.ledger = progress.ledger
 
     def _scale_rate(self, size: int) -> None:
+        if size == self._scaled_for:
+            return
         policy = based_on_first(self._rate, self._first_batch)
         factor = policy.factor(sum(self._loader.counts(size)), size)
         if factor != self._factor:
             self._trained.scale_rate(factor / self._factor)
             self._factor = factor
+        self._scaled_for = size
 
 
 def _count(share: Sequence[tuple[int, int]]) -> int:
