@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from functools import cache
 
 from tqdm import tqdm
@@ -20,6 +21,7 @@ from benchmarks.topology import cores
 
 _STEP_SECONDS = 0.02
 _STEPS_OF_A_TURN = 20
+_TURNS_OF_A_PAIR = 10
 _TURN_SECONDS = 60.0
 _ELASTIC, _PLAIN, _COST = "elastic step", "plain step", "cost"
 _TIME_A_UNIT = """
@@ -57,25 +59,36 @@ def _turn(job: Job, number: int) -> float:
 
 def _take(bench: Bench, peer: Peer) -> list[Trial]:
     units = _units(Setting().size)
-    elastic, plain = (peer.job(Setting(units=units, elastic=way), bench.make_folder()) for way in (True, False))
     trials: list[Trial] = []
+    with tqdm(total=bench.repetitions, desc=f"idle: {peer.name}", file=sys.stderr, disable=None) as bar:
+        while len(trials) < bench.repetitions:
+            # Two jobs of the same script differ by more than what is measured, for as long as they live.
+            elastic, plain = (peer.job(Setting(units=units, elastic=way), bench.make_folder()) for way in (True, False))
+            turns = min(_TURNS_OF_A_PAIR, bench.repetitions - len(trials))
+            try:
+                for trial in _compare(elastic, plain, turns):
+                    trials.append(trial)
+                    bar.update()
+            except JobFailed as error:
+                trials.append(Trial("failed", detail=f": {error}"))
+                bench.say(f"    {peer.name}, idle: {error}")
+                break
+    return trials
+
+
+def _compare(elastic: Job, plain: Job, turns: int) -> Iterator[Trial]:
     for job in (elastic, plain):
         job.allow(0)
-    try:
-        # The one waits at its gate while the other computes.
-        with running(elastic), running(plain):
-            for job in (elastic, plain):
-                _turn(job, 0)
-            for turn in tqdm(range(1, bench.repetitions + 1), f"idle: {peer.name}", file=sys.stderr, disable=None):
-                # Nobody always comes after the same one.
-                jobs = (elastic, plain) if turn % 2 else (plain, elastic)
-                took = {job: _turn(job, turn) for job in jobs}
-                values = {_ELASTIC: took[elastic], _PLAIN: took[plain], _COST: took[elastic] / took[plain] - 1}
-                trials.append(Trial("measured", values))
-    except JobFailed as error:
-        trials.append(Trial("failed", detail=f": {error}"))
-        bench.say(f"    {peer.name}, idle: {error}")
-    return trials
+    # The one waits at its gate while the other computes.
+    with running(elastic), running(plain):
+        for job in (elastic, plain):
+            _turn(job, 0)
+        for turn in range(1, turns + 1):
+            # Nobody always comes after the same one.
+            jobs = (elastic, plain) if turn % 2 else (plain, elastic)
+            took = {job: _turn(job, turn) for job in jobs}
+            values = {_ELASTIC: took[elastic], _PLAIN: took[plain], _COST: took[elastic] / took[plain] - 1}
+            yield Trial("measured", values)
 
 
 IDLE = Event(

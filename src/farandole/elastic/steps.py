@@ -34,8 +34,10 @@ class Batch(Protocol):
     data: Any
     """None if this rank has no samples."""
     samples: int
+    total: int
+    """Samples of all ranks."""
     shares: Sequence[Any]
-    """Of all ranks of the plan, as ranges of positions."""
+    """Of all ranks, as ranges of positions."""
 
 
 class Loader(Protocol):
@@ -133,7 +135,10 @@ class _Plan:
         self.lost = frozenset(range(self._world.size)).difference(self.present)
 
     def share(self, rank: int) -> float:
-        """Return by what a rank's mean gradient is multiplied so that the mean over ranks is one over samples."""
+        """Return by what this rank's mean gradient is multiplied so that the mean over ranks is one over samples."""
+        size = self._world.size
+        if len(self.present) == size:
+            return self.batch.samples * size / self.batch.total
         counts = [_count(self.batch.shares[each]) for each in self.present]
         total = sum(counts)
         return counts[rank] * len(counts) / total if total else 0.0
@@ -349,7 +354,9 @@ class Loop:
     def _own_ballot(self, meet: bool) -> Ballot:
         # One rank's clock says when a checkpoint is due.
         due = self._session.world.rank == 0 and self._trained.is_due(self._step + 1)
-        return Ballot(membership.pending_change() is not None, self._stopping, due, self._made_calls, meet)
+        notices = self._session.notices
+        changes = notices is not None and notices.change is not None
+        return Ballot(changes, self._stopping, due, self._made_calls, meet)
 
     def _take_note(self, outcome: Ballot) -> None:
         self._is_reducing = False

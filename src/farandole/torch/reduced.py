@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -23,8 +23,7 @@ class Reduced:
     def __init__(self, bundles: Sequence[Bundle]) -> None:
         """Keep none yet of these bundles."""
         self._bundles = bundles
-        self._slots: list[Slot] = []
-        self._gradients: list[torch.Tensor] = []
+        self._kept: list[tuple[Slot, torch.Tensor]] = []
         self._versions: list[int] = []
         self._checksums: list[int] | None = None
 
@@ -34,39 +33,36 @@ class Reduced:
         Args:
             examine: when asked whether they are intact, look at each number of those that lie in places.
         """
-        self._slots = [slot for slot in self._all_slots() if slot.parameter.requires_grad]
-        self._gradients = [_reduced(slot) for slot in self._slots]
-        self._versions = [gradient._version for gradient in self._gradients]
+        # In every step, so it is short.
+        reduced = [(slot, slot.parameter.grad) for bundle in self._bundles for slot in bundle.slots]
+        self._kept = [(slot, gradient) for slot, gradient in reduced if gradient is not None]
+        self._versions = [gradient._version for _, gradient in self._kept]
         self._checksums = self._sums() if examine else None
 
     def forget(self) -> None:
         """Keep none any more."""
-        self._slots, self._gradients, self._versions, self._checksums = [], [], [], None
+        self._kept, self._versions, self._checksums = [], [], None
 
     def are_intact(self) -> bool:
         """Say whether nobody has changed them."""
-        if self._versions != [gradient._version for gradient in self._gradients]:
+        if self._versions != [gradient._version for _, gradient in self._kept]:
             return False
         return self._checksums is None or self._checksums == self._sums()
 
     def state_dict(self) -> dict[str, Any]:
         """Return them by the names of their parameters."""
-        pairs = zip(self._slots, self._gradients, strict=True)
-        return {slot.name: _unfolded(gradient) for slot, gradient in pairs}
+        return {slot.name: _unfolded(gradient) for slot, gradient in self._kept}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Let the gradients be those that another rank has kept."""
-        for slot in self._all_slots():
-            if slot.name in state:
-                _adopt(slot, _folded(state[slot.name]))
+        for bundle in self._bundles:
+            for slot in bundle.slots:
+                if slot.name in state:
+                    _adopt(slot, _folded(state[slot.name]))
         self.keep()
 
-    def _all_slots(self) -> Iterator[Slot]:
-        return (slot for bundle in self._bundles for slot in bundle.slots)
-
     def _sums(self) -> list[int]:
-        pairs = zip(self._slots, self._gradients, strict=True)
-        return [_checksum(gradient) for slot, gradient in pairs if gradient is slot.place]
+        return [_checksum(gradient) for slot, gradient in self._kept if gradient is slot.place]
 
 
 def _adopt(slot: Slot, gradient: torch.Tensor) -> None:
@@ -77,12 +73,6 @@ def _adopt(slot: Slot, gradient: torch.Tensor) -> None:
         slot.parameter.grad = gradient.to(slot.parameter.device)
     else:
         slot.store(gradient.to(slot.parameter.device))
-
-
-def _reduced(slot: Slot) -> torch.Tensor:
-    gradient = slot.parameter.grad
-    assert gradient is not None
-    return gradient
 
 
 def _checksum(tensor: torch.Tensor) -> int:

@@ -23,7 +23,7 @@ from farandole.elastic.ledger import Ledger
 from farandole.roster.elastic import Limits
 
 EPOCHS = 2
-SEEDS = 600
+SEEDS = 50
 
 
 @pytest.fixture(autouse=True)
@@ -58,6 +58,7 @@ class Batch(NamedTuple):
     data: Any
     shares: Sequence[Any]
     samples: int
+    total: int
     ledger: Ledger
 
 
@@ -77,7 +78,8 @@ class Loader:
             return None
         shares = self.ledger.take(self.counts(world_size))
         indices = self.ledger.indices(shares[rank])
-        return Batch(indices or None, shares, len(indices), self.ledger)
+        total = sum(end - begin for share in shares for begin, end in share)
+        return Batch(indices or None, shares, len(indices), total, self.ledger)
 
     def borrow(self, batch: Batch) -> Any:
         share = next(share for share in batch.shares if share)
