@@ -81,7 +81,17 @@ def faults(phase: str, *workers: int, step: int = 3) -> list[str]:
 
 # --- kill -9 ---------------------------------------------------------------------------------------------------------
 
-STEP_PHASES = ("step", "backward", "allreduce", "before-vote", "in-vote", "after-vote", "before-commit")
+STEP_PHASES = (
+    "step",
+    "backward",
+    "allreduce",
+    "before-cast",
+    "after-cast",
+    "in-reduce",
+    "after-reduce",
+    "after-count",
+    "before-commit",
+)
 
 
 @pytest.mark.parametrize("phase", STEP_PHASES)
@@ -91,7 +101,7 @@ def test_one_after_the_other_is_killed_in_a_phase_of_a_step(training: Training, 
     training.finish(dead={0, 1, 2})
 
 
-@pytest.mark.parametrize("phase", ["backward", "allreduce", "before-vote", "after-vote"])
+@pytest.mark.parametrize("phase", ["backward", "allreduce", "before-cast", "after-reduce", "after-count"])
 def test_all_but_one_are_killed_in_the_same_phase(training: Training, phase: str) -> None:
     training.add(4, *faults(phase, 0, 1, 3))
     training.finish(dead={0, 1, 3})

@@ -27,6 +27,7 @@ class Part(NamedTuple):
 
     data: list[int] | None
     samples: int
+    total: int
     shares: Sequence[Any]
 
 
@@ -45,7 +46,8 @@ class Indices:
             return None
         shares = self.ledger.take(self.counts(world_size))
         data = self.ledger.indices(shares[rank])
-        return Part(data or None, len(data), shares)
+        total = sum(end - begin for share in shares for begin, end in share)
+        return Part(data or None, len(data), total, shares)
 
     def borrow(self, batch: Part) -> list[int]:
         return []
@@ -63,6 +65,9 @@ class Indices:
 class Number:
     """What is trained. See `farandole.elastic.steps.Trained`."""
 
+    needs_body = True
+    reduces_once = False
+
     def __init__(self) -> None:
         self.value = 0
         self.ballast = bytes(int(sys.argv[1]) << 20 if len(sys.argv) > 1 else 0)
@@ -74,6 +79,9 @@ class Number:
         everyone = session.exchange("state", state)
         if rank in receivers:
             self.value = json.loads(everyone[sources[0]][:1000])
+
+    def hand_over(self, *_: object) -> None:
+        """It has no gradients."""
 
     def step_without_samples(self) -> None:
         """Nothing is made of nothing."""

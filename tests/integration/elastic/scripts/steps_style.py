@@ -1,7 +1,7 @@
 """A training by `steps` that writes every step into a book of its own, and dies where it is told to.
 
 A fault is `PHASE:WORKER[:STEP[:stop]]`: that worker is killed there, or stopped, at that step or, if it does not come
-by then, later. Of what is called, there are three phases: `before-vote`, `in-vote` and `after-vote`, for one.
+by then, later. Of what is called, there are three phases: `before-count`, `in-count` and `after-count`, for one.
 """
 
 from __future__ import annotations
@@ -94,14 +94,17 @@ def train(given: argparse.Namespace, faults: Faults, book: Book) -> None:
     from farandole.core import worlds
     from farandole.core.engine import Engine
     from farandole.core.rendezvous import RosterClient
-    from farandole.elastic.recovery import Recovery
+    from farandole.elastic.steps import Loop
     from farandole.torch.elastic import transfer
     from farandole.torch.elastic.checkpoint import Checkpoint
+    from farandole.torch.reducer import GradientReducer
 
     worlds.FORM_SECONDS = given.form_seconds or worlds.FORM_SECONDS
     faults.around(RosterClient, "join", "join")
     faults.around(Engine, "form", "form")
-    faults.around(Recovery, "vote", "vote")
+    faults.around(GradientReducer, "_cast", "cast")
+    faults.around(GradientReducer, "_run_out", "reduce")
+    faults.around(Loop, "count", "count")
     faults.around(transfer, "_move", "transfer")
     hvd.init()
     torch.manual_seed(1)
