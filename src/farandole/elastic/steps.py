@@ -330,7 +330,11 @@ class Loop:
 
     def ballot(self, meet: bool) -> Ballot:
         """See `Again`."""
-        return self._own_ballot(meet)
+        # One rank's clock says when a checkpoint is due.
+        due = self._session.world.rank == 0 and self._trained.is_due(self._step + 1)
+        notices = self._session.notices
+        changes = notices is not None and notices.change is not None
+        return Ballot(changes, self._stopping, due, self._made_calls, meet)
 
     def count(self, outcome: Sequence[bool], gradients: Gradients) -> None:
         """See `Again`."""
@@ -351,13 +355,6 @@ class Loop:
         self._is_reducing = False
         self._again = True
 
-    def _own_ballot(self, meet: bool) -> Ballot:
-        # One rank's clock says when a checkpoint is due.
-        due = self._session.world.rank == 0 and self._trained.is_due(self._step + 1)
-        notices = self._session.notices
-        changes = notices is not None and notices.change is not None
-        return Ballot(changes, self._stopping, due, self._made_calls, meet)
-
     def _take_note(self, outcome: Ballot) -> None:
         self._is_reducing = False
         if not self._counts:
@@ -366,7 +363,7 @@ class Loop:
 
     def _vote(self) -> None:
         """Let a step count whose body has reduced no gradients."""
-        self._take_note(self._recovery.vote(self._own_ballot(meet=False)))
+        self._take_note(self._recovery.vote(self.ballot(meet=False)))
 
     def _finish_together(self) -> None:
         """Return when all ranks know that the last step counts: who is gone cannot tell the others any more."""

@@ -106,8 +106,9 @@ def take_back(slots: Sequence[Slot]) -> None:
 
 def _put_beside(slot: Slot, local: torch.Tensor, share: float) -> bool:
     # All of a bundle or none: what is put here cannot be taken for a gradient on the general way.
-    if any(each.travels_sparse or not each.parameter.requires_grad for each in slot.bundle.slots):
-        return False
+    for each in slot.bundle.slots:
+        if each.travels_sparse or not each.parameter.requires_grad:
+            return False
     gradient = slot.parameter.grad
     if gradient is None and slot.sparse_dim is None:
         slot.absent = True
@@ -116,7 +117,7 @@ def _put_beside(slot: Slot, local: torch.Tensor, share: float) -> bool:
         _copy_weighted(slot.dense(), share, local)
     else:
         slot.sparse_dim = None
-        _copy_weighted(gradient.detach(), share, local)
+        _copy_weighted(gradient.detach() if gradient.requires_grad else gradient, share, local)
     slot.parameter.grad = slot.place
     return True
 

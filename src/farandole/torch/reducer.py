@@ -172,13 +172,13 @@ class GradientReducer:
         """
         if not self._active():
             return
-        assert self._session is not None
         self._are_changed = self._are_changed or not steps
-        if self._session.again is None or not self._bundles:
+        again = self._again()
+        if again is None:
             self._finish_once()
             return
         try:
-            self._finish_in_some_world(self._session.again)
+            self._finish_in_some_world(again)
         finally:
             self._reset()
         self._prepare_next_step()
@@ -226,6 +226,12 @@ class GradientReducer:
                 again.give_out_again()
                 return
             self._take_up_again()
+
+    def _again(self) -> Again | None:
+        """Return who lets a step count by these gradients: not those of some ranks only, nor none."""
+        if self._session is None or not self._bundles or self._manner.process_set.process_set_id != 0:
+            return None
+        return self._session.again
 
     def _are_of_this_world(self) -> bool:
         """Say whether all gradients were reduced in the world of now, and not some in another one before."""
@@ -367,10 +373,10 @@ class GradientReducer:
 
     def _cast(self) -> None:
         """Let the ballot go with what is launched last."""
-        assert self._session is not None
-        again = self._session.again
-        if again is None or not self._bundles:
+        again = self._again()
+        if again is None:
             return
+        assert self._session is not None
         if self._ballot is None:
             self._ballot = self._make_ballot()
         if not self._ballot.launched:
@@ -390,8 +396,10 @@ class GradientReducer:
 
     def _cast_early(self) -> None:
         """Do so before the end of the step, if nothing else will be launched."""
-        again = None if self._session is None else self._session.again
-        if again is not None and all(map(_has_begun, self._bundles)) and again.launched():
+        if not all(map(_has_begun, self._bundles)):
+            return
+        again = self._again()
+        if again is not None and again.launched():
             self._cast()
 
     # --- waves -------------------------------------------------------------------------------------------------

@@ -324,6 +324,35 @@ def test_an_undisturbed_training_is_that_of_a_fixed_job_bit_by_bit(
     assert all(map(torch.equal, elastic[0]["parameters"], fixed[0]["parameters"]))
 
 
+def reduce_among_some() -> tuple[int, float]:
+    """Train in a loop whose optimizer reduces over two ranks of three. Run by a worker."""
+    import torch
+
+    import farandole.torch as hvd
+
+    pair = hvd.ProcessSet([0, 1])
+    hvd.init(process_sets=[pair])
+    weight = torch.nn.Parameter(torch.zeros(1))
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0), [("weight", weight)], process_set=pair)
+    loader = hvd.elastic.ElasticLoader(range(12), global_batch_size=3, shuffle=False)
+    loop = hvd.elastic.steps(loader, optimizer=optimizer)
+    for (number,) in loop:
+        optimizer.zero_grad()
+        (weight * float(number)).sum().backward()
+        optimizer.step()
+    hvd.shutdown()
+    return loop.step, float(weight)
+
+
+def test_an_optimizer_of_some_ranks_in_a_fixed_world(nursery: Nursery) -> None:
+    world = World(nursery, 3)
+    try:
+        # Samples 0, 3, 6 and 9 are rank 0's, and so on.
+        assert world.run(reduce_among_some) == [(4, -20.0), (4, -20.0), (4, -26.0)]
+    finally:
+        world.close()
+
+
 def test_alone_without_any_launcher(nursery: Nursery) -> None:
     worker = nursery.fork({})
     try:
