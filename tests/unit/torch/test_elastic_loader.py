@@ -16,7 +16,15 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, get_worker_info
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    StackDataset,
+    TensorDataset,
+    default_collate,
+    get_worker_info,
+)
 
 from farandole.elastic.ledger import UNBOUNDED, Ledger
 from farandole.torch.elastic import loader as module
@@ -275,6 +283,65 @@ def test_getitems_is_used_where_there_is_one() -> None:
             return [100 + index for index in indices]
 
     assert rest_of_epoch(ElasticLoader(Many(3), batch_size=2, shuffle=False)) == [[100, 101], [102]]
+
+
+# --- tensors -----------------------------------------------------------------------------------------------------
+
+
+class Doubled(TensorDataset):
+    """Its samples are not what its tensors are."""
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, ...]:
+        return tuple(2 * tensor for tensor in super().__getitem__(index))
+
+
+class Labels(torch.Tensor):
+    """A tensor that may have its own ways."""
+
+
+TABLE = torch.arange(60.0).reshape(20, 3)
+DATASETS = {
+    "one": TensorDataset(TABLE),
+    "images and labels": TensorDataset(torch.rand(20, 3, 4, 5), torch.arange(20)),
+    "of many types": TensorDataset(TABLE.bfloat16(), TABLE.half(), TABLE.double(), TABLE > 30, TABLE.to(torch.int8)),
+    "no numbers in a sample": TensorDataset(torch.zeros(20, 0, 2)),
+    "in another order of dimensions": TensorDataset(torch.rand(3, 20).t(), torch.rand(20, 3, 4, 5).transpose(1, 3)),
+    "channels last": TensorDataset(torch.rand(20, 3, 4, 5).contiguous(memory_format=torch.channels_last)),
+    "with a graph": TensorDataset(TABLE.clone().requires_grad_()),
+    "complex": TensorDataset(torch.complex(TABLE, TABLE)),
+    "a tensor's subclass": TensorDataset(TABLE.as_subclass(Labels)),
+    "the dataset's subclass": Doubled(TABLE),
+    "stacked": StackDataset(TABLE, TABLE),
+}
+
+
+@pytest.mark.parametrize("dataset", DATASETS.values(), ids=DATASETS)
+@pytest.mark.parametrize("collate_fn", [None, default_collate, lambda samples: [len(samples), *samples[0]]])
+def test_tensors_are_read_as_by_torch(dataset: Any, collate_fn: Callable[[Any], Any] | None) -> None:
+    loader = ElasticLoader(dataset, batch_size=7, seed=3, collate_fn=collate_fn)
+    order = ElasticLoader(range(20), batch_size=7, seed=3)
+    while (batch := loader.next(1, 0)) is not None:
+        chosen = order.next(1, 0)
+        (by_torch,) = DataLoader(dataset, batch_sampler=[numbers(chosen)], collate_fn=collate_fn)
+        assert type(batch.data) is type(by_torch)
+        assert len(batch.data) == len(by_torch)
+        for found, expected in zip(batch.data, by_torch, strict=True):
+            torch.testing.assert_close(found, expected, rtol=0, atol=0, check_stride=True)
+            assert type(found) is type(expected)
+            assert getattr(found, "requires_grad", None) == getattr(expected, "requires_grad", None)
+        order.commit(chosen)
+        loader.commit(batch)
+
+
+def test_tensors_may_become_others_between_two_steps() -> None:
+    dataset = TensorDataset(torch.zeros(8, 2))
+    loader = ElasticLoader(dataset, batch_size=4)
+    batch = loader.next(1, 0)
+    assert batch is not None and not batch.data[0].any()
+    loader.commit(batch)
+    dataset.tensors = (torch.ones(8, 2).as_subclass(Labels),)
+    batch = loader.next(1, 0)
+    assert batch is not None and isinstance(batch.data[0], Labels) and batch.data[0].all()
 
 
 # --- streams -----------------------------------------------------------------------------------------------------

@@ -15,12 +15,21 @@ from itertools import islice
 from multiprocessing.sharedctypes import RawValue
 from typing import Any
 
-import torch.utils.data
-from torch.utils.data import DataLoader
+import torch
+from torch.utils.data import DataLoader, default_collate
 
 from farandole.elastic.ledger import UNBOUNDED, Ledger, Share
 from farandole.torch.elastic.order import indices
-from farandole.torch.elastic.reading import Collate, Errand, Portion, ProcessStart, Source, read
+from farandole.torch.elastic.reading import (
+    Collate,
+    Errand,
+    Portion,
+    ProcessStart,
+    Source,
+    can_gather,
+    gather,
+    read,
+)
 
 # So much is planned at once. Between two steps of a training, the caches forget all about planning: the first step
 # planned costs many times what the others do. More than this gains little, and takes memory, and time if it is dropped.
@@ -200,8 +209,10 @@ class ReadAhead:
     ) -> None:
         self._num_workers = num_workers
         self._reader = source.reader
-        self._collate = Collate(collate_fn or torch.utils.data.default_collate, source.by_ranges)
+        collate_fn = collate_fn or default_collate
+        self._collate = Collate(collate_fn, source.by_ranges)
         self._reads_here = num_workers == 0 and not settings["pin_memory"]
+        self._may_gather = collate_fn is default_collate
         self._plan = Plan(source.by_ranges, sends=num_workers > 0)
         self._start = ProcessStart(self._plan.number, worker_init_fn)
         self._make_loader: Callable[[], DataLoader[Any]] = partial(
@@ -258,9 +269,12 @@ class ReadAhead:
         if self._batches is None or self._is_outdated:
             self._begin()
         # A profile is to show the DataLoader under the name that torch's users look for.
-        if self._reads_here and not torch.autograd._profiler_enabled():  # type: ignore[attr-defined]  # Not declared.
-            return read(self._reader, step.items, self._collate)
-        return next(self._batches)
+        if not self._reads_here or torch.autograd._profiler_enabled():  # type: ignore[attr-defined]  # Not declared.
+            return next(self._batches)
+        # Asked each time: its tensors are the user's, and may be others now.
+        if self._may_gather and can_gather(self._reader):
+            return gather(self._reader, step.items), None
+        return read(self._reader, step.items, self._collate)
 
     def _begin(self) -> None:
         """Have the worker processes begin anew: wait for what they are at, and ask for as much as fits.
