@@ -169,6 +169,8 @@ class Settings:
     elastic_keep_gradients: bool = _setting(True, _switch, "0 or 1")
     """Whether a worker of such a job keeps its own gradients until the step counts, so that only collectives are done
     again when the world breaks. It costs the memory of the gradients; without it, the step is done again."""
+    elastic_state_at_once: int = _setting(8 << 20, _count, "a number of bytes")
+    """Up to this size the state goes to a newcomer while the others wait; what is larger, while they train."""
     failure_deadline: float = _setting(1.0, _positive_seconds, "a number of seconds above 0")
     """Seconds of silence after which a worker counts as lost."""
     spin_seconds: float = _setting(0.0, float, "a number of seconds")

@@ -44,6 +44,8 @@ class Position(msgspec.Struct, frozen=True, array_like=True):
     """Whether it holds the job's state; the rest is only about those who do."""
     can_give: bool
     """Whether others can have the result of its last call."""
+    shadows: int
+    """How many ranks have no part in the plan of its step, as they do not hold the state yet."""
 
 
 class Ballot(NamedTuple):
@@ -80,6 +82,8 @@ class Comparison(msgspec.Struct, frozen=True):
     """Whether others are in an earlier step."""
     others_inside: bool
     """Whether others are in the middle of the furthest step, or behind the last one."""
+    shadows: int
+    """How many ranks have no part in the plan of that step."""
 
 
 class Listener(Protocol):
@@ -140,13 +144,21 @@ class Recovery:
 
     def vote(self, ballot: Ballot) -> Ballot:
         """Let a step without gradients count, once all ranks have come so far; return what any of them has asked."""
-        return Ballot(*self.run(lambda: self._votes.count(self._session, ballot), counts=True))
+        return Ballot(*self.run(lambda: self.meet(ballot), counts=True))
+
+    def meet(self, ballot: Ballot) -> Ballot:
+        """Take part in what `vote`, and `reduced` where ranks meet, have all ranks do; only in this world.
+
+        Raises:
+            HorovodInternalError: it has ended.
+        """
+        return self._votes.count(self._session, ballot)
 
     def reduced(self, outcome: Ballot, gradients: Gradients) -> None:
         """Take note that the gradients of the step are reduced, on this rank."""
         self._done(outcome, gradients)
         if outcome.meet:
-            self.run(lambda: self._votes.count(self._session, outcome))
+            self.run(lambda: self.meet(outcome))
 
     def recover(self, gradients: Gradients) -> Ballot | None:
         """Enter the next world, if this one has ended, while gradients are being reduced.
@@ -179,14 +191,16 @@ class Recovery:
         everyone = [msgspec.msgpack.decode(text, type=Position) for text in texts]
         trained = [position for position in everyone if position.trained]
         if not trained:
-            return Comparison(None, behind=False, others_behind=False, others_inside=False)
+            return Comparison(None, behind=False, others_behind=False, others_inside=False, shadows=0)
         known = self._give(everyone, lacking)
         step = max(position.step for position in trained)
+        inside = [position for position in trained if position.inside and position.step == step]
         return Comparison(
             known,
             behind=step > own.step,
             others_behind=any(position.step < own.step for position in trained),
-            others_inside=any(position.inside and position.step == step for position in trained),
+            others_inside=bool(inside),
+            shadows=max((position.shadows for position in inside), default=0),
         )
 
     def catch_up(self, calls: int) -> None:

@@ -6,12 +6,18 @@ gradients are weighted by the samples that are left. The next step is planned fo
 
 A rank that learns only from others that a step counts (see `recovery`) takes the following step by the plan that they
 have made meanwhile, in the world of before.
+
+Newcomers get the state between two steps. A large one travels while the others train: meanwhile a newcomer is a
+*shadow* of rank 0. It goes through the same steps, with the samples of that rank, gets the same reduced gradients, and
+counts for nothing. When the world breaks before it has the state, it is a newcomer again, and the others finish the
+step without it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any, Protocol, TypeVar
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -22,82 +28,11 @@ from farandole.core.rendezvous import World
 from farandole.core.worlds import goodbye
 from farandole.elastic import membership
 from farandole.elastic.batches import RatePolicy, based_on_first
+from farandole.elastic.framework import Batch, Loader, Stream, Trained
 from farandole.elastic.ledger import Ledger
 from farandole.elastic.recovery import Ballot, Comparison, Position, Recovery
 
 Result = TypeVar("Result")
-
-
-class Batch(Protocol):
-    """What one rank works on in one step."""
-
-    data: Any
-    """None if this rank has no samples."""
-    samples: int
-    total: int
-    """Samples of all ranks."""
-    shares: Sequence[Any]
-    """Of all ranks, as ranges of positions."""
-
-
-class Loader(Protocol):
-    """Where the samples come from; see `farandole.torch.elastic.ElasticLoader`."""
-
-    ledger: Ledger
-
-    def counts(self, world_size: int) -> tuple[int, ...]:
-        """Return how many samples each rank takes in a full step."""
-
-    def next(self, world_size: int, rank: int) -> Any:
-        """Return the batch of a rank in a world, or None at the end of the epoch."""
-
-    def borrow(self, batch: Any) -> Any:
-        """Return some other rank's data of a step in which this rank has none; None if it cannot be had."""
-
-    def commit(self, batch: Any, lost: Collection[int] = ()) -> None:
-        """Count the samples as used, but for those of lost ranks."""
-
-    def next_epoch(self) -> None:
-        """Begin the next epoch."""
-
-
-class Trained(Protocol):
-    """What is trained, in terms of a framework."""
-
-    needs_body: bool
-    """Only the body of the loop knows what a step is: `step_without_samples` may not be what it is elsewhere."""
-    reduces_once: bool
-    """A step has one reduction of gradients."""
-
-    def transfer(self, sources: Sequence[int], receivers: Sequence[int]) -> None:
-        """Give the receivers the state that each of the sources has. A collective of both."""
-
-    def hand_over(self, gradients: Gradients | None, sources: Sequence[int], receivers: Sequence[int]) -> None:
-        """Give the receivers the reduced gradients that each of the sources has. A collective of the world.
-
-        Args:
-            gradients: of a step; None on ranks that are neither.
-            sources: ranks that have them.
-            receivers: ranks that are to get them.
-        """
-
-    def step_without_samples(self) -> None:
-        """Take part in a step with gradients of zero."""
-
-    def scale_rate(self, factor: float) -> None:
-        """Multiply the learning rates."""
-
-    def is_due(self, step: int) -> bool:
-        """Say whether a checkpoint is to be written after a step."""
-
-    def save(self, progress: bytes, step: int, epoch: int, world: World) -> None:
-        """Begin to write a checkpoint, on all ranks of a world."""
-
-    def load(self) -> bytes | None:
-        """Read the last checkpoint, if there is one and it is wanted; return the progress that was saved with it."""
-
-    def close(self) -> None:
-        """Wait for a checkpoint that is being written."""
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -112,13 +47,20 @@ class Progress(msgspec.Struct, frozen=True):
     """By which the learning rates have been multiplied."""
     body_has_calls: bool
     """Whether the body of the loop makes calls that all ranks have to make."""
+    stop: bool
+    """Whether there is no other step, as somebody has asked for that."""
+
+
+_NOTHING_ASKED = Ballot(change=False, stop=False, save=False, calls=False, meet=False)
 
 
 class _Plan:
     """One step: who reads what, and who is still there to do it."""
 
-    def __init__(self, batch: Batch, world: World) -> None:
+    def __init__(self, batch: Batch, world: World, shadows: int) -> None:
         self.batch = batch
+        self.shadows = shadows
+        """So many ranks of its world, the last ones, have no part in it."""
         self.present = list(range(world.size))
         """By their ranks of now: the ranks that those who are still there have in the world of the plan."""
         self.lost: frozenset[int] = frozenset()
@@ -132,7 +74,7 @@ class _Plan:
 
     def goes_on_without_the_lost(self) -> None:
         """The step will be finished by those who are present."""
-        self.lost = frozenset(range(self._world.size)).difference(self.present)
+        self.lost = frozenset(range(len(self.batch.shares))).difference(self.present)
 
     def share(self, rank: int) -> float:
         """Return by what this rank's mean gradient is multiplied so that the mean over ranks is one over samples."""
@@ -172,7 +114,7 @@ class Loop:
         """There is no other step."""
         self._stopping = False
         """This rank has been asked to stop."""
-        self._outcome = Ballot(change=False, stop=False, save=False, calls=False, meet=False)
+        self._outcome = _NOTHING_ASKED
         """What the ranks' ballots of this step have asked."""
         self._counts = False
         """This step does."""
@@ -187,6 +129,17 @@ class Loop:
         """This rank's body has made calls that all ranks have to make."""
         self._body_has_calls = False
         """All ranks know that some body has."""
+        self._shadows = 0
+        """So many ranks of this world, the last ones, do not have the state yet."""
+        self._shadows_before = 0
+        """So many in the plan that the others have made in the world before."""
+        self._stream: Stream | None = None
+        """What brings it to them."""
+        self._is_astray = False
+        """This rank is a shadow whose world has ended."""
+        self._wants_checkpoint = False
+        """This rank's clock says that one is due."""
+        self._step_began = time.monotonic()
         self._step = 0
         self._first_batch = 0
         self._factor = 1.0
@@ -227,29 +180,44 @@ class Loop:
 
     def _steps(self) -> Iterator[Any]:
         self._enter(membership.arrive if self._elastic else None)
-        while self._loader.ledger.epoch < self._epochs and not self._outcome.stop:
+        while True:
+            if self._stream is not None and self._bring_state(self._stream):
+                continue
+            if self._is_over:
+                break
             plan = self._next_plan()
             if plan is None:
                 self._loader.next_epoch()
                 continue
             yield from self._one_step(plan)
+            if self._is_astray:
+                self._begin_again()
+                continue
             self._commit(plan)
             if self._outcome.change and not self._outcome.stop:
                 # Who has learnt of it in another world has no others to wait for: they have turned away.
                 if not self._plan_as_before:
+                    self._give_the_rest()
                     self._wait_for_all()
                 self._enter(membership.reform)
         self._plan, self._counts = None, False
         self._finish_together()
 
+    @property
+    def _is_over(self) -> bool:
+        return self._loader.ledger.epoch >= self._epochs or self._outcome.stop
+
     def _next_plan(self) -> _Plan | None:
-        now = self._session.world
-        world = self._before if self._plan_as_before and self._before is not None else now
-        batch = self._loader.next(world.size, world.rank)
+        now, shadows = self._session.world, self._shadows
+        world = now
+        if self._plan_as_before and self._before is not None:
+            world, shadows = self._before, self._shadows_before
+        working = world.size - shadows
+        batch = self._loader.next(working, 0 if self._is_shadow else world.rank)
         if batch is None:
             return None
-        self._scale_rate(world.size)
-        plan = _Plan(batch, world)
+        self._scale_rate(working)
+        plan = _Plan(batch, world, shadows)
         if world is not now:
             plan.survived_by(now)
             plan.goes_on_without_the_lost()
@@ -262,9 +230,10 @@ class Loop:
         self._is_reducing = False
         while True:
             self._again = False
-            self._share = plan.share(self._session.world.rank)
+            self._share = 0.0 if self._is_shadow else plan.share(self._session.world.rank)
             data = plan.batch.data
-            if data is None and self._needs_body():
+            if data is None:
+                # Only the body knows what a step is, and whether it has calls that all ranks have to make.
                 data = self._loader.borrow(plan.batch)
             if data is None:
                 self._trained.step_without_samples()
@@ -273,19 +242,19 @@ class Loop:
                 self._knows_body = True
             if not self._again:
                 break
-        if not self._counts:
+        if not (self._counts or self._is_astray):
             self._vote()
 
-    def _needs_body(self) -> bool:
-        """Say whether the body of the loop has to run on all ranks, as there are calls in it that all have to make."""
-        # Of the first step nobody knows that yet.
-        has_calls = self._body_has_calls or self._made_calls
-        return self._step == 0 or has_calls or self._trained.needs_body
+    @property
+    def _is_shadow(self) -> bool:
+        return self._shadows > 0 and not self._session.trained
 
     def _commit(self, plan: _Plan) -> None:
         self._plan = None
         self._loader.commit(plan.batch, plan.lost)
         self._step += 1
+        if self._outcome.save:
+            self._wants_checkpoint = False
         # The others have begun theirs in the world of before: the parts of two worlds make no checkpoint.
         if self._outcome.save and not self._plan_as_before:
             progress = msgspec.msgpack.encode(self._progress())
@@ -307,8 +276,14 @@ class Loop:
         """See `Again`.
 
         Raises:
-            InvalidRequestError: broken steps are given out again, which ranks do at different times.
+            InvalidRequestError: broken steps are given out again, which ranks do at different times; or this rank is a
+                shadow.
         """
+        if self._is_shadow:
+            raise InvalidRequestError(
+                "the body of the loop made a collective for the first time while this worker was still getting the "
+                "state of the training: it would have spoilt the result. It has to be started again."
+            )
         if self._elastic and not self._session.settings.elastic_keep_gradients:
             raise InvalidRequestError(
                 "the body of an elastic loop can make collectives of its own only where gradients are kept: without "
@@ -330,20 +305,34 @@ class Loop:
 
     def ballot(self, meet: bool) -> Ballot:
         """See `Again`."""
-        # One rank's clock says when a checkpoint is due.
-        due = self._session.world.rank == 0 and self._trained.is_due(self._step + 1)
         notices = self._session.notices
         changes = notices is not None and notices.change is not None
-        return Ballot(changes, self._stopping, due, self._made_calls, meet)
+        if self._is_shadow:
+            # What its body makes of half a state is nobody's business, and others never lack what it has.
+            return Ballot(changes, stop=False, save=False, calls=False, meet=False)
+        return Ballot(changes, self._stopping, self._is_checkpoint_due(), self._made_calls, meet)
+
+    def _is_checkpoint_due(self) -> bool:
+        if self._session.world.rank == 0:
+            self._wants_checkpoint = self._wants_checkpoint or self._trained.is_due(self._step + 1)
+        # Shadows could not write a part of it.
+        return self._wants_checkpoint and not self._shadows
 
     def count(self, outcome: Sequence[bool], gradients: Gradients) -> None:
         """See `Again`."""
         asked = Ballot(*outcome)
         self._take_note(asked)
-        self._recovery.reduced(asked, gradients)
+        if self._is_shadow:
+            self._keep_up(lambda: self._recovery.meet(asked) if asked.meet else None)
+        else:
+            self._recovery.reduced(asked, gradients)
 
     def recover(self, gradients: Gradients) -> bool:
         """See `Again`."""
+        if self._is_shadow:
+            # What its optimizer makes of these gradients is not used.
+            self._is_astray = True
+            return True
         outcome = self._recovery.recover(gradients)
         if outcome is None:
             return False
@@ -363,7 +352,11 @@ class Loop:
 
     def _vote(self) -> None:
         """Let a step count whose body has reduced no gradients."""
-        self._take_note(self._recovery.vote(self.ballot(meet=False)))
+        ballot = self.ballot(meet=False)
+        if self._is_shadow:
+            self._keep_up(lambda: self._take_note(self._recovery.meet(ballot)))
+        else:
+            self._take_note(self._recovery.vote(ballot))
 
     def _finish_together(self) -> None:
         """Return when all ranks know that the last step counts: who is gone cannot tell the others any more."""
@@ -385,14 +378,19 @@ class Loop:
     def position(self, calls: int, can_give: bool) -> Position:
         """See `Listener`."""
         inside = self._plan is not None or self._finishing
-        return Position(calls, self._step, inside, self._session.trained, can_give)
+        shadows = 0 if self._plan is None else self._plan.shadows
+        return Position(calls, self._step, inside, self._session.trained, can_give, shadows)
 
     def reformed(self, before: World) -> None:
         """See `Listener`."""
         self._before = self._before or before
+        self._drop_stream()
+        self._shadows = 0
 
     def resumed(self, comparison: Comparison, counts: bool) -> None:
         """See `Listener`."""
+        if comparison.others_inside:
+            self._shadows_before = comparison.shadows
         if comparison.behind or self._plan_as_before:
             self._plan_as_before = True
             return
@@ -408,7 +406,69 @@ class Loop:
         self._trained.hand_over(gradients, sources, receivers)
 
     def _forget_worlds(self) -> None:
-        self._before, self._plan_as_before = None, False
+        self._before, self._shadows_before, self._plan_as_before = None, 0, False
+
+    # --- newcomers that do not have the state yet ----------------------------------------------------------------
+
+    def _bring_state(self, stream: Stream) -> bool:
+        """Send some of the state as it is now, or see to it that all have all of it.
+
+        Returns:
+            Whether that is done, or this rank is in another world.
+        """
+        now = time.monotonic()
+        seconds, self._step_began = now - self._step_began, now
+        try:
+            if not self._is_over and not stream.send_some(seconds):
+                return False
+            self._session.exchange("elastic.sent", b"")
+        except HorovodInternalError as error:
+            if not self._recovery.broken(error):
+                raise
+            self._drop_stream()
+            if not self._is_shadow:
+                # The next step begins in this world, as it does for those who have not noticed yet.
+                return False
+            self._begin_again()
+            return True
+        self._enter(None)
+        return True
+
+    def _give_the_rest(self) -> None:
+        """Let shadows have the state before the world changes: they would have to begin anew in each."""
+        if self._stream is None:
+            return
+        self._session.again = None
+        try:
+            self._make_alike()
+        except HorovodInternalError as error:
+            if not self._recovery.broken(error):
+                raise
+
+    def _keep_up(self, meet: Callable[[], object]) -> None:
+        """Go on with the others when their step counts, and have what has come of the state, while their world lives.
+
+        Args:
+            meet: does what all ranks do then.
+        """
+        try:
+            meet()
+            if self._stream is not None:
+                self._stream.take()
+        except HorovodInternalError as error:
+            if not self._recovery.broken(error):
+                raise
+            self._is_astray = True
+
+    def _begin_again(self) -> None:
+        """Be a newcomer once more."""
+        self._plan, self._outcome = None, _NOTHING_ASKED
+        self._enter(membership.reform)
+
+    def _drop_stream(self) -> None:
+        if self._stream is not None:
+            self._stream.abandon()
+        self._stream = None
 
     # --- worlds between two steps -------------------------------------------------------------------------------
 
@@ -416,6 +476,7 @@ class Loop:
         """Enter a world, and make all its members alike."""
         # What is called from here on is not a part of a step.
         self._session.again = None
+        self._is_astray = False
         self._forget_worlds()
         while True:
             before = self._session.world
@@ -447,6 +508,7 @@ class Loop:
         """
         comparison = self._recovery.compare()
         self._plan_as_before = comparison.others_inside
+        self._shadows_before = comparison.shadows
         if not self._plan_as_before:
             self._forget_worlds()
         return not (comparison.others_inside or comparison.others_behind)
@@ -454,20 +516,36 @@ class Loop:
     def _make_alike(self) -> None:
         session, world = self._session, self._session.world
         flags = session.exchange("elastic.trained", b"1" if session.trained else b"")
-        sources = [rank for rank, flag in enumerate(flags) if flag]
-        if not sources:
+        holders = [rank for rank, flag in enumerate(flags) if flag]
+        if not holders:
             self._begin()
-            sources = [0]
+        sources = holders or [0]
         receivers = [rank for rank in range(world.size) if rank not in sources]
         if receivers:
-            self._trained.transfer(sources, receivers)
+            self._give_state(sources, receivers, may_stream=bool(holders) and self._can_have_shadows())
         everyone = session.exchange("elastic.progress", msgspec.msgpack.encode(self._progress()))
         if world.rank in receivers:
             self._take(msgspec.msgpack.decode(everyone[sources[0]], type=Progress))
         elif everyone[world.rank] != everyone[sources[0]]:
             raise AssertionError("survivors have come to different states; this is a bug of farandole")
-        if not session.trained and self._elastic:
+        if not (session.trained or self._is_shadow) and self._elastic:
             membership.trained()
+
+    def _give_state(self, sources: Sequence[int], receivers: Sequence[int], *, may_stream: bool) -> None:
+        if self._stream is None:
+            self._stream = self._trained.transfer(sources, receivers, may_stream=may_stream)
+            self._step_began = time.monotonic()
+        else:
+            self._stream.finish()
+            self._stream = None
+            self._stopping = self._stopping and self._session.trained
+        self._shadows = 0 if self._stream is None else len(receivers)
+
+    def _can_have_shadows(self) -> bool:
+        """Say whether somebody may go through the steps here who has not got the state yet."""
+        body_has_calls = self._body_has_calls or self._made_calls
+        keeps_gradients = self._session.settings.elastic_keep_gradients
+        return self._elastic and keeps_gradients and self._trained.reduces_once and not body_has_calls
 
     def _begin(self) -> None:
         """Nobody holds the state: rank 0's becomes everyone's, which is the last checkpoint's if there is one.
@@ -495,12 +573,14 @@ class Loop:
             self._first_batch,
             self._factor,
             self._body_has_calls,
+            self._outcome.stop,
         )
 
     def _take(self, progress: Progress) -> None:
         self._step, self._first_batch, self._factor = progress.step, progress.first_batch, progress.factor
         self._scaled_for = 0
         self._body_has_calls = progress.body_has_calls
+        self._outcome = self._outcome._replace(stop=progress.stop)
         self._recovery.catch_up(progress.calls)
         self._loader.ledger = progress.ledger
 

@@ -82,7 +82,9 @@ def put(slot: Slot, share: float) -> bool:
         slot.sparse_dim = None
         # After create_graph=True a gradient requires gradients; what is reduced does not.
         parameter.grad = place.copy_(gradient.detach() if gradient.requires_grad else gradient)
-    if share != 1.0:
+    if share == 0.0:
+        place.zero_()
+    elif share != 1.0:
         place.mul_(share)
     return True
 

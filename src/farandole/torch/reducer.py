@@ -274,8 +274,7 @@ class GradientReducer:
                 continue
             if self._keeps and not bundle.kept:
                 slot.kept = gradient.detach().clone()
-            if self._share() != 1.0:
-                slot.parameter.grad = gradient.detach() * self._share()
+            slot.parameter.grad = _weighted(gradient, self._share())
         bundle.kept = self._keeps
 
     def reset(self) -> None:
@@ -552,6 +551,13 @@ class GradientReducer:
 def _has_begun(bundle: Bundle) -> bool:
     """Say whether a bundle is launched, or has nothing to launch."""
     return bundle.launched or not any(slot.parameter.requires_grad for slot in bundle.slots)
+
+
+def _weighted(gradient: torch.Tensor, share: float) -> torch.Tensor:
+    """Return a gradient multiplied; one that does not count may be anything."""
+    if share == 0.0:
+        return torch.zeros_like(gradient)
+    return gradient if share == 1.0 else gradient.detach() * share
 
 
 def _explained(error: Exception, bundle: Bundle | None) -> Exception:

@@ -16,7 +16,7 @@ import pytest
 from played_jobs import Job, Killed, Worker
 
 from farandole.core.again import Gradients
-from farandole.core.errors import EvictedError, HorovodInternalError
+from farandole.core.errors import EvictedError, HorovodInternalError, InvalidRequestError
 from farandole.elastic import membership, steps
 from farandole.elastic.batches import ConstantGlobalBatch, KeepRate
 from farandole.elastic.ledger import Ledger
@@ -41,6 +41,8 @@ class Kind(NamedTuple):
     faults: int = 2
     calls_before: bool = False
     calls_after: bool = False
+    calls_from: int = 0
+    """The step in which the first of these calls is made."""
     optimizers: int = 1
     keeps_gradients: bool = True
     changing: bool = False
@@ -50,6 +52,8 @@ class Kind(NamedTuple):
     """Faults may happen before there is a state."""
     stops: bool = False
     """Some worker stops all in its fourth step."""
+    parts: int = 0
+    """In which the state goes to newcomers while the others train; 0: it goes at once."""
     while_forming: bool = False
     """Faults happen most of all to workers that are about to form a world."""
 
@@ -202,24 +206,33 @@ class Trained:
         self._session = worker.session
         self.job = worker.job
         self.reduces_once = kind.optimizers == 1
-        self.needs_body = not self.reduces_once
         self.optimizers = [Optimizer(worker, f"grad{number}", kind) for number in range(kind.optimizers)]
-        self.state = [0.5] * kind.optimizers
+        self.parts = kind.parts
+        self.state = [0.5] * max(kind.optimizers, kind.parts)
         self.reduced: list[float] = []
 
     def take_step(self, number: int) -> None:
         reduced = self.optimizers[number].step()
         if reduced is not None:
             self.reduced.append(reduced)
-            self.state[number] = self.state[number] * 0.75 + reduced
+            for part in range(len(self.state)):
+                if part == number or self.parts:
+                    self.state[part] = self.state[part] * 0.75 + reduced + part
 
-    def transfer(self, sources: Sequence[int], receivers: Sequence[int]) -> None:
+    def transfer(self, sources: Sequence[int], receivers: Sequence[int], *, may_stream: bool) -> Stream | None:
+        allows = may_stream and self.parts > 0
+        if self._session.exchange_values("parts", allows)[sources[0]]:
+            return Stream(self._session, self, sources, receivers)
+        self.transfer_at_once(sources, receivers)
+        return None
+
+    def transfer_at_once(self, sources: Sequence[int], receivers: Sequence[int]) -> None:
         rank = self._session.world.rank
         states = self._session.exchange_values("state", self.state if rank in sources else None)
         assert all(states[source] == states[sources[0]] for source in sources)
         self._session.exchange_values("checksum", None)
         if rank in receivers:
-            self.state = states[sources[0]]
+            self.state = list(states[sources[0]])
 
     def hand_over(self, gradients: Gradients | None, sources: Sequence[int], receivers: Sequence[int]) -> None:
         rank = self._session.world.rank
@@ -252,6 +265,46 @@ class Trained:
         pass
 
 
+class Stream:
+    """Brings one part of the state between any two steps, and checks in the end that all have stayed as they should."""
+
+    def __init__(self, session: Any, trained: Trained, sources: Sequence[int], receivers: Sequence[int]) -> None:
+        self._session = session
+        self._trained = trained
+        self._sources = sources
+        self._is_receiver = session.world.rank in receivers
+        self._sent = 0
+        self._flights: list[tuple[int, Any]] = []
+        if self._is_receiver:
+            trained.state = [float("nan")] * trained.parts
+
+    def send_some(self, seconds: float) -> bool:
+        if self._sent == self._trained.parts:
+            return True
+        part = self._session.exchange_values("part", self._sent)[self._sources[0]]
+        self._sent += 1
+        value = None if self._is_receiver else self._trained.state[part]
+        self._flights.append((part, self._session.engine.begin("flight", pickle.dumps(value))))
+        return False
+
+    def take(self) -> None:
+        flights, self._flights = self._flights, []
+        for part, begun in flights:
+            values = list(map(pickle.loads, self._session.engine.wait(begun)))
+            assert len({values[source] for source in self._sources}) == 1
+            self._trained.state[part] = values[self._sources[0]]
+
+    def finish(self) -> None:
+        states = self._session.exchange_values("check", self._trained.state)
+        if self._sent == self._trained.parts and not self._flights:
+            assert all(state == states[0] for state in states), states
+        if self._is_receiver:
+            self._trained.state = list(states[self._sources[0]])
+
+    def abandon(self) -> None:
+        self._flights = []
+
+
 class Ended(NamedTuple):
     """What a worker has seen."""
 
@@ -279,7 +332,8 @@ def training(kind: Kind, books: dict[int, Book]) -> Any:
         def write_down(batch: Batch, lost: Collection[int] = ()) -> None:
             epoch = loader.ledger.epoch
             commit(batch, lost)
-            book.steps[loop.step] = epoch, loader.used[-1], list(trained.state)
+            if session.trained:
+                book.steps[loop.step] = epoch, loader.used[-1], list(trained.state)
             expected = gradient(loader.used[-1]) if loader.used[-1] else 0.0
             for reduced in trained.reduced[-1:]:
                 assert reduced == pytest.approx(expected), (reduced, expected, loop.step)
@@ -296,12 +350,12 @@ def training(kind: Kind, books: dict[int, Book]) -> Any:
 
             for number, optimizer in enumerate(trained.optimizers):
                 optimizer.backward(gradient(indices))
-                if kind.calls_before:
+                if kind.calls_before and loop.step >= kind.calls_from:
                     meet(f"before {number}")
                 if kind.stops and loop.step == 3 and worker.number % 2:
                     loop.stop()
                 trained.take_step(number)
-            if kind.calls_after:
+            if kind.calls_after and loop.step >= kind.calls_from:
                 meet("after")
         return Ended(trained.state, loop.step)
 
@@ -341,7 +395,8 @@ def play(kind: Kind, seed: int) -> tuple[Job, dict[int, Book]]:
 def check(kind: Kind, job: Job, books: dict[int, Book]) -> None:
     ended = {number: result for number, result in job.results.items() if isinstance(result, Ended)}
     for number, result in job.results.items():
-        if not isinstance(result, (Ended, Killed, SystemExit, EvictedError)):
+        is_astray = kind.calls_from and isinstance(result, InvalidRequestError) and "for the first time" in str(result)
+        if not (is_astray or isinstance(result, (Ended, Killed, SystemExit, EvictedError))):
             raise AssertionError(f"worker {number} ended with {result!r}") from result
     assert ended, "nobody has come to the end"
     if not {"evict", "suspect"}.intersection(kind.changes):
@@ -392,6 +447,33 @@ KINDS = {
     "gives out again": Kind(workers=4, keeps_gradients=False, faults=3),
     "newcomers": Kind(workers=3, faults=4, changes=("kill", "add", "add")),
     "newcomers and calls": Kind(workers=3, faults=4, changes=("kill", "add"), calls_before=True, calls_after=True),
+    "calls that begin later": Kind(
+        workers=3, faults=6, changes=("kill", "add", "add"), calls_before=True, calls_after=True, calls_from=3
+    ),
+    "newcomers of a large state": Kind(workers=3, faults=5, parts=3, changes=("kill", "add", "add")),
+    "newcomers of a large state, and drains": Kind(
+        workers=3, samples=29, faults=6, parts=2, changes=("kill", "add", "drain"), stops=True
+    ),
+    "newcomers of a large state, and calls": Kind(
+        workers=3, faults=5, parts=3, changes=("kill", "add", "add"), calls_before=True, calls_after=True
+    ),
+    "newcomers of a large state, and calls that begin later": Kind(
+        workers=3, faults=6, parts=3, changes=("kill", "add", "add"), calls_before=True, calls_after=True, calls_from=3
+    ),
+    "newcomers of a large state, and tails": Kind(
+        workers=3, samples=11, batch=6, faults=5, parts=2, changes=("kill", "add")
+    ),
+    "newcomers of a large state, while worlds are formed": Kind(
+        workers=4,
+        faults=6,
+        parts=3,
+        early=True,
+        while_forming=True,
+        changes=("kill", "add", "drain", "evict", "suspect"),
+    ),
+    "newcomers of a large state, changed gradients": Kind(
+        workers=4, parts=3, changing=True, faults=4, changes=("kill", "add", "add")
+    ),
     "drains": Kind(workers=4, faults=4, changes=("kill", "add", "drain")),
     "from the beginning": Kind(workers=4, faults=3, early=True, changes=("kill", "add")),
     "while worlds are formed": Kind(

@@ -421,7 +421,9 @@ def _join(system: System, worker: Worker, *, arriving: bool = False, accused: Ac
 
 
 def _in_the_middle(worker: Worker) -> bool:
-    return worker.phase == STEPPING or (worker.phase == FORMING and worker.where == MIDDLE)
+    # Who takes steps without the state is a newcomer again when its world ends.
+    stepping = worker.phase == STEPPING and worker.trained
+    return stepping or (worker.phase == FORMING and worker.where == MIDDLE)
 
 
 def _read(system: System, worker: Worker) -> System:
@@ -452,6 +454,7 @@ def _heed(system: System, worker: Worker, notice: Notice) -> System:
 
 def _turn_away(system: System, worker: Worker, accused: Accused) -> System:
     where = MIDDLE if worker.phase == STEPPING else worker.where
+    where = where if worker.trained else BETWEEN
     system = _join(system, worker, accused=accused)
     return system if system.workers[worker.number].phase == DEAD else change(system, worker.number, where=where)
 
@@ -475,6 +478,16 @@ def _go_on(system: System, worker: Worker) -> Iterator[Step]:
         yield f"{number} forms", lambda: _form(system, worker, max(each.where for each in members))
     elif worker.phase == SHARING and complete and all(each.phase != FORMING for each in members):
         yield f"{number} has the state", lambda: _share(system, worker)
+        others_hold_it = system.state.generation == worker.world.generation and system.state.holders
+        if not worker.trained and others_hold_it:
+            yield (
+                f"{number} takes steps without the state",
+                lambda: change(system, number, phase=STEPPING, where=BETWEEN),
+            )
+    elif (
+        worker.phase == STEPPING and not worker.trained and complete and all(each.phase == STEPPING for each in members)
+    ):
+        yield f"{number} has the state at last", lambda: change(system, number, trained=True)
     elif worker.phase == STEPPING and worker.votes != _votes(system, worker.world):
         yield f"{number} hears that the step counts", lambda: _step_counts(system, worker)
 
@@ -515,6 +528,9 @@ def _count(system: System, members: list[Worker]) -> System:
     turned = any(each.change == world.generation for each in members)
     if not turned and not system.last:
         return system._replace(counted=True)  # And so on, step by step.
+    for each in members:
+        # Before a world is turned away from, those without the state get it.
+        system = change(system, each.number, trained=True)
     voted = 1 - _votes(system, world)
     return system._replace(voted=voted, voting_world=world.generation, turned=turned, counted=True)
 

@@ -190,14 +190,16 @@ class ElasticLoader:
         return batch
 
     def borrow(self, batch: Batch) -> Any:
-        """Return one sample of another rank's part of a step, collated, for a rank that has none.
+        """Return two samples of other ranks' parts of a step, collated, for a rank that has none.
 
-        Only for what has to be run on all ranks: it is not to count. None for a dataset that is read in its own order.
+        Only for what has to be run on all ranks: they are not to count. They are the same one if there is no other: of
+        one alone, no variance can be computed. None for a dataset that is read in its own order.
         """
         if self._has_own_order or batch.total == 0:
             return None
-        position = next(begin for share in batch.shares for begin, end in share if begin < end)
-        return self._collate([self._dataset[batch.ledger.index(position)]])
+        positions = [position for share in batch.shares for begin, end in share for position in range(begin, end)[:2]]
+        first, second = (positions * 2)[:2]
+        return self._collate([self._dataset[batch.ledger.index(position)] for position in (first, second)])
 
     def commit(self, batch: Batch, lost: Collection[int] = ()) -> None:
         """Count the samples of a step as used, and turn to the next one.

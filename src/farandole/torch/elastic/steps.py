@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import MutableMapping, Sequence
 from typing import Any
 
@@ -10,11 +11,13 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from farandole.core.again import Gradients
 from farandole.core.basics import current
+from farandole.core.dtype import Average
 from farandole.core.errors import InvalidRequestError
 from farandole.core.rendezvous import World
 from farandole.elastic.batches import KeepRate, RatePolicy
 from farandole.elastic.membership import is_elastic
 from farandole.elastic.steps import Loop
+from farandole.torch.elastic import stream
 from farandole.torch.elastic.checkpoint import Checkpoint
 from farandole.torch.elastic.loader import ElasticLoader
 from farandole.torch.elastic.transfer import transfer
@@ -26,21 +29,20 @@ _LAST_CHECKPOINT_SECONDS = 120.0
 
 
 class _Training:
-    """What is trained: things with a state, by name. See `farandole.elastic.steps.Trained`."""
+    """What is trained: things with a state, by name. See `farandole.elastic.framework.Trained`."""
 
     def __init__(self, things: MutableMapping[str, Any], checkpoint: Checkpoint | None) -> None:
         self._things = things
         self._checkpoint = checkpoint
-        self._optimizers = [thing for thing in things.values() if isinstance(thing, torch.optim.Optimizer)]
+        self._optimizers: list[Any] = [thing for thing in things.values() if isinstance(thing, torch.optim.Optimizer)]
         self.reduces_once = len(self._optimizers) == 1
-        # In which order several take their steps, and how often, only the body of the loop says; and what becomes of
-        # schedules and the like.
-        others = [thing for thing in things.values() if not isinstance(thing, (torch.nn.Module, torch.optim.Optimizer))]
-        self.needs_body = not self.reduces_once or bool(others)
 
-    def transfer(self, sources: Sequence[int], receivers: Sequence[int]) -> None:
-        """Give the receivers the state that each of the sources has."""
-        transfer(self._things, sources, receivers)
+    def transfer(self, sources: Sequence[int], receivers: Sequence[int], *, may_stream: bool) -> stream.Stream | None:
+        """Give the receivers the state that each of the sources has, or begin to."""
+        # Only of averages it is clear what a rank gives that has nothing to give.
+        may_stream = may_stream and all(optimizer._op == Average for optimizer in self._optimizers)
+        at_once = current().settings.elastic_state_at_once if may_stream else sys.maxsize
+        return stream.begin(self._things, sources, receivers, at_once)
 
     def hand_over(self, gradients: Gradients | None, sources: Sequence[int], receivers: Sequence[int]) -> None:
         """Give the receivers the reduced gradients that each of the sources has."""
@@ -101,8 +103,9 @@ def steps(
 
     A step is one round of the loop. It counts as a whole, on all workers alike, when `optimizer.step()` has all ranks'
     gradients, or it is done again by those who are left: no step is lost, and each sample is used once in an epoch.
-    Newcomers get the state of `things` between two steps. In the tail of an epoch there may be fewer samples than
-    workers: then this worker takes part in the step without the body of the loop being run.
+    Newcomers get the state of `things` between two steps; a large one while the others go on, and then they take the
+    steps of rank 0 meanwhile, and count for nothing. In the tail of an epoch there may be fewer samples than workers:
+    then this worker goes through the step with samples of others, and counts for nothing.
 
     In a job whose number of workers is fixed, it goes through the same steps, and a lost worker is an error.
 

@@ -32,7 +32,7 @@ class Part(NamedTuple):
 
 
 class Indices:
-    """Gives the indices of samples. See `farandole.elastic.steps.Loader`."""
+    """Gives the indices of samples. See `farandole.elastic.framework.Loader`."""
 
     def __init__(self, book: Book) -> None:
         self.ledger = Ledger(SAMPLES, seed=5)
@@ -63,16 +63,15 @@ class Indices:
 
 
 class Number:
-    """What is trained. See `farandole.elastic.steps.Trained`."""
+    """What is trained. See `farandole.elastic.framework.Trained`."""
 
-    needs_body = True
     reduces_once = False
 
     def __init__(self) -> None:
         self.value = 0
         self.ballast = bytes(int(sys.argv[1]) << 20 if len(sys.argv) > 1 else 0)
 
-    def transfer(self, sources: Sequence[int], receivers: Sequence[int]) -> None:
+    def transfer(self, sources: Sequence[int], receivers: Sequence[int], *, may_stream: bool) -> None:
         session = basics.current()
         rank = session.world.rank
         state = json.dumps(self.value).encode().ljust(1000) + self.ballast if rank == sources[0] else b""

@@ -1,0 +1,307 @@
+"""Gives newcomers the state while the training goes on, a part between any two steps.
+
+A newcomer takes the steps with the others, with the same reduced gradients (see `farandole.elastic.steps`). A *part* is
+a parameter with what the optimizer knows of it: what a step makes of these follows from them and the gradient. So a
+part that has come once stays as new as the others' is. It is copied between two steps, and travels during the next one.
+
+Where that is not so (an optimizer that looks at several parameters at once, buffers, averages of weights that began
+before), what has come gets old. Therefore all is compared in the end, by checksums; what differs is sent once more, and
+whatever is no part, while all wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import cloudpickle  # type: ignore[import-untyped]
+import torch
+
+from farandole.core.basics import current
+from farandole.core.dtype import DType, Kind
+from farandole.core.errors import FarandoleError
+from farandole.core.handle import Pending
+from farandole.core.request import make_request
+from farandole.core.submission import Submission
+from farandole.torch.elastic.transfer import OWN, Hole, take_out, transfer
+
+# What travels in the time of one step, at least and for each second that it takes. A slow network carries so much.
+_LEAST_BYTES = 4 << 20
+_BYTES_PER_SECOND = 256 << 20
+# Where each tensor begins: at a multiple of this, as types of elements want it.
+_ALIGNMENT = 16
+
+
+class _Part(NamedTuple):
+    """What travels together."""
+
+    places: tuple[tuple[str, str], ...]
+    """Where the parameter is: the names of things, and of it in their `state_dict`. More than one if it is tied."""
+    optimizer: str
+    number: int
+    """Of the parameter in the state of the optimizer; "" and 0 if it is not optimized."""
+
+
+class _Said(NamedTuple):
+    """A part as it is now, but for what its tensors hold."""
+
+    number: int
+    value: Any
+    state: Any
+
+    @property
+    def holes(self) -> list[Hole]:
+        """Where tensors are missing, in order."""
+        return list(_holes((self.value, self.state)))
+
+
+class _Flight(NamedTuple):
+    """Parts on their way from one source to one receiver."""
+
+    call: int
+    parts: list[_Said]
+    buffer: torch.Tensor
+
+
+def begin(things: Mapping[str, Any], sources: Sequence[int], receivers: Sequence[int], at_once: int) -> Stream | None:
+    """Give receivers the state of things, or let them have most of it later. A collective of the world.
+
+    Args:
+        things: by name; the same ones on all ranks.
+        sources: ranks that hold the state.
+        receivers: ranks that are to get it.
+        at_once: up to so many bytes are given at once, if the first of the sources says so.
+
+    Returns:
+        What brings the rest, if there is any.
+
+    Raises:
+        HorovodInternalError: a worker was lost, or what has come is not what was sent.
+    """
+    session = current()
+    told = b""
+    if session.world.rank == sources[0]:
+        now = _Now(things)
+        parts = _parts_of(things, now)
+        large = sum(hole.nbytes for part in range(len(parts)) for hole in now.say(parts, part)[0].holes) > at_once
+        told = cloudpickle.dumps(parts if large else [])
+    parts = cloudpickle.loads(session.exchange("elastic.parts", told)[sources[0]])
+    if not parts:
+        transfer(things, sources, receivers)
+        return None
+
+    def leave_out(states: dict[str, Any]) -> None:
+        for part in parts:
+            for name, key in part.places:
+                states[name][key] = OWN
+            if part.optimizer:
+                states[part.optimizer]["state"].pop(part.number, None)
+
+    transfer(things, sources, receivers, leave_out=leave_out)
+    return Stream(things, parts, sources, receivers)
+
+
+class Stream:
+    """See `farandole.elastic.framework.Stream`."""
+
+    def __init__(
+        self, things: Mapping[str, Any], parts: Sequence[_Part], sources: Sequence[int], receivers: Sequence[int]
+    ) -> None:
+        """Bring these parts."""
+        self._things = things
+        self._parts = parts
+        self._sources = sources
+        self._receivers = receivers
+        self._session = current()
+        self._sent = 0
+        """So many of the parts."""
+        self._turns = 0
+        self._flights: list[_Flight] = []
+
+    def send_some(self, seconds: float) -> bool:
+        """See `farandole.elastic.framework.Stream`."""
+        rank = self._session.world.rank
+        if rank not in self._receivers:
+            self._land()
+        if self._sent == len(self._parts):
+            return True
+        now = _Now(self._things)
+        chosen = self._choose(now, seconds) if rank == self._sources[0] else []
+        told = self._session.exchange("elastic.part", cloudpickle.dumps(chosen))
+        chosen = cloudpickle.loads(told[self._sources[0]])
+        self._sent += len(chosen)
+        self._turns += 1
+        for source, parts in zip(self._sources, _dealt(chosen, len(self._sources)), strict=True):
+            for receiver in self._receivers:
+                if parts and rank in (source, receiver):
+                    self._begin(now, source, receiver, parts)
+        return False
+
+    def take(self) -> None:
+        """See `farandole.elastic.framework.Stream`."""
+        if self._session.world.rank in self._receivers:
+            for flight in self._land():
+                self._have(flight)
+
+    def finish(self) -> None:
+        """See `farandole.elastic.framework.Stream`."""
+        self._land()
+        transfer(self._things, self._sources, self._receivers, compare=True)
+
+    def abandon(self) -> None:
+        """See `farandole.elastic.framework.Stream`."""
+        with suppress(FarandoleError):
+            self._land()
+
+    def _choose(self, now: _Now, seconds: float) -> list[_Said]:
+        room = max(_LEAST_BYTES, int(seconds * _BYTES_PER_SECOND))
+        chosen: list[_Said] = []
+        while room > 0 and self._sent + len(chosen) < len(self._parts):
+            said, _ = now.say(self._parts, self._sent + len(chosen))
+            room -= sum(hole.nbytes for hole in said.holes)
+            chosen.append(said)
+        return chosen
+
+    def _begin(self, now: _Now, source: int, receiver: int, parts: list[_Said]) -> None:
+        size = _layout([hole.nbytes for part in parts for hole in part.holes])[-1]
+        buffer = torch.empty(size, dtype=torch.uint8, device="cpu")
+        is_source = self._session.world.rank == source
+        if is_source:
+            tensors = [tensor for part in parts for tensor in now.say(self._parts, part.number)[1]]
+            for room, tensor in zip(_split(buffer, parts), tensors, strict=True):
+                room.copy_(tensor)
+        request = make_request(
+            Kind.TRANSFER,
+            f"elastic.part.{self._turns}.{source}.{receiver}",
+            dtype=DType.U8,
+            shape=(size,),
+            root=source,
+            peer=receiver,
+            input=buffer.data_ptr() if is_source else None,
+            output=None if is_source else buffer.data_ptr(),
+        )
+        # The buffer is to live until then.
+        call = Pending(self._session.engine, Submission([request]), lambda _, buffer=buffer: None)  # type: ignore[misc]
+        self._flights.append(_Flight(self._session.handles.begin(call), parts, buffer))
+
+    def _land(self) -> list[_Flight]:
+        """Wait for all that is on its way; raise the first error then."""
+        landed, self._flights = self._flights, []
+        error: Exception | None = None
+        for flight in landed:
+            try:
+                self._session.handles.synchronize(flight.call)
+            except FarandoleError as this:
+                error = error or this
+        if error is not None:
+            raise error
+        return landed
+
+    def _have(self, flight: _Flight) -> None:
+        """Let a newcomer's things be as what has come."""
+        tensors = iter(_split(flight.buffer, flight.parts))
+        came: dict[str, dict[int, Any]] = {}
+        own = {name: thing.state_dict() for name, thing in self._things.items() if isinstance(thing, torch.nn.Module)}
+        for said in flight.parts:
+            part = self._parts[said.number]
+            value, state = _put_in((said.value, said.state), tensors)
+            with torch.no_grad():
+                for name, key in part.places:
+                    own[name][key].copy_(value)
+            if state is not None:
+                came.setdefault(part.optimizer, {})[part.number] = state
+        for name, states in came.items():
+            optimizer = self._things[name]
+            before = optimizer.state_dict()
+            optimizer.load_state_dict({**before, "state": {**before["state"], **states}})
+
+
+class _Now:
+    """What there is between two steps."""
+
+    def __init__(self, things: Mapping[str, Any]) -> None:
+        self.states = {
+            name: thing.state_dict()
+            for name, thing in things.items()
+            if isinstance(thing, (torch.nn.Module, torch.optim.Optimizer))
+        }
+
+    def say(self, parts: Sequence[_Part], number: int) -> tuple[_Said, list[torch.Tensor]]:
+        """Return a part, and its tensors."""
+        part = parts[number]
+        tensors: list[torch.Tensor] = []
+        name, key = part.places[0]
+        value = take_out(self.states[name][key], tensors)
+        state = self.states[part.optimizer]["state"].get(part.number) if part.optimizer else None
+        return _Said(number, value, take_out(state, tensors)), tensors
+
+
+def _parts_of(things: Mapping[str, Any], now: _Now) -> list[_Part]:
+    """Return all parts: those that an optimizer knows first, as what is not a part may follow from them."""
+    places: dict[int, list[tuple[str, str]]] = {}
+    for name, thing in things.items():
+        if isinstance(thing, torch.nn.Module):
+            for key, value in now.states[name].items():
+                if isinstance(value, torch.Tensor) and value.layout is torch.strided and value.numel():
+                    places.setdefault(value.data_ptr(), []).append((name, key))
+    parts = []
+    for name, thing in things.items():
+        if isinstance(thing, torch.optim.Optimizer):
+            parameters = [parameter for group in thing.param_groups for parameter in group["params"]]
+            for number, parameter in enumerate(parameters):
+                found = places.pop(parameter.data_ptr(), [])
+                if found:
+                    parts.append(_Part(tuple(found), name, number))
+    return parts + [_Part(tuple(found), "", 0) for found in places.values()]
+
+
+def _dealt(chosen: Sequence[_Said], hands: int) -> list[list[_Said]]:
+    """Deal parts out, so that everyone has about the same to send."""
+    dealt: list[list[_Said]] = [[] for _ in range(hands)]
+    nbytes = [0] * hands
+    for said in chosen:
+        hand = nbytes.index(min(nbytes))
+        dealt[hand].append(said)
+        nbytes[hand] += sum(hole.nbytes for hole in said.holes)
+    return dealt
+
+
+def _holes(value: Any) -> Iterator[Hole]:
+    if isinstance(value, Hole):
+        yield value
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from _holes(each)
+    elif type(value) in (list, tuple):
+        for each in value:
+            yield from _holes(each)
+
+
+def _put_in(value: Any, tensors: Iterator[torch.Tensor]) -> Any:
+    """Return what has come, with tensors of its own where the holes are."""
+    if isinstance(value, Hole):
+        return next(tensors).clone()
+    if isinstance(value, dict):
+        return {key: _put_in(each, tensors) for key, each in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_put_in(each, tensors) for each in value)
+    return value
+
+
+def _layout(sizes: Sequence[int]) -> list[int]:
+    """Return where each tensor begins in a buffer, and where it ends."""
+    begins = [0]
+    for size in sizes:
+        begins.append(begins[-1] + -(-size // _ALIGNMENT) * _ALIGNMENT)
+    return begins
+
+
+def _split(buffer: torch.Tensor, parts: Sequence[_Said]) -> list[torch.Tensor]:
+    """Return the tensors that lie in a buffer."""
+    holes = [hole for part in parts for hole in part.holes]
+    begins = _layout([hole.nbytes for hole in holes])
+    return [
+        buffer[begin : begin + hole.nbytes].view(hole.dtype).view(hole.shape)
+        for begin, hole in zip(begins, holes, strict=False)
+    ]
