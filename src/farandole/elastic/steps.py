@@ -236,6 +236,7 @@ class Loop:
                 # Only the body knows what a step is, and whether it has calls that all ranks have to make.
                 data = self._loader.borrow(plan.batch)
             if data is None:
+                self._check_for_calls()
                 self._trained.step_without_samples()
             else:
                 yield data
@@ -248,6 +249,13 @@ class Loop:
     @property
     def _is_shadow(self) -> bool:
         return self._shadows > 0 and not self._session.trained
+
+    def _check_for_calls(self) -> None:
+        if self._body_has_calls or self._made_calls:
+            raise InvalidRequestError(
+                "this worker has nothing to run the body of the loop with, as there are fewer samples left than "
+                "workers; but the body makes collectives, which all have to make. It has to be started again."
+            )
 
     def _commit(self, plan: _Plan) -> None:
         self._plan = None

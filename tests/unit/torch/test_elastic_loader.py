@@ -285,6 +285,26 @@ def test_getitems_is_used_where_there_is_one() -> None:
     assert rest_of_epoch(ElasticLoader(Many(3), batch_size=2, shuffle=False)) == [[100, 101], [102]]
 
 
+@pytest.mark.parametrize(("samples", "lent"), [(9, [8, 8]), (10, [8, 9])])
+def test_samples_are_lent_to_a_rank_without_any(samples: int, lent: list[int]) -> None:
+    loader = ElasticLoader(Numbers(samples), global_batch_size=4, shuffle=False)
+    for _ in range(2):
+        loader.commit(loader.next(4, 3))
+    batch = loader.next(4, 3)
+    assert batch is not None and batch.data is None
+    assert [int(number) for number in loader.borrow(batch)] == lent
+
+
+@pytest.mark.parametrize("kind", [Stream, Ranged])
+def test_of_an_order_of_its_own_a_rank_has_its_last_samples_again(kind: Callable[[int], Any]) -> None:
+    loader = ElasticLoader(kind(9), global_batch_size=4)
+    for _ in range(2):
+        loader.commit(loader.next(4, 3))
+    batch = loader.next(4, 3)
+    assert batch is not None and batch.data is None
+    assert [int(number) for number in loader.borrow(batch)] == [7]
+
+
 # --- tensors -----------------------------------------------------------------------------------------------------
 
 

@@ -136,6 +136,8 @@ class ElasticLoader:
             "pin_memory": pin_memory,
             "multiprocessing_context": multiprocessing_context,
         }
+        self._last: Any = None
+        """What this rank has read last; only of a dataset with an order of its own."""
         self._ahead = ReadAhead(source, num_workers, collate_fn, worker_init_fn, settings)
 
     @property
@@ -187,16 +189,19 @@ class ElasticLoader:
             # The stream ended just before this step.
             self._ledger = batch.committed()
             return None
+        if self._has_own_order and batch.data is not None:
+            self._last = batch.data
         return batch
 
     def borrow(self, batch: Batch) -> Any:
         """Return two samples of other ranks' parts of a step, collated, for a rank that has none.
 
         Only for what has to be run on all ranks: they are not to count. They are the same one if there is no other: of
-        one alone, no variance can be computed. None for a dataset that is read in its own order.
+        one alone, no variance can be computed. Of a dataset that is read in its own order, the last batch of this rank;
+        None if there was none.
         """
-        if self._has_own_order or batch.total == 0:
-            return None
+        if self._has_own_order:
+            return self._last
         positions = [position for share in batch.shares for begin, end in share for position in range(begin, end)[:2]]
         first, second = (positions * 2)[:2]
         return self._collate([self._dataset[batch.ledger.index(position)] for position in (first, second)])
