@@ -82,6 +82,7 @@ class Job:
         self.settings = Settings(elastic=True, **settings)
         self.state = State(limits)
         self.state_held = False
+        self.training = 0
         self.workers: list[Worker] = []
         self.worlds: dict[int, Fabric] = {}
         self.results: dict[int, Any] = {}
@@ -212,7 +213,7 @@ class Job:
             )
         elif isinstance(action, Show):
             members = (*self.state.members, action.worker)
-            self._answer(action.worker, _world(0, len(members) - 1, members))
+            self._answer(action.worker, _world(0, len(members) - 1, members, training=self.training))
         elif isinstance(action, Notify):
             message = Changed(self.state.generation, action.added, action.removed, action.reason)
             self._notify(action.workers, message)
@@ -245,6 +246,7 @@ def _world(
     previous: Sequence[int] = (),
     lost: tuple[str, ...] = (),
     state_lost: bool = False,
+    training: int = 0,
 ) -> World:
     size = len(workers)
     return World(
@@ -261,6 +263,7 @@ def _world(
         previous=tuple(previous),
         lost=lost,
         state_lost=state_lost,
+        training=training,
     )
 
 
@@ -416,9 +419,10 @@ class Roster:
         """Hear of changes from now on."""
         self._worker.hear = heard  # type: ignore[method-assign]
 
-    def report_state(self) -> None:
+    def report_state(self, training: int = 0) -> None:
         """Note that this worker holds the state."""
-        self._worker.job.state_held = True
+        job = self._worker.job
+        job.state_held, job.training = True, max(job.training, training)
 
     def leave(self, generation: int) -> None:
         """Leave in good order."""

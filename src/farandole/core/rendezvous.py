@@ -80,6 +80,8 @@ class World(msgspec.Struct, frozen=True, tag="world"):
     """Who was in the world before and is not in this one, such as `rank 2 (worker 5) was killed by SIGKILL`."""
     state_lost: bool = False
     """Whether workers have held the job's state, and none of those is left."""
+    training: int = 0
+    """The number of the training whose state they hold: a script may have several, one after the other."""
 
     def worker(self, rank: int) -> int:
         """Return the number by which the roster knows a rank."""
@@ -154,6 +156,9 @@ class Progress(msgspec.Struct, frozen=True, tag="progress"):
 
 class Holds(msgspec.Struct, frozen=True, tag="holds"):
     """This worker holds the job's state from now on."""
+
+    training: int = 0
+    """Of which training of the script, from 1 on; 0: they are not counted."""
 
 
 class Leaving(msgspec.Struct, frozen=True, tag="leaving"):
@@ -349,9 +354,9 @@ class RosterClient:
         """Tell the roster that this worker has left the world in good order."""
         self._notify(Leave(generation))
 
-    def report_state(self) -> None:
-        """Tell the roster that this worker holds the job's state."""
-        self._notify(Holds())
+    def report_state(self, training: int = 0) -> None:
+        """Tell the roster that this worker holds the job's state, of that training of its script."""
+        self._notify(Holds(training))
 
     def ask_to_leave(self, why: str) -> None:
         """Ask for a world without this worker; `heard` gets a `Changed` when all have been told."""

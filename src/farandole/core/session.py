@@ -56,6 +56,7 @@ class Session:
         notices: what the roster says of a world whose workers come and go; None where they do not.
         again: who makes broken calls again in the next world; None: they fail.
         trained: whether this worker holds the job's state, and others may get it from here.
+        trainings: how many loops of training this process has made.
     """
 
     def __init__(self, settings: Settings, engine: Engine, met: Met) -> None:
@@ -72,6 +73,7 @@ class Session:
         self.notices = Notices(engine) if settings.elastic and met.roster is not None else None
         self.again: Again | None = None
         self.trained = False
+        self.trainings = 0
         self._preemption: Preemption | None = None
         self._failed = False
         # By id. Several objects may stand for one group: init() may be given the same ranks again.

@@ -73,9 +73,13 @@ def reform(open: bool = True) -> World:
     return basics.current().world
 
 
-def trained() -> None:
-    """Note that this worker holds the job's state from now on, so that others may get it from here."""
+def trained(training: int = 0) -> None:
+    """Note that this worker holds the job's state from now on, so that others may get it from here.
+
+    Args:
+        training: of which of the script's trainings, from 1 on; 0: they are not counted.
+    """
     session = basics.current()
-    if not session.trained and session.roster is not None:
-        session.roster.report_state()
+    if (training or not session.trained) and session.roster is not None:
+        session.roster.report_state(training)
     session.trained = True

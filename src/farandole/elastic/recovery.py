@@ -46,6 +46,8 @@ class Position(msgspec.Struct, frozen=True, array_like=True):
     """Whether others can have the result of its last call."""
     shadows: int
     """How many ranks have no part in the plan of its step, as they do not hold the state yet."""
+    training: int
+    """Which of the script's trainings it is in, from 1 on. Of others, what is above says nothing."""
 
 
 class Ballot(NamedTuple):
@@ -63,6 +65,9 @@ class Ballot(NamedTuple):
     """No rank is to go on before all have their reduced gradients."""
 
 
+NOTHING_ASKED = Ballot(change=False, stop=False, save=False, calls=False, meet=False)
+
+
 class _Result(NamedTuple):
     """Of a call, as it is told to those who have not got it."""
 
@@ -74,16 +79,18 @@ class _Result(NamedTuple):
 class Comparison(msgspec.Struct, frozen=True):
     """What the members of a world have found out about each other."""
 
-    known: tuple[Any] | None
+    known: tuple[Any] | None = None
     """The result of the call that this rank is in, if others have it."""
-    behind: bool
+    behind: bool = False
     """Whether others are in a later step."""
-    others_behind: bool
+    others_behind: bool = False
     """Whether others are in an earlier step."""
-    others_inside: bool
+    others_inside: bool = False
     """Whether others are in the middle of the furthest step, or behind the last one."""
-    shadows: int
+    shadows: int = 0
     """How many ranks have no part in the plan of that step."""
+    others_before: bool = False
+    """Whether others have not left the training before."""
 
 
 class Listener(Protocol):
@@ -189,18 +196,26 @@ class Recovery:
         own = self._listener.position(self._calls, self._can_give())
         texts = self._session.exchange("elastic.positions", msgspec.msgpack.encode(own))
         everyone = [msgspec.msgpack.decode(text, type=Position) for text in texts]
-        trained = [position for position in everyone if position.trained]
+        latest = max(position.training for position in everyone)
+        if own.training < latest:
+            # They could not have begun another one before all ranks had come to the last call of this one.
+            return Comparison(known=(NOTHING_ASKED,))
+        before = any(position.trained and position.training < latest for position in everyone)
+        trained = {
+            rank: position for rank, position in enumerate(everyone) if position.trained and position.training == latest
+        }
         if not trained:
-            return Comparison(None, behind=False, others_behind=False, others_inside=False, shadows=0)
-        known = self._give(everyone, lacking)
-        step = max(position.step for position in trained)
-        inside = [position for position in trained if position.inside and position.step == step]
+            return Comparison(others_before=before)
+        known = self._give(trained, lacking)
+        step = max(position.step for position in trained.values())
+        inside = [position for position in trained.values() if position.inside and position.step == step]
         return Comparison(
             known,
             behind=step > own.step,
-            others_behind=any(position.step < own.step for position in trained),
+            others_behind=any(position.step < own.step for position in trained.values()),
             others_inside=bool(inside),
             shadows=max((position.shadows for position in inside), default=0),
+            others_before=before,
         )
 
     def catch_up(self, calls: int) -> None:
@@ -220,16 +235,14 @@ class Recovery:
     def _can_give(self) -> bool:
         return self._last_gradients is None or self._last_gradients.are_intact()
 
-    def _give(self, everyone: Sequence[Position], lacking: Gradients | None) -> tuple[Any] | None:
+    def _give(self, trained: dict[int, Position], lacking: Gradients | None) -> tuple[Any] | None:
         """Give the result of a call to those who are in it; return it, if this rank is one of them. A collective."""
         session = self._session
         rank = session.world.rank
-        furthest = max(each.calls for each in everyone if each.trained)
-        behind = [number for number, each in enumerate(everyone) if each.trained and each.calls < furthest]
-        receivers = [number for number in behind if everyone[number].calls == furthest - 1]
-        sources = [
-            number for number, each in enumerate(everyone) if each.trained and each.calls == furthest and each.can_give
-        ]
+        furthest = max(each.calls for each in trained.values())
+        behind = [number for number, each in trained.items() if each.calls < furthest]
+        receivers = [number for number in behind if trained[number].calls == furthest - 1]
+        sources = [number for number, each in trained.items() if each.calls == furthest and each.can_give]
         if rank in behind and not (sources and rank in receivers):
             raise InvalidRequestError(
                 "the other ranks have finished what this worker was in the middle of, and cannot give it the result: "

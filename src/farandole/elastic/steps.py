@@ -30,7 +30,7 @@ from farandole.elastic import membership
 from farandole.elastic.batches import RatePolicy, based_on_first
 from farandole.elastic.framework import Batch, Loader, Stream, Trained
 from farandole.elastic.ledger import Ledger
-from farandole.elastic.recovery import Ballot, Comparison, Position, Recovery
+from farandole.elastic.recovery import NOTHING_ASKED, Ballot, Comparison, Position, Recovery
 
 Result = TypeVar("Result")
 
@@ -49,9 +49,8 @@ class Progress(msgspec.Struct, frozen=True):
     """Whether the body of the loop makes calls that all ranks have to make."""
     stop: bool
     """Whether there is no other step, as somebody has asked for that."""
-
-
-_NOTHING_ASKED = Ballot(change=False, stop=False, save=False, calls=False, meet=False)
+    first_epoch: int
+    """In which the loop began."""
 
 
 class _Plan:
@@ -92,7 +91,7 @@ class Loop:
     Args:
         loader: gives the samples.
         trained: what is trained.
-        epochs: how often to go through the samples, counted from the beginning of the job.
+        epochs: how often to go through the samples, in all worlds together.
         rate: what the learning rate does as the world changes.
     """
 
@@ -103,6 +102,13 @@ class Loop:
         self._rate = rate
         self._session = basics.current()
         self._elastic = membership.is_elastic()
+        self._session.trainings += 1
+        self._number = self._session.trainings
+        """Which of the script's loops this is, from 1 on."""
+        self._has_begun = False
+        self._has_state = False
+        """This worker holds the state of this loop."""
+        self._first_epoch = loader.ledger.epoch
         self._recovery = Recovery(self._session, self)
         self._plan: _Plan | None = None
         self._share = 1.0
@@ -110,11 +116,13 @@ class Loop:
         """The world in which the current plan was made, or the others have made the next one; None: that of now."""
         self._plan_as_before = False
         """The others have planned the next step already, in the world of before."""
+        self._others_finish = False
+        """The others are at the end of the loop before this one."""
         self._finishing = False
         """There is no other step."""
         self._stopping = False
         """This rank has been asked to stop."""
-        self._outcome = _NOTHING_ASKED
+        self._outcome = NOTHING_ASKED
         """What the ranks' ballots of this step have asked."""
         self._counts = False
         """This step does."""
@@ -151,7 +159,13 @@ class Loop:
 
         Raises:
             SystemExit: this worker is not wanted any more; it has said so.
+            InvalidRequestError: this is the second time.
         """
+        if self._has_begun:
+            raise InvalidRequestError("a loop over steps can be gone through once: make another one by steps(...).")
+        self._has_begun = True
+        if self._is_past():
+            return
         try:
             yield from self._steps()
         except EvictedError as error:
@@ -172,8 +186,13 @@ class Loop:
         return self._loader.ledger.epoch
 
     @property
+    def epoch_begins(self) -> bool:
+        """Whether this is the first step of an epoch; on all workers alike, also on those that have just come."""
+        return self._loader.ledger.cursor == 0
+
+    @property
     def step(self) -> int:
-        """Steps that count, since the job began."""
+        """Steps that count, since the loop began."""
         return self._step
 
     # --- steps -------------------------------------------------------------------------------------------------
@@ -203,9 +222,14 @@ class Loop:
         self._plan, self._counts = None, False
         self._finish_together()
 
+    def _is_past(self) -> bool:
+        """Say whether this worker has come when the others were in a later loop: there it gets what they have."""
+        world = self._session.world
+        return self._elastic and world.generation == 0 and self._number < world.training
+
     @property
     def _is_over(self) -> bool:
-        return self._loader.ledger.epoch >= self._epochs or self._outcome.stop
+        return self._loader.ledger.epoch >= self._first_epoch + self._epochs or self._outcome.stop
 
     def _next_plan(self) -> _Plan | None:
         now, shadows = self._session.world, self._shadows
@@ -248,7 +272,7 @@ class Loop:
 
     @property
     def _is_shadow(self) -> bool:
-        return self._shadows > 0 and not self._session.trained
+        return self._shadows > 0 and not self._has_state
 
     def _check_for_calls(self) -> None:
         if self._body_has_calls or self._made_calls:
@@ -387,7 +411,7 @@ class Loop:
         """See `Listener`."""
         inside = self._plan is not None or self._finishing
         shadows = 0 if self._plan is None else self._plan.shadows
-        return Position(calls, self._step, inside, self._session.trained, can_give, shadows)
+        return Position(calls, self._step, inside, self._has_state, can_give, shadows, self._number)
 
     def reformed(self, before: World) -> None:
         """See `Listener`."""
@@ -470,7 +494,7 @@ class Loop:
 
     def _begin_again(self) -> None:
         """Be a newcomer once more."""
-        self._plan, self._outcome = None, _NOTHING_ASKED
+        self._plan, self._outcome = None, NOTHING_ASKED
         self._enter(membership.reform)
 
     def _drop_stream(self) -> None:
@@ -499,6 +523,9 @@ class Loop:
                     break
                 if self._plan_as_before:
                     break
+                if self._others_finish:
+                    way = None  # They come into this loop in this world.
+                    continue
                 self._wait_for_all()
                 self._forget_worlds()
                 way = membership.reform
@@ -517,14 +544,17 @@ class Loop:
         comparison = self._recovery.compare()
         self._plan_as_before = comparison.others_inside
         self._shadows_before = comparison.shadows
+        self._others_finish = comparison.others_before
         if not self._plan_as_before:
             self._forget_worlds()
-        return not (comparison.others_inside or comparison.others_behind)
+        return not (comparison.others_inside or comparison.others_behind or comparison.others_before)
 
     def _make_alike(self) -> None:
         session, world = self._session, self._session.world
-        flags = session.exchange("elastic.trained", b"1" if session.trained else b"")
-        holders = [rank for rank, flag in enumerate(flags) if flag]
+        standing = msgspec.msgpack.encode((self._number, self._has_state))
+        standings = [msgspec.msgpack.decode(each) for each in session.exchange("elastic.trained", standing)]
+        self._check_loop([number for number, _ in standings])
+        holders = [rank for rank, (_, has_state) in enumerate(standings) if has_state]
         if not holders:
             self._begin()
         sources = holders or [0]
@@ -536,8 +566,19 @@ class Loop:
             self._take(msgspec.msgpack.decode(everyone[sources[0]], type=Progress))
         elif everyone[world.rank] != everyone[sources[0]]:
             raise AssertionError("survivors have come to different states; this is a bug of farandole")
-        if not (session.trained or self._is_shadow) and self._elastic:
-            membership.trained()
+        if not (self._has_state or self._shadows and world.rank in receivers):
+            self._has_state = True
+            if self._elastic:
+                membership.trained(self._number)
+
+    def _check_loop(self, numbers: Sequence[int]) -> None:
+        """Raise InvalidRequestError if the others are in another loop of the script."""
+        latest = max(numbers)
+        if self._number < latest:
+            raise InvalidRequestError(
+                f"this worker came for loop {self._number} over steps, and meanwhile the others have begun loop {latest} "
+                "of the script. It has to be started again: then it goes there at once."
+            )
 
     def _give_state(self, sources: Sequence[int], receivers: Sequence[int], *, may_stream: bool) -> None:
         if self._stream is None:
@@ -546,7 +587,7 @@ class Loop:
         else:
             self._stream.finish()
             self._stream = None
-            self._stopping = self._stopping and self._session.trained
+            self._stopping = self._stopping and self._has_state
         self._shadows = 0 if self._stream is None else len(receivers)
 
     def _can_have_shadows(self) -> bool:
@@ -565,9 +606,11 @@ class Loop:
         self._first_batch = sum(self._loader.counts(world.size))
         saved = self._trained.load() if world.rank == 0 else None
         found = any(self._session.exchange("elastic.checkpoint", b"" if saved is None else b"1"))
+        # Others that said so are no reason.
+        lost = [who for who in world.lost if StateLostError.__name__ not in who]
         if world.state_lost and not found:
             raise StateLostError(
-                f"all workers that held the state of the training are lost ({'; '.join(world.lost) or 'earlier'}), and "
+                f"all workers that held the state of the training are lost ({'; '.join(lost) or 'earlier'}), and "
                 "there is no checkpoint. Start the job again; with --checkpoint-dir DIR --resume auto it would go on."
             )
         if saved is not None:
@@ -582,10 +625,12 @@ class Loop:
             self._factor,
             self._body_has_calls,
             self._outcome.stop,
+            self._first_epoch,
         )
 
     def _take(self, progress: Progress) -> None:
-        self._step, self._first_batch, self._factor = progress.step, progress.first_batch, progress.factor
+        self._step, self._first_epoch = progress.step, progress.first_epoch
+        self._first_batch, self._factor = progress.first_batch, progress.factor
         self._scaled_for = 0
         self._body_has_calls = progress.body_has_calls
         self._outcome = self._outcome._replace(stop=progress.stop)

@@ -110,6 +110,7 @@ class RosterService:
         self._endings = Endings(lambda worker: self._watcher.evicts(worker, "it has failed, and does not end"))
         self._patience = Patience(lambda kind: self._happened(HoldOver(kind)))
         self._state_held = False
+        self._training = 0
         """Some worker has held the job's state."""
         self._turned_at = time.monotonic()
         """Since when there is no world."""
@@ -207,6 +208,7 @@ class RosterService:
             self._fail(worker, message)
         elif isinstance(message, Holds):
             self._state_held = True
+            self._training = max(self._training, message.training)
         elif isinstance(message, Progress):
             self._on_progress(worker, message)
         elif isinstance(message, FetchCall):
@@ -317,4 +319,4 @@ class RosterService:
     def _show(self, worker: int) -> None:
         assert isinstance(self._state, elastic.State)
         seat = self._seats.take(worker, self._state.hosts.get(worker, ""))
-        self._audience.reply(worker, world_on_arrival(self._state, worker, seat))
+        self._audience.reply(worker, world_on_arrival(self._state, worker, seat, training=self._training))

@@ -61,13 +61,14 @@ def world_of(rank: int, action: Announce, *, state_held: bool) -> World:
     )
 
 
-def world_on_arrival(state: State, worker: int, seat: int) -> World:
+def world_on_arrival(state: State, worker: int, seat: int, *, training: int) -> World:
     """Return what a worker that arrives has to know before it has a place: it would be the last.
 
     Args:
         state: what the roster knows.
         worker: who arrives.
         seat: its number on its host.
+        training: of which the members hold the state.
     """
     hosts = [state.hosts.get(each, "") for each in (*state.members, worker)]
     return World(
@@ -81,6 +82,7 @@ def world_on_arrival(state: State, worker: int, seat: int) -> World:
         cross_size=len(set(hosts)),
         hostnames=tuple(hosts),
         workers=(*state.members, worker),
+        training=training,
     )
 
 

@@ -139,15 +139,15 @@ def learn(folder: str, options: dict[str, Any]) -> dict[str, Any]:
 
     def write_down(batch: Any, lost: Any = ()) -> None:
         shares = [share for rank, share in enumerate(batch.shares) if rank not in lost]
-        if session.trained:
+        if loop._has_state:
             ledger = loader.ledger
             used[loop.step] = ledger.epoch, [index for share in shares for index in ledger.indices(share)]
         commit(batch, lost)
 
     transfer._move, loader.commit = count, write_down
     for x, y, _ in loop:
-        seen["shadow"] += not session.trained
-        here("begin" if session.trained else "shadow")
+        seen["shadow"] += not loop._has_state
+        here("begin" if loop._has_state else "shadow")
         if options.get("body fails") == worker and seen["shadow"] == 2:
             raise ValueError("the test wants it")
         optimizer.zero_grad()
@@ -162,13 +162,13 @@ def learn(folder: str, options: dict[str, Any]) -> dict[str, Any]:
         schedule.step()
         mean.update()
         if "calls from" in options and Path(folder, "call").exists() and loop.step >= options["calls from"]:
-            value = hvd.allreduce(torch.tensor([float(session.trained)]), name="call")
+            value = hvd.allreduce(torch.tensor([float(loop._has_state)]), name="call")
             assert value == 1.0, "a worker without the state took part"
         if loop.step == 3:
             Path(folder, "go").touch()
-        if session.trained and loop.step > 3:
+        if loop._has_state and loop.step > 3:
             Path(folder, f"in-{worker}").touch()
-        if Path(folder, "stop").exists() and session.trained:
+        if Path(folder, "stop").exists() and loop._has_state:
             loop.stop()
         time.sleep(0.002)
     result = {

@@ -52,6 +52,8 @@ class Kind(NamedTuple):
     """Faults may happen before there is a state."""
     stops: bool = False
     """Some worker stops all in its fourth step."""
+    loops: int = 1
+    """One after the other."""
     parts: int = 0
     """In which the state goes to newcomers while the others train; 0: it goes at once."""
     while_forming: bool = False
@@ -208,7 +210,7 @@ class Trained:
         self.reduces_once = kind.optimizers == 1
         self.optimizers = [Optimizer(worker, f"grad{number}", kind) for number in range(kind.optimizers)]
         self.parts = kind.parts
-        self.state = [0.5] * max(kind.optimizers, kind.parts)
+        self.state = [0.5 + worker.number] * max(kind.optimizers, kind.parts)
         self.reduced: list[float] = []
 
     def take_step(self, number: int) -> None:
@@ -309,31 +311,40 @@ class Ended(NamedTuple):
     """What a worker has seen."""
 
     state: list[float]
-    step: int
+    steps: list[int]
+    """Of each loop; 0 of one that was over when the worker came."""
 
 
 class Book(NamedTuple):
-    """What a worker writes down, whatever becomes of it: by step, what was used, and what came of it."""
+    """What a worker writes down, whatever becomes of it: by loop and step, what was used, and what came of it."""
 
-    steps: dict[int, tuple[int, list[int], list[float]]]
+    steps: dict[tuple[int, int], tuple[int, list[int], list[float]]]
 
 
 def training(kind: Kind, books: dict[int, Book]) -> Any:
     """Return the program of a worker."""
 
     def train(worker: Worker) -> Ended:
+        books[worker.number] = Book({})
+        took = []
+        for number in range(kind.loops):
+            trained, loop = go_through(worker, number)
+            took.append(loop.step)
+        return Ended(trained.state, took)
+
+    def go_through(worker: Worker, number: int) -> tuple[Trained, steps.Loop]:
         session = worker.session
         assert session is not None
         loader, trained = Loader(kind), Trained(worker, kind)
         loop = steps.Loop(loader, trained, epochs=EPOCHS, rate=KeepRate())
-        book = books[worker.number] = Book({})
+        book = books[worker.number]
         commit = loader.commit
 
         def write_down(batch: Batch, lost: Collection[int] = ()) -> None:
             epoch = loader.ledger.epoch
             commit(batch, lost)
-            if session.trained:
-                book.steps[loop.step] = epoch, loader.used[-1], list(trained.state)
+            if loop._has_state:
+                book.steps[number, loop.step] = epoch, loader.used[-1], list(trained.state)
             expected = gradient(loader.used[-1]) if loader.used[-1] else 0.0
             for reduced in trained.reduced[-1:]:
                 assert reduced == pytest.approx(expected), (reduced, expected, loop.step)
@@ -348,16 +359,16 @@ def training(kind: Kind, books: dict[int, Book]) -> Any:
                 everyone = session.again.run(lambda: session.exchange_values("body", (where, step)))
                 assert set(everyone) == {(where, step)}, everyone
 
-            for number, optimizer in enumerate(trained.optimizers):
+            for place, optimizer in enumerate(trained.optimizers):
                 optimizer.backward(gradient(indices))
                 if kind.calls_before and loop.step >= kind.calls_from:
-                    meet(f"before {number}")
+                    meet(f"before {place}")
                 if kind.stops and loop.step == 3 and worker.number % 2:
                     loop.stop()
-                trained.take_step(number)
+                trained.take_step(place)
             if kind.calls_after and loop.step >= kind.calls_from:
                 meet("after")
-        return Ended(trained.state, loop.step)
+        return trained, loop
 
     return train
 
@@ -395,15 +406,16 @@ def play(kind: Kind, seed: int) -> tuple[Job, dict[int, Book]]:
 def check(kind: Kind, job: Job, books: dict[int, Book]) -> None:
     ended = {number: result for number, result in job.results.items() if isinstance(result, Ended)}
     for number, result in job.results.items():
-        is_astray = kind.calls_from and isinstance(result, InvalidRequestError) and "for the first time" in str(result)
+        words = "for the first time" if kind.calls_from else "came for loop 1" if kind.loops > 1 else "nothing"
+        is_astray = isinstance(result, InvalidRequestError) and words in str(result)
         if not (is_astray or isinstance(result, (Ended, Killed, SystemExit, EvictedError))):
             raise AssertionError(f"worker {number} ended with {result!r}") from result
     assert ended, "nobody has come to the end"
     if not {"evict", "suspect"}.intersection(kind.changes):
         # Who is not told of its own loss, although it lives, may find out only so.
         assert job.timeouts == 0, "somebody was not told that a world would not form"
-    assert len({repr(each) for each in ended.values()}) == 1, ended
-    agreed: dict[int, Any] = {}
+    assert len({repr(each.state) for each in ended.values()}) == 1, ended
+    agreed: dict[tuple[int, int], Any] = {}
     for number in ended:
         for step, entry in books[number].steps.items():
             assert agreed.setdefault(step, entry) == entry, f"worker {number} sees step {step} in another way"
@@ -413,8 +425,15 @@ def check(kind: Kind, job: Job, books: dict[int, Book]) -> None:
         for step in sure:
             entry = book.steps[step]
             assert agreed.setdefault(step, entry) == entry, f"worker {number} saw step {step} in another way"
-    (last,) = {each.step for each in ended.values()}
-    known = {step: entry for step, entry in _all_steps(books, ended).items() if step < last}
+    for loop in range(kind.loops):
+        lasts = {each.steps[loop] for each in ended.values()} - {0}
+        assert len(lasts) == 1 or (not lasts and loop + 1 < kind.loops), ended
+        if lasts:
+            entries = {step: entry for (number, step), entry in _all_steps(books, ended).items() if number == loop}
+            check_loop(kind, {step: entry for step, entry in entries.items() if step < max(lasts)}, max(lasts))
+
+
+def check_loop(kind: Kind, known: dict[int, Any], last: int) -> None:
     assert sorted(known) == list(range(last)), sorted(known)
     for epoch in range(max(in_epoch for in_epoch, _, _ in known.values()) + 1):
         used = Counter(index for in_epoch, indices, _ in known.values() if in_epoch == epoch for index in indices)
@@ -425,8 +444,8 @@ def check(kind: Kind, job: Job, books: dict[int, Book]) -> None:
     assert kind.stops or {in_epoch for in_epoch, _, _ in known.values()} == set(range(EPOCHS))
 
 
-def _all_steps(books: dict[int, Book], ended: Collection[int]) -> dict[int, Any]:
-    known: dict[int, Any] = {}
+def _all_steps(books: dict[int, Book], ended: Collection[int]) -> dict[tuple[int, int], Any]:
+    known: dict[tuple[int, int], Any] = {}
     for number in sorted(books, key=lambda number: number in ended):
         known |= books[number].steps
     return known
@@ -447,6 +466,10 @@ KINDS = {
     "gives out again": Kind(workers=4, keeps_gradients=False, faults=3),
     "newcomers": Kind(workers=3, faults=4, changes=("kill", "add", "add")),
     "newcomers and calls": Kind(workers=3, faults=4, changes=("kill", "add"), calls_before=True, calls_after=True),
+    "two loops": Kind(workers=3, loops=2, samples=11, faults=5, changes=("kill", "add", "add")),
+    "two loops with a large state, and calls": Kind(
+        workers=3, loops=2, samples=11, faults=6, parts=2, changes=("kill", "add", "drain"), calls_after=True
+    ),
     "calls that begin later": Kind(
         workers=3, faults=6, changes=("kill", "add", "add"), calls_before=True, calls_after=True, calls_from=3
     ),
