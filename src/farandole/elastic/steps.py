@@ -566,7 +566,7 @@ class Loop:
             self._take(msgspec.msgpack.decode(everyone[sources[0]], type=Progress))
         elif everyone[world.rank] != everyone[sources[0]]:
             raise AssertionError("survivors have come to different states; this is a bug of farandole")
-        if not (self._has_state or self._shadows and world.rank in receivers):
+        if not (self._has_state or (self._shadows and world.rank in receivers)):
             self._has_state = True
             if self._elastic:
                 membership.trained(self._number)
@@ -576,8 +576,8 @@ class Loop:
         latest = max(numbers)
         if self._number < latest:
             raise InvalidRequestError(
-                f"this worker came for loop {self._number} over steps, and meanwhile the others have begun loop {latest} "
-                "of the script. It has to be started again: then it goes there at once."
+                f"this worker came for loop {self._number} over steps, and meanwhile the others have begun loop "
+                f"{latest} of the script. It has to be started again: then it goes there at once."
             )
 
     def _give_state(self, sources: Sequence[int], receivers: Sequence[int], *, may_stream: bool) -> None:

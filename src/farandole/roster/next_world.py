@@ -121,7 +121,11 @@ def _doubt(state: State, here: list[int]) -> str:
             "on without them, so they wait"
         )
     holders = state.holders.intersection(silent)
-    if holders and not any(joined[worker].trained for worker in here):
+    keeping = {worker for worker in here if joined[worker].trained}
+    if all(joined[worker].open for worker in here) and not (state.newcomers() or state.expected):
+        # Between two steps, those who are to leave do so if there is nobody to hand over to.
+        keeping -= state.leaving
+    if holders and not keeping:
         return f"nobody else has the job's state yet, and not heard of: {names(state, holders)}"
     return ""
 

@@ -1,7 +1,7 @@
 """An executable model of an elastic job: the real `decide`, and the simplest workers, launcher and network around it.
 
 A *system* is one state of all of them, as plain data. `steps` returns what may happen next, in any order; `faults` what
-may go wrong. `Explorer` goes through all systems that can be reached, and `simulate` takes one long random way.
+may go wrong. `explorer` goes through all systems that can be reached, and `simulate` takes one long random way.
 Whatever happens, `act` and `check_rest` hold what must always be true; they raise `Violation`.
 
 Time has no place here: who waits long enough (`HoldOver`) does so when nothing else can happen any more.
@@ -12,9 +12,9 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import astuple, replace
 
 from farandole.roster.elastic import Limits, State, decide
 from farandole.roster.words import (
@@ -62,21 +62,21 @@ class Violation(AssertionError):
     """Something has happened that never may."""
 
 
-class World(NamedTuple):
+class World(msgspec.Struct, frozen=True, gc=False):
     """A world as its members know it. It comes with the announcement."""
 
     generation: int
     members: tuple[int, ...]
 
 
-class Notice(NamedTuple):
+class Notice(msgspec.Struct, frozen=True, gc=False):
     """What the roster says by itself to the members of a world."""
 
     generation: int
     content: Notify | Revoke
 
 
-class Worker(NamedTuple):
+class Worker(msgspec.Struct, frozen=True, gc=False):
     """One worker, and its connection to the roster: messages under way, in order."""
 
     number: int
@@ -85,7 +85,6 @@ class Worker(NamedTuple):
     trained: bool = False
     stopped: bool = False
     where: int = BETWEEN  # how far it was in its steps when it joined
-    votes: int = 0  # results of votes that it has, modulo 2
     change: int = 0  # the generation of which it knows that it is to change
     accused: Accused = ()  # whom it lost when it turned away
     sent: tuple[Message, ...] = ()
@@ -97,15 +96,13 @@ class Worker(NamedTuple):
         return self.phase != DEAD and not self.stopped
 
 
-class System(NamedTuple):
+class System(msgspec.Struct, frozen=True, gc=False):
     """All there is."""
 
     state: State
     workers: tuple[Worker, ...]
     cut: frozenset[frozenset[int]] = frozenset()
-    voted: int = 0  # votes that were completed in the latest world in which there was one, modulo 2
-    turned: bool = False  # the last of them says that the world is to change
-    voting_world: int = 0
+    voted: int = 0  # the latest world that is to change, or to end, as a step of it has counted
     counted: bool = False  # a step has counted, so there is state that can be lost
     last: bool = False  # the next step is the last one
     unanswered: frozenset[int] = frozenset()  # joins that the service holds
@@ -131,7 +128,7 @@ def beginning(size: int, limits: Limits, faults: int) -> System:
 def training(size: int, limits: Limits, faults: int) -> System:
     """Return a job whose first world trains."""
     system = beginning(size, limits, faults)
-    while moving := [step for step in steps(system) if not _is_plain_step(system, step[0])]:
+    while moving := [step for step in steps(system) if not is_plain_step(system, step[0])]:
         system = moving[0][1]()
     return system
 
@@ -139,7 +136,7 @@ def training(size: int, limits: Limits, faults: int) -> System:
 def start_worker(system: System) -> System:
     """Start one more worker."""
     number = len(system.workers)
-    system = system._replace(workers=(*system.workers, Worker(number)))
+    system = replace(system, workers=(*system.workers, Worker(number)))
     return happen(system, Expected(number, f"h{number}"))
 
 
@@ -150,9 +147,9 @@ _decisions: dict[tuple[int, Event], tuple[State, tuple[object, ...]]] = {}
 _states: dict[object, State] = {}
 
 
-def _the_one(state: State) -> State:
+def the_one(state: State) -> State:
     """Return one object for all equal states, so that they are told apart quickly."""
-    fields = msgspec.structs.astuple(state)
+    fields = astuple(state)
     return _states.setdefault(
         tuple(frozenset(each.items()) if isinstance(each, dict) else each for each in fields), state
     )
@@ -163,10 +160,10 @@ def happen(system: System, event: Event) -> System:
     key = (id(system.state), event)
     if key not in _decisions:
         state, actions, _ = decide(system.state, event)
-        _decisions[key] = (_the_one(state), actions)
+        _decisions[key] = (the_one(state), actions)
     before = system.state
     state, actions = _decisions[key]
-    system = system._replace(state=state)
+    system = replace(system, state=state)
     for action in actions:
         system = act(system, before, action)
     check_state(system)
@@ -183,32 +180,48 @@ def act(system: System, before: State, action: object) -> System:
     """Do what the roster says, as its service would."""
     if isinstance(action, Announce):
         check_announcement(system, before, action)
-        system = system._replace(counted=system.counted and _keeps_state(system, action))
+        system = replace(system, counted=system.counted and _keeps_state(system, action))
         world = World(action.generation, action.workers)
         for worker in action.workers:
             system = _answer(system, worker, world)
-    elif isinstance(action, Refuse | Show):
+    elif isinstance(action, Refuse):
+        system = _answer(system, action.worker, Refuse(action.worker, ""))
+    elif isinstance(action, Show):
         system = _answer(system, action.worker, action)
     elif isinstance(action, Notify | Revoke):
-        notice = Notice(system.state.generation, action)
+        notice = Notice(system.state.generation, _without_words(action))
         for worker in action.workers:
             system = _send(system, worker, notice)
     elif isinstance(action, Evict):
-        _require(action.worker not in system.evicted, f"worker {action.worker} is evicted twice")
-        system = system._replace(
+        require(action.worker not in system.evicted, f"worker {action.worker} is evicted twice")
+        require(action.worker in known_to(before), f"worker {action.worker} is evicted, and was forgotten")
+        system = replace(
+            system,
             evicted=system.evicted | {action.worker},
             to_kill=system.to_kill | {action.worker},
         )
     elif isinstance(action, End):
-        system = system._replace(to_kill=frozenset(each.number for each in system.workers if each.phase != DEAD))
+        system = replace(system, to_kill=frozenset(each.number for each in system.workers if each.phase != DEAD))
     else:
         assert isinstance(action, Hold)
     return system
 
 
+def known_to(state: State) -> set[int]:
+    """Return the workers that the roster has not forgotten."""
+    return {*state.members, *state.hosts}
+
+
+def _without_words(action: Notify | Revoke) -> Notify | Revoke:
+    """Return of a notice what its readers act on, so that systems which differ in nothing else are one."""
+    if isinstance(action, Notify):
+        return Notify((), int(action.added + action.removed > 0), 0, "")
+    return Revoke((), action.generation, action.rank, "", False)
+
+
 def _answer(system: System, number: int, content: object) -> System:
-    _require(number in system.unanswered, f"worker {number} gets an answer to no join")
-    return _send(system._replace(unanswered=system.unanswered - {number}), number, content)
+    require(number in system.unanswered, f"worker {number} gets an answer to no join")
+    return _send(replace(system, unanswered=system.unanswered - {number}), number, content)
 
 
 def _send(system: System, number: int, content: object) -> System:
@@ -221,7 +234,7 @@ def _send(system: System, number: int, content: object) -> System:
 # --- what must always be true ---------------------------------------------------------------------------------------
 
 
-def _require(truth: bool, otherwise: str) -> None:
+def require(truth: bool, otherwise: str) -> None:
     if not truth:
         raise Violation(otherwise)
 
@@ -231,41 +244,41 @@ def check_state(system: System) -> None:
     state = system.state
     alive = {each.number for each in system.workers if each.phase != DEAD or each.number in system.tell_finished}
     members = set(state.members)
-    _require(set(state.hosts) <= alive, "the roll has a worker that has ended")
-    _require(state.expected <= set(state.hosts), "a worker is expected that is not on the roll")
-    _require(set(state.joined()) <= set(state.hosts), "a worker waits that is not on the roll")
+    require(set(state.hosts) <= alive, "the roll has a worker that has ended")
+    require(state.expected <= set(state.hosts), "a worker is expected that is not on the roll")
+    require(set(state.joined()) <= set(state.hosts), "a worker waits that is not on the roll")
     marked = state.gone | state.done | set(state.suspects) | state.barred | state.holders | state.leaving
-    _require(marked <= members, "something is kept of a worker that is no member")
-    _require(set(state.joined()) <= system.unanswered, "a join is held that was answered")
+    require(marked <= members, "something is kept of a worker that is no member")
+    require(set(state.joined()) <= system.unanswered, "a join is held that was answered")
     forgotten = system.unanswered.difference(state.joined())
-    _require(all(system.workers[each].phase == DEAD for each in forgotten), "a join is forgotten")
+    require(all(system.workers[each].phase == DEAD for each in forgotten), "a join is forgotten")
 
 
 def check_announcement(system: System, before: State, action: Announce) -> None:
     """Check a new world."""
     workers, limits = action.workers, system.state.limits
     joined = {each.worker: each for each in (*before.waiting, *_latest_joins(system))}
-    _require(action.generation == before.generation + 1, "generations do not grow by one")
-    _require(len(set(workers)) == len(workers) > 0, "a worker has two places, or nobody has one")
-    _require(not set(workers) & system.evicted, "an evicted worker is in a world")
+    require(action.generation == before.generation + 1, "generations do not grow by one")
+    require(len(set(workers)) == len(workers) > 0, "a worker has two places, or nobody has one")
+    require(not set(workers) & system.evicted, "an evicted worker is in a world")
     told_dead = {each.number for each in system.workers if each.phase == DEAD} - system.tell_finished
-    _require(not set(workers) & told_dead, "a dead worker is in a world")
+    require(not set(workers) & told_dead, "a dead worker is in a world")
     trained = [worker for worker in workers if joined[worker].trained]
-    _require(list(workers[: len(trained)]) == trained, "those who hold the state are not first")
-    _require(set(trained) <= set(before.members), "somebody brings an old state")
+    require(list(workers[: len(trained)]) == trained, "those who hold the state are not first")
+    require(set(trained) <= set(before.members), "somebody brings an old state")
     survivors = [worker for worker in before.members if worker in trained]
-    _require(trained == survivors, "survivors are not in their old order")
+    require(trained == survivors, "survivors are not in their old order")
     middle = any(not joined[worker].open for worker in workers)
-    _require(not middle or set(workers) == set(trained), "somebody comes in in the middle of a step")
+    require(not middle or set(workers) == set(trained), "somebody comes in in the middle of a step")
     handing_over = not before.leaving.isdisjoint(workers)
-    _require(middle or len(workers) <= limits.max_size + handing_over, "a world is too large")
+    require(middle or len(workers) <= limits.max_size + handing_over, "a world is too large")
     enough = len(workers) + (len(system.state.waiting) if middle else 0) >= limits.min_size
-    _require(enough or before.finishing, "a world is too small")
+    require(enough or system.state.finishing, "a world is too small")
     if system.counted and not trained:
         members = [system.workers[number] for number in before.members]
         left = [each for each in members if each.trained and each.phase not in (FAILING, DEAD) and each.connected]
         names = {each.number for each in left} - system.excused
-        _require(not names, f"the state is lost, though {names} have it")
+        require(not names, f"the state is lost, though {names} have it")
 
 
 def _latest_joins(system: System) -> list[Joined]:
@@ -285,23 +298,23 @@ def check_rest(system: System) -> None:
     state = system.state
     alive = [each for each in system.workers if each.runs()]
     if state.ended:
-        _require(not alive, f"the job has ended, and {[each.number for each in alive]} live on")
+        require(not alive, f"the job has ended, and {[each.number for each in alive]} live on")
         return
     # A world that goes on without the roster is told of nobody; it does not break for that.
     unheard = not any(system.workers[number].connected for number in state.members)
     for worker in alive:
         if worker.number in state.members and worker.phase == STEPPING:
-            _require(worker.world == World(state.generation, state.members), f"worker {worker.number} is in no world")
+            require(worker.world == World(state.generation, state.members), f"worker {worker.number} is in no world")
             stays = worker.number not in state.leaving or bool(state.expected) or unheard
-            _require(stays, f"worker {worker.number} was asked to leave, and has not")
+            require(stays, f"worker {worker.number} was asked to leave, and has not")
         else:
             spare = worker.phase == WAITING and (len(state.members) >= state.limits.max_size or unheard)
-            _require(spare, f"worker {worker.number} is {worker.phase} for ever")
+            require(spare, f"worker {worker.number} is {worker.phase} for ever")
     members = {each.number for each in alive if each.phase == STEPPING}
-    _require(members == set(state.members) or not members, "a world has gaps that nobody sees")
+    require(members == set(state.members) or not members, "a world has gaps that nobody sees")
     # Who was stopped before it joined is believed to live, as it has joined.
     stopped = any(each.stopped and each.phase != DEAD for each in system.workers)
-    _require(bool(alive) or state.finishing or stopped, "nobody is left, and the job has not ended")
+    require(bool(alive) or state.finishing or stopped, "nobody is left, and the job has not ended")
 
 
 # --- what may happen ------------------------------------------------------------------------------------------------
@@ -310,8 +323,8 @@ def check_rest(system: System) -> None:
 def change(system: System, number: int, **fields: object) -> System:
     """Return the system with one worker changed."""
     workers = list(system.workers)
-    workers[number] = workers[number]._replace(**fields)  # type: ignore[arg-type]
-    return system._replace(workers=tuple(workers))
+    workers[number] = replace(workers[number], **fields)
+    return replace(system, workers=tuple(workers))
 
 
 def steps(system: System) -> Iterator[Step]:
@@ -327,27 +340,27 @@ def steps(system: System) -> Iterator[Step]:
 def _network_steps(system: System, worker: Worker) -> Iterator[Step]:
     number = worker.number
     if worker.sent:
-        yield f"the roster reads from {number}", lambda: _deliver(system, worker)
+        yield f"the roster reads from {number}", lambda: deliver(system, worker)
     elif not worker.connected or worker.phase == DEAD:
         if number in system.unanswered:
             yield f"the roster sees {number} hang up", lambda: _hang_up(system, number)
 
 
-def _deliver(system: System, worker: Worker) -> System:
+def deliver(system: System, worker: Worker) -> System:
     message, number = worker.sent[0], worker.number
     system = change(system, number, sent=worker.sent[1:])
     if not isinstance(message, Joined):
         return happen(system, message)
-    _require(number not in system.unanswered, f"worker {number} joins twice")
+    require(number not in system.unanswered, f"worker {number} joins twice")
     _joining[:] = [message]
     try:
-        return happen(system._replace(unanswered=system.unanswered | {number}), message)
+        return happen(replace(system, unanswered=system.unanswered | {number}), message)
     finally:
         _joining.clear()
 
 
 def _hang_up(system: System, number: int) -> System:
-    return happen(system._replace(unanswered=system.unanswered - {number}), Lost(number))
+    return happen(replace(system, unanswered=system.unanswered - {number}), Lost(number))
 
 
 def _launcher_steps(system: System) -> Iterator[Step]:
@@ -355,20 +368,20 @@ def _launcher_steps(system: System) -> Iterator[Step]:
         yield (
             f"the end of {number} is told",
             lambda number=number: happen(
-                system._replace(tell_finished=system.tell_finished - {number}), Finished(number, "was killed")
+                replace(system, tell_finished=system.tell_finished - {number}), Finished(number, "was killed")
             ),
         )
     for number in system.tell_suspected:
         yield (
             f"the stop of {number} is told",
             lambda number=number: happen(
-                system._replace(tell_suspected=system.tell_suspected - {number}), Suspected((number,), "was stopped")
+                replace(system, tell_suspected=system.tell_suspected - {number}), Suspected((number,), "was stopped")
             ),
         )
     for number in system.to_kill:
         yield (
             f"{number} is killed by order",
-            lambda number=number: kill(system._replace(to_kill=system.to_kill - {number}), number),
+            lambda number=number: kill(replace(system, to_kill=system.to_kill - {number}), number),
         )
 
 
@@ -379,7 +392,8 @@ def kill(system: System, number: int) -> System:
         return system
     dead = Worker(number, DEAD, sent=worker.sent, connected=worker.connected)
     workers = tuple(dead if each.number == number else each for each in system.workers)
-    return system._replace(
+    return replace(
+        system,
         workers=workers,
         tell_finished=system.tell_finished | {number},
         tell_suspected=system.tell_suspected - {number},
@@ -391,7 +405,7 @@ def kill(system: System, number: int) -> System:
 def _worker_steps(system: System, worker: Worker) -> Iterator[Step]:
     number = worker.number
     if worker.answers:
-        yield f"{number} reads", lambda: _read(system, worker)
+        yield f"{number} reads", lambda: read(system, worker)
     if worker.phase == STARTING:
         yield f"{number} arrives", lambda: _join(system, worker, arriving=True)
     elif worker.phase == PREPARING:
@@ -417,7 +431,7 @@ def _join(system: System, worker: Worker, *, arriving: bool = False, accused: Ac
         arriving=arriving,
         open=not _in_the_middle(worker),
     )
-    return change(system, worker.number, phase=WAITING, accused=accused, sent=(*worker.sent, joined), votes=0)
+    return change(system, worker.number, phase=WAITING, accused=accused, sent=(*worker.sent, joined))
 
 
 def _in_the_middle(worker: Worker) -> bool:
@@ -426,14 +440,14 @@ def _in_the_middle(worker: Worker) -> bool:
     return stepping or (worker.phase == FORMING and worker.where == MIDDLE)
 
 
-def _read(system: System, worker: Worker) -> System:
+def read(system: System, worker: Worker) -> System:
     content, number = worker.answers[0], worker.number
     system = change(system, number, answers=worker.answers[1:])
     worker = system.workers[number]
     if worker.phase == FAILING:
         return system
     if isinstance(content, World):
-        return change(system, number, phase=FORMING, world=content)
+        return change(system, number, phase=FORMING, world=content, accused=())
     if isinstance(content, Refuse):
         return kill(system, number)
     if isinstance(content, Show):
@@ -448,7 +462,7 @@ def _heed(system: System, worker: Worker, notice: Notice) -> System:
         wanted = notice.generation if content.added or content.removed else 0
         return change(system, worker.number, change=wanted)
     if worker.world.generation == content.generation and worker.phase in (SHARING, STEPPING):
-        return _turn_away(system, worker, (Accusation(content.rank, content.how, False),))
+        return _turn_away(system, worker, (accuse(content.rank),))
     return system
 
 
@@ -488,7 +502,7 @@ def _go_on(system: System, worker: Worker) -> Iterator[Step]:
         worker.phase == STEPPING and not worker.trained and complete and all(each.phase == STEPPING for each in members)
     ):
         yield f"{number} has the state at last", lambda: change(system, number, trained=True)
-    elif worker.phase == STEPPING and worker.votes != _votes(system, worker.world):
+    elif worker.phase == STEPPING and worker.world.generation == system.voted:
         yield f"{number} hears that the step counts", lambda: _step_counts(system, worker)
 
 
@@ -496,43 +510,37 @@ def _form(system: System, worker: Worker, furthest: int) -> System:
     """Enter a world, and find out how far its members are."""
     if furthest == AHEAD and worker.where == MIDDLE:
         # Its step counts, and the world is to change: it learns so from those who are ahead.
-        return _turn_away(system, worker._replace(phase=SHARING, where=AHEAD), ())
+        return _turn_away(system, replace(worker, phase=SHARING, where=AHEAD), ())
     phase = STEPPING if furthest == MIDDLE else SHARING
-    return change(system, worker.number, phase=phase, votes=0)
+    return change(system, worker.number, phase=phase)
 
 
 def _share(system: System, worker: Worker) -> System:
     return change(system, worker.number, phase=STEPPING, trained=True, where=BETWEEN)
 
 
-def _votes(system: System, world: World) -> int:
-    return system.voted if system.voting_world == world.generation else 0
-
-
 def _vote(system: System) -> Iterator[Step]:
     """A step counts as soon as all members of a world say so; each hears of it by itself."""
     seen = set()
     for worker in system.workers:
-        if worker.phase != STEPPING or worker.world in seen:
+        if worker.phase != STEPPING or worker.world in seen or worker.world.generation == system.voted:
             continue
         seen.add(worker.world)
-        members = _together(system, worker)
-        ready = [each for each in members if each.phase == STEPPING and each.votes == _votes(system, worker.world)]
+        ready = [each for each in _together(system, worker) if each.phase == STEPPING]
         if len(ready) == len(worker.world.members) and _can_talk(system, ready):
             yield f"a step of generation {worker.world.generation} counts", lambda ready=ready: _count(system, ready)
 
 
 def _count(system: System, members: list[Worker]) -> System:
     world = members[0].world
-    _require(world.generation == system.state.generation, "a step counts in an old world")
+    require(world.generation == system.state.generation, "a step counts in an old world")
     turned = any(each.change == world.generation for each in members)
     if not turned and not system.last:
-        return system._replace(counted=True)  # And so on, step by step.
+        return replace(system, counted=True)  # And so on, step by step.
     for each in members:
         # Before a world is turned away from, those without the state get it.
         system = change(system, each.number, trained=True)
-    voted = 1 - _votes(system, world)
-    return system._replace(voted=voted, voting_world=world.generation, turned=turned, counted=True)
+    return replace(system, voted=world.generation, counted=True)
 
 
 def _step_counts(system: System, worker: Worker) -> System:
@@ -540,7 +548,7 @@ def _step_counts(system: System, worker: Worker) -> System:
         left = Left(worker.number, worker.world.generation)
         sent = (*worker.sent, left) if worker.connected else worker.sent
         return kill(change(system, worker.number, sent=sent), worker.number)
-    worker = worker._replace(phase=SHARING, votes=0, where=AHEAD)
+    worker = replace(worker, phase=SHARING, where=AHEAD)
     return _turn_away(system, worker, ())
 
 
@@ -560,20 +568,26 @@ def _losses(system: System, worker: Worker) -> set[Accused]:
     for rank, number in enumerate(worker.world.members):
         other = system.workers[number]
         cut = frozenset((number, worker.number)) in system.cut
-        itself = Accusation(rank, "could not be reached", False, True) if forming else None
+        itself = accuse(rank, forming=True) if forming else None
         if other.phase == DEAD:
-            losses.add((itself or Accusation(rank, "died", True),))
+            losses.add((itself or accuse(rank, certain=True),))
         elif other.stopped or cut:
-            losses.add((itself or Accusation(rank, "is silent", False),))
+            losses.add((itself or accuse(rank),))
         elif other.phase == FAILING and itself:
             losses.add((itself,))
         elif _has_turned(other, worker.world):
             # It tells the others why; who is not connected yet sees only that it gives up.
-            passed_on = tuple(msgspec.structs.replace(each, forming=forming) for each in other.accused)
+            passed_on = tuple(accuse(each.rank, each.certain, forming) for each in other.accused)
             losses.add(passed_on if other.world == worker.world else ())
             if itself:
                 losses.add((itself,))
     return losses
+
+
+def accuse(rank: int, certain: bool = False, forming: bool = False) -> Accusation:
+    """Accuse a member in words that say no more than the rest of the accusation."""
+    how = "could not be reached" if forming else "died" if certain else "is silent"
+    return Accusation(rank, how, certain, forming)
 
 
 def _has_turned(worker: Worker, world: World) -> bool:
@@ -594,14 +608,14 @@ def faults(system: System, kinds: tuple[str, ...] = KINDS) -> Iterator[Step]:
     """Return all that may go wrong, or be asked for, now."""
     if not system.faults_left or system.state.ended:
         return
-    system = system._replace(faults_left=system.faults_left - 1)
+    system = replace(system, faults_left=system.faults_left - 1)
     for worker in system.workers:
         if worker.phase != DEAD:
             yield from _faults_of(system, worker, kinds)
     if "newcomer" in kinds:
         yield "a newcomer is started", lambda: start_worker(system)
     if "last" in kinds and not system.last and system.counted:
-        yield "the last step begins", lambda: system._replace(last=True)
+        yield "the last step begins", lambda: replace(system, last=True)
     limits = system.state.limits
     if "shrink" in kinds and limits.max_size > 1:
         smaller = Resized(min(limits.min_size, limits.max_size - 1), limits.max_size - 1)
@@ -615,15 +629,15 @@ def _faults_of(system: System, worker: Worker, kinds: tuple[str, ...]) -> Iterat
     if "fail" in kinds and worker.runs() and worker.phase != FAILING:
         yield f"{number} raises", lambda: _fail(system, worker)
     if "stop" in kinds and not worker.stopped:
-        told = system._replace(tell_suspected=system.tell_suspected | {number})
+        told = replace(system, tell_suspected=system.tell_suspected | {number})
         yield f"{number} is stopped", lambda: change(told, number, stopped=True)
     if "continue" in kinds and worker.stopped:
         yield f"{number} is continued", lambda: change(system, number, stopped=False)
     if "drain" in kinds:
-        asked = system._replace(excused=system.excused | {number})
+        asked = replace(system, excused=system.excused | {number})
         yield f"{number} is drained", lambda: happen(asked, Drained((number,), "its host is needed"))
     if "evict" in kinds:
-        excused = system._replace(excused=system.excused | {number})
+        excused = replace(system, excused=system.excused | {number})
         yield f"{number} is evicted", lambda: happen(excused, Evicted(number, "its host was removed"))
     if "hang up" in kinds and worker.connected:
         yield f"{number} loses the roster", lambda: _lose_roster(system, worker)
@@ -631,13 +645,13 @@ def _faults_of(system: System, worker: Worker, kinds: tuple[str, ...]) -> Iterat
         for other in system.workers[:number]:
             pair = frozenset((number, other.number))
             if other.phase != DEAD and pair not in system.cut:
-                yield f"{number} and {other.number} are cut", lambda pair=pair: system._replace(cut=system.cut | {pair})
+                yield f"{number} and {other.number} are cut", lambda pair=pair: replace(system, cut=system.cut | {pair})
 
 
 def _fail(system: System, worker: Worker) -> System:
     """Let a worker tell the others of its world, and the roster, that it ends with an exception."""
     members = worker.world.members
-    itself = (Accusation(members.index(worker.number), "raised", True),) if worker.phase in IN_WORLD else ()
+    itself = (accuse(members.index(worker.number), certain=True),) if worker.phase in IN_WORLD else ()
     sent = (*worker.sent, Failed(worker.number, "boom")) if worker.connected else worker.sent
     return change(system, worker.number, phase=FAILING, accused=itself or worker.accused, sent=sent)
 
@@ -654,115 +668,15 @@ def patience(system: System) -> Iterator[Step]:
         yield f"patience is over: {kind}", lambda: happen(system, HoldOver(kind))
 
 
-# --- going through all of it ----------------------------------------------------------------------------------------
+# --- one random way ---------------------------------------------------------------------------------------------------
 
 
-class Explorer:
-    """Goes through all systems that can be reached, breadth first.
-
-    Args:
-        first: where to begin.
-        kinds: of the faults.
-        prompt: whether messages to and from workers that run arrive at once.
-        most: systems after which to stop.
-
-    Attributes:
-        systems: how many there are.
-        transitions: how many ways lead from one to another.
-        rests: in how many of them nothing happens any more.
-    """
-
-    def __init__(
-        self, first: System, kinds: tuple[str, ...] = KINDS, *, prompt: bool = False, most: int | None = None
-    ) -> None:
-        self.systems = self.transitions = self.rests = 0
-        self._first = first
-        self._kinds = kinds
-        self._prompt = prompt
-        self._most = most
-        self._came: dict[object, tuple[object, str]] = {}
-
-    def run(self) -> None:
-        """Explore.
-
-        Raises:
-            Violation: something happened that never may; it says by what way.
-        """
-        first = key_of(self._first)
-        self._came[first] = (None, "")
-        queue = deque([(self._first, first)])
-        while queue:
-            system, key = queue.popleft()
-            self.systems += 1
-            for name, following in self._following(system, key):
-                self.transitions += 1
-                after = self._take(key, name, following)
-                next_key = key_of(after)
-                if next_key not in self._came:
-                    self._came[next_key] = (key, name)
-                    queue.append((after, next_key))
-            if self._most is not None and self.systems >= self._most:
-                return
-
-    def _following(self, system: System, key: object) -> list[Step]:
-        own = list(steps(system))
-        moving = [step for step in own if not _is_plain_step(system, step[0])]
-        if not moving:
-            waits = list(patience(system))
-            if not waits:
-                self.rests += 1
-                self._take(key, "nothing more happens", lambda: _checked(system))
-            own += waits
-        return own + list(faults(system, self._kinds))
-
-    def _take(self, key: object, name: str, following: Callable[[], System]) -> System:
-        try:
-            after = hurry(following()) if self._prompt else following()
-            _require(after.state.generation <= 30, "one world follows the other for ever")
-            return after
-        except (AssertionError, LookupError, ValueError) as error:
-            raise Violation(f"{error!r}\n  " + "\n  ".join([*self._way(key), name])) from error
-
-    def _way(self, key: object) -> list[str]:
-        way: list[str] = []
-        while key is not None:
-            key, name = self._came[key]
-            way.append(name)
-        return way[-2::-1]
-
-
-def hurry(system: System) -> System:
-    """Let all messages arrive that are under way between the roster and workers that run."""
-    while True:
-        step = next((step for worker in system.workers for step in _messages(system, worker)), None)
-        if step is None:
-            return system
-        system = step()
-
-
-def _messages(system: System, worker: Worker) -> Iterator[Callable[[], System]]:
-    if worker.runs() and worker.sent:
-        yield lambda: _deliver(system, worker)
-    elif worker.runs() and worker.answers:
-        yield lambda: _read(system, worker)
-
-
-def _is_plain_step(system: System, name: str) -> bool:
+def is_plain_step(system: System, name: str) -> bool:
     """Say whether this is but one more step of a training that goes on."""
     if not name.startswith("a step"):
         return False
     generation = system.state.generation
     return system.counted and not system.last and not any(each.change == generation for each in system.workers)
-
-
-def _checked(system: System) -> System:
-    check_rest(system)
-    return system
-
-
-def key_of(system: System) -> object:
-    """Return what tells this system from others."""
-    return (id(system.state), *system[1:])
 
 
 def simulate(seed: int, size: int, count: int, limits: Limits) -> System:
@@ -788,7 +702,7 @@ def simulate(seed: int, size: int, count: int, limits: Limits) -> System:
 def _random_step(system: System, size: int, chance: random.Random) -> tuple[System, str]:
     """Take one step; "" if nothing is left to happen."""
     possible = list(steps(system))
-    moving = [step for step in possible if not _is_plain_step(system, step[0])]
+    moving = [step for step in possible if not is_plain_step(system, step[0])]
     alive = sum(worker.runs() for worker in system.workers)
     kinds = ("newcomer",) if alive < size and chance.random() < 0.6 else KINDS[:LASTING]
     wrong = list(faults(system, kinds))

@@ -278,6 +278,15 @@ def test_nobody_begins_anew_while_the_only_ones_with_the_state_may_live() -> Non
     assert announced(decide(state, Finished(0, "was killed"))[1]) == (1, 2)
 
 
+def test_who_is_to_leave_stays_while_the_others_with_the_state_are_not_heard_of() -> None:
+    asked = after(world(0, 1), Drained((0,), "its host is needed"), again(1))
+    state = after(asked, Suspected((1,), "was stopped"), again(0))
+    assert state.hold.kind == MAJORITY
+    assert state.hold.reason == "nobody else has the job's state yet, and not heard of: rank 1 (worker 1 on h1)"
+    # It hands over to whoever comes.
+    assert announced(decide(state, Expected(2, "h2"))[1]) == (0,)
+
+
 def test_newcomers_begin_anew_only_when_those_that_were_counted_out_have_ended() -> None:
     state = after(world(0), *newcomer(1), Evicted(0, "its host was removed"))
     assert state.hold.kind == FENCE

@@ -1,12 +1,14 @@
 """Every interleaving of small jobs, and long random ways of larger ones; see `model`.
 
-FARANDOLE_EXPLORE=1 goes through the larger ones as well, which takes about an hour.
+FARANDOLE_EXPLORE=1 goes through the larger ones as well, which takes about an hour. See `explorer` for why that is all
+of them.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,10 +16,21 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 import model
+from explorer import Explorer, without_noise
+from msgspec.structs import replace
 
-from farandole.roster.elastic import Limits
+from farandole.roster import next_world
+from farandole.roster.elastic import Decision, Limits, State
+from farandole.roster.words import Action, Announce, End, Event, Evict, Finished, Refuse, Suspected
 
+Actions = tuple[Action, ...]
+
+HOW = "set FARANDOLE_EXPLORE=1"
 THOROUGH = os.environ.get("FARANDOLE_EXPLORE") == "1"
+
+# Faults of single workers and links, after which the job goes on with those that are left.
+MOST_KINDS = ("kill", "fail", "stop", "continue", "evict", "cut")
+MORE_KINDS = (*MOST_KINDS, "newcomer", "last", "hang up")
 
 # workers, faults, least, most, kinds of faults, whether messages arrive at once
 QUICK = [
@@ -29,14 +42,31 @@ QUICK = [
     (3, 2, 2, 3, ("kill", "stop"), True),
     (3, 2, 2, 3, ("kill", "fail"), True),
     (1, 3, 1, 3, ("stop", "evict", "newcomer"), True),
+    (2, 3, 1, 2, ("drain", "stop", "newcomer"), True),
 ]
 LARGE = [
     (2, 2, 1, 2, model.KINDS, False),
+    (2, 3, 1, 2, (*MORE_KINDS, "shrink"), True),
     (2, 3, 1, 4, model.KINDS, True),
     (3, 1, 1, 3, model.KINDS, False),
+    (3, 2, 2, 3, model.KINDS, True),
     (3, 2, 1, 4, model.KINDS, True),
-    (4, 1, 1, 4, model.KINDS, True),
+    (4, 1, 2, 4, model.KINDS, True),
+    (4, 2, 2, 4, ("kill", "stop"), True),
+    (4, 3, 2, 4, ("kill",), True),
     (4, 3, 2, 4, ("kill", "stop", "continue"), True),
+]
+
+# workers, faults, kinds of faults, for workers whose first world trains; at once
+QUICK_TRAINING = [
+    (3, 2, ("fail", "last")),
+    (4, 1, ("kill", "continue", "evict")),
+    (4, 3, ("kill", "fail", "stop")),
+]
+LARGE_TRAINING = [
+    (4, 2, MORE_KINDS),
+    (3, 3, MORE_KINDS),
+    (4, 3, MOST_KINDS),
 ]
 
 
@@ -45,8 +75,8 @@ def no_memory_of_other_jobs() -> None:
     model.forget_decisions()
 
 
-def explore(workers: int, faults: int, least: int, most: int, kinds: tuple[str, ...], prompt: bool) -> None:
-    explorer = model.Explorer(model.beginning(workers, Limits(least, most), faults), kinds, prompt=prompt)
+def explore(first: model.System, kinds: tuple[str, ...], prompt: bool = True) -> None:
+    explorer = Explorer(first, kinds, prompt=prompt)
     explorer.run()
     print(f"{explorer.systems} systems, {explorer.transitions} transitions, {explorer.rests} at rest")
     assert explorer.rests
@@ -56,26 +86,146 @@ def explore(workers: int, faults: int, least: int, most: int, kinds: tuple[str, 
 def test_whatever_happens_to_a_small_job_it_goes_on_or_ends_with_a_reason(
     workers: int, faults: int, least: int, most: int, kinds: tuple[str, ...], prompt: bool
 ) -> None:
-    explore(workers, faults, least, most, kinds, prompt)
+    explore(model.beginning(workers, Limits(least, most), faults), kinds, prompt)
 
 
-@pytest.mark.parametrize("kinds", [("kill", "stop"), ("fail", "stop"), ("kill", "continue", "evict")])
-def test_whatever_happens_to_four_workers_that_train_they_go_on_or_end_with_a_reason(kinds: tuple[str, ...]) -> None:
-    explorer = model.Explorer(model.training(4, Limits(2, 4), 1), kinds, prompt=True)
-    explorer.run()
-    assert explorer.rests
+@pytest.mark.parametrize(("workers", "faults", "kinds"), QUICK_TRAINING)
+def test_whatever_happens_to_workers_that_train_they_go_on_or_end_with_a_reason(
+    workers: int, faults: int, kinds: tuple[str, ...]
+) -> None:
+    explore(model.training(workers, Limits(2, workers), faults), kinds)
 
 
-@pytest.mark.skipif(not THOROUGH, reason="takes about an hour; set FARANDOLE_EXPLORE=1")
+@pytest.mark.skipif(not THOROUGH, reason=f"takes long; {HOW}")
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize(("workers", "faults", "least", "most", "kinds", "prompt"), LARGE)
 def test_whatever_happens_to_a_larger_job_it_goes_on_or_ends_with_a_reason(
     workers: int, faults: int, least: int, most: int, kinds: tuple[str, ...], prompt: bool
 ) -> None:
-    explore(workers, faults, least, most, kinds, prompt)
+    explore(model.beginning(workers, Limits(least, most), faults), kinds, prompt)
+
+
+@pytest.mark.skipif(not THOROUGH, reason=f"takes long; {HOW}")
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize(("workers", "faults", "kinds"), LARGE_TRAINING)
+def test_whatever_happens_to_more_workers_that_train_they_go_on_or_end_with_a_reason(
+    workers: int, faults: int, kinds: tuple[str, ...]
+) -> None:
+    explore(model.training(workers, Limits(2, workers), faults), kinds)
 
 
 @pytest.mark.parametrize("seed", range(2000 if THOROUGH else 20))
 def test_long_jobs_survive_whatever_happens(seed: int) -> None:
     faults = 300 if THOROUGH else 60
     model.simulate(seed, 4 + seed % 5, faults, Limits(1 + seed % 3, 3 + seed % 6))
+
+
+# --- that the exploration is what it says ---------------------------------------------------------------------------
+
+
+class Comparing(Explorer):
+    """Goes through all systems as they are, and sees whether the same follows from what would be left of each."""
+
+    def following(self, system: model.System, key: bytes) -> list[model.Step]:
+        found, rest = super().following(system, key), self.essence.of(system)
+        real, left = self._essences(found), self._essences(super().following(rest, key))
+        # What changes nothing, and is heard at once, leads nowhere.
+        assert real - {self.keys.key(rest)} <= left, self._way(key)
+        assert left <= real or without_noise(system) != system, self._way(key)
+        return found
+
+    def _essences(self, found: list[model.Step]) -> set[bytes]:
+        return {self.keys.key(self.essence.of(self.after(following))) for _, following in found}
+
+
+@pytest.mark.parametrize(
+    ("workers", "faults", "kinds", "prompt"),
+    [
+        (2, 1, model.KINDS, False),
+        (2, 2, ("kill", "fail", "continue", "stop"), True),
+        (3, 1, model.KINDS, True),
+        (3, 2, ("kill", "fail", "stop"), True),
+    ],
+)
+def test_nothing_depends_on_what_the_explorer_forgets(
+    workers: int, faults: int, kinds: tuple[str, ...], prompt: bool
+) -> None:
+    first = model.beginning if workers == 2 or faults == 1 else model.training
+    Comparing(first(workers, Limits(1, 3), faults), kinds, prompt=prompt, forgets=False).run()
+
+
+def _counts_no_generations(state: State, actions: Actions, event: Event) -> tuple[State, Actions]:
+    return replace(state, generation=max(1, state.generation - (state.generation > 2))), actions
+
+
+def _forgets_answers(state: State, actions: Actions, event: Event) -> tuple[State, Actions]:
+    waiting = tuple(each for each in state.waiting if not isinstance(event, Suspected))
+    return replace(state, waiting=waiting), actions
+
+
+def _forgets_a_refusal(state: State, actions: Actions, event: Event) -> tuple[State, Actions]:
+    return state, tuple(each for each in actions if not isinstance(each, Refuse))
+
+
+def _evicts_again(state: State, actions: Actions, event: Event) -> tuple[State, Actions]:
+    return state, tuple(each for each in actions for _ in range(1 + isinstance(each, Evict)))
+
+
+def _turns_the_order_round(state: State, actions: Actions, event: Event) -> tuple[State, Actions]:
+    if state.generation < 2 or not any(isinstance(each, Announce) for each in actions):
+        return state, actions
+    turned = [replace(each, workers=each.workers[::-1]) if isinstance(each, Announce) else each for each in actions]
+    return replace(state, members=state.members[::-1]), tuple(turned)
+
+
+def _keeps_the_dead(state: State, actions: Actions, event: Event) -> tuple[State, Actions]:
+    roll = {**state.hosts, event.worker: "h"} if isinstance(event, Finished) else state.hosts
+    return replace(state, hosts=roll), actions
+
+
+def _does_not_end(state: State, actions: Actions, event: Event) -> tuple[State, Actions]:
+    return state, tuple(each for each in actions if not isinstance(each, End))
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        _counts_no_generations,
+        _forgets_answers,
+        _forgets_a_refusal,
+        _evicts_again,
+        _turns_the_order_round,
+        _keeps_the_dead,
+        _does_not_end,
+    ],
+)
+def test_a_mistake_of_the_roster_is_found(
+    mistake: Callable[[State, Actions, Event], tuple[State, Actions]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def decide(state: State, event: Event) -> Decision:
+        state, actions, reason = model_decide(state, event)
+        return *mistake(state, actions, event), reason
+
+    model_decide = model.decide
+    monkeypatch.setattr(model, "decide", decide)
+    with pytest.raises(model.Violation):
+        explore(model.training(3, Limits(2, 3), 2), ("kill", "stop", "continue"))
+
+
+@pytest.mark.parametrize(
+    ("rule", "broken", "workers"),
+    [
+        # Who alone holds the state is stopped before a newcomer has it.
+        ("_doubt", lambda state, here: "", 1),
+        ("missing", lambda state: [], 3),
+        ("_enough", lambda state, everyone: bool(everyone), 3),
+        ("_most", lambda state, holders: 9, 3),
+    ],
+)
+def test_a_rule_that_is_broken_is_noticed(
+    rule: str, broken: Callable[..., object], workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(next_world, rule, broken)
+    limits = Limits(min(workers, 2), max(workers, 2))
+    with pytest.raises(model.Violation):
+        explore(model.training(workers, limits, 3), ("kill", "stop", "continue", "cut", "newcomer"))

@@ -1,0 +1,290 @@
+"""Goes through all systems of the `model` that can be reached, and forgets of each what makes no difference.
+
+Two systems that differ only in what nothing depends on any more are one. That loses no violation: whatever may follow
+from a system may follow from what is left of it, but for the same things, and nothing is forgotten that the checks of
+the model look at. `test_model` sees whether the first is so at every system of smaller jobs, all of which it goes
+through without forgetting anything. No order of steps is left out but of those that change nothing (`without_noise`),
+and there is no digest that two systems could share.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from model import (
+    DEAD,
+    IN_WORLD,
+    KINDS,
+    STEPPING,
+    Step,
+    System,
+    Violation,
+    Worker,
+    World,
+    accuse,
+    change,
+    check_rest,
+    deliver,
+    faults,
+    is_plain_step,
+    known_to,
+    patience,
+    read,
+    require,
+    steps,
+    the_one,
+)
+from msgspec.structs import astuple, replace
+
+from farandole.roster.elastic import State
+from farandole.roster.words import Hold, Joined
+
+
+class Explorer:
+    """Goes through all systems, breadth first.
+
+    Args:
+        first: where to begin.
+        kinds: of the faults.
+        prompt: whether messages to and from workers that run arrive at once.
+        most: systems after which to stop.
+        forgets: whether systems are one that differ in nothing that matters.
+
+    Attributes:
+        systems: how many there are.
+        transitions: how many ways lead from one to another.
+        rests: in how many of them nothing happens any more.
+    """
+
+    def __init__(
+        self,
+        first: System,
+        kinds: tuple[str, ...] = KINDS,
+        *,
+        prompt: bool = False,
+        most: int | None = None,
+        forgets: bool = True,
+    ) -> None:
+        self.systems = self.transitions = self.rests = 0
+        self._first = first
+        self._kinds = kinds
+        self._prompt = prompt
+        self._most = most
+        self._forgets = forgets
+        grows = "newcomer" in kinds or "shrink" in kinds or len(first.workers) > first.state.limits.max_size
+        self.essence = Essence(all_have_room=not grows)
+        self.keys = Keys()
+        self._came: dict[bytes, bytes] = {}
+        """By the key of a system: that of the one from which it was reached first."""
+
+    def run(self) -> None:
+        """Explore.
+
+        Raises:
+            Violation: something happened that never may; it says by what way.
+        """
+        first = self.keys.key(self._first)
+        self._came[first] = b""
+        queue = deque([first])
+        while queue:
+            key = queue.popleft()
+            self.systems += 1
+            for name, following in self.following(self.keys.system(key), key):
+                self.transitions += 1
+                after = self.keys.key(self._take(key, name, following))
+                if after not in self._came:
+                    self._came[after] = key
+                    queue.append(after)
+            if self._most is not None and self.systems >= self._most:
+                return
+
+    def following(self, system: System, key: bytes) -> list[Step]:
+        """Return all that may happen in a system, and check it if that is nothing."""
+        own = list(steps(system))
+        if all(is_plain_step(system, name) for name, _ in own):
+            waits = list(patience(system))
+            if not waits:
+                self.rests += 1
+                self._take(key, "nothing more happens", lambda: _at_rest(system))
+            own += waits
+        return own + list(faults(system, self._kinds))
+
+    def after(self, following: Callable[[], System]) -> System:
+        """Return what a step leads to."""
+        system = hurry(following()) if self._prompt else following()
+        return self.essence.of(system) if self._forgets else system
+
+    def _take(self, key: bytes, name: str, following: Callable[[], System]) -> System:
+        try:
+            after = self.after(following)
+            require(after.state.generation <= 30, "one world follows the other for ever")
+            return after
+        except (AssertionError, LookupError, ValueError) as error:
+            raise Violation(f"{error!r}\n  " + "\n  ".join([*self._way(key), name])) from error
+
+    def _way(self, key: bytes) -> list[str]:
+        way: list[str] = []
+        while before := self._came[key]:
+            ways = self.following(self.keys.system(before), before)
+            way.append(next(name for name, following in ways if self.keys.key(self.after(following)) == key))
+            key = before
+        return way[::-1]
+
+
+def _at_rest(system: System) -> System:
+    check_rest(system)
+    return system
+
+
+def hurry(system: System) -> System:
+    """Let all messages arrive that are under way between the roster and workers that run."""
+    while True:
+        step = next((step for worker in system.workers for step in _messages(system, worker)), None)
+        if step is None:
+            return system
+        system = step()
+
+
+def _messages(system: System, worker: Worker) -> Iterator[Callable[[], System]]:
+    if worker.runs() and worker.sent:
+        yield lambda: deliver(system, worker)
+    elif worker.runs() and worker.answers:
+        yield lambda: read(system, worker)
+
+
+class Keys:
+    """Writes a system as a few bytes, and reads it again: exact, and small enough for many millions of systems.
+
+    There are few states of the roster, of a worker and of all the rest, so each of them gets a number.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: dict[object, int] = {}
+        self._parts: list[Any] = []
+
+    def key(self, system: System) -> bytes:
+        """Return what tells this system from others."""
+        state, workers, *rest = astuple(system)
+        # Equal states are one object; that is much quicker than to compare them.
+        numbers = [self._number(id(state), state), self._number(tuple(rest), rest)]
+        numbers += [self._number(worker, worker) for worker in workers]
+        return array("I", numbers).tobytes()
+
+    def system(self, key: bytes) -> System:
+        """Return the system that has this key."""
+        state, rest, *workers = (self._parts[number] for number in array("I", key))
+        return System(state, tuple(workers), *rest)
+
+    def _number(self, key: object, part: object) -> int:
+        number = self._numbers.setdefault(key, len(self._parts))
+        if number == len(self._parts):
+            self._parts.append(part)
+        return number
+
+
+# --- what makes no difference ---------------------------------------------------------------------------------------
+
+
+class Essence:
+    """Forgets of systems what nothing depends on any more.
+
+    Args:
+        all_have_room: whether the first world can never be too small for those who wait for it.
+    """
+
+    def __init__(self, *, all_have_room: bool) -> None:
+        self._all_have_room = all_have_room
+        self._states: dict[object, State] = {}
+
+    def of(self, system: System) -> System:
+        """Return what is left of a system."""
+        system = without_noise(system)
+        dead = {each.number for each in system.workers if each.phase == DEAD}
+        # Members of a world of which a step has counted may still have to hear so; nobody else asks.
+        voted = any(each.phase == STEPPING and each.world.generation == system.voted for each in system.workers)
+        return replace(
+            system,
+            state=self._state(system),
+            workers=tuple(_worker(system, worker) for worker in system.workers),
+            voted=system.voted if voted else 0,
+            # A dead worker has no state that could be lost. `act` sees to it that nobody evicts it if it is forgotten.
+            excused=system.excused - dead,
+            evicted=system.evicted - (dead - known_to(system.state)),
+        )
+
+    def _state(self, system: System) -> State:
+        """Forget words for people, and the order of joins as far as no rule looks at it.
+
+        Members that hold the job's state are all in the next world, by rank, or are refused; so are the others if
+        nobody holds it, and nobody can get it any more once one has turned away. Only who may have to wait on has a
+        place in the order they came. The first world has its workers by number.
+        """
+        state = system.state
+        untaught = not any(system.workers[each].trained for each in state.members)
+        untaught = untaught and not any(each.trained for each in state.waiting)
+        key = (id(state), untaught)
+        if key not in self._states:
+            first = self._all_have_room and not state.members
+            joins = [_join(state, each) for each in state.waiting]
+            in_any_order = {
+                each for each in joins if first or (each.worker in state.members and (each.trained or untaught))
+            }
+            by_number = sorted(in_any_order, key=lambda each: each.worker)
+            self._states[key] = the_one(
+                replace(
+                    state,
+                    waiting=(*by_number, *(each for each in joins if each not in in_any_order)),
+                    suspects=dict.fromkeys(sorted(state.suspects), ""),
+                    lost=tuple(sorted((replace(each, how="") for each in state.lost), key=lambda each: each.rank)),
+                    hold=Hold(state.hold.kind),
+                    ended="ended" if state.ended else "",
+                )
+            )
+        return self._states[key]
+
+
+def without_noise(system: System) -> System:
+    """Forget what is still to be told of dead or stopped workers that the roster has forgotten.
+
+    A worker that is neither a member nor on the roll never is again, so this changes nothing, whenever it comes, and
+    may as well come at once.
+    """
+    known = known_to(system.state)
+    for worker in system.workers:
+        if worker.phase == DEAD and worker.sent and worker.number not in known | system.unanswered:
+            system = change(system, worker.number, sent=())
+    if system.tell_finished <= known and system.tell_suspected <= known:
+        return system
+    return replace(system, tell_finished=system.tell_finished & known, tell_suspected=system.tell_suspected & known)
+
+
+def _worker(system: System, worker: Worker) -> Worker:
+    """Forget what it knows of a world that it has left, unless others have not."""
+    if worker.phase == DEAD:
+        return worker
+    inside = worker.phase in IN_WORLD
+    if not inside and not any(_may_be_in(each, worker.world) for each in system.workers):
+        worker = replace(worker, world=World(worker.world.generation, ()), accused=())
+    if worker.change and not (inside and worker.change == worker.world.generation):
+        worker = replace(worker, change=0)
+    return worker
+
+
+def _may_be_in(worker: Worker, world: World) -> bool:
+    """Say whether a worker is in a world, or will be when it has read that it is."""
+    return (worker.phase in IN_WORLD and worker.world == world) or world in worker.answers
+
+
+def _join(state: State, joined: Joined) -> Joined:
+    """Forget of a join what is looked at only as it comes."""
+    now = joined.generation == state.generation and joined.worker in state.members
+    accused = {accuse(each.rank, forming=True) for each in joined.accused if each.forming and now}
+    return replace(
+        joined,
+        generation=joined.generation if now else 0,
+        accused=tuple(sorted(accused, key=lambda each: each.rank)),
+        arriving=False,
+    )
