@@ -279,8 +279,8 @@ def test_nobody_begins_anew_while_the_only_ones_with_the_state_may_live() -> Non
 
 
 def test_who_is_to_leave_stays_while_the_others_with_the_state_are_not_heard_of() -> None:
-    asked = after(world(0, 1), Drained((0,), "its host is needed"), again(1))
-    state = after(asked, Suspected((1,), "was stopped"), again(0))
+    state = after(world(0, 1), again(0), again(1), Drained((0,), "its host is needed"))
+    state = after(state, again(1, generation=2), Suspected((1,), "was stopped"), again(0, generation=2))
     assert state.hold.kind == MAJORITY
     assert state.hold.reason == "nobody else has the job's state yet, and not heard of: rank 1 (worker 1 on h1)"
     # It hands over to whoever comes.
