@@ -53,6 +53,8 @@ class Ledger(msgspec.Struct, frozen=True):
     """Positions before the cursor that are to be read again; sorted, and as few ranges as possible."""
     shuffle: bool = True
     """Whether the order is a pseudo-random one by (seed, epoch), or that of the dataset."""
+    drop_last: bool = False
+    """Whether a short step at the end of the epoch is left out, so that none has to be made longer for it."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.cursor <= self.samples:
@@ -98,7 +100,8 @@ class Ledger(msgspec.Struct, frozen=True):
             raise ValueError(f"a step needs at least one sample, and no rank fewer than none; not {tuple(counts)}.")
         rest = self._to_come()
         shares = []
-        for count in _short(counts, _wanted(counts, self.left)):
+        wanted = min(sum(counts), self.left) if self.drop_last else _wanted(counts, self.left)
+        for count in _short(counts, wanted):
             share, rest = _split(rest, count)
             shares.append(share)
         returned = tuple(part for part in rest if part[0] < self.cursor)

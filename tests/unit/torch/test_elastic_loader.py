@@ -305,6 +305,26 @@ def test_of_an_order_of_its_own_a_rank_has_its_last_samples_again(kind: Callable
     assert [int(number) for number in loader.borrow(batch)] == [7]
 
 
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_short_step_is_left_out_if_wanted(num_workers: int) -> None:
+    loader = ElasticLoader(Numbers(11), batch_size=4, drop_last=True, num_workers=num_workers)
+    assert loader.steps_left(1) == 2
+    assert [len(batch) for batch in rest_of_epoch(loader)] == [4, 4]
+    loader.next_epoch()
+    assert [len(batch) for batch in rest_of_epoch(loader)] == [4, 4]
+    loader.next_epoch()
+    # What lost workers give back counts.
+    loader.commit(loader.next(2, 0), lost=[1])
+    assert [len(batch) for batch in rest_of_epoch(loader)] == [4]
+    loader.close()
+
+
+@pytest.mark.parametrize("length", [11, 12])
+def test_the_short_end_of_a_stream_is_left_out_if_wanted(length: int) -> None:
+    loader = ElasticLoader(Stream(length), batch_size=4, drop_last=True)
+    assert [len(batch) for batch in rest_of_epoch(loader)] == [4] * (length // 4)
+
+
 # --- tensors -----------------------------------------------------------------------------------------------------
 
 

@@ -94,11 +94,12 @@ class Checkpoint:
         self._saved_at = time.monotonic()
 
     @classmethod
-    def from_settings(cls, settings: Settings, **options: Any) -> Checkpoint | None:
+    def from_settings(cls, settings: Settings, *, folder: str = "", **options: Any) -> Checkpoint | None:
         """Return the checkpoints that the user asked for, or None.
 
         Args:
             settings: `checkpoint_dir`, `checkpoint_seconds` and `resume` count.
+            folder: of that directory, where there are several trainings.
             options: of the constructor; without any of `every_steps` and `every_seconds`, one is due after
                 `checkpoint_seconds`.
         """
@@ -106,7 +107,7 @@ class Checkpoint:
             return None
         if options.get("every_steps") is None and options.get("every_seconds") is None:
             options["every_seconds"] = settings.checkpoint_seconds
-        checkpoint = cls(settings.checkpoint_dir, **{"run": _run_of(settings), **options})
+        checkpoint = cls(Path(settings.checkpoint_dir, folder), **{"run": _run_of(settings), **options})
         checkpoint.resume = settings.resume == "auto"
         return checkpoint
 

@@ -74,6 +74,8 @@ class ElasticLoader:
         shuffle: take the samples in a pseudo-random order, another one in each epoch. None: where the dataset has
             indices.
         seed: of that order; the same on all ranks.
+        drop_last: leave out the last step of an epoch if it would be short. What lost workers have given back may be in
+            it.
         num_workers: worker processes of this rank; 0 reads in this process.
         collate_fn: from a list of samples to a batch; None is torch's.
         prefetch_factor: how many batches each worker process reads ahead; None is 2.
@@ -103,6 +105,7 @@ class ElasticLoader:
         batches: BatchPolicy | None = None,
         shuffle: bool | None = None,
         seed: int = 0,
+        drop_last: bool = False,
         num_workers: int = 0,
         collate_fn: Callable[[Any], Any] | None = None,
         prefetch_factor: int | None = None,
@@ -130,7 +133,8 @@ class ElasticLoader:
         self._collate = default_collate if collate_fn is None else collate_fn
         self._samples = source.samples
         self._has_own_order = source.by_ranges
-        self._ledger = Ledger(source.samples, seed, shuffle=not source.by_ranges if shuffle is None else shuffle)
+        shuffle = not source.by_ranges if shuffle is None else shuffle
+        self._ledger = Ledger(source.samples, seed, shuffle=shuffle, drop_last=drop_last)
         settings = {
             "prefetch_factor": prefetch_factor,
             "pin_memory": pin_memory,
@@ -181,12 +185,15 @@ class ElasticLoader:
         """
         if not 0 <= rank < world_size:
             raise ValueError(f"there is no rank {rank} in a world of {world_size}: ranks are 0 to {world_size - 1}.")
-        step = self._ahead.first(self._ledger, self._counts(world_size), rank)
+        counts = self._counts(world_size)
+        if self._ledger.drop_last and self._ledger.left < sum(counts):
+            return None
+        step = self._ahead.first(self._ledger, counts, rank)
         if step is None:
             return None
         batch = _batch(step, rank)
-        if batch.total == 0:
-            # The stream ended just before this step.
+        if batch.total == 0 or (self._ledger.drop_last and batch.end is not None):
+            # The stream ended just before this step, or in it.
             self._ledger = batch.committed()
             return None
         if self._has_own_order and batch.data is not None:
@@ -240,7 +247,8 @@ class ElasticLoader:
         """Return how many steps the epoch still has if the world stays, or None before the end of a stream is seen."""
         if self._ledger.samples == UNBOUNDED:
             return None
-        return -(-self._ledger.left // sum(self.counts(world_size)))
+        full, rest = divmod(self._ledger.left, sum(self.counts(world_size)))
+        return full + (rest > 0 and not self._ledger.drop_last)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint needs, as plain values."""

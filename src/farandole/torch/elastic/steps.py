@@ -17,6 +17,7 @@ from farandole.core.rendezvous import World
 from farandole.elastic.batches import KeepRate, RatePolicy
 from farandole.elastic.membership import is_elastic
 from farandole.elastic.steps import Loop
+from farandole.torch.adasum import AdasumOptimizer
 from farandole.torch.elastic import stream
 from farandole.torch.elastic.checkpoint import Checkpoint
 from farandole.torch.elastic.loader import ElasticLoader
@@ -112,7 +113,7 @@ def steps(
     Args:
         loader: gives the samples; of a DataLoader, its dataset, batch size (of each worker), shuffling, workers and
             collate function are taken.
-        epochs: how often to go through the samples.
+        epochs: how often this loop goes through the samples, in all worlds together.
         rate: what the learning rate does as the number of workers changes, such as `LinearScaling()`; by default it
             stays.
         checkpoint: where the training is kept against the loss of all workers; by default, where `farandole run
@@ -135,7 +136,9 @@ def steps(
         ...     optimizer.step()
     """
     if checkpoint is None:
-        checkpoint = Checkpoint.from_settings(current().settings)
+        number = current().trainings + 1
+        folder = f"loop-{number}" if number > 1 else ""
+        checkpoint = Checkpoint.from_settings(current().settings, folder=folder)
     _check(things)
     elastic = loader if isinstance(loader, ElasticLoader) else _from_dataloader(loader)
     training = _Training(things, checkpoint)
@@ -159,10 +162,15 @@ def _check(things: MutableMapping[str, Any]) -> None:
 
 
 def _check_optimizer(name: str, optimizer: Any) -> None:
+    if isinstance(optimizer, AdasumOptimizer):
+        raise InvalidRequestError(
+            f"{name} reduces with Adasum, whose workers take steps of their own: they cannot be taken again without a "
+            "worker that was lost. Pass a DistributedOptimizer of another op."
+        )
     if not is_distributed(optimizer):
         raise InvalidRequestError(
-            f"{name} is a plain {type(optimizer).__name__}; pass hvd.DistributedOptimizer({name}, ...), of any op but "
-            "Adasum, so that gradients survive the loss of a worker."
+            f"{name} is a plain {type(optimizer).__name__}; pass hvd.DistributedOptimizer({name}, ...), so that "
+            "gradients survive the loss of a worker."
         )
     if optimizer.backward_passes_per_step != 1:
         raise InvalidRequestError(
@@ -171,7 +179,12 @@ def _check_optimizer(name: str, optimizer: Any) -> None:
         )
 
 
-def _from_dataloader(loader: DataLoader[Any]) -> ElasticLoader:
+def _from_dataloader(loader: Any) -> ElasticLoader:
+    if not isinstance(loader, DataLoader):
+        raise InvalidRequestError(
+            f"steps() cannot share out a {type(loader).__name__}: pass hvd.elastic.ElasticLoader(dataset, "
+            "batch_size=...), or a DataLoader."
+        )
     if isinstance(loader.dataset, IterableDataset) and loader.batch_size is not None:
         return _like(loader, shuffle=None)
     shuffled = isinstance(loader.sampler, torch.utils.data.RandomSampler)
@@ -188,6 +201,7 @@ def _like(loader: DataLoader[Any], shuffle: bool | None) -> ElasticLoader:
         loader.dataset,
         batch_size=loader.batch_size,
         shuffle=shuffle,
+        drop_last=loader.drop_last,
         num_workers=loader.num_workers,
         collate_fn=loader.collate_fn,
         prefetch_factor=loader.prefetch_factor,
