@@ -25,6 +25,7 @@ from farandole.core import basics
 from farandole.core.again import Gradients
 from farandole.core.errors import EvictedError, HorovodInternalError, InvalidRequestError, StateLostError
 from farandole.core.rendezvous import World
+from farandole.core.saying import tell_user
 from farandole.core.worlds import goodbye
 from farandole.elastic import membership
 from farandole.elastic.batches import RatePolicy, based_on_first
@@ -165,6 +166,11 @@ class Loop:
             raise InvalidRequestError("a loop over steps can be gone through once: make another one by steps(...).")
         self._has_begun = True
         if self._is_past():
+            tell_user(
+                "info",
+                f"the other workers have gone through loop {self._number} over steps; this one, which has just come, "
+                "leaves it out, and gets the state in theirs",
+            )
             return
         try:
             yield from self._steps()
