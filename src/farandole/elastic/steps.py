@@ -160,7 +160,7 @@ class Loop:
 
         Raises:
             SystemExit: this worker is not wanted any more; it has said so.
-            InvalidRequestError: this is the second time.
+            InvalidRequestError: this is the second time; or what the user wants cannot be.
         """
         if self._has_begun:
             raise InvalidRequestError("a loop over steps can be gone through once: make another one by steps(...).")
@@ -295,7 +295,8 @@ class Loop:
             self._wants_checkpoint = False
         # The others have begun theirs in the world of before: the parts of two worlds make no checkpoint.
         if self._outcome.save and not self._plan_as_before:
-            progress = msgspec.msgpack.encode(self._progress())
+            # Who goes on from there has not been asked to stop.
+            progress = msgspec.msgpack.encode(msgspec.structs.replace(self._progress(), stop=False))
             self._trained.save(progress, self._step, self._loader.ledger.epoch, self._session.world)
 
     # --- what the front end asks (see `farandole.core.again.Again`) ---------------------------------------------
