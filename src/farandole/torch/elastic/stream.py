@@ -26,7 +26,7 @@ from farandole.core.request import make_request
 from farandole.core.submission import Submission
 from farandole.torch.elastic.transfer import OWN, Hole, take_out, transfer
 
-# What travels in the time of one step, at least, and for each second that it takes: to copy so much takes a tenth of it.
+# What travels in the time of a step, at least, and for each second of it: to copy so much takes a tenth of that.
 _LEAST_BYTES = 4 << 20
 _BYTES_PER_SECOND = 128 << 20
 # Where each tensor begins: at a multiple of this, as types of elements want it.
