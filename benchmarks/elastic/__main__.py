@@ -6,12 +6,14 @@ import argparse
 import signal
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.elastic.bench import Bench, benching
 from benchmarks.elastic.events import EVENTS, Event
 from benchmarks.elastic.peers import PEERS, Peer
 from benchmarks.elastic.report import (
+    OURS,
     EventResult,
     Results,
     begin_results,
@@ -45,6 +47,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--seconds", type=float, help=f"for all trials of an event with a library (default: {SECONDS:g})"
     )
+    parser.add_argument(
+        "--peer-seconds", type=float, help="for those of a library that is not farandole (default: as --seconds)"
+    )
     parser.add_argument("--output", type=Path, default=RESULTS, metavar="FOLDER", help="for JSON")
     parser.add_argument("--from", dest="source", type=Path, metavar="JSON", help="measure nothing; show an earlier run")
     parser.add_argument("--document", action="store_true", help="also put the tables into docs/elastic.md")
@@ -56,6 +61,7 @@ def parse_arguments() -> argparse.Namespace:
     arguments.peers = _choose(parser, "library", arguments.peers, PEERS)
     arguments.repetitions = arguments.repetitions or (QUICK_REPETITIONS if arguments.quick else REPETITIONS)
     arguments.seconds = arguments.seconds or (QUICK_SECONDS if arguments.quick else SECONDS)
+    arguments.peer_seconds = arguments.peer_seconds or arguments.seconds
     return arguments
 
 
@@ -74,21 +80,29 @@ def measure(arguments: argparse.Namespace) -> Results:
     print(machine_line(results), flush=True)
     with benching(arguments.repetitions, arguments.seconds) as bench:
         for event in arguments.events:
-            results.events.append(measure_event(bench, event, arguments.peers))
+            results.events.append(measure_event(bench, event, arguments.peers, arguments.peer_seconds))
             results.write(arguments.output / NUMBERS)
             print(f"\n{section(event, results.events[-1])}", flush=True)
     return results
 
 
-def measure_event(bench: Bench, event: Event, peers: tuple[Peer, ...]) -> EventResult:
-    """Let an event happen to every library that is there."""
+def measure_event(bench: Bench, event: Event, peers: tuple[Peer, ...], peer_seconds: float) -> EventResult:
+    """Let an event happen to every library that is there.
+
+    Args:
+        bench: with the seconds for farandole.
+        event: what happens.
+        peers: the libraries, farandole among them.
+        peer_seconds: for the others.
+    """
     result, started = EventResult(event.name), time.monotonic()
     for peer in (peer for peer in peers if peer.takes_part(event.name)):
         why = peer.missing()
         if why:
             result.missing[peer.name] = why
         else:
-            result.trials[peer.name] = event.take(bench, peer)
+            is_ours = peer.name == OURS
+            result.trials[peer.name] = event.take(bench if is_ours else replace(bench, seconds=peer_seconds), peer)
     result.seconds = time.monotonic() - started
     return result
 
