@@ -146,6 +146,8 @@ class Stream:
 
     def finish(self) -> None:
         """See `farandole.elastic.framework.Stream`."""
+        # What is on its way was sent since the last step: at the end of an epoch there is none between.
+        self.take()
         self._land()
         transfer(self._things, self._sources, self._receivers, compare=True)
 
