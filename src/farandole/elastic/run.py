@@ -58,7 +58,10 @@ class Worlds(Protocol):
         """Leave this world behind and enter the next one; blocks."""
 
     def inherits(self) -> bool:
-        """Say whether somebody in this world holds what was trained in earlier ones."""
+        """Say whether something was trained before this worker came, whether or not somebody still holds it."""
+
+    def lost(self) -> Sequence[str]:
+        """Return who was in the world before this one and is not any more, each with how it was lost."""
 
     def hold_state(self) -> None:
         """Note that this worker holds the state from now on."""
@@ -85,8 +88,14 @@ class JobWorlds:
         return membership.reform()
 
     def inherits(self) -> bool:
-        """Say whether somebody in this world holds what was trained in earlier ones."""
-        return any(rank >= 0 for rank in current().world.previous)
+        """Say whether something was trained before this worker came, whether or not somebody still holds it."""
+        session = current()
+        # Who was there for it knows by itself, also that another training is yet to begin.
+        return not session.trained and (session.world.state_lost or any(rank >= 0 for rank in session.world.previous))
+
+    def lost(self) -> Sequence[str]:
+        """Return who was in the world before this one and is not any more, each with how it was lost."""
+        return current().world.lost
 
     def hold_state(self) -> None:
         """Let the roster put this worker before those without a state."""
@@ -150,6 +159,9 @@ class _Standing(msgspec.Struct, frozen=True, array_like=True):
     """It has been made like the others once, so it has what was trained, if anything was."""
     has_begun: bool = False
     """It knows that there has been such a state."""
+    saw_beginning: bool = False
+    """It has been in a world in which nobody knew of one. Such a worker has missed nothing: without it, none could get
+    past the function's first collective."""
     may_keep: bool = False
     """It was interrupted, by workers that only leave."""
     finished: bool = False
@@ -198,7 +210,6 @@ class _Training:
         standings = self._exchange()
         if self._is_over(standings):
             return True
-        self._note(finished=False, has_begun=any(standing.has_begun for standing in standings))
         self._make_alike(standings)
         self._note(has_state=True, has_begun=True, may_keep=False)
         self._result = self._train()
@@ -239,12 +250,19 @@ class _Training:
         self._standing = msgspec.structs.replace(self._standing, **changes)
 
     def _make_alike(self, standings: Sequence[_Standing]) -> None:
+        has_begun = any(standing.has_begun for standing in standings)
         # The roster puts those first that hold the state.
-        if self._standing.has_begun and not standings[0].has_state:
+        is_there = standings[0].has_state or any(standing.saw_beginning for standing in standings)
+        if has_begun and not is_there:
+            # Those who have found the same before this worker held nothing.
+            holders = [each for each in self._worlds.lost() if StateLostError.__name__ not in each]
+            who = "; ".join(holders) or "earlier"
             raise StateLostError(
-                "all workers that had the state of the training were lost before another one had got it. Start the job "
-                "again, from a checkpoint if there is one."
+                f"all workers that held the state of the training are lost ({who}), and nobody else had got it. Start "
+                "the job again; it would go on where it was if the script saved checkpoints, and loaded the last one "
+                "before its training function."
             )
+        self._note(finished=False, has_begun=has_begun, saw_beginning=not has_begun)
         if all(standing.may_keep for standing in standings) and len({standing.checks for standing in standings}) == 1:
             self._state.save()  # With what the reset callbacks have changed.
         else:

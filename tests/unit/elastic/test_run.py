@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from thread_worlds import Job, Killed, Worker
+from thread_worlds import SECONDS, Job, Killed, Worker
 
 from farandole.core.errors import (
     EvictedError,
@@ -58,6 +58,7 @@ class Alone:
         self.next_fails: list[Exception] = []
         self.has_changed = False
         self.heirs = False
+        self.departed: list[str] = []
         self.ends = False
 
     def go_on(self) -> bool:
@@ -74,6 +75,9 @@ class Alone:
 
     def inherits(self) -> bool:
         return self.heirs
+
+    def lost(self) -> list[str]:
+        return self.departed
 
     def hold_state(self) -> None:
         self._done.append("hold")
@@ -223,8 +227,10 @@ def test_nothing_begins_anew_where_something_was_trained() -> None:
     state = Recorded()
     worlds = Alone(state)
     worlds.heirs = True
-    with pytest.raises(StateLostError, match="from a checkpoint"):
+    worlds.departed = ["rank 0 (worker 0) was killed by SIGKILL"]
+    with pytest.raises(StateLostError, match=r"lost \(rank 0 \(worker 0\) was killed by SIGKILL\).*saved checkpoints"):
         run_in(worlds, scripted())(state)
+    assert "train" not in state.done
 
 
 # --- jobs that are not elastic ---------------------------------------------------------------------------------------
@@ -399,6 +405,52 @@ def test_a_newcomer_does_not_begin_anew_alone(job: Job) -> None:
     job.start(["a"], work)
     results = job.join()
     assert isinstance(results["b"], StateLostError)
+
+
+@pytest.mark.parametrize("newcomers", [["c"], ["c", "d"]])
+def test_nobody_begins_anew_when_all_are_lost(job: Job, newcomers: list[str]) -> None:
+    """Those that are started in the place of the lost ones find nobody, and all fail alike."""
+    both = threading.Barrier(2)
+
+    def disturb(worker: Worker, step: int) -> None:
+        if step == 4:
+            if both.wait(SECONDS) == 0:
+                job.start(newcomers, program(9))
+            both.wait(SECONDS)
+            raise Killed
+
+    job.start(["a", "b"], program(9, disturb=disturb))
+    results = job.join()
+    assert all(isinstance(results[name], StateLostError) for name in newcomers), results
+    assert "a was killed" in str(results["c"]) and "b was killed" in str(results["c"])
+
+
+def test_a_worker_that_dies_in_the_beginning_takes_nothing_with_it(job: Job) -> None:
+    """The only one that has got through the first sync has done nothing that the others have not."""
+
+    def work(worker: Worker) -> Any:
+        broadcast = worker.broadcast
+
+        def breaking(value: Any) -> Any:
+            if worker.name == "a" or worker.size == 2:
+                return broadcast(value)
+            while "a" not in job.results:
+                pass
+            raise HorovodInternalError("a is lost before all have the state")
+
+        worker.broadcast = breaking  # type: ignore[method-assign]
+        if worker.name == "a":
+            # The others are not needed for it to get through.
+            worker.broadcast = lambda value: value  # type: ignore[method-assign]
+        return program(9, disturb=lambda worker, step: _dies(worker, "a"))(worker)
+
+    job.start(["a", "b", "c"], work)
+    check(job.join(), 9, {"b", "c"})
+
+
+def _dies(worker: Worker, name: str) -> None:
+    if worker.name == name:
+        raise Killed
 
 
 def _die(after: threading.Event) -> Any:
