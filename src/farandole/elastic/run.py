@@ -43,6 +43,8 @@ __all__ = ["HorovodInternalError", "HostsUpdatedInterrupt", "JobWorlds", "Worlds
 
 # What another world would not cure: the script would come to the same point again, for ever.
 _INCURABLE = (MismatchError, NotInitializedError)
+# How one of them is told of a worker that it has ended.
+_OF_MISMATCH = f"{MismatchError.__module__}.{MismatchError.__qualname__}"
 
 
 class Worlds(Protocol):
@@ -235,11 +237,22 @@ class _Training:
         except FarandoleError as failure:
             # The worker that was lost first is to blame, not this one: see `lost_rank_behind`.
             raise failure from cause
+        self._share_mismatch(cause)
         # After the change of worlds: nothing of the old one is on its way any more, into a gradient for example.
         if not isinstance(cause, HostsUpdatedInterrupt):
             self._state.restore()
         self._note(may_keep=isinstance(cause, HostsUpdatedInterrupt) and cause.skip_sync)
         self._state.on_reset()
+
+    def _share_mismatch(self, cause: FarandoleError) -> None:
+        """Fail with those that a mismatch has ended.
+
+        All ranks get that error, but one may hear first that another one is lost, which ends by it. It would go on, and
+        alone might not come to the mismatch again. Newcomers find then that the state is lost, which ends the job.
+        """
+        for departure in self._worlds.lost():
+            if _OF_MISMATCH in departure:
+                raise MismatchError(f"no other world would cure what others have ended for: {departure}") from cause
 
     def _exchange(self) -> list[_Standing]:
         self._note(has_begun=self._standing.has_begun or self._worlds.inherits(), checks=self._state._checks)

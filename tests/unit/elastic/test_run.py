@@ -170,6 +170,22 @@ def test_what_a_next_world_would_not_cure_is_the_callers(error: Exception) -> No
     assert state.done == BEGIN
 
 
+def test_a_mismatch_that_ended_others_ends_who_heard_only_of_their_end() -> None:
+    state = Recorded()
+    worlds = Alone(state)
+
+    def train(state: Recorded) -> None:
+        state.done.append("train")
+        worlds.departed = ["rank 0 (worker 0) raised farandole.core.errors.MismatchError: shapes [3] and [4]"]
+        raise lost
+
+    lost = WorkerLostError("rank 0 is lost", 0)
+    with pytest.raises(MismatchError, match=r"rank 0 .* shapes \[3\] and \[4\]") as raised:
+        run_in(worlds, train)(state)
+    assert raised.value.__cause__ is lost
+    assert state.done == [*BEGIN, "next"]
+
+
 def test_a_worker_that_is_not_wanted_any_more_ends_well(capsys: pytest.CaptureFixture[str]) -> None:
     state = Recorded()
     worlds = Alone(state)
@@ -405,6 +421,18 @@ def test_a_newcomer_does_not_begin_anew_alone(job: Job) -> None:
     job.start(["a"], work)
     results = job.join()
     assert isinstance(results["b"], StateLostError)
+
+
+def test_all_fail_when_some_hear_of_a_mismatch(job: Job) -> None:
+    def disturb(worker: Worker, step: int) -> None:
+        if step == 4 and worker.name != "c":
+            raise MismatchError("shapes")
+
+    job.start(["a", "b", "c"], program(9, disturb=disturb))
+    results = job.join()
+    assert all(isinstance(results[name], MismatchError) for name in "abc"), results
+    job.start(["d"], program(9))
+    assert isinstance(job.join()["d"], StateLostError), results
 
 
 @pytest.mark.parametrize("newcomers", [["c"], ["c", "d"]])
