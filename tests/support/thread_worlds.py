@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import pickle
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -186,14 +187,25 @@ class Worker:
         self.collectives = 0
         self.rank = self.size = 0
         self.departed: list[str] = []
+        self.behind: Counter[str] = Counter()
+        self.is_aside = False
 
     def go_on(self) -> bool:
         """Say yes."""
         return True
 
     def enter(self) -> bool:
-        """Do nothing: this worker has entered before its program began."""
+        """Do nothing else than to be there again: this worker has entered before its program began."""
+        self.is_aside = False
         return False
+
+    def done(self) -> Counter[str]:
+        """Return how many trainings are behind this worker."""
+        return self.behind
+
+    def step_aside(self) -> None:
+        """Make no collectives until the next training."""
+        self.is_aside = True
 
     def enter_next(self) -> None:
         """Wait for the next world."""
@@ -213,6 +225,7 @@ class Worker:
 
     def exchange(self, payload: Any) -> list[Any]:
         """Return the payloads of all ranks."""
+        assert not self.is_aside, f"{self.name} makes a collective while the others are elsewhere"
         return self.job.exchange(self, payload)
 
     def broadcast(self, value: Any) -> Any:

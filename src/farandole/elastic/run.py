@@ -15,13 +15,20 @@ it was interrupted.
 
 A worker that has finished waits for the others in the same collective. Otherwise it might be gone, or at something
 else, when the others turn to a next world.
+
+A script may have several such functions, one after the other, so workers also tell each other which one they are in. A
+newcomer begins with the first one, which the others may have behind them. It is let through, without its function being
+called, up to the one that they are in; they wait for it there. Until then it makes no collectives: they would meet
+nobody.
 """
 
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -35,6 +42,9 @@ from farandole.core.errors import (
     NotInitializedError,
     StateLostError,
 )
+from farandole.core.rendezvous import World
+from farandole.core.request import Names
+from farandole.core.session import Session
 from farandole.core.worlds import goodbye
 from farandole.elastic import membership
 from farandole.elastic.state import State
@@ -71,6 +81,25 @@ class Worlds(Protocol):
     def exchange(self, payload: bytes) -> Sequence[bytes]:
         """Return every rank's payload, in rank order. A collective."""
 
+    def done(self) -> Counter[str]:
+        """Return how many trainings this worker has behind it, by name; the caller counts on."""
+
+    def step_aside(self) -> None:
+        """Let this worker make no collectives before it enters again: the others are in a later training."""
+
+
+class _Progress:
+    """How far a program has come with its trainings."""
+
+    def __init__(self) -> None:
+        self.done: Counter[str] = Counter()
+        self.aside: tuple[World, Names] | None = None
+        """The world and its unnamed requests, while this worker has stepped aside."""
+
+
+# They end with their session. A decorated function is made before there is one, and several share it.
+_progress: WeakKeyDictionary[Session, _Progress] = WeakKeyDictionary()
+
 
 class JobWorlds:
     """The worlds that this process's session goes through."""
@@ -81,6 +110,10 @@ class JobWorlds:
 
     def enter(self) -> bool:
         """Enter a world, if `init()` has only looked at it. Say whether rank or size are others than it said."""
+        progress = self._progress()
+        if progress.aside is not None:
+            session, (world, names) = current(), progress.aside
+            session.world, session.names, progress.aside = world, names, None
         before = current().world
         world = membership.arrive() if membership.is_elastic() else before
         return (world.rank, world.size) != (before.rank, before.size)
@@ -107,6 +140,20 @@ class JobWorlds:
         """Return every rank's payload, in rank order. A collective."""
         return current().exchange("elastic.run", payload)
 
+    def done(self) -> Counter[str]:
+        """Return how many trainings this worker has behind it, by name; the caller counts on."""
+        return self._progress().done
+
+    def step_aside(self) -> None:
+        """Let this worker be as if it had only arrived: broadcasts keep its own value, and others are refused."""
+        session = current()
+        self._progress().aside = session.world, session.names
+        # The others count no requests meanwhile.
+        session.world, session.names = msgspec.structs.replace(session.world, generation=0), Names()
+
+    def _progress(self) -> _Progress:
+        return _progress.setdefault(current(), _Progress())
+
 
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
     """Return a training function that goes on when workers are lost, come or leave.
@@ -117,6 +164,9 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
     called once, and errors are the caller's.
 
     Collectives before it is called would meet the others' in the middle of their training: leave them to `sync`.
+
+    A script may have several, one after the other. In a newcomer, those that the others have behind them return None
+    without calling the function, so that what it needs of them has to be in the later ones' states.
 
     Args:
         func: takes a `State` as its first argument.
@@ -139,7 +189,8 @@ def run_in(worlds: Worlds, func: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(state: State, *args: Any, **kwargs: Any) -> Any:
         train = functools.partial(func, state, *args, **kwargs)
         if worlds.go_on():
-            return _until_evicted(_Training(state, train, worlds).run)
+            name = getattr(func, "__qualname__", type(func).__name__)
+            return _until_evicted(_Training(state, train, worlds, name).run)
         state.sync()
         return train()
 
@@ -157,6 +208,10 @@ def _until_evicted(training: Callable[[], Any]) -> Any:
 class _Standing(msgspec.Struct, frozen=True, array_like=True):
     """What a worker tells the others of a new world."""
 
+    training: str = ""
+    """Which training it is in: its name, and how many of that name it has behind it."""
+    done: int = 0
+    """How many trainings it has behind it."""
     has_state: bool = False
     """It has been made like the others once, so it has what was trained, if anything was."""
     has_begun: bool = False
@@ -174,16 +229,25 @@ class _Standing(msgspec.Struct, frozen=True, array_like=True):
 class _Training:
     """One worker's way through the worlds, until all have finished."""
 
-    def __init__(self, state: State, train: Callable[[], Any], worlds: Worlds) -> None:
+    def __init__(self, state: State, train: Callable[[], Any], worlds: Worlds, name: str) -> None:
         self._state = state
         self._train = train
         self._worlds = worlds
-        self._standing = _Standing()
+        self._name = name
+        self._done = worlds.done()
+        self._standing = _Standing(training=f"{name} {self._done[name]}", done=self._done.total())
         self._has_entered = False
         self._result: Any = None
 
     def run(self) -> Any:
-        """Return what the function returns."""
+        """Return what the function returns, or None if it was not called."""
+        try:
+            return self._run()
+        finally:
+            # Also if it has failed: the script may catch that, on all workers, and go on to the next one.
+            self._done[self._name] += 1
+
+    def _run(self) -> Any:
         # What the script has loaded since it made the state is not to be lost when the first world breaks.
         self._state.save()
         cause: FarandoleError | None = None
@@ -210,6 +274,12 @@ class _Training:
     def _train_on(self) -> bool:
         """Call the function, unless all have finished already; return True when there is nothing left to do."""
         standings = self._exchange()
+        furthest = max(standings, key=lambda standing: standing.done)
+        if self._standing.training != furthest.training:
+            self._worlds.step_aside()
+            return True
+        if any(standing.training != furthest.training for standing in standings):
+            return False  # They come here by their own program.
         if self._is_over(standings):
             return True
         self._make_alike(standings)
