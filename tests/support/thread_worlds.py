@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import pickle
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -44,7 +45,7 @@ class Job:
         self._holders: set[str] = set()
         self._leaving: set[str] = set()
         self._joined: set[str] = set()
-        self._previous: list[int] = []
+        self._departed: list[str] = []
         self._collectives: dict[tuple[int, int], dict[str, Any]] = {}
 
     # --- what the test does ----------------------------------------------------------------------------------------
@@ -90,6 +91,11 @@ class Job:
         with self._changed:
             self._holders.add(name)
 
+    def others_have_held(self, name: str) -> bool:
+        """Say whether workers have held the state, and this one has not."""
+        with self._changed:
+            return bool(self._holders) and name not in self._holders
+
     def enter_next(self, worker: Worker) -> None:
         """Turn away from the current world, and wait for the next one."""
         with self._changed:
@@ -103,7 +109,7 @@ class Job:
                 raise EvictedError("as the test wants it")
             worker.generation, worker.collectives = self._generation, 0
             worker.rank, worker.size = self._members.index(worker.name), len(self._members)
-            worker.previous = self._previous
+            worker.departed = self._departed
 
     def exchange(self, worker: Worker, value: Any) -> list[Any]:
         """Return the values of all ranks."""
@@ -143,6 +149,12 @@ class Job:
                 self._end_world()
             self._begin_world()
 
+    def _how(self, name: str) -> str:
+        result = self.results.get(name)
+        if isinstance(result, Exception):
+            return f"raised {type(result).__module__}.{type(result).__qualname__}: {result}"
+        return "was killed" if isinstance(result, Killed) else "left"
+
     def _end_world(self) -> None:
         self._is_over = True
         self._changed.notify_all()
@@ -156,9 +168,7 @@ class Job:
         unwanted = self._leaving | set(newcomers if self._is_done else ())
         members = [name for name in [*left, *newcomers] if name not in unwanted]
         members.sort(key=lambda name: name not in self._holders)
-        self._previous = [
-            self._members.index(name) if name in self._members and name in self._holders else -1 for name in members
-        ]
+        self._departed = [f"{name} {self._how(name)}" for name in self._members if name not in self._workers]
         self._members = members
         self._joined.clear()
         self._generation += 1
@@ -176,23 +186,38 @@ class Worker:
         self.generation = 0
         self.collectives = 0
         self.rank = self.size = 0
-        self.previous: list[int] = []
+        self.departed: list[str] = []
+        self.behind: Counter[str] = Counter()
+        self.is_aside = False
 
     def go_on(self) -> bool:
         """Say yes."""
         return True
 
     def enter(self) -> bool:
-        """Do nothing: this worker has entered before its program began."""
+        """Do nothing else than to be there again: this worker has entered before its program began."""
+        self.is_aside = False
         return False
+
+    def done(self) -> Counter[str]:
+        """Return how many trainings are behind this worker."""
+        return self.behind
+
+    def step_aside(self) -> None:
+        """Make no collectives until the next training."""
+        self.is_aside = True
 
     def enter_next(self) -> None:
         """Wait for the next world."""
         self.job.enter_next(self)
 
     def inherits(self) -> bool:
-        """Say whether somebody holds the state."""
-        return any(rank >= 0 for rank in self.previous)
+        """Say whether others have held the state before this worker came."""
+        return self.job.others_have_held(self.name)
+
+    def lost(self) -> list[str]:
+        """Return the names of the lost workers of the world before, each with how it was lost."""
+        return self.departed
 
     def hold_state(self) -> None:
         """Hold the state."""
@@ -200,6 +225,7 @@ class Worker:
 
     def exchange(self, payload: Any) -> list[Any]:
         """Return the payloads of all ranks."""
+        assert not self.is_aside, f"{self.name} makes a collective while the others are elsewhere"
         return self.job.exchange(self, payload)
 
     def broadcast(self, value: Any) -> Any:

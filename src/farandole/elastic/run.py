@@ -15,13 +15,20 @@ it was interrupted.
 
 A worker that has finished waits for the others in the same collective. Otherwise it might be gone, or at something
 else, when the others turn to a next world.
+
+A script may have several such functions, one after the other, so workers also tell each other which one they are in. A
+newcomer begins with the first one, which the others may have behind them. It is let through, without its function being
+called, up to the one that they are in; they wait for it there. Until then it makes no collectives: they would meet
+nobody.
 """
 
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -35,6 +42,9 @@ from farandole.core.errors import (
     NotInitializedError,
     StateLostError,
 )
+from farandole.core.rendezvous import World
+from farandole.core.request import Names
+from farandole.core.session import Session
 from farandole.core.worlds import goodbye
 from farandole.elastic import membership
 from farandole.elastic.state import State
@@ -43,6 +53,8 @@ __all__ = ["HorovodInternalError", "HostsUpdatedInterrupt", "JobWorlds", "Worlds
 
 # What another world would not cure: the script would come to the same point again, for ever.
 _INCURABLE = (MismatchError, NotInitializedError)
+# How one of them is told of a worker that it has ended.
+_OF_MISMATCH = f"{MismatchError.__module__}.{MismatchError.__qualname__}"
 
 
 class Worlds(Protocol):
@@ -58,13 +70,35 @@ class Worlds(Protocol):
         """Leave this world behind and enter the next one; blocks."""
 
     def inherits(self) -> bool:
-        """Say whether somebody in this world holds what was trained in earlier ones."""
+        """Say whether something was trained before this worker came, whether or not somebody still holds it."""
+
+    def lost(self) -> Sequence[str]:
+        """Return who was in the world before this one and is not any more, each with how it was lost."""
 
     def hold_state(self) -> None:
         """Note that this worker holds the state from now on."""
 
     def exchange(self, payload: bytes) -> Sequence[bytes]:
         """Return every rank's payload, in rank order. A collective."""
+
+    def done(self) -> Counter[str]:
+        """Return how many trainings this worker has behind it, by name; the caller counts on."""
+
+    def step_aside(self) -> None:
+        """Let this worker make no collectives before it enters again: the others are in a later training."""
+
+
+class _Progress:
+    """How far a program has come with its trainings."""
+
+    def __init__(self) -> None:
+        self.done: Counter[str] = Counter()
+        self.aside: tuple[World, Names] | None = None
+        """The world and its unnamed requests, while this worker has stepped aside."""
+
+
+# They end with their session. A decorated function is made before there is one, and several share it.
+_progress: WeakKeyDictionary[Session, _Progress] = WeakKeyDictionary()
 
 
 class JobWorlds:
@@ -76,6 +110,10 @@ class JobWorlds:
 
     def enter(self) -> bool:
         """Enter a world, if `init()` has only looked at it. Say whether rank or size are others than it said."""
+        progress = self._progress()
+        if progress.aside is not None:
+            session, (world, names) = current(), progress.aside
+            session.world, session.names, progress.aside = world, names, None
         before = current().world
         world = membership.arrive() if membership.is_elastic() else before
         return (world.rank, world.size) != (before.rank, before.size)
@@ -85,8 +123,14 @@ class JobWorlds:
         return membership.reform()
 
     def inherits(self) -> bool:
-        """Say whether somebody in this world holds what was trained in earlier ones."""
-        return any(rank >= 0 for rank in current().world.previous)
+        """Say whether something was trained before this worker came, whether or not somebody still holds it."""
+        session = current()
+        # Who was there for it knows by itself, also that another training is yet to begin.
+        return not session.trained and (session.world.state_lost or any(rank >= 0 for rank in session.world.previous))
+
+    def lost(self) -> Sequence[str]:
+        """Return who was in the world before this one and is not any more, each with how it was lost."""
+        return current().world.lost
 
     def hold_state(self) -> None:
         """Let the roster put this worker before those without a state."""
@@ -95,6 +139,20 @@ class JobWorlds:
     def exchange(self, payload: bytes) -> Sequence[bytes]:
         """Return every rank's payload, in rank order. A collective."""
         return current().exchange("elastic.run", payload)
+
+    def done(self) -> Counter[str]:
+        """Return how many trainings this worker has behind it, by name; the caller counts on."""
+        return self._progress().done
+
+    def step_aside(self) -> None:
+        """Let this worker be as if it had only arrived: broadcasts keep its own value, and others are refused."""
+        session = current()
+        self._progress().aside = session.world, session.names
+        # The others count no requests meanwhile.
+        session.world, session.names = msgspec.structs.replace(session.world, generation=0), Names()
+
+    def _progress(self) -> _Progress:
+        return _progress.setdefault(current(), _Progress())
 
 
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
@@ -106,6 +164,9 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
     called once, and errors are the caller's.
 
     Collectives before it is called would meet the others' in the middle of their training: leave them to `sync`.
+
+    A script may have several, one after the other. In a newcomer, those that the others have behind them return None
+    without calling the function, so that what it needs of them has to be in the later ones' states.
 
     Args:
         func: takes a `State` as its first argument.
@@ -128,7 +189,8 @@ def run_in(worlds: Worlds, func: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(state: State, *args: Any, **kwargs: Any) -> Any:
         train = functools.partial(func, state, *args, **kwargs)
         if worlds.go_on():
-            return _until_evicted(_Training(state, train, worlds).run)
+            name = getattr(func, "__qualname__", type(func).__name__)
+            return _until_evicted(_Training(state, train, worlds, name).run)
         state.sync()
         return train()
 
@@ -146,10 +208,17 @@ def _until_evicted(training: Callable[[], Any]) -> Any:
 class _Standing(msgspec.Struct, frozen=True, array_like=True):
     """What a worker tells the others of a new world."""
 
+    training: str = ""
+    """Which training it is in: its name, and how many of that name it has behind it."""
+    done: int = 0
+    """How many trainings it has behind it."""
     has_state: bool = False
     """It has been made like the others once, so it has what was trained, if anything was."""
     has_begun: bool = False
     """It knows that there has been such a state."""
+    saw_beginning: bool = False
+    """It has been in a world in which nobody knew of one. Such a worker has missed nothing: without it, none could get
+    past the function's first collective."""
     may_keep: bool = False
     """It was interrupted, by workers that only leave."""
     finished: bool = False
@@ -160,16 +229,25 @@ class _Standing(msgspec.Struct, frozen=True, array_like=True):
 class _Training:
     """One worker's way through the worlds, until all have finished."""
 
-    def __init__(self, state: State, train: Callable[[], Any], worlds: Worlds) -> None:
+    def __init__(self, state: State, train: Callable[[], Any], worlds: Worlds, name: str) -> None:
         self._state = state
         self._train = train
         self._worlds = worlds
-        self._standing = _Standing()
+        self._name = name
+        self._done = worlds.done()
+        self._standing = _Standing(training=f"{name} {self._done[name]}", done=self._done.total())
         self._has_entered = False
         self._result: Any = None
 
     def run(self) -> Any:
-        """Return what the function returns."""
+        """Return what the function returns, or None if it was not called."""
+        try:
+            return self._run()
+        finally:
+            # Also if it has failed: the script may catch that, on all workers, and go on to the next one.
+            self._done[self._name] += 1
+
+    def _run(self) -> Any:
         # What the script has loaded since it made the state is not to be lost when the first world breaks.
         self._state.save()
         cause: FarandoleError | None = None
@@ -196,9 +274,14 @@ class _Training:
     def _train_on(self) -> bool:
         """Call the function, unless all have finished already; return True when there is nothing left to do."""
         standings = self._exchange()
+        furthest = max(standings, key=lambda standing: standing.done)
+        if self._standing.training != furthest.training:
+            self._worlds.step_aside()
+            return True
+        if any(standing.training != furthest.training for standing in standings):
+            return False  # They come here by their own program.
         if self._is_over(standings):
             return True
-        self._note(finished=False, has_begun=any(standing.has_begun for standing in standings))
         self._make_alike(standings)
         self._note(has_state=True, has_begun=True, may_keep=False)
         self._result = self._train()
@@ -224,11 +307,22 @@ class _Training:
         except FarandoleError as failure:
             # The worker that was lost first is to blame, not this one: see `lost_rank_behind`.
             raise failure from cause
+        self._share_mismatch(cause)
         # After the change of worlds: nothing of the old one is on its way any more, into a gradient for example.
         if not isinstance(cause, HostsUpdatedInterrupt):
             self._state.restore()
         self._note(may_keep=isinstance(cause, HostsUpdatedInterrupt) and cause.skip_sync)
         self._state.on_reset()
+
+    def _share_mismatch(self, cause: FarandoleError) -> None:
+        """Fail with those that a mismatch has ended.
+
+        All ranks get that error, but one may hear first that another one is lost, which ends by it. It would go on, and
+        alone might not come to the mismatch again. Newcomers find then that the state is lost, which ends the job.
+        """
+        for departure in self._worlds.lost():
+            if _OF_MISMATCH in departure:
+                raise MismatchError(f"no other world would cure what others have ended for: {departure}") from cause
 
     def _exchange(self) -> list[_Standing]:
         self._note(has_begun=self._standing.has_begun or self._worlds.inherits(), checks=self._state._checks)
@@ -239,12 +333,19 @@ class _Training:
         self._standing = msgspec.structs.replace(self._standing, **changes)
 
     def _make_alike(self, standings: Sequence[_Standing]) -> None:
+        has_begun = any(standing.has_begun for standing in standings)
         # The roster puts those first that hold the state.
-        if self._standing.has_begun and not standings[0].has_state:
+        is_there = standings[0].has_state or any(standing.saw_beginning for standing in standings)
+        if has_begun and not is_there:
+            # Those who have found the same before this worker held nothing.
+            holders = [each for each in self._worlds.lost() if StateLostError.__name__ not in each]
+            who = "; ".join(holders) or "earlier"
             raise StateLostError(
-                "all workers that had the state of the training were lost before another one had got it. Start the job "
-                "again, from a checkpoint if there is one."
+                f"all workers that held the state of the training are lost ({who}), and nobody else had got it. Start "
+                "the job again; it would go on where it was if the script saved checkpoints, and loaded the last one "
+                "before its training function."
             )
+        self._note(finished=False, has_begun=has_begun, saw_beginning=not has_begun)
         if all(standing.may_keep for standing in standings) and len({standing.checks for standing in standings}) == 1:
             self._state.save()  # With what the reset callbacks have changed.
         else:

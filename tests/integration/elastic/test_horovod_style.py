@@ -144,6 +144,55 @@ def test_one_after_the_other(make_job: Callable[..., ElasticJob]) -> None:
     assert result["resets"][-1] == 1
 
 
+def train_twice(pause: float) -> dict[str, Any]:
+    """Train five steps, and then others until there has been a world of three."""
+    import torch
+
+    import farandole.torch as hvd
+
+    hvd.init()
+    called = []
+
+    def phase(name: str, is_over: Callable[[Any], bool]) -> Any:
+        state = hvd.elastic.ObjectState(hvd.broadcast_object, hvd.rank, step=0, sizes=[], own=hvd.rank())
+
+        @hvd.elastic.run
+        def run(state: Any) -> str:
+            called.append(name)
+            while not is_over(state):
+                state.own += hvd.broadcast(torch.ones(1), 0).item()  # Counted, as it has no name.
+                time.sleep(pause)
+                state.step += 1
+                state.sizes.append(hvd.size())
+                state.commit()
+            return name
+
+        return run(state), state.step, state.sizes, state.own
+
+    first = phase("first", lambda state: state.step == 5)
+    between = hvd.broadcast(torch.full((1,), float(hvd.rank())), 0).item()
+    second = phase("second", lambda state: state.step == 2000 or 3 in state.sizes[:-1])
+    return {"first": first, "between": between, "second": second, "called": sorted(set(called))}
+
+
+def test_a_newcomer_of_a_second_training(make_job: Callable[..., ElasticJob]) -> None:
+    job = make_job()
+    workers = job.add(3)
+    job.start(train_twice, 0.02)
+    wait_until(lambda: len(job.changes) == 1)
+    # What follows is in later worlds: that there was a state does not say that the second training has begun.
+    job.kill(workers[0])
+    time.sleep(1.0)
+    (newcomer,) = job.add(1)
+    job.start(train_twice, 0.02, workers=[newcomer])
+    *others, new = job.collect([*workers[1:], newcomer])
+    assert all(other["second"] == new["second"] for other in others)
+    assert set(new["second"][2]) == {2, 3} and new["called"] == ["second"]
+    assert others[0]["first"] == others[1]["first"] and others[0]["first"][:2] == ("first", 5)
+    assert new["first"] == (None, 0, [], 2)
+    assert [each["between"] for each in (*others, new)] == [0.0, 0.0, 2.0]
+
+
 def train_with_gradients_under_way(steps: int, with_optimizer: bool, passes: int, dies_at: int) -> dict[str, Any]:
     """Train so that worlds end when gradients are on their way, or half accumulated."""
     import os

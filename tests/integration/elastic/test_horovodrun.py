@@ -182,6 +182,19 @@ def test_when_all_fail_the_job_does(horovodrun: Start) -> None:
     job.says("RuntimeError: worker [01] was told to fail")
 
 
+@pytest.mark.parametrize("size", [1, 2])
+def test_when_all_that_have_the_state_are_killed_nothing_begins_anew(horovodrun: Start, size: int) -> None:
+    fails = [f"1:{worker}:kill" for worker in range(size)]
+    job = horovodrun(["-np", str(size), "--min-np", "1"], ["--epochs", "3", "--fails", *fails])
+    assert job.end(LONG) == 1
+    job.says(
+        r"StateLostError: all workers that held the state of the training are lost \(rank \d \(worker \d\) was killed"
+    )
+    job.says(r"RuntimeError: Horovod detected that one or more processes exited with non-zero status")
+    assert {line["epoch"] for line in lines(job, "epoch")} == {"0"} and not lines(job, "trained")
+    assert len(lines(job, "began")) <= 2 * size, "nobody is started once more for that"
+
+
 @pytest.mark.parametrize("launcher", [(), ("-m", "horovod.runner.launch", "-np", "2", sys.executable)])
 def test_without_elastic_launching_the_script_runs_too(launcher: tuple[str, ...]) -> None:
     done = subprocess.run(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from thread_worlds import Job, Killed, Worker
+from thread_worlds import SECONDS, Job, Killed, Worker
 
 from farandole.core.errors import (
     EvictedError,
@@ -58,6 +60,7 @@ class Alone:
         self.next_fails: list[Exception] = []
         self.has_changed = False
         self.heirs = False
+        self.departed: list[str] = []
         self.ends = False
 
     def go_on(self) -> bool:
@@ -75,8 +78,17 @@ class Alone:
     def inherits(self) -> bool:
         return self.heirs
 
+    def lost(self) -> list[str]:
+        return self.departed
+
     def hold_state(self) -> None:
         self._done.append("hold")
+
+    def done(self) -> Counter[str]:
+        return Counter()
+
+    def step_aside(self) -> None:
+        raise AssertionError("nobody is ahead")
 
     def exchange(self, payload: bytes) -> list[bytes]:
         self._done.append("exchange")
@@ -166,6 +178,22 @@ def test_what_a_next_world_would_not_cure_is_the_callers(error: Exception) -> No
     assert state.done == BEGIN
 
 
+def test_a_mismatch_that_ended_others_ends_who_heard_only_of_their_end() -> None:
+    state = Recorded()
+    worlds = Alone(state)
+
+    def train(state: Recorded) -> None:
+        state.done.append("train")
+        worlds.departed = ["rank 0 (worker 0) raised farandole.core.errors.MismatchError: shapes [3] and [4]"]
+        raise lost
+
+    lost = WorkerLostError("rank 0 is lost", 0)
+    with pytest.raises(MismatchError, match=r"rank 0 .* shapes \[3\] and \[4\]") as raised:
+        run_in(worlds, train)(state)
+    assert raised.value.__cause__ is lost
+    assert state.done == [*BEGIN, "next"]
+
+
 def test_a_worker_that_is_not_wanted_any_more_ends_well(capsys: pytest.CaptureFixture[str]) -> None:
     state = Recorded()
     worlds = Alone(state)
@@ -223,8 +251,10 @@ def test_nothing_begins_anew_where_something_was_trained() -> None:
     state = Recorded()
     worlds = Alone(state)
     worlds.heirs = True
-    with pytest.raises(StateLostError, match="from a checkpoint"):
+    worlds.departed = ["rank 0 (worker 0) was killed by SIGKILL"]
+    with pytest.raises(StateLostError, match=r"lost \(rank 0 \(worker 0\) was killed by SIGKILL\).*saved checkpoints"):
         run_in(worlds, scripted())(state)
+    assert "train" not in state.done
 
 
 # --- jobs that are not elastic ---------------------------------------------------------------------------------------
@@ -399,6 +429,159 @@ def test_a_newcomer_does_not_begin_anew_alone(job: Job) -> None:
     job.start(["a"], work)
     results = job.join()
     assert isinstance(results["b"], StateLostError)
+
+
+def in_turn(*trainings: Callable[[Worker], Any]) -> Callable[[Worker], Any]:
+    """Return what a worker does that goes through several trainings."""
+    return lambda worker: [training(worker) for training in trainings]
+
+
+def check_in_turn(results: dict[str, Any], steps: list[int], names: str) -> None:
+    """See that these workers have come to the same end of each training that they have been in."""
+    for number, many in enumerate(steps):
+        ends = {name: results[name][number] for name in names}
+        check({name: end for name, end in ends.items() if end[0] is not None}, many, {n for n in names if ends[n][0]})
+
+
+def test_trainings_one_after_the_other(job: Job) -> None:
+    job.start(["a", "b"], in_turn(program(4), program(5)))
+    results = job.join()
+    check_in_turn(results, [4, 5], "ab")
+    assert [end[0] for end in results["b"]] == ["b", "b"] and job.sizes == [2]
+
+
+@pytest.mark.parametrize("victim", ["a", "b", "c"])
+def test_a_second_training_begins_in_a_later_world(job: Job, victim: str) -> None:
+    """That others hold a state says nothing of a training that has not begun."""
+
+    def disturb(worker: Worker, step: int) -> None:
+        if worker.name == victim and step == 2:
+            raise Killed
+
+    job.start(["a", "b", "c"], in_turn(program(4, disturb=disturb), program(5)))
+    check_in_turn(job.join(), [4, 5], "abc".replace(victim, ""))
+
+
+def test_a_newcomer_is_let_through_to_the_training_that_the_others_are_in(job: Job) -> None:
+    both = threading.Barrier(2)
+
+    def disturb(worker: Worker, step: int) -> None:
+        if step == 3 and worker.size == 2:
+            if both.wait(SECONDS) == 0:
+                job.start(["c"], work)
+            while job.change(worker) is None:
+                pass
+
+    first = [program(4), program(2)]
+    work = in_turn(*first, program(40, disturb=disturb))
+    job.start(["a", "b"], work)
+    results = job.join()
+    assert [end[0] for end in results["c"]] == [None, None, "c"]
+    assert results["c"][0][1] == 0, "nobody has given it this state"
+    check_in_turn(results, [4, 2, 40], "abc")
+    assert job.sizes == [2, 3]
+
+
+def test_a_newcomer_that_leaves_out_the_first_training_itself(job: Job) -> None:
+    def first(state: Any) -> str:
+        return "done"
+
+    def before(worker: Worker) -> Any:
+        return run_in(worker, first)(ObjectState(worker.broadcast, lambda: worker.rank)), 0, [], ""
+
+    def disturb(worker: Worker, step: int) -> None:
+        if worker.name == "a" and step == 3 and worker.size == 2:
+            job.start(["c"], in_turn(program(60)))
+
+    job.start(["a", "b"], in_turn(before, program(60, disturb=disturb)))
+    results = job.join()
+    check({name: ends[-1] for name, ends in results.items()}, 60, {"a", "b", "c"})
+
+
+@pytest.mark.parametrize("victim", ["a", "c"])
+def test_somebody_dies_while_the_newcomer_is_on_its_way(job: Job, victim: str) -> None:
+    started = threading.Event()
+
+    def between(worker: Worker) -> Any:
+        if worker.name == "c":
+            if victim == "c":
+                raise Killed
+            time.sleep(0.02)  # The others wait for it.
+        return None, 0, [], ""
+
+    def disturb(worker: Worker, step: int) -> None:
+        if step == 3 and worker.size == 2:
+            if worker.rank == 0 and not started.is_set():
+                started.set()
+                job.start(["c"], work)
+            while len(job.sizes) == 1 and job.change(worker) is None:
+                pass
+        if worker.name == victim == "a" and worker.size == 3 and step == 5:
+            raise Killed
+
+    work = in_turn(program(2), between, program(30, disturb=disturb))
+    job.start(["a", "b"], work)
+    results = job.join()
+    living = "abc".replace(victim, "")
+    check({name: results[name][-1] for name in living}, 30, set(living))
+
+
+def test_all_fail_when_some_hear_of_a_mismatch(job: Job) -> None:
+    def disturb(worker: Worker, step: int) -> None:
+        if step == 4 and worker.name != "c":
+            raise MismatchError("shapes")
+
+    job.start(["a", "b", "c"], program(9, disturb=disturb))
+    results = job.join()
+    assert all(isinstance(results[name], MismatchError) for name in "abc"), results
+    job.start(["d"], program(9))
+    assert isinstance(job.join()["d"], StateLostError), results
+
+
+@pytest.mark.parametrize("newcomers", [["c"], ["c", "d"]])
+def test_nobody_begins_anew_when_all_are_lost(job: Job, newcomers: list[str]) -> None:
+    """Those that are started in the place of the lost ones find nobody, and all fail alike."""
+    both = threading.Barrier(2)
+
+    def disturb(worker: Worker, step: int) -> None:
+        if step == 4:
+            if both.wait(SECONDS) == 0:
+                job.start(newcomers, program(9))
+            both.wait(SECONDS)
+            raise Killed
+
+    job.start(["a", "b"], program(9, disturb=disturb))
+    results = job.join()
+    assert all(isinstance(results[name], StateLostError) for name in newcomers), results
+    assert "a was killed" in str(results["c"]) and "b was killed" in str(results["c"])
+
+
+def test_a_worker_that_dies_in_the_beginning_takes_nothing_with_it(job: Job) -> None:
+    """The only one that has got through the first sync has done nothing that the others have not."""
+
+    def work(worker: Worker) -> Any:
+        broadcast = worker.broadcast
+
+        def breaking(value: Any) -> Any:
+            if worker.name == "a" or worker.size == 2:
+                return broadcast(value)
+            while "a" not in job.results:
+                pass
+            raise HorovodInternalError("a is lost before all have the state")
+
+        worker.broadcast = breaking  # type: ignore[method-assign]
+        if worker.name == "a":
+            # The others are not needed for it to get through.
+            worker.broadcast = lambda value: value  # type: ignore[method-assign]
+        return program(9, disturb=lambda worker, step: _dies(worker, "a"))(worker)
+
+    job.start(["a", "b", "c"], work)
+    check(job.join(), 9, {"b", "c"})
+
+
+def _dies(worker: Worker, name: str) -> None:
+    if worker.name == name:
+        raise Killed
 
 
 def _die(after: threading.Event) -> Any:
