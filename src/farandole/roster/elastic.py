@@ -13,6 +13,9 @@ breaks in the middle of one is followed by a world of all its survivors and nobo
 
 The *roll* has every worker that may join: it was started, has not ended, and was not counted out or asked to leave. Who
 is not on it is refused, however late it comes. So all else that is known of a world can be forgotten with it.
+
+Who leaves a world in good order has finished, unless its process then ends otherwise than with exit code 0: a worker
+says goodbye at its exit before it knows its code. Then it is lost, like one that was killed.
 """
 
 from __future__ import annotations
@@ -125,7 +128,7 @@ def _joined(state: State, event: Joined) -> Step:
         return state, [Show(worker)], f"{state.name(worker)} has arrived, and prepares itself"
     if worker in state.done:
         # It begins anew, and so may the others that have left: they are waited for until they do so, or end.
-        state = changed(state, done=frozenset(), finishing=False)
+        state = changed(state, done=frozenset(), exiting=frozenset(), finished=False)
     state = changed(
         state,
         waiting=(*without_join(state, worker).waiting, event),
@@ -170,6 +173,10 @@ def _believe(state: State, event: Joined) -> State:
 def _finished(state: State, event: Finished) -> Step:
     worker = event.worker
     reason = f"{state.name(worker)} {event.how}"
+    if worker in state.exiting:
+        state = changed(state, exiting=state.exiting - {worker}, finished=state.finished or not event.failed)
+        if event.failed:
+            state = changed(state, done=state.done - {worker})
     actions = _revocation(state, worker, event.how, certain=True)
     lost = departures(state, worker, event.how)
     state = strike(state, worker)
@@ -228,7 +235,8 @@ def _evicted(state: State, event: Evicted) -> Step:
 def _left(state: State, event: Left) -> Step:
     reason = f"{state.name(event.worker)} left generation {event.generation}"
     if event.generation == state.generation and event.worker in state.active():
-        return changed(state, done=state.done | {event.worker}, finishing=True), [], reason
+        left = {event.worker}
+        return changed(state, done=state.done | left, exiting=state.exiting | left), [], reason
     return state, [], f"{reason}, which is over for it"
 
 

@@ -139,11 +139,17 @@ class RosterService:
         await self._door.close()
         await self._audience.close()
 
-    def finished(self, worker: int, how: str) -> None:
-        """Take note that a worker's process has ended; `how` is such as `exited with code 1`."""
+    def finished(self, worker: int, how: str, *, failed: bool = False) -> None:
+        """Take note that a worker's process has ended.
+
+        Args:
+            worker: whose.
+            how: such as `exited with code 1`.
+            failed: whether it ended otherwise than with exit code 0; only of elastic jobs.
+        """
         self._seats.leave(worker)
         self._endings.ended(worker)
-        self._happened(Finished(worker, how))
+        self._happened(Finished(worker, how, failed))
 
     def expect(self, worker: int, host: str) -> None:
         """Take note that a worker is about to be started on a host. Only of elastic jobs, as the next ones."""

@@ -79,6 +79,8 @@ class Finished(msgspec.Struct, frozen=True):
     worker: int
     how: str
     """Such as `exited with code 1`."""
+    failed: bool = False
+    """It ended otherwise than with exit code 0. Only of elastic jobs."""
 
 
 class TimedOut(msgspec.Struct, frozen=True):

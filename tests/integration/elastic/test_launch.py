@@ -53,6 +53,32 @@ def test_a_failure_that_comes_again_and_again_ends_the_job_and_is_told(start: St
     job.says(r"first failure: worker \d on host .* failed first: it exited with code 3 \(ValueError: boom\)")
 
 
+def test_who_says_goodbye_and_ends_with_another_code_is_replaced_as_if_it_had_been_killed(start: Start) -> None:
+    script = """\
+        if worker == 1:
+            time.sleep(0.3)
+            roster.leave(world.generation)
+            sys.exit(3)
+        dance()
+    """
+    job = start("-np", "2", "--min-np", "1", "--max-np", "2", script=script)
+    job.world(1, 2)
+    job.says(r"farandole: worker 2 on .* joins as rank 1; 2 workers go on as generation")
+    assert job.finish() == 0
+
+
+def test_when_all_say_goodbye_and_end_with_another_code_the_job_ends_with_it(start: Start) -> None:
+    script = """\
+        roster.report_progress(1, 0.0)
+        time.sleep(0.3)
+        roster.leave(world.generation)
+        sys.exit(3)
+    """
+    job = start("-np", "2", "--min-np", "1", "--max-np", "2", script=script)
+    assert job.end() == 3
+    job.says(r"error: rank \d failed 3 times in a row in the same way \(exited with code 3\)\n")
+
+
 def test_a_job_whose_state_is_lost_ends_with_the_failure_that_lost_it(start: Start) -> None:
     """All workers fail when they have been trained, each in its own time; those in their place begin from nothing."""
     script = """\

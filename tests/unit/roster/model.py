@@ -110,6 +110,7 @@ class System(NamedTuple):
     last: bool = False  # the next step is the last one
     unanswered: frozenset[int] = frozenset()  # joins that the service holds
     tell_finished: frozenset[int] = frozenset()
+    exits_badly: frozenset[int] = frozenset()  # said goodbye, and ended with another exit code than 0
     tell_suspected: frozenset[int] = frozenset()
     to_kill: frozenset[int] = frozenset()
     evicted: frozenset[int] = frozenset()
@@ -236,6 +237,7 @@ def check_state(system: System) -> None:
     _require(set(state.joined()) <= set(state.hosts), "a worker waits that is not on the roll")
     marked = state.gone | state.done | set(state.suspects) | state.barred | state.holders | state.leaving
     _require(marked <= members, "something is kept of a worker that is no member")
+    _require(state.exiting <= alive, "a worker is about to exit that has ended")
     _require(set(state.joined()) <= system.unanswered, "a join is held that was answered")
     forgotten = system.unanswered.difference(state.joined())
     _require(all(system.workers[each].phase == DEAD for each in forgotten), "a join is forgotten")
@@ -260,7 +262,7 @@ def check_announcement(system: System, before: State, action: Announce) -> None:
     handing_over = not before.leaving.isdisjoint(workers)
     _require(middle or len(workers) <= limits.max_size + handing_over, "a world is too large")
     enough = len(workers) + (len(system.state.waiting) if middle else 0) >= limits.min_size
-    _require(enough or before.finishing, "a world is too small")
+    _require(enough or system.state.finishing, "a world is too small")
     if system.counted and not trained:
         members = [system.workers[number] for number in before.members]
         left = [each for each in members if each.trained and each.phase not in (FAILING, DEAD) and each.connected]
@@ -355,7 +357,8 @@ def _launcher_steps(system: System) -> Iterator[Step]:
         yield (
             f"the end of {number} is told",
             lambda number=number: happen(
-                system._replace(tell_finished=system.tell_finished - {number}), Finished(number, "was killed")
+                system._replace(tell_finished=system.tell_finished - {number}),
+                Finished(number, "ended", number in system.exits_badly),
             ),
         )
     for number in system.tell_suspected:
@@ -569,8 +572,8 @@ def _has_turned(worker: Worker, world: World) -> bool:
 # --- what may go wrong ----------------------------------------------------------------------------------------------
 
 
-KINDS = ("kill", "fail", "stop", "continue", "cut", "drain", "newcomer", "evict", "hang up", "last", "shrink")
-LASTING = 9
+KINDS = ("kill", "fail", "exit", "stop", "continue", "cut", "drain", "newcomer", "evict", "hang up", "last", "shrink")
+LASTING = 10
 """So many of them, from the first, leave a job that can go on as before."""
 
 
@@ -598,6 +601,8 @@ def _faults_of(system: System, worker: Worker, kinds: tuple[str, ...]) -> Iterat
         yield f"{number} is killed", lambda: kill(system, number)
     if "fail" in kinds and worker.runs() and worker.phase != FAILING:
         yield f"{number} raises", lambda: _fail(system, worker)
+    if "exit" in kinds and worker.runs() and worker.phase in (SHARING, STEPPING):
+        yield f"{number} calls sys.exit(1)", lambda: _exit(system, worker)
     if "stop" in kinds and not worker.stopped:
         told = system._replace(tell_suspected=system.tell_suspected | {number})
         yield f"{number} is stopped", lambda: change(told, number, stopped=True)
@@ -624,6 +629,14 @@ def _fail(system: System, worker: Worker) -> System:
     itself = (Accusation(members.index(worker.number), "raised", True),) if worker.phase in IN_WORLD else ()
     sent = (*worker.sent, Failed(worker.number, "boom")) if worker.connected else worker.sent
     return change(system, worker.number, phase=FAILING, accused=itself or worker.accused, sent=sent)
+
+
+def _exit(system: System, worker: Worker) -> System:
+    """Let a worker end as one that has finished does, but for its exit code."""
+    left = Left(worker.number, worker.world.generation)
+    sent = (*worker.sent, left) if worker.connected else worker.sent
+    system = system._replace(exits_badly=system.exits_badly | {worker.number})
+    return kill(change(system, worker.number, sent=sent), worker.number)
 
 
 def _lose_roster(system: System, worker: Worker) -> System:

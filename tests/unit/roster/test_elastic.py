@@ -454,6 +454,41 @@ def test_workers_that_have_left_may_begin_anew_together() -> None:
     assert announced(decide(state, Joined(0, "a", arriving=True))[1]) == (0, 1)
 
 
+def exited(worker: int, code: int = 3) -> Finished:
+    return Finished(worker, f"exited with code {code}", failed=code != 0)
+
+
+def test_who_leaves_and_then_fails_is_lost_like_one_that_was_killed() -> None:
+    state = after(world(0, 1, 2), Left(1, 1))
+    assert state.finishing
+    state, actions, _ = decide(state, exited(1))
+    assert actions[0] == Revoke((0, 2), 1, 1, "exited with code 3", certain=True)
+    assert not state.finishing
+    state = after(state, *newcomer(3), again(0))
+    assert announced(decide(state, again(2))[1]) == (0, 2, 3)
+
+
+def test_who_left_an_earlier_world_and_then_fails_ends_no_job_either() -> None:
+    state = after(world(0, 1, 2), Left(1, 1), again(0), again(2))
+    assert state.members == (0, 2) and state.finishing
+    state = after(state, exited(1))
+    assert not state.finishing and not state.lost
+    assert decide(after(state, Expected(3, "h3")), Joined(3, "d"))[1] == (
+        Notify((0, 2), 1, 0, "1 worker waits to join"),
+    )
+
+
+def test_when_all_leave_and_fail_newcomers_begin_anew() -> None:
+    state = after(world(0, 1), Left(0, 1), Left(1, 1), exited(0))
+    assert isinstance(decide(after(state, Expected(2, "h2")), Joined(2, "c"))[1][0], Refuse)
+    state = after(state, exited(1), Expected(3, "h3"))
+    assert announced(decide(state, Joined(3, "d"))[1]) == (3,)
+
+
+def test_when_one_has_ended_well_the_job_is_about_to_end_however_others_do() -> None:
+    assert after(world(0, 1, 2), Left(0, 1), exited(0, 0), Left(1, 1), exited(1)).finishing
+
+
 def test_too_few_wait_for_others_and_end() -> None:
     state = after(world(0, 1, least=2), Finished(1, "was killed"))
     state, actions, reason = decide(state, again(0))

@@ -28,6 +28,8 @@ QUICK = [
     (3, 1, 1, 4, model.KINDS, True),
     (3, 2, 2, 3, ("kill", "stop"), True),
     (3, 2, 2, 3, ("kill", "fail"), True),
+    (2, 2, 1, 3, ("exit", "newcomer"), False),
+    (3, 2, 2, 3, ("exit", "kill"), True),
     (1, 3, 1, 3, ("stop", "evict", "newcomer"), True),
 ]
 LARGE = [
@@ -59,7 +61,7 @@ def test_whatever_happens_to_a_small_job_it_goes_on_or_ends_with_a_reason(
     explore(workers, faults, least, most, kinds, prompt)
 
 
-@pytest.mark.parametrize("kinds", [("kill", "stop"), ("fail", "stop"), ("kill", "continue", "evict")])
+@pytest.mark.parametrize("kinds", [("kill", "stop"), ("fail", "stop"), ("kill", "continue", "evict"), ("exit",)])
 def test_whatever_happens_to_four_workers_that_train_they_go_on_or_end_with_a_reason(kinds: tuple[str, ...]) -> None:
     explorer = model.Explorer(model.training(4, Limits(2, 4), 1), kinds, prompt=True)
     explorer.run()

@@ -33,6 +33,7 @@ class Worker:
         started_at: on the monotonic clock.
         over: set when its end was told to everyone.
         told: whether people know of its end.
+        was_member: whether it is, or was, in a world.
         stopped: the launcher itself has ended it.
         stalled: runs while it is stopped.
     """
@@ -43,6 +44,7 @@ class Worker:
         self.started_at = time.monotonic()
         self.over = asyncio.Event()
         self.told = False
+        self.was_member = False
         self.stopped = False
         self.stalled: asyncio.TimerHandle | None = None
 

@@ -196,6 +196,8 @@ class ElasticSupervisor(Watcher, Owner):
     def world_begins(self, change: WorldChange) -> None:
         """A world was announced to its workers."""
         self._crew.world, self._generation = change.workers, change.generation
+        for worker in change.workers:
+            self._crew.workers[worker].was_member = True
         self._teller.waits(Hold(""))
         self._background.spawn(self._teller.world(change))
         self.happened(words.WorldBegan(change.workers))
@@ -257,7 +259,7 @@ class ElasticSupervisor(Watcher, Owner):
         record = worker.record
         worker.over.set()
         self._status.worker_ended(record.rank)
-        self._service.finished(record.rank, how_it_ended(record))
+        self._service.finished(record.rank, how_it_ended(record), failed=record.failed)
         # Whom the launcher ends has not failed; why it was ended is told where that is decided.
         if record.failed and not worker.stopped and not self.is_ending():
             self._observer.worker_failed(record.rank, as_shell(record))

@@ -94,6 +94,8 @@ def tell_end(worker: Worker, world: Sequence[int], waits_for: str, now: float) -
         return f"farandole: rank {world.index(worker.number)} ({name}) {worker.end}; {then} ({ago} so far)"
     size = len(world)
     then = waits or (f"{count(size, 'worker')} {'goes' if size == 1 else 'go'} on" if world else "the job goes on")
+    if worker.was_member:
+        return f"farandole: {name} {worker.end} after it had left the world; {then}"
     lived = duration(worker.record.exit_time - worker.started_at)
     return f"farandole: {name} {worker.end} before it was in a world, {lived} after its start; {then}"
 

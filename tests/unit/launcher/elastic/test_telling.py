@@ -98,6 +98,15 @@ def test_a_failure_of_somebody_whom_nobody_has_waited_for() -> None:
     assert tell_end(ended(5, 1), (), "waits for worker 6 to join", 21.0) == line + "the job waits for worker 6 to join"
 
 
+def test_a_failure_of_somebody_who_has_said_goodbye() -> None:
+    worker = ended(5, 3)
+    worker.was_member = True
+    line = (
+        "farandole: worker 5 on h1 exited with code 3 (ValueError: boom) after it had left the world; 2 workers go on"
+    )
+    assert tell_end(worker, (2, 4), "", 21.0) == line
+
+
 def test_a_long_wait_is_told_with_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(telling, "WAIT_SECONDS", 0.0)
     said: list[str] = []
