@@ -173,6 +173,23 @@ def test_hosts_come_and_go_as_a_script_says(start: Start, tmp_path: Path) -> Non
     assert job.finish() == 0
 
 
+def test_hosts_without_slots_are_waited_for_and_left(start: Start, tmp_path: Path) -> None:
+    hosts = tmp_path / "hosts"
+    hosts.write_text("localhost:0\n")
+    job = start("-np", "1", "--min-np", "1", "--host-discovery-script", f"cat {hosts}")
+    job.says("farandole: 0 of at least 1 worker have a place; the job waits for more hosts, for 600 s at most")
+    hosts.write_text("localhost:1\n")
+    job.world(1, 1)
+    hosts.write_text("localhost:1\n127.0.0.1:1\n")
+    job.world(2, 2)
+    hosts.write_text("localhost:0\n127.0.0.1:1\n")
+    job.says(
+        r"farandole: host localhost has no slot now; worker 0 there leaves at the end of a step, within 30 s; 1 other"
+    )
+    assert job.world(3, 1)[0][0] == 1
+    assert job.finish() == 0
+
+
 def test_a_discovery_that_fails_at_first_ends_the_job(start: Start, tmp_path: Path) -> None:
     script = tmp_path / "hosts.sh"
     script.write_text("#!/bin/sh\necho no quota >&2; exit 3\n")

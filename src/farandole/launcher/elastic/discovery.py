@@ -19,7 +19,8 @@ from typing import IO, Protocol
 
 from farandole.launcher.elastic.spec import Elastic
 from farandole.launcher.errors import SpecError
-from farandole.launcher.hosts import Host, parse_host_lines
+from farandole.launcher.hosts import Host, parse_host_lines, slots_of
+from farandole.launcher.plan import count
 
 # As often as Horovod asks.
 POLL_SECONDS = 1.0
@@ -231,14 +232,18 @@ def distinct(hosts: Sequence[Host], slots: int | None) -> tuple[Host, ...]:
     """
     found: dict[str, Host] = {}
     for host in hosts:
-        host = replace(host, slots=slots or 1) if host.slots is None else host
+        host = replace(host, slots=slots_of(host, slots))
         known = found.setdefault(host.label, host)
         if known != host:
             raise SpecError(
-                f"host {host.label} is listed twice, with {known.slots} slots and with {host.slots}",
+                f"host {host.label} is listed twice, with {_slots(known)} and with {_slots(host)}",
                 "list it once, with all its slots",
             )
     return tuple(found.values())
+
+
+def _slots(host: Host) -> str:
+    return count(host.slots or 0, "slot")
 
 
 def _read_slots(text: str, where: str) -> int:

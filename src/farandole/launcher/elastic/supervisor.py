@@ -30,7 +30,7 @@ from farandole.launcher.elastic.stations import Owner, Stations
 from farandole.launcher.elastic.telling import Teller
 from farandole.launcher.ending import GRACE_SECONDS, Ending
 from farandole.launcher.failure import how_it_ended
-from farandole.launcher.hosts import Host
+from farandole.launcher.hosts import Host, slots_of
 from farandole.launcher.keeper.control import HostRow, Status
 from farandole.launcher.output.console import Console
 from farandole.launcher.output.logs import begin_attempt
@@ -224,7 +224,7 @@ class ElasticSupervisor(Watcher, Owner):
 
     def _tell_hosts(self) -> None:
         hosts = self._hosts.hosts.values()
-        self.happened(words.HostsChanged(tuple((host.label, host.slots or 1) for host in hosts)))
+        self.happened(words.HostsChanged(tuple((host.label, slots_of(host)) for host in hosts)))
 
     def _take_away(self, name: str) -> list[int]:
         self._hosts.take_away(name)

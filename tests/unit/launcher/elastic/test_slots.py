@@ -405,6 +405,26 @@ def test_too_few_slots_are_waited_for_visibly_and_with_an_end() -> None:
     assert "only 1 of at least 3 workers have a place" in ended(job.wait(10))[0]
 
 
+def test_a_host_may_have_no_slots_for_a_while() -> None:
+    job = Job(Policy(1, 4, timeout=20), ("h1", 2))
+    actions = job.tell(HostsChanged((("h1", 0),)))
+    assert DrainWorkers((0, 1), "host h1 has no slot now") in actions
+    job.end(0)
+    job.end(1)
+    assert job.workers() == [] and job.state.short_since == job.now
+    assert started(job.tell(HostsChanged((("h1", 1),)))) == [(2, "h1", 0)]
+
+
+def test_hosts_without_slots_are_not_reached_and_waited_for_as_if_there_were_none() -> None:
+    state, actions, _ = decide(State(Policy(1, 4, timeout=20)), HostsChanged((("h1", 0), ("h2", 0))), 0.0)
+    assert (
+        said(list(actions))
+        == "farandole: 0 of at least 1 worker have a place; the job waits for more hosts, for 20 s at most"
+    )
+    assert ReachHost("h2") in decide(state, HostsChanged((("h1", 0), ("h2", 1))), 1.0)[1]
+    assert ended(list(decide(state, Tick(), 20.0)[1]))
+
+
 def test_horovods_blacklist_takes_the_whole_host_for_good() -> None:
     job = Job(Policy(1, 4, blacklist=True), ("h1", 2), ("h2", 2))
     job.tell(WorldBegan((0, 1, 2, 3)))

@@ -127,7 +127,7 @@ def count_time(state: State, now: float) -> tuple[State, list[Action]]:
     if usable >= least:
         return replace(state, short_since=None), []
     if state.short_since is None and any(
-        site.phase in ("new", "reaching", "lost") and not site.tries for site in state.sites
+        site.size and site.phase in ("new", "reaching", "lost") and not site.tries for site in state.sites
     ):
         return state, []
     if state.short_since is None:
