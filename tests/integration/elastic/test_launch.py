@@ -173,6 +173,13 @@ def test_hosts_come_and_go_as_a_script_says(start: Start, tmp_path: Path) -> Non
     assert job.finish() == 0
 
 
+def test_a_discovery_that_does_not_answer_at_first_ends_the_job(start: Start) -> None:
+    options = ("--min-np", "1", "--elastic-timeout", "0.5")
+    job = start(*options, "--host-discovery-script", "sleep 1000")
+    assert job.end(20) == 2
+    assert "discovery (script:sleep 1000) has not answered within the elastic timeout of 0.5 s" in job.said
+
+
 def test_hosts_without_slots_are_waited_for_and_left(start: Start, tmp_path: Path) -> None:
     hosts = tmp_path / "hosts"
     hosts.write_text("localhost:0\n")

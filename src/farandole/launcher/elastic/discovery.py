@@ -8,6 +8,7 @@ the first time ends the job; later it is said once, and the last answer holds.
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import shlex
 import signal
@@ -27,6 +28,8 @@ POLL_SECONDS = 1.0
 DNS_SECONDS = 5.0
 # A script, or a name server, that takes longer has failed.
 ANSWER_SECONDS = 60.0
+# People are told when there is no first answer for so long.
+SLOW_SECONDS = 5.0
 _SHOWN_LINES = 10
 
 
@@ -187,11 +190,24 @@ class Discovery:
     Args:
         source: what is asked.
         warn: takes what goes wrong later than the first time, for people.
+        name: what it is called in what people read.
+        patience: seconds after which a first answer comes too late.
+        slow: seconds after which it is told that there is none yet.
     """
 
-    def __init__(self, source: Source, warn: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        source: Source,
+        warn: Callable[[str], None],
+        name: str = "",
+        patience: float = math.inf,
+        slow: float = SLOW_SECONDS,
+    ) -> None:
         self._source = source
         self._warn = warn
+        self._name = f"discovery ({name})" if name else "discovery"
+        self._patience = patience
+        self._slow = slow
         self._said = ""
         self.hosts: tuple[Host, ...] = ()
 
@@ -201,7 +217,22 @@ class Discovery:
         Raises:
             SpecError: there is none.
         """
-        self.hosts = await self._source.ask()
+        asking = asyncio.ensure_future(self._source.ask())
+        try:
+            await asyncio.wait({asking}, timeout=min(self._slow, self._patience))
+            if not asking.done() and self._slow < self._patience:
+                waits = "nothing is started before it does"
+                self._warn(f"farandole: {self._name} has not answered for {self._slow:g} s; {waits}")
+                await asyncio.wait({asking}, timeout=self._patience - self._slow)
+            if not asking.done():
+                raise SpecError(
+                    f"{self._name} has not answered within the elastic timeout of {self._patience:g} s",
+                    "try it by hand, or give it more time: --elastic-timeout",
+                )
+            self.hosts = asking.result()
+        finally:
+            asking.cancel()  # A script that still runs is killed.
+            await asyncio.gather(asking, return_exceptions=True)
         return self.hosts
 
     async def watch(self, changed: Callable[[tuple[Host, ...]], None]) -> None:

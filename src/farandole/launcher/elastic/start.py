@@ -112,7 +112,7 @@ async def launch_elastic(
     elastic = _elastic(spec)
     named = first_hosts(spec, machine)
     _check_command(spec, machine)
-    discovery = Discovery(make_source(elastic, named), console.say)
+    discovery = Discovery(make_source(elastic, named), console.say, elastic.discovery, elastic.timeout)
     await discovery.first()
     spreads = _spreads(spec)
     identity = Identity(secrets.token_hex(8), spec.master, secrets.token_bytes(SECRET_BYTES).hex())

@@ -154,6 +154,33 @@ def test_changes_are_told_and_trouble_once() -> None:
     ]
 
 
+class Silent:
+    """A source that never answers."""
+
+    seconds = 1.0
+    cancelled = False
+
+    async def ask(self) -> tuple[Host, ...]:
+        try:
+            await asyncio.sleep(1000)
+        except asyncio.CancelledError:
+            self.cancelled = True
+            raise
+        return ()
+
+
+def test_a_first_answer_that_does_not_come_is_told_of_early_and_has_an_end() -> None:
+    source, told = Silent(), list[str]()
+    with pytest.raises(
+        SpecError, match=r"discovery \(script:x\) has not answered within the elastic timeout of 0\.05 s"
+    ):
+        asyncio.run(Discovery(source, told.append, "script:x", patience=0.05, slow=0.01).first())
+    assert told == [
+        "farandole: discovery (script:x) has not answered for 0.01 s; nothing is started before it does",
+    ]
+    assert source.cancelled
+
+
 def test_trouble_at_first_ends_the_job() -> None:
     with pytest.raises(SpecError, match="no quota"):
         asyncio.run(Discovery(Answers("no quota"), print).first())
