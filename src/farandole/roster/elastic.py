@@ -243,7 +243,8 @@ def _left(state: State, event: Left) -> Step:
 def _hold_over(state: State, event: HoldOver) -> Step:
     if event.kind != state.hold.kind:
         return state, [], "there is nothing to wait for any more"
-    reason = f"waited {state.hold.seconds:g} s: {state.hold.reason}"
+    waited, what = f"waited {state.hold.seconds:g} s", state.hold.reason
+    reason = f"{waited} {what.removeprefix('waits ')}" if what.startswith("waits for ") else f"{waited}: {what}"
     if event.kind == START and len(state.waiting) >= state.limits.min_size:
         return changed(state, expected=frozenset()), [], reason
     if event.kind == MEMBERS:

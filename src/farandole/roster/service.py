@@ -186,6 +186,11 @@ class RosterService:
         return self._state.members if isinstance(self._state, elastic.State) else tuple(sorted(self._state.members))
 
     @property
+    def finishing(self) -> bool:
+        """Whether workers have left in good order, as far as is known: the job is about to end."""
+        return isinstance(self._state, elastic.State) and self._state.finishing
+
+    @property
     def newcomers(self) -> tuple[int, ...]:
         """The workers that wait for a place in the world, in the order they came."""
         return tuple(self._state.newcomers()) if isinstance(self._state, elastic.State) else ()

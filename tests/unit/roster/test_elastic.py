@@ -99,7 +99,7 @@ def test_the_first_world_begins_without_who_does_not_come_in_time() -> None:
 def test_a_job_ends_when_too_few_come_in_time() -> None:
     _, actions, reason = decide(after(started(0, 1, least=2), Joined(0, "a")), HoldOver(START))
     assert actions == (Refuse(0, reason), Hold(""), End(reason))
-    assert reason == "waited 30 s: waits for worker 1 on h1 to join"
+    assert reason == "waited 30 s for worker 1 on h1 to join"
 
 
 def test_nobody_waits_for_more_workers_than_there_is_room_for() -> None:
@@ -233,7 +233,7 @@ def test_who_does_not_come_for_too_long_is_counted_out() -> None:
     _, actions, reason = decide(state, HoldOver(MEMBERS))
     assert announced(actions) == (0, 1)
     assert Evict(2, "did not come within 600 s") in actions
-    assert reason == "waited 600 s: waits for rank 2 (worker 2 on h2); generation 2 begins with 2 workers"
+    assert reason == "waited 600 s for rank 2 (worker 2 on h2); generation 2 begins with 2 workers"
 
 
 def test_a_time_that_is_over_for_something_else_changes_nothing() -> None:

@@ -81,7 +81,7 @@ class ElasticSupervisor(Watcher, Owner):
         self._hosts = HostList()
         self._background = Background()
         self._crew = Crew(spec, console)
-        self._teller = Teller(console, self._crew)
+        self._teller = Teller(console, self._crew, self.is_ending, self._finishes)
         self._status = StatusLine(console, [])
         self._ending = Ending()
         self._over = asyncio.Event()
@@ -304,6 +304,10 @@ class ElasticSupervisor(Watcher, Owner):
     def is_ending(self) -> bool:
         """Whether the job is about to end."""
         return self._ending.since is not None
+
+    def _finishes(self) -> bool:
+        """Say whether workers have finished already."""
+        return self._service.finishing or self._decider.state.finished
 
     def _end_job(self, order: words.EndJob) -> None:
         if self.is_ending():

@@ -315,6 +315,7 @@ def test_the_same_failure_of_the_same_rank_ends_the_job_the_third_time() -> None
         job.tell(WorldBegan((0, worker)))
         actions = job.end(worker, FAILED, "ValueError: boom")
     assert ended(actions) == ["rank 1 failed 3 times in a row in the same way (ValueError: boom)"]
+    assert said(actions) == "", "nothing is told of what would be started next"
 
 
 def test_the_first_workers_wait_for_hosts_that_come_first() -> None:
