@@ -51,6 +51,7 @@ from farandole.roster.words import (
     Joined,
     Left,
     Lost,
+    Promised,
     Refuse,
     Resized,
     Revoke,
@@ -111,6 +112,9 @@ def _note(state: State, event: Event) -> Step:
     if isinstance(event, Resized):
         limits = msgspec.structs.replace(state.limits, min_size=event.min_size, max_size=event.max_size)
         return changed(state, limits=limits), [], f"from {event.min_size} to {event.max_size} workers from now on"
+    if isinstance(event, Promised):
+        words = "workers will be started soon" if event.coming else "no workers are about to be started"
+        return changed(state, promised=event.coming), [], words
     if isinstance(event, HoldOver):
         return _hold_over(state, event)
     # A join's own patience: here the roster itself decides how long it waits.

@@ -38,6 +38,8 @@ class State(msgspec.Struct, frozen=True):
     """Every join that has no answer yet, in the order they came."""
     expected: frozenset[int] = frozenset()
     """Workers that were started, and have neither joined nor ended."""
+    promised: bool = False
+    """Whether more of them will be started soon."""
     hosts: dict[int, str] = {}
     """The roll, with what people call the host of each worker."""
     gone: frozenset[int] = frozenset()

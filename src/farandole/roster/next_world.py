@@ -187,11 +187,12 @@ def _enough(state: State, everyone: list[int]) -> bool:
 def _leavers(state: State, holders: list[int]) -> dict[int, str]:
     """Return whom of those with the job's state the next world is without, and why.
 
-    When all of them are to leave and others come, the first one stays until those have got the state.
+    When all of them are to leave and others come, or will be started soon, the first one stays until those have got the
+    state.
     """
     asked = [worker for worker in holders if worker in state.leaving]
     others = [each.worker for each in state.waiting if each.worker not in holders]
-    if len(asked) == len(holders) and (others or state.expected) and not state.finishing:
+    if len(asked) == len(holders) and (others or state.expected or state.promised) and not state.finishing:
         del asked[:1]
     staying = [worker for worker in holders if worker not in asked]
     surplus = staying[state.limits.max_size :]

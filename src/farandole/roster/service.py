@@ -59,6 +59,7 @@ from farandole.roster.words import (
     Lost,
     Notify,
     Place,
+    Promised,
     Refuse,
     Resized,
     Revoke,
@@ -170,6 +171,11 @@ class RosterService:
     def resize(self, min_size: int, max_size: int) -> None:
         """Let the job be of another size from now on."""
         self._happened(Resized(min_size, max_size))
+
+    def promise(self, coming: bool) -> None:
+        """Take note of whether workers will be started soon: the last ones that hold the state stay for them."""
+        if isinstance(self._state, elastic.State) and self._state.promised != coming:
+            self._happened(Promised(coming))
 
     def ending(self) -> None:
         """Let all workers know that the job is being ended."""

@@ -197,6 +197,18 @@ def test_hosts_without_slots_are_waited_for_and_left(start: Start, tmp_path: Pat
     assert job.finish() == 0
 
 
+def test_when_all_hosts_are_replaced_at_once_the_last_worker_hands_over(start: Start, tmp_path: Path) -> None:
+    hosts = tmp_path / "hosts"
+    hosts.write_text("localhost:1\n")
+    job = start("--min-np", "1", "--max-np", "1", "--host-discovery-script", f"cat {hosts}")
+    job.world(1, 1)
+    hosts.write_text("127.0.0.1:1\n")
+    assert [worker for worker, _ in job.world(2, 2).values()] == [0, 1]
+    assert job.world(3, 1)[0][0] == 1
+    job.says(r"rank 0 \(worker 0 on localhost\) left because it was asked to leave; 1 worker goes on as generation 3")
+    assert job.finish() == 0
+
+
 def test_a_discovery_that_fails_at_first_ends_the_job(start: Start, tmp_path: Path) -> None:
     script = tmp_path / "hosts.sh"
     script.write_text("#!/bin/sh\necho no quota >&2; exit 3\n")

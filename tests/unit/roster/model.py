@@ -34,6 +34,7 @@ from farandole.roster.words import (
     Left,
     Lost,
     Notify,
+    Promised,
     Refuse,
     Resized,
     Revoke,
@@ -368,6 +369,9 @@ def _launcher_steps(system: System) -> Iterator[Step]:
                 system._replace(tell_suspected=system.tell_suspected - {number}), Suspected((number,), "was stopped")
             ),
         )
+    if system.state.promised:
+        yield "the promised worker is started", lambda: happen(start_worker(system), Promised(False))
+        yield "no worker is promised any more", lambda: happen(system, Promised(False))
     for number in system.to_kill:
         yield (
             f"{number} is killed by order",
@@ -587,6 +591,8 @@ def faults(system: System, kinds: tuple[str, ...] = KINDS) -> Iterator[Step]:
             yield from _faults_of(system, worker, kinds)
     if "newcomer" in kinds:
         yield "a newcomer is started", lambda: start_worker(system)
+    if "promise" in kinds and not system.state.promised:
+        yield "a worker is promised", lambda: happen(system, Promised(True))
     if "last" in kinds and not system.last and system.counted:
         yield "the last step begins", lambda: system._replace(last=True)
     limits = system.state.limits

@@ -24,6 +24,7 @@ from farandole.roster.words import (
     Left,
     Lost,
     Notify,
+    Promised,
     Refuse,
     Resized,
     Revoke,
@@ -425,6 +426,22 @@ def test_the_only_worker_hands_over_to_the_only_newcomer_though_there_is_room_fo
 def test_the_last_worker_waits_for_one_that_is_on_its_way() -> None:
     state = after(world(0), Expected(1, "h1"))
     assert decide(state, Drained((0,), "its host is needed"))[1] == ()
+
+
+def test_the_last_one_stays_while_workers_will_be_started_soon() -> None:
+    state = after(world(0, 1), Promised(True), Drained((0, 1), "its host is gone"), again(0), again(1))
+    assert state.members == (0,) and state.leaving == {0}
+    state = after(state, Expected(2, "h2"), Promised(False))
+    state = after(state, Joined(2, "c"), again(0, 2))
+    assert state.members == (0, 2)
+    assert after(state, again(0, 3), again(2, 3)).members == (2,)
+
+
+def test_the_last_one_leaves_when_no_worker_will_be_started_after_all() -> None:
+    state = after(world(0), Promised(True))
+    state, actions, _ = decide(state, Drained((0,), "its host is gone"))
+    assert actions == ()
+    assert decide(state, Promised(False))[1] == (Notify((0,), 0, 1, "1 worker is to leave"),)
 
 
 def test_a_job_that_is_made_smaller_lets_the_last_ones_go() -> None:

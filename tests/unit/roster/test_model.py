@@ -30,6 +30,7 @@ QUICK = [
     (3, 2, 2, 3, ("kill", "fail"), True),
     (2, 2, 1, 3, ("exit", "newcomer"), False),
     (3, 2, 2, 3, ("exit", "kill"), True),
+    (2, 3, 1, 2, ("promise", "drain", "kill"), True),
     (1, 3, 1, 3, ("stop", "evict", "newcomer"), True),
 ]
 LARGE = [

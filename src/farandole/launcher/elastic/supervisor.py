@@ -25,6 +25,7 @@ from farandole.launcher.elastic.reception import Reception, Station
 from farandole.launcher.elastic.slots import words
 from farandole.launcher.elastic.slots.decide import describe
 from farandole.launcher.elastic.slots.phrases import named, others, who_leaves
+from farandole.launcher.elastic.slots.staffing import will_start
 from farandole.launcher.elastic.slots.state import Policy, expected_size, living, most_members
 from farandole.launcher.elastic.stations import Owner, Stations
 from farandole.launcher.elastic.telling import Teller
@@ -71,7 +72,7 @@ class ElasticSupervisor(Watcher, Owner):
         observer: Observer,
     ) -> None:
         self._spec = spec
-        self._decider = Decider(policy, self._show_places, self._act, log)
+        self._decider = Decider(policy, self._decided, self._act, self._settled, log)
         self._discovery = discovery
         self._inherited = inherited
         self._console = console
@@ -271,6 +272,20 @@ class ElasticSupervisor(Watcher, Owner):
     def happened(self, event: words.Event) -> None:
         """Let the policy decide what follows."""
         self._decider.happened(event)
+
+    def _decided(self) -> None:
+        # Before anyone is asked to leave: the last one that holds the state stays for those that will be started.
+        if self._will_start():
+            self._service.promise(True)
+        self._show_places()
+
+    def _settled(self) -> None:
+        # Those that were to be started have been: now the roster expects them.
+        if not self._will_start():
+            self._service.promise(False)
+
+    def _will_start(self) -> bool:
+        return will_start(self._decider.state, time.monotonic())
 
     def _act(self, action: words.Action) -> None:
         if self.is_ending():

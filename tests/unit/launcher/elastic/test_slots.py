@@ -9,6 +9,7 @@ import pytest
 
 from farandole.launcher.elastic.slots.decide import decide, describe, next_due
 from farandole.launcher.elastic.slots.failures import FLAPS
+from farandole.launcher.elastic.slots.staffing import will_start
 from farandole.launcher.elastic.slots.state import Policy, State, living
 from farandole.launcher.elastic.slots.words import (
     FAILED,
@@ -211,8 +212,8 @@ def test_a_host_with_a_notice_makes_room_for_one_that_was_not_needed() -> None:
     job = Job(Policy(1, 1), ("h1", 1))
     job.tell(HostsChanged((("h1", 1), ("h2", 1))))
     assert ReachHost("h2") in job.tell(HostNoticed("h1", "soon"))
-    job.tell(HostReady("h2"))
-    assert started(job.end(0)) == [(1, "h2", 0)]
+    assert started(job.tell(HostReady("h2"))) == [(1, "h2", 0)]
+    assert started(job.end(0)) == []
 
 
 def test_a_host_that_was_taken_away_and_comes_back_says_anew_how_it_is() -> None:
@@ -426,6 +427,25 @@ def test_hosts_without_slots_are_not_reached_and_waited_for_as_if_there_were_non
     assert ended(list(decide(state, Tick(), 20.0)[1]))
 
 
+def test_when_all_are_to_leave_one_is_started_to_take_over_though_there_is_no_room() -> None:
+    job = Job(Policy(1, 2), ("h1", 2))
+    job.tell(HostsChanged((("h2", 2),)))
+    assert started(job.tell(HostReady("h2"))) == [(2, "h2", 0)]
+    assert started(job.end(1, SUCCEEDED)) == []
+    assert started(job.end(0, SUCCEEDED)) == [(3, "h2", 1)]
+
+
+def test_while_a_host_is_reached_workers_will_be_started() -> None:
+    job = Job(Policy(1, 4), ("h1", 2))
+    assert not will_start(job.state, job.now)
+    job.tell(HostsChanged((("h2", 2),)))
+    assert will_start(job.state, job.now)
+    assert started(job.tell(HostReady("h2"))) == [(2, "h2", 0), (3, "h2", 1)]
+    assert not will_start(job.state, job.now)
+    job.tell(HostsChanged(()))
+    assert not will_start(job.state, job.now)
+
+
 def test_horovods_blacklist_takes_the_whole_host_for_good() -> None:
     job = Job(Policy(1, 4, blacklist=True), ("h1", 2), ("h2", 2))
     job.tell(WorldBegan((0, 1, 2, 3)))
@@ -584,7 +604,10 @@ class _Simulation:
             assert action.slot < site.size
             self.begun = action.worker
             self.running[action.worker] = (action.label, action.slot)
-            assert len(self.running) <= self.state.policy.most, "no more workers than may be"
+            here = living(self.state).values()
+            staying = sum(not (site.closed or slot.draining or slot.left) for site, slot in here)
+            # One is started though there is no room if nobody else stays.
+            assert len(self.running) <= self.state.policy.most or staying == 1, "no more workers than may be"
             assert not self.state.finished
         elif isinstance(action, DrainWorkers | StopWorkers):
             assert action.workers and set(action.workers) <= self.running.keys()
