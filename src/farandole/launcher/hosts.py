@@ -117,7 +117,12 @@ def choose(hosts: Sequence[Host], include: str, exclude: str) -> tuple[Host, ...
 
 def with_slots(hosts: Iterable[Host], slots: int | None) -> tuple[Host, ...]:
     """Give the hosts that have no slots so many; None: one each."""
-    return tuple(replace(host, slots=slots or 1) if host.slots is None else host for host in hosts)
+    return tuple(replace(host, slots=slots_of(host, slots)) for host in hosts)
+
+
+def slots_of(host: Host, slots: int | None = None) -> int:
+    """Return the slots of a host, which may be none; those that it has by default where it does not say, or one."""
+    return (slots or 1) if host.slots is None else host.slots
 
 
 def _names(text: str, hosts: Sequence[Host], flag: str) -> set[str]:

@@ -13,6 +13,9 @@ breaks in the middle of one is followed by a world of all its survivors and nobo
 
 The *roll* has every worker that may join: it was started, has not ended, and was not counted out or asked to leave. Who
 is not on it is refused, however late it comes. So all else that is known of a world can be forgotten with it.
+
+Who leaves a world in good order has finished, unless its process then ends otherwise than with exit code 0: a worker
+says goodbye at its exit before it knows its code. Then it is lost, like one that was killed.
 """
 
 from __future__ import annotations
@@ -48,6 +51,7 @@ from farandole.roster.words import (
     Joined,
     Left,
     Lost,
+    Promised,
     Refuse,
     Resized,
     Revoke,
@@ -108,6 +112,9 @@ def _note(state: State, event: Event) -> Step:
     if isinstance(event, Resized):
         limits = msgspec.structs.replace(state.limits, min_size=event.min_size, max_size=event.max_size)
         return changed(state, limits=limits), [], f"from {event.min_size} to {event.max_size} workers from now on"
+    if isinstance(event, Promised):
+        words = "workers will be started soon" if event.coming else "no workers are about to be started"
+        return changed(state, promised=event.coming), [], words
     if isinstance(event, HoldOver):
         return _hold_over(state, event)
     # A join's own patience: here the roster itself decides how long it waits.
@@ -125,7 +132,7 @@ def _joined(state: State, event: Joined) -> Step:
         return state, [Show(worker)], f"{state.name(worker)} has arrived, and prepares itself"
     if worker in state.done:
         # It begins anew, and so may the others that have left: they are waited for until they do so, or end.
-        state = changed(state, done=frozenset(), finishing=False)
+        state = changed(state, done=frozenset(), exiting=frozenset(), finished=False)
     state = changed(
         state,
         waiting=(*without_join(state, worker).waiting, event),
@@ -170,6 +177,10 @@ def _believe(state: State, event: Joined) -> State:
 def _finished(state: State, event: Finished) -> Step:
     worker = event.worker
     reason = f"{state.name(worker)} {event.how}"
+    if worker in state.exiting:
+        state = changed(state, exiting=state.exiting - {worker}, finished=state.finished or not event.failed)
+        if event.failed:
+            state = changed(state, done=state.done - {worker})
     actions = _revocation(state, worker, event.how, certain=True)
     lost = departures(state, worker, event.how)
     state = strike(state, worker)
@@ -228,14 +239,16 @@ def _evicted(state: State, event: Evicted) -> Step:
 def _left(state: State, event: Left) -> Step:
     reason = f"{state.name(event.worker)} left generation {event.generation}"
     if event.generation == state.generation and event.worker in state.active():
-        return changed(state, done=state.done | {event.worker}, finishing=True), [], reason
+        left = {event.worker}
+        return changed(state, done=state.done | left, exiting=state.exiting | left), [], reason
     return state, [], f"{reason}, which is over for it"
 
 
 def _hold_over(state: State, event: HoldOver) -> Step:
     if event.kind != state.hold.kind:
         return state, [], "there is nothing to wait for any more"
-    reason = f"waited {state.hold.seconds:g} s: {state.hold.reason}"
+    waited, what = f"waited {state.hold.seconds:g} s", state.hold.reason
+    reason = f"{waited} {what.removeprefix('waits ')}" if what.startswith("waits for ") else f"{waited}: {what}"
     if event.kind == START and len(state.waiting) >= state.limits.min_size:
         return changed(state, expected=frozenset()), [], reason
     if event.kind == MEMBERS:

@@ -38,6 +38,8 @@ class State(msgspec.Struct, frozen=True):
     """Every join that has no answer yet, in the order they came."""
     expected: frozenset[int] = frozenset()
     """Workers that were started, and have neither joined nor ended."""
+    promised: bool = False
+    """Whether more of them will be started soon."""
     hosts: dict[int, str] = {}
     """The roll, with what people call the host of each worker."""
     gone: frozenset[int] = frozenset()
@@ -45,8 +47,11 @@ class State(msgspec.Struct, frozen=True):
     that they failed, or they joined and were refused."""
     done: frozenset[int] = frozenset()
     """Members that have left their world in good order."""
-    finishing: bool = False
-    """Whether workers have left in good order, in this world or before: the job is about to end."""
+    exiting: frozenset[int] = frozenset()
+    """Workers that have left in good order, in this world or before, and whose process has not ended: whether that was
+    the end of their work, or `sys.exit(1)` in the middle of it, is not known yet."""
+    finished: bool = False
+    """Whether the process of a worker that had left in good order has ended well."""
     suspects: dict[int, str] = {}
     """Members that are not heard of, and how that was noticed."""
     barred: frozenset[int] = frozenset()
@@ -63,6 +68,11 @@ class State(msgspec.Struct, frozen=True):
     """For what the job waits."""
     ended: str = ""
     """Why there will be no other world."""
+
+    @property
+    def finishing(self) -> bool:
+        """Whether workers have left in good order, as far as is known: the job is about to end."""
+        return self.finished or bool(self.exiting)
 
     def active(self) -> list[int]:
         """Return the members that may be in the next world, by rank."""

@@ -122,7 +122,7 @@ def _doubt(state: State, here: list[int]) -> str:
         )
     holders = state.holders.intersection(silent)
     keeping = {worker for worker in here if joined[worker].trained}
-    if all(joined[worker].open for worker in here) and not (state.newcomers() or state.expected):
+    if all(joined[worker].open for worker in here) and not (state.newcomers() or state.expected or state.promised):
         # Between two steps, those who are to leave do so if there is nobody to hand over to.
         keeping -= state.leaving
     if holders and not keeping:
@@ -191,11 +191,12 @@ def _enough(state: State, everyone: list[int]) -> bool:
 def _leavers(state: State, holders: list[int]) -> dict[int, str]:
     """Return whom of those with the job's state the next world is without, and why.
 
-    When all of them are to leave and others come, the first one stays until those have got the state.
+    When all of them are to leave and others come, or will be started soon, the first one stays until those have got the
+    state.
     """
     asked = [worker for worker in holders if worker in state.leaving]
     others = [each.worker for each in state.waiting if each.worker not in holders]
-    if len(asked) == len(holders) and (others or state.expected) and not state.finishing:
+    if len(asked) == len(holders) and (others or state.expected or state.promised) and not state.finishing:
         del asked[:1]
     staying = [worker for worker in holders if worker not in asked]
     surplus = staying[state.limits.max_size :]

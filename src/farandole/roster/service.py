@@ -59,6 +59,7 @@ from farandole.roster.words import (
     Lost,
     Notify,
     Place,
+    Promised,
     Refuse,
     Resized,
     Revoke,
@@ -140,11 +141,17 @@ class RosterService:
         await self._door.close()
         await self._audience.close()
 
-    def finished(self, worker: int, how: str) -> None:
-        """Take note that a worker's process has ended; `how` is such as `exited with code 1`."""
+    def finished(self, worker: int, how: str, *, failed: bool = False) -> None:
+        """Take note that a worker's process has ended.
+
+        Args:
+            worker: whose.
+            how: such as `exited with code 1`.
+            failed: whether it ended otherwise than with exit code 0; only of elastic jobs.
+        """
         self._seats.leave(worker)
         self._endings.ended(worker)
-        self._happened(Finished(worker, how))
+        self._happened(Finished(worker, how, failed))
 
     def expect(self, worker: int, host: str) -> None:
         """Take note that a worker is about to be started on a host. Only of elastic jobs, as the next ones."""
@@ -166,6 +173,11 @@ class RosterService:
         """Let the job be of another size from now on."""
         self._happened(Resized(min_size, max_size))
 
+    def promise(self, coming: bool) -> None:
+        """Take note of whether workers will be started soon: the last ones that hold the state stay for them."""
+        if isinstance(self._state, elastic.State) and self._state.promised != coming:
+            self._happened(Promised(coming))
+
     def ending(self) -> None:
         """Let all workers know that the job is being ended."""
         self._audience.notify(list(self._audience.listeners), Ending())
@@ -179,6 +191,11 @@ class RosterService:
     def world(self) -> tuple[int, ...]:
         """The workers of the latest world, by rank; empty before the first."""
         return self._state.members if isinstance(self._state, elastic.State) else tuple(sorted(self._state.members))
+
+    @property
+    def finishing(self) -> bool:
+        """Whether workers have left in good order, as far as is known: the job is about to end."""
+        return isinstance(self._state, elastic.State) and self._state.finishing
 
     @property
     def newcomers(self) -> tuple[int, ...]:

@@ -79,6 +79,8 @@ class Finished(msgspec.Struct, frozen=True):
     worker: int
     how: str
     """Such as `exited with code 1`."""
+    failed: bool = False
+    """It ended otherwise than with exit code 0. Only of elastic jobs."""
 
 
 class TimedOut(msgspec.Struct, frozen=True):
@@ -124,6 +126,12 @@ class Resized(msgspec.Struct, frozen=True):
     max_size: int
 
 
+class Promised(msgspec.Struct, frozen=True):
+    """Whether workers will be started soon: there are free slots for them, or hosts that are being reached."""
+
+    coming: bool
+
+
 class HoldOver(msgspec.Struct, frozen=True):
     """The roster has waited for as long as it wanted to."""
 
@@ -132,7 +140,19 @@ class HoldOver(msgspec.Struct, frozen=True):
 
 
 Event = (
-    Joined | Left | Lost | Failed | Finished | TimedOut | Expected | Suspected | Drained | Evicted | Resized | HoldOver
+    Joined
+    | Left
+    | Lost
+    | Failed
+    | Finished
+    | TimedOut
+    | Expected
+    | Suspected
+    | Drained
+    | Evicted
+    | Resized
+    | Promised
+    | HoldOver
 )
 
 

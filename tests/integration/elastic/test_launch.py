@@ -53,6 +53,32 @@ def test_a_failure_that_comes_again_and_again_ends_the_job_and_is_told(start: St
     job.says(r"first failure: worker \d on host .* failed first: it exited with code 3 \(ValueError: boom\)")
 
 
+def test_who_says_goodbye_and_ends_with_another_code_is_replaced_as_if_it_had_been_killed(start: Start) -> None:
+    script = """\
+        if worker == 1:
+            time.sleep(0.3)
+            roster.leave(world.generation)
+            sys.exit(3)
+        dance()
+    """
+    job = start("-np", "2", "--min-np", "1", "--max-np", "2", script=script)
+    job.world(1, 2)
+    job.says(r"farandole: worker 2 on .* joins as rank 1; 2 workers go on as generation")
+    assert job.finish() == 0
+
+
+def test_when_all_say_goodbye_and_end_with_another_code_the_job_ends_with_it(start: Start) -> None:
+    script = """\
+        roster.report_progress(1, 0.0)
+        time.sleep(0.3)
+        roster.leave(world.generation)
+        sys.exit(3)
+    """
+    job = start("-np", "2", "--min-np", "1", "--max-np", "2", script=script)
+    assert job.end() == 3
+    job.says(r"error: rank \d failed 3 times in a row in the same way \(exited with code 3\)\n")
+
+
 def test_a_job_whose_state_is_lost_ends_with_the_failure_that_lost_it(start: Start) -> None:
     """All workers fail when they have been trained, each in its own time; those in their place begin from nothing."""
     script = """\
@@ -143,6 +169,42 @@ def test_hosts_come_and_go_as_a_script_says(start: Start, tmp_path: Path) -> Non
     job.says(
         r"farandole: host localhost leaves the job; worker 0 there leaves at the end of a step, within 30 s; 1 other"
     )
+    job.says(r"rank 0 \(worker 0 on localhost\) left because it was asked to leave; 1 worker goes on as generation 3")
+    assert job.finish() == 0
+
+
+def test_a_discovery_that_does_not_answer_at_first_ends_the_job(start: Start) -> None:
+    options = ("--min-np", "1", "--elastic-timeout", "0.5")
+    job = start(*options, "--host-discovery-script", "sleep 1000")
+    assert job.end(20) == 2
+    assert "discovery (script:sleep 1000) has not answered within the elastic timeout of 0.5 s" in job.said
+
+
+def test_hosts_without_slots_are_waited_for_and_left(start: Start, tmp_path: Path) -> None:
+    hosts = tmp_path / "hosts"
+    hosts.write_text("localhost:0\n")
+    job = start("-np", "1", "--min-np", "1", "--host-discovery-script", f"cat {hosts}")
+    job.says("farandole: 0 of at least 1 worker have a place; the job waits for more hosts, for 600 s at most")
+    hosts.write_text("localhost:1\n")
+    job.world(1, 1)
+    hosts.write_text("localhost:1\n127.0.0.1:1\n")
+    job.world(2, 2)
+    hosts.write_text("localhost:0\n127.0.0.1:1\n")
+    job.says(
+        r"farandole: host localhost has no slot now; worker 0 there leaves at the end of a step, within 30 s; 1 other"
+    )
+    assert job.world(3, 1)[0][0] == 1
+    assert job.finish() == 0
+
+
+def test_when_all_hosts_are_replaced_at_once_the_last_worker_hands_over(start: Start, tmp_path: Path) -> None:
+    hosts = tmp_path / "hosts"
+    hosts.write_text("localhost:1\n")
+    job = start("--min-np", "1", "--max-np", "1", "--host-discovery-script", f"cat {hosts}")
+    job.world(1, 1)
+    hosts.write_text("127.0.0.1:1\n")
+    assert [worker for worker, _ in job.world(2, 2).values()] == [0, 1]
+    assert job.world(3, 1)[0][0] == 1
     job.says(r"rank 0 \(worker 0 on localhost\) left because it was asked to leave; 1 worker goes on as generation 3")
     assert job.finish() == 0
 

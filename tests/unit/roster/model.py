@@ -34,6 +34,7 @@ from farandole.roster.words import (
     Left,
     Lost,
     Notify,
+    Promised,
     Refuse,
     Resized,
     Revoke,
@@ -107,6 +108,7 @@ class System(msgspec.Struct, frozen=True, gc=False):
     last: bool = False  # the next step is the last one
     unanswered: frozenset[int] = frozenset()  # joins that the service holds
     tell_finished: frozenset[int] = frozenset()
+    exits_badly: frozenset[int] = frozenset()  # said goodbye, and ended with another exit code than 0
     tell_suspected: frozenset[int] = frozenset()
     to_kill: frozenset[int] = frozenset()
     evicted: frozenset[int] = frozenset()
@@ -209,7 +211,7 @@ def act(system: System, before: State, action: object) -> System:
 
 def known_to(state: State) -> set[int]:
     """Return the workers that the roster has not forgotten."""
-    return {*state.members, *state.hosts}
+    return {*state.members, *state.hosts, *state.exiting}
 
 
 def _without_words(action: Notify | Revoke) -> Notify | Revoke:
@@ -249,6 +251,7 @@ def check_state(system: System) -> None:
     require(set(state.joined()) <= set(state.hosts), "a worker waits that is not on the roll")
     marked = state.gone | state.done | set(state.suspects) | state.barred | state.holders | state.leaving
     require(marked <= members, "something is kept of a worker that is no member")
+    require(state.exiting <= alive, "a worker is about to exit that has ended")
     require(set(state.joined()) <= system.unanswered, "a join is held that was answered")
     forgotten = system.unanswered.difference(state.joined())
     require(all(system.workers[each].phase == DEAD for each in forgotten), "a join is forgotten")
@@ -368,7 +371,8 @@ def _launcher_steps(system: System) -> Iterator[Step]:
         yield (
             f"the end of {number} is told",
             lambda number=number: happen(
-                replace(system, tell_finished=system.tell_finished - {number}), Finished(number, "was killed")
+                replace(system, tell_finished=system.tell_finished - {number}),
+                Finished(number, "ended", number in system.exits_badly),
             ),
         )
     for number in system.tell_suspected:
@@ -378,6 +382,9 @@ def _launcher_steps(system: System) -> Iterator[Step]:
                 replace(system, tell_suspected=system.tell_suspected - {number}), Suspected((number,), "was stopped")
             ),
         )
+    if system.state.promised:
+        yield "the promised worker is started", lambda: happen(start_worker(system), Promised(False))
+        yield "no worker is promised any more", lambda: happen(system, Promised(False))
     for number in system.to_kill:
         yield (
             f"{number} is killed by order",
@@ -599,8 +606,8 @@ def _has_turned(worker: Worker, world: World) -> bool:
 # --- what may go wrong ----------------------------------------------------------------------------------------------
 
 
-KINDS = ("kill", "fail", "stop", "continue", "cut", "drain", "newcomer", "evict", "hang up", "last", "shrink")
-LASTING = 9
+KINDS = ("kill", "fail", "exit", "stop", "continue", "cut", "drain", "newcomer", "evict", "hang up", "last", "shrink")
+LASTING = 10
 """So many of them, from the first, leave a job that can go on as before."""
 
 
@@ -614,6 +621,8 @@ def faults(system: System, kinds: tuple[str, ...] = KINDS) -> Iterator[Step]:
             yield from _faults_of(system, worker, kinds)
     if "newcomer" in kinds:
         yield "a newcomer is started", lambda: start_worker(system)
+    if "promise" in kinds and not system.state.promised:
+        yield "a worker is promised", lambda: happen(system, Promised(True))
     if "last" in kinds and not system.last and system.counted:
         yield "the last step begins", lambda: replace(system, last=True)
     limits = system.state.limits
@@ -628,6 +637,8 @@ def _faults_of(system: System, worker: Worker, kinds: tuple[str, ...]) -> Iterat
         yield f"{number} is killed", lambda: kill(system, number)
     if "fail" in kinds and worker.runs() and worker.phase != FAILING:
         yield f"{number} raises", lambda: _fail(system, worker)
+    if "exit" in kinds and worker.runs() and worker.phase in (SHARING, STEPPING):
+        yield f"{number} calls sys.exit(1)", lambda: _exit(system, worker)
     if "stop" in kinds and not worker.stopped:
         told = replace(system, tell_suspected=system.tell_suspected | {number})
         yield f"{number} is stopped", lambda: change(told, number, stopped=True)
@@ -654,6 +665,14 @@ def _fail(system: System, worker: Worker) -> System:
     itself = (accuse(members.index(worker.number), certain=True),) if worker.phase in IN_WORLD else ()
     sent = (*worker.sent, Failed(worker.number, "boom")) if worker.connected else worker.sent
     return change(system, worker.number, phase=FAILING, accused=itself or worker.accused, sent=sent)
+
+
+def _exit(system: System, worker: Worker) -> System:
+    """Let a worker end as one that has finished does, but for its exit code."""
+    left = Left(worker.number, worker.world.generation)
+    sent = (*worker.sent, left) if worker.connected else worker.sent
+    system = replace(system, exits_badly=system.exits_badly | {worker.number})
+    return kill(change(system, worker.number, sent=sent), worker.number)
 
 
 def _lose_roster(system: System, worker: Worker) -> System:

@@ -24,6 +24,7 @@ from farandole.roster.words import (
     Left,
     Lost,
     Notify,
+    Promised,
     Refuse,
     Resized,
     Revoke,
@@ -99,7 +100,7 @@ def test_the_first_world_begins_without_who_does_not_come_in_time() -> None:
 def test_a_job_ends_when_too_few_come_in_time() -> None:
     _, actions, reason = decide(after(started(0, 1, least=2), Joined(0, "a")), HoldOver(START))
     assert actions == (Refuse(0, reason), Hold(""), End(reason))
-    assert reason == "waited 30 s: waits for worker 1 on h1 to join"
+    assert reason == "waited 30 s for worker 1 on h1 to join"
 
 
 def test_nobody_waits_for_more_workers_than_there_is_room_for() -> None:
@@ -233,7 +234,7 @@ def test_who_does_not_come_for_too_long_is_counted_out() -> None:
     _, actions, reason = decide(state, HoldOver(MEMBERS))
     assert announced(actions) == (0, 1)
     assert Evict(2, "did not come within 600 s") in actions
-    assert reason == "waited 600 s: waits for rank 2 (worker 2 on h2); generation 2 begins with 2 workers"
+    assert reason == "waited 600 s for rank 2 (worker 2 on h2); generation 2 begins with 2 workers"
 
 
 def test_a_time_that_is_over_for_something_else_changes_nothing() -> None:
@@ -436,6 +437,22 @@ def test_the_last_worker_waits_for_one_that_is_on_its_way() -> None:
     assert decide(state, Drained((0,), "its host is needed"))[1] == ()
 
 
+def test_the_last_one_stays_while_workers_will_be_started_soon() -> None:
+    state = after(world(0, 1), Promised(True), Drained((0, 1), "its host is gone"), again(0), again(1))
+    assert state.members == (0,) and state.leaving == {0}
+    state = after(state, Expected(2, "h2"), Promised(False))
+    state = after(state, Joined(2, "c"), again(0, 2))
+    assert state.members == (0, 2)
+    assert after(state, again(0, 3), again(2, 3)).members == (2,)
+
+
+def test_the_last_one_leaves_when_no_worker_will_be_started_after_all() -> None:
+    state = after(world(0), Promised(True))
+    state, actions, _ = decide(state, Drained((0,), "its host is gone"))
+    assert actions == ()
+    assert decide(state, Promised(False))[1] == (Notify((0,), 0, 1, "1 worker is to leave"),)
+
+
 def test_a_job_that_is_made_smaller_lets_the_last_ones_go() -> None:
     state, actions, _ = decide(world(0, 1, 2), Resized(1, 2))
     assert actions == (Notify((0, 1, 2), 0, 1, "1 worker is to leave"),)
@@ -461,6 +478,41 @@ def test_workers_that_have_left_may_begin_anew_together() -> None:
     state = after(world(0, 1), Left(0, 1), Left(1, 1), Joined(1, "b", arriving=True))
     assert state.hold.kind == MEMBERS
     assert announced(decide(state, Joined(0, "a", arriving=True))[1]) == (0, 1)
+
+
+def exited(worker: int, code: int = 3) -> Finished:
+    return Finished(worker, f"exited with code {code}", failed=code != 0)
+
+
+def test_who_leaves_and_then_fails_is_lost_like_one_that_was_killed() -> None:
+    state = after(world(0, 1, 2), Left(1, 1))
+    assert state.finishing
+    state, actions, _ = decide(state, exited(1))
+    assert actions[0] == Revoke((0, 2), 1, 1, "exited with code 3", certain=True)
+    assert not state.finishing
+    state = after(state, *newcomer(3), again(0))
+    assert announced(decide(state, again(2))[1]) == (0, 2, 3)
+
+
+def test_who_left_an_earlier_world_and_then_fails_ends_no_job_either() -> None:
+    state = after(world(0, 1, 2), Left(1, 1), again(0), again(2))
+    assert state.members == (0, 2) and state.finishing
+    state = after(state, exited(1))
+    assert not state.finishing and not state.lost
+    assert decide(after(state, Expected(3, "h3")), Joined(3, "d"))[1] == (
+        Notify((0, 2), 1, 0, "1 worker waits to join"),
+    )
+
+
+def test_when_all_leave_and_fail_newcomers_begin_anew() -> None:
+    state = after(world(0, 1), Left(0, 1), Left(1, 1), exited(0))
+    assert isinstance(decide(after(state, Expected(2, "h2")), Joined(2, "c"))[1][0], Refuse)
+    state = after(state, exited(1), Expected(3, "h3"))
+    assert announced(decide(state, Joined(3, "d"))[1]) == (3,)
+
+
+def test_when_one_has_ended_well_the_job_is_about_to_end_however_others_do() -> None:
+    assert after(world(0, 1, 2), Left(0, 1), exited(0, 0), Left(1, 1), exited(1)).finishing
 
 
 def test_too_few_wait_for_others_and_end() -> None:

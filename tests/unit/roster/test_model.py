@@ -41,6 +41,9 @@ QUICK = [
     (3, 1, 1, 4, model.KINDS, True),
     (3, 2, 2, 3, ("kill", "stop"), True),
     (3, 2, 2, 3, ("kill", "fail"), True),
+    (2, 2, 1, 3, ("exit", "newcomer"), False),
+    (3, 2, 2, 3, ("exit", "kill"), True),
+    (2, 3, 1, 2, ("promise", "drain", "kill"), True),
     (1, 3, 1, 3, ("stop", "evict", "newcomer"), True),
     (2, 3, 1, 2, ("drain", "stop", "newcomer"), True),
 ]
@@ -61,6 +64,7 @@ LARGE = [
 QUICK_TRAINING = [
     (3, 2, ("fail", "last")),
     (4, 1, ("kill", "continue", "evict")),
+    (4, 1, ("exit",)),
     (4, 3, ("kill", "fail", "stop")),
 ]
 LARGE_TRAINING = [

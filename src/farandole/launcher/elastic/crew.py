@@ -17,9 +17,12 @@ from farandole.launcher.output.console import Console, WorkerStream, open_worker
 from farandole.launcher.output.flow import OutputFlow
 from farandole.launcher.output.logs import worker_folder
 from farandole.launcher.spec import JobSpec
+from farandole.roster.words import Departure
 
 # Of how many ended workers it is kept how they ended.
 MOST_RECORDS = 256
+# How the others see the end of a process that does not leave its world; see `native/transport/fate.cc`.
+_WITHOUT_GOODBYE = "its process ended without saying goodbye"
 # How a worker's report of such an error begins.
 _OF_STATE_LOST = f"{StateLostError.__module__}.{StateLostError.__qualname__}"
 
@@ -33,6 +36,7 @@ class Worker:
         started_at: on the monotonic clock.
         over: set when its end was told to everyone.
         told: whether people know of its end.
+        was_member: whether it is, or was, in a world.
         stopped: the launcher itself has ended it.
         stalled: runs while it is stopped.
     """
@@ -43,6 +47,7 @@ class Worker:
         self.started_at = time.monotonic()
         self.over = asyncio.Event()
         self.told = False
+        self.was_member = False
         self.stopped = False
         self.stalled: asyncio.TimerHandle | None = None
 
@@ -121,9 +126,15 @@ class Crew:
         """Return what people call the host of a worker."""
         return self.workers[number].host if number in self.workers else "a host that is gone"
 
-    def how_it_ended(self, number: int) -> str:
-        """Return how a worker ended, in a few words; "" when that is not known."""
-        return self.workers[number].end if number in self.workers else ""
+    def how_it_ended(self, loss: Departure) -> str:
+        """Return how a worker that was lost has ended, in a few words; "" when that is not known."""
+        worker = self.workers.get(loss.worker)
+        if worker is None:
+            return ""
+        # As by os._exit(0): who says goodbye is not lost, and of others the roster knows why they left.
+        if worker.record.exit_code == 0 and loss.how == _WITHOUT_GOODBYE:
+            return "exited with code 0 without saying goodbye"
+        return worker.end
 
     def _streams(self, number: int) -> dict[tuple[int, int], WorkerStream]:
         directory = self._spec.output_dir

@@ -20,6 +20,7 @@ class Decider:
         policy: of the slots.
         decided: called when `state` has changed, before the actions that follow from it.
         act: called with each action.
+        settled: called when nothing is left to decide, and all actions were carried out.
         log: takes the reason of every decision.
     """
 
@@ -28,11 +29,13 @@ class Decider:
         policy: Policy,
         decided: Callable[[], None],
         act: Callable[[words.Action], None],
+        settled: Callable[[], None],
         log: Callable[[str], None],
     ) -> None:
         self.state = State(policy)
         self._decided = decided
         self._act = act
+        self._settled = settled
         self._log = log
         self._loop = asyncio.get_running_loop()
         self._events: deque[words.Event] = deque()
@@ -54,6 +57,7 @@ class Decider:
                     self._act(action)
         finally:
             self._deciding = False
+        self._settled()
         self._set_timer()
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ the first time ends the job; later it is said once, and the last answer holds.
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import shlex
 import signal
@@ -19,13 +20,16 @@ from typing import IO, Protocol
 
 from farandole.launcher.elastic.spec import Elastic
 from farandole.launcher.errors import SpecError
-from farandole.launcher.hosts import Host, parse_host_lines
+from farandole.launcher.hosts import Host, parse_host_lines, slots_of
+from farandole.launcher.plan import count
 
 # As often as Horovod asks.
 POLL_SECONDS = 1.0
 DNS_SECONDS = 5.0
 # A script, or a name server, that takes longer has failed.
 ANSWER_SECONDS = 60.0
+# People are told when there is no first answer for so long.
+SLOW_SECONDS = 5.0
 _SHOWN_LINES = 10
 
 
@@ -186,11 +190,24 @@ class Discovery:
     Args:
         source: what is asked.
         warn: takes what goes wrong later than the first time, for people.
+        name: what it is called in what people read.
+        patience: seconds after which a first answer comes too late.
+        slow: seconds after which it is told that there is none yet.
     """
 
-    def __init__(self, source: Source, warn: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        source: Source,
+        warn: Callable[[str], None],
+        name: str = "",
+        patience: float = math.inf,
+        slow: float = SLOW_SECONDS,
+    ) -> None:
         self._source = source
         self._warn = warn
+        self._name = f"discovery ({name})" if name else "discovery"
+        self._patience = patience
+        self._slow = slow
         self._said = ""
         self.hosts: tuple[Host, ...] = ()
 
@@ -200,7 +217,22 @@ class Discovery:
         Raises:
             SpecError: there is none.
         """
-        self.hosts = await self._source.ask()
+        asking = asyncio.ensure_future(self._source.ask())
+        try:
+            await asyncio.wait({asking}, timeout=min(self._slow, self._patience))
+            if not asking.done() and self._slow < self._patience:
+                waits = "nothing is started before it does"
+                self._warn(f"farandole: {self._name} has not answered for {self._slow:g} s; {waits}")
+                await asyncio.wait({asking}, timeout=self._patience - self._slow)
+            if not asking.done():
+                raise SpecError(
+                    f"{self._name} has not answered within the elastic timeout of {self._patience:g} s",
+                    "try it by hand, or give it more time: --elastic-timeout",
+                )
+            self.hosts = asking.result()
+        finally:
+            asking.cancel()  # A script that still runs is killed.
+            await asyncio.gather(asking, return_exceptions=True)
         return self.hosts
 
     async def watch(self, changed: Callable[[tuple[Host, ...]], None]) -> None:
@@ -231,14 +263,18 @@ def distinct(hosts: Sequence[Host], slots: int | None) -> tuple[Host, ...]:
     """
     found: dict[str, Host] = {}
     for host in hosts:
-        host = replace(host, slots=slots or 1) if host.slots is None else host
+        host = replace(host, slots=slots_of(host, slots))
         known = found.setdefault(host.label, host)
         if known != host:
             raise SpecError(
-                f"host {host.label} is listed twice, with {known.slots} slots and with {host.slots}",
+                f"host {host.label} is listed twice, with {_slots(known)} and with {_slots(host)}",
                 "list it once, with all its slots",
             )
     return tuple(found.values())
+
+
+def _slots(host: Host) -> str:
+    return count(host.slots or 0, "slot")
 
 
 def _read_slots(text: str, where: str) -> int:

@@ -15,7 +15,7 @@ from farandole.launcher.elastic.slots.state import Policy, most_members
 from farandole.launcher.elastic.spec import Elastic
 from farandole.launcher.elastic.supervisor import ElasticSupervisor
 from farandole.launcher.errors import SpecError
-from farandole.launcher.hosts import Host
+from farandole.launcher.hosts import Host, slots_of
 from farandole.launcher.machine import Machine
 from farandole.launcher.output.console import Console
 from farandole.launcher.plan import LOOPBACK, Identity, Plan, Site
@@ -42,7 +42,7 @@ def first_hosts(spec: JobSpec, machine: Machine) -> tuple[Host, ...]:
         return ()
     most = max(spec.num_proc or 0, elastic.max_size or 0, elastic.min_size) + elastic.spares
     hosts = spec.hosts or (Host(machine.hostname, elastic.slots or most),)
-    slots = sum(host.slots or elastic.slots or 1 for host in hosts)
+    slots = sum(slots_of(host, elastic.slots) for host in hosts)
     if slots < elastic.min_size:
         raise SpecError(
             f"{elastic.min_size} workers are needed, and there are only {slots} slots",
@@ -112,7 +112,7 @@ async def launch_elastic(
     elastic = _elastic(spec)
     named = first_hosts(spec, machine)
     _check_command(spec, machine)
-    discovery = Discovery(make_source(elastic, named), console.say)
+    discovery = Discovery(make_source(elastic, named), console.say, elastic.discovery, elastic.timeout)
     await discovery.first()
     spreads = _spreads(spec)
     identity = Identity(secrets.token_hex(8), spec.master, secrets.token_bytes(SECRET_BYTES).hex())

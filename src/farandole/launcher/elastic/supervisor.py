@@ -25,12 +25,13 @@ from farandole.launcher.elastic.reception import Reception, Station
 from farandole.launcher.elastic.slots import words
 from farandole.launcher.elastic.slots.decide import describe
 from farandole.launcher.elastic.slots.phrases import named, others, who_leaves
+from farandole.launcher.elastic.slots.staffing import will_start
 from farandole.launcher.elastic.slots.state import Policy, expected_size, living, most_members
 from farandole.launcher.elastic.stations import Owner, Stations
 from farandole.launcher.elastic.telling import Teller
 from farandole.launcher.ending import GRACE_SECONDS, Ending
 from farandole.launcher.failure import how_it_ended
-from farandole.launcher.hosts import Host
+from farandole.launcher.hosts import Host, slots_of
 from farandole.launcher.keeper.control import HostRow, Status
 from farandole.launcher.output.console import Console
 from farandole.launcher.output.logs import begin_attempt
@@ -71,7 +72,7 @@ class ElasticSupervisor(Watcher, Owner):
         observer: Observer,
     ) -> None:
         self._spec = spec
-        self._decider = Decider(policy, self._show_places, self._act, log)
+        self._decider = Decider(policy, self._decided, self._act, self._settled, log)
         self._discovery = discovery
         self._inherited = inherited
         self._console = console
@@ -81,7 +82,7 @@ class ElasticSupervisor(Watcher, Owner):
         self._hosts = HostList()
         self._background = Background()
         self._crew = Crew(spec, console)
-        self._teller = Teller(console, self._crew)
+        self._teller = Teller(console, self._crew, self.is_ending, self._finishes)
         self._status = StatusLine(console, [])
         self._ending = Ending()
         self._over = asyncio.Event()
@@ -196,6 +197,8 @@ class ElasticSupervisor(Watcher, Owner):
     def world_begins(self, change: WorldChange) -> None:
         """A world was announced to its workers."""
         self._crew.world, self._generation = change.workers, change.generation
+        for worker in change.workers:
+            self._crew.workers[worker].was_member = True
         self._teller.waits(Hold(""))
         self._background.spawn(self._teller.world(change))
         self.happened(words.WorldBegan(change.workers))
@@ -222,7 +225,7 @@ class ElasticSupervisor(Watcher, Owner):
 
     def _tell_hosts(self) -> None:
         hosts = self._hosts.hosts.values()
-        self.happened(words.HostsChanged(tuple((host.label, host.slots or 1) for host in hosts)))
+        self.happened(words.HostsChanged(tuple((host.label, slots_of(host)) for host in hosts)))
 
     def _take_away(self, name: str) -> list[int]:
         self._hosts.take_away(name)
@@ -257,7 +260,7 @@ class ElasticSupervisor(Watcher, Owner):
         record = worker.record
         worker.over.set()
         self._status.worker_ended(record.rank)
-        self._service.finished(record.rank, how_it_ended(record))
+        self._service.finished(record.rank, how_it_ended(record), failed=record.failed)
         # Whom the launcher ends has not failed; why it was ended is told where that is decided.
         if record.failed and not worker.stopped and not self.is_ending():
             self._observer.worker_failed(record.rank, as_shell(record))
@@ -269,6 +272,20 @@ class ElasticSupervisor(Watcher, Owner):
     def happened(self, event: words.Event) -> None:
         """Let the policy decide what follows."""
         self._decider.happened(event)
+
+    def _decided(self) -> None:
+        # Before anyone is asked to leave: the last one that holds the state stays for those that will be started.
+        if self._will_start():
+            self._service.promise(True)
+        self._show_places()
+
+    def _settled(self) -> None:
+        # Those that were to be started have been: now the roster expects them.
+        if not self._will_start():
+            self._service.promise(False)
+
+    def _will_start(self) -> bool:
+        return will_start(self._decider.state, time.monotonic())
 
     def _act(self, action: words.Action) -> None:
         if self.is_ending():
@@ -302,6 +319,10 @@ class ElasticSupervisor(Watcher, Owner):
     def is_ending(self) -> bool:
         """Whether the job is about to end."""
         return self._ending.since is not None
+
+    def _finishes(self) -> bool:
+        """Say whether workers have finished already."""
+        return self._service.finishing or self._decider.state.finished
 
     def _end_job(self, order: words.EndJob) -> None:
         if self.is_ending():

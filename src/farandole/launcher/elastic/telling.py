@@ -11,7 +11,7 @@ from farandole.launcher.elastic.slots.phrases import named
 from farandole.launcher.output.console import Console
 from farandole.launcher.plan import count
 from farandole.roster.watcher import WorldChange
-from farandole.roster.words import Hold
+from farandole.roster.words import Departure, Hold
 
 MOST_NAMED = 3
 # Who ends is told of with the world that goes on without it, unless that does not come so soon.
@@ -23,10 +23,18 @@ WAIT_SECONDS = 10.0
 
 
 class Teller:
-    """Tells people what happens to a job, when it is known well enough to be told in one line."""
+    """Tells people what happens to a job, when it is known well enough to be told in one line.
 
-    def __init__(self, console: Console, crew: Crew) -> None:
-        """Tell it on a console."""
+    Args:
+        console: where.
+        crew: of the job.
+        ends: says whether the job is being ended: then nobody goes on.
+        finishes: says whether workers have finished already: then it is about to end.
+    """
+
+    def __init__(self, console: Console, crew: Crew, ends: Callable[[], bool], finishes: Callable[[], bool]) -> None:
+        self._ends = ends
+        self._finishes = finishes
         self._hold = Hold("")
         self._waits_since = 0.0
         self._console = console
@@ -49,7 +57,7 @@ class Teller:
                 await asyncio.wait_for(asyncio.gather(*(worker.over.wait() for worker in lost)), ENDS_SECONDS)
             except (TimeoutError, asyncio.TimeoutError):
                 pass  # What the others noticed of it has to do.
-            self._console.say(tell_world(change, self._crew.host_of, self._crew.how_it_ended))
+            self._console.say(tell_world(change, self._crew.host_of, self._crew.how_it_ended, over=self._ends()))
 
     async def end(self, worker: Worker, world: Sequence[int]) -> None:
         """Tell of a worker that has failed, unless the line about the next world does."""
@@ -58,7 +66,8 @@ class Teller:
             await asyncio.sleep(TOLD_SECONDS)
         if not worker.told:
             worker.told = True
-            self._console.say(tell_end(worker, world, self.waits_for, time.monotonic()))
+            over = self._ends() or self._finishes()
+            self._console.say(tell_end(worker, world, self.waits_for, time.monotonic(), over=over))
 
     def waits(self, hold: Hold) -> None:
         """Tell for what the job waits, if it does so for long; a hold of no kind: it waits no more."""
@@ -77,7 +86,7 @@ class Teller:
         self._console.say(f"farandole: the job {self.waits_for} ({so_far} so far, {most} at most)")
 
 
-def tell_end(worker: Worker, world: Sequence[int], waits_for: str, now: float) -> str:
+def tell_end(worker: Worker, world: Sequence[int], waits_for: str, now: float, *, over: bool = False) -> str:
     """Return the line for a worker that has failed, and without which no world goes on yet.
 
     Args:
@@ -85,48 +94,66 @@ def tell_end(worker: Worker, world: Sequence[int], waits_for: str, now: float) -
         world: the latest one.
         waits_for: for what the job waits; "" when it does not.
         now: on the monotonic clock.
+        over: whether the job is about to end.
     """
     name = f"worker {worker.number} on {worker.host}"
-    waits = f"the job {waits_for.partition('. ')[0]}" if waits_for else ""
+    waits = f"the job {waits_for.partition('. ')[0]}" if waits_for else "the job is about to end" if over else ""
     if worker.number in world:
+        if over:
+            return f"farandole: rank {world.index(worker.number)} ({name}) {worker.end}; {waits}"
         then = waits or "the others are about to go on"
         ago = duration(now - worker.record.exit_time)
         return f"farandole: rank {world.index(worker.number)} ({name}) {worker.end}; {then} ({ago} so far)"
     size = len(world)
     then = waits or (f"{count(size, 'worker')} {'goes' if size == 1 else 'go'} on" if world else "the job goes on")
+    if worker.was_member:
+        return f"farandole: {name} {worker.end} after it had left the world; {then}"
     lived = duration(worker.record.exit_time - worker.started_at)
     return f"farandole: {name} {worker.end} before it was in a world, {lived} after its start; {then}"
 
 
-def tell_world(change: WorldChange, where: Callable[[int], str], how: Callable[[int], str]) -> str:
+def tell_world(
+    change: WorldChange, where: Callable[[int], str], how: Callable[[Departure], str], *, over: bool = False
+) -> str:
     """Return the line for a world that has just begun.
 
     Args:
         change: what the roster says of it.
         where: from a worker to the host that it is on, or was.
-        how: from a worker to how its process ended; "" when that is not known.
+        how: from a loss to how the worker's process ended; "" when that is not known.
+        over: whether the job has come to its end since.
 
     Example:
-        >>> from farandole.roster.words import Departure
         >>> lost = (Departure(2, 5, "closed its connections"),)
         >>> change = WorldChange(4, (0, 1, 6), (0, 1, -1), lost, 0.023, "")
-        >>> tell_world(change, lambda worker: "h1", lambda worker: "was killed by SIGKILL")[:49]
+        >>> tell_world(change, lambda worker: "h1", lambda loss: "was killed by SIGKILL")[:49]
         'farandole: rank 2 (worker 5 on h1) was killed by '
-        >>> tell_world(change, lambda worker: "h1", lambda worker: "was killed by SIGKILL")[49:]
+        >>> tell_world(change, lambda worker: "h1", lambda loss: "was killed by SIGKILL")[49:]
         'SIGKILL; worker 6 on h1 joins as rank 2; 3 workers go on as generation 4 (23 ms)'
     """
     lost = [
-        f"rank {each.rank} (worker {each.worker} on {where(each.worker)}) {how(each.worker) or each.how}"
+        f"rank {each.rank} (worker {each.worker} on {where(each.worker)}){how_in_words(how(each) or each.how)}"
         for each in change.lost
     ]
     newcomers = [rank for rank, before in enumerate(change.previous) if before < 0]
     first = change.generation == 1
     joined = [] if first else [_joins(change.workers, newcomers, where)] if newcomers else []
     size = len(change.workers)
-    begin = "begins" if size == 1 else "begin"
-    go_on = "goes on" if size == 1 else "go on"
+    begin = "began" if over else "begins" if size == 1 else "begin"
+    go_on = "went on" if over else "goes on" if size == 1 else "go on"
     what = f"{count(size, 'worker')} {begin if first else go_on} as generation {change.generation}"
     return f"farandole: {'; '.join([*_shortened(lost), *joined, what])} ({duration(change.seconds)})"
+
+
+def how_in_words(how: str) -> str:
+    """Write how a worker was lost, to stand behind its name.
+
+    Example:
+        >>> how_in_words("was killed by SIGKILL"), how_in_words("its process ended without saying goodbye")
+        (' was killed by SIGKILL', ': its process ended without saying goodbye')
+    """
+    how = how.partition(", so ")[0]  # What follows is for who reads it in a traceback.
+    return f": {how}" if how.startswith(("it ", "its ")) else f" {how}"
 
 
 def _joins(workers: Sequence[int], ranks: Sequence[int], where: Callable[[int], str]) -> str:

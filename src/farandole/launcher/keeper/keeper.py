@@ -27,7 +27,7 @@ from typing import Any
 from farandole.agent.messages import STDERR, STDOUT
 from farandole.core.wire import LENGTH_BYTES, BadMessage, Codec, ConnectionLost, WireError, frame_length
 from farandole.launcher.errors import SpecError
-from farandole.launcher.hosts import parse_hosts
+from farandole.launcher.hosts import parse_hosts, slots_of
 from farandole.launcher.keeper.control import Job
 from farandole.launcher.keeper.errand import Errand, look_behind
 from farandole.launcher.keeper.jobs import JobDirectory, JobRecord
@@ -340,7 +340,7 @@ def _ask(job: Job | None, request: HostsRequest) -> FromKeeper:
     if isinstance(request, ListHosts):
         return HostsAre(tuple(job.list_hosts()))
     if isinstance(request, AddHosts):
-        return Done(tuple(job.add_host(host, host.slots or 1) for host in parse_hosts(request.hosts)))
+        return Done(tuple(job.add_host(host, slots_of(host)) for host in parse_hosts(request.hosts)))
     if isinstance(request, RemoveHost):
         return Done((job.remove_host(request.name),))
     return Done((job.drain_host(request.name),))

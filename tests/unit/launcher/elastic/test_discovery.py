@@ -41,7 +41,7 @@ def test_a_script_may_have_arguments_and_print_nothing(tmp_path: Path) -> None:
     ("text", "words"),
     [
         ("echo out; echo no quota >&2; exit 3", "ended with code 3\n    | out\n    | no quota"),
-        ("echo a:2; echo a:3", "host a is listed twice, with 2 slots and with 3"),
+        ("echo a:1; echo a:3", "host a is listed twice, with 1 slot and with 3 slots"),
         ("echo a:2; echo a:two", "line 2"),
         ("echo hello world", "line 1: 'hello world' is not a host"),
     ],
@@ -152,6 +152,33 @@ def test_changes_are_told_and_trouble_once() -> None:
     assert warnings == [
         f"warning: {what}; the hosts stay as they are" for what in ("no quota", "no network", "no quota")
     ]
+
+
+class Silent:
+    """A source that never answers."""
+
+    seconds = 1.0
+    cancelled = False
+
+    async def ask(self) -> tuple[Host, ...]:
+        try:
+            await asyncio.sleep(1000)
+        except asyncio.CancelledError:
+            self.cancelled = True
+            raise
+        return ()
+
+
+def test_a_first_answer_that_does_not_come_is_told_of_early_and_has_an_end() -> None:
+    source, told = Silent(), list[str]()
+    with pytest.raises(
+        SpecError, match=r"discovery \(script:x\) has not answered within the elastic timeout of 0\.05 s"
+    ):
+        asyncio.run(Discovery(source, told.append, "script:x", patience=0.05, slow=0.01).first())
+    assert told == [
+        "farandole: discovery (script:x) has not answered for 0.01 s; nothing is started before it does",
+    ]
+    assert source.cancelled
 
 
 def test_trouble_at_first_ends_the_job() -> None:

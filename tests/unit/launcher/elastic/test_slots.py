@@ -9,6 +9,7 @@ import pytest
 
 from farandole.launcher.elastic.slots.decide import decide, describe, next_due
 from farandole.launcher.elastic.slots.failures import FLAPS
+from farandole.launcher.elastic.slots.staffing import will_start
 from farandole.launcher.elastic.slots.state import Policy, State, living
 from farandole.launcher.elastic.slots.words import (
     FAILED,
@@ -211,8 +212,8 @@ def test_a_host_with_a_notice_makes_room_for_one_that_was_not_needed() -> None:
     job = Job(Policy(1, 1), ("h1", 1))
     job.tell(HostsChanged((("h1", 1), ("h2", 1))))
     assert ReachHost("h2") in job.tell(HostNoticed("h1", "soon"))
-    job.tell(HostReady("h2"))
-    assert started(job.end(0)) == [(1, "h2", 0)]
+    assert started(job.tell(HostReady("h2"))) == [(1, "h2", 0)]
+    assert started(job.end(0)) == []
 
 
 def test_a_host_that_was_taken_away_and_comes_back_says_anew_how_it_is() -> None:
@@ -315,6 +316,7 @@ def test_the_same_failure_of_the_same_rank_ends_the_job_the_third_time() -> None
         job.tell(WorldBegan((0, worker)))
         actions = job.end(worker, FAILED, "ValueError: boom")
     assert ended(actions) == ["rank 1 failed 3 times in a row in the same way (ValueError: boom)"]
+    assert said(actions) == "", "nothing is told of what would be started next"
 
 
 def test_the_first_workers_wait_for_hosts_that_come_first() -> None:
@@ -403,6 +405,45 @@ def test_too_few_slots_are_waited_for_visibly_and_with_an_end() -> None:
     assert job.wait(10) == []
     assert next_due(job.state, job.now) == 20.0
     assert "only 1 of at least 3 workers have a place" in ended(job.wait(10))[0]
+
+
+def test_a_host_may_have_no_slots_for_a_while() -> None:
+    job = Job(Policy(1, 4, timeout=20), ("h1", 2))
+    actions = job.tell(HostsChanged((("h1", 0),)))
+    assert DrainWorkers((0, 1), "host h1 has no slot now") in actions
+    job.end(0)
+    job.end(1)
+    assert job.workers() == [] and job.state.short_since == job.now
+    assert started(job.tell(HostsChanged((("h1", 1),)))) == [(2, "h1", 0)]
+
+
+def test_hosts_without_slots_are_not_reached_and_waited_for_as_if_there_were_none() -> None:
+    state, actions, _ = decide(State(Policy(1, 4, timeout=20)), HostsChanged((("h1", 0), ("h2", 0))), 0.0)
+    assert (
+        said(list(actions))
+        == "farandole: 0 of at least 1 worker have a place; the job waits for more hosts, for 20 s at most"
+    )
+    assert ReachHost("h2") in decide(state, HostsChanged((("h1", 0), ("h2", 1))), 1.0)[1]
+    assert ended(list(decide(state, Tick(), 20.0)[1]))
+
+
+def test_when_all_are_to_leave_one_is_started_to_take_over_though_there_is_no_room() -> None:
+    job = Job(Policy(1, 2), ("h1", 2))
+    job.tell(HostsChanged((("h2", 2),)))
+    assert started(job.tell(HostReady("h2"))) == [(2, "h2", 0)]
+    assert started(job.end(1, SUCCEEDED)) == []
+    assert started(job.end(0, SUCCEEDED)) == [(3, "h2", 1)]
+
+
+def test_while_a_host_is_reached_workers_will_be_started() -> None:
+    job = Job(Policy(1, 4), ("h1", 2))
+    assert not will_start(job.state, job.now)
+    job.tell(HostsChanged((("h2", 2),)))
+    assert will_start(job.state, job.now)
+    assert started(job.tell(HostReady("h2"))) == [(2, "h2", 0), (3, "h2", 1)]
+    assert not will_start(job.state, job.now)
+    job.tell(HostsChanged(()))
+    assert not will_start(job.state, job.now)
 
 
 def test_horovods_blacklist_takes_the_whole_host_for_good() -> None:
@@ -563,7 +604,10 @@ class _Simulation:
             assert action.slot < site.size
             self.begun = action.worker
             self.running[action.worker] = (action.label, action.slot)
-            assert len(self.running) <= self.state.policy.most, "no more workers than may be"
+            here = living(self.state).values()
+            staying = sum(not (site.closed or slot.draining or slot.left) for site, slot in here)
+            # One is started though there is no room if nobody else stays.
+            assert len(self.running) <= self.state.policy.most or staying == 1, "no more workers than may be"
             assert not self.state.finished
         elif isinstance(action, DrainWorkers | StopWorkers):
             assert action.workers and set(action.workers) <= self.running.keys()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from farandole.launcher.elastic import telling
-from farandole.launcher.elastic.crew import Worker
+from farandole.launcher.elastic.crew import Crew, Worker
 from farandole.launcher.elastic.host_list import HostList
 from farandole.launcher.elastic.telling import Teller, tell_end, tell_world
 from farandole.launcher.hosts import Host
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def told(change: WorldChange, ends: dict[int, str] | None = None) -> str:
-    return tell_world(change, lambda worker: f"h{worker % 2}", lambda worker: (ends or {}).get(worker, ""))
+    return tell_world(change, lambda worker: f"h{worker % 2}", lambda loss: (ends or {}).get(loss.worker, ""))
 
 
 def test_the_first_world() -> None:
@@ -98,12 +98,51 @@ def test_a_failure_of_somebody_whom_nobody_has_waited_for() -> None:
     assert tell_end(ended(5, 1), (), "waits for worker 6 to join", 21.0) == line + "the job waits for worker 6 to join"
 
 
+def test_when_the_job_is_about_to_end_nobody_goes_on() -> None:
+    member = "farandole: rank 1 (worker 5 on h1) exited with code 1 (ValueError: boom); the job is about to end"
+    assert tell_end(ended(5, 1), (4, 5), "", 21.0, over=True) == member
+    for world in ((2, 4), ()):
+        assert tell_end(ended(5, 1), world, "", 21.0, over=True).endswith("after its start; the job is about to end")
+    change = WorldChange(3, (0, 1), (0, 1), (), 0.05, "")
+    line = tell_world(change, lambda worker: "h1", lambda loss: "", over=True)
+    assert line == "farandole: 2 workers went on as generation 3 (50 ms)"
+
+
+def test_how_the_others_see_an_end() -> None:
+    without = "its process ended without saying goodbye"
+    change = WorldChange(2, (0,), (0,), (Departure(1, 5, without),), 0.05, "")
+    assert f"rank 1 (worker 5 on h1): {without}; 1 worker goes on" in told(change)
+    gone = "has shut down, so collectives can no longer complete in this world. If its script was not meant to be"
+    change = WorldChange(2, (0,), (0,), (Departure(1, 5, gone),), 0.05, "")
+    assert "rank 1 (worker 5 on h1) has shut down; 1 worker goes on" in told(change)
+
+
+def test_who_ends_with_code_0_and_says_nothing() -> None:
+    async def hows(*losses: Departure) -> list[str]:
+        crew = Crew(cast("Any", None), cast("Any", None))
+        crew.workers[5] = ended(5, 0)
+        return [crew.how_it_ended(loss) for loss in losses]
+
+    without = Departure(1, 5, "its process ended without saying goodbye")
+    found = asyncio.run(hows(without, Departure(1, 5, "left because it was asked to leave"), Departure(1, 6, "died")))
+    assert found == ["exited with code 0 without saying goodbye", "", ""]
+
+
+def test_a_failure_of_somebody_who_has_said_goodbye() -> None:
+    worker = ended(5, 3)
+    worker.was_member = True
+    line = (
+        "farandole: worker 5 on h1 exited with code 3 (ValueError: boom) after it had left the world; 2 workers go on"
+    )
+    assert tell_end(worker, (2, 4), "", 21.0) == line
+
+
 def test_a_long_wait_is_told_with_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(telling, "WAIT_SECONDS", 0.0)
     said: list[str] = []
 
     async def wait() -> None:
-        teller = Teller(cast("Any", SimpleNamespace(say=said.append)), cast("Any", None))
+        teller = Teller(cast("Any", SimpleNamespace(say=said.append)), cast("Any", None), lambda: False, lambda: False)
         teller.waits(Hold("members", "waits for rank 1", 60.0))
         await asyncio.sleep(0.01)
         assert teller.waits_for == "waits for rank 1"

@@ -60,7 +60,8 @@ def worker_ended(state: State, event: WorkerEnded, now: float) -> Step:
     state, actions = _slot_failed(state, event.worker, site.label, slot.index, now, healthy)
     if event.how == FAILED:
         state, more = _failed_by_itself(state, event, rank, f"{site.label}:{slot.index}", healthy)
-        actions += more
+        # What was to become of the slot does not matter when the job ends.
+        actions = more if any(isinstance(action, EndJob) for action in more) else actions + more
     return state, actions, f"{name} {event.how}"
 
 

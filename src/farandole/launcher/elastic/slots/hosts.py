@@ -170,7 +170,8 @@ def _why_they_leave(site: Site) -> str:
         return f"host {site.label} is gone"
     if site.notice:
         return f"host {site.label} is about to be taken away"
-    return f"host {site.label} has only {count(site.size, 'slot')} now"
+    slots = f"only {count(site.size, 'slot')}" if site.size else "no slot"
+    return f"host {site.label} has {slots} now"
 
 
 def reach(state: State, now: float) -> tuple[State, list[Action]]:

@@ -86,7 +86,10 @@ def fill(state: State, now: float) -> tuple[State, list[Action]]:
         for slot in site.slots
         if slot.worker is None and slot.index < site.size and slot.not_before <= now
     ]
-    room = state.policy.most - len(living(state))
+    here = living(state).values()
+    room = state.policy.most - len(here)
+    if here and all(site.closed or slot.draining or slot.left for site, slot in here):
+        room = max(room, 1)  # Nobody stays: the last one that leaves hands the state over to this one.
     actions: list[Action] = []
     for label, index in free[: int(min(max(room, 0), len(free)))]:
         worker = state.next_worker
@@ -98,6 +101,19 @@ def fill(state: State, now: float) -> tuple[State, list[Action]]:
         if not state.firsts_known:
             state = replace(state, firsts=state.firsts | {worker})
     return state, actions
+
+
+def will_start(state: State, now: float) -> bool:
+    """Say whether workers will be started soon, or as soon as others have left: there is a free slot for one.
+
+    Those on hosts that are being reached, or will be, count too.
+    """
+    return not (state.finished or state.ended) and any(
+        slot.worker is None and slot.index < site.size
+        for site in state.sites
+        if site.phase in ("new", "reaching", "ready") and not site.closed and site.barred_until <= now
+        for slot in site.slots
+    )
 
 
 def _more_are_coming(state: State) -> bool:
@@ -127,7 +143,7 @@ def count_time(state: State, now: float) -> tuple[State, list[Action]]:
     if usable >= least:
         return replace(state, short_since=None), []
     if state.short_since is None and any(
-        site.phase in ("new", "reaching", "lost") and not site.tries for site in state.sites
+        site.size and site.phase in ("new", "reaching", "lost") and not site.tries for site in state.sites
     ):
         return state, []
     if state.short_since is None:
