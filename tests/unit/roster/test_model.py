@@ -57,7 +57,6 @@ LARGE = [
     (4, 1, 2, 4, model.KINDS, True),
     (4, 2, 2, 4, ("kill", "stop"), True),
     (4, 3, 2, 4, ("kill",), True),
-    (4, 3, 2, 4, ("kill", "stop", "continue"), True),
 ]
 
 # workers, faults, kinds of faults, for workers whose first world trains; at once
