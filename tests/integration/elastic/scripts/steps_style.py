@@ -117,7 +117,7 @@ def train(given: argparse.Namespace, faults: Faults, book: Book) -> None:
     features = torch.randn(given.samples, 12, generator=torch.Generator().manual_seed(0))
     samples = [(features[index], features[index].sum()) for index in range(given.samples)]
     loader = hvd.elastic.ElasticLoader(samples, global_batch_size=given.batch, seed=5)
-    checkpoint = None if given.checkpoints is None else Checkpoint(given.checkpoints, every_steps=2)
+    checkpoint = None if given.checkpoints is None else Checkpoint(given.checkpoints, every_steps=2, patience=5.0)
     loop = hvd.elastic.steps(loader, epochs=10**9, checkpoint=checkpoint, model=model, optimizer=optimizer)
     commit = loader.commit
 
