@@ -142,8 +142,8 @@ def _joined(state: State, event: Joined) -> Step:
         gone=state.gone - {worker},
         lost=tuple(departure for departure in state.lost if departure.worker != worker),
     )
-    state = _believe(state, event)
-    return state, [], f"{state.name(worker)} joined"
+    state, actions = _believe(state, event)
+    return state, actions, f"{state.name(worker)} joined"
 
 
 def _why_not(state: State, worker: int) -> str:
@@ -157,8 +157,12 @@ def _why_not(state: State, worker: int) -> str:
     return ""
 
 
-def _believe(state: State, event: Joined) -> State:
-    """Take note of whom a worker says it lost. Who has joined, lives, whatever others say."""
+def _believe(state: State, event: Joined) -> tuple[State, list[Action]]:
+    """Take note of whom a worker says it lost, and tell the others: those that still form that world do not see it.
+
+    Who has joined, lives, whatever others say.
+    """
+    actions: list[Action] = []
     joined = state.joined()
     for accusation in accusations(state, event):
         worker = state.members[accusation.rank]
@@ -166,12 +170,14 @@ def _believe(state: State, event: Joined) -> State:
             continue
         if accusation.forming:
             continue  # It may have given that world up for another reason, and be about to join: it is waited for.
+        if accusation.certain:
+            actions += _revocation(state, worker, accusation.how, certain=True)
         state = changed(state, lost=departures(state, worker, accusation.how))
         if accusation.certain:
             state = changed(state, suspects=without(state.suspects, worker), gone=state.gone | {worker})
         elif worker not in state.suspects:
             state = changed(state, suspects={**state.suspects, worker: accusation.how})
-    return state
+    return state, actions
 
 
 def _finished(state: State, event: Finished) -> Step:
@@ -263,5 +269,5 @@ def _hold_over(state: State, event: HoldOver) -> Step:
 def _revocation(state: State, worker: int, how: str, *, certain: bool) -> list[Action]:
     if worker not in state.active() or any(each.worker == worker for each in state.lost):
         return []
-    others = tuple(each for each in state.active() if each != worker)
-    return [Revoke(others, state.generation, state.members.index(worker), how, certain)]
+    others = tuple(each for each in state.active() if each != worker and each not in state.joined())
+    return [Revoke(others, state.generation, state.members.index(worker), how, certain)] if others else []
