@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -144,8 +145,10 @@ def test_one_after_the_other(make_job: Callable[..., ElasticJob]) -> None:
     assert result["resets"][-1] == 1
 
 
-def train_twice(pause: float) -> dict[str, Any]:
-    """Train five steps, and then others until there has been a world of three."""
+def train_twice(pause: float, in_second: str) -> dict[str, Any]:
+    """Train five steps, and then others until there has been a world of three; leave a file once two are at these."""
+    from pathlib import Path
+
     import torch
 
     import farandole.torch as hvd
@@ -162,6 +165,8 @@ def train_twice(pause: float) -> dict[str, Any]:
             while not is_over(state):
                 state.own += hvd.broadcast(torch.ones(1), 0).item()  # Counted, as it has no name.
                 time.sleep(pause)
+                if name == "second" and hvd.size() == 2:
+                    Path(in_second).touch()
                 state.step += 1
                 state.sizes.append(hvd.size())
                 state.commit()
@@ -175,16 +180,17 @@ def train_twice(pause: float) -> dict[str, Any]:
     return {"first": first, "between": between, "second": second, "called": sorted(set(called))}
 
 
-def test_a_newcomer_of_a_second_training(make_job: Callable[..., ElasticJob]) -> None:
+def test_a_newcomer_of_a_second_training(make_job: Callable[..., ElasticJob], tmp_path: Path) -> None:
     job = make_job()
     workers = job.add(3)
-    job.start(train_twice, 0.02)
+    in_second = tmp_path / "second"
+    job.start(train_twice, 0.02, str(in_second))
     wait_until(lambda: len(job.changes) == 1)
     # What follows is in later worlds: that there was a state does not say that the second training has begun.
     job.kill(workers[0])
-    time.sleep(1.0)
+    wait_until(in_second.exists)
     (newcomer,) = job.add(1)
-    job.start(train_twice, 0.02, workers=[newcomer])
+    job.start(train_twice, 0.02, str(in_second), workers=[newcomer])
     *others, new = job.collect([*workers[1:], newcomer])
     assert all(other["second"] == new["second"] for other in others)
     assert set(new["second"][2]) == {2, 3} and new["called"] == ["second"]

@@ -244,7 +244,6 @@ class Trained:
         assert all(everyone[source] == everyone[sources[0]] for source in sources)
         if isinstance(gradients, Optimizer) and rank in receivers:
             gradients.take(everyone[sources[0]])
-            pass
 
     def step_without_samples(self) -> None:
         for number, optimizer in enumerate(self.optimizers):

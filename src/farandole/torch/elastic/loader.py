@@ -140,7 +140,7 @@ class ElasticLoader:
             "pin_memory": pin_memory,
             "multiprocessing_context": multiprocessing_context,
         }
-        self._last: Any = None
+        self._read_last: Any = None
         """What this rank has read last; only of a dataset with an order of its own."""
         self._ahead = ReadAhead(source, num_workers, collate_fn, worker_init_fn, settings)
 
@@ -197,7 +197,7 @@ class ElasticLoader:
             self._ledger = batch.committed()
             return None
         if self._has_own_order and batch.data is not None:
-            self._last = batch.data
+            self._read_last = batch.data
         return batch
 
     def borrow(self, batch: Batch) -> Any:
@@ -208,7 +208,7 @@ class ElasticLoader:
         None if there was none.
         """
         if self._has_own_order:
-            return self._last
+            return self._read_last
         positions = [position for share in batch.shares for begin, end in share for position in range(begin, end)[:2]]
         first, second = (positions * 2)[:2]
         return self._collate([self._dataset[batch.ledger.index(position)] for position in (first, second)])
