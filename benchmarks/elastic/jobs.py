@@ -93,6 +93,18 @@ class Job:
         """Take the job over again after its coordinator was killed. Returns the seconds it took; None: impossible."""
         return None
 
+    def keeper(self) -> int:
+        """Return the process behind the coordinator that has the job. Only of who has one, as the next two."""
+        raise NotImplementedError
+
+    def launcher(self) -> list[int]:
+        """Return all processes of the launcher: the coordinator, the keeper, and who would start another one."""
+        raise NotImplementedError
+
+    def is_taken_over(self, printed: int) -> bool:
+        """Say whether it was told, after so many bytes, that another keeper has followed one that was killed."""
+        raise NotImplementedError
+
     # --- what is watched -----------------------------------------------------------------------------------------
 
     def watch(self) -> None:
@@ -243,6 +255,11 @@ def is_alive(pid: int) -> bool:
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     return False
+
+
+def parent_of(pid: int) -> int:
+    """Return the process that has started another one, or has inherited it."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def send(pid: int, number: signal.Signals) -> int:

@@ -297,7 +297,9 @@ void Forming::settle_dials() {
     if (peer.control_dial.has_value()) {
       if (auto reached = peer.control_dial->settle(base::now_ns()); reached.has_value()) {
         join_control(peer, std::move(reached->fd), reached->address.is_unix());
+        peer.mutual = true;
         if (!reached->address.is_unix()) {
+          peer.joined.control.send(ControlFrame(ControlKind::kHeartbeat));
           peer.data_dial.emplace(std::vector<Address>{reached->address}, world_.secret,
                                  hello_to(peer.rank, Channel::kData), deadline_);
         }
@@ -346,6 +348,7 @@ void Forming::join_control(Peer& peer, PrivateFd fd, bool over_unix) {
   peer.joined.control = ControlChannel(std::move(fd));
   peer.over_unix = over_unix;
   peer.introduced = false;
+  peer.mutual = false;
   peer.ready = false;
   peer.readable = false;
   if (over_unix) {
@@ -358,6 +361,7 @@ void Forming::join_control(Peer& peer, PrivateFd fd, bool over_unix) {
 void Forming::join_data(Peer& peer, PrivateFd fd) {
   tune_data(fd.get(), ground_.settings.failure_deadline_seconds);
   peer.joined.data = std::move(fd);
+  peer.mutual = true;
 }
 
 void Forming::introduce(Peer& peer) {
@@ -385,11 +389,21 @@ void Forming::read(Peer& peer) {
     }
   }
   while (const auto frame = peer.joined.control.receive()) {
+    peer.mutual = true;
     hear(peer, *frame);
   }
   if (const auto sign = peer.joined.control.ended(); sign.has_value() && !peer.joined.left) {
-    lose(peer, *sign);
+    hear_end(peer, *sign);
   }
+}
+
+// Who has made this connection may have failed to form before it knew that it is proven here. Then it lives, and is
+// only not linked; if it has died, those know who have met it, and its launcher.
+void Forming::hear_end(Peer& peer, Sign sign) {
+  if (peer.mutual) {
+    lose(peer, sign);
+  }
+  peer.joined = Joined{};
 }
 
 void Forming::read_introduction(Peer& peer) {
@@ -398,7 +412,7 @@ void Forming::read_introduction(Peer& peer) {
     case Arrival::kNotYet:
       return;
     case Arrival::kClosed:
-      lose(peer, Sign::kClosed);
+      return hear_end(peer, Sign::kClosed);
     case Arrival::kBroken:
       lose(peer, Sign::kBroken);
     case Arrival::kCame:
@@ -420,7 +434,7 @@ void Forming::adopt(Peer& peer, Introduced introduced) {
   ground_.acquainted[peer.id] = peer.joined.memory;
   peer.joined.incoming = reinterpret_cast<Ring*>(peer.joined.memory->view().base + said.ring_offset);
   peer.joined.doorbell = std::move(introduced.doorbell);
-  peer.introduced = true;
+  peer.introduced = peer.mutual = true;
 }
 
 void Forming::hear(Peer& peer, const ControlFrame& frame) {

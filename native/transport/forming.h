@@ -86,6 +86,7 @@ class Forming {
     Joined joined;
     bool over_unix = false;
     bool introduced = false;
+    bool mutual = false;  // the other side has joined this connection, too
     bool ready = false;
     bool readable = false;  // its control channel has something to read
     Refusal refusal = Refusal::kNone;
@@ -123,6 +124,7 @@ class Forming {
   void read_introduction(Peer& peer);
   void adopt(Peer& peer, Introduced introduced);
   void hear(Peer& peer, const ControlFrame& frame);
+  void hear_end(Peer& peer, Sign sign);
   void announce();
   Formed finish();
 

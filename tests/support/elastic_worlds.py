@@ -6,13 +6,15 @@ A worker runs functions as in `worlds`. Its end is told to the roster as an agen
 from __future__ import annotations
 
 import asyncio
+import functools
 import secrets
 import signal
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any
 
-from worlds import ANSWER_SECONDS, Nursery, Worker, ship
+import pytest
+from worlds import ANSWER_SECONDS, Nursery, Worker, WorkerGone, receive_all, ship
 
 
 class ElasticJob:
@@ -24,6 +26,7 @@ class ElasticJob:
         waits: what the roster has said it waits for.
         address: of the roster.
         secret: the job's.
+        memories: what the roster has left to the next one; the last one counts.
         ended: why there will be no other world; "" as long as there may be.
     """
 
@@ -41,6 +44,7 @@ class ElasticJob:
         self.waits: list[str] = []
         self.log: list[str] = []
         self.ended = ""
+        self.memories: list[Any] = []
 
         class Heard(Watcher):
             def world_begins(self, change: Any) -> None:
@@ -57,13 +61,23 @@ class ElasticJob:
             def ends(self, reason: str) -> None:
                 job.ended = reason
 
-        async def make() -> RosterService:
-            return RosterService((), job.secret, elastic=limits, watcher=Heard(), log=job.log.append)
+        async def make(memory: Any) -> RosterService:
+            watcher = Heard()
+            return RosterService(
+                (),
+                job.secret,
+                elastic=limits,
+                watcher=watcher,
+                log=job.log.append,
+                memory=memory,
+                remember=job.memories.append,
+            )
 
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="roster")
         self._thread.start()
-        self.service = self.call(make())
+        self._make = make
+        self.service = self.call(make(None))
         self.address = self.call(self.service.start())
         self._next = 0
         self._watchers: list[threading.Thread] = []
@@ -79,6 +93,18 @@ class ElasticJob:
             function(*arguments)
 
         self.call(run())
+
+    def lose_roster(self) -> None:
+        """Hang up on all workers, and let nobody listen where they look."""
+        self.call(self.service.close())
+
+    def find_roster(self) -> None:
+        """Have another one there, which knows what the first one has left, and who has ended since."""
+        from farandole.core.wire import parse_address
+
+        self.service = self.call(self._make(self.memories[-1]))
+        assert self.call(self.service.start(*parse_address(self.address))) == self.address
+        self.tell(self.service.go_on)
 
     def add(self, count: int = 1, host: str = "localhost") -> list[int]:
         """Start workers, and return their numbers."""
@@ -101,15 +127,28 @@ class ElasticJob:
             self._watch(number)
         return numbers
 
-    def start(self, function: Callable[..., Any], *arguments: Any, workers: list[int] | None = None) -> None:
+    def start(
+        self, function: Callable[..., Any], *arguments: Any, workers: list[int] | None = None, **named: Any
+    ) -> None:
         """Let workers begin to run a function."""
         ship(function)
         for number in self.workers if workers is None else workers:
-            self.workers[number].send(function, arguments)
+            self.workers[number].send(functools.partial(function, **named), arguments)
 
     def collect(self, workers: list[int], seconds: float = ANSWER_SECONDS) -> list[Any]:
-        """Return what came of it, by worker."""
-        return [self.workers[number].receive(seconds) for number in workers]
+        """Return what came of it, by worker; raise the first failure after all have answered."""
+        return receive_all((self.workers[number] for number in workers), seconds)
+
+    def collect_survivors(self, workers: Iterable[int], deaths: Container[int]) -> list[Any]:
+        """Return what came of it in all workers that were not to die; the others have to be dead."""
+        survivors, victims = [], []
+        for number in workers:
+            (victims if number in deaths else survivors).append(number)
+        results = self.collect(survivors)
+        for number in victims:
+            with pytest.raises(WorkerGone):
+                self.workers[number].receive()
+        return results
 
     def kill(self, number: int, signum: int = signal.SIGKILL) -> None:
         """Send a worker a signal."""

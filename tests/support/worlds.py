@@ -122,6 +122,22 @@ class Worker:
         return bool(poll.poll(None if seconds is None else seconds * 1000))
 
 
+def receive_all(workers: Iterable[Worker], seconds: float = ANSWER_SECONDS) -> list[Any]:
+    """Return what came of all workers' functions; raise the first failure after all have answered.
+
+    A worker that failed is the cause of others' waiting in vain, so its failure comes before theirs.
+    """
+    results, failures = [], []
+    for worker in workers:
+        try:
+            results.append(worker.receive(STRAGGLER_SECONDS if failures else seconds))
+        except Exception as error:
+            failures.append(error)
+    if failures:
+        raise next((error for error in failures if isinstance(error, WorkerFailed)), failures[0])
+    return results
+
+
 def ship(function: Callable[..., Any]) -> None:
     """Let a function of a test module travel to workers, which cannot import the module, as code."""
     cloudpickle.register_pickle_by_value(sys.modules[function.__module__])
@@ -158,16 +174,12 @@ class World:
 
     def collect(self, ranks: Iterable[int] | None = None) -> list[Any]:
         """Return the results of what was started; raise the first failure after all have answered."""
-        results, failures = [], []
-        for rank in range(self.size) if ranks is None else ranks:
-            try:
-                results.append(self.workers[rank].receive(STRAGGLER_SECONDS if failures else ANSWER_SECONDS))
-            except Exception as error:
-                failures.append(error)
-                self.broken = True
-        if failures:
-            raise next((error for error in failures if isinstance(error, WorkerFailed)), failures[0])
-        return results
+        workers = self.workers if ranks is None else [self.workers[rank] for rank in ranks]
+        try:
+            return receive_all(workers)
+        except Exception:
+            self.broken = True
+            raise
 
     def failures(self) -> list[tuple[int, Any]]:
         """Return what workers reported to the roster: pairs of rank and report."""

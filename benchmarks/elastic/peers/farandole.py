@@ -1,16 +1,17 @@
 """farandole itself: `farandole run` with limits to the number of workers.
 
-What the user starts is only a front; the launcher lives on in a process of its own. What is killed as the launcher is
-what the user has started.
+What the user starts is only a front; the launcher lives on in a process of its own, the keeper. What is killed as the
+launcher is what the user has started; the keeper, and all of them together, have events of their own.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
 
-from benchmarks.elastic.jobs import Job, JobFailed, worker_script
+from benchmarks.elastic.jobs import Job, JobFailed, parent_of, worker_script
 
 _NAME = "measured"
 _ATTACH_SECONDS = 10.0
@@ -45,10 +46,24 @@ class FarandoleJob(Job):
     def coordinator(self) -> int:
         return self._front.pid
 
+    def keeper(self) -> int:
+        return int(json.loads((self.folder / "farandole" / "jobs" / _NAME / "job.json").read_text())["pid"])
+
+    def launcher(self) -> list[int]:
+        # The guard first: it would follow the keeper.
+        return [parent_of(self.keeper()), self.keeper(), self._front.pid]
+
+    def is_taken_over(self, printed: int) -> bool:
+        return "another one has taken over" in self.output(printed)
+
     def attach(self) -> float | None:
         started, printed = time.monotonic(), self.printed()
         self._front = self.spawn((*_RUN, "--attach", _NAME), self._environment())
-        if not self.wait_until(lambda: _NAME in self.output(printed), _ATTACH_SECONDS):
+
+        def is_shown() -> bool:
+            return _NAME in self.output(printed) or self.is_taken_over(printed)
+
+        if not self.wait_until(is_shown, _ATTACH_SECONDS):
             raise JobFailed(f"farandole run --attach {_NAME} showed nothing{self.last_words(printed)}")
         return time.monotonic() - started
 

@@ -4,8 +4,10 @@ One for each host, the launcher's child or started by it over ssh, told what to 
 `messages`).
 
 Guarantees:
-- When its standard input ends, for whatever reason, everything that it started is killed at once. So it is when the
-  launcher has said that it would be heard of (`Beat`), and is not.
+- When its standard input ends, for whatever reason, everything that it started is killed at once; or, if the launcher
+  has allowed that (`Outlive`), when no other launcher has taken over in time (see `succession`).
+- When the launcher has said that it would be heard of (`Beat`), and is not, all is killed at once in any case: it may
+  live, and count on that.
 - When the agent itself is killed, the kernel kills the workers.
 - It says `Ended` only when no process is left that a worker started, directly or not, in whatever session: the agent
   is a child subreaper, so an orphan becomes its child instead of init's.
@@ -26,10 +28,10 @@ from typing import TYPE_CHECKING
 from farandole.agent import error_file, facts
 from farandole.agent.departures import LEFTOVER_SECONDS, Departures, StopWatch
 from farandole.agent.error_file import ErrorFiles
-from farandole.agent.loop import Loop, Timer
+from farandole.agent.line import Line
+from farandole.agent.loop import Loop
 from farandole.agent.memory import OomWatch
 from farandole.agent.messages import (
-    GREETING,
     STDERR,
     STDOUT,
     WINDOW,
@@ -39,12 +41,12 @@ from farandole.agent.messages import (
     End,
     Ended,
     Exited,
-    FromAgent,
     Knock,
     Leaving,
     Look,
     NotStarted,
     Open,
+    Outlive,
     Output,
     Stalled,
     Start,
@@ -58,8 +60,8 @@ from farandole.agent.neighbours import Doors, Round
 from farandole.agent.probe import look
 from farandole.agent.processes import become_subreaper, descendants, die_with_parent, send
 from farandole.agent.relay import RosterRelay
+from farandole.agent.succession import Ends
 from farandole.agent.tasks import Tasks
-from farandole.core.wire import LARGEST_FRAME, Codec, FrameReader, frame
 
 if TYPE_CHECKING:
     from farandole.agent.files import Files
@@ -69,10 +71,8 @@ _CHUNK = 64 * 1024
 _LOOK_SECONDS = 0.02
 # How long processes that were sent SIGKILL may take to go. A process in an uninterruptible wait may never.
 _KILL_SECONDS = 10.0
-# What is said to a launcher that asks for signs of life.
-_BEAT_SECONDS = 0.5
-# A launcher that is stopped may stay so for longer than any clock here can be set.
-_LONGEST_SILENCE = 1e6
+# An agent without a launcher that is asked to go gives its workers so long.
+_GRACE_SECONDS = 5.0
 
 
 class _Stream:
@@ -90,25 +90,18 @@ class Agent:
     """Runs until the workers have been ended. `control` and `report` are file descriptors."""
 
     def __init__(self, control: int, report: int) -> None:
-        self._control = control
-        self._report = report
-        self._frames = FrameReader(LARGEST_FRAME)
-        self._codec: Codec[ToAgent] = Codec(ToAgent)
         self._loop = Loop()
-        self._relay = RosterRelay(self._loop, self._say)
-        self._doors = Doors(self._loop, self._say)
+        self._parent: int | None = None
+        """Watches the process that has started this one, as long as that leads to the launcher."""
+        self._line = Line(self._loop, self, control, report)
+        self._relay = RosterRelay(self._loop, self._line.say)
+        self._doors = Doors(self._loop, self._line.say)
         self._tasks = Tasks(self._loop)
         self._files: Files | None = None
         """Made when files come."""
         self._memory = OomWatch()
         self._error_files: ErrorFiles | None = None
         """Made for the first worker, if it can be made."""
-        self._unsent = bytearray()
-        self._silence: Timer | None = None
-        """Runs while the launcher is expected to be heard of."""
-        self._within = 0.0
-        """Seconds of silence after which the launcher counts as gone."""
-        self._heard_at = 0.0
         self._workers: dict[int, int] = {}
         """Rank by process id."""
         self._elastic: set[int] = set()
@@ -116,26 +109,21 @@ class Agent:
         self._goes_on = False
         """The job is elastic: it can do without this host."""
         self._departures = Departures(self._loop, self._departed)
-        self._stop_watch = StopWatch(self._loop, lambda rank, stopped: self._say(Stalled(rank, stopped)))
+        self._stop_watch = StopWatch(self._loop, lambda rank, stopped: self._line.say(Stalled(rank, stopped)))
         self._streams: dict[tuple[int, int], _Stream] = {}
         self._ending = False
         self._kill_at = 0.0
         self._look_at = 0.0
         self._give_up_at: float | None = None
         """When SIGKILL has been sent: how long to wait for its effect."""
-        self._orphaned = False
-        """The launcher is gone: nobody reads what we say."""
+        self._ends = Ends()
 
     def run(self) -> None:
         """Obey until all has ended."""
         become_subreaper()
-        for fd in (self._control, self._report):
-            os.set_blocking(fd, False)
-        self._loop.watch(self._control, self._read_control)
         self._watch_signals()
         self._watch_launcher()
-        self._unsent += GREETING
-        self._say(facts.look(self._relay.address))
+        self._line.say(facts.look(self._relay.address))
         while not self._finished():
             self._loop.turn(_LOOK_SECONDS if self._ending else None)
         self._memory.close()
@@ -144,19 +132,8 @@ class Agent:
 
     # --- the launcher -------------------------------------------------------------------------------------------
 
-    def _read_control(self) -> None:
-        try:
-            data = os.read(self._control, _CHUNK)
-        except BlockingIOError:
-            return
-        if not data:
-            self._launcher_gone()
-            return
-        self._heard_at = time.monotonic()
-        for payload in self._frames.feed(data):
-            self._obey(self._codec.decode(payload))
-
-    def _obey(self, message: ToAgent) -> None:
+    def obey(self, message: ToAgent) -> None:
+        """Do what the launcher says."""
         if isinstance(message, Start):
             self._doors.close()
             if not self._workers:
@@ -172,15 +149,17 @@ class Agent:
         elif isinstance(message, End):
             self._end(message)
         elif isinstance(message, Beat):
-            self._expect(message.within)
+            self._line.expect(message.within)
+        elif isinstance(message, Outlive):
+            self._line.outlive(message)
         elif isinstance(message, Task):
-            self._tasks.start(message, self._say)
+            self._tasks.start(message, self._line.say)
         elif isinstance(message, Look):
-            look(message, self._tasks, self._say)
+            look(message, self._tasks, self._line.say)
         elif isinstance(message, Open):
             self._doors.open(message)
         elif isinstance(message, Knock):
-            Round(self._loop, self._say, message)
+            Round(self._loop, self._line.say, message)
         elif isinstance(message, ToFiles):
             self._take_files(message)
         else:
@@ -191,39 +170,8 @@ class Agent:
             # What most jobs do without need not be loaded by hundreds of agents.
             from farandole.agent.files import Files
 
-            self._files = Files(self._loop, self._say)
+            self._files = Files(self._loop, self._line.say)
         self._files.obey(message)
-
-    def _expect(self, seconds: float) -> None:
-        """Count the launcher as gone if it is not heard of within that time, and let it hear of us from now on."""
-        if self._silence is None:
-            self._beat()
-        else:
-            self._silence.cancel()
-        self._within = min(seconds, _LONGEST_SILENCE)
-        self._silence = self._loop.call_later(self._within, self._silent)
-
-    def _silent(self) -> None:
-        # Whatever was heard is a sign of life: a beat may have to wait behind pieces of files.
-        left = self._heard_at + self._within - time.monotonic()
-        if left > 0:
-            self._silence = self._loop.call_later(left, self._silent)
-        else:
-            self._launcher_gone()
-
-    def _beat(self) -> None:
-        if not self._unsent:  # Otherwise what is on its way is the sign of life.
-            self._say(Beat())
-        self._loop.call_later(_BEAT_SECONDS, self._beat)
-
-    def _launcher_gone(self) -> None:
-        if self._orphaned:
-            return
-        self._orphaned = True
-        self._loop.watch(self._control)
-        self._loop.watch(self._report)
-        self._unsent.clear()
-        self._end(End(grace=0))
 
     def _watch_launcher(self) -> None:
         """Notice the launcher's death even when another process has inherited the other end of our input."""
@@ -232,26 +180,51 @@ class Agent:
         except (OSError, AttributeError):
             return  # An old kernel, a sandbox, another libc: the end of the input has to do.
 
-        def gone() -> None:
-            self._loop.watch(launcher)
-            self._launcher_gone()
+        self._parent = launcher
+        self._loop.watch(launcher, self._parent_is_gone)
 
-        self._loop.watch(launcher, gone)
+    def _parent_is_gone(self) -> None:
+        self._forget_parent()
+        self._line.ended()
 
-    def _say(self, message: FromAgent) -> None:
-        if self._orphaned:
-            return
-        self._unsent += frame(self._codec.encode(message))
-        self._flush()
+    def _forget_parent(self) -> None:
+        if self._parent is not None:
+            self._loop.watch(self._parent)
+            os.close(self._parent)
+            self._parent = None
 
-    def _flush(self) -> None:
-        try:
-            del self._unsent[: os.write(self._report, self._unsent)]
-        except BlockingIOError:
-            pass
-        except OSError:
-            self._launcher_gone()
-        self._loop.watch(self._report, writable=self._flush if self._unsent else None)
+    # --- from launcher to launcher ------------------------------------------------------------------------------
+
+    def wants_to_wait(self) -> bool:
+        """Say whether there is anything for which another launcher would be needed."""
+        return not self._ending
+
+    def waits(self) -> None:
+        """There is no launcher: let workers print as much as they like, and those wait that look for the roster."""
+        # The next launcher is not our parent; what led to this one, such as sshd, may end much later.
+        self._forget_parent()
+        self._relay.hang_up()
+        for stream in self._streams.values():
+            self._watch_stream(stream)
+
+    def taken_over(self, seconds: float) -> None:
+        """Tell another launcher how things are. It may be gone by now; then another one is waited for already."""
+        spool = self._line.spool
+        streams = [*self._streams, *spool.closed]
+        self._line.say(facts.look(self._relay.address))
+        self._line.say(self._ends.report(self._workers, streams, seconds, spool.lost))
+        self._line.say_all(Stalled(rank, True) for rank in self._stop_watch.stopped())
+        for stream in self._streams.values():
+            stream.ahead = spool.size_of(stream.rank, stream.stream)
+            self._watch_stream(stream)
+        self._line.say_all(spool.take())
+        if self._line.stands:
+            self._relay.serve()
+
+    def alone(self) -> None:
+        """There is no launcher any more, and so there is no job."""
+        self._relay.hang_up()
+        self._end(End(grace=0))
 
     # --- workers ------------------------------------------------------------------------------------------------
 
@@ -282,7 +255,7 @@ class Agent:
                 preexec_fn=die_with_parent(os.getpid()),
             )
         except (OSError, subprocess.SubprocessError, ValueError) as error:
-            self._say(NotStarted(order.rank, str(error)))
+            self._line.say(NotStarted(order.rank, str(error)))
             return
         assert process.stdout is not None and process.stderr is not None
         for stream, file in ((STDOUT, process.stdout), (STDERR, process.stderr)):
@@ -298,7 +271,7 @@ class Agent:
             self._goes_on = True
             self._elastic.add(order.rank)
             self._stop_watch.add(process.pid, order.rank)
-        self._say(Started(order.rank, process.pid))
+        self._line.say(Started(order.rank, process.pid))
 
     def _watch_signals(self) -> None:
         read_end, write_end = os.pipe()
@@ -319,11 +292,13 @@ class Agent:
 
     def _asked_to_go(self) -> None:
         """Somebody wants us to go, and not without our workers."""
-        if self._goes_on and not self._ending:
+        if self._line.waits:
+            self._end(End(_GRACE_SECONDS))  # There is nobody who would let workers leave in good order.
+        elif self._goes_on and not self._ending:
             self._goes_on = False  # A second time, it is meant.
-            self._say(Leaving())
+            self._line.say(Leaving())
         else:
-            self._launcher_gone()
+            self._line.give_up()
 
     def _reap(self) -> None:
         while True:
@@ -336,7 +311,10 @@ class Agent:
             code = os.waitstatus_to_exitcode(status)
             rank = self._workers.pop(pid, None)
             if rank is not None:
-                self._say(self._exited(rank, pid, code))
+                end = self._exited(rank, pid, code)
+                if self._line.may_be_continued:
+                    self._ends.note(end)
+                self._line.say(end)
                 self._depart(rank, pid)
             else:
                 self._tasks.ended(pid, code)
@@ -382,7 +360,7 @@ class Agent:
     # --- output -------------------------------------------------------------------------------------------------
 
     def _watch_stream(self, stream: _Stream) -> None:
-        wanted = stream.ahead < WINDOW or self._orphaned
+        wanted = stream.ahead < WINDOW or not self._line.stands
         self._loop.watch(stream.fd, (lambda: self._forward(stream)) if wanted else None)
 
     def _forward(self, stream: _Stream) -> bool:
@@ -395,7 +373,7 @@ class Agent:
             self._close_stream(stream)
             return True
         stream.ahead += len(data)
-        self._say(Output(stream.rank, stream.stream, data))
+        self._line.say(Output(stream.rank, stream.stream, data))
         self._watch_stream(stream)
         return True
 
@@ -403,7 +381,7 @@ class Agent:
         self._loop.watch(stream.fd)
         os.close(stream.fd)
         del self._streams[stream.rank, stream.stream]
-        self._say(Closed(stream.rank, stream.stream))
+        self._line.say(Closed(stream.rank, stream.stream))
 
     # --- the end ------------------------------------------------------------------------------------------------
 
@@ -436,10 +414,10 @@ class Agent:
                 self._give_up_at = self._give_up_at or now + _KILL_SECONDS
             if self._give_up_at is None or now < self._give_up_at:
                 return False
-        if not self._orphaned and not self._drained():
+        if self._line.stands and not self._drained():
             return False
-        self._say(Ended(tuple(living)))
-        while self._unsent and not self._orphaned:
+        self._line.say(Ended(tuple(living)))
+        while self._line.has_unsent:
             self._loop.turn()
         return True
 

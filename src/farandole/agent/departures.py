@@ -122,6 +122,10 @@ class StopWatch:
         self._ranks.pop(pid, None)
         self._stopped.pop(pid, None)
 
+    def stopped(self) -> list[int]:
+        """Return the ranks of those that are stopped, as far as that was noticed."""
+        return [rank for pid, rank in self._ranks.items() if self._stopped[pid]]
+
     def _look(self) -> None:
         for pid, rank in list(self._ranks.items()):
             stopped = is_stopped(pid)

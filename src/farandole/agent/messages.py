@@ -76,6 +76,15 @@ class Beat(msgspec.Struct, frozen=True, tag="beat"):
     """From the launcher: seconds within which the agent will hear of it again; infinite when it is to be stopped."""
 
 
+class Outlive(msgspec.Struct, frozen=True, tag="outlive"):
+    """When the launcher's end of this connection closes, wait for another launcher before all workers are ended."""
+
+    door: str
+    """At which that finds the agent (see `agent.door`). Of each launcher another one: who runs on this host can read
+    the names of those that were used, and be there first."""
+    seconds: float
+
+
 class Task(msgspec.Struct, frozen=True, tag="task"):
     """Run a command to its end. Answered by `TaskEnded`."""
 
@@ -255,6 +264,23 @@ class NotStarted(msgspec.Struct, frozen=True, tag="not-started"):
     reason: str
 
 
+class Resumed(msgspec.Struct, frozen=True, tag="resumed"):
+    """To a launcher that has taken over, right after `Ready`: what there is now."""
+
+    pid: int
+    """Of the agent."""
+    workers: tuple[Started, ...]
+    """Those that live."""
+    ends: tuple[Exited, ...]
+    """Of the others, as far as they are remembered. The launcher before may have heard of them."""
+    streams: tuple[tuple[int, int], ...]
+    """By rank and number: of what workers print, the streams of which more is to come, be it their end."""
+    alone: float
+    """Seconds for which there was no launcher."""
+    lost: int
+    """Bytes that workers have printed meanwhile, and that were not kept."""
+
+
 class Output(msgspec.Struct, frozen=True, tag="output"):
     """The worker wrote something."""
 
@@ -397,9 +423,10 @@ Answer = TaskEnded | Looked | Opened | Knocked
 ToFiles = Offer | Piece
 FromFiles = Lacking | Received | Damaged | Shipped | NotShipped
 
-ToAgent = Start | Stop | Credit | End | Beat | Task | Look | Open | Knock | Relay | ToFiles
+ToAgent = Start | Stop | Credit | End | Beat | Outlive | Task | Look | Open | Knock | Relay | ToFiles
 FromAgent = (
     Ready
+    | Resumed
     | Started
     | NotStarted
     | Output

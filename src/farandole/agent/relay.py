@@ -44,6 +44,8 @@ class RosterRelay:
         self._say = say
         self._links: dict[int, _Link] = {}
         self._opened = 0
+        self._serving = True
+        """Whether there is a launcher."""
         self._listener = _listen_on_loopback()
         self._listen_again()
 
@@ -52,6 +54,18 @@ class RosterRelay:
         """host:port for the workers."""
         host, port = self._listener.getsockname()[:2]
         return format_address(host, port)
+
+    def hang_up(self) -> None:
+        """Close all connections, and let who comes now wait: there is no launcher."""
+        self._loop.watch(self._listener.fileno())
+        self._serving = False
+        for link in list(self._links.values()):
+            self._close(link)
+
+    def serve(self) -> None:
+        """Let them in again: there is another launcher."""
+        self._serving = True
+        self._listen_again()
 
     def obey(self, message: Relay) -> None:
         """Do what the launcher says about a connection. It may be gone here already."""
@@ -84,7 +98,8 @@ class RosterRelay:
         self._watch(link)
 
     def _listen_again(self) -> None:
-        self._loop.watch(self._listener.fileno(), self._accept)
+        if self._serving:
+            self._loop.watch(self._listener.fileno(), self._accept)
 
     def _watch(self, link: _Link) -> None:
         reads = (lambda: self._receive(link)) if link.ahead < WINDOW else None

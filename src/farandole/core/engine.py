@@ -47,6 +47,10 @@ class Block:
         return buffer
 
 
+# How a world is told of that; see `native/engine/agree.cc`.
+_HAS_LEFT = "has shut down, "
+
+
 class Cause(NamedTuple):
     """Why a world ended."""
 
@@ -56,6 +60,11 @@ class Cause(NamedTuple):
     """Such as `its process ended without saying goodbye`."""
     certain: bool
     """Whether its process has ended, or it has said so itself. Otherwise it is silent, and may live."""
+
+    @property
+    def left(self) -> bool:
+        """Whether that rank has left the world in good order."""
+        return self.how.startswith(f"rank {self.rank} {_HAS_LEFT}")
 
 
 class Engine:
@@ -351,7 +360,7 @@ def _native_settings(settings: Settings) -> NativeSettings:
         transport=settings.transport.encode(),
         host_key=settings.host_key.encode() or None,
         algorithm=settings.algorithm.encode(),
-        failure_deadline_seconds=settings.failure_deadline,
+        failure_deadline_seconds=settings.silence_seconds,
         spin_seconds=settings.spin_seconds,
         # The C ABI's 0 is "default", its -1 is "never".
         stall_warning_seconds=-1 if settings.stall_check_disable else settings.stall_warning_seconds or -1,

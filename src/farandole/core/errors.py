@@ -20,6 +20,7 @@ FarandoleError (RuntimeError)
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import IntEnum
 
 
@@ -110,6 +111,18 @@ class JobOverError(StartError):
 
 class StateLostError(FarandoleError):
     """Every worker that had the state of the training was lost before this one had got it."""
+
+    @classmethod
+    def after(cls, departures: Iterable[str], then: str) -> StateLostError:
+        """Return the error of a worker that knows of these departures.
+
+        Args:
+            departures: who was lost, and how: the holders of the state, or others after them.
+            then: what that means.
+        """
+        # Who has found the same has held nothing.
+        last = "; ".join(each for each in departures if cls.__name__ not in each) or "earlier"
+        return cls(f"all workers that held the state of the training are lost (lost last: {last}), and {then}")
 
 
 class HostsUpdatedInterrupt(FarandoleError):

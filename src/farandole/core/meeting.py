@@ -22,7 +22,8 @@ from typing import NamedTuple
 from farandole.core import network, surroundings
 from farandole.core.errors import SettingError, StartError, WorkerLostError
 from farandole.core.own_roster import OwnRoster
-from farandole.core.rendezvous import RendezvousError, RosterClient, RosterUnreachable, World
+from farandole.core.rendezvous import RendezvousError, RosterUnreachable, World
+from farandole.core.roster_client import RosterClient
 from farandole.core.settings import Settings
 from farandole.core.surroundings import Surroundings
 from farandole.core.user_files import MeetingFile, job_secret
@@ -147,7 +148,8 @@ def meet(way: Way, contact: str) -> Met:
     try:
         if way.found is not None:
             return _OwnMeeting(way.settings, way.found, contact).meet()
-        roster = _connect(way.settings, way.settings.roster or "", way.settings.start_timeout)
+        patience = way.settings.roster_patience if way.settings.elastic else 0.0
+        roster = _connect(way.settings, way.settings.roster or "", way.settings.start_timeout, patience)
         if way.settings.elastic:
             return Met(ALONE, roster, None)
         return Met(_join(roster, contact, way.settings.start_timeout), roster, None)
@@ -157,8 +159,8 @@ def meet(way: Way, contact: str) -> Met:
         raise StartError(str(error)) from error
 
 
-def _connect(settings: Settings, addresses: str, timeout: float) -> RosterClient:
-    return RosterClient.connect(addresses, settings.secret, worker=settings.rank, timeout=timeout)
+def _connect(settings: Settings, addresses: str, timeout: float, patience: float = 0.0) -> RosterClient:
+    return RosterClient.connect(addresses, settings.secret, worker=settings.rank, timeout=timeout, patience=patience)
 
 
 def _join(roster: RosterClient, contact: str, timeout: float) -> World:

@@ -20,6 +20,9 @@ PREFIX = "FARANDOLE_"
 LOG_LEVELS = {"trace": 1, "debug": 1, "info": 2, "warning": 3, "error": 4, "fatal": 4, "off": 5}
 TRANSPORTS = ("auto", "shm", "tcp")
 RESUMES = ("auto", "never")
+# How long a worker may say nothing, where the others go on without it, and where the job ends with it.
+ELASTIC_SILENCE_SECONDS = 1.0
+SILENCE_SECONDS = 5.0
 
 
 def _text(value: str) -> str:
@@ -166,13 +169,15 @@ class Settings:
     """Whether workers of this job come and go. Set by our launcher."""
     grace: float = _setting(30.0, _positive_seconds, "a number of seconds above 0")
     """Seconds that a worker of such a job takes at most to leave in good order after SIGTERM; then it ends."""
+    roster_patience: float = _setting(600.0, _positive_seconds, "a number of seconds above 0")
+    """Seconds for which a worker of such a job looks for its roster when that is lost. Meanwhile it trains on."""
     elastic_keep_gradients: bool = _setting(True, _switch, "0 or 1")
     """Whether a worker of such a job keeps its own gradients until the step counts, so that only collectives are done
     again when the world breaks. It costs the memory of the gradients; without it, the step is done again."""
     elastic_state_at_once: int = _setting(8 << 20, _count, "a number of bytes")
     """Up to this size the state goes to a newcomer while the others wait; what is larger, while they train."""
-    failure_deadline: float = _setting(1.0, _positive_seconds, "a number of seconds above 0")
-    """Seconds of silence after which a worker counts as lost."""
+    failure_deadline: float | None = _setting(None, _positive_seconds, "a number of seconds above 0")
+    """Seconds of silence after which a worker counts as lost; None: see `silence_seconds`."""
     spin_seconds: float = _setting(0.0, float, "a number of seconds")
     """How long a wait looks before it sleeps; 0 is the default of 20 microseconds, below 0 is not at all."""
     thread_affinity: tuple[int, ...] = _setting(
@@ -205,6 +210,18 @@ class Settings:
     """What the native core writes to standard error; warning by default."""
     library: str | None = _setting(None, _text, "the path of libfarandole.so")
     """Where the native library is; None is the one that came with this package."""
+
+    @property
+    def silence_seconds(self) -> float:
+        """How long a worker of this job may say nothing before it counts as lost.
+
+        Where the others go on without it, what is lost by a mistake is little, and so is the patience. Where the whole
+        job ends with it, healthy processes are given the time for which they are held up now and then: while a large
+        one forks, while its machine is moved to another host, while the disk with its code does not answer.
+        """
+        if self.failure_deadline is not None:
+            return self.failure_deadline
+        return ELASTIC_SILENCE_SECONDS if self.elastic else SILENCE_SECONDS
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:

@@ -29,10 +29,10 @@ from farandole.core.rendezvous import (
     NotWanted,
     RendezvousError,
     Revoked,
-    RosterClient,
     RosterUnreachable,
     World,
 )
+from farandole.core.roster_client import RosterClient
 from farandole.core.settings import Settings
 from farandole.core.tuning import use_kept
 
@@ -74,7 +74,8 @@ def enter(
     Raises:
         EvictedError: this worker is not wanted any more.
         JobOverError: there will be no next world.
-        StartError: there is nobody who would say so.
+        StartError: there is nobody who would say so: the roster is lost, and was looked for as long as the settings
+            allow.
     """
     host, hostname = here()
     while True:
@@ -118,7 +119,7 @@ def accusations(engine: Engine) -> list[Accused]:
     if cause is None or cause.rank is None:
         return []
     # Here it says whose end it was; the roster has that beside it.
-    return [Accused(cause.rank, cause.how.removeprefix(f"rank {cause.rank} "), cause.certain)]
+    return [Accused(cause.rank, cause.how.removeprefix(f"rank {cause.rank} "), cause.certain, left=cause.left)]
 
 
 def _missed(error: FarandoleError) -> list[Accused]:
@@ -187,6 +188,8 @@ class Notices:
 class Preemption:
     """Lets SIGTERM mean: finish the step, and leave in good order; after the grace, or when the job ends, end.
 
+    While the roster is away, the wish waits for its successor, and the grace goes on.
+
     Only where the program has no handler of its own, and only from the main thread.
     """
 
@@ -224,4 +227,5 @@ class Preemption:
         try:
             self._roster.ask_to_leave("it got SIGTERM")
         except RendezvousError:
-            os.kill(os.getpid(), signal.SIGTERM)  # There is nobody to say goodbye to.
+            # There is nobody to say goodbye to, and will not be: the roster was looked for long enough.
+            os.kill(os.getpid(), signal.SIGTERM)

@@ -93,6 +93,9 @@ class Trained(Protocol):
     def step_without_samples(self) -> None:
         """Take part in a step with gradients of zero."""
 
+    def has_unused_gradients(self) -> bool:
+        """Say whether the body has computed gradients with which no step was made."""
+
     def scale_rate(self, factor: float) -> None:
         """Multiply the learning rates."""
 

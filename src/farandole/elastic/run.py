@@ -44,6 +44,7 @@ from farandole.core.errors import (
 )
 from farandole.core.rendezvous import World
 from farandole.core.request import Names
+from farandole.core.saying import tell_user
 from farandole.core.session import Session
 from farandole.core.worlds import goodbye
 from farandole.elastic import membership
@@ -187,6 +188,7 @@ def run_in(worlds: Worlds, func: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(func)
     def wrapper(state: State, *args: Any, **kwargs: Any) -> Any:
+        _tell_who_writes_checkpoints()
         train = functools.partial(func, state, *args, **kwargs)
         if worlds.go_on():
             name = getattr(func, "__qualname__", type(func).__name__)
@@ -195,6 +197,16 @@ def run_in(worlds: Worlds, func: Callable[..., Any]) -> Callable[..., Any]:
         return train()
 
     return wrapper
+
+
+def _tell_who_writes_checkpoints() -> None:
+    settings = current().settings if is_initialized() else None
+    if settings is not None and settings.checkpoint_dir is not None and settings.rank == 0:
+        tell_user(
+            "warning",
+            "--checkpoint-dir is for loops over hvd.elastic.steps: nothing is written there for @hvd.elastic.run. Save "
+            "checkpoints in the script, and load the last one before its training function",
+        )
 
 
 def _until_evicted(training: Callable[[], Any]) -> Any:
@@ -337,13 +349,10 @@ class _Training:
         # The roster puts those first that hold the state.
         is_there = standings[0].has_state or any(standing.saw_beginning for standing in standings)
         if has_begun and not is_there:
-            # Those who have found the same before this worker held nothing.
-            holders = [each for each in self._worlds.lost() if StateLostError.__name__ not in each]
-            who = "; ".join(holders) or "earlier"
-            raise StateLostError(
-                f"all workers that held the state of the training are lost ({who}), and nobody else had got it. Start "
-                "the job again; it would go on where it was if the script saved checkpoints, and loaded the last one "
-                "before its training function."
+            raise StateLostError.after(
+                self._worlds.lost(),
+                "nobody else had got it. Start the job again; it would go on where it was if the script saved "
+                "checkpoints, and loaded the last one before its training function.",
             )
         self._note(finished=False, has_begun=has_begun, saw_beginning=not has_begun)
         if all(standing.may_keep for standing in standings) and len({standing.checks for standing in standings}) == 1:

@@ -1,21 +1,14 @@
 """The loop of a training whose workers come and go.
 
-A step is taken under a *plan*: which ranks read which samples, made from the ledger and the world that there was. When
-ranks are lost before the step counts, the plan stays, their part of it is given back to the ledger, and the others'
-gradients are weighted by the samples that are left. The next step is planned for the world that there is then.
+A step is taken under a plan (see `plan`) and counts as a whole: when the world breaks in the middle of it, those who
+are left finish it in the next one (see `recovery`).
 
-A rank that learns only from others that a step counts (see `recovery`) takes the following step by the plan that they
-have made meanwhile, in the world of before.
-
-Newcomers get the state between two steps. A large one travels while the others train: meanwhile a newcomer is a
-*shadow* of rank 0. It goes through the same steps, with the samples of that rank, gets the same reduced gradients, and
-counts for nothing. When the world breaks before it has the state, it is a newcomer again, and the others finish the
-step without it.
+Workers come between two steps. Then all members of a world are made alike: newcomers get the state, and are told how
+far the training has come (see `progress`). A large state travels while the others train on (see `shadows`).
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -23,67 +16,19 @@ import msgspec
 
 from farandole.core import basics
 from farandole.core.again import Gradients
-from farandole.core.errors import EvictedError, HorovodInternalError, InvalidRequestError, StateLostError
+from farandole.core.errors import EvictedError, HorovodInternalError, InvalidRequestError
 from farandole.core.rendezvous import World
 from farandole.core.saying import tell_user
 from farandole.core.worlds import goodbye
 from farandole.elastic import membership
-from farandole.elastic.batches import RatePolicy, based_on_first
-from farandole.elastic.framework import Batch, Loader, Stream, Trained
-from farandole.elastic.ledger import Ledger
+from farandole.elastic.batches import RatePolicy
+from farandole.elastic.framework import Loader, Trained
+from farandole.elastic.plan import Plan, Plans
+from farandole.elastic.progress import Progress
 from farandole.elastic.recovery import NOTHING_ASKED, Ballot, Comparison, Position, Recovery
+from farandole.elastic.shadows import Shadows
 
 Result = TypeVar("Result")
-
-
-class Progress(msgspec.Struct, frozen=True):
-    """How far the training has come, besides what the framework holds."""
-
-    step: int
-    calls: int
-    ledger: Ledger
-    first_batch: int
-    """Samples of all ranks in a full step of the first world."""
-    factor: float
-    """By which the learning rates have been multiplied."""
-    body_has_calls: bool
-    """Whether the body of the loop makes calls that all ranks have to make."""
-    stop: bool
-    """Whether there is no other step, as somebody has asked for that."""
-    first_epoch: int
-    """In which the loop began."""
-
-
-class _Plan:
-    """One step: who reads what, and who is still there to do it."""
-
-    def __init__(self, batch: Batch, world: World, shadows: int) -> None:
-        self.batch = batch
-        self.shadows = shadows
-        """So many ranks of its world, the last ones, have no part in it."""
-        self.present = list(range(world.size))
-        """By their ranks of now: the ranks that those who are still there have in the world of the plan."""
-        self.lost: frozenset[int] = frozenset()
-        """Whose samples will not be in the result."""
-        self._world = world
-
-    def survived_by(self, world: World) -> None:
-        """Take note of the world of now, which has members of the plan's world only."""
-        # By their numbers: between the two worlds there may have been some that this worker has never seen.
-        self.present = [self._world.workers.index(worker) for worker in world.workers]
-
-    def goes_on_without_the_lost(self) -> None:
-        """The step will be finished by those who are present."""
-        self.lost = frozenset(range(len(self.batch.shares))).difference(self.present)
-
-    def share(self, rank: int) -> float:
-        """Return by what this rank's mean gradient is multiplied so that the mean over ranks is one over samples."""
-        size = self._world.size
-        if len(self.present) == size:
-            return self.batch.samples * size / self.batch.total
-        counts = [_count(self.batch.shares[each]) for each in self.present]
-        total = sum(counts)
-        return counts[rank] * len(counts) / total if total else 0.0
 
 
 class Loop:
@@ -99,8 +44,6 @@ class Loop:
     def __init__(self, loader: Loader, trained: Trained, *, epochs: int, rate: RatePolicy) -> None:
         self._loader = loader
         self._trained = trained
-        self._epochs = epochs
-        self._rate = rate
         self._session = basics.current()
         self._elastic = membership.is_elastic()
         self._session.trainings += 1
@@ -109,14 +52,13 @@ class Loop:
         self._has_begun = False
         self._has_state = False
         """This worker holds the state of this loop."""
-        self._first_epoch = loader.ledger.epoch
         self._recovery = Recovery(self._session, self)
-        self._plan: _Plan | None = None
+        self._progress = Progress(self._session, loader, trained, self._recovery, epochs=epochs, rate=rate)
+        self._shadows = Shadows(self._session, trained, self._recovery.broken)
+        self._plans = Plans(loader)
+        self._plan: Plan | None = None
+        """That of the step which this worker is in."""
         self._share = 1.0
-        self._before: World | None = None
-        """The world in which the current plan was made, or the others have made the next one; None: that of now."""
-        self._plan_as_before = False
-        """The others have planned the next step already, in the world of before."""
         self._others_finish = False
         """The others are at the end of the loop before this one."""
         self._finishing = False
@@ -136,24 +78,8 @@ class Loop:
         self._again = False
         self._made_calls = False
         """This rank's body has made calls that all ranks have to make."""
-        self._body_has_calls = False
-        """All ranks know that some body has."""
-        self._shadows = 0
-        """So many ranks of this world, the last ones, do not have the state yet."""
-        self._shadows_before = 0
-        """So many in the plan that the others have made in the world before."""
-        self._stream: Stream | None = None
-        """What brings it to them."""
-        self._is_astray = False
-        """This rank is a shadow whose world has ended."""
         self._wants_checkpoint = False
         """This rank's clock says that one is due."""
-        self._step_began = time.monotonic()
-        self._step = 0
-        self._first_batch = 0
-        self._factor = 1.0
-        self._scaled_for = 0
-        """The size of the world that the factor is for; 0: it is to be found out."""
 
     def __iter__(self) -> Iterator[Any]:
         """Return the batches of this worker.
@@ -199,29 +125,29 @@ class Loop:
     @property
     def step(self) -> int:
         """Steps that count, since the loop began."""
-        return self._step
+        return self._progress.step
 
     # --- steps -------------------------------------------------------------------------------------------------
 
     def _steps(self) -> Iterator[Any]:
         self._enter(membership.arrive if self._elastic else None)
         while True:
-            if self._stream is not None and self._bring_state(self._stream):
+            if self._bring_state():
                 continue
-            if self._is_over:
+            if self._progress.is_over:
                 break
             plan = self._next_plan()
             if plan is None:
                 self._loader.next_epoch()
                 continue
             yield from self._one_step(plan)
-            if self._is_astray:
+            if self._shadows.is_astray:
                 self._begin_again()
                 continue
             self._commit(plan)
-            if self._outcome.change and not self._outcome.stop:
+            if self._outcome.change and not self._progress.stop:
                 # Who has learnt of it in another world has no others to wait for: they have turned away.
-                if not self._plan_as_before:
+                if not self._plans.as_before:
                     self._give_the_rest()
                     self._wait_for_all()
                 self._enter(membership.reform)
@@ -233,34 +159,19 @@ class Loop:
         world = self._session.world
         return self._elastic and world.generation == 0 and self._number < world.training
 
-    @property
-    def _is_over(self) -> bool:
-        return self._loader.ledger.epoch >= self._first_epoch + self._epochs or self._outcome.stop
-
-    def _next_plan(self) -> _Plan | None:
-        now, shadows = self._session.world, self._shadows
-        world = now
-        if self._plan_as_before and self._before is not None:
-            world, shadows = self._before, self._shadows_before
-        working = world.size - shadows
-        batch = self._loader.next(working, 0 if self._is_shadow else world.rank)
-        if batch is None:
-            return None
-        self._scale_rate(working)
-        plan = _Plan(batch, world, shadows)
-        if world is not now:
-            plan.survived_by(now)
-            plan.goes_on_without_the_lost()
-        self._forget_worlds()
+    def _next_plan(self) -> Plan | None:
+        plan = self._plans.next(self._session.world, self._shadows.count, self._shadows.include_this_rank)
+        if plan is not None:
+            self._progress.scale_rate(plan.working)
         return plan
 
-    def _one_step(self, plan: _Plan) -> Iterator[Any]:
+    def _one_step(self, plan: Plan) -> Iterator[Any]:
         self._plan = plan
         self._counts = False
         self._is_reducing = False
         while True:
             self._again = False
-            self._share = 0.0 if self._is_shadow else plan.share(self._session.world.rank)
+            self._share = 0.0 if self._shadows.include_this_rank else plan.share(self._session.world.rank)
             data = plan.batch.data
             if data is None:
                 # Only the body knows what a step is, and whether it has calls that all ranks have to make.
@@ -273,31 +184,37 @@ class Loop:
                 self._knows_body = True
             if not self._again:
                 break
-        if not (self._counts or self._is_astray):
+        if self._shadows.is_astray:
+            return
+        self._check_gradients_are_used()
+        if not self._counts:
             self._vote()
 
-    @property
-    def _is_shadow(self) -> bool:
-        return self._shadows > 0 and not self._has_state
+    def _check_gradients_are_used(self) -> None:
+        # They would die with this worker, although their samples count.
+        if self._trained.has_unused_gradients():
+            raise InvalidRequestError(
+                "the body of the loop has computed gradients and made no optimizer.step() with them. A round of this "
+                "loop is a step, and counts as a whole: to accumulate gradients, use a larger batch, go through parts "
+                "of it in the body, and give DistributedOptimizer(backward_passes_per_step=) the number of parts."
+            )
 
     def _check_for_calls(self) -> None:
-        if self._body_has_calls or self._made_calls:
+        if self._progress.body_has_calls or self._made_calls:
             raise InvalidRequestError(
                 "this worker has nothing to run the body of the loop with, as there are fewer samples left than "
                 "workers; but the body makes collectives, which all have to make. It has to be started again."
             )
 
-    def _commit(self, plan: _Plan) -> None:
+    def _commit(self, plan: Plan) -> None:
         self._plan = None
         self._loader.commit(plan.batch, plan.lost)
-        self._step += 1
+        self._progress.step += 1
         if self._outcome.save:
             self._wants_checkpoint = False
         # The others have begun theirs in the world of before: the parts of two worlds make no checkpoint.
-        if self._outcome.save and not self._plan_as_before:
-            # Who goes on from there has not been asked to stop.
-            progress = msgspec.msgpack.encode(msgspec.structs.replace(self._progress(), stop=False))
-            self._trained.save(progress, self._step, self._loader.ledger.epoch, self._session.world)
+        if self._outcome.save and not self._plans.as_before:
+            self._trained.save(self._progress.kept(), self.step, self.epoch, self._session.world)
 
     # --- what the front end asks (see `farandole.core.again.Again`) ---------------------------------------------
 
@@ -318,7 +235,7 @@ class Loop:
             InvalidRequestError: broken steps are given out again, which ranks do at different times; or this rank is a
                 shadow.
         """
-        if self._is_shadow:
+        if self._shadows.include_this_rank:
             raise InvalidRequestError(
                 "the body of the loop made a collective for the first time while this worker was still getting the "
                 "state of the training: it would have spoilt the result. It has to be started again."
@@ -346,31 +263,31 @@ class Loop:
         """See `Again`."""
         notices = self._session.notices
         changes = notices is not None and notices.change is not None
-        if self._is_shadow:
+        if self._shadows.include_this_rank:
             # What its body makes of half a state is nobody's business, and others never lack what it has.
             return Ballot(changes, stop=False, save=False, calls=False, meet=False)
         return Ballot(changes, self._stopping, self._is_checkpoint_due(), self._made_calls, meet)
 
     def _is_checkpoint_due(self) -> bool:
         if self._session.world.rank == 0:
-            self._wants_checkpoint = self._wants_checkpoint or self._trained.is_due(self._step + 1)
+            self._wants_checkpoint = self._wants_checkpoint or self._trained.is_due(self.step + 1)
         # Shadows could not write a part of it.
-        return self._wants_checkpoint and not self._shadows
+        return self._wants_checkpoint and not self._shadows.count
 
     def count(self, outcome: Sequence[bool], gradients: Gradients) -> None:
         """See `Again`."""
         asked = Ballot(*outcome)
         self._take_note(asked)
-        if self._is_shadow:
-            self._keep_up(lambda: self._recovery.meet(asked) if asked.meet else None)
+        if self._shadows.include_this_rank:
+            self._shadows.keep_up(lambda: self._recovery.meet(asked) if asked.meet else None)
         else:
             self._recovery.reduced(asked, gradients)
 
     def recover(self, gradients: Gradients) -> bool:
         """See `Again`."""
-        if self._is_shadow:
+        if self._shadows.include_this_rank:
             # What its optimizer makes of these gradients is not used.
-            self._is_astray = True
+            self._shadows.go_astray()
             return True
         outcome = self._recovery.recover(gradients)
         if outcome is None:
@@ -387,13 +304,13 @@ class Loop:
         self._is_reducing = False
         if not self._counts:
             self._counts, self._outcome = True, outcome
-            self._body_has_calls = self._body_has_calls or outcome.calls
+            self._progress.learn(outcome)
 
     def _vote(self) -> None:
         """Let a step count whose body has reduced no gradients."""
         ballot = self.ballot(meet=False)
-        if self._is_shadow:
-            self._keep_up(lambda: self._take_note(self._recovery.meet(ballot)))
+        if self._shadows.include_this_rank:
+            self._shadows.keep_up(lambda: self._take_note(self._recovery.meet(ballot)))
         else:
             self._take_note(self._recovery.vote(ballot))
 
@@ -418,64 +335,46 @@ class Loop:
         """See `Listener`."""
         inside = self._plan is not None or self._finishing
         shadows = 0 if self._plan is None else self._plan.shadows
-        return Position(calls, self._step, inside, self._has_state, can_give, shadows, self._number)
+        return Position(calls, self.step, inside, self._has_state, can_give, shadows, self._number)
 
     def reformed(self, before: World) -> None:
         """See `Listener`."""
-        self._before = self._before or before
-        self._drop_stream()
-        self._shadows = 0
+        self._plans.reformed(before)
+        self._shadows.reformed()
 
     def resumed(self, comparison: Comparison, counts: bool) -> None:
         """See `Listener`."""
-        if comparison.others_inside:
-            self._shadows_before = comparison.shadows
-        if comparison.behind or self._plan_as_before:
-            self._plan_as_before = True
+        self._plans.resumed(comparison)
+        if self._plan is None or self._plans.as_before:
             return
-        if self._plan is not None:
-            self._plan.survived_by(self._session.world)
-            if not counts and not self._counts:
-                self._plan.goes_on_without_the_lost()
-            self._share = self._plan.share(self._session.world.rank)
-        self._forget_worlds()
+        self._plan.survived_by(self._session.world)
+        if not counts and not self._counts:
+            self._plan.goes_on_without_the_lost()
+        self._share = self._plan.share(self._session.world.rank)
 
     def hand_over(self, gradients: Gradients | None, sources: Sequence[int], receivers: Sequence[int]) -> None:
         """See `Listener`."""
         self._trained.hand_over(gradients, sources, receivers)
 
-    def _forget_worlds(self) -> None:
-        self._before, self._shadows_before, self._plan_as_before = None, 0, False
-
     # --- newcomers that do not have the state yet ----------------------------------------------------------------
 
-    def _bring_state(self, stream: Stream) -> bool:
-        """Send some of the state as it is now, or see to it that all have all of it.
+    def _bring_state(self) -> bool:
+        """Let shadows have some of the state as it is now, or see to it that all have all of it.
 
         Returns:
             Whether that is done, or this rank is in another world.
         """
-        now = time.monotonic()
-        seconds, self._step_began = now - self._step_began, now
-        try:
-            if not self._is_over and not stream.send_some(seconds):
-                return False
-            self._session.exchange("elastic.sent", b"")
-        except HorovodInternalError as error:
-            if not self._recovery.broken(error):
-                raise
-            self._drop_stream()
-            if not self._is_shadow:
-                # The next step begins in this world, as it does for those who have not noticed yet.
-                return False
+        if self._shadows.send_some(is_over=self._progress.is_over):
+            self._enter(None)
+        elif self._shadows.is_astray:
             self._begin_again()
-            return True
-        self._enter(None)
+        else:
+            return False
         return True
 
     def _give_the_rest(self) -> None:
         """Let shadows have the state before the world changes: they would have to begin anew in each."""
-        if self._stream is None:
+        if not self._shadows.are_served:
             return
         self._session.again = None
         try:
@@ -484,30 +383,12 @@ class Loop:
             if not self._recovery.broken(error):
                 raise
 
-    def _keep_up(self, meet: Callable[[], object]) -> None:
-        """Go on with the others when their step counts, and have what has come of the state, while their world lives.
-
-        Args:
-            meet: does what all ranks do then.
-        """
-        try:
-            meet()
-            if self._stream is not None:
-                self._stream.take()
-        except HorovodInternalError as error:
-            if not self._recovery.broken(error):
-                raise
-            self._is_astray = True
-
     def _begin_again(self) -> None:
         """Be a newcomer once more."""
-        self._plan, self._outcome = None, NOTHING_ASKED
+        self._plan = None
+        self._progress.stop = False
+        self._stopping = False  # If its body has asked for that, it did so with half a state.
         self._enter(membership.reform)
-
-    def _drop_stream(self) -> None:
-        if self._stream is not None:
-            self._stream.abandon()
-        self._stream = None
 
     # --- worlds between two steps -------------------------------------------------------------------------------
 
@@ -515,8 +396,7 @@ class Loop:
         """Enter a world, and make all its members alike."""
         # What is called from here on is not a part of a step.
         self._session.again = None
-        self._is_astray = False
-        self._forget_worlds()
+        self._plans.forget_worlds()
         while True:
             before = self._session.world
             try:
@@ -526,15 +406,15 @@ class Loop:
                         self.reformed(before)
                 if not self._elastic or self._all_are_here():
                     self._make_alike()
-                    self._forget_worlds()
+                    self._plans.forget_worlds()
                     break
-                if self._plan_as_before:
+                if self._plans.as_before:
                     break
                 if self._others_finish:
                     way = None  # They come into this loop in this world.
                     continue
                 self._wait_for_all()
-                self._forget_worlds()
+                self._plans.forget_worlds()
                 way = membership.reform
             except HorovodInternalError as error:
                 if not self._recovery.broken(error):
@@ -549,11 +429,8 @@ class Loop:
         to the world that it is followed by when they have finished it.
         """
         comparison = self._recovery.compare()
-        self._plan_as_before = comparison.others_inside
-        self._shadows_before = comparison.shadows
+        self._plans.entered(comparison)
         self._others_finish = comparison.others_before
-        if not self._plan_as_before:
-            self._forget_worlds()
         return not (comparison.others_inside or comparison.others_behind or comparison.others_before)
 
     def _make_alike(self) -> None:
@@ -563,17 +440,17 @@ class Loop:
         self._check_loop([number for number, _ in standings])
         holders = [rank for rank, (_, has_state) in enumerate(standings) if has_state]
         if not holders:
-            self._begin()
+            self._progress.begin()
         sources = holders or [0]
         receivers = [rank for rank in range(world.size) if rank not in sources]
         if receivers:
             self._give_state(sources, receivers, may_stream=bool(holders) and self._can_have_shadows())
-        everyone = session.exchange("elastic.progress", msgspec.msgpack.encode(self._progress()))
+        everyone = session.exchange("elastic.progress", self._progress.told())
         if world.rank in receivers:
-            self._take(msgspec.msgpack.decode(everyone[sources[0]], type=Progress))
+            self._progress.follow(everyone[sources[0]])
         elif everyone[world.rank] != everyone[sources[0]]:
             raise AssertionError("survivors have come to different states; this is a bug of farandole")
-        if not (self._has_state or (self._shadows and world.rank in receivers)):
+        if not (self._has_state or self._shadows.include_this_rank):
             self._has_state = True
             if self._elastic:
                 membership.trained(self._number)
@@ -588,72 +465,14 @@ class Loop:
             )
 
     def _give_state(self, sources: Sequence[int], receivers: Sequence[int], *, may_stream: bool) -> None:
-        if self._stream is None:
-            self._stream = self._trained.transfer(sources, receivers, may_stream=may_stream)
-            self._step_began = time.monotonic()
-        else:
-            self._stream.finish()
-            self._stream = None
-            self._stopping = self._stopping and self._has_state
-        self._shadows = 0 if self._stream is None else len(receivers)
+        was_shadow = self._shadows.include_this_rank
+        self._shadows.give(sources, receivers, may_stream=may_stream)
+        if was_shadow:
+            # It was a body with half a state that asked.
+            self._stopping = False
 
     def _can_have_shadows(self) -> bool:
         """Say whether somebody may go through the steps here who has not got the state yet."""
-        body_has_calls = self._body_has_calls or self._made_calls
+        body_has_calls = self._progress.body_has_calls or self._made_calls
         keeps_gradients = self._session.settings.elastic_keep_gradients
         return self._elastic and keeps_gradients and self._trained.reduces_once and not body_has_calls
-
-    def _begin(self) -> None:
-        """Nobody holds the state: rank 0's becomes everyone's, which is the last checkpoint's if there is one.
-
-        Raises:
-            StateLostError: there was a state, and it is lost.
-        """
-        world = self._session.world
-        self._first_batch = sum(self._loader.counts(world.size))
-        saved = self._trained.load() if world.rank == 0 else None
-        found = any(self._session.exchange("elastic.checkpoint", b"" if saved is None else b"1"))
-        # Others that said so are no reason.
-        lost = [who for who in world.lost if StateLostError.__name__ not in who]
-        if world.state_lost and not found:
-            raise StateLostError(
-                f"all workers that held the state of the training are lost ({'; '.join(lost) or 'earlier'}), and "
-                "there is no checkpoint. Start the job again; with --checkpoint-dir DIR --resume auto it would go on."
-            )
-        if saved is not None:
-            self._take(msgspec.msgpack.decode(saved, type=Progress))
-
-    def _progress(self) -> Progress:
-        return Progress(
-            self._step,
-            self._recovery.calls,
-            self._loader.ledger,
-            self._first_batch,
-            self._factor,
-            self._body_has_calls,
-            self._outcome.stop,
-            self._first_epoch,
-        )
-
-    def _take(self, progress: Progress) -> None:
-        self._step, self._first_epoch = progress.step, progress.first_epoch
-        self._first_batch, self._factor = progress.first_batch, progress.factor
-        self._scaled_for = 0
-        self._body_has_calls = progress.body_has_calls
-        self._outcome = self._outcome._replace(stop=progress.stop)
-        self._recovery.catch_up(progress.calls)
-        self._loader.ledger = progress.ledger
-
-    def _scale_rate(self, size: int) -> None:
-        if size == self._scaled_for:
-            return
-        policy = based_on_first(self._rate, self._first_batch)
-        factor = policy.factor(sum(self._loader.counts(size)), size)
-        if factor != self._factor:
-            self._trained.scale_rate(factor / self._factor)
-            self._factor = factor
-        self._scaled_for = size
-
-
-def _count(share: Sequence[tuple[int, int]]) -> int:
-    return sum(end - begin for begin, end in share)

@@ -6,8 +6,11 @@ AgentLost (LaunchError)     the agent, or the way to it, is gone; the text says 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import os
+import secrets
+import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +20,7 @@ from farandole.agent.messages import (
     GREETING,
     Answer,
     Beat,
+    End,
     Ended,
     FromAgent,
     FromFiles,
@@ -25,6 +29,7 @@ from farandole.agent.messages import (
     RelayCredit,
     Relayed,
     RelayOpened,
+    Resumed,
     ToAgent,
 )
 from farandole.core.async_channel import AsyncChannel
@@ -33,7 +38,7 @@ from farandole.core.wire import LARGEST_FRAME, BadMessage, Codec, WireError
 from farandole.launcher.errors import LaunchError
 from farandole.launcher.failure import signal_name
 from farandole.launcher.hosts import Host
-from farandole.launcher.reach import SshOptions, local_command, ssh_command
+from farandole.launcher.reach import AGENT, TAKE_OVER, SshOptions, local_command, ssh_command
 from farandole.launcher.relay import RelayedLinks
 
 # A host lets us in, its Python starts and answers within so many seconds, or the job does not start.
@@ -43,6 +48,8 @@ BEAT_SECONDS = 0.5
 PAUSE_SECONDS = 1.0
 # How long a process may take to end whose pipe is closed.
 EXIT_SECONDS = 5.0
+# An agent that has not been told to end is given so long to end its workers, before it is killed.
+CLOSE_SECONDS = 0.5
 # So many are being started at a time: each costs a process here, and often much more in its first moment.
 STARTED_AT_ONCE = 32
 _LOOK_SECONDS = 0.1
@@ -86,10 +93,14 @@ class Agent:
         loop = asyncio.get_running_loop()
         self._ready: asyncio.Future[Ready] = loop.create_future()
         self._ended: asyncio.Future[Ended] = loop.create_future()
-        self._ready.add_done_callback(_retrieve)
-        self._ended.add_done_callback(_retrieve)
+        self._resumed: asyncio.Future[Resumed] = loop.create_future()
+        for future in (self._ready, self._ended, self._resumed):
+            future.add_done_callback(_retrieve)
+        self._itself: int | None = None
+        """A descriptor of its process, if it was taken over and is on this machine: `process` only leads to it then."""
         self._answers: dict[int, asyncio.Future[Answer]] = {}
-        self._asked = 0
+        # The agent may still answer what the launcher before this one has asked.
+        self._asked = secrets.randbits(40)
         self._take: Callable[[FromAgent], None] = lambda message: None
         self._take_files: Callable[[FromFiles], None] = lambda message: None
         self._relayed: RelayedLinks | None = None
@@ -101,15 +112,23 @@ class Agent:
         self._reading = loop.create_task(self._read())
 
     @classmethod
-    async def start(cls, host: Host, local: bool, ssh: SshOptions) -> Agent:
+    async def start(cls, host: Host, local: bool, ssh: SshOptions, doors: Sequence[str] = ()) -> Agent:
         """Start an agent, in a session of its own so that Ctrl-C reaches the launcher only.
+
+        Args:
+            host: where.
+            local: whether that is this machine.
+            ssh: how others are reached.
+            doors: take over the agent that waits at one of them and has lost its launcher (see `Outlive`), instead of
+                starting one.
 
         Raises:
             AgentLost: there is no ssh here.
         """
+        module = TAKE_OVER if doors else AGENT
         # A file, not a pipe: an ssh that stays in the background, as ControlPersist has it, would hold that open.
         last_words = os.memfd_create("farandole-agent", os.MFD_CLOEXEC)
-        command = local_command(host.python) if local else ssh_command(host, ssh)
+        command = local_command(host.python, module) if local else ssh_command(host, ssh, module)
         try:
             process = await asyncio.create_subprocess_exec(
                 *command,
@@ -123,6 +142,9 @@ class Agent:
         except OSError as error:
             os.close(last_words)
             raise AgentLost(f"{command[0]} cannot be started here: {error.strerror}") from None
+        if doors:
+            assert process.stdin is not None
+            process.stdin.write(f"{' '.join(doors)}\n".encode())
         return cls(host, local, process, last_words)
 
     # --- talking ----------------------------------------------------------------------------------------------------
@@ -162,6 +184,14 @@ class Agent:
         except (TimeoutError, asyncio.TimeoutError):
             raise AgentLost(f"connection timed out: no agent after {READY_SECONDS:g} s") from None
         return self.facts
+
+    async def resumed(self) -> Resumed:
+        """Wait until an agent that is taken over has said what there is.
+
+        Raises:
+            AgentLost: it is not there any more.
+        """
+        return await asyncio.shield(self._resumed)
 
     def relay_to(self, roster: str) -> None:
         """Let the workers of this agent's host reach the roster through it."""
@@ -240,21 +270,34 @@ class Agent:
             silent_since: when it was last heard of, if it is lost because it is not heard of.
         """
         if self._lost is None and not self._ended.done():
+            self.tell(End(0))  # It may hear us, though we do not hear it, and must not wait for another launcher.
             self._lost = AgentLost(why, silent_since)
-            waiting: list[asyncio.Future[Any]] = [self._ready, self._ended, *self._answers.values()]
+            waiting: list[asyncio.Future[Any]] = [self._ready, self._resumed, self._ended, *self._answers.values()]
             for future in waiting:
                 if not future.done():
                     future.set_exception(self._lost)
-        self.kill()
+        if self.local:
+            self.kill()
+        else:
+            self._channel.close()  # An ssh that is killed would not pass on the rest.
 
     def kill(self) -> None:
         """Kill the agent, or the ssh to it."""
         if self._process.returncode is None:
             self._process.kill()
+        if self._itself is not None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._itself, signal.SIGKILL)
 
     async def close(self) -> None:
         """Kill it if it lives, and wait until it has ended."""
-        self.kill()
+        try:
+            if self._ready.done() and self._lost is None and not self._ended.done():
+                self.tell(End(0))
+                with contextlib.suppress(TimeoutError, asyncio.TimeoutError):
+                    await asyncio.wait_for(self._process.wait(), CLOSE_SECONDS)
+        finally:
+            self.kill()
         # It ends with the process, and must not end before: the end of a pipe that nobody reads is not noticed.
         await asyncio.wait({self._reading}, timeout=EXIT_SECONDS)
         self._reading.cancel()
@@ -264,6 +307,9 @@ class Agent:
         await self._process.wait()
         await self._channel.closed()
         os.close(self._last_words)
+        if self._itself is not None:
+            os.close(self._itself)
+            self._itself = None
 
     def said(self) -> str:
         """Return the last that the agent, or ssh, wrote to its standard error since the agent was ready."""
@@ -283,6 +329,10 @@ class Agent:
         except WireError:
             if not self._ended.done():
                 self.lose(self._how_it_ended(await self._exit_code()))
+        except Exception as error:
+            # A fault of ours: who waits for this agent must not wait for ever.
+            self.lose(f"what its agent says cannot be taken: {error!r}")
+            raise
 
     async def _exit_code(self) -> int | None:
         """Return how a process ended that has no more to say; None when it stays."""
@@ -292,6 +342,8 @@ class Agent:
             return None
 
     def _hear(self, message: FromAgent) -> None:
+        if self._lost is not None:
+            return
         self._heard_at = time.monotonic()
         if isinstance(message, Beat):
             return
@@ -299,6 +351,11 @@ class Agent:
             self.clock_ahead = message.clock - time.time()
             self._said_at_start = os.fstat(self._last_words).st_size
             self._ready.set_result(message)
+        elif isinstance(message, Resumed):
+            with contextlib.suppress(OSError, AttributeError):  # An old kernel, or it has just died.
+                self._itself = os.pidfd_open(message.pid) if self.local else None
+            self._resumed.set_result(message)
+            self._take(message)
         elif isinstance(message, Answer):
             waiting = self._answers.get(message.number)
             if waiting is not None and not waiting.done():

@@ -9,7 +9,7 @@ import traceback
 from typing import Any
 
 from farandole.core.errors import lost_rank_behind
-from farandole.core.rendezvous import RosterClient
+from farandole.core.roster_client import RosterClient
 from farandole.core.wire import LARGEST_FRAME
 
 

@@ -16,7 +16,8 @@ from pathlib import Path
 from farandole.core.network import addresses
 from farandole.launcher.hosts import Host
 
-_AGENT = ("-m", "farandole.agent")
+AGENT = ("-m", "farandole.agent")
+TAKE_OVER = ("-m", "farandole.agent.take_over")
 CONNECT_SECONDS = 10
 # How long a name server may take to say that a name means this machine.
 RESOLVE_SECONDS = 1.0
@@ -86,12 +87,12 @@ class LocalNames:
         return self._addresses
 
 
-def local_command(python: str) -> list[str]:
-    """Return the command that starts an agent on this machine."""
-    return [python or sys.executable, *_AGENT]
+def local_command(python: str, module: Sequence[str] = AGENT) -> list[str]:
+    """Return the command that starts an agent, or another module of ours, on this machine."""
+    return [python or sys.executable, *module]
 
 
-def ssh_command(host: Host, options: SshOptions, module: Sequence[str] = _AGENT) -> list[str]:
+def ssh_command(host: Host, options: SshOptions, module: Sequence[str] = AGENT) -> list[str]:
     """Return the command that starts an agent, or another module of ours, on another host.
 
     Nothing secret is in it: all that an agent must know comes over its standard input.
@@ -162,4 +163,4 @@ def explain(host: Host, said: str, version: str) -> tuple[str, str]:
         if re.search(pattern, said, re.IGNORECASE):
             return problem.format(**words), hint.format(**words)
     last = said.strip().splitlines()[-1:] or ["it said nothing"]
-    return f"the agent did not start: {last[0]}", f"try: {shlex.join(['ssh', host.name, words['python'], *_AGENT])}"
+    return f"the agent did not start: {last[0]}", f"try: {shlex.join(['ssh', host.name, words['python'], *AGENT])}"

@@ -13,6 +13,7 @@ from farandole.core.wire import FRAME_LIMIT, LARGEST_FRAME
 from farandole.launcher import preflight
 from farandole.launcher.agents import Agent, Fleet, start_agents
 from farandole.launcher.ending import READER_SECONDS
+from farandole.launcher.estate import Estate, NothingLeft
 from farandole.launcher.hosts import Host
 from farandole.launcher.machine import Machine
 from farandole.launcher.output.console import Console
@@ -45,6 +46,7 @@ async def launch(
     call: bytes | None = None,
     verbose: bool = False,
     observer: Observer | None = None,
+    estate: Estate | None = None,
 ) -> Outcome:
     """Run a job to its end and return how it ended. Closes the console.
 
@@ -56,8 +58,11 @@ async def launch(
         call: the pickled call that the workers fetch, if they run a function.
         verbose: tell the plan and every decision of the roster.
         observer: hears of failures at once.
+        estate: where an elastic job leaves what a successor of this process has to know. If there is something, this
+            is the successor, and takes the job over.
 
     Raises:
+        NothingLeft: this was to be the successor, and nothing of the job lives; the console is still open.
         SpecError: it cannot be started; nothing was.
     """
 
@@ -70,9 +75,11 @@ async def launch(
             # Most jobs do without, and start the sooner.
             from farandole.launcher.elastic.start import launch_elastic
 
-            outcome = await launch_elastic(spec, machine, console, log, started, call, observer or Observer())
+            outcome = await launch_elastic(spec, machine, console, log, started, call, observer or Observer(), estate)
         else:
             outcome = await _Launch(spec, machine, console, log).run(started, call, observer or Observer())
+    except NothingLeft:
+        raise
     except BaseException:
         await asyncio.to_thread(console.close, READER_SECONDS)
         raise

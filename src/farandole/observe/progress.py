@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 
-from farandole.core.rendezvous import RendezvousError, RosterClient
+from farandole.core.rendezvous import RendezvousError
+from farandole.core.roster_client import RosterClient
 from farandole.core.session import Session
 
 

@@ -12,7 +12,7 @@ import msgspec
 
 from farandole.core.async_channel import AsyncChannel
 from farandole.core.rendezvous import FromWorker, Hello
-from farandole.core.wire import BadMessage, Codec, WireError, format_address
+from farandole.core.wire import BadMessage, Codec, ConnectionLost, WireError, format_address
 
 # What one worker has been told and has not read: beyond this, the roster would pay for it with its own memory.
 BACKLOG_BYTES = 8 * 1024 * 1024
@@ -84,6 +84,7 @@ class Door:
         """Set when one of the counts above may have fallen."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._servers: list[asyncio.Server] = []
+        self._closed_to_all = False
 
     async def open(self, host: str, port: int) -> str:
         """Listen on that address only, and return `host:port`.
@@ -97,6 +98,7 @@ class Door:
 
     async def close(self) -> None:
         """Stop listening and hang up on everyone."""
+        self._closed_to_all = True
         for server in self._servers:
             server.close()
         for task in self._tasks:
@@ -137,6 +139,10 @@ class Door:
         self._strangers += 1
         try:
             await channel.accept(self._secret, self._handshake_seconds)
+            if self._closed_to_all:
+                # Before Python 3.12, wait_for drops a cancellation that comes together with what it waits for. And who
+                # was about to be served when the door closed has not been cancelled.
+                raise ConnectionLost("it came when the door was closing")
             hello = self._codec.decode(await channel.receive())
             if not isinstance(hello, Hello):
                 raise BadMessage("a client that did not say who it is")

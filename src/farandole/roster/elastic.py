@@ -170,6 +170,9 @@ def _believe(state: State, event: Joined) -> tuple[State, list[Action]]:
             continue
         if accusation.forming:
             continue  # It may have given that world up for another reason, and be about to join: it is waited for.
+        if accusation.left:
+            state = _without_leaver(state, worker)  # It says so itself, but that may come later.
+            continue
         if accusation.certain:
             actions += _revocation(state, worker, accusation.how, certain=True)
         state = changed(state, lost=departures(state, worker, accusation.how))
@@ -245,9 +248,12 @@ def _evicted(state: State, event: Evicted) -> Step:
 def _left(state: State, event: Left) -> Step:
     reason = f"{state.name(event.worker)} left generation {event.generation}"
     if event.generation == state.generation and event.worker in state.active():
-        left = {event.worker}
-        return changed(state, done=state.done | left, exiting=state.exiting | left), [], reason
+        return _without_leaver(state, event.worker), [], reason
     return state, [], f"{reason}, which is over for it"
+
+
+def _without_leaver(state: State, worker: int) -> State:
+    return changed(state, done=state.done | {worker}, exiting=state.exiting | {worker})
 
 
 def _hold_over(state: State, event: HoldOver) -> Step:

@@ -20,7 +20,7 @@ from farandole.roster.membership import (
     strike,
 )
 from farandole.roster.reach import whom_to_leave_out
-from farandole.roster.words import Action, Announce, End, Hold, Joined, Notify, Refuse, find_places
+from farandole.roster.words import Action, Announce, Departure, End, Hold, Joined, Notify, Refuse, find_places
 
 START = "start"
 MEMBERS = "members"
@@ -117,8 +117,8 @@ def _doubt(state: State, here: list[int]) -> str:
     at_large = [worker for worker in silent if worker not in joined]
     if len(here) < len(at_large) or (silent and not here):
         return (
-            f"only {len(here)} of {len(here) + len(silent)} workers are heard of; {names(state, silent)} may be going "
-            "on without them, so they wait"
+            f"waits for {names(state, silent)}: only {len(here)} of {len(here) + len(silent)} workers are heard of, "
+            "and the others may be going on without them"
         )
     holders = state.holders.intersection(silent)
     keeping = {worker for worker in here if joined[worker].trained}
@@ -126,7 +126,7 @@ def _doubt(state: State, here: list[int]) -> str:
         # Between two steps, those who are to leave do so if there is nobody to hand over to.
         keeping -= state.leaving
     if holders and not keeping:
-        return f"nobody else has the job's state yet, and not heard of: {names(state, holders)}"
+        return f"waits for {names(state, holders)}: nobody else has the job's state"
     return ""
 
 
@@ -227,6 +227,7 @@ def _announce(state: State, chosen: list[int]) -> Step:
         tuple(chosen),
         tuple(_previous(state, each) for each in joins),
         state.lost,
+        _finished(state),
     )
     state, actions, _ = _wait(state, Hold(""))
     for worker in set(state.members).difference(chosen, joined):
@@ -246,6 +247,11 @@ def _announce(state: State, chosen: list[int]) -> Step:
         leaving=state.leaving.intersection(chosen),
     )
     return state, [*actions, action], f"generation {generation} begins with {_count(len(chosen))}"
+
+
+def _finished(state: State) -> tuple[Departure, ...]:
+    ranks = enumerate(state.members)
+    return tuple(Departure(rank, worker, "has finished") for rank, worker in ranks if worker in state.done)
 
 
 def _previous(state: State, joined: Joined) -> int:

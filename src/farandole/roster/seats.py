@@ -5,25 +5,31 @@ A program chooses once, so no two living workers of a host have the same, whatev
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 
 class Seats:
-    """Who has been told which number first."""
+    """Who has been told which number first.
 
-    def __init__(self) -> None:
-        self._taken: dict[int, tuple[str, int]] = {}
-        """By living worker: its host, and its number there."""
+    Attributes:
+        taken: by living worker, its host and its number there.
+    """
+
+    def __init__(self, taken: Mapping[int, tuple[str, int]] = {}) -> None:
+        """Begin with what is known already."""
+        self.taken = dict(taken)
 
     def take(self, worker: int, host: str) -> int:
         """Give a worker the first number that is free on its host."""
-        others = {number for other, (where, number) in self._taken.items() if where == host and other != worker}
+        others = {number for other, (where, number) in self.taken.items() if where == host and other != worker}
         number = next(number for number in range(len(others) + 1) if number not in others)
-        self._taken[worker] = (host, number)
+        self.taken[worker] = (host, number)
         return number
 
     def told(self, worker: int, host: str, number: int) -> None:
         """Take note of the number that a worker is told with its world, unless it has been told one before."""
-        self._taken.setdefault(worker, (host, number))
+        self.taken.setdefault(worker, (host, number))
 
     def leave(self, worker: int) -> None:
         """Let others have the number of a worker whose process has ended."""
-        self._taken.pop(worker, None)
+        self.taken.pop(worker, None)

@@ -40,6 +40,7 @@ from farandole.roster.decide import State, decide
 from farandole.roster.door import Client, Door
 from farandole.roster.elastic import Limits
 from farandole.roster.endings import Endings
+from farandole.roster.memory import Memory, essence, without_connections
 from farandole.roster.patience import Patience
 from farandole.roster.seats import Seats
 from farandole.roster.translate import event_of, notices_so_far, world_of, world_on_arrival
@@ -86,6 +87,9 @@ class RosterService:
         call: the pickled call that workers may fetch, if there is one.
         elastic: how the size of the job may change; None: it has as many workers as there are places.
         watcher: hears of its worlds, if workers come and go.
+        memory: of the service before this one, which has died; its workers come back by themselves. Only of elastic
+            jobs, as the next one.
+        remember: takes what this one's successor would have to know, before anything is done that follows from it.
     """
 
     def __init__(
@@ -99,6 +103,8 @@ class RosterService:
         call: bytes | None = None,
         elastic: Limits | None = None,
         watcher: Watcher | None = None,
+        memory: Memory | None = None,
+        remember: Callable[[Memory], None] | None = None,
         frame_limit: int = FRAME_LIMIT,
         handshake_seconds: float = HANDSHAKE_SECONDS,
     ) -> None:
@@ -107,12 +113,13 @@ class RosterService:
         self._audience = Audience(log)
         self._seats = Seats()
         self._state = _first_state(places, elastic)
+        self._remember = remember
         self._watcher = watcher or Watcher()
         self._endings = Endings(lambda worker: self._watcher.evicts(worker, "it has failed, and does not end"))
         self._patience = Patience(lambda kind: self._happened(HoldOver(kind)))
         self._state_held = False
-        self._training = 0
         """Some worker has held the job's state."""
+        self._training = 0
         self._turned_at = time.monotonic()
         """Since when there is no world."""
         self._said_coming: tuple[tuple[int, ...], int] = ((), 0)
@@ -121,6 +128,10 @@ class RosterService:
         self._on_progress = on_progress
         self._log = log
         self._call = call
+        if memory is not None:
+            self._state = without_connections(memory.state)
+            self._seats = Seats(memory.seats)
+            self._state_held, self._training = memory.state_held, memory.training
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> str:
         """Listen on that address only, and return `host:port`. May be called for several addresses.
@@ -140,6 +151,12 @@ class RosterService:
         self._endings.close()
         await self._door.close()
         await self._audience.close()
+
+    def go_on(self) -> None:
+        """Go on where the service before this one has died; its watcher is ready."""
+        assert isinstance(self._state, elastic.State)
+        self._happened(Promised(self._state.promised))  # That is no news: what follows from all that is known, is.
+        self._watcher.finishes(self.finishing)
 
     def finished(self, worker: int, how: str, *, failed: bool = False) -> None:
         """Take note that a worker's process has ended.
@@ -197,6 +214,10 @@ class RosterService:
         """Whether workers have left in good order, as far as is known: the job is about to end."""
         return isinstance(self._state, elastic.State) and self._state.finishing
 
+    def has_left(self, worker: int) -> bool:
+        """Say whether a worker whose end is not known yet has left its world in good order."""
+        return isinstance(self._state, elastic.State) and worker in self._state.exiting
+
     @property
     def newcomers(self) -> tuple[int, ...]:
         """The workers that wait for a place in the world, in the order they came."""
@@ -219,13 +240,16 @@ class RosterService:
         worker = client.worker
         if isinstance(message, Join):
             await self._join(client, message)
-        elif isinstance(message, Leave | Leaving):
+        elif isinstance(message, Leave):
+            self._happened(event_of(worker, message))
+        elif isinstance(message, Leaving):
+            # Before anything follows: whether another one is started in its place decides about whether it may leave.
+            self._watcher.asks_to_leave(worker, message.why)
             self._happened(event_of(worker, message))
         elif isinstance(message, Failure):
             self._fail(worker, message)
         elif isinstance(message, Holds):
-            self._state_held = True
-            self._training = max(self._training, message.training)
+            self._holds(message.training)
         elif isinstance(message, Progress):
             self._on_progress(worker, message)
         elif isinstance(message, FetchCall):
@@ -242,9 +266,19 @@ class RosterService:
         else:
             raise BadMessage(f"worker {worker} said hello twice")
 
+    def _holds(self, training: int) -> None:
+        known = self._state_held, self._training
+        self._state_held, self._training = True, max(self._training, training)
+        if known != (self._state_held, self._training):
+            self._keep_in_mind()
+
     async def _join(self, client: Client, message: Join) -> None:
         worker = client.worker
-        if worker in self._audience.waiting:
+        older = self._audience.waiting.get(worker)
+        if older is not None and message.again:
+            # The worker has lost that connection; here its end may be noticed much later.
+            self._closed(older)
+        elif older is not None:
             twice = f"worker {worker} joined twice: do two processes, or two engines, use the same FARANDOLE_RANK?"
             await client.send(Refused(twice))
             return
@@ -276,15 +310,24 @@ class RosterService:
     # --- decisions ---------------------------------------------------------------------------------------------
 
     def _happened(self, event: Event) -> None:
-        lived, generation = self._lives(), self.generation
+        lived, generation, finishing = self._lives(), self.generation, self.finishing
+        before = self._state
         self._state, actions, reason = decide(self._state, event)
         self._log(reason)
+        if essence(self._state) != essence(before):
+            self._keep_in_mind()
         # The last of its members may join as soon as it is turned away from: then the next one is there already.
         if lived and (not self._lives() or self.generation != generation):
             self._turned_at = time.monotonic()
         for action in actions:
             self._act(action, reason)
         self._tell_who_comes()
+        if self.finishing != finishing:
+            self._watcher.finishes(self.finishing)
+
+    def _keep_in_mind(self) -> None:
+        if self._remember is not None and isinstance(self._state, elastic.State):
+            self._remember(Memory(self._state, dict(self._seats.taken), self._state_held, self._training))
 
     def _tell_who_comes(self) -> None:
         # After what the decision has said: who came is among those that wait before it is not among the coming.
@@ -324,16 +367,19 @@ class RosterService:
 
     def _announce(self, action: Announce, reason: str) -> None:
         workers = action.workers or tuple(range(len(action.places)))
-        for rank, worker in enumerate(workers):
-            place = action.places[rank]
+        for worker, place in zip(workers, action.places, strict=True):
             self._seats.told(worker, place.hostname, place.local_rank)
+        self._keep_in_mind()
+        for rank, worker in enumerate(workers):
             self._audience.reply(worker, world_of(rank, action, state_held=self._state_held))
         if isinstance(self._state, elastic.State):
             seconds = time.monotonic() - self._turned_at
-            change = WorldChange(action.generation, workers, action.previous, action.lost, seconds, reason)
-            self._watcher.world_begins(change)
+            self._watcher.world_begins(
+                WorldChange(action.generation, workers, action.previous, action.lost, seconds, reason, action.finished)
+            )
 
     def _show(self, worker: int) -> None:
         assert isinstance(self._state, elastic.State)
         seat = self._seats.take(worker, self._state.hosts.get(worker, ""))
+        self._keep_in_mind()
         self._audience.reply(worker, world_on_arrival(self._state, worker, seat, training=self._training))

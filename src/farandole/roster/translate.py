@@ -21,7 +21,7 @@ def event_of(worker: int, message: Join | Leave | Leaving | Failure) -> Event:
 
 
 def _joined(worker: int, message: Join) -> Joined:
-    accused = tuple(Accusation(each.rank, each.how, each.certain, each.forming) for each in message.accused)
+    accused = tuple(Accusation(each.rank, each.how, each.certain, each.forming, each.left) for each in message.accused)
     return Joined(
         worker,
         message.contact,
@@ -87,13 +87,14 @@ def world_on_arrival(state: State, worker: int, seat: int, *, training: int) -> 
 
 
 def notices_so_far(state: State) -> list[msgspec.Struct]:
-    """Return what the members of the world have been told since it began."""
+    """Return what the members of the world have been told since it began, and of what is over, that it is.
+
+    Who connects again has been told more, perhaps, by a roster that did not live to say that it is not so any more.
+    """
     notices: list[msgspec.Struct] = [
         Revoked(state.generation, departure.rank, departure.how, departure.worker in state.gone)
         for departure in state.lost
     ]
-    if state.notified != (0, 0):
-        notices.append(Changed(state.generation, *state.notified, "the world is to change"))
-    if state.expected:
-        notices.append(Coming(len(state.expected)))
+    notices.append(Changed(state.generation, *state.notified, "the world is to change"))
+    notices.append(Coming(len(state.expected)))
     return notices

@@ -20,6 +20,8 @@ class WorldChange(msgspec.Struct, frozen=True):
     seconds: float
     """Since the world before was turned away from; since this roster began, for the first world."""
     reason: str
+    finished: tuple[Departure, ...] = ()
+    """Of the world before, who is not in this one because it has left in good order."""
 
 
 class Watcher:
@@ -27,6 +29,12 @@ class Watcher:
 
     def world_begins(self, change: WorldChange) -> None:
         """A world was announced to its workers."""
+
+    def asks_to_leave(self, worker: int, why: str) -> None:
+        """This worker wants to leave, such as after SIGTERM; nothing has followed from that yet."""
+
+    def finishes(self, finishing: bool) -> None:
+        """Workers have left in good order, as far as is known: newcomers are refused; or not any more."""
 
     def evicts(self, worker: int, why: str) -> None:
         """This worker, if it lives, is to be killed."""

@@ -27,6 +27,8 @@ class Accusation(msgspec.Struct, frozen=True):
     """Whether that is the end of its process; otherwise it is only not heard of."""
     forming: bool = False
     """Whether the two could not be connected at all."""
+    left: bool = False
+    """Whether it has left their world in good order."""
 
 
 # --- events ------------------------------------------------------------------------------------------------------
@@ -179,6 +181,8 @@ class Announce(msgspec.Struct, frozen=True):
     """The rank that each had in the world before, or -1: it was not in it, or does not hold the job's state."""
     lost: tuple[Departure, ...] = ()
     """Who was in the world before, and is not in this one."""
+    finished: tuple[Departure, ...] = ()
+    """Who is not in this one because it has left the world before in good order."""
 
 
 class Refuse(msgspec.Struct, frozen=True):

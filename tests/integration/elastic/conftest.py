@@ -19,11 +19,12 @@ from worlds import Nursery
 # Workers that are in one world after the other, and say so, until there is a file `finish`.
 DANCER = """\
 import os, signal, sys, threading, time
-from farandole.core.rendezvous import Changed, NotWanted, RendezvousError, Revoked, RosterClient
+from farandole.core.rendezvous import Changed, NotWanted, RendezvousError, Revoked
+from farandole.core.roster_client import RosterClient
 
 worker, here = int(os.environ["FARANDOLE_WORKER"]), os.environ["TEST_DIRECTORY"]
 secret = bytes.fromhex(os.environ["FARANDOLE_SECRET"])
-roster = RosterClient.connect(os.environ["FARANDOLE_ROSTER"], secret, worker=worker)
+roster = RosterClient.connect(os.environ["FARANDOLE_ROSTER"], secret, worker=worker, patience=60.0)
 turn = threading.Event()
 world = None
 news = 0  # The latest generation that is to change: it may be heard of before join() has returned it.

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -36,7 +36,8 @@ class Holdings(NamedTuple):
 
     size: int
     """Of the world."""
-    threads: int
+    threads: list[str]
+    """Their names."""
     descriptors: int
     mappings: int
     resident: int
@@ -62,6 +63,7 @@ FIRST_WORLDS = 3
 
 def train(directory: str, pause: float) -> Any:
     """Train until the test says stop, and write down what each step has used. Run by a worker."""
+    import contextlib
     import hashlib
     import os
     import time
@@ -97,12 +99,18 @@ def train(directory: str, pause: float) -> Any:
         commit(batch, lost)
         book.write(json.dumps([loop.step, epoch, used]) + "\n")
 
+    def threads() -> Iterator[str]:
+        """Yield the names of this process's threads; one may end meanwhile."""
+        for thread in Path("/proc/self/task").iterdir():
+            with contextlib.suppress(OSError):
+                yield (thread / "comm").read_text().strip()
+
     def holdings() -> Any:
         """Return what this process holds of its system."""
         status = Path("/proc/self/status").read_text()
         return (
             hvd.size(),
-            len(os.listdir("/proc/self/task")),
+            sorted(threads()),
             len(os.listdir("/proc/self/fd")),
             len(Path("/proc/self/maps").read_text().splitlines()),
             int(status.split("VmRSS:")[1].split()[0]),
@@ -110,6 +118,7 @@ def train(directory: str, pause: float) -> Any:
 
     loader.commit = write_down
     held: list[Any] = []
+    holding: Any = None
     since = generation = 0
     loop = hvd.elastic.steps(loader, epochs=10**9, model=model, optimizer=optimizer)
     for x, y, _ in loop:
@@ -122,7 +131,10 @@ def train(directory: str, pause: float) -> Any:
         if current().world.generation != generation:
             generation, since = current().world.generation, loop.step
         if loop.step == since + 2:
-            held.append(holdings())
+            holding = holdings()
+        elif loop.step == since + 3:
+            # Only now is it known that the world was whole: of one that breaks, some threads have ended already.
+            held.append(holding)
         if (Path(directory) / "stop").exists():
             loop.stop()
         time.sleep(pause)
@@ -334,7 +346,7 @@ def _growths(holdings: Sequence[Holdings]) -> list[str]:
     for now in holdings[FIRST_WORLDS:]:
         before = first.setdefault(now.size, now)
         if (
-            now.threads > before.threads
+            len(now.threads) > len(before.threads)
             or now.descriptors > before.descriptors
             or now.mappings > before.mappings + FREE_MAPPINGS
             or now.resident > before.resident + FREE_RESIDENT

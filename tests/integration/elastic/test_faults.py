@@ -17,7 +17,8 @@ from step_books import SCRIPT, Books
 from waiting import until
 from worlds import Nursery, WorkerFailed
 
-from farandole.core.rendezvous import RendezvousError, RosterClient
+from farandole.core.rendezvous import RendezvousError
+from farandole.core.roster_client import RosterClient
 from farandole.roster.elastic import Limits
 
 END_SECONDS = 60.0

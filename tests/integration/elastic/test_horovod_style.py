@@ -13,9 +13,21 @@ from worlds import WorkerGone, wait_until
 
 
 def train(
-    steps: int, pause: float = 0.0, commit_every: int = 1, commits_per_step: int = 1, sizes: int = 1
+    steps: int,
+    *,
+    pause: float = 0.0,
+    commit_every: int = 1,
+    commits_per_step: int = 1,
+    sizes: int = 1,
+    most: int = 9,
+    begun: str = "",
 ) -> dict[str, Any]:
-    """Train in Horovod's style for so many steps, and until there have been worlds of so many sizes."""
+    """Train in Horovod's style for so many steps, until there have been worlds of so many sizes and few are left.
+
+    Once a step is done, there is a file `begun`.
+    """
+    from pathlib import Path
+
     import torch
 
     import farandole.torch as hvd
@@ -32,11 +44,15 @@ def train(
     state.register_reset_callbacks([lambda: resets.append(hvd.size())])
     calls = 0
 
+    def is_over() -> bool:
+        happened = len(set(state.sizes)) >= sizes and hvd.size() <= most
+        return state.step >= (steps if happened else 2000)
+
     @hvd.elastic.run
     def run(state: Any) -> int:
         nonlocal calls
         calls += 1
-        while state.step < steps or (len(set(state.sizes)) < sizes and state.step < 2000):
+        while not is_over():
             optimizer.zero_grad()
             loss = model(torch.randn(8, 4)).pow(2).mean()
             loss.backward()
@@ -45,6 +61,8 @@ def train(
             state.sampler.record_batch(0, 1)
             state.step += 1
             state.sizes.append(hvd.size())
+            if begun:
+                Path(begun).touch()
             time.sleep(pause)
             if state.step % commit_every == 0:
                 for _ in range(commits_per_step):
@@ -89,17 +107,19 @@ def test_undisturbed(make_job: Callable[..., ElasticJob]) -> None:
 
 @pytest.mark.parametrize(("victim", "commit_every", "commits_per_step"), [(0, 1, 1), (1, 1, 2), (0, 3, 1), (2, 3, 1)])
 def test_a_killed_worker(
-    make_job: Callable[..., ElasticJob], victim: int, commit_every: int, commits_per_step: int
+    make_job: Callable[..., ElasticJob], victim: int, commit_every: int, commits_per_step: int, tmp_path: Path
 ) -> None:
     job = make_job()
     workers = job.add(3)
-    job.start(train, 60, 0.01, commit_every, commits_per_step)
-    wait_until(lambda: len(job.changes) == 1)
-    time.sleep(0.4)
+    begun = tmp_path / "begun"
+    how = {"commit_every": commit_every, "commits_per_step": commits_per_step}
+    job.start(train, 60, pause=0.01, most=2, begun=str(begun), **how)
+    wait_until(begun.exists)
+    time.sleep(0.2)
     job.kill(workers[victim])
     results = job.collect([worker for worker in workers if worker != workers[victim]])
     check_alike(results)
-    assert all(result["step"] == 60 and len(result["sizes"]) == 60 for result in results)
+    assert all(60 <= result["step"] == len(result["sizes"]) < 2000 for result in results)
     assert all(result["resets"] == [2] for result in results)
     assert sorted(set(results[0]["sizes"])) in ([2], [2, 3])
 
@@ -107,22 +127,22 @@ def test_a_killed_worker(
 def test_a_newcomer_gets_the_state(make_job: Callable[..., ElasticJob]) -> None:
     job = make_job()
     first = job.add(2)
-    job.start(train, 20, 0.01, 1, 1, 2)
+    job.start(train, 20, pause=0.01, sizes=2)
     wait_until(lambda: len(job.changes) == 1)
     (newcomer,) = job.add(1)
-    job.start(train, 20, 0.01, 1, 1, 2, workers=[newcomer])
+    job.start(train, 20, pause=0.01, sizes=2, workers=[newcomer])
     results = job.collect([*first, newcomer])
     check_alike(results)
     assert results[0]["resets"] == [3] and results[2]["resets"] == []
     assert set(results[2]["sizes"]) == {2, 3} and len(results[2]["sizes"]) == results[0]["step"]
 
 
-def test_a_worker_that_leaves(make_job: Callable[..., ElasticJob]) -> None:
+def test_a_worker_that_leaves(make_job: Callable[..., ElasticJob], tmp_path: Path) -> None:
     job = make_job()
     workers = job.add(3)
-    job.start(train, 20, 0.01, 1, 1, 2)
-    wait_until(lambda: len(job.changes) == 1)
-    time.sleep(0.3)
+    begun = tmp_path / "begun"
+    job.start(train, 20, pause=0.01, most=2, begun=str(begun))
+    wait_until(begun.exists)
     job.tell(job.service.drain, [workers[0]], "it is to leave")
     results = job.collect(workers[1:])
     with pytest.raises(WorkerGone):
@@ -135,13 +155,13 @@ def test_a_worker_that_leaves(make_job: Callable[..., ElasticJob]) -> None:
 def test_one_after_the_other(make_job: Callable[..., ElasticJob]) -> None:
     job = make_job()
     workers = job.add(4)
-    job.start(train, 120, 0.01)
+    job.start(train, 120, pause=0.01, most=1)
     wait_until(lambda: len(job.changes) == 1)
     for victim in (0, 3, 1):
         time.sleep(0.3)
         job.kill(workers[victim])
     (result,) = job.collect([workers[2]])
-    assert result["step"] == 120 and len(result["sizes"]) == 120
+    assert 120 <= result["step"] == len(result["sizes"]) < 2000
     assert result["resets"][-1] == 1
 
 
@@ -199,8 +219,10 @@ def test_a_newcomer_of_a_second_training(make_job: Callable[..., ElasticJob], tm
     assert [each["between"] for each in (*others, new)] == [0.0, 0.0, 2.0]
 
 
-def train_with_gradients_under_way(steps: int, with_optimizer: bool, passes: int, dies_at: int) -> dict[str, Any]:
-    """Train so that worlds end when gradients are on their way, or half accumulated."""
+def train_with_gradients_under_way(
+    steps: int, *, with_optimizer: bool, passes: int, dies_at: int = -1, fewest: int = 1
+) -> dict[str, Any]:
+    """Train, until enough are there, so that worlds end when gradients are on their way, or half accumulated."""
     import os
     import signal
 
@@ -217,7 +239,7 @@ def train_with_gradients_under_way(steps: int, with_optimizer: bool, passes: int
 
     @hvd.elastic.run
     def run(state: Any) -> None:
-        while state.step < steps:
+        while state.step < steps or (hvd.size() < fewest and state.step < 20 * steps):
             optimizer.zero_grad()
             for number in range(passes):
                 model(torch.full((4, 64), 1.0 + number)).mean().backward()
@@ -241,7 +263,7 @@ def test_gradients_of_a_broken_step_are_forgotten(
 ) -> None:
     job = make_job()
     workers = job.add(3)
-    job.start(train_with_gradients_under_way, 8, with_optimizer, passes, 3)
+    job.start(train_with_gradients_under_way, 8, with_optimizer=with_optimizer, passes=passes, dies_at=3)
     survivors = job.collect([workers[0], workers[2]])
     (alone,) = make_alone(make_job, with_optimizer, passes)
     for result in survivors:
@@ -254,7 +276,7 @@ def make_alone(make_job: Callable[..., ElasticJob], with_optimizer: bool, passes
     """Return what an undisturbed worker comes to: all have the same data, so it is what several come to."""
     job = make_job()
     workers = job.add(1)
-    job.start(train_with_gradients_under_way, 8, with_optimizer, passes, -1)
+    job.start(train_with_gradients_under_way, 8, with_optimizer=with_optimizer, passes=passes)
     return job.collect(workers)
 
 
@@ -264,12 +286,14 @@ def test_gradients_that_were_half_accumulated_are_forgotten(
 ) -> None:
     job = make_job()
     workers = job.add(2)
-    job.start(train_with_gradients_under_way, 150, with_optimizer, 2, -1)
+    how = {"with_optimizer": with_optimizer, "passes": 2, "fewest": 5}
+    job.start(train_with_gradients_under_way, 150, **how)
     wait_until(lambda: len(job.changes) == 1)
     for _ in range(3):
         newcomers = job.add(1)
-        job.start(train_with_gradients_under_way, 150, with_optimizer, 2, -1, workers=newcomers)
+        job.start(train_with_gradients_under_way, 150, workers=newcomers, **how)
         workers += newcomers
         time.sleep(0.1)
     results = job.collect(workers)
-    assert all(result["weights"] == results[0]["weights"] and result["step"] == 150 for result in results)
+    assert all(result["weights"] == results[0]["weights"] for result in results)
+    assert 150 <= results[0]["step"] < 3000

@@ -188,7 +188,8 @@ def test_when_all_that_have_the_state_are_killed_nothing_begins_anew(horovodrun:
     job = horovodrun(["-np", str(size), "--min-np", "1"], ["--epochs", "3", "--fails", *fails])
     assert job.end(LONG) == 1
     job.says(
-        r"StateLostError: all workers that held the state of the training are lost \(rank \d \(worker \d\) was killed"
+        r"StateLostError: all workers that held the state of the training are lost "
+        r"\(lost last: rank \d \(worker \d\) was killed"
     )
     job.says(r"RuntimeError: Horovod detected that one or more processes exited with non-zero status")
     assert {line["epoch"] for line in lines(job, "epoch")} == {"0"} and not lines(job, "trained")

@@ -253,6 +253,7 @@ def test_the_end_is_kept_for_who_asks(bench: Bench) -> None:
     bench.go("two")
     until((bench.jobs / "test" / "ended.json").exists, "it has ended")
     until(lambda: not processes_with(bench.mark), "nothing runs")
+    assert not (bench.jobs / "test" / "errand").exists(), "it has the environment in it"
     assert "ended with code 7" in bench.ask("jobs")[1]
     code, out, err = bench.ask("run", "--attach", "test")
     assert code == 7 and "[0]<stdout>:two\n" in out and "it exited with code 7" in err

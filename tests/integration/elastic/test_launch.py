@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 from waiting import until
 
 Start = Callable[..., Any]
+Train = Callable[..., Any]
 
 
 def test_a_killed_worker_is_replaced_and_the_others_go_on(start: Start) -> None:
@@ -67,6 +69,53 @@ def test_who_says_goodbye_and_ends_with_another_code_is_replaced_as_if_it_had_be
     assert job.finish() == 0
 
 
+def test_who_finishes_before_the_others_is_not_replaced(start: Start) -> None:
+    script = """\
+        if worker == 1:
+            roster.leave(world.generation)
+            time.sleep(1.0)
+            sys.exit(0)
+        time.sleep(0.5)
+        enter()
+        dance()
+    """
+    job = start("-np", "2", "--min-np", "1", "--max-np", "2", "-H", "localhost:2", script=script)
+    first = job.world(1, 2)
+    job.says(
+        r"rank 1 \(worker 1 on localhost\) has finished; no worker is started any more; 1 worker goes on as generation"
+    )
+    until(lambda: not os.path.exists(f"/proc/{first[1][1]}"), "it has ended", 20)
+    time.sleep(1.0)
+    assert job.finish() == 0
+    assert "[2]" not in job.said and "failed" not in job.said
+
+
+def test_who_exits_with_code_0_in_the_middle_of_a_training_has_finished(train: Train) -> None:
+    # What it says to the roster comes after the others have heard its goodbye, and have turned to the next world.
+    before = """\
+        import signal
+        from farandole.core.roster_client import RosterClient
+
+        leave = RosterClient.leave
+
+        def leave_late(*arguments):
+            time.sleep(0.5)
+            leave(*arguments)
+
+        RosterClient.leave = leave_late
+        if worker == 1:
+            signal.signal(signal.SIGUSR1, lambda *_: sys.exit(0))
+    """
+    training = train("-np", "2", "--min-np", "1", "--max-np", "2", "-H", "localhost:2", before=before)
+    training.await_steps(5, size=2)
+    os.kill(training.books.pid(1), signal.SIGUSR1)
+    training.job.says(r"rank 1 \(worker 1 on localhost\) has finished; no worker is started any more; 1 worker goes on")
+    training.await_steps(20, size=1)
+    training.books.stop()
+    assert training.job.end() == 0
+    assert "worker 2" not in training.job.said
+
+
 def test_when_all_say_goodbye_and_end_with_another_code_the_job_ends_with_it(start: Start) -> None:
     script = """\
         roster.report_progress(1, 0.0)
@@ -93,9 +142,11 @@ def test_a_job_whose_state_is_lost_ends_with_the_failure_that_lost_it(start: Sta
     """
     job = start("-np", "2", "--min-np", "1", "--max-np", "2", script=script)
     assert job.end() == 3
-    assert "error: all workers that held the state of the training are lost, and there is no checkpoint" in job.said
+    assert "error: all workers that held the state of the training are lost, and no other worker has it" in job.said
     job.says(r"first failure: worker 0 on host .* failed first: it exited with code 3 \(ValueError: boom\)")
-    job.says("hint: start it again; with --checkpoint-dir DIR --resume auto")
+    job.says(
+        r"hint: start it again; a loop over hvd\.elastic\.steps goes on from its last checkpoint with --checkpoint-dir"
+    )
 
 
 TWO_FAIL = """\
@@ -146,7 +197,7 @@ def test_what_fails_at_once_everywhere_is_not_started_again(start: Start) -> Non
 
 def test_a_command_that_knows_nothing_of_worlds_just_runs(start: Start) -> None:
     job = start("-np", "2", "--min-np", "2", command=("/bin/echo", "hello"))
-    assert job.end() == 0
+    assert job.end() == 0, job.said
     assert sorted(line for line in job.said.splitlines() if "hello" in line) == [
         "[0]<stdout>:hello",
         "[1]<stdout>:hello",
@@ -207,6 +258,30 @@ def test_when_all_hosts_are_replaced_at_once_the_last_worker_hands_over(start: S
     assert job.world(3, 1)[0][0] == 1
     job.says(r"rank 0 \(worker 0 on localhost\) left because it was asked to leave; 1 worker goes on as generation 3")
     assert job.finish() == 0
+
+
+def test_when_all_workers_get_sigterm_the_first_one_hands_over_to_those_in_their_place(train: Train) -> None:
+    training = train("-np", "2", "--min-np", "1", "--max-np", "2", "-H", "localhost:2")
+    training.await_steps(5, size=2)
+    for worker in (0, 1):
+        os.kill(training.books.pid(worker), signal.SIGTERM)
+    training.job.says(r"worker 2 on localhost joins as rank 1; 2 workers go on as generation 3")
+    training.job.says(r"rank 0 \(worker 0 on localhost\) left because it was asked to leave; 1 worker goes on as gen")
+    training.job.says(r"worker 3 on localhost joins as rank 1; 2 workers go on as generation 5")
+    training.await_steps(5, size=2)
+    training.finish()
+
+
+def test_a_job_whose_only_worker_gets_sigterm_has_not_finished(train: Train) -> None:
+    training = train("-np", "1", "--min-np", "1", "-H", "localhost:1")
+    training.await_steps(5)
+    os.kill(training.books.pid(0), signal.SIGTERM)
+    assert training.job.end() == 1
+    training.job.says(
+        "error: all workers that held the state of the training were asked to leave before it was finished, and no "
+        "other worker has it"
+    )
+    training.job.says("hint: start it again; a loop over hvd.elastic.steps goes on from its last checkpoint")
 
 
 def test_a_discovery_that_fails_at_first_ends_the_job(start: Start, tmp_path: Path) -> None:
@@ -292,7 +367,7 @@ def test_output_is_kept_by_worker(start: Start, tmp_path: Path) -> None:
 def test_what_is_never_enough_is_refused(start: Start) -> None:
     job = start("-H", "localhost:1", "--min-np", "2")
     assert job.end() == 2
-    assert "2 workers are needed, and there are only 1 slots" in job.said
+    assert "the job needs 2 workers, and its hosts have only 1 slot" in job.said
 
 
 def test_a_spare_takes_over_and_does_not_hold_the_job_up_at_its_end(start: Start) -> None:
@@ -309,3 +384,14 @@ def test_too_many_changes_end_the_job(start: Start) -> None:
     os.kill(job.world(1, 2)[0][1], signal.SIGKILL)
     assert job.end() != 0
     assert "error: " in job.said
+
+
+def test_who_writes_no_checkpoints_is_told_at_once(start: Start, tmp_path: Path) -> None:
+    script = """
+    import farandole.torch as hvd
+    hvd.init()
+    hvd.elastic.run(lambda state: None)(hvd.elastic.TorchState(epoch=0))
+    """
+    job = start("-np", "2", "--min-np", "1", "--checkpoint-dir", str(tmp_path / "checkpoints"), script=script)
+    assert job.end() == 0, job.said
+    assert job.said.count("nothing is written there for @hvd.elastic.run") == 1

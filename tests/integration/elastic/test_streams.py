@@ -145,6 +145,7 @@ def learn(folder: str, options: dict[str, Any]) -> dict[str, Any]:
         commit(batch, lost)
 
     transfer._move, loader.commit = count, write_down
+    calling = False
     for x, y, _ in loop:
         seen["shadow"] += not loop._has_state
         here("begin" if loop._has_state else "shadow")
@@ -161,7 +162,8 @@ def learn(folder: str, options: dict[str, Any]) -> dict[str, Any]:
             optimizer.step()
         schedule.step()
         mean.update()
-        if "calls from" in options and Path(folder, "call").exists() and loop.step >= options["calls from"]:
+        calling = calling or hvd.size() == options.get("calls from size")  # On all ranks from the same step on.
+        if calling:
             value = hvd.allreduce(torch.tensor([float(loop._has_state)]), name="call")
             assert value == 1.0, "a worker without the state took part"
         if loop.step == 3:
@@ -248,13 +250,7 @@ class Play:
     def end(self) -> list[dict[str, Any]]:
         """Stop the training; return what those say who were not to die."""
         (self.folder / "stop").touch()
-        results = []
-        for worker in self.workers:
-            if worker in self.options.get("deaths", ()):
-                with pytest.raises(WorkerGone):
-                    self.job.workers[worker].receive()
-            else:
-                results.extend(self.job.collect([worker]))
+        results = self.job.collect_survivors(self.workers, self.options.get("deaths", ()))
         check(results, self.options)
         return results
 
@@ -376,10 +372,8 @@ def test_a_body_that_fails_on_a_shadow_fails_there(make_job: Callable[..., Elast
 def test_a_first_collective_of_the_body_is_not_made_with_half_a_state(
     make_job: Callable[..., ElasticJob], tmp_path: Path
 ) -> None:
-    play = Play(make_job(STREAMING), tmp_path, {"optimizer": "adam", "calls from": 3})
+    play = Play(make_job(STREAMING), tmp_path, {"optimizer": "adam", "calls from size": 3})
     (added,) = play.add()
-    wait_until(lambda: len(play.job.service.world) == 3)
-    (tmp_path / "call").touch()
     with pytest.raises(WorkerFailed, match="made a collective for the first time while this worker was still getting"):
         play.job.workers[added].receive()
     play.job.kill(added)

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import pytest
 from tests.integration.launcher.test_roster import SECRET, Running
 
-from farandole.core.rendezvous import RosterClient, RosterUnreachable
+from farandole.core.rendezvous import RosterUnreachable
+from farandole.core.roster_client import RosterClient
 from farandole.core.wire import AuthenticationFailed, ConnectionLost, WireTimeout, format_address
 
 

@@ -11,9 +11,12 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
+import msgspec
 import pytest
+from waiting import until
 
 from farandole.core import clock, wire
+from farandole.core.async_channel import AsyncChannel
 from farandole.core.channel import Channel
 from farandole.core.rendezvous import (
     Absent,
@@ -24,13 +27,14 @@ from farandole.core.rendezvous import (
     Probed,
     Progress,
     RendezvousError,
-    RosterClient,
     Told,
     World,
 )
+from farandole.core.roster_client import RosterClient
 from farandole.core.wire import AuthenticationFailed, Codec, ConnectionLost, WireTimeout, frame
 from farandole.roster.door import BACKLOG_BYTES
 from farandole.roster.elastic import Limits
+from farandole.roster.memory import Memory
 from farandole.roster.service import RosterService
 from farandole.roster.watcher import Watcher
 from farandole.roster.words import Place
@@ -206,6 +210,29 @@ def test_no_roster_is_told_at_once() -> None:
     assert isinstance(caught.value.__cause__, ConnectionLost)
 
 
+def test_who_proves_itself_while_the_door_closes_is_hung_up_on(
+    serve: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """asyncio.wait_for may drop the cancellation: then this client was served for ever, and closing never ended."""
+    accept, proving = AsyncChannel.accept, threading.Event()
+
+    async def deaf(channel: AsyncChannel, secret: bytes, timeout: float) -> None:
+        await accept(channel, secret, timeout)
+        proving.set()
+        try:
+            await asyncio.sleep(10)
+        except asyncio.CancelledError:
+            pass
+
+    monkeypatch.setattr(AsyncChannel, "accept", deaf)
+    roster = serve(1)
+    with roster.client(0) as client:
+        assert proving.wait(10)
+        asyncio.run_coroutine_threadsafe(roster.service.close(), roster._loop).result(5)
+        with pytest.raises(RendezvousError):
+            client.fetch_call()
+
+
 def test_ipv6() -> None:
     async def serve() -> None:
         service = RosterService((Place("here", 0, 1, 0, 1),), SECRET)
@@ -321,6 +348,57 @@ def test_who_has_failed_and_does_not_end_is_killed(serve: Callable[..., Running]
     roster.do(lambda: roster.service.finished(0, "exited with code 1"))
     assert killed.get(timeout=10) == 1
     assert killed.empty(), "who has ended is not killed"
+
+
+def test_a_roster_goes_on_where_another_was_killed(serve: Callable[..., Running]) -> None:
+    """All that it is given is what the other one has written down, before it told anyone."""
+    written: list[Memory] = []
+    first = serve(0, elastic=Limits(1, 3), remember=written.append)
+    with ThreadPoolExecutor() as threads:
+        for worker in (4, 7):
+            first.do(lambda worker=worker: first.service.expect(worker, "here"))
+        clients = [first.client(worker) for worker in (4, 7)]
+        worlds = list(threads.map(lambda client: client.join("old", 10, trained=True), clients))
+        assert [(world.generation, world.workers) for world in worlds] == [(1, (4, 7))] * 2
+        clients[0].report_state(training=2)
+        for client in clients:
+            client.close()
+        first.silence(4)
+        known = msgspec.msgpack.decode(msgspec.msgpack.encode(written[-1]), type=Memory)
+
+        second = serve(0, elastic=Limits(1, 3), memory=known)
+        second.do(second.service.go_on)
+        assert second.service.world == (4, 7) and second.service.generation == 1
+        second.do(lambda: second.service.expect(9, "here"))
+        newcomer = second.client(9)
+        shown = newcomer.join("new", 10, arriving=True)
+        assert (shown.generation, shown.workers, shown.training, shown.local_rank) == (0, (4, 7, 9), 2, 2)
+        third = threads.submit(newcomer.join, "new", 10)
+        clients = [second.client(worker) for worker in (4, 7)]
+        joins = [threads.submit(client.join, "old", 10, generation=1, trained=True) for client in clients]
+        world = third.result()
+        assert (world.generation, world.workers, world.previous) == (2, (4, 7, 9), (0, 1, -1))
+        assert all(join.result().generation == 2 for join in joins)
+        for client in (*clients, newcomer):
+            client.close()
+
+
+def test_what_hangs_on_connections_and_clocks_is_not_written_down(serve: Callable[..., Running]) -> None:
+    written: list[Memory] = []
+    roster = serve(0, elastic=Limits(2, 3), remember=written.append)
+    roster.do(lambda: roster.service.expect(0, "here"))
+    roster.do(lambda: roster.service.expect(1, "here"))
+    assert len(written) == 2
+    client = roster.client(0)
+    with ThreadPoolExecutor() as threads:
+        waiting = threads.submit(client.join, "c", 10)
+        until(lambda: len(written) == 3, "it is not expected any more")
+        client.close()
+        assert isinstance(waiting.exception(10), RendezvousError)
+        roster.silence(0)
+    assert len(written) == 3
+    roster.do(lambda: roster.service.promise(False))
+    assert len(written) == 3
 
 
 class Listener:

@@ -212,6 +212,18 @@ TEST_P(Strangers, OfALaterGenerationAreMetThere) {
   });
 }
 
+// It had found out that somebody else is lost, say, before the other side's welcome came.
+TEST_P(Strangers, WhoCloseBeforeTheyKnowThatTheyAreProvenAreNotTakenForDead) {
+  Workers workers(GetParam(), 2);
+  in_threads(2, [&](int rank) {
+    const World world = workers.world({0, 1}, rank, 1);
+    if (rank == 1) {
+      prove_as(world, 1, 0, Channel::kControl, door_of(workers.endpoint(0)));
+    }
+    workers.endpoint(rank).form(world, Deadline::after_seconds(kPatience))->part();
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(All, Strangers, ::testing::Values(Wiring::kShm, Wiring::kTcp4, Wiring::kTcp6),
                          [](const auto& info) { return name_of(info.param); });
 

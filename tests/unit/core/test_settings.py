@@ -94,6 +94,14 @@ def test_horovods_variables_count_when_ours_are_not_set():
     assert Settings.from_environment(environment).fusion_threshold == 2048
 
 
+def test_silence_is_borne_longer_where_the_job_would_end():
+    assert Settings().silence_seconds == 5.0
+    assert Settings(elastic=True).silence_seconds == 1.0
+    for elastic in ("0", "1"):
+        environment = {"FARANDOLE_ELASTIC": elastic, "FARANDOLE_FAILURE_DEADLINE": "2.5"}
+        assert Settings.from_environment(environment).silence_seconds == 2.5
+
+
 @pytest.mark.parametrize(
     ("variable", "value", "expected"),
     [

@@ -252,7 +252,9 @@ def test_nothing_begins_anew_where_something_was_trained() -> None:
     worlds = Alone(state)
     worlds.heirs = True
     worlds.departed = ["rank 0 (worker 0) was killed by SIGKILL"]
-    with pytest.raises(StateLostError, match=r"lost \(rank 0 \(worker 0\) was killed by SIGKILL\).*saved checkpoints"):
+    with pytest.raises(
+        StateLostError, match=r"lost \(lost last: rank 0 \(worker 0\) was killed by SIGKILL\).*saved checkpoints"
+    ):
         run_in(worlds, scripted())(state)
     assert "train" not in state.done
 

@@ -250,6 +250,9 @@ class Trained:
             optimizer.backward(0.0)
             self.take_step(number)
 
+    def has_unused_gradients(self) -> bool:
+        return False
+
     def scale_rate(self, factor: float) -> None:
         raise AssertionError("the rate stays")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from farandole.roster.elastic import Limits, State, decide
 from farandole.roster.next_world import FENCE, MAJORITY, MEMBERS, MINIMUM, START
 from farandole.roster.reach import whom_to_leave_out
@@ -283,7 +285,7 @@ def test_nobody_begins_anew_while_the_only_ones_with_the_state_may_live() -> Non
     assert state.members == (0, 1, 2)
     state = after(state, Suspected((0,), "was stopped"), Joined(1, "", generation=2), Joined(2, "", generation=2))
     assert state.hold.kind == MAJORITY
-    assert state.hold.reason == "nobody else has the job's state yet, and not heard of: rank 0 (worker 0 on h0)"
+    assert state.hold.reason == "waits for rank 0 (worker 0 on h0): nobody else has the job's state"
     assert announced(decide(state, Finished(0, "was killed"))[1]) == (1, 2)
 
 
@@ -291,7 +293,7 @@ def test_who_is_to_leave_stays_while_the_others_with_the_state_are_not_heard_of(
     state = after(world(0, 1), again(0), again(1), Drained((0,), "its host is needed"))
     state = after(state, again(1, generation=2), Suspected((1,), "was stopped"), again(0, generation=2))
     assert state.hold.kind == MAJORITY
-    assert state.hold.reason == "nobody else has the job's state yet, and not heard of: rank 1 (worker 1 on h1)"
+    assert state.hold.reason == "waits for rank 1 (worker 1 on h1): nobody else has the job's state"
     # It hands over to whoever comes.
     assert announced(decide(state, Expected(2, "h2"))[1]) == (0,)
 
@@ -480,6 +482,23 @@ def test_when_workers_have_finished_nobody_else_is_needed() -> None:
     assert announced(actions) == (2,)  # However few they are, they finish what they are at.
     assert announced(decide(state, again(2, 2, open=False))[1]) == (2,)
     assert isinstance(decide(after(state, Expected(4, "h4")), Joined(4, ""))[1][0], Refuse)
+
+
+def test_who_has_finished_is_named_with_the_world_that_goes_on_without_it() -> None:
+    _, actions, _ = decide(after(world(0, 1), Left(1, 1)), again(0))
+    (announce,) = [action for action in actions if isinstance(action, Announce)]
+    assert (announce.workers, announce.lost) == ((0,), ())
+    assert announce.finished == (Departure(1, 1, "has finished"),)
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_whose_goodbye_only_the_others_have_heard_has_finished_if_it_ends_well(code: int) -> None:
+    said = (Accusation(1, "has shut down", True, left=True),)
+    state, actions, _ = decide(world(0, 1, 2), again(0, lost=said))
+    assert not any(isinstance(action, Revoke) for action in actions), "the others have heard it too"
+    state = after(state, again(2, lost=said), Left(1, 1))
+    assert state.members == (0, 2) and state.finishing and not state.lost
+    assert after(state, exited(1, code)).finishing == (code == 0)
 
 
 def test_workers_that_have_left_may_begin_anew_together() -> None:

@@ -703,7 +703,7 @@ def test_new_worker_processes_take_the_place_of_one_that_was_killed() -> None:
         signal.signal(signal.SIGCHLD, by_torch)
 
 
-PARENT = """
+PARENT = r"""
 import os, time
 from farandole.torch.elastic.loader import ElasticLoader
 
@@ -711,7 +711,7 @@ class Stuck:
     def __len__(self):
         return 100
     def __getitem__(self, index):
-        print(os.getpid(), flush=True)
+        os.write(1, f"{os.getpid()}\n".encode())  # a line in one piece: both readers write to this pipe
         time.sleep(600)
 
 ElasticLoader(Stuck(), batch_size=1, num_workers=2).next(1, 0)

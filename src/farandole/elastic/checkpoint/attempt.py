@@ -108,7 +108,7 @@ class Attempt:
         try:
             if part.rank == 0:
                 self._store.begin(part.attempt)
-            self._folder.mkdir(parents=True, exist_ok=True)
+            _make(self._folder)
             self._write()
             self.waiting = True
             if part.rank != 0:
@@ -137,20 +137,22 @@ class Attempt:
     def _take_back(self, reason: str) -> None:
         """Remove this rank's files, rank 0 all; leave word for ranks that cannot know why."""
         part = self._part
+        says_why = bool(reason) and part.writers > 1
         if part.rank == 0:
             remove(self._folder)
         else:
-            self._remove_own()
-        if reason and part.writers > 1:
+            self._remove_own(with_folder=not says_why)
+        if says_why:
             excuse(self._store, part.attempt, part.rank, reason)
 
-    def _remove_own(self) -> None:
+    def _remove_own(self, with_folder: bool) -> None:
         shard = f"-{self._part.rank:05}-of-"
         with contextlib.suppress(OSError):
             for path in self._folder.iterdir():
                 if shard in path.name or path == _record_path(self._folder, self._part.rank):
                     path.unlink()
-            self._folder.rmdir()  # Whoever is the last to give up.
+            if with_folder:
+                self._folder.rmdir()  # Whoever is the last to give up.
 
     def _describe(self, error: Exception) -> str:
         if isinstance(error, OSError):
@@ -243,8 +245,19 @@ def excuse(store: Store, attempt: AttemptId, rank: int, reason: str) -> None:
     """Let the others know that this rank's part of an attempt will not come, as far as the disk allows."""
     folder = store.path_of(attempt)
     with contextlib.suppress(OSError):
-        folder.mkdir(parents=True, exist_ok=True)
+        _make(folder)
         write_through(_record_path(folder, rank), seal(Record(trouble=reason)))
+
+
+def _make(folder: Path) -> None:
+    """See that there is a folder, whatever other ranks do to it in this moment."""
+    while True:
+        try:
+            return folder.mkdir(parents=True, exist_ok=True)
+        except FileExistsError:
+            # Another rank that gives up may have removed it between mkdir's two looks.
+            if folder.exists() and not folder.is_dir():
+                raise
 
 
 def shard_name(rank: int, writers: int, suffix: str) -> str:

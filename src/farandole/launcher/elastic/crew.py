@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from farandole.agent.messages import Stop
@@ -21,8 +22,11 @@ from farandole.roster.words import Departure
 
 # Of how many ended workers it is kept how they ended.
 MOST_RECORDS = 256
-# How the others see the end of a process that does not leave its world; see `native/transport/fate.cc`.
+# How the others see the end of a process that does not leave its world, and one that they do not hear any more; see
+# `native/transport/fate.cc`.
 _WITHOUT_GOODBYE = "its process ended without saying goodbye"
+_SILENT = "it fell silent"
+WAS_STOPPED = "was stopped (SIGSTOP)"
 # How a worker's report of such an error begins.
 _OF_STATE_LOST = f"{StateLostError.__module__}.{StateLostError.__qualname__}"
 
@@ -38,7 +42,8 @@ class Worker:
         told: whether people know of its end.
         was_member: whether it is, or was, in a world.
         stopped: the launcher itself has ended it.
-        stalled: runs while it is stopped.
+        is_suspended: whether it is stopped by SIGSTOP, as far as its agent has said, or was when it ended.
+        stalled: runs while it is.
     """
 
     def __init__(self, number: int, station: Station) -> None:
@@ -49,6 +54,7 @@ class Worker:
         self.told = False
         self.was_member = False
         self.stopped = False
+        self.is_suspended = False
         self.stalled: asyncio.TimerHandle | None = None
 
     @property
@@ -118,6 +124,13 @@ class Crew:
         self.flow.add({number: station.agent}, self._streams(number))
         return worker
 
+    def hear_again(self, station: Station, streams: Iterable[tuple[int, int]]) -> None:
+        """Take more of what workers of a station print, after another launcher."""
+        open_ones = set(streams)
+        for number in {number for number, _ in open_ones}:
+            ours = {each: stream for each, stream in self._streams(number).items() if each in open_ones}
+            self.flow.add({number: station.agent}, ours)
+
     def of(self, station: Station) -> list[Worker]:
         """Return the workers of a station that have not ended."""
         return [each for each in self.workers.values() if each.station is station and not each.record.ended]
@@ -134,6 +147,8 @@ class Crew:
         # As by os._exit(0): who says goodbye is not lost, and of others the roster knows why they left.
         if worker.record.exit_code == 0 and loss.how == _WITHOUT_GOODBYE:
             return "exited with code 0 without saying goodbye"
+        if worker.is_suspended and loss.how.startswith(_SILENT):
+            return WAS_STOPPED  # The others have missed it before its agent's word counted.
         return worker.end
 
     def _streams(self, number: int) -> dict[tuple[int, int], WorkerStream]:

@@ -2,7 +2,8 @@
 
 A `Source` answers that question once: a script of the user's, a file, a DNS name, or a list that stays as it is.
 `Discovery` asks it, never twice at the same time, keeps its last answer, and tells when that changes. What goes wrong
-the first time ends the job; later it is said once, and the last answer holds.
+the first time ends the job; later it is said once, and the last answer holds. So it does when there is not a single
+slot any more: that is a mistake more often than true, and who believes it loses all workers, and the state with them.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import shlex
 import signal
 import socket
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import IO, Protocol
@@ -191,7 +193,8 @@ class Discovery:
         source: what is asked.
         warn: takes what goes wrong later than the first time, for people.
         name: what it is called in what people read.
-        patience: seconds after which a first answer comes too late.
+        patience: seconds after which a first answer comes too late, and after which it is believed that there are no
+            hosts any more.
         slow: seconds after which it is told that there is none yet.
     """
 
@@ -209,6 +212,8 @@ class Discovery:
         self._patience = patience
         self._slow = slow
         self._said = ""
+        self._none_since: float | None = None
+        """Since when there is not a single slot, though the job has some."""
         self.hosts: tuple[Host, ...] = ()
 
     async def first(self) -> tuple[Host, ...]:
@@ -236,7 +241,7 @@ class Discovery:
         return self.hosts
 
     async def watch(self, changed: Callable[[tuple[Host, ...]], None]) -> None:
-        """Call with every answer that differs from the last one, until this is cancelled."""
+        """Call with every answer that is believed and differs from the last one, until this is cancelled."""
         while self._source.seconds > 0:
             await asyncio.sleep(self._source.seconds)
             try:
@@ -244,10 +249,32 @@ class Discovery:
             except SpecError as error:
                 self._say(f"{error.message}; the hosts stay as they are")
                 continue
+            if not self._is_believed(hosts):
+                continue
             self._said = ""
             if hosts != self.hosts:
                 self.hosts = hosts
                 changed(hosts)
+
+    def _is_believed(self, hosts: tuple[Host, ...]) -> bool:
+        if _has_slots(hosts) or not _has_slots(self.hosts):
+            if self._none_since is not None:
+                self._warn(f"farandole: {self._name} finds hosts again")
+            self._none_since = None
+            return True
+        now = time.monotonic()
+        if self._none_since is None:
+            self._none_since = now
+            then = f"if that is so for {self._patience:g} s, they leave the job"
+            goes_on = "the job goes on with those it has, and asks again"
+            self._warn(f"warning: {self._name} found no hosts; {goes_on}; {then}")
+        if now - self._none_since < self._patience:
+            return False
+        self._warn(
+            f"warning: {self._name} has found no hosts for {self._patience:g} s; those that the job has leave it"
+        )
+        self._none_since = None
+        return True
 
     def _say(self, trouble: str) -> None:
         if trouble != self._said:
@@ -271,6 +298,10 @@ def distinct(hosts: Sequence[Host], slots: int | None) -> tuple[Host, ...]:
                 "list it once, with all its slots",
             )
     return tuple(found.values())
+
+
+def _has_slots(hosts: Sequence[Host]) -> bool:
+    return any(host.slots != 0 for host in hosts)
 
 
 def _slots(host: Host) -> str:

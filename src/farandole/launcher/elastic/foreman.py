@@ -6,12 +6,24 @@ A worker that ends is reported at once; only one that may have last words is wai
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Iterable, Sequence
 
-from farandole.agent.messages import STDERR, Closed, Exited, FromAgent, NotStarted, Output, Stalled, Start, Started
+from farandole.agent.messages import (
+    STDERR,
+    Closed,
+    Exited,
+    FromAgent,
+    NotStarted,
+    Output,
+    Resumed,
+    Stalled,
+    Start,
+    Started,
+)
 from farandole.launcher.agents import AgentLost
 from farandole.launcher.elastic.background import Background
-from farandole.launcher.elastic.crew import Crew, Worker
+from farandole.launcher.elastic.crew import WAS_STOPPED, Crew, Worker
 from farandole.launcher.elastic.reception import Station
 from farandole.launcher.ending import GRACE_SECONDS
 from farandole.launcher.output.status import StatusLine
@@ -59,7 +71,7 @@ class Foreman:
     def take(self, station: Station, message: FromAgent) -> None:
         """Take what an agent says of a worker; what is about something else is passed over."""
         if isinstance(message, Output | Closed):
-            if isinstance(message, Output) and message.stream == STDERR:
+            if isinstance(message, Output) and message.stream == STDERR and message.rank in self._crew.workers:
                 self._crew.workers[message.rank].record.heard(message.data)
             self._crew.flow.take(message)
         elif isinstance(message, Started):
@@ -67,8 +79,23 @@ class Foreman:
             self._log(f"worker {message.rank} runs on {station.host.label} as process {message.pid}")
         elif isinstance(message, NotStarted | Exited):
             self._process_ended(self._crew.workers[message.rank], message)
+        elif isinstance(message, Resumed):
+            self._take_over(station, message)
         elif isinstance(message, Stalled):
             self._stalled(self._crew.workers[message.rank], message.stopped)
+
+    def _take_over(self, station: Station, now: Resumed) -> None:
+        """Learn from an agent that has lost another launcher how its workers are by now."""
+        self._crew.hear_again(station, now.streams)
+        living = {each.rank for each in now.workers}
+        ends = {each.rank: each for each in now.ends}
+        for worker in self._crew.of(station):
+            if worker.number in living:
+                self._status.worker_started(worker.number)
+            elif worker.number in ends:
+                self._process_ended(worker, ends[worker.number])
+            else:
+                self._process_ended(worker, NotStarted(worker.number, "the launcher was killed before it did that"))
 
     def drain(self, workers: Iterable[int], why: str) -> None:
         """Let workers leave at the end of a step; those that are in no world, now."""
@@ -98,18 +125,19 @@ class Foreman:
 
     def _stalled(self, worker: Worker, stopped: bool) -> None:
         worker.stop_timer()
+        worker.is_suspended = stopped
         if stopped and not worker.record.ended:
             loop = asyncio.get_running_loop()
-            number, how = worker.number, "was stopped (SIGSTOP)"
-            worker.stalled = loop.call_later(STALLED_SECONDS, lambda: self._service.suspect([number], how))
+            suspect = functools.partial(self._service.suspect, [worker.number], WAS_STOPPED)
+            worker.stalled = loop.call_later(STALLED_SECONDS, suspect)
 
     def _process_ended(self, worker: Worker, message: NotStarted | Exited) -> None:
         record = worker.record
         note_end(record, message)
-        self._stalled(worker, False)
+        worker.stop_timer()
         if isinstance(message, NotStarted):
             self._crew.flow.close(record.rank)  # It never had any.
-        if record.exit_code is not None and record.exit_code <= 0:
+        if record.exit_code is not None and record.exit_code < 0:
             self._over(worker)
         else:
             self._background.spawn(self._hear_last_words(worker))

@@ -21,6 +21,11 @@ class HostList:
         self._added: dict[str, Host] = {}
         self._removed: set[str] = set()
 
+    @property
+    def found(self) -> tuple[Host, ...]:
+        """Those that were found, the last time."""
+        return tuple(self._found.values())
+
     def find(self, hosts: Iterable[Host]) -> None:
         """Take note of the hosts that are found now, which are all there are."""
         self._found = {host.label: host for host in hosts}

@@ -22,6 +22,8 @@ from farandole.launcher.reach import LocalNames, SshOptions, explain
 
 AGENT_VARIABLE = "FARANDOLE_AGENT"
 """By which what a lost agent leaves behind is found."""
+# So many launchers, one after the other, may be killed before they can tell an agent where to wait for the next one.
+DOORS_KEPT = 8
 _PLACE_PREFIXES = ("FARANDOLE_", "HOROVOD_")
 
 
@@ -49,6 +51,9 @@ class Station:
     """That all its workers have in their environment."""
     notice: str
     """Why it was about to be taken away when it became ready; "" if it was not."""
+    doors: tuple[str, ...]
+    """At which its agent may wait for another launcher: the last is this launcher's own, those before it earlier ones',
+    if this one does not get to say so."""
 
     @property
     def host_plan(self) -> HostPlan:
@@ -99,6 +104,9 @@ def place_of(worker: int, slot: int, size: int) -> dict[str, str]:
 class Reception:
     """Makes hosts ready.
 
+    Attributes:
+        roster: see below.
+
     Args:
         preparation: of the job.
         ssh: how other hosts are reached.
@@ -122,11 +130,16 @@ class Reception:
         self._preparation = preparation
         self._ssh = ssh
         self._identity = identity
-        self._roster = roster
+        self.roster = roster
         self._here = here
         self._spreads = spreads
         self._lookout = lookout
         self._names = LocalNames()
+
+    @property
+    def identity(self) -> Identity:
+        """Of the job, as far as it is known by now."""
+        return self._identity
 
     def hint(self, host: HostPlan, said: str) -> str:
         """See `Preparation.hint`."""
@@ -153,6 +166,19 @@ class Reception:
             await agent.close()
             raise
 
+    async def take_over(
+        self, host: Host, local: bool, plan: Plan, token: str, notice: str, doors: tuple[str, ...]
+    ) -> Station:
+        """Return a station whose agent has lost its launcher, as far as it is still there: `Agent.resumed` says.
+
+        Raises:
+            AgentLost: there is no ssh any more.
+        """
+        agent = await Agent.start(host, local, self._ssh, doors)
+        if not local:
+            agent.relay_to(self.roster)
+        return Station(host, agent, plan, token, notice, (*doors, _new_door())[-DOORS_KEPT:])
+
     async def _prepare(self, host: Host, agent: Agent) -> Station:
         try:
             await agent.ready()
@@ -167,13 +193,13 @@ class Reception:
             raise NotReady(str(error), refused=True) from None
         site = sites[host.label]
         if agent.local:
-            site = replace(site, roster=self._roster)
+            site = replace(site, roster=self.roster)
         else:
-            agent.relay_to(self._roster)
+            agent.relay_to(self.roster)
         self._name_master(agent, site)
         plan = preparation.plan(self._identity, {host.label: site})
         notice = await self._lookout.look(agent, plan.hosts[0].directory)
-        return Station(host, agent, plan, secrets.token_hex(8), notice or "")
+        return Station(host, agent, plan, secrets.token_hex(8), notice or "", (_new_door(),))
 
     def _name_master(self, agent: Agent, site: Site) -> None:
         assert agent.facts is not None
@@ -181,6 +207,10 @@ class Reception:
             port = agent.facts.free_port
             master = master_address(site, port) if self._spreads else format_address(LOOPBACK, port)
             self._identity = replace(self._identity, master=master)
+
+
+def _new_door() -> str:
+    return secrets.token_hex(16)
 
 
 def _in_one_line(finding: Finding) -> str:

@@ -10,7 +10,7 @@ import asyncio
 import time
 from typing import Protocol
 
-from farandole.agent.messages import End, FromAgent, Leaving
+from farandole.agent.messages import End, FromAgent, Leaving, Outlive
 from farandole.launcher.agents import Agent, AgentLost
 from farandole.launcher.elastic.background import Background
 from farandole.launcher.elastic.crew import Worker
@@ -21,6 +21,9 @@ from farandole.launcher.ending import sweep_elsewhere, sweep_here
 from farandole.launcher.hosts import Host
 from farandole.launcher.spec import JobSpec
 
+# For so long the agent of another host waits for another launcher when the connection to this one ends. That may have
+# ended though this launcher lives, and then its workers must have ended soon.
+OUTLIVE_SECONDS = 10.0
 # An agent that has heard nothing for as long as it may ends its workers; after so many seconds more it has.
 FENCED_SECONDS = 3.0
 
@@ -50,9 +53,25 @@ class Stations:
     """
 
     def __init__(
-        self, spec: JobSpec, reception: Reception, foreman: Foreman, owner: Owner, background: Background
+        self,
+        spec: JobSpec,
+        reception: Reception,
+        foreman: Foreman,
+        owner: Owner,
+        background: Background,
+        outlive: float,
     ) -> None:
-        """Have none yet."""
+        """Have none yet.
+
+        Args:
+            spec: of the job.
+            reception: makes hosts ready.
+            foreman: takes what is said of workers.
+            owner: hears what becomes of hosts.
+            background: of the job.
+            outlive: for how many seconds an agent of this machine waits for another launcher when this one is killed;
+                0: there will be none.
+        """
         self.ready: dict[str, Station] = {}
         self.survivors: list[str] = []
         self._spec = spec
@@ -60,6 +79,8 @@ class Stations:
         self._foreman = foreman
         self._owner = owner
         self._background = background
+        self._outlive = outlive
+        self._followed = True
         self._receiving: dict[str, asyncio.Task[None]] = {}
         self._listening: set[asyncio.Task[None]] = set()
 
@@ -99,19 +120,39 @@ class Stations:
         if self._owner.is_ending():
             await station.agent.close()
             return
-        self.ready[host.label] = station
+        self.have(station)
+        self._let_outlive(station)
+        self._owner.happened(words.HostNoticed(host.label, station.notice))
+        self._owner.happened(words.HostReady(host.label))
+
+    def have(self, station: Station) -> None:
+        """Have a host that can start workers."""
+        self.ready[station.host.label] = station
         task = self._background.spawn(self._listen(station))
         self._listening.add(task)
         task.add_done_callback(self._listening.discard)
-        self._owner.happened(words.HostNoticed(host.label, station.notice))
-        self._owner.happened(words.HostReady(host.label))
+
+    def may_be_followed(self, followed: bool) -> None:
+        """Have agents wait for another launcher, or not as long as there could be none."""
+        self._followed = followed
+        self.let_all_outlive()
+
+    def let_all_outlive(self) -> None:
+        """Tell the agents where to wait from now on; a successor has to know that already."""
+        for station in self.ready.values():
+            self._let_outlive(station)
+
+    def _let_outlive(self, station: Station) -> None:
+        if self._outlive:
+            seconds = self._outlive if station.agent.local else OUTLIVE_SECONDS
+            station.agent.tell(Outlive(station.doors[-1], seconds if self._followed else 0.0))
 
     async def _listen(self, station: Station) -> None:
         """Take a host's messages until all of it has ended, or is lost."""
         agent, label = station.agent, station.host.label
         watches = [self._reception.watch(station, lambda why: self._owner.happened(words.HostNoticed(label, why)))]
         if not agent.local:
-            watches.append(agent.watch(self._spec.host_timeout))
+            watches.append(self._watch(agent))
         watching = [asyncio.get_running_loop().create_task(watch) for watch in watches]
         try:
             survivors = await agent.listen(lambda message: self._take(station, message))
@@ -124,6 +165,13 @@ class Stations:
                 watch.cancel()
             await asyncio.gather(*watching, return_exceptions=True)
             await agent.close()
+
+    async def _watch(self, agent: Agent) -> None:
+        try:
+            await agent.ready()  # One that is taken over is reached only now.
+        except AgentLost:
+            return  # Who listens hears of it too.
+        await agent.watch(self._spec.host_timeout)
 
     def _take(self, station: Station, message: FromAgent) -> None:
         if isinstance(message, Leaving):
@@ -152,4 +200,5 @@ class Stations:
             self.survivors += [f"process {pid} on {station.host.label}" for pid in left]
         elif lost.silent or not await sweep_elsewhere(station.host, self._spec.ssh, station.mark):
             since = time.monotonic() - lost.at
-            await asyncio.sleep(max(0.0, self._spec.host_timeout + FENCED_SECONDS - since))
+            alone = OUTLIVE_SECONDS if self._outlive and not lost.silent else self._spec.host_timeout
+            await asyncio.sleep(max(0.0, alone + FENCED_SECONDS - since))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from farandole.agent.messages import End
 from farandole.core.rendezvous import Failure, Progress
@@ -20,7 +20,9 @@ from farandole.launcher.elastic.deciding import Decider
 from farandole.launcher.elastic.discovery import Discovery
 from farandole.launcher.elastic.foreman import Foreman
 from farandole.launcher.elastic.host_list import HostList
+from farandole.launcher.elastic.legacy import Ends, Legacy, StationLeft, Testament, WorkerLeft
 from farandole.launcher.elastic.outcome import Verdict, outcome_of
+from farandole.launcher.elastic.port import PortLost, listen_again
 from farandole.launcher.elastic.reception import Reception, Station
 from farandole.launcher.elastic.slots import words
 from farandole.launcher.elastic.slots.decide import describe
@@ -28,8 +30,10 @@ from farandole.launcher.elastic.slots.phrases import named, others, who_leaves
 from farandole.launcher.elastic.slots.staffing import will_start
 from farandole.launcher.elastic.slots.state import Policy, expected_size, living, most_members
 from farandole.launcher.elastic.stations import Owner, Stations
+from farandole.launcher.elastic.taking_over import take_over_hosts
 from farandole.launcher.elastic.telling import Teller
 from farandole.launcher.ending import GRACE_SECONDS, Ending
+from farandole.launcher.estate import Estate, NothingLeft
 from farandole.launcher.failure import how_it_ended
 from farandole.launcher.hosts import Host, slots_of
 from farandole.launcher.keeper.control import HostRow, Status
@@ -40,6 +44,7 @@ from farandole.launcher.plan import count
 from farandole.launcher.report import as_shell
 from farandole.launcher.spec import JobSpec
 from farandole.launcher.supervise import Observer, Outcome, note_report
+from farandole.roster.memory import Memory
 from farandole.roster.service import RosterService
 from farandole.roster.watcher import Watcher, WorldChange
 from farandole.roster.words import Hold
@@ -51,6 +56,9 @@ NOTICE_SECONDS = 0.05
 class ElasticSupervisor(Watcher, Owner):
     """One elastic job from start to end.
 
+    Attributes:
+        has_taken_over: the hosts that another launcher had are this one's now.
+
     Args:
         spec: what the user wants.
         policy: of its slots.
@@ -59,6 +67,7 @@ class ElasticSupervisor(Watcher, Owner):
         console: where output and words to the user go.
         log: takes what only a curious user wants to know.
         observer: hears of failures at once.
+        estate: where is written down what a successor has to know; None: there will be none.
     """
 
     def __init__(
@@ -70,6 +79,7 @@ class ElasticSupervisor(Watcher, Owner):
         console: Console,
         log: Callable[[str], None],
         observer: Observer,
+        estate: Estate | None = None,
     ) -> None:
         self._spec = spec
         self._decider = Decider(policy, self._decided, self._act, self._settled, log)
@@ -88,23 +98,43 @@ class ElasticSupervisor(Watcher, Owner):
         self._over = asyncio.Event()
         self._verdict = Verdict()
         self._generation = 0
+        self.has_taken_over = False
+        self._testament = Testament(estate, self._legacy)
+        self._taking_over = False
+        """Whether not all agents are known yet."""
+        self._inherited_end: Ends | None = None
+        """Set if the launcher before was ending the job, or this one was told to before it knew all agents."""
+        self._hasty = False
+        """Whether it was told so a second time."""
 
-    async def run(self, service: RosterService, reception: Reception) -> Outcome:
+    @property
+    def remember(self) -> Callable[[Memory], None]:
+        """What takes all that a successor has to know of the roster."""
+        return self._testament.remember
+
+    async def run(
+        self, service: RosterService, reception: Reception, roster: Callable[[], Awaitable[str]], legacy: Legacy | None
+    ) -> Outcome:
         """Start workers, and return when nothing of the job is left.
 
         Args:
-            service: the roster, already listening; this is its watcher.
+            service: the roster; this is its watcher.
             reception: makes hosts ready.
+            roster: lets workers reach it.
+            legacy: of the launcher before, which was killed; None: the job begins.
         """
         self._service, self._reception = service, reception
         self._foreman = Foreman(self._crew, service, self._status, self._worker_over, self._background, self._log)
-        self._stations = Stations(self._spec, reception, self._foreman, self, self._background)
-        directory = self._spec.output_dir
-        if directory is not None and (earlier := begin_attempt(directory)) is not None:
-            self._console.say(f"note: what an earlier run left in {directory} is now in {earlier}")
-        self._hosts_change(self._discovery.hosts)
-        self._background.spawn(self._discovery.watch(self._hosts_change))
+        assert self._spec.elastic is not None
+        alone = self._spec.elastic.patience if self._testament.exists else 0.0
+        self._stations = Stations(self._spec, reception, self._foreman, self, self._background, alone)
+        self._testament.watch(self._may_be_followed)
         try:
+            if legacy is None:
+                self._begin()
+            else:
+                await self._take_over(legacy, roster)
+            self._background.spawn(self._discovery.watch(self._hosts_change))
             await self._over.wait()
             await self._stations.close()
         finally:
@@ -113,14 +143,113 @@ class ElasticSupervisor(Watcher, Owner):
             self._console.say(f"warning: {survivor} survived SIGKILL; see there: ps -o pid,stat,cmd PID")
         return self._outcome()
 
+    def _begin(self) -> None:
+        directory = self._spec.output_dir
+        if directory is not None and (earlier := begin_attempt(directory)) is not None:
+            self._console.say(f"note: what an earlier run left in {directory} is now in {earlier}")
+        self._hosts_change(self._discovery.hosts)
+
+    # --- from launcher to launcher -------------------------------------------------------------------------------
+
+    async def _take_over(self, legacy: Legacy, roster: Callable[[], Awaitable[str]]) -> None:
+        """Go on where the launcher before was killed."""
+        self._taking_over = True
+        self._decider.state, self._hosts, self._inherited_end = legacy.slots, legacy.hosts, legacy.ends
+        self._crew.world, self._generation = self._service.world, self._service.generation
+        try:
+            told = await take_over_hosts(legacy, self._reception, self._stations, self._crew)
+        except NothingLeft:
+            if self._inherited_end is None:
+                raise
+            self._console.say("farandole: the launcher was killed when the job was ending; nothing of it is left")
+            self._go_on_ending(self._inherited_end)
+            return
+        self.has_taken_over = True
+        self._console.say(told)
+        self._testament.write()
+        self._stations.let_all_outlive()
+        unheard = self.is_ending()  # The agents were not known yet.
+        await self._listen_again(roster)
+        self._service.go_on()
+        for worker in [each for each in self._crew.workers.values() if each.record.ended and not each.over.is_set()]:
+            self._worker_over(worker)
+        for number in living(self._decider.state).keys() - self._crew.workers.keys():
+            # Its host was being left, and nobody would tell of its end any more.
+            self._service.finished(number, "was lost with its launcher", failed=True)
+            self.happened(words.WorkerEnded(number, words.KILLED, "lost with its launcher"))
+        for site in [each for each in self._decider.state.sites if each.phase == "reaching"]:
+            if site.label in self._hosts.hosts:
+                self._stations.reach(self._hosts.hosts[site.label])
+            else:
+                self.happened(words.HostNotReady(site.label, "it is not one of the hosts any more"))
+        if self._crew.world != self._decider.state.members:
+            self.happened(words.WorldBegan(self._crew.world))
+        self._show_places()
+        self._taking_over = False
+        if unheard:
+            self._end_agents(0)
+        elif self._inherited_end is not None and not self.is_ending():
+            self._go_on_ending(self._inherited_end)
+        self.happened(words.Tick())
+
+    def _go_on_ending(self, ends: Ends) -> None:
+        self._taking_over = False
+        self._verdict, self._ending.stop_code = ends.verdict, ends.stop_code
+        self._end(0 if self._hasty else GRACE_SECONDS)
+        self._ending.since = ends.since  # Whoever failed after that has not failed by itself.
+
+    async def _listen_again(self, roster: Callable[[], Awaitable[str]]) -> None:
+        """Let workers reach the roster where they look for it; end the job if that cannot be."""
+        try:
+            await listen_again(roster, self._reception.roster, self._console.say, self._goes_on)
+        except PortLost as error:
+            hint = "start it again with --resume auto: it goes on from the last checkpoint, if it has written any"
+            self._end_job(words.EndJob(str(error), hint))
+
+    def _goes_on(self) -> bool:
+        return not self.is_ending() and self._inherited_end is None
+
+    def _may_be_followed(self, followed: bool) -> None:
+        """Another launcher could go on from what this one has written down, or not."""
+        if followed:
+            self._console.say("farandole: what another launcher has to know is written down again")
+        else:
+            self._console.say(
+                "warning: what another launcher has to know cannot be written down (is the disk full?); if this one is "
+                "killed now, the workers end with it"
+            )
+        self._stations.may_be_followed(followed)
+
+    def _legacy(self) -> Legacy:
+        """Return what a successor has to know."""
+        return Legacy(
+            self._reception.identity,
+            self._reception.roster,
+            self._hosts,
+            self._decider.state,
+            tuple(map(StationLeft.of, self._stations.ready.values())),
+            tuple(map(WorkerLeft.of, self._crew.workers.values())),
+            self._ends(),
+        )
+
+    def _ends(self) -> Ends | None:
+        if self._ending.since is None:
+            return self._inherited_end
+        return Ends(self._verdict, self._ending.stop_code, self._ending.since)
+
     # --- called from outside, in the loop's thread --------------------------------------------------------------
 
     def stop(self, code: int, why: str) -> None:
         """End the job because the user wants it; a second time: at once. `code` becomes the exit code."""
-        if self._ending.stop_code is None:
+        workers = count(len(living(self._decider.state)), "worker")
+        said = f"farandole: {why}: ending {workers}; once more to kill them"
+        if self._taking_over:
+            self._hasty = self._inherited_end is not None
+            self._inherited_end = self._inherited_end or Ends(self._verdict, code, time.monotonic())
+            self._console.say(said)
+        elif self._ending.stop_code is None:
             self._ending.stop_code = code
-            workers = count(len(living(self._decider.state)), "worker")
-            self._console.say(f"farandole: {why}: ending {workers}; once more to kill them")
+            self._console.say(said)
             self._end(GRACE_SECONDS)
         else:
             self._end(0)
@@ -203,6 +332,14 @@ class ElasticSupervisor(Watcher, Owner):
         self._background.spawn(self._teller.world(change))
         self.happened(words.WorldBegan(change.workers))
 
+    def finishes(self, finishing: bool) -> None:
+        """Workers have finished, as far as is known, or have not."""
+        self.happened(words.Finishing(finishing))
+
+    def asks_to_leave(self, worker: int, why: str) -> None:
+        """A worker is to leave, though its host stays."""
+        self.happened(words.WorkerLeaves(worker, why))
+
     def evicts(self, worker: int, why: str) -> None:
         """This worker, if it lives, is to be killed."""
         self._log(f"worker {worker} is ended: {why}")
@@ -260,12 +397,14 @@ class ElasticSupervisor(Watcher, Owner):
         record = worker.record
         worker.over.set()
         self._status.worker_ended(record.rank)
+        finished = worker.manner == words.SUCCEEDED and self._service.has_left(record.rank)
         self._service.finished(record.rank, how_it_ended(record), failed=record.failed)
         # Whom the launcher ends has not failed; why it was ended is told where that is decided.
         if record.failed and not worker.stopped and not self.is_ending():
             self._observer.worker_failed(record.rank, as_shell(record))
             self._background.spawn(self._teller.end(worker, self._crew.world))
-        self.happened(words.WorkerEnded(record.rank, worker.manner, record.exception or how_it_ended(record)))
+        how = words.FINISHED if finished else worker.manner
+        self.happened(words.WorkerEnded(record.rank, how, record.exception or how_it_ended(record)))
 
     # --- deciding -----------------------------------------------------------------------------------------------------
 
@@ -277,12 +416,14 @@ class ElasticSupervisor(Watcher, Owner):
         # Before anyone is asked to leave: the last one that holds the state stays for those that will be started.
         if self._will_start():
             self._service.promise(True)
+        self._testament.changes(self._decider.state)
         self._show_places()
 
     def _settled(self) -> None:
         # Those that were to be started have been: now the roster expects them.
         if not self._will_start():
             self._service.promise(False)
+        self._testament.changes(self._decider.state)
 
     def _will_start(self) -> bool:
         return will_start(self._decider.state, time.monotonic())
@@ -322,7 +463,7 @@ class ElasticSupervisor(Watcher, Owner):
 
     def _finishes(self) -> bool:
         """Say whether workers have finished already."""
-        return self._service.finishing or self._decider.state.finished
+        return self._decider.state.closing
 
     def _end_job(self, order: words.EndJob) -> None:
         if self.is_ending():
@@ -336,6 +477,7 @@ class ElasticSupervisor(Watcher, Owner):
     def _end(self, grace: float) -> None:
         if self._ending.begin(grace):
             self._teller.waits(Hold(""))
+            self._testament.write()
             self._service.ending()
             self._background.spawn(self._ending.watch(self._stations.agents, self._crew.flow))
             # Workers should know it before SIGTERM comes, which means something else while the job goes on.
@@ -352,6 +494,7 @@ class ElasticSupervisor(Watcher, Owner):
         self._status.close()
         self._teller.waits(Hold(""))
         self._decider.close()
+        self._testament.close()
         await self._background.end()
 
     def _outcome(self) -> Outcome:

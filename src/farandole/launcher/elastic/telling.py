@@ -86,6 +86,20 @@ class Teller:
         self._console.say(f"farandole: the job {self.waits_for} ({so_far} so far, {most} at most)")
 
 
+def tell_succession(workers: int, hosts: int, seconds: float, lost: int) -> str:
+    """Return the line for a launcher that has taken over from one that was killed.
+
+    Args:
+        workers: that live.
+        hosts: on how many.
+        seconds: for which they were without a launcher.
+        lost: bytes of what they have printed meanwhile that were not kept.
+    """
+    where = f"{count(workers, 'worker')} on {count(hosts, 'host')} {'goes' if workers == 1 else 'go'} on"
+    missing = f"; of what was printed meanwhile, {lost} bytes are lost" if lost else ""
+    return f"farandole: the launcher was killed; another one has taken over after {duration(seconds)}: {where}{missing}"
+
+
 def tell_end(worker: Worker, world: Sequence[int], waits_for: str, now: float, *, over: bool = False) -> str:
     """Return the line for a worker that has failed, and without which no world goes on yet.
 
@@ -135,6 +149,10 @@ def tell_world(
         f"rank {each.rank} (worker {each.worker} on {where(each.worker)}){how_in_words(how(each) or each.how)}"
         for each in change.lost
     ]
+    finished = [
+        f"rank {each.rank} (worker {each.worker} on {where(each.worker)}) {each.how}" for each in change.finished
+    ]
+    done = [*_shortened(finished, "have finished"), "no worker is started any more"] if finished else []
     newcomers = [rank for rank, before in enumerate(change.previous) if before < 0]
     first = change.generation == 1
     joined = [] if first else [_joins(change.workers, newcomers, where)] if newcomers else []
@@ -142,7 +160,9 @@ def tell_world(
     begin = "began" if over else "begins" if size == 1 else "begin"
     go_on = "went on" if over else "goes on" if size == 1 else "go on"
     what = f"{count(size, 'worker')} {begin if first else go_on} as generation {change.generation}"
-    return f"farandole: {'; '.join([*_shortened(lost), *joined, what])} ({duration(change.seconds)})"
+    return (
+        f"farandole: {'; '.join([*_shortened(lost, 'were lost'), *done, *joined, what])} ({duration(change.seconds)})"
+    )
 
 
 def how_in_words(how: str) -> str:
@@ -164,10 +184,10 @@ def _joins(workers: Sequence[int], ranks: Sequence[int], where: Callable[[int], 
     return f"{named(numbers)} on {hosts} join as ranks {', '.join(map(str, ranks))}"
 
 
-def _shortened(events: Sequence[str]) -> list[str]:
+def _shortened(events: Sequence[str], what: str) -> list[str]:
     if len(events) <= MOST_NAMED:
         return list(events)
-    return [*events[:MOST_NAMED], f"{len(events) - MOST_NAMED} more were lost"]
+    return [*events[:MOST_NAMED], f"{len(events) - MOST_NAMED} more {what}"]
 
 
 def duration(seconds: float) -> str:

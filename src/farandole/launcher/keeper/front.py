@@ -35,6 +35,10 @@ from farandole.launcher.keeper.stage import RECALLED_LINES
 
 # The keeper needs less to let go of the terminal.
 _HIDE_SECONDS = 2.0
+# One that was killed is followed by another within that time.
+_FOLLOW_SECONDS = 15.0
+_REST_SECONDS = 0.02
+_MOST_FOLLOWED = 10
 # A keeper whose socket has ended is about to end itself.
 _EXIT_SECONDS = 5.0
 _STOPPING = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
@@ -62,8 +66,8 @@ def run_kept(errand: Errand, manner: Manner) -> Ended:
         assert manner.name is not None
         return _attach_to_same(jobs, manner, errand)
     directory, lock = started
-    with _Alarm() as alarm, _Front(directory, errand.spec.output.color, manner.detach) as front:
-        return front.stay(lambda: front.start(errand, lock, alarm))
+    with _Alarm() as alarm, _Front(directory, errand.spec.output.color, manner.detach, alarm) as front:
+        return front.stay(lambda: front.start(pickle.dumps(errand), lock))
 
 
 def attach(manner: Manner, color: str) -> Ended:
@@ -90,14 +94,14 @@ def _attach_to_same(jobs: Jobs, manner: Manner, errand: Errand) -> Ended:
             f"choose another name, or end that one: farandole stop {record.name}",
         )
     print(f"farandole: job {record.name} runs already; here it is", file=sys.stderr)
-    return _attach(directory, record, errand.spec.output.color, manner.detach)
+    return _attach(directory, record, errand.spec.output.color, manner.detach, pickle.dumps(errand))
 
 
-def _attach(directory: JobDirectory, record: JobRecord, color: str, detach: bool) -> Ended:
+def _attach(directory: JobDirectory, record: JobRecord, color: str, detach: bool, errand: bytes = b"") -> Ended:
     if directory.ended() is not None:
         return show_end(directory)
-    with _Alarm() as alarm, _Front(directory, color, detach) as front:
-        return front.stay(lambda: front.connect(record, alarm))
+    with _Alarm() as alarm, _Front(directory, color, detach, alarm) as front:
+        return front.stay(lambda: front.connect(record, errand))
 
 
 def show_end(directory: JobDirectory) -> Ended:
@@ -141,21 +145,28 @@ class _Front:
         directory: where the job is found.
         color: whether prefixes have colours; see `OutputOptions`.
         detach: see `Manner`.
+        alarm: see `Link`.
     """
 
-    def __init__(self, directory: JobDirectory, color: str, detach: bool) -> None:
+    def __init__(self, directory: JobDirectory, color: str, detach: bool, alarm: int) -> None:
         self._directory = directory
         self._color = color
         self._detach = detach
+        self._alarm = alarm
+        self._followed = 0
+        """How many keepers were killed and followed by another."""
         self._link: Link | None = None
         self._keeper: subprocess.Popen[bytes] | None = None
         self._hide_until: float | None = None
         """Set while a Ctrl-Z waits for the keeper to let go of the terminal."""
         self._hidden = False
         """Whether the job is not shown here because of a Ctrl-Z."""
-        self._begun = False
+        self._reached = False
+        """Whether there is a keeper that can be told something."""
         self._early: list[int] = []
-        """Signals that came before the keeper could be told."""
+        """Signals that came while there was none."""
+        self._last_stop: int | None = None
+        """The last signal that this keeper was told of."""
 
     def __enter__(self) -> _Front:
         return self
@@ -168,8 +179,12 @@ class _Front:
 
     # --- beginning ----------------------------------------------------------------------------------------------
 
-    def start(self, errand: Errand, lock: int, alarm: int) -> None:
-        """Start the keeper and have it run the job.
+    def start(self, errand: bytes, lock: int) -> None:
+        """Start the keeper and have it run the job, or go on with one whose keeper was killed.
+
+        Args:
+            errand: see `Launch`.
+            lock: the claim to the job's directory.
 
         Raises:
             SpecError: it cannot be started.
@@ -186,25 +201,42 @@ class _Front:
                 )
             except OSError as error:
                 raise SpecError(f"{sys.executable} cannot be started: {error.strerror}") from None
-        self._link = Link(ours, alarm)
-        self._link.send(Launch(pickle.dumps(errand), os.fspath(self._directory.path)), [lock])
+        self._link = Link(ours, self._alarm)
+        self._link.send(Launch(errand, os.fspath(self._directory.path)), [lock])
         os.close(lock)
         self._show()
 
-    def connect(self, record: JobRecord, alarm: int) -> None:
-        """Reach the keeper that runs.
+    def connect(self, record: JobRecord, errand: bytes = b"") -> None:
+        """Reach the keeper that runs; if it was killed, the one that follows; or have the errand done anew.
 
         Raises:
             SpecError: that is not possible.
         """
         try:
-            self._link = Link(self._directory.connect(), alarm)
+            self._link = Link(self._directory.connect(), self._alarm)
         except OSError as error:
+            if self._follow(errand):
+                return
             raise SpecError(
                 f"the launcher of job {record.name}, process {record.pid}, cannot be reached: {error}",
                 f"see whether it lives: ps {record.pid}",
             ) from None
         self._show()
+
+    def _follow(self, errand: bytes = b"") -> bool:
+        """Reach the keeper that follows one that was killed, and start it if nobody else does; False: there is none."""
+        deadline = time.monotonic() + _FOLLOW_SECONDS
+        self._followed += 1
+        while self._followed <= _MOST_FOLLOWED and time.monotonic() < deadline and self._directory.can_be_taken_over():
+            if (lock := self._directory.claim()) is not None:
+                self.start(errand, lock)
+                return True
+            with contextlib.suppress(OSError):
+                self._link = Link(self._directory.connect(), self._alarm)
+                self._show()
+                return True
+            time.sleep(_REST_SECONDS)
+        return False
 
     def _show(self, *, again: bool = False) -> None:
         assert self._link is not None
@@ -221,14 +253,35 @@ class _Front:
         try:
             with self._signals():
                 begin()
-                self._begun = True
-                for signum in self._early:
-                    self._stop_signal(signum, None)
-                return self._wait()
+                self._tell_early()
+                while (ended := self._wait_while_connected()) is None:
+                    self._reached = False
+                    if not self._follow():
+                        return self._lost()
+                    self._tell_early()
+                return ended
         except _Leave as left:
             return self._left(left.signum)
         except ConnectionLost:
             return self._lost()
+
+    def _tell_early(self) -> None:
+        """Pass on what came while there was nobody to be told."""
+        self._reached = True
+        early, self._early = self._early, []
+        for signum in early:
+            self._stop_signal(signum, None)
+
+    def _wait_while_connected(self) -> Ended | None:
+        """Return what `_wait` does; None when the keeper is gone."""
+        assert self._link is not None
+        try:
+            return self._wait()
+        except ConnectionLost:
+            if self._link.unread and self._last_stop is not None:
+                self._early.append(self._last_stop)
+            self._last_stop = None
+            return None
 
     def _wait(self) -> Ended:
         assert self._link is not None
@@ -299,11 +352,14 @@ class _Front:
             how = "has ended"
         else:
             how = f"exited with code {code}" if code >= 0 else f"was killed by {signal_name(-code)}"
-        return Ended(
-            1,
-            f"error: the launcher of job {self._directory.name} {how}; the workers are ended by their agents\n"
-            "hint: start the job again; what it has saved is kept",
-        )
+        return Ended(1, f"error: the launcher of job {self._directory.name} {how}; {self._what_is_left()}")
+
+    def _what_is_left(self) -> str:
+        name, record = self._directory.name, self._directory.record()
+        if self._directory.can_be_taken_over():
+            return f"the workers wait for another one\nhint: take the job over: farandole run --attach {name}"
+        within = "" if record is None or not record.outlived else f" within {record.outlived:g} s"
+        return f"the workers are ended by their agents{within}\nhint: start the job again; what it has saved is kept"
 
     def _reap(self) -> int | None:
         """Wait for the keeper if it is our child, and return its exit code."""
@@ -336,17 +392,20 @@ class _Front:
                 signal.signal(signum, handler)
 
     def _stop_signal(self, signum: int, where: object) -> None:
-        if not self._begun:
+        if not self._reached:
             self._early.append(signum)
             return
         if self._detach:
             raise _Leave(signum)
         assert self._link is not None
-        with contextlib.suppress(WireError):  # Who waits notices it too.
+        try:
             self._link.send(Stop(128 + signum, _STOPPING[signal.Signals(signum)]))
+            self._last_stop = signum
+        except WireError:
+            self._early.append(signum)  # Who waits notices it too, and looks for another keeper.
 
     def _pause_signal(self, signum: int, where: object) -> None:
-        if self._begun and self._link is not None and self._hide_until is None:
+        if self._reached and self._link is not None and self._hide_until is None:
             self._hide_until = time.monotonic() + _HIDE_SECONDS
             with contextlib.suppress(WireError):
                 self._link.send(Hide())

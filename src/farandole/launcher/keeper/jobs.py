@@ -1,15 +1,18 @@
 """The jobs of this user that have a keeper: a directory each, in which they are found by name.
 
     ~/.cache/farandole/jobs/NAME/
-        lock         locked by the keeper for as long as it lives; so the kernel says whether it does
+        lock         locked by the keeper for as long as it lives; so the kernel says whether it does. Its time is not
+                     that of day: when the keeper was last seen alive, on the machine's monotonic clock
         socket       where visitors reach it
         job.json     what the job is; no secrets
+        errand       what was to be done, and launcher.left and roster.left: how far that has come, for a successor of a
+                     keeper that was killed; with the job's secret
         output.log   what was printed while nobody showed it, and output.log.1 what was printed before that
         ended.json   how it ended, when nobody was there to be told
 
 The directory is removed when a front was told of the end, or has asked for it. Who looks for jobs removes those of
-keepers that died without a word, and what has waited for `KEPT_SECONDS` to be asked for. Homes may be shared: whether a
-job of another host runs is not judged here.
+keepers that died without a word and nobody can follow, and what has waited for `KEPT_SECONDS` to be asked for. Homes
+may be shared: whether a job of another host runs is not judged here.
 
 Not in `XDG_RUNTIME_DIR`, although it is there for sockets: it is removed when its user logs out, and a job that trains
 on behind a closed laptop is to be found again.
@@ -32,10 +35,14 @@ from typing import TypeVar
 
 import msgspec
 
+from farandole.core import clock
 from farandole.launcher.errors import SpecError
+from farandole.launcher.estate import Estate
 from farandole.launcher.keeper.link import check_peer
 from farandole.launcher.keeper.messages import Ended
 
+LIFE_SECONDS = 10.0
+"""How often a keeper shows that it lives."""
 KEPT_SECONDS = 30 * 24 * 3600.0
 # A claim without a record is that of a job that is being started, or of somebody who only looks whether it is dead.
 _UNSURE_SECONDS = 1.0
@@ -63,6 +70,10 @@ class JobRecord(msgspec.Struct, frozen=True):
     command: tuple[str, ...]
     hosts: tuple[str, ...] = ()
     """On which its workers were to run in the beginning; empty: only there."""
+    clock: str = ""
+    """Of the machine, since it was started; see `clock.identity`."""
+    outlived: float = 0.0
+    """For how many seconds its workers go on when the keeper is killed, and wait for another one."""
 
 
 class JobDirectory:
@@ -82,21 +93,79 @@ class JobDirectory:
         """What was printed while nobody showed it."""
         return self.path / "output.log"
 
+    def estate(self) -> Estate:
+        """Return what the keeper has left to a successor; see there."""
+        return Estate(self.path)
+
+    def write_errand(self, errand: bytes) -> None:
+        """Keep what is to be done.
+
+        Raises:
+            SpecError: the disk does not take it.
+        """
+        _write_first(self.path / "errand", errand)
+
+    def errand(self) -> bytes:
+        """Return what was to be done.
+
+        Raises:
+            OSError: it is not known.
+        """
+        return (self.path / "errand").read_bytes()
+
+    def forget_errand(self) -> None:
+        """Keep no longer what is done: it has the user's environment in it."""
+        with contextlib.suppress(OSError):
+            (self.path / "errand").unlink()
+
+    def show_life(self) -> None:
+        """Let everybody see that the keeper lives; now and then."""
+        # The time of day jumps, and that of a file server is another one.
+        now = time.monotonic_ns()
+        with contextlib.suppress(OSError):
+            os.utime(self.path / "lock", ns=(now, now))
+
+    def can_be_continued(self) -> bool:
+        """Say whether another keeper can go on from what this one's has left, if the workers still wait for it."""
+        record = self.record()
+        if record is None or self.ended() is not None or not self.estate().is_whole():
+            return False
+        return record.clock == clock.identity()  # Otherwise the machine was started again since.
+
+    def can_be_taken_over(self) -> bool:
+        """Say whether another keeper may find workers that go on, if this one's is dead, nobody knows since when."""
+        record = self.record()
+        if record is None or not self.can_be_continued():
+            return False
+        with contextlib.suppress(OSError):
+            unseen = (time.monotonic_ns() - (self.path / "lock").stat().st_mtime_ns) / 1e9
+            return 0.0 <= unseen < record.outlived + 2 * LIFE_SECONDS
+        return False
+
     def record(self) -> JobRecord | None:
         """Return what is known of the job; None when nothing is."""
         return _read(self.path / "job.json", JobRecord)
 
     def write_record(self, record: JobRecord) -> None:
-        """Let everybody know, all at once."""
-        _write(self.path / "job.json", record)
+        """Let everybody know, all at once.
+
+        Raises:
+            SpecError: the disk does not take it.
+        """
+        self.show_life()  # Before: a lock that was only made has the time of day.
+        _write_first(self.path / "job.json", msgspec.json.encode(record))
 
     def ended(self) -> Ended | None:
         """Return how the job ended; None while it runs, or when its end was seen."""
         return _read(self.path / "ended.json", Ended)
 
     def write_ended(self, ended: Ended) -> None:
-        """Keep how the job ended for who asks."""
-        _write(self.path / "ended.json", ended)
+        """Keep how the job ended for who asks.
+
+        Raises:
+            OSError: the disk does not take it.
+        """
+        _write(self.path / "ended.json", msgspec.json.encode(ended))
 
     def listen(self) -> socket.socket:
         """Return a socket that takes visitors.
@@ -104,6 +173,7 @@ class JobDirectory:
         Raises:
             OSError: it cannot be made.
         """
+        (self.path / "socket").unlink(missing_ok=True)  # That of a keeper that was killed.
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         with self._short_path() as path:
             sock.bind(path)
@@ -142,14 +212,10 @@ class JobDirectory:
         The directory is made if need be. The lock belongs to whoever has a copy of the descriptor.
 
         Raises:
-            OSError: it cannot be made.
+            SpecError: it cannot be made.
         """
         while True:
-            self.path.mkdir(mode=0o700, exist_ok=True)
-            try:
-                lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            except FileNotFoundError:
-                continue  # Who held it has just removed the directory.
+            lock = self._open_lock()
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -158,6 +224,21 @@ class JobDirectory:
             if self._is_lock(lock):
                 return lock
             os.close(lock)
+
+    def _open_lock(self) -> int:
+        while True:
+            try:
+                self.path.mkdir(mode=0o700, exist_ok=True)
+            except OSError as error:
+                raise cannot_write(self.path, error) from None
+            try:
+                return os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            except FileNotFoundError:
+                continue  # Who held it has just removed the directory.
+            except OSError as error:
+                with contextlib.suppress(OSError):
+                    self.path.rmdir()  # One without a lock is nobody's.
+                raise cannot_write(self.path / "lock", error) from None
 
     def _is_lock(self, lock: int) -> bool:
         """Say whether this lock is in the directory, and not in one that was removed before it was locked."""
@@ -225,6 +306,9 @@ class Jobs:
         if record is not None and record.host != socket.gethostname():
             os.close(lock)
             raise SpecError(f"{name} is the name of a job on host {record.host}", "choose another name: --job NAME")
+        if directory.can_be_taken_over():
+            os.close(lock)
+            return None
         directory.clear()
         return directory, lock
 
@@ -241,9 +325,15 @@ class Jobs:
             record = directory.record()
             if record is not None and record.host != socket.gethostname():
                 continue
-            if (lock := directory.claim()) is None:
+            try:
+                lock = directory.claim()
+            except SpecError:  # A full disk is told when something is to be started there.
                 continue
-            if directory.ended() is None or _age(directory.path / "ended.json") > KEPT_SECONDS:
+            if lock is None:
+                continue
+            ended = directory.ended() is not None
+            too_old = ended and _age(directory.path / "ended.json") > KEPT_SECONDS
+            if too_old or not (ended or directory.can_be_taken_over()):
                 directory.remove()
             os.close(lock)
 
@@ -334,8 +424,24 @@ def _read(path: Path, kind: type[_Content]) -> _Content | None:
         return None
 
 
-def _write(path: Path, content: msgspec.Struct) -> None:
+def cannot_write(path: Path, error: OSError) -> SpecError:
+    """Return what to raise when something that a job cannot do without cannot be made, with what to do about it."""
+    return SpecError(
+        f"{path} cannot be written: {error.strerror or error}",
+        "make room there, or set XDG_CACHE_HOME to a directory of your own that has some",
+    )
+
+
+def _write_first(path: Path, content: bytes) -> None:
+    """Write what has to be there before a job can start."""
+    try:
+        _write(path, content)
+    except OSError as error:
+        raise cannot_write(path, error) from None
+
+
+def _write(path: Path, content: bytes) -> None:
     draft = path.with_name(f".{path.name}")
     with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(msgspec.json.encode(content))
+        file.write(content)
     draft.replace(path)

@@ -5,13 +5,15 @@ keeper has no terminal, pipe or file of its front but what the front hands it to
 when the front is gone. A front that comes later, and everybody else who wants something of the job, comes through a
 Unix socket in the job's directory (see `jobs`), and must be a process of the same user.
 
-When the keeper is killed, the agents notice that their input ends, and end the workers.
+When the keeper is killed, another one follows (see `guard`), finds in the job's directory what this one has left there,
+and takes over the agents, which wait for it: see `farandole.launcher.elastic.taking_over`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import importlib
 import os
 import pickle
@@ -25,13 +27,17 @@ from pathlib import Path
 from typing import Any
 
 from farandole.agent.messages import STDERR, STDOUT
+from farandole.core import clock
 from farandole.core.wire import LENGTH_BYTES, BadMessage, Codec, ConnectionLost, WireError, frame_length
+from farandole.launcher.ending import READER_SECONDS
 from farandole.launcher.errors import SpecError
+from farandole.launcher.estate import NothingLeft, NotTakenOver
 from farandole.launcher.hosts import parse_hosts, slots_of
 from farandole.launcher.keeper.control import Job
 from farandole.launcher.keeper.errand import Errand, look_behind
-from farandole.launcher.keeper.jobs import JobDirectory, JobRecord
-from farandole.launcher.keeper.link import check_peer
+from farandole.launcher.keeper.guard import guard
+from farandole.launcher.keeper.jobs import LIFE_SECONDS, JobDirectory, JobRecord, cannot_write
+from farandole.launcher.keeper.link import Link, check_peer
 from farandole.launcher.keeper.messages import (
     MESSAGE_LIMIT,
     AddHosts,
@@ -59,8 +65,11 @@ from farandole.launcher.keeper.stage import LogFile, Recall, Side, Stage, heed_w
 from farandole.launcher.output.console import Console
 from farandole.launcher.output.outlet import Outlet
 from farandole.launcher.output.terminal import Look
+from farandole.launcher.supervise import Outcome
 
 STREAMS = (STDOUT, STDERR)
+# What a successor needs that a keeper loads when it knows what is to be done.
+_ELASTIC = "farandole.launcher.elastic.start"
 
 ERRAND_SECONDS = 30.0
 # A front that is left in good order gets what is being written, and its bottom rows tidied up, for so long.
@@ -91,21 +100,27 @@ class Keeper:
     Args:
         errand: what to run.
         directory: where the job is found, claimed already.
-        first: the connection to the front that started it.
+        first: the connection to the front that started it, if one did.
+        anew: what to run if a keeper before has left nothing that can be taken over; None: the job has ended then.
     """
 
-    def __init__(self, errand: Errand, directory: JobDirectory, first: socket.socket) -> None:
+    def __init__(
+        self, errand: Errand, directory: JobDirectory, first: socket.socket | None, anew: bytes | None = None
+    ) -> None:
         self._errand = errand
+        self._anew = anew
         self._directory = directory
+        self._estate = directory.estate()
+        self._follows = self._estate.is_whole()
+        """There was a keeper before, which was killed."""
         self._loop = asyncio.get_running_loop()
         self._recall = Recall()
-        self._log = LogFile(directory.log)
+        self._log, self._listener = self._make_ready()
         log_stage = Stage(Outlet(self._log, Look()), STREAMS)
         self._sides = {stream: Side(stream, log_stage, self._recall, self._lost_soon) for stream in STREAMS}
         self._console = Console(self._sides[STDOUT], self._sides[STDERR], options=errand.spec.output)
         reading, self._nobody = os.pipe()
         os.close(reading)
-        self._listener = directory.listen()
         self._front: _Front | None = None
         """Who shows the job, or is stopped and may do so again."""
         self._fronts: set[_Front] = set()
@@ -113,13 +128,35 @@ class Keeper:
         self._shown: dict[int, Stage] | None = None
         """The stages of that front; None while the log is the only one."""
         self._job: Job | None = None
+        self._stops: list[Stop] = []
+        """Orders that came before the job was taken over."""
+        self._goes_on_without = False
+        """The job, which could not be taken over."""
         self._running: asyncio.Task[FromKeeper] | None = None
-        self._peers = {Peer(first, self._take, self._gone)}
+        self._peers = set() if first is None else {Peer(first, self._take, self._gone)}
+
+    def _make_ready(self) -> tuple[LogFile, socket.socket]:
+        """Return where the output goes, and where visitors come.
+
+        Raises:
+            SpecError: the disk does not take it; nothing was started.
+            OSError: the same, for who takes a job over.
+        """
+        try:
+            return LogFile(self._directory.log), self._directory.listen()
+        except OSError as error:
+            if self._follows:
+                raise  # Refused, the job would be forgotten, and a front may yet find it.
+            raise cannot_write(self._directory.path, error) from None
 
     async def run(self) -> None:
-        """Run the job to its end, and see that somebody is told of it."""
+        """Run the job to its end, and see that somebody is told of it.
+
+        Raises:
+            SpecError: nobody could find the job; nothing was started.
+        """
         self._let_go_of_the_front()
-        self._directory.write_record(self._record())
+        self._write_record()
         self._listener.setblocking(False)
         self._loop.add_reader(self._listener, self._accept)
         for signum in (signal.SIGTERM, signal.SIGINT):
@@ -127,7 +164,9 @@ class Keeper:
                 self._loop.add_signal_handler(signum, self._stop, Stop(128 + signum, signum.name))
         self._loop.add_signal_handler(signal.SIGHUP, lambda: None)  # There is no terminal that could hang up.
         self._running = self._loop.create_task(self._run_job())
+        alive = self._loop.create_task(self._show_life())
         await self._tell_the_end(await self._running)
+        alive.cancel()
         self._loop.remove_reader(self._listener)
         self._listener.close()
 
@@ -137,32 +176,43 @@ class Keeper:
             os.dup2(self._log.fileno(), stream)
         os.chdir(self._errand.machine.directory)
 
+    async def _show_life(self) -> None:
+        while True:
+            # A file server may take its time, and agents on other hosts wait to hear of this process meanwhile.
+            await asyncio.to_thread(self._directory.show_life)
+            await asyncio.sleep(LIFE_SECONDS)
+
+    def _write_record(self) -> None:
+        try:
+            self._directory.write_record(self._record())
+        except SpecError:
+            if not self._follows:
+                raise
+            # What the keeper before has written is there, and wrong only about its process.
+
     def _record(self) -> JobRecord:
+        before = self._directory.record()
+        elastic = self._errand.spec.elastic
         return JobRecord(
             self._directory.name,
             os.getpid(),
             socket.gethostname(),
-            time.time(),
+            time.time() if before is None else before.started,
             self._errand.spec.command,
             tuple(host.label for host in self._errand.spec.hosts),
+            clock.identity(),
+            0.0 if elastic is None else elastic.patience,
         )
 
     # --- the job ------------------------------------------------------------------------------------------------
 
     async def _run_job(self) -> FromKeeper:
         """Run it, and return what its front is told at the end."""
-        errand = self._errand
         try:
-            launch = _find(errand.launch)
-            observer = None if errand.observe is None else errand.observe(self._console)
-            outcome = await launch(
-                errand.spec,
-                errand.machine,
-                self._console,
-                started=self._started,
-                verbose=errand.verbose,
-                observer=observer,
-            )
+            outcome = await self._launch_or_begin_anew()
+        except NotTakenOver as error:
+            self._goes_on_without = True
+            return Refused(error.message, error.hint)
         except SpecError as error:
             return Refused(error.message, error.hint)
         except asyncio.CancelledError:
@@ -171,27 +221,64 @@ class Keeper:
             return Ended(1, f"error: the launcher failed:\n{traceback.format_exc()}")
         return Ended(outcome.exit_code, outcome.report, outcome.rank)
 
+    async def _launch_or_begin_anew(self) -> Outcome:
+        try:
+            return await self._launch()
+        except NothingLeft as error:
+            if self._anew is None:
+                await asyncio.to_thread(self._console.close, READER_SECONDS)
+                raise
+            self._console.say(f"note: {error.message}; it begins anew")
+        self._estate.clear()
+        self._directory.write_errand(self._anew)
+        self._errand, self._follows = pickle.loads(self._anew), False
+        return await self._launch()
+
+    async def _launch(self) -> Outcome:
+        errand = self._errand
+        launch = _find(errand.launch)
+        observer = None if errand.observe is None else errand.observe(self._console)
+        outcome: Outcome = await launch(
+            errand.spec,
+            errand.machine,
+            self._console,
+            started=self._started,
+            verbose=errand.verbose,
+            observer=observer,
+            estate=self._estate,
+        )
+        return outcome
+
     def _started(self, job: Job) -> None:
         self._job = job
+        for order in self._stops:
+            self._loop.call_soon(self._stop, order)  # It is about to begin.
+        if self._follows:
+            return
         name = self._directory.name
         self._console.say(f"farandole: job {name}; farandole run --attach {name} shows it again")
 
     def _stop(self, order: Stop) -> None:
         if self._job is not None:
             self._job.stop(order.code, order.why)
+        elif self._follows:
+            self._stops.append(order)  # There are workers, which would go on alone.
         elif self._running is not None:
             self._running.cancel()
 
     async def _tell_the_end(self, end: FromKeeper) -> None:
-        with contextlib.suppress(OSError):  # On a full disk, at least the front is told.
-            self._directory.write_ended(_as_ended(end))
+        if not self._goes_on_without:
+            with contextlib.suppress(OSError):  # On a full disk, at least the front is told.
+                self._directory.write_ended(_as_ended(end))
+            self._estate.clear()
+            self._directory.forget_errand()
         front = self._front
         if front is None or not front.peer.open:
             return
         shown = self._shown is not None
         front.peer.post(end)
         # A front that is stopped, with Ctrl-Z, has not seen the last lines, and will look for them here.
-        if await front.peer.all_sent(LAST_WORD_SECONDS) and shown:
+        if await front.peer.all_sent(LAST_WORD_SECONDS) and shown and not self._goes_on_without:
             self._directory.remove()
 
     # --- visitors -----------------------------------------------------------------------------------------------
@@ -346,8 +433,8 @@ def _ask(job: Job | None, request: HostsRequest) -> FromKeeper:
     return Done((job.drain_host(request.name),))
 
 
-def _receive(sock: socket.socket) -> tuple[Launch, list[int]]:
-    """Return the first message of the front that started this process, and what came with it; no byte more is read.
+def _receive(sock: socket.socket) -> tuple[Launch, int]:
+    """Return the first message of the front that started this process, and the claim to the job; no byte more is read.
 
     Raises:
         WireError: there is none.
@@ -364,22 +451,63 @@ def _receive(sock: socket.socket) -> tuple[Launch, list[int]]:
     message: FromVisitor = Codec[FromVisitor](FromVisitor).decode(bytes(payload))
     if not isinstance(message, Launch):
         raise BadMessage("the first message is not what to launch")
-    return message, descriptors
+    if len(descriptors) != 1:
+        raise BadMessage("a job that nobody has claimed")
+    return message, descriptors[0]
 
 
-async def _keep(message: Launch, first: socket.socket) -> None:
-    errand = pickle.loads(message.errand)
-    await Keeper(errand, JobDirectory(Path(message.directory)), first).run()
+async def _keep(directory: JobDirectory, first: socket.socket | None, anew: bytes | None) -> None:
+    await Keeper(pickle.loads(directory.errand()), directory, first, anew).run()
+
+
+def _write_errand(directory: JobDirectory, errand: bytes) -> None:
+    """Keep what is to be done for a successor. A job that goes on does so as it was begun.
+
+    Raises:
+        SpecError: it cannot be kept.
+    """
+    if errand and not directory.estate().is_whole():
+        directory.write_errand(errand)
+
+
+def _refuse(front: socket.socket, directory: JobDirectory, error: SpecError) -> None:
+    """Tell the front that the job cannot be kept, and leave nothing of it."""
+    directory.remove()
+    with contextlib.suppress(WireError):
+        Link(front).send(Refused(error.message, error.hint))
 
 
 def main() -> None:
     """Keep the job that the front at the other end of standard input asks for."""
     heed_waking()
+    nowhere = os.open(os.devnull, os.O_RDWR)
     first = socket.socket(fileno=os.dup(0))
-    os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+    os.dup2(nowhere, 0)
     try:
-        # The claim is held for as long as this process lives, by the descriptor that came along.
-        message, _ = _receive(first)
+        message, claim = _receive(first)
     except OSError:  # The front is gone; nothing has been started.
         sys.exit(1)
-    asyncio.run(_keep(message, first))
+    directory = JobDirectory(Path(message.directory))
+    try:
+        _write_errand(directory, message.errand)
+    except SpecError as error:
+        _refuse(first, directory, error)
+        sys.exit(1)
+
+    def keep(follows: bool) -> None:
+        try:
+            asyncio.run(_keep(directory, None if follows else first, None if follows else message.errand or None))
+        except SpecError as error:
+            _refuse(first, directory, error)
+        # The guard has the claim too, and may take a moment to end.
+        fcntl.flock(claim, fcntl.LOCK_UN)
+
+    def let_go() -> None:
+        first.close()
+        for stream in STREAMS:
+            os.dup2(nowhere, stream)
+
+    def prepare() -> None:
+        importlib.import_module(_ELASTIC)
+
+    guard(keep, let_go, prepare, directory.can_be_continued)

@@ -6,17 +6,16 @@ import collections
 import os
 import select
 import socket
-import struct
 import time
 from collections.abc import Sequence
 
 import msgspec
 
+from farandole.core.peer import user_behind
 from farandole.core.wire import AuthenticationFailed, Codec, ConnectionLost, FrameReader, WireTimeout, frame
 from farandole.launcher.keeper.messages import MESSAGE_LIMIT, FromKeeper
 
 _PIECE_BYTES = 1 << 16
-_CREDENTIALS = struct.Struct("3i")  # Process, user and group, as the kernel keeps them.
 
 
 def check_peer(sock: socket.socket) -> None:
@@ -25,8 +24,7 @@ def check_peer(sock: socket.socket) -> None:
     Raises:
         AuthenticationFailed: it is somebody else's.
     """
-    credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    user = _CREDENTIALS.unpack(credentials)[1]
+    user = user_behind(sock)
     if user != os.geteuid():
         raise AuthenticationFailed(f"a process of user {user} is at the other end, not one of user {os.geteuid()}")
 
@@ -38,6 +36,9 @@ class Link:
         sock: connected.
         alarm: a descriptor that can be read when a signal has come; without it, a signal that comes just before
             `receive` begins to wait is seen when a message comes.
+
+    Attributes:
+        unread: whether the keeper is gone and has not read all that was sent, as far as the kernel says so.
     """
 
     def __init__(self, sock: socket.socket, alarm: int | None = None) -> None:
@@ -47,6 +48,7 @@ class Link:
         self._codec: Codec[FromKeeper] = Codec(FromKeeper)
         self._frames = FrameReader(MESSAGE_LIMIT)
         self._received: collections.deque[bytes] = collections.deque()
+        self.unread = False
 
     def send(self, message: msgspec.Struct, descriptors: Sequence[int] = ()) -> None:
         """Send a message, and descriptors with it.
@@ -74,6 +76,7 @@ class Link:
             try:
                 data = self._sock.recv(_PIECE_BYTES)
             except OSError as error:
+                self.unread = isinstance(error, ConnectionResetError)
                 raise ConnectionLost(f"the connection broke: {error.strerror or error}") from None
             if not data:
                 raise ConnectionLost("the other side closed the connection")

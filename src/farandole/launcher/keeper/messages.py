@@ -29,7 +29,8 @@ class Launch(msgspec.Struct, frozen=True, tag="launch"):
     """Start this job: the first message to a keeper, from the front that started it. With one descriptor, the claim."""
 
     errand: bytes
-    """A pickled `Errand`. Only who started this process can send it."""
+    """A pickled `Errand`. Only who started this process can send it. Empty: a keeper was killed, and what it was to do
+    is in the directory; if nothing is left of that, the job has ended."""
     directory: str
     """Of the job, claimed."""
 

@@ -82,4 +82,9 @@ def _link(directory: JobDirectory) -> Iterator[Link]:
     except WireError as error:
         raise LaunchError(f"the launcher of job {directory.name} does not answer: {error}") from None
     except OSError as error:
-        raise LaunchError(f"the launcher of job {directory.name} cannot be reached: {error}") from None
+        name = directory.name
+        if directory.can_be_taken_over():
+            raise LaunchError(
+                f"the launcher of job {name} was killed; farandole run --attach {name} takes it over"
+            ) from None
+        raise LaunchError(f"the launcher of job {name} cannot be reached: {error}") from None

@@ -366,14 +366,14 @@ def open_worker(
 
 
 def open_log(folder: Path, stream: int) -> BinaryIO:
-    """Open `folder/stdout` or `stderr` for writing, without a buffer.
+    """Open `folder/stdout` or `stderr` for writing at its end, without a buffer.
 
     Raises:
         SpecError: it cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        return open(folder / STREAM_NAMES[stream], "wb", buffering=0)
+        return open(folder / STREAM_NAMES[stream], "ab", buffering=0)
     except OSError as error:
         raise unusable(error) from None
 

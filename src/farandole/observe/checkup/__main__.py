@@ -15,7 +15,8 @@ from collections.abc import Callable
 import msgspec
 
 from farandole.core import basics, buffers
-from farandole.core.rendezvous import RosterClient, World
+from farandole.core.rendezvous import World
+from farandole.core.roster_client import RosterClient
 from farandole.core.session import Session
 from farandole.observe.checkup.collectives import check_all
 from farandole.observe.checkup.pairs import QUICK, THOROUGH, Links, measure_whole

@@ -22,7 +22,7 @@ from farandole.torch.elastic import stream
 from farandole.torch.elastic.checkpoint import Checkpoint
 from farandole.torch.elastic.loader import ElasticLoader
 from farandole.torch.elastic.transfer import transfer
-from farandole.torch.optimizer import is_distributed
+from farandole.torch.optimizer import has_unused_gradients, is_distributed
 
 # Under which name checkpoints hold how far the training has come.
 _PROGRESS = "farandole"
@@ -54,6 +54,10 @@ class _Training:
         for optimizer in self._optimizers:
             optimizer.zero_grad()
             optimizer.step()
+
+    def has_unused_gradients(self) -> bool:
+        """Say whether gradients were computed since the last step of their optimizer."""
+        return any(map(has_unused_gradients, self._optimizers))
 
     def scale_rate(self, factor: float) -> None:
         """Multiply the learning rates, and what a schedule takes for their beginning."""
@@ -107,6 +111,9 @@ def steps(
     Newcomers get the state of `things` between two steps; a large one while the others go on, and then they take the
     steps of rank 0 meanwhile, and count for nothing. In the tail of an epoch there may be fewer samples than workers:
     then this worker goes through the step with samples of others, and counts for nothing.
+
+    Gradients are accumulated within a round: `backward_passes_per_step=4` is for a body that goes through four parts of
+    its batch before `optimizer.step()`.
 
     In a job whose number of workers is fixed, it goes through the same steps, and a lost worker is an error.
 
@@ -171,11 +178,6 @@ def _check_optimizer(name: str, optimizer: Any) -> None:
         raise InvalidRequestError(
             f"{name} is a plain {type(optimizer).__name__}; pass hvd.DistributedOptimizer({name}, ...), so that "
             "gradients survive the loss of a worker."
-        )
-    if optimizer.backward_passes_per_step != 1:
-        raise InvalidRequestError(
-            f"{name} has backward_passes_per_step={optimizer.backward_passes_per_step}, but a step of this loop counts "
-            "as a whole. Use a larger batch, and go through parts of it in the body of the loop."
         )
 
 

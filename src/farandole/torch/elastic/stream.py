@@ -1,8 +1,9 @@
 """Gives newcomers the state while the training goes on, a part between any two steps.
 
-A newcomer takes the steps with the others, with the same reduced gradients (see `farandole.elastic.steps`). A *part* is
-a parameter with what the optimizer knows of it: what a step makes of these follows from them and the gradient. So a
-part that has come once stays as new as the others' is. It is copied between two steps, and travels during the next one.
+A newcomer takes the steps with the others, with the same reduced gradients (see `farandole.elastic.shadows`). A
+*part* is a parameter with what the optimizer knows of it: what a step makes of these follows from them and the
+gradient. So a part that has come once stays as new as the others' is. It is copied between two steps, and travels
+during the next one.
 
 Where that is not so (an optimizer that looks at several parameters at once, buffers, averages of weights that began
 before), what has come gets old. Therefore all is compared in the end, by checksums; what differs is sent once more, and

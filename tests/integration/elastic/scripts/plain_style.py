@@ -85,6 +85,9 @@ class Number:
     def step_without_samples(self) -> None:
         """Nothing is made of nothing."""
 
+    def has_unused_gradients(self) -> bool:
+        return False
+
     def scale_rate(self, factor: float) -> None:
         """It has none."""
 

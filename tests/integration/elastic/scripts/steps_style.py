@@ -93,7 +93,7 @@ def train(given: argparse.Namespace, faults: Faults, book: Book) -> None:
     import farandole.torch as hvd
     from farandole.core import worlds
     from farandole.core.engine import Engine
-    from farandole.core.rendezvous import RosterClient
+    from farandole.core.roster_client import RosterClient
     from farandole.elastic.steps import Loop
     from farandole.torch.elastic import transfer
     from farandole.torch.elastic.checkpoint import Checkpoint

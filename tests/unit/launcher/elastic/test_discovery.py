@@ -128,9 +128,15 @@ class Answers:
         return answer
 
 
-def watched(source: Answers, until: Callable[[], bool], changes: list[tuple[Host, ...]], warnings: list[str]) -> None:
+def watched(
+    source: Answers,
+    until: Callable[[], bool],
+    changes: list[tuple[Host, ...]],
+    warnings: list[str],
+    patience: float = 20.0,
+) -> None:
     async def watch() -> None:
-        discovery = Discovery(source, warnings.append)
+        discovery = Discovery(source, warnings.append, patience=patience)
         await discovery.first()
         task = asyncio.create_task(discovery.watch(changes.append))
         deadline = time.monotonic() + 20
@@ -152,6 +158,52 @@ def test_changes_are_told_and_trouble_once() -> None:
     assert warnings == [
         f"warning: {what}; the hosts stay as they are" for what in ("no quota", "no network", "no quota")
     ]
+
+
+NO_HOSTS = (
+    "warning: discovery found no hosts; the job goes on with those it has, and asks again; if that is so for {} s, "
+    "they leave the job"
+)
+
+
+def test_an_answer_without_a_slot_takes_nothing_away_and_is_told_once_and_when_it_is_over() -> None:
+    one, two = (Host("a", 1),), (Host("a", 1), Host("b", 1))
+    none = (Host("a", 0),)
+    changes: list[tuple[Host, ...]] = []
+    warnings: list[str] = []
+    watched(Answers(one, (), none, "no quota", (), one, one, two), lambda: bool(changes), changes, warnings)
+    assert changes == [two]
+    assert warnings == [
+        NO_HOSTS.format(20),
+        "warning: no quota; the hosts stay as they are",
+        "farandole: discovery finds hosts again",
+    ]
+
+
+def test_no_hosts_for_too_long_are_believed() -> None:
+    one = (Host("a", 1),)
+    source = Answers(one, ())
+    changes: list[tuple[Host, ...]] = []
+    warnings: list[str] = []
+
+    def until() -> bool:
+        source.answers += [(), one] if changes and len(source.answers) == 1 else []
+        return len(changes) == 2
+
+    watched(source, until, changes, warnings, patience=0.05)
+    assert changes == [(), one]
+    assert warnings == [
+        NO_HOSTS.format(0.05),
+        "warning: discovery has found no hosts for 0.05 s; those that the job has leave it",
+    ]
+
+
+def test_a_job_that_has_no_slots_yet_may_have_none() -> None:
+    none, one = (Host("a", 0),), (Host("a", 1),)
+    changes: list[tuple[Host, ...]] = []
+    warnings: list[str] = []
+    watched(Answers(none, (), one), lambda: len(changes) == 2, changes, warnings)
+    assert changes == [(), one] and warnings == []
 
 
 class Silent:

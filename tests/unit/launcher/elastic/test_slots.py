@@ -13,6 +13,7 @@ from farandole.launcher.elastic.slots.staffing import will_start
 from farandole.launcher.elastic.slots.state import Policy, State, living
 from farandole.launcher.elastic.slots.words import (
     FAILED,
+    FINISHED,
     KILLED,
     STATE_LOST,
     SUCCEEDED,
@@ -21,6 +22,7 @@ from farandole.launcher.elastic.slots.words import (
     EndHost,
     EndJob,
     Event,
+    Finishing,
     HostLeaves,
     HostLost,
     HostNoticed,
@@ -36,6 +38,7 @@ from farandole.launcher.elastic.slots.words import (
     StopWorkers,
     Tick,
     WorkerEnded,
+    WorkerLeaves,
     WorldBegan,
 )
 
@@ -359,6 +362,40 @@ def test_nothing_starts_once_a_worker_has_finished_and_the_job_ends_with_the_las
     assert ended(job.end(1, KILLED)) == [""]  # The spare waits for nothing.
 
 
+def test_who_finishes_and_whose_world_goes_on_without_it_is_not_replaced() -> None:
+    job = Job(Policy(1, 3), ("h1", 2))
+    job.tell(WorldBegan((0, 1)))
+    job.tell(Finishing(True))
+    job.tell(WorldBegan((0,)))
+    assert started(job.end(1, FINISHED)) == []
+    assert started(job.end(0, KILLED)) == [] and job.state.ended
+
+
+def test_while_a_worker_has_finished_as_far_as_is_known_nobody_is_started() -> None:
+    job = Job(Policy(1, 3), ("h1", 2))
+    job.tell(WorldBegan((0, 1)))
+    job.tell(Finishing(True))
+    assert not will_start(job.state, job.now)
+    assert started(job.tell(HostsChanged((("h1", 3),)))) == []
+    assert started(job.tell(Finishing(False))) == [(2, "h1", 2)]
+
+
+def test_newcomers_that_are_refused_as_the_job_is_about_to_end_have_not_failed() -> None:
+    job = Job(Policy(1, 3), ("h1", 3))
+    job.tell(WorldBegan((0, 1)))
+    job.tell(Finishing(True))
+    assert job.end(2, SUCCEEDED) == []
+    assert job.state.sites[0].slots[2].failures == 0
+    assert started(job.tell(Finishing(False))) == [(3, "h1", 2)], "the one that had finished has failed after all"
+
+
+def test_a_job_ends_when_nobody_is_left_though_the_end_of_the_one_that_finished_was_missed() -> None:
+    job = Job(Policy(1, 1), ("h1", 1))
+    job.tell(WorldBegan((0,)))
+    job.tell(Finishing(True))
+    assert ended(job.end(0, KILLED)) == [""]
+
+
 def test_a_command_without_worlds_ends_when_all_have_ended() -> None:
     job = Job(Policy(1, 2), ("h1", 2))
     assert job.end(0, SUCCEEDED) == []
@@ -446,6 +483,71 @@ def test_while_a_host_is_reached_workers_will_be_started() -> None:
     assert not will_start(job.state, job.now)
 
 
+def asked(job: Job, *workers: int) -> str:
+    """Let workers get SIGTERM, and return what is said of that."""
+    return "\n".join(said(job.tell(WorkerLeaves(worker, "it got SIGTERM"))) for worker in workers)
+
+
+def test_the_slots_of_workers_that_were_asked_to_leave_are_about_to_be_free() -> None:
+    job = Job(Policy(1, 2), ("h1", 2))
+    job.tell(WorldBegan((0, 1)))
+    assert asked(job, 1) == (
+        "farandole: worker 1 on h1 was asked to leave: it got SIGTERM; it leaves at the end of a step, within 30 s; "
+        "1 other worker stays"
+    )
+    assert will_start(job.state, job.now)
+    assert "no other worker stays" in asked(job, 0) and asked(job, 0) == "", "each is told of once"
+    assert will_start(job.state, job.now)
+    job.tell(WorldBegan((0,)))
+    assert started(job.end(1, SUCCEEDED)) == [(2, "h1", 1)]
+    assert not will_start(job.state, job.now), "the last slot is not free before another one has the state"
+    job.tell(WorldBegan((0, 2)))
+    job.tell(WorldBegan((2,)))
+    assert started(job.end(0, SUCCEEDED)) == [(3, "h1", 0)]
+
+
+def test_one_is_started_beside_those_that_were_all_asked_to_leave() -> None:
+    job = Job(Policy(1, 2), ("h1", 3))
+    job.tell(WorldBegan((0, 1)))
+    asked(job, 0)
+    assert started(job.tell(WorkerLeaves(1, "it got SIGTERM"))) == [(2, "h1", 2)]
+
+
+def test_slots_that_get_nobody_are_not_about_to_be_free() -> None:
+    job = Job(Policy(1, 2), ("h1", 1), ("h2", 1))
+    job.tell(WorldBegan((0, 1)))
+    asked(job, 0, 1)
+    assert will_start(job.state, job.now)
+    job.tell(HostNoticed("h2", "soon"))
+    assert not will_start(job.state, job.now)
+    single = Job(Policy(1, 1), ("h1", 1))
+    single.tell(WorldBegan((0,)))
+    asked(single, 0)
+    assert not will_start(single.state, single.now), "it is the worker's own, who would wait for nobody"
+
+
+def test_a_job_whose_workers_were_all_asked_to_leave_has_not_finished() -> None:
+    job = Job(Policy(1, 1), ("h1", 1))
+    job.tell(WorldBegan((0,)))
+    asked(job, 0)
+    actions = job.end(0, SUCCEEDED)
+    assert started(actions) == [(1, "h1", 0)] and ended(actions) == []
+    job.tell(WorldBegan((1,)))
+    (end,) = ended(job.end(1, STATE_LOST, "nobody is left"))
+    assert end == (
+        "all workers that held the state of the training were asked to leave before it was finished, and no other "
+        "worker has it"
+    )
+
+
+def test_who_was_asked_to_leave_and_finishes_meanwhile_has_finished() -> None:
+    job = Job(Policy(1, 2), ("h1", 2))
+    job.tell(WorldBegan((0, 1)))
+    asked(job, 0, 1)
+    assert started(job.end(0, FINISHED)) == []
+    assert ended(job.end(1, FINISHED)) == [""]
+
+
 def test_horovods_blacklist_takes_the_whole_host_for_good() -> None:
     job = Job(Policy(1, 4, blacklist=True), ("h1", 2), ("h2", 2))
     job.tell(WorldBegan((0, 1, 2, 3)))
@@ -513,6 +615,8 @@ class _Simulation:
             self.answer,
             self.size,
             self.notice,
+            self.ask,
+            self.finishing,
         ]
         self.dice.choice(kinds)()
 
@@ -561,6 +665,14 @@ class _Simulation:
             label = self.dice.choice(self.state.sites).label
             self.tell(HostNoticed(label, self.dice.choice(["", "soon"])))
 
+    def ask(self) -> None:
+        if self.running:
+            self.tell(WorkerLeaves(self.dice.choice(sorted(self.running)), "it got SIGTERM"))
+
+    def finishing(self) -> None:
+        if self.running:
+            self.tell(Finishing(self.dice.random() < 0.3))
+
     def size(self) -> None:
         least = self.dice.randint(1, 3)
         self.tell(Resized(least, self.dice.choice([None, least, 5])))
@@ -579,7 +691,7 @@ class _Simulation:
             worker = min(self.running)
             self.tell(WorldBegan(tuple(sorted(self.running)[:2])))
             del self.running[worker]
-            self.tell(WorkerEnded(worker, SUCCEEDED))
+            self.tell(WorkerEnded(worker, FINISHED))
 
     def tell(self, event: Event) -> None:
         if self.over:
@@ -608,7 +720,7 @@ class _Simulation:
             staying = sum(not (site.closed or slot.draining or slot.left) for site, slot in here)
             # One is started though there is no room if nobody else stays.
             assert len(self.running) <= self.state.policy.most or staying == 1, "no more workers than may be"
-            assert not self.state.finished
+            assert not self.state.closing
         elif isinstance(action, DrainWorkers | StopWorkers):
             assert action.workers and set(action.workers) <= self.running.keys()
         elif isinstance(action, EndHost):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 
+from farandole.core.settings import Settings
 from farandole.launcher.elastic.spec import Elastic
+from farandole.launcher.elastic.start import exports_of
 from farandole.launcher.errors import SpecError
 from farandole.launcher.spec import JobSpec
 
@@ -14,6 +17,22 @@ from farandole.launcher.spec import JobSpec
 def test_the_least_that_can_be_asked_for() -> None:
     elastic = Elastic(1, None)
     assert (elastic.discovery, elastic.timeout, elastic.spares, elastic.grace) == ("", 600.0, 0, 30.0)
+
+
+@pytest.mark.parametrize(
+    ("values", "grace", "patience"),
+    [
+        ({}, 30.0, 600.0),
+        ({"grace": 5.0, "timeout": 90.0}, 5.0, 90.0),
+        ({"grace": 0.0, "timeout": math.inf}, 0.001, 1e6),
+    ],
+)
+def test_workers_are_told_how_long_they_may_take_and_look_for_the_roster(
+    values: dict[str, float], grace: float, patience: float
+) -> None:
+    told = exports_of(JobSpec(("x",), None, elastic=Elastic(1, None, **values)))
+    settings = Settings.from_environment(dict(each.split("=") for each in told))
+    assert (settings.grace, settings.roster_patience) == (grace, patience)
 
 
 @pytest.mark.parametrize("discovery", ["", "script:./hosts.sh", "file:/etc/hosts.txt", "dns:workers:4", "dns:workers"])

@@ -108,6 +108,15 @@ def test_when_the_job_is_about_to_end_nobody_goes_on() -> None:
     assert line == "farandole: 2 workers went on as generation 3 (50 ms)"
 
 
+def test_who_has_finished_is_told_with_what_follows_from_it() -> None:
+    finished = tuple(Departure(rank, 4 + rank, "has finished") for rank in range(1, 6))
+    assert told(WorldChange(2, (4,), (0,), (), 0.05, "", finished[:1])) == (
+        "farandole: rank 1 (worker 5 on h1) has finished; no worker is started any more; "
+        "1 worker goes on as generation 2 (50 ms)"
+    )
+    assert "; 2 more have finished; no worker" in told(WorldChange(2, (4,), (0,), (), 0.05, "", finished))
+
+
 def test_how_the_others_see_an_end() -> None:
     without = "its process ended without saying goodbye"
     change = WorldChange(2, (0,), (0,), (Departure(1, 5, without),), 0.05, "")
@@ -126,6 +135,20 @@ def test_who_ends_with_code_0_and_says_nothing() -> None:
     without = Departure(1, 5, "its process ended without saying goodbye")
     found = asyncio.run(hows(without, Departure(1, 5, "left because it was asked to leave"), Departure(1, 6, "died")))
     assert found == ["exited with code 0 without saying goodbye", "", ""]
+
+
+def test_who_is_stopped_and_missed_before_its_agents_word_counts() -> None:
+    silent = Departure(1, 5, "it fell silent (its process is stopped, or the network between is cut)")
+    left = Departure(1, 5, "left because it was asked to leave")
+
+    async def hows(is_suspended: bool) -> list[str]:
+        crew = Crew(cast("Any", None), cast("Any", None))
+        worker = crew.workers[5] = Worker(5, cast("Any", None))
+        worker.is_suspended = is_suspended
+        return [crew.how_it_ended(loss) for loss in (silent, left)]
+
+    assert asyncio.run(hows(True)) == ["was stopped (SIGSTOP)", ""]
+    assert asyncio.run(hows(False)) == ["", ""]
 
 
 def test_a_failure_of_somebody_who_has_said_goodbye() -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import socket
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from farandole.core import clock
 from farandole.core.wire import AuthenticationFailed
 from farandole.launcher.errors import SpecError
+from farandole.launcher.estate import LAUNCHER, ROSTER
 from farandole.launcher.keeper import jobs as jobs_module
 from farandole.launcher.keeper import link
 from farandole.launcher.keeper.jobs import JobDirectory, JobRecord, Jobs, jobs_of_this_user
@@ -72,6 +76,17 @@ def test_a_new_job_of_an_old_name_finds_nothing_of_the_old_one(jobs: Jobs) -> No
     os.close(lock)
 
 
+def test_a_place_that_cannot_be_claimed_is_told_and_in_nobody_elses_way(jobs: Jobs) -> None:
+    path = jobs.directory("a").path
+    (path / "lock").mkdir(parents=True)
+    with pytest.raises(SpecError, match=rf"{re.escape(str(path / 'lock'))} cannot be written: Is a directory") as error:
+        jobs.start("a")
+    assert "make room there" in error.value.hint
+    _, lock = start(jobs, "b")
+    assert [each.name for each, _ in jobs.running()] == ["b"]
+    os.close(lock)
+
+
 def test_jobs_of_other_hosts_are_left_alone(jobs: Jobs) -> None:
     directory, lock = start(jobs, "a")
     directory.write_record(record("a", host="elsewhere"))
@@ -123,4 +138,119 @@ def test_both_ends_of_a_socket_see_whose_the_other_is(jobs: Jobs, monkeypatch: p
             monkeypatch.setattr(link.os, "geteuid", lambda: 4711)
             with pytest.raises(AuthenticationFailed, match="not one of user 4711"):
                 link.check_peer(visitor)
+    os.close(lock)
+
+
+# --- jobs whose keeper was killed -----------------------------------------------------------------------------------
+
+
+def abandoned(jobs: Jobs, outlived: float = 600.0, clock_of: str | None = None) -> JobDirectory:
+    """Return the directory of a job whose keeper was killed, and has left what another one needs."""
+    directory, lock = start(jobs, "a")
+    known = directory.record()
+    assert known is not None
+    directory.write_record(msgspec.structs.replace(known, outlived=outlived, clock=clock_of or clock.identity()))
+    for part in (ROSTER, LAUNCHER):
+        directory.estate().keep(part, b"x")
+    os.close(lock)
+    return directory
+
+
+def test_a_job_that_can_be_taken_over_is_kept(jobs: Jobs) -> None:
+    directory = abandoned(jobs)
+    assert jobs.start("a") is None
+    assert [each.name for each, _ in jobs.running()] == ["a"]
+    assert jobs.find("a")[0].can_be_taken_over()
+    lock = directory.claim()
+    assert lock is not None, "nobody has it"
+    os.close(lock)
+
+
+def test_what_was_left_is_worth_nothing_when_the_agents_have_given_up(jobs: Jobs) -> None:
+    directory = abandoned(jobs, outlived=5.0)
+    was_seen(directory, 5.0 + 3 * jobs_module.LIFE_SECONDS)
+    assert not directory.can_be_taken_over()
+    assert jobs.running() == [] and not directory.path.exists()
+
+
+def was_seen(directory: JobDirectory, seconds: float) -> None:
+    """Have the keeper been seen alive so long ago for the last time."""
+    then = time.monotonic_ns() - int(seconds * 1e9)
+    os.utime(directory.path / "lock", ns=(then, then))
+
+
+def test_who_has_seen_the_death_does_not_ask_when_the_keeper_was_last_seen(jobs: Jobs) -> None:
+    """It may have been stopped for an hour, and its workers have not noticed."""
+    directory = abandoned(jobs, outlived=5.0)
+    was_seen(directory, 3600.0)
+    assert directory.can_be_continued()
+
+
+@pytest.mark.parametrize("jump", [-86400.0, 86400.0])
+def test_a_job_can_be_taken_over_though_the_time_of_day_jumps(
+    jobs: Jobs, monkeypatch: pytest.MonkeyPatch, jump: float
+) -> None:
+    directory = abandoned(jobs)
+    jumped = time.time() + jump
+    monkeypatch.setattr(time, "time", lambda: jumped)
+    assert directory.can_be_taken_over()
+    directory.show_life()
+    assert directory.can_be_taken_over()
+
+
+def test_what_was_left_is_worth_nothing_though_the_time_of_day_jumps_back(
+    jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = abandoned(jobs, outlived=5.0)
+    was_seen(directory, 5.0 + 3 * jobs_module.LIFE_SECONDS)
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    assert not directory.can_be_taken_over()
+
+
+def test_a_lock_that_no_keeper_has_touched_is_no_sign_of_life(jobs: Jobs) -> None:
+    directory = abandoned(jobs)
+    (directory.path / "lock").touch()
+    assert not directory.can_be_taken_over()
+
+
+def test_what_was_left_is_worth_nothing_when_the_machine_was_started_again(jobs: Jobs) -> None:
+    assert not abandoned(jobs, clock_of="another start").can_be_taken_over()
+    assert jobs.running() == []
+
+
+def test_a_job_that_has_ended_is_not_taken_over(jobs: Jobs) -> None:
+    directory = abandoned(jobs)
+    directory.write_ended(Ended(0))
+    assert not directory.can_be_taken_over()
+
+
+def test_half_of_what_is_needed_is_worth_nothing(jobs: Jobs) -> None:
+    directory = abandoned(jobs)
+    (directory.path / f"{ROSTER}.left").unlink()
+    assert not directory.can_be_taken_over()
+
+
+def test_what_cannot_be_written_down_is_not_left_as_it_was(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = abandoned(jobs)
+
+    def full(path: Path, target: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", full)
+        directory.estate().keep(ROSTER, b"newer")
+    assert directory.estate().left(ROSTER) is None and not directory.can_be_taken_over()
+    directory.estate().keep(ROSTER, b"newest")
+    assert directory.can_be_taken_over()
+
+
+def test_what_was_left_is_for_its_user_only_and_replaced_as_a_whole(jobs: Jobs) -> None:
+    directory = abandoned(jobs)
+    estate = directory.estate()
+    assert [path.stat().st_mode & 0o077 for path in directory.path.glob("*.left")] == [0, 0]
+    estate.keep(ROSTER, b"y" * 100)
+    estate.keep(ROSTER, b"z")
+    assert estate.left(ROSTER) == b"z"
+    other, lock = start(jobs, "b")
+    assert other.estate().left(ROSTER) is None
     os.close(lock)

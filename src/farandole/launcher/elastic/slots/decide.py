@@ -20,12 +20,20 @@ from farandole.launcher.elastic.slots.hosts import (
     reach,
 )
 from farandole.launcher.elastic.slots.phrases import named
-from farandole.launcher.elastic.slots.staffing import count_time, end_if_over, fill, shrink, world_began
+from farandole.launcher.elastic.slots.staffing import (
+    count_time,
+    end_if_over,
+    fill,
+    shrink,
+    worker_leaves,
+    world_began,
+)
 from farandole.launcher.elastic.slots.state import Site, State, Step, with_site
 from farandole.launcher.elastic.slots.words import (
     Action,
     EndJob,
     Event,
+    Finishing,
     HostLeaves,
     HostLost,
     HostNoticed,
@@ -37,6 +45,7 @@ from farandole.launcher.elastic.slots.words import (
     Resized,
     StartWorker,
     WorkerEnded,
+    WorkerLeaves,
     WorldBegan,
 )
 
@@ -91,6 +100,11 @@ def _note(state: State, event: Event, now: float) -> Step:
         return world_began(state, event, now)
     if isinstance(event, Progressed):
         return replace(state, progressed=True), [], "training goes on"
+    if isinstance(event, Finishing):
+        words = "workers have finished, as far as is known" if event.finishing else "nobody has finished"
+        return replace(state, finishing=event.finishing), [], words
+    if isinstance(event, WorkerLeaves):
+        return worker_leaves(state, event, now)
     if isinstance(event, WorkerEnded):
         return worker_ended(state, event, now)
     if isinstance(event, Resized):
@@ -105,7 +119,7 @@ def next_due(state: State, now: float) -> float:
     if state.ended:
         return math.inf
     times = [site.end_at for site in state.sites if site.end_at is not None]
-    if not state.finished:
+    if not state.closing:
         times += [site.not_before for site in state.sites if site.phase == "new"]
         times += [site.barred_until for site in state.sites]
         times += [slot.not_before for site in state.sites for slot in site.slots if slot.worker is None]

@@ -7,7 +7,8 @@ way instead: a host with one failed worker is not used any more, for good or for
 Who fails in the same way again and again is not started for ever: the job ends with that failure, unless it is one that
 never comes into a world that others train in. So it does when all workers that were started first fail before any of
 them has got anywhere, and nobody else is in a world; and at once when nobody is left who holds the state of the
-training. Once a worker has finished, nobody is started any more.
+training. Once a worker has finished, nobody is started any more, and newcomers that are refused have not failed. Who
+was asked to leave has neither failed nor finished.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from farandole.launcher.elastic.slots.phrases import others, who_leaves
 from farandole.launcher.elastic.slots.state import Repeat, State, Step, drain, living, site_of, with_site, with_slots
 from farandole.launcher.elastic.slots.words import (
     FAILED,
+    FINISHED,
     STATE_LOST,
     SUCCEEDED,
     Action,
@@ -51,12 +53,16 @@ def worker_ended(state: State, event: WorkerEnded, now: float) -> Step:
     rank = state.ranks.get(event.worker)
     state = _without(state, event.worker, progressed=healthy)
     name = f"worker {event.worker} on {site.label}"
+    if event.how == FINISHED:
+        return _finished(state, name)
     if slot.draining or (slot.left and event.how == SUCCEEDED):
         return state, [], f"{name} has left"
     if event.how == SUCCEEDED and member:
-        return replace(state, finished=True), [], f"{name} has finished: nobody is started any more"
+        return _finished(state, name)
+    if event.how == SUCCEEDED and state.closing:
+        return state, [], f"{name} came too late, and was refused"
     if event.how == STATE_LOST and not state.finished:
-        return state, [_end_without_state()], f"{name} {event.how}: nobody can go on"
+        return state, [_end_without_state(state)], f"{name} {event.how}: nobody can go on"
     state, actions = _slot_failed(state, event.worker, site.label, slot.index, now, healthy)
     if event.how == FAILED:
         state, more = _failed_by_itself(state, event, rank, f"{site.label}:{slot.index}", healthy)
@@ -65,9 +71,17 @@ def worker_ended(state: State, event: WorkerEnded, now: float) -> Step:
     return state, actions, f"{name} {event.how}"
 
 
-def _end_without_state() -> EndJob:
-    why = "all workers that held the state of the training are lost, and there is no checkpoint of it"
-    hint = "start it again; with --checkpoint-dir DIR --resume auto it would go on from the last checkpoint"
+def _finished(state: State, name: str) -> Step:
+    return replace(state, finished=True), [], f"{name} has finished: nobody is started any more"
+
+
+def _end_without_state(state: State) -> EndJob:
+    how = "were asked to leave before it was finished" if state.asked else "are lost"
+    why = f"all workers that held the state of the training {how}, and no other worker has it"
+    hint = (
+        "start it again; a loop over hvd.elastic.steps goes on from its last checkpoint with --checkpoint-dir DIR "
+        "--resume auto, other scripts from what they have saved by themselves"
+    )
     return EndJob(why, hint)
 
 
@@ -101,7 +115,8 @@ def _slot_failed(
     if len(recent) >= FLAPS and site.barred_until <= now:
         return _quarantine(state, label, now)
     words = f"another one starts on {label} in {wait:g} s: {failures} have failed there, one after the other"
-    return state, [Say(f"farandole: in the place of worker {worker}, {words}")] if wait else []
+    tells = wait > 0 and not state.closing
+    return state, [Say(f"farandole: in the place of worker {worker}, {words}")] if tells else []
 
 
 def _quarantine(state: State, label: str, now: float) -> tuple[State, list[Action]]:

@@ -176,7 +176,7 @@ def _why_they_leave(site: Site) -> str:
 
 def reach(state: State, now: float) -> tuple[State, list[Action]]:
     """Try to reach hosts as long as there could be use for them."""
-    if state.finished:
+    if state.closing:
         return state, []
     actions: list[Action] = []
     room = sum(

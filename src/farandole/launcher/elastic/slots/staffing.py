@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from farandole.launcher.elastic.slots.phrases import named
+from farandole.launcher.elastic.slots.phrases import named, others
 from farandole.launcher.elastic.slots.state import (
     State,
     Step,
@@ -20,7 +20,15 @@ from farandole.launcher.elastic.slots.state import (
     with_site,
     with_slots,
 )
-from farandole.launcher.elastic.slots.words import Action, DrainWorkers, EndJob, Say, StartWorker, WorldBegan
+from farandole.launcher.elastic.slots.words import (
+    Action,
+    DrainWorkers,
+    EndJob,
+    Say,
+    StartWorker,
+    WorkerLeaves,
+    WorldBegan,
+)
 from farandole.launcher.plan import count
 
 
@@ -38,14 +46,29 @@ def world_began(state: State, event: WorldBegan, now: float) -> Step:
     ranks |= {worker: rank for rank, worker in enumerate(event.members) if worker in here}
     if state.worlds == 0:
         state = replace(state, firsts=members, firsts_known=True)
+    all_were_asked = members.isdisjoint(state.members) and state.asked.issuperset(state.members)
+    if not all_were_asked:
+        state = replace(state, asked=state.asked & members)
     state = replace(state, worlds=state.worlds + 1, members=event.members, ranks=ranks, joined_at=joined_at)
     return state, [], f"a world of {len(event.members)}"
+
+
+def worker_leaves(state: State, event: WorkerLeaves, now: float) -> Step:
+    """Take note that a worker leaves though its host stays: another one gets its slot."""
+    site, slot = living(state).get(event.worker, (None, None))
+    if site is None or slot is None or slot.draining or slot.left:
+        return state, [], f"worker {event.worker} leaves already: {event.why}"
+    who = f"worker {event.worker} on {site.label}"
+    within = f"it leaves at the end of a step, within {state.policy.grace:g} s"
+    said = f"{who} was asked to leave: {event.why}; {within}; {others(state, [event.worker], 'stays', 'stay')}"
+    return drain(state, [event.worker], now), [Say(f"farandole: {said}")], said
 
 
 def end_if_over(state: State, now: float) -> tuple[State, list[Action]]:
     """End the job when nobody is left who has something to do, and nobody can be started."""
     here = living(state)
-    if not state.finished:
+    # What the roster knows for certain may have been lost here, with the launcher before.
+    if not (state.finished or (state.finishing and not here)):
         barred = all(math.isinf(site.barred_until) for site in state.sites)
         if here or not state.sites or not barred:
             return state, []
@@ -77,7 +100,7 @@ def shrink(state: State, now: float) -> tuple[State, list[Action]]:
 
 def fill(state: State, now: float) -> tuple[State, list[Action]]:
     """Give workers to slots that may have one."""
-    if state.finished or (state.next_worker == 0 and _more_are_coming(state)):
+    if state.closing or (state.next_worker == 0 and _more_are_coming(state)):
         return state, []
     free = [
         (site.label, slot.index)
@@ -106,10 +129,12 @@ def fill(state: State, now: float) -> tuple[State, list[Action]]:
 def will_start(state: State, now: float) -> bool:
     """Say whether workers will be started soon, or as soon as others have left: there is a free slot for one.
 
-    Those on hosts that are being reached, or will be, count too.
+    Those on hosts that are being reached, or will be, count too, and slots that are about to be free. That of the
+    first member is not, while it may be the one that stays until others have the state.
     """
-    return not (state.finished or state.ended) and any(
-        slot.worker is None and slot.index < site.size
+    first = next((worker for worker in state.members if worker in living(state)), None)
+    return not (state.closing or state.ended) and any(
+        slot.index < site.size and (slot.worker is None or ((slot.draining or slot.left) and slot.worker != first))
         for site in state.sites
         if site.phase in ("new", "reaching", "ready") and not site.closed and site.barred_until <= now
         for slot in site.slots
@@ -130,7 +155,7 @@ def _more_are_coming(state: State) -> bool:
 def count_time(state: State, now: float) -> tuple[State, list[Action]]:
     """Say that there are too few slots, and end the job when it stays so for too long."""
     least = state.policy.min_size
-    if state.finished:
+    if state.closing:
         return state, []
     # Slots that back off will have workers again; those of a host that is barred only keep the ones they have.
     usable = sum(

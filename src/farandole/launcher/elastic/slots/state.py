@@ -120,11 +120,20 @@ class State:
     """Some worker has got somewhere."""
     repeats: dict[str, Repeat] = field(default_factory=dict)
     """By who failed: a rank or, before there is one, a slot."""
+    asked: frozenset[int] = frozenset()
+    """Workers of the latest world that were asked to leave; when nobody of it is left, they stay known."""
+    finishing: bool = False
+    """A worker has done all there was to do, as far as is known: its process has yet to end well."""
     finished: bool = False
     """A worker has done all there was to do."""
     short_since: float | None = None
     """Since when there are too few slots."""
     ended: bool = False
+
+    @property
+    def closing(self) -> bool:
+        """Whether the job is about to end, as far as is known: nobody is started."""
+        return self.finished or self.finishing
 
 
 Step = tuple[State, list[Action], str]
@@ -179,6 +188,7 @@ def with_slots(state: State, changes: dict[int, dict[str, object]]) -> State:
 
 def drain(state: State, workers: Collection[int], now: float) -> State:
     """Take note that workers are to leave, within the grace period."""
+    state = replace(state, asked=state.asked | set(workers))
     return with_slots(with_deadline(state, workers, now), {worker: {"draining": True} for worker in workers})
 
 

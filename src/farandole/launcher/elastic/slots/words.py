@@ -7,6 +7,7 @@ from dataclasses import dataclass
 FAILED = "failed"
 KILLED = "killed"
 SUCCEEDED = "succeeded"
+FINISHED = "finished"
 STATE_LOST = "failed for want of the state"
 
 
@@ -80,13 +81,29 @@ class Progressed:
 
 
 @dataclass(frozen=True)
+class Finishing:
+    """Workers have left their world in good order, so that newcomers are refused; or they have failed after all."""
+
+    finishing: bool
+
+
+@dataclass(frozen=True)
+class WorkerLeaves:
+    """A worker was asked to leave by somebody else than the job, as by SIGTERM; its host stays."""
+
+    worker: int
+    why: str
+
+
+@dataclass(frozen=True)
 class WorkerEnded:
     """A worker's process is gone."""
 
     worker: int
     how: str
-    """SUCCEEDED: exit code 0; FAILED: by itself; KILLED: by somebody else, or lost with its host; STATE_LOST: by
-    itself, because nobody is left who holds the state of the training; so will all others."""
+    """SUCCEEDED: exit code 0; FINISHED: the same, after it had left its world by itself, in good order; FAILED: by
+    itself; KILLED: by somebody else, or lost with its host; STATE_LOST: by itself, because nobody is left who holds the
+    state of the training; so will all others."""
     what: str = ""
     """What it failed of, such as `ValueError: boom`."""
 
@@ -114,6 +131,8 @@ Event = (
     | HostNoticed
     | WorldBegan
     | Progressed
+    | Finishing
+    | WorkerLeaves
     | WorkerEnded
     | Resized
     | Tick

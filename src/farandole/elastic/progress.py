@@ -1,0 +1,148 @@
+"""How far a training has come, besides what the framework holds; the same for all ranks that hold its state.
+
+Newcomers are told it when they get the state, and it is kept with each checkpoint.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from farandole.core.errors import StateLostError
+from farandole.core.session import Session
+from farandole.elastic.batches import RatePolicy, based_on_first
+from farandole.elastic.framework import Loader, Trained
+from farandole.elastic.ledger import Ledger
+from farandole.elastic.recovery import Ballot, Recovery
+
+
+class _Record(msgspec.Struct, frozen=True):
+    """What is told, and kept."""
+
+    step: int
+    calls: int
+    ledger: Ledger
+    first_batch: int
+    """Samples of all ranks in a full step of the first world."""
+    factor: float
+    """By which the learning rates have been multiplied."""
+    body_has_calls: bool
+    """Whether the body of the loop makes calls that all ranks have to make."""
+    stop: bool
+    """Whether there is no other step, as somebody has asked for that."""
+    first_epoch: int
+    """In which the loop began."""
+
+
+class Progress:
+    """How far the training of one loop has come.
+
+    Args:
+        session: in whose worlds it is.
+        loader: has the ledger.
+        trained: what is trained.
+        recovery: counts calls.
+        epochs: how often to go through the samples, in all worlds together.
+        rate: what the learning rate does as the world changes.
+    """
+
+    def __init__(
+        self, session: Session, loader: Loader, trained: Trained, recovery: Recovery, *, epochs: int, rate: RatePolicy
+    ) -> None:
+        self._session = session
+        self._loader = loader
+        self._trained = trained
+        self._recovery = recovery
+        self._epochs = epochs
+        self._rate = rate
+        self.step = 0
+        """Steps that count, since the loop began."""
+        self.body_has_calls = False
+        """All ranks know that some body makes calls that all have to make."""
+        self.stop = False
+        """They know that somebody has asked for no other step."""
+        self._first_epoch = loader.ledger.epoch
+        self._first_batch = 0
+        self._factor = 1.0
+        self._scaled_for = 0
+        """The size of the world that the factor is for; 0: it is to be found out."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is no other step."""
+        return self._loader.ledger.epoch >= self._first_epoch + self._epochs or self.stop
+
+    def begin(self) -> None:
+        """Nobody holds the state: rank 0's becomes everyone's, which is the last checkpoint's if there is one.
+
+        A collective. The other ranks have it by `follow`.
+
+        Raises:
+            StateLostError: there was a state, and it is lost.
+        """
+        world = self._session.world
+        self._first_batch = sum(self._loader.counts(world.size))
+        saved = self._trained.load() if world.rank == 0 else None
+        found = any(self._session.exchange("elastic.checkpoint", b"" if saved is None else b"1"))
+        if world.state_lost and not found:
+            raise StateLostError.after(
+                world.lost,
+                "there is no checkpoint. Start the job again; with --checkpoint-dir DIR --resume auto it would go on.",
+            )
+        if saved is not None:
+            self.follow(saved)
+
+    def learn(self, outcome: Ballot) -> None:
+        """Take note of what the ranks have asked of all, when the step counts."""
+        self.stop = outcome.stop
+        self.body_has_calls = self.body_has_calls or outcome.calls
+
+    def told(self) -> bytes:
+        """Return what a newcomer is told."""
+        return msgspec.msgpack.encode(self._record())
+
+    def kept(self) -> bytes:
+        """Return what is kept with a checkpoint."""
+        # Who goes on from there has not been asked to stop.
+        return msgspec.msgpack.encode(msgspec.structs.replace(self._record(), stop=False))
+
+    def follow(self, text: bytes) -> None:
+        """Have come as far as another rank, or a checkpoint.
+
+        Args:
+            text: what that has told, or what was kept.
+        """
+        record = msgspec.msgpack.decode(text, type=_Record)
+        self.step, self._first_epoch = record.step, record.first_epoch
+        self._first_batch, self._factor = record.first_batch, record.factor
+        self._scaled_for = 0
+        self.body_has_calls = record.body_has_calls
+        self.stop = record.stop
+        self._recovery.catch_up(record.calls)
+        self._loader.ledger = record.ledger
+
+    def scale_rate(self, size: int) -> None:
+        """Let the learning rate be as it is to be in a world.
+
+        Args:
+            size: ranks that have a part in its steps.
+        """
+        if size == self._scaled_for:
+            return
+        policy = based_on_first(self._rate, self._first_batch)
+        factor = policy.factor(sum(self._loader.counts(size)), size)
+        if factor != self._factor:
+            self._trained.scale_rate(factor / self._factor)
+            self._factor = factor
+        self._scaled_for = size
+
+    def _record(self) -> _Record:
+        return _Record(
+            self.step,
+            self._recovery.calls,
+            self._loader.ledger,
+            self._first_batch,
+            self._factor,
+            self.body_has_calls,
+            self.stop,
+            self._first_epoch,
+        )

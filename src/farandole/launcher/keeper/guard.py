@@ -1,0 +1,95 @@
+"""Sees to it that a keeper which is killed is followed by another.
+
+A keeper is the child of a process that does nothing but wait for its end, and so has neither much memory nor any
+reason to fail. The successor is forked from it: nothing has to be found, and little to be loaded.
+"""
+
+from __future__ import annotations
+
+import collections
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable
+from typing import NoReturn
+
+# A keeper that is killed more often within that time is not worth another.
+MOST_SUCCESSORS = 5
+WITHIN_SECONDS = 60.0
+# Those in which a job starts belong to its keeper and its workers.
+BEGIN_SECONDS = 10.0
+# Where a keeper was killed for want of memory, there may be none for another process at first. A front waits longer.
+FORK_SECONDS = 10.0
+_REST_SECONDS = 0.1
+# They are the keeper's, which gets them as well where they are sent to all processes of a group or a name.
+_NOT_OURS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+def guard(
+    keep: Callable[[bool], None], alone: Callable[[], None], prepare: Callable[[], None], can_go_on: Callable[[], bool]
+) -> None:
+    """Return in a keeper's process when that has ended; the guard's own never does.
+
+    Args:
+        keep: does a keeper's work, in a process of its own; told whether it follows a keeper that was killed.
+        alone: lets go, in the guard, of what is the first keeper's.
+        prepare: loads, in the guard, what a successor will need; called when the first keeper has had time to begin.
+        can_go_on: says whether there is a job that a successor can go on with.
+    """
+    successors: collections.deque[float] = collections.deque(maxlen=MOST_SUCCESSORS)
+    handlers = {signum: signal.getsignal(signum) for signum in _NOT_OURS}
+    follows = False
+    while pid := _fork():
+        alone()
+        for signum in _NOT_OURS:
+            signal.signal(signum, signal.SIG_IGN)
+        if not follows and not _ends_within(pid, BEGIN_SECONDS):
+            prepare()
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        now = time.monotonic()
+        too_often = len(successors) == MOST_SUCCESSORS and now - successors[0] < WITHIN_SECONDS
+        if code >= 0 or too_often or not can_go_on():
+            _end_like(code)
+        successors.append(now)
+        follows = True
+    for signum, handler in handlers.items():
+        signal.signal(signum, handler)
+    keep(follows)
+
+
+def _fork() -> int:
+    """Fork, and try again for a while where there is no room for another process.
+
+    Raises:
+        OSError: there is none.
+    """
+    deadline = time.monotonic() + FORK_SECONDS
+    while True:
+        try:
+            return os.fork()
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(_REST_SECONDS)
+
+
+def _ends_within(pid: int, seconds: float) -> bool:
+    """Wait so long for the end of a process; say whether it has come, or that cannot be known."""
+    try:
+        process = os.pidfd_open(pid)
+    except (OSError, AttributeError):
+        return True  # An old kernel, a sandbox, another libc.
+    try:
+        return bool(select.select([process], [], [], seconds)[0])
+    finally:
+        os.close(process)
+
+
+def _end_like(code: int) -> NoReturn:
+    if code < 0:
+        if -code != signal.SIGKILL:
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    sys.exit(code)

@@ -1,0 +1,403 @@
+"""The launcher is killed while a job trains: another one takes it over, and no step is disturbed by either."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from launched import Job, Training
+from waiting import processes_with, until
+
+from farandole.core.wire import parse_address
+from farandole.launcher.elastic.legacy import read_legacy
+from farandole.launcher.keeper.jobs import JobDirectory
+
+NAME = "dance"
+TAKEN_OVER = r"farandole: the launcher was killed; another one has taken over after [0-9.]+ m?s: "
+THREE = ("--job", NAME, "-np", "3", "--min-np", "1", "--max-np", "3")
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return where this test's jobs are found, and nobody else's."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "farandole" / "jobs"
+
+
+@pytest.fixture
+def training(train: Callable[..., Training]) -> Training:
+    job = train(*THREE)
+    job.await_steps(5, size=3)
+    return job
+
+
+def keeper(home: Path) -> int:
+    """Return the process that has the job."""
+    found = re.search(r'"pid":(\d+)', (home / NAME / "job.json").read_text())
+    assert found is not None
+    return int(found[1])
+
+
+def kill_keeper(home: Path) -> None:
+    """Kill it, and wait until it is gone; what follows it may be there already."""
+    pid = keeper(home)
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: not Path(f"/proc/{pid}/cmdline").exists() or not Path(f"/proc/{pid}/cmdline").read_bytes(), "it ends")
+
+
+def kill_launcher(job: Job) -> None:
+    """Kill all of it: the front, the keeper and its guard."""
+    every = launchers(job)
+    assert len(every) == 2
+    for pid in (job.process.pid, *every):
+        os.kill(pid, signal.SIGKILL)
+    job.process.wait()
+
+
+def launchers(job: Job) -> list[int]:
+    """Return the keeper and its guard."""
+    return [pid for pid in processes_with(job.mark) if b"farandole.launcher.keeper" in _command(pid)]
+
+
+def members(training: Training) -> list[int]:
+    """Return the workers that have seen one of the last steps."""
+    last = training.books.newest()["step"]
+    known = training.books.read()
+    return [each for each in known if any(line["step"] >= last - 1 for line in training.books.steps_of(each))]
+
+
+def farandole(job: Job, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "farandole", *words]
+    environment = {**os.environ, "TEST_DIRECTORY": str(job.directory), "TEST_MARK": job.mark.partition("=")[2]}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+
+
+def attach(job: Job, *words: str) -> None:
+    """Show the job again, in the place of the front that was killed."""
+    environment = {**os.environ, "TEST_DIRECTORY": str(job.directory), "TEST_MARK": job.mark.partition("=")[2]}
+    with open(job.directory / "said", "ab") as said:
+        job.process = subprocess.Popen(
+            [sys.executable, "-m", "farandole", "run", *(words or ("--attach", NAME))],
+            stdout=said,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+        )
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")
+    except OSError:
+        return b""
+
+
+# --- the keeper alone -----------------------------------------------------------------------------------------------
+
+
+def test_no_step_is_disturbed(training: Training, home: Path) -> None:
+    kill_keeper(home)
+    training.job.says(TAKEN_OVER + "3 workers on 1 host go on")
+    training.await_steps(10, size=3)
+    assert "as generation 2" not in training.job.said
+    training.finish()
+
+
+def test_as_often_as_it_is_killed(training: Training, home: Path) -> None:
+    for time_ in range(1, 8):  # More often than the guard starts another one: then the front does.
+        kill_keeper(home)
+        until(lambda times=time_: len(re.findall(TAKEN_OVER, training.job.said)) == times, f"{time_} have taken over")
+        training.await_steps(3, size=3)
+    assert "as generation 2" not in training.job.said
+    training.finish()
+
+
+def test_an_address_that_others_have_seen_is_not_used_again(training: Training, home: Path) -> None:
+    kill_keeper(home)
+    training.job.says(TAKEN_OVER)
+    left = (home / NAME / "launcher.left").read_bytes()
+    # Of a socket that was let in, the kernel tells everybody the name of that where it was.
+    seen = re.findall(r"@(farandole-agent-([0-9a-f]{32}))$", Path("/proc/net/unix").read_text(), re.MULTILINE)
+    ours = {f"\0{name}" for name, door in seen if door.encode() in left}
+    assert ours
+    with contextlib.ExitStack() as squatters:
+        for name in ours:
+            squatters.enter_context(socket.socket(socket.AF_UNIX)).bind(name)
+        kill_keeper(home)
+        until(lambda: len(re.findall(TAKEN_OVER, training.job.said)) == 2, "it is taken over again")
+        training.await_steps(3, size=3)
+        training.finish()
+
+
+def test_the_port_of_the_roster_is_waited_for(training: Training, home: Path) -> None:
+    legacy = read_legacy(JobDirectory(home / NAME).estate())
+    assert legacy is not None
+    port = parse_address(legacy[0].roster)[1]
+    kill_keeper(home)
+    with squat(port):
+        training.job.says(f"warning: port {port}, at which workers look for the roster, cannot be had again yet")
+    os.kill(training.books.pid(1), signal.SIGKILL)
+    training.await_steps(5, size=3)
+    training.finish()
+
+
+def squat(port: int) -> socket.socket:
+    """Take a port as soon as it is free, and give all who come there no answer."""
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            return socket.create_server(("127.0.0.1", port))
+        except OSError:
+            assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def test_a_launcher_that_cannot_write_which_process_it_is_takes_over_all_the_same(
+    training: Training, home: Path
+) -> None:
+    (home / NAME / ".job.json").mkdir()  # In the way, as a full disk would be.
+    kill_keeper(home)
+    training.job.says(TAKEN_OVER + "3 workers on 1 host go on")
+    training.await_steps(3, size=3)
+    training.finish()
+
+
+def test_a_signal_between_two_launchers_is_for_the_one_that_follows(training: Training, home: Path) -> None:
+    (guard,) = (pid for pid in launchers(training.job) if pid != keeper(home))
+    os.kill(guard, signal.SIGSTOP)
+    kill_keeper(home)
+    training.job.process.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    os.kill(guard, signal.SIGCONT)
+    assert training.job.end() == 130, training.job.said
+    assert "farandole: Ctrl-C: ending 3 workers" in training.job.said
+    assert re.search(TAKEN_OVER, training.job.said)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.02, 0.3])
+def test_a_worker_is_killed_right_after_the_launcher(training: Training, home: Path, seconds: float) -> None:
+    victim = training.books.pid(1)
+    os.kill(keeper(home), signal.SIGKILL)
+    time.sleep(seconds)
+    os.kill(victim, signal.SIGKILL)
+    training.job.says(r"rank 1 \(worker 1 on .*\) was killed by SIGKILL; ")
+    training.await_steps(5, size=3)
+    training.finish()
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.005, 0.05, 0.5, 2.0])
+def test_the_launcher_is_killed_right_after_a_worker(training: Training, home: Path, seconds: float) -> None:
+    """At any moment of the turn to the next world, and of the newcomer's way in."""
+    os.kill(training.books.pid(2), signal.SIGKILL)
+    time.sleep(seconds)
+    os.kill(keeper(home), signal.SIGKILL)
+    training.job.says(TAKEN_OVER)
+    training.await_steps(5, size=3)
+    training.finish()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_launchers_and_workers_are_killed_at_random(training: Training, home: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    for _ in range(4):
+        workers = chance.sample(members(training), chance.choice((0, 1)))  # More, and the host is put in quarantine.
+        victims = [training.books.pid(worker) for worker in workers]
+        victims += [keeper(home)] * chance.choice((0, 1, 1))
+        chance.shuffle(victims)
+        for pid in victims:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            time.sleep(chance.choice((0.0, 0.01, 0.1)))
+        if workers:
+            training.await_steps(2, size=3)  # Somebody has to hold the state.
+        time.sleep(chance.choice((0.0, 0.3)))
+    training.finish()
+
+
+def test_the_launcher_is_killed_while_workers_finish(training: Training, home: Path) -> None:
+    training.books.stop()
+    os.kill(keeper(home), signal.SIGKILL)
+    assert training.job.end() == 0, training.job.said
+    assert training.books.wrongs() == []
+
+
+def test_what_is_asked_of_a_job_is_asked_of_the_launcher_that_follows(training: Training, home: Path) -> None:
+    kill_keeper(home)
+    training.job.says(TAKEN_OVER)
+    assert NAME in farandole(training.job, "jobs").stdout
+    done = farandole(training.job, "hosts", "add", "localhost:1", NAME)
+    assert done.returncode == 0, done.stderr
+    stopped = farandole(training.job, "stop", NAME)
+    assert stopped.returncode == 0, stopped.stderr
+    assert training.job.end() == 143
+
+
+def test_the_launcher_is_killed_when_the_job_has_ended_and_its_output_is_not_read_yet(
+    start: Callable[..., Job], home: Path, tmp_path: Path
+) -> None:
+    script = """
+    dance()
+    if os.environ["FARANDOLE_WORKER"] == "0":
+        print("x" * 200_000, flush=True)
+    """
+    os.mkfifo(tmp_path / "said")
+    reader = os.open(tmp_path / "said", os.O_RDONLY | os.O_NONBLOCK)
+    job = start("--job", NAME, "-np", "2", "--min-np", "2", script=script)
+    (job.directory / "finish").touch()
+    until(lambda: any(b"farandole.agent" in _command(pid) for pid in job.left()), "the agent begins")
+    until(lambda: not any(b"farandole.agent" in _command(pid) for pid in job.left()), "all workers have ended")
+    kill_keeper(home)
+    os.set_blocking(reader, True)
+    with open(reader, "rb") as said:
+        told = said.read()
+    assert job.end() == 0, told
+    assert b"the launcher was killed when the job was ending" in told
+
+
+# --- all of the launcher --------------------------------------------------------------------------------------------
+
+
+def test_a_job_whose_launcher_is_gone_is_taken_back_by_name(training: Training) -> None:
+    kill_launcher(training.job)
+    training.await_steps(10, size=3)
+    stopped = farandole(training.job, "stop", NAME)
+    assert f"was killed; farandole run --attach {NAME} takes it over" in stopped.stderr
+    attach(training.job)
+    training.job.says(TAKEN_OVER + "3 workers on 1 host go on")
+    os.kill(training.books.pid(0), signal.SIGKILL)
+    training.await_steps(5, size=3)
+    training.finish()
+
+
+def test_the_same_command_again_takes_the_job_back(training: Training) -> None:
+    kill_launcher(training.job)
+    path = training.job.directory / "training.py"
+    attach(training.job, *THREE, sys.executable, str(path))
+    training.job.says(rf"farandole: job {NAME} runs already; here it is")
+    training.job.says(TAKEN_OVER + "3 workers on 1 host go on")
+    training.await_steps(5, size=3)
+    training.finish()
+
+
+def test_a_job_that_is_taken_back_goes_on_as_it_was_begun(training: Training) -> None:
+    kill_launcher(training.job)
+    path = training.job.directory / "training.py"
+    other = ("--job", NAME, "-np", "4", "--min-np", "4", "-H", "localhost:1")
+    attach(training.job, *other, sys.executable, str(path))
+    training.job.says(TAKEN_OVER + "3 workers on 1 host go on")
+    training.await_steps(5, size=3)
+    training.finish()
+
+
+def test_who_cannot_take_a_job_over_leaves_it_as_it_is(training: Training, home: Path) -> None:
+    kill_launcher(training.job)
+    left = home / NAME / "launcher.left"
+    whole = left.read_bytes()
+    left.write_bytes(b"of another version")
+    done = farandole(training.job, "run", "--attach", NAME)
+    assert done.returncode == 2
+    assert "error: what the killed launcher has left cannot be read: " in done.stderr
+    left.write_bytes(whole)
+    attach(training.job)
+    training.job.says(TAKEN_OVER + "3 workers on 1 host go on")
+    training.await_steps(5, size=3)
+    training.finish()
+
+
+def test_what_workers_do_without_a_launcher_is_told_to_the_next_one(start: Callable[..., Job]) -> None:
+    script = """
+    dance()
+    print("finished by itself", flush=True)
+    """
+    job = start("--job", NAME, "-np", "2", "--min-np", "2", script=script)
+    job.world(1, 2)
+    kill_launcher(job)
+    (job.directory / "finish").touch()
+    until(lambda: not any(b"worker.py" in _command(pid) for pid in job.left()), "both workers have ended")
+    attach(job)
+    assert job.end() == 0, job.said
+    assert job.said.count("finished by itself") == 2, job.said
+
+
+def test_nothing_is_left_when_the_agents_were_killed_too(start: Callable[..., Job], home: Path) -> None:
+    job = start("--job", NAME, "-np", "2", "--min-np", "2")
+    job.world(1, 2)
+    kill_all(job)
+    done = farandole(job, "run", "--attach", NAME)
+    assert done.returncode == 2
+    assert (
+        "error: the launcher was killed, and so were all agents and workers: nothing of the job is left" in done.stderr
+    )
+    assert "hint: start it again with --resume auto" in done.stderr
+    assert list(home.iterdir()) == []
+
+
+def test_the_same_command_begins_anew_when_nothing_is_left(start: Callable[..., Job]) -> None:
+    job = start("--job", NAME, "-np", "2", "--min-np", "2")
+    job.world(1, 2)
+    kill_all(job)
+    (job.directory / "finish").touch()
+    attach(job, "--job", NAME, "-np", "2", "--min-np", "2", sys.executable, str(job.directory / "worker.py"))
+    assert job.end() == 0, job.said
+    assert "it begins anew" in job.said
+
+
+def kill_all(job: Job) -> None:
+    """Kill everything of a job, agents and workers too."""
+    for pid in [job.process.pid, *job.left()]:
+        os.kill(pid, signal.SIGKILL)
+    job.process.wait()
+    until(lambda: job.left() == [], "all is gone")
+
+
+def test_workers_do_not_wait_for_ever(start: Callable[..., Job]) -> None:
+    job = start("--job", NAME, "-np", "2", "--min-np", "2", "--elastic-timeout", "2")
+    job.world(1, 2)
+    kill_launcher(job)
+    until(lambda: job.left() == [], "the agent has ended all", 30)
+
+
+# --- what is written down -------------------------------------------------------------------------------------------
+
+
+def test_what_is_left_for_a_successor_is_for_nobody_else(training: Training, home: Path) -> None:
+    for path in (home / NAME).iterdir():
+        if path.name.endswith(".left") or path.name == "errand":
+            assert path.stat().st_mode & 0o077 == 0
+    assert (home / NAME).stat().st_mode & 0o077 == 0
+    training.finish()
+    assert list(home.iterdir()) == []
+
+
+def test_nobody_waits_for_a_successor_that_would_know_nothing(training: Training, home: Path) -> None:
+    obstacle = home / NAME / ".launcher.left"  # It cannot be written, like anything on a full disk.
+    obstacle.mkdir()
+    os.kill(training.books.pid(0), signal.SIGKILL)
+    training.job.says("warning: what another launcher has to know cannot be written down")
+    obstacle.rmdir()
+    os.kill(training.books.pid(1), signal.SIGKILL)
+    training.job.says("farandole: what another launcher has to know is written down again")
+    training.await_steps(5, size=3)
+    kill_keeper(home)
+    training.job.says(TAKEN_OVER)
+    training.await_steps(5, size=3)
+
+    obstacle.mkdir()
+    os.kill(members_of(training)[-1], signal.SIGKILL)
+    until(lambda: training.job.said.count("cannot be written down") == 2, "it is told again")
+    os.kill(keeper(home), signal.SIGKILL)
+    assert training.job.end(20) == 1
+
+
+def members_of(training: Training) -> list[int]:
+    return [training.books.pid(worker) for worker in members(training)]

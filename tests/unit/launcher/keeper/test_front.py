@@ -1,0 +1,88 @@
+"""What a front says when its keeper is gone, and what it remembers for the one that follows."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from farandole.core import clock
+from farandole.core.wire import ConnectionLost
+from farandole.launcher.estate import LAUNCHER, ROSTER
+from farandole.launcher.keeper.front import _Front
+from farandole.launcher.keeper.jobs import JobDirectory, JobRecord
+from farandole.launcher.keeper.link import Link
+from farandole.launcher.keeper.messages import Ended
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> JobDirectory:
+    """The directory of a job whose keeper was killed, and whose workers wait for 60 s."""
+    directory = JobDirectory(tmp_path / "owl")
+    lock = directory.claim()
+    assert lock is not None
+    directory.write_record(JobRecord("owl", 1, "here", 1.0, ("x",), clock=clock.identity(), outlived=60.0))
+    os.close(lock)
+    return directory
+
+
+def front(directory: JobDirectory) -> _Front:
+    return _Front(directory, "never", False, alarm=-1)
+
+
+def test_a_job_that_can_be_taken_over_is_named(directory: JobDirectory) -> None:
+    for part in (ROSTER, LAUNCHER):
+        directory.estate().keep(part, b"x")
+    assert front(directory)._lost() == Ended(
+        1,
+        "error: the launcher of job owl has ended; the workers wait for another one\n"
+        "hint: take the job over: farandole run --attach owl",
+    )
+
+
+def test_when_the_workers_of_another_one_are_ended_is_said(directory: JobDirectory) -> None:
+    assert front(directory)._lost() == Ended(
+        1,
+        "error: the launcher of job owl has ended; the workers are ended by their agents within 60 s\n"
+        "hint: start the job again; what it has saved is kept",
+    )
+
+
+def test_a_signal_that_nobody_was_told_of_is_said_to_the_next_keeper(directory: JobDirectory) -> None:
+    here = front(directory)
+    here._stop_signal(signal.SIGINT, None)  # There is none yet.
+    with keeper(here) as killed:
+        killed.close()  # That is not known yet.
+        here._tell_early()
+        assert here._wait_while_connected() is None
+    with keeper(here) as busy:
+        here._tell_early()
+        busy.close()  # Without having read anything.
+        assert here._wait_while_connected() is None
+    with keeper(here) as quick:
+        here._tell_early()
+        assert quick.recv(1000).count(b"Ctrl-C") == 1
+        quick.close()
+        assert here._wait_while_connected() is None
+    with keeper(here) as last:
+        here._tell_early()  # Nothing: a second time would mean more.
+        last.close()
+        assert here._link is not None
+        with pytest.raises(ConnectionLost):
+            here._link.receive()
+        assert not here._link.unread
+
+
+@contextlib.contextmanager
+def keeper(front: _Front) -> Iterator[socket.socket]:
+    """Yield the end of one to which a front is connected."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        front._link = Link(ours)
+        yield theirs
+    front._link.close()
