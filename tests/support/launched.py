@@ -42,7 +42,8 @@ class Job:
         """Wait until all workers of a world of that size have said so; return worker and process id, by rank."""
         line = rf"\[(\d+)\]<stdout>:generation {generation} rank (\d+) of {size} pid (\d+)"
         try:
-            until(lambda: len(re.findall(line, self.said)) == size, f"a world of {size}", 30)
+            # A launcher that follows another one may say a line again.
+            until(lambda: len(set(re.findall(line, self.said))) == size, f"a world of {size}", 30)
         except pytest.fail.Exception as error:
             raise AssertionError(f"{error}; it said:\n{self.said}") from None
         found = [(int(rank), (int(worker), int(pid))) for worker, rank, pid in re.findall(line, self.said)]

@@ -142,6 +142,7 @@ class Agent:
         elif isinstance(message, Stop):
             self._stop(message)
         elif isinstance(message, Credit):
+            self._line.written(message)
             stream = self._streams.get((message.rank, message.stream))
             if stream is not None:
                 stream.ahead -= message.count

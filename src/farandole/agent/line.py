@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from farandole.agent.loop import Loop, Timer
-from farandole.agent.messages import GREETING, Beat, Closed, FromAgent, Outlive, Output, ToAgent
-from farandole.agent.succession import Spool, Succession
+from farandole.agent.messages import GREETING, Beat, Closed, Credit, FromAgent, Outlive, Output, ToAgent
+from farandole.agent.succession import Spool, Succession, Unwritten
 from farandole.core.wire import LARGEST_FRAME, Codec, FrameReader, frame
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Line:
     """To one launcher after the other.
 
     Attributes:
-        spool: what workers have printed while there was none.
+        spool: what workers have printed while there was none, or the last one had not written when it ended.
 
     Args:
         loop: of the agent.
@@ -62,6 +62,7 @@ class Line:
 
     def __init__(self, loop: Loop, owner: Owner, control: int, report: int) -> None:
         self.spool = Spool()
+        self._unwritten = Unwritten()
         self._loop = loop
         self._owner = owner
         self._codec: Codec[ToAgent] = Codec(ToAgent)
@@ -116,6 +117,8 @@ class Line:
         Nothing here waits: what the launcher does not read yet stays in a buffer.
         """
         if self._stands:
+            if isinstance(message, Output | Closed) and self.may_be_continued:
+                self._unwritten.sent(message)
             self._unsent += frame(self._codec.encode(message))
             self._flush()
         elif self.waits and isinstance(message, Output | Closed):
@@ -125,6 +128,10 @@ class Line:
         """Tell the launcher one after the other."""
         for message in messages:
             self.say(message)
+
+    def written(self, credit: Credit) -> None:
+        """Take note that the launcher has written what a worker printed: the next one need not be told that."""
+        self._unwritten.written(credit)
 
     def outlive(self, order: Outlive) -> None:
         """Wait for another launcher when this one is gone."""
@@ -198,6 +205,8 @@ class Line:
         except OSError:
             self.give_up()  # No successor could come in: somebody else is at the door, or no descriptor is left.
         else:
+            for message in self._unwritten.take():
+                self.spool.add(message)
             self._owner.waits()
 
     def give_up(self) -> None:

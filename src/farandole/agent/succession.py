@@ -3,17 +3,58 @@
 from __future__ import annotations
 
 import collections
+import itertools
 import os
 import socket
 from collections.abc import Callable
 
 from farandole.agent.door import address_of, is_of_this_user
 from farandole.agent.loop import Loop, Timer
-from farandole.agent.messages import Closed, Exited, Outlive, Output, Resumed, Started
+from farandole.agent.messages import Closed, Credit, Exited, Outlive, Output, Resumed, Started
 
 SPOOL_BYTES = 1024 * 1024
 """Of what workers print meanwhile, the latest so many are kept."""
 MOST_ENDS = 1024
+
+
+class Unwritten:
+    """What workers have printed that the launcher has not written yet, as far as it has said."""
+
+    def __init__(self) -> None:
+        self._sent: dict[tuple[int, int], collections.deque[tuple[int, Output]]] = {}
+        """By rank and number of the stream: the pieces, with their places among those of all streams."""
+        self._closed: set[tuple[int, int]] = set()
+        self._places = itertools.count()
+
+    def sent(self, message: Output | Closed) -> None:
+        """Keep what the launcher is told."""
+        stream = message.rank, message.stream
+        if isinstance(message, Output):
+            self._sent.setdefault(stream, collections.deque()).append((next(self._places), message))
+        elif stream in self._sent:
+            self._closed.add(stream)
+
+    def written(self, credit: Credit) -> None:
+        """Forget what was written."""
+        stream = credit.rank, credit.stream
+        pieces = self._sent.get(stream, ())
+        count = credit.count
+        while pieces and count:
+            place, piece = pieces.popleft()
+            if len(piece.data) > count:
+                pieces.appendleft((place, Output(piece.rank, piece.stream, piece.data[count:])))
+            count -= min(count, len(piece.data))
+        if not pieces:
+            self._sent.pop(stream, None)
+            self._closed.discard(stream)
+
+    def take(self) -> list[Output | Closed]:
+        """Return all, in the order in which it was sent, and be empty."""
+        pieces = sorted(each for stream in self._sent.values() for each in stream)
+        closed = [Closed(rank, stream) for rank, stream in sorted(self._closed)]
+        self._sent.clear()
+        self._closed.clear()
+        return [*(piece for _, piece in pieces), *closed]
 
 
 class Spool:

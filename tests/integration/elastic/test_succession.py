@@ -62,6 +62,7 @@ def kill_launcher(job: Job) -> None:
     for pid in (job.process.pid, *every):
         os.kill(pid, signal.SIGKILL)
     job.process.wait()
+    until(lambda: not launchers(job), "they are gone")
 
 
 def launchers(job: Job) -> list[int]:
@@ -314,12 +315,28 @@ def test_who_cannot_take_a_job_over_leaves_it_as_it_is(training: Training, home:
     training.finish()
 
 
+FINISHES_BY_ITSELF = """
+dance()
+print("finished by itself", flush=True)
+"""
+
+
+def test_what_a_launcher_had_not_written_is_told_to_the_next_one(start: Callable[..., Job], home: Path) -> None:
+    job = start("--job", NAME, "-np", "2", "--min-np", "2", script=FINISHES_BY_ITSELF)
+    job.world(1, 2)
+    # It gets what they print, and is stuck, as on a machine without memory.
+    for pid in launchers(job):
+        os.kill(pid, signal.SIGSTOP)
+    (job.directory / "finish").touch()
+    until(lambda: not any(b"worker.py" in _command(pid) for pid in job.left()), "both workers have ended")
+    kill_launcher(job)
+    attach(job)
+    assert job.end() == 0, job.said
+    assert job.said.count("finished by itself") == 2, job.said
+
+
 def test_what_workers_do_without_a_launcher_is_told_to_the_next_one(start: Callable[..., Job]) -> None:
-    script = """
-    dance()
-    print("finished by itself", flush=True)
-    """
-    job = start("--job", NAME, "-np", "2", "--min-np", "2", script=script)
+    job = start("--job", NAME, "-np", "2", "--min-np", "2", script=FINISHES_BY_ITSELF)
     job.world(1, 2)
     kill_launcher(job)
     (job.directory / "finish").touch()

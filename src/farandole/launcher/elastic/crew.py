@@ -111,7 +111,7 @@ class Crew:
     def __init__(self, spec: JobSpec, console: Console) -> None:
         self.workers: dict[int, Worker] = {}
         self.world: tuple[int, ...] = ()
-        self.flow = OutputFlow()
+        self.flow = OutputFlow(prompt=True)
         self._spec = spec
         self._console = console
 
