@@ -9,12 +9,16 @@ import sys
 from collections.abc import Sequence
 
 from step_books import PLAIN_SCRIPT, Books
+from tests.hosts import jobs
 from tests.hosts.bed import Bed
 from tests.hosts.host import Host
 from tests.hosts.jobs import FOLDER, alive
 from waiting import until
 
 END_SECONDS = 60.0
+# Of jobs in which nobody is to be counted out for silence. By default one second is enough for that, and for so long a
+# busy machine may leave a healthy worker without a processor.
+PATIENCE = (*jobs.PATIENCE, "-x", "FARANDOLE_FAILURE_DEADLINE=20")
 
 
 class Training:
@@ -26,20 +30,21 @@ class Training:
         process: the launcher, or its front.
     """
 
-    def __init__(self, bed: Bed, *options: str, script: Sequence[str] = ()) -> None:
+    def __init__(self, bed: Bed, *options: str, script: Sequence[str] = (), patient: bool = True) -> None:
         """Start it.
 
         Args:
             bed: its hosts.
             options: of `farandole run`, which say where it runs.
             script: arguments of the script.
+            patient: whether it does without the usual times after which silent workers and hosts are lost.
         """
         self.bed = bed
         for host in (*bed.hosts, bed.desk):
             host.path(FOLDER).mkdir(exist_ok=True)
         self.books = Books([host.path(FOLDER) for host in bed.hosts])
         self._output = bed.desk.path(f"{FOLDER}/said")
-        self.process = self._start(*options, "python", PLAIN_SCRIPT, *script)
+        self.process = self._start(*(PATIENCE if patient else ()), *options, "python", PLAIN_SCRIPT, *script)
 
     def _start(self, *words: str) -> subprocess.Popen[str]:
         with open(self._output, "ab") as said:
@@ -95,8 +100,11 @@ class Training:
         return self.books.pid(worker) in [each.pid for each in self.bed.processes(host)]
 
     def kill(self, host: Host, *workers: int, number: int = signal.SIGKILL) -> None:
-        """Send workers a signal, all at once; no-op for those that have ended."""
+        """Send workers a signal, all at once; no-op for those that have ended. Who is killed has ended afterwards."""
         host.run(["kill", f"-{number}", *(str(self.books.pid(worker)) for worker in workers)])
+        if number == signal.SIGKILL:
+            # Until then they go on, and what they do could be taken for what follows.
+            until(lambda: not any(self.lives(host, each) for each in workers), "the killed have ended", END_SECONDS)
 
     def attach(self, name: str) -> None:
         """Start another front."""
@@ -121,4 +129,4 @@ class Training:
     def is_gone(self) -> None:
         """Wait until nothing of the job is left on any host."""
         for host in alive(self.bed):
-            until(lambda host=host: not self.bed.processes(host), f"nothing is left on {host.name}", 20)
+            until(lambda host=host: not self.bed.processes(host), f"nothing is left on {host.name}", END_SECONDS)

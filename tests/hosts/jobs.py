@@ -14,6 +14,9 @@ from tests.hosts.host import Host
 from waiting import until
 
 FOLDER = "/root/job"
+# Of jobs whose hosts are not to be lost. By default 1.75 s of silence are enough for that, and for so long a busy
+# machine may leave an agent, or the launcher, without a processor.
+PATIENCE = ("--host-timeout", "20")
 
 # Without a framework, so that a worker starts in a fraction of a second.
 PREAMBLE = """\
@@ -67,13 +70,25 @@ def put(hosts: Iterable[Host], script: str, name: str = "train.py") -> None:
         (folder / name).write_text(PREAMBLE + textwrap.dedent(script))
 
 
-def start(bed: Bed, arguments: str | Sequence[str], *, on: Host | None = None, verb: Sequence[str] = ("run",)) -> Job:
-    """Start `farandole run` (or another verb) on a host, the desk by default, in the folder of the script."""
+def start(
+    bed: Bed, arguments: str | Sequence[str], *, on: Host | None = None, verb: str = "run", patient: bool = True
+) -> Job:
+    """Start `farandole run` (or another verb) on a host, the desk by default, in the folder of the script.
+
+    Args:
+        bed: its hosts.
+        arguments: what follows the verb.
+        on: where it is started.
+        verb: what is started.
+        patient: whether a run does without the usual time after which a silent host is lost.
+    """
     words = arguments.split() if isinstance(arguments, str) else list(arguments)
+    if verb == "run" and patient:
+        words = [*PATIENCE, *words]
     host = on or bed.desk
     host.path(FOLDER).mkdir(exist_ok=True)
     process = host.start(
-        [sys.executable, "-m", "farandole", *verb, *words],
+        [sys.executable, "-m", "farandole", verb, *words],
         folder=FOLDER,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

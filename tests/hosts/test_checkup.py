@@ -13,7 +13,7 @@ Hosts = Callable[..., Bed]
 def test_the_slow_host_is_named(hosts: Hosts) -> None:
     bed = hosts(3, bandwidth="400mbit")
     bed.shape("20mbit", host=bed.hosts[2])
-    code, out, err = start(bed, "-H h1:2,h2:1,h3:1 --quick", verb=("test",)).finish(100)
+    code, out, err = start(bed, "-H h1:2,h2:1,h3:1 --quick", verb="test").finish(100)
     assert code == 1, err
     lines = out.splitlines()
     assert lines[0] == "4 workers on 3 hosts (shm+tcp)"
@@ -25,5 +25,5 @@ def test_the_slow_host_is_named(hosts: Hosts) -> None:
 
 def test_hosts_that_are_alike_are_good(hosts: Hosts) -> None:
     bed = hosts(2, bandwidth="100mbit")
-    code, out, err = start(bed, "-H h1:1,h2:1 --quick", verb=("test",)).finish(100)
+    code, out, err = start(bed, "-H h1:1,h2:1 --quick", verb="test").finish(100)
     assert (code, out.splitlines()[-1]) == (0, "all good"), err + out

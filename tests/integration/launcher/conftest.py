@@ -44,13 +44,13 @@ class Job:
     directory: Path
     mark: str
 
-    def told(self, name: str, seconds: float = 20) -> str:
+    def told(self, name: str, seconds: float = 60) -> str:
         """Wait until a worker has told something under that name, and return it."""
         path = self.directory / name
         until(path.exists, f"a worker tells {name}", seconds)
         return path.read_text()
 
-    def finish(self, seconds: float = 30) -> tuple[int, str, str]:
+    def finish(self, seconds: float = 60) -> tuple[int, str, str]:
         """Wait for the end and return the exit code and what was printed; nothing may be left then."""
         out, err = self.process.communicate(timeout=seconds)
         assert self.left() == []

@@ -340,12 +340,16 @@ def test_who_has_failed_and_does_not_end_is_killed(serve: Callable[..., Running]
             killed.put(worker)
 
     roster = serve(0, elastic=Limits(1, 2, timeout=0.3), watcher=Killer())
-    for worker in range(2):
-        roster.do(lambda worker=worker: roster.service.expect(worker, "here"))
-        with roster.client(worker) as client:
-            client.report_failure("", "ValueError: boom")
-        roster.silence(worker)
-    roster.do(lambda: roster.service.finished(0, "exited with code 1"))
+
+    def fail_and_end() -> None:
+        roster.service.expect(0, "here")
+        roster.service._fail(0, Failure("", "ValueError: boom", None))
+        roster.service.finished(0, "exited with code 1")
+
+    roster.do(fail_and_end)  # At once: in between its time could be up.
+    roster.do(lambda: roster.service.expect(1, "here"))
+    with roster.client(1) as client:
+        client.report_failure("", "ValueError: boom")
     assert killed.get(timeout=10) == 1
     assert killed.empty(), "who has ended is not killed"
 
@@ -374,6 +378,7 @@ def test_a_roster_goes_on_where_another_was_killed(serve: Callable[..., Running]
         shown = newcomer.join("new", 10, arriving=True)
         assert (shown.generation, shown.workers, shown.training, shown.local_rank) == (0, (4, 7, 9), 2, 2)
         third = threads.submit(newcomer.join, "new", 10)
+        until(lambda: second.service.newcomers == (9,), "the newcomer waits for the next world")
         clients = [second.client(worker) for worker in (4, 7)]
         joins = [threads.submit(client.join, "old", 10, generation=1, trained=True) for client in clients]
         world = third.result()
@@ -488,7 +493,7 @@ def test_a_worker_that_does_not_read_costs_the_roster_little_and_others_nothing(
         roster.do(lambda: backlog.append(roster.service._audience.listeners[0].channel.backlog()))
         assert 0 < backlog[0] <= BACKLOG_BYTES + (1 << 21)
         received = 0
-        deaf.settimeout(1)
+        deaf.settimeout(10)
         while received < backlog[0]:
             received += len(deaf.recv(1 << 20))
         assert received < pieces << 20

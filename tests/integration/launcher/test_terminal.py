@@ -40,7 +40,7 @@ rank = int(os.environ["FARANDOLE_RANK"])
 here = os.environ["TEST_DIRECTORY"]
 
 def wait_for(name):
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 100
     while not os.path.exists(os.path.join(here, name)):
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -73,7 +73,7 @@ class Job:
     def rows(self) -> list[str]:
         return self.terminal.rows
 
-    def until(self, fact: Callable[[list[str]], object], seconds: float = 30) -> None:
+    def until(self, fact: Callable[[list[str]], object], seconds: float = 60) -> None:
         """Take what is written until a fact about the rows holds."""
         deadline = time.monotonic() + seconds
         while not fact(self.rows):
@@ -87,7 +87,7 @@ class Job:
     def type(self, text: str) -> None:
         os.write(self._leader, text.encode())
 
-    def finish(self, seconds: float = 30) -> tuple[int, str]:
+    def finish(self, seconds: float = 60) -> tuple[int, str]:
         """Wait for the end; return the exit code, and standard output if it is a pipe."""
         deadline = time.monotonic() + seconds
         while self._take(0.05):

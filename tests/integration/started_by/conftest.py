@@ -137,7 +137,7 @@ def starter(tmp_path: Path) -> Iterator[Starter]:
     starter = Starter(tmp_path)
     try:
         yield starter
-        until(lambda: not starter.left(), "nothing of the job is left", 10)
+        until(lambda: not starter.left(), "nothing of the job is left")
     finally:
         starter.close()
 

@@ -66,8 +66,10 @@ def test_a_key_of_the_job_is_enough_where_the_home_is_shared(starter: Starter) -
 
 def test_a_wrong_secret_is_told_at_once(starter: Starter, free_port: int) -> None:
     roster = {"FARANDOLE_ROSTER": f"127.0.0.1:{free_port}"}
-    zero = start(starter, 0, **roster, FARANDOLE_START_TIMEOUT="6")
     one = start(starter, 1, **roster, FARANDOLE_SECRET="ff")
+    # It finds rank 0 at once then, however long a process takes to start.
+    until(lambda: _has_an_engine(one.process.pid), "rank 1 has begun to look", 60)
+    zero = start(starter, 0, **roster, FARANDOLE_START_TIMEOUT="6")
     assert "FARANDOLE_SECRET" in fails(one)
     assert "1 of 2 workers did not join within" in fails(zero)
 
@@ -97,9 +99,11 @@ def test_a_port_that_is_taken(starter: Starter) -> None:
 
 
 def test_two_workers_of_one_rank(starter: Starter, free_port: int) -> None:
-    told = {"FARANDOLE_ROSTER": f"127.0.0.1:{free_port}", "FARANDOLE_START_TIMEOUT": "8"}
-    zero = start(starter, 0, FARANDOLE_SIZE="3", **told)
-    pair = [start(starter, 1, FARANDOLE_SIZE="3", **told) for _ in range(2)]
+    told = {"FARANDOLE_ROSTER": f"127.0.0.1:{free_port}", "FARANDOLE_SIZE": "3"}
+    pair = [start(starter, 1, **told) for _ in range(2)]
+    # Both find rank 0 before its patience ends, however long a process takes to start.
+    until(lambda: all(_has_an_engine(each.process.pid) for each in pair), "both have begun to look", 60)
+    zero = start(starter, 0, **told, FARANDOLE_START_TIMEOUT="6")
     errors = [fails(each) for each in pair]
     assert any("joined twice" in error for error in errors), errors
     assert "rank 2" in fails(zero)

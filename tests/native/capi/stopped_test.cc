@@ -14,7 +14,7 @@ TEST_P(Stopped, WorkersCannotDisturbTheNextWorldWhenTheyGoOn) {
   std::mt19937 random(static_cast<uint32_t>(elements));
   for (size_t trial = 0; trial < 3; ++trial) {
     std::vector<Worker> workers =
-        start_all({.transport = "shm", .elements = elements, .in_arena = in_arena, .failure_deadline_seconds = 1}, 3);
+        start_all({.transport = "shm", .elements = elements, .in_arena = in_arena, .failure_deadline_seconds = 2}, 3);
     const std::vector<Worker*> all = all_but(workers, workers.size());
     form_all(all, 1, kEndless);
     expect_all_to_say(all, "running");

@@ -310,18 +310,29 @@ TEST(Looking, EventsTellARequestsWay) {
 }
 
 TEST(Looking, StatisticsAreByKindAndTellWaitingFromNegotiating) {
-  constexpr int64_t kLate = 200'000'000;
-  in_world(World::kShm, 2, {}, [](int rank, Engine& engine) {
+  constexpr int64_t kLate = 500'000'000;
+  std::atomic<bool> asked{false};
+  in_world(World::kShm, 2, {}, [&](int rank, Engine& engine) {
     testing::allreduce(engine, "x", {1.0F});
     finish(engine, engine.submit({testing::request_of(Kind::kBarrier, "together")}).front());
     const engine::Stats before = engine.stats();
-    if (rank == 1) {
+    float value = 1;
+    const Request request = allreduce_request("x", Dtype::kF32, {1}, &value, &value);
+    if (rank == 0) {
+      const Handle handle = engine.submit({request}).front();
+      asked = true;
+      finish(engine, handle);
+    } else {
+      // So much later than the other one has asked, whenever that is.
+      while (!asked) {
+        std::this_thread::yield();
+      }
       const auto late = base::Deadline::after_seconds(static_cast<double>(kLate) / 1e9);
       while (!late.passed()) {
         std::this_thread::sleep_for(std::chrono::nanoseconds(late.left_ns()));
       }
+      finish(engine, engine.submit({request}).front());
     }
-    testing::allreduce(engine, "x", {1.0F});
     const engine::Stats after = engine.stats();
     const auto& was = before.kinds[static_cast<size_t>(Kind::kAllreduce)];
     const auto& is = after.kinds[static_cast<size_t>(Kind::kAllreduce)];

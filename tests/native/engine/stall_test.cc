@@ -119,7 +119,7 @@ class Stall : public ::testing::TestWithParam<World> {};
 TEST_P(Stall, EndsWithTheSameErrorOnAllRanks) {
   engine::EngineSettings settings;
   settings.stall_warning_seconds = 0;
-  settings.stall_shutdown_seconds = 0.2;
+  settings.stall_shutdown_seconds = 1;  // and as long for answers: a busy machine keeps nobody from asking until then
   std::atomic<int> ended{0};
   in_world(GetParam(), 3, settings, [&](int rank, Engine& engine) {
     ASSERT_EQ(testing::allreduce(engine, "x", {1.0F}), std::vector<float>{3.0F});
@@ -157,9 +157,7 @@ TEST_P(Stall, TheMissingAreAskedAndAnswer) {
       }
       ASSERT_EQ(testing::allreduce(engine, "after", {1.0F}), std::vector<float>{3.0F});
     }
-    if (rank == 1) {
-      EXPECT_NE(engine.wait_question(base::Deadline::after_seconds(0), question), 1) << "nobody waited for it";
-    }
+    // That nobody else is asked is shown above, by the inspector: here, any rank may be late and missing for a moment.
   });
   EXPECT_TRUE(asked);
 }
@@ -172,7 +170,7 @@ INSTANTIATE_TEST_SUITE_P(Engine, Stall, ::testing::Values(World::kShm, World::kT
 TEST(StallEngine, TheLastRequestMayHaveBeenMustered) {
   engine::EngineSettings settings;
   settings.stall_warning_seconds = 0;
-  settings.stall_shutdown_seconds = 0.2;
+  settings.stall_shutdown_seconds = 1;  // and as long for answers: a busy machine keeps nobody from asking until then
   std::atomic<bool> ended{false};
   ::testing::internal::CaptureStderr();
   in_world(World::kShm, 2, settings, [&](int rank, Engine& engine) {

@@ -50,6 +50,11 @@ class Line {
     return line;
   }
   bool closed() const { return closed_; }
+  // Whether the other side has closed, heard or not.
+  bool hung_up() const {
+    pollfd polled = {.fd = in_, .events = POLLIN, .revents = 0};
+    return ::poll(&polled, 1, 0) > 0 && (polled.revents & POLLHUP) != 0;
+  }
 
  private:
   int in_;
@@ -305,7 +310,7 @@ TEST_P(KilledWorkers, AreNoticedAlthoughAChildTheyForkedLives) {
 }
 
 TEST_P(KilledWorkers, WhoAreOnlyStoppedAreSilent) {
-  const auto processes = start(GetParam(), 4, 1.0);
+  const auto processes = start(GetParam(), 4, 2.0);  // a busy machine makes nobody silent for so long
   form(processes, {0, 1, 2, 3}, 1);
   const int64_t stopped = base::now_ns();
   processes[1]->signal(SIGSTOP);
@@ -349,21 +354,28 @@ TEST_P(KilledWorkers, AreNoticedLongBeforeTheirSocketsCloseWhereMemoryIsShared) 
   if (GetParam() == Wiring::kTcp4 || GetParam() == Wiring::kTcp6) {
     GTEST_SKIP() << "only workers of one host notice that early";
   }
-  const auto processes = start(GetParam(), 4);
-  form(processes, {0, 1, 2, 3}, 1);
-  Line& large = *processes[2]->line;
-  large.say("touch " + std::to_string(size_t{2} << 30));
-  if (large.hear(kPatience) != "touched") {
-    GTEST_SKIP() << "no 2 GB to be had here, or not at once (that needs Linux 5.14)";
+  // Who gets no processor meanwhile notices late all the same, so one of several times is enough: if only the closed
+  // sockets told, none would be early.
+  bool early = false;
+  for (int attempt = 0; attempt < 5 && !early; ++attempt) {
+    const auto processes = start(GetParam(), 4);
+    form(processes, {0, 1, 2, 3}, 1);
+    Line& large = *processes[2]->line;
+    large.say("touch " + std::to_string(size_t{2} << 30));
+    if (large.hear(kPatience) != "touched") {
+      GTEST_SKIP() << "no 2 GB to be had here, or not at once (that needs Linux 5.14)";
+    }
+    const int64_t killed = base::now_ns();
+    processes[2]->signal(SIGKILL);
+    ASSERT_EQ(large.hear(kPatience), std::nullopt);
+    ASSERT_TRUE(large.closed());
+    const int64_t closed = base::now_ns();
+    std::printf("its pipe closed after %.1f ms\n", static_cast<double>(closed - killed) * 1e-6);
+    const int64_t noticed = expect_loss(processes, {0, 1, 3}, 2, Sign::kClosed, killed);
+    early = noticed - killed < (closed - killed) / 3;
+    form(processes, {0, 1, 3}, 2);
   }
-  const int64_t killed = base::now_ns();
-  processes[2]->signal(SIGKILL);
-  ASSERT_EQ(large.hear(kPatience), std::nullopt);
-  ASSERT_TRUE(large.closed());
-  const int64_t closed = base::now_ns();
-  std::printf("its pipe closed after %.1f ms\n", static_cast<double>(closed - killed) * 1e-6);
-  EXPECT_LT(expect_loss(processes, {0, 1, 3}, 2, Sign::kClosed, killed) - killed, (closed - killed) / 3);
-  form(processes, {0, 1, 3}, 2);
+  EXPECT_TRUE(early);
 }
 
 int mapped_arenas(int pid) {
@@ -375,31 +387,33 @@ int mapped_arenas(int pid) {
   return count;
 }
 
-// As above; but one worker never comes, so the world is still being formed.
+// As above, several times too; but one worker never comes, so the world is still being formed.
 TEST(KilledInShm, AreNoticedBeforeTheirSocketsCloseWhileAWorldForms) {
-  const auto processes = start(Wiring::kShm, 5);
-  Line& large = *processes[2]->line;
-  large.say("touch " + std::to_string(size_t{2} << 30));
-  if (large.hear(kPatience) != "touched") {
-    GTEST_SKIP() << "no 2 GB to be had here, or not at once (that needs Linux 5.14)";
+  bool early = false;
+  for (int attempt = 0; attempt < 5 && !early; ++attempt) {
+    const auto processes = start(Wiring::kShm, 5);
+    Line& large = *processes[2]->line;
+    large.say("touch " + std::to_string(size_t{2} << 30));
+    if (large.hear(kPatience) != "touched") {
+      GTEST_SKIP() << "no 2 GB to be had here, or not at once (that needs Linux 5.14)";
+    }
+    order_to_form(processes, {0, 1, 2, 3, 4}, 1, kPatience, 4);
+    for (const int linked : {0, 1, 2, 3}) {
+      ASSERT_TRUE(eventually([&] { return mapped_arenas(processes[static_cast<size_t>(linked)]->pid()) >= 4; }));
+    }
+    const int64_t killed = base::now_ns();
+    processes[2]->signal(SIGKILL);
+    for (const int other : {0, 1, 3}) {
+      EXPECT_EQ(outcome(*processes[static_cast<size_t>(other)]), describe_loss(2, Sign::kClosed));
+    }
+    const int64_t noticed = base::now_ns();
+    early = !large.hung_up();
+    ASSERT_EQ(large.hear(kPatience), std::nullopt);
+    std::printf("all knew after %.1f ms, its pipe closed after %.1f ms\n", static_cast<double>(noticed - killed) * 1e-6,
+                static_cast<double>(base::now_ns() - killed) * 1e-6);
+    form(processes, {0, 1, 3, 4}, 2);
   }
-  order_to_form(processes, {0, 1, 2, 3, 4}, 1, kPatience, 4);
-  for (const int linked : {0, 1, 2, 3}) {
-    ASSERT_TRUE(eventually([&] { return mapped_arenas(processes[static_cast<size_t>(linked)]->pid()) >= 4; }));
-  }
-  const int64_t killed = base::now_ns();
-  processes[2]->signal(SIGKILL);
-  int64_t noticed = killed;
-  for (const int other : {0, 1, 3}) {
-    EXPECT_EQ(outcome(*processes[static_cast<size_t>(other)]), describe_loss(2, Sign::kClosed));
-    noticed = base::now_ns();
-  }
-  ASSERT_EQ(large.hear(kPatience), std::nullopt);
-  const int64_t closed = base::now_ns();
-  std::printf("all knew after %.1f ms, its pipe closed after %.1f ms\n", static_cast<double>(noticed - killed) * 1e-6,
-              static_cast<double>(closed - killed) * 1e-6);
-  EXPECT_LT(noticed, closed);
-  form(processes, {0, 1, 3, 4}, 2);
+  EXPECT_TRUE(early);
 }
 
 // The ring of a host's workers shows one of two neighbours that die together; the other is seen by whoever it is.

@@ -354,13 +354,18 @@ def test_leaving_and_failing_do_no_harm_twice(serve: Callable[..., Roster]) -> N
         assert second.join("", None).size == waiting.result(SECONDS).size == 2
         first.leave(1)
         second.report_failure("", "ValueError: x")
-        roster.hears(0, Leave(1))
-        until(lambda: any("reports that it failed" in line for line in roster.log))
+
+        def decided(times: int) -> None:
+            """Wait until what both said has had its effect, which is later than that it was heard."""
+            for words in ("left generation 1", "reports that it failed"):
+                until(lambda words=words: sum(words in line for line in roster.log) == times)
+
+        decided(1)
         before = roster._service._state
         for client in (first, second):
             client._channel.close()
-        until(lambda: roster.of(0).count(Leave(1)) == 2 and len(roster.of(1)) == 5)
-        until(lambda: sum("reports that it failed" in line for line in roster.log) == 2)
+        decided(2)
+        assert roster.of(0).count(Leave(1)) == 2 and len(roster.of(1)) == 5
         assert roster._service._state == before
 
 
@@ -416,8 +421,8 @@ def test_patience_has_an_end(serve: Callable[..., Roster]) -> None:
     roster = serve(1)
     client, _ = roster.listening(patience=0.5)
     with client:
+        began = time.monotonic()  # Before it can be noticed.
         roster.end()
-        began = time.monotonic()
         with pytest.raises(RosterUnreachable, match=r"looked for in vain for 0\.5 s .*refused.*launcher"):
             client.join("", None)
         assert 0.4 < time.monotonic() - began < 5
@@ -425,19 +430,19 @@ def test_patience_has_an_end(serve: Callable[..., Roster]) -> None:
             with pytest.raises(RosterUnreachable, match=r"looked for in vain for 0\.5 s"):
                 say()
         began = time.monotonic()
-    assert time.monotonic() - began < 2, "it is not looked for any more"
+    assert time.monotonic() - began < SECONDS / 2, "it is not looked for any more"
 
 
 def test_a_roster_that_hangs_up_on_what_it_hears_is_not_found(serve: Callable[..., Roster]) -> None:
     """Such as one that ends of it, again and again."""
     roster = serve(1)
-    client, _ = roster.listening(patience=0.8)
+    client, _ = roster.listening(patience=2.0)
     with client:
         roster._service.hangs_up_on = Join
-        with pytest.raises(RosterUnreachable, match=r"looked for in vain for 0\.8 s"):
+        with pytest.raises(RosterUnreachable, match=r"looked for in vain for 2 s"):
             client.join("", None)
         joins = sum(isinstance(each, Join) for each in roster.of(0))
-        assert 2 < joins < 10, "every time it takes longer until the next"
+        assert 2 < joins < 15, "every time it takes longer until the next"
 
 
 def test_without_patience_the_loss_is_noticed_at_once(serve: Callable[..., Roster]) -> None:
@@ -450,7 +455,7 @@ def test_without_patience_the_loss_is_noticed_at_once(serve: Callable[..., Roste
         began = time.monotonic()
         with pytest.raises(RosterUnreachable, match=r"lost the roster .* closed the connection\. Has the launcher"):
             waiting.result(SECONDS)
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < SECONDS / 2
         roster.begin()
         with pytest.raises(RosterUnreachable):
             client.fetch_call()
@@ -476,7 +481,7 @@ def test_closing_while_it_is_looked_for_takes_no_time_and_ends_a_join(serve: Cal
         client.close()
         with pytest.raises(RosterUnreachable):
             waiting.result(SECONDS)
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < SECONDS / 2
     assert client._listener is not None
     client._listener.join(SECONDS)
     assert not client._listener.is_alive()
@@ -503,7 +508,7 @@ def test_closing_does_not_wait_for_who_takes_a_connection_and_says_nothing(serve
             for say in (client.fetch_call, lambda: client.leave(1), lambda: waiting.result(SECONDS)):
                 with pytest.raises(RosterUnreachable):
                     say()
-            assert time.monotonic() - began < 2
+            assert time.monotonic() - began < SECONDS / 2
     roster.begin()
     assert client._listener is not None
     client._listener.join(SECONDS)
@@ -582,11 +587,16 @@ def speak(roster: Roster, worker: int, *messages: msgspec.Struct) -> Channel:
 
 def test_a_join_made_again_replaces_the_one_whose_connection_seems_open(serve: Callable[..., Roster]) -> None:
     roster = serve(2)
-    older = speak(roster, 0, Join("old", 0.5))
-    until(lambda: len(roster.of(0)) == 1)
+
+    def joins() -> int:
+        return sum(line.startswith("rank 0 joined") for line in roster.log)
+
+    older = speak(roster, 0, Join("old", 60.0))
+    until(lambda: joins() == 1)
+    patience = roster._service._audience.waiting[0].timer
     newer = speak(roster, 0, Listen(), Join("new", 60.0, again=True))
-    until(lambda: len(roster.of(0)) == 3)
-    time.sleep(0.6)  # The older one's patience is over by now, and ends nothing.
+    until(lambda: joins() == 2)
+    assert patience is not None and patience.cancelled(), "it would end the newer one's join"
     older.close()
     with roster.client(1) as other:
         assert other.join("c1", 60).contacts == ("new", "c1")
@@ -641,7 +651,6 @@ def test_a_wish_to_leave_waits_for_the_roster_and_the_grace_goes_on(
         began = time.monotonic()
         signal.raise_signal(signal.SIGTERM)
         time.sleep(0.2)
-        assert not kills
         roster.begin()
         roster.hears(0, Leaving("it got SIGTERM"))
         until(lambda: bool(kills))

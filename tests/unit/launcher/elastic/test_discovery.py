@@ -61,9 +61,14 @@ def test_a_script_that_cannot_be_started(tmp_path: Path) -> None:
 
 def test_a_script_that_does_not_end_is_killed_with_all_it_started(tmp_path: Path) -> None:
     name = script(tmp_path / "hosts.sh", f"sleep 1000 & echo $! > {tmp_path}/pid; wait")
-    with pytest.raises(SpecError, match=r"did not end within 0\.5 s"):
-        ask(ScriptHosts(name, None, patience=0.5))
-    pid = int((tmp_path / "pid").read_text())
+    told = tmp_path / "pid"
+    told.touch()
+    for patience in (0.5, 5.0, 50.0):
+        with pytest.raises(SpecError, match=rf"did not end within {patience:g} s"):
+            ask(ScriptHosts(name, None, patience=patience))
+        if told.read_text():
+            break  # On a busy machine it is killed sometimes before it has begun.
+    pid = int(told.read_text())
     deadline = time.monotonic() + 10
     while _lives(pid) and time.monotonic() < deadline:
         time.sleep(0.01)
