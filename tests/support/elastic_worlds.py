@@ -16,6 +16,10 @@ from typing import Any
 import pytest
 from worlds import ANSWER_SECONDS, Nursery, Worker, WorkerGone, receive_all, ship
 
+# By default it is 1 s, for which a busy machine may well hold up a healthy worker. It would be counted out, and its test
+# would find a world too many, or a worker too few. Whom a test stops it reports to the roster itself.
+SILENCE_SECONDS = 20.0
+
 
 class ElasticJob:
     """A roster, and the workers that the test has started.
@@ -121,6 +125,7 @@ class ElasticJob:
                 "FARANDOLE_WORKER": str(number),
                 "FARANDOLE_ELASTIC": "1",
                 "FARANDOLE_JOB": "test",
+                "FARANDOLE_FAILURE_DEADLINE": str(SILENCE_SECONDS),
                 **self._environment,
             }
             self.workers[number] = self._nursery.fork(environment)
