@@ -28,7 +28,7 @@ from farandole.roster.elastic import Limits
 
 SAMPLES = 203
 FEWEST, MOST = 4, 8
-END_SECONDS = 30.0
+END_SECONDS = 60.0
 
 
 class Holdings(NamedTuple):
