@@ -14,11 +14,7 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any
 
 import pytest
-from worlds import ANSWER_SECONDS, Nursery, Worker, WorkerGone, receive_all, ship
-
-# By default it is 1 s, for which a busy machine may well hold up a healthy worker. It would be counted out, and its
-# test would find a world too many, or a worker too few. Whom a test stops it reports to the roster itself.
-SILENCE_SECONDS = 20.0
+from worlds import ANSWER_SECONDS, SILENCE_SECONDS, Nursery, Worker, WorkerGone, receive_all, ship
 
 
 class ElasticJob:
