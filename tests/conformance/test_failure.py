@@ -19,7 +19,8 @@ HELD_UP_SECONDS = 1.5
 
 @pytest.fixture(params=["shm", "tcp"])
 def world(request, nursery):
-    world = World(nursery, SIZE, {"FARANDOLE_TRANSPORT": request.param})
+    # With the default deadline, as users have it.
+    world = World(nursery, SIZE, {"FARANDOLE_TRANSPORT": request.param, "FARANDOLE_FAILURE_DEADLINE": ""})
     yield world
     world.close()
 

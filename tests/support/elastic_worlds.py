@@ -14,7 +14,7 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any
 
 import pytest
-from worlds import ANSWER_SECONDS, Nursery, Worker, WorkerGone, receive_all, ship
+from worlds import ANSWER_SECONDS, SILENCE_SECONDS, Nursery, Worker, WorkerGone, receive_all, ship
 
 
 class ElasticJob:
@@ -121,6 +121,7 @@ class ElasticJob:
                 "FARANDOLE_WORKER": str(number),
                 "FARANDOLE_ELASTIC": "1",
                 "FARANDOLE_JOB": "test",
+                "FARANDOLE_FAILURE_DEADLINE": str(SILENCE_SECONDS),
                 **self._environment,
             }
             self.workers[number] = self._nursery.fork(environment)

@@ -28,7 +28,14 @@ from typing import Any
 
 import cloudpickle
 
-ANSWER_SECONDS = 30.0
+# Half of a test's time, for a machine that has something else to do.
+ANSWER_SECONDS = 60.0
+# Then a worker is killed that was to end by itself.
+END_SECONDS = 20.0
+# For so long a worker may say nothing before it counts as lost. By default it is less, and least in elastic worlds, 1
+# s. A busy machine may well hold up a healthy worker for that: a test would find a worker too few, or a world too
+# many. Who stops one to see it lost says so, to the roster, or by another deadline.
+SILENCE_SECONDS = 20.0
 # When one worker has failed, the others may wait for it in vain.
 STRAGGLER_SECONDS = 5.0
 
@@ -110,7 +117,7 @@ class Worker:
     def close(self) -> None:
         """Let the worker end, and wait until it has."""
         self.dismiss()
-        if not self.wait(ANSWER_SECONDS):
+        if not self.wait(END_SECONDS):
             self.kill()
             self.wait(ANSWER_SECONDS)
         os.close(self._pidfd)
@@ -154,6 +161,7 @@ class World:
             "FARANDOLE_ROSTER": self._roster.address,
             "FARANDOLE_SECRET": secret.hex(),
             "FARANDOLE_LISTEN": "127.0.0.1",
+            "FARANDOLE_FAILURE_DEADLINE": str(SILENCE_SECONDS),
             **(environment or {}),
         }
         # After a failure the workers are no longer in step with each other; make another world.

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-# A loss is noticed within the failure deadline of 1 s; the rest is for a busy machine.
+# A loss is noticed within the failure deadline of 5 s; the rest is for a busy machine.
 NOTICED_SECONDS = 10.0
 
 
@@ -138,7 +138,7 @@ def test_a_timeout_ends_the_group(fresh: Any, own: bool) -> None:
     assert 3.0 <= seconds < 3.0 + NOTICED_SECONDS
     for rank in (0, 1):
         ((text, seconds),) = world.run(_reduce, ranks=[rank])
-        assert "rank 0 has waited 3.0 s for all_reduce" in text and seconds < 1.0
+        assert "rank 0 has waited 3.0 s for all_reduce" in text and seconds < 3.0  # It has not waited anew.
 
 
 def test_a_killed_worker_fails_the_others_at_once(fresh: Any) -> None:
@@ -148,12 +148,14 @@ def test_a_killed_worker_fails_the_others_at_once(fresh: Any) -> None:
     for text, seconds in world.collect(ranks=[0, 2]):
         assert "rank 1 was lost" in text and seconds < NOTICED_SECONDS
     ((text, seconds),) = world.run(_reduce, ranks=[0])
-    assert "rank 1 was lost" in text and seconds < 1.0
+    assert "rank 1 was lost" in text and seconds < NOTICED_SECONDS
 
 
-def _lose_in_backward() -> str:
+def _lose_in_backward(prepared: str) -> str:
     import os
     import signal
+    import time
+    from pathlib import Path
 
     import torch
     import torch.distributed as dist
@@ -161,16 +163,21 @@ def _lose_in_backward() -> str:
 
     model = DistributedDataParallel(torch.nn.Linear(3, 3))
     loss = model(torch.ones(1, 3)).sum()
-    if dist.get_rank() == 1:
+    if dist.get_rank() == 0:
+        Path(prepared).touch()
+    else:
+        # The last of the collectives in which the model is made may end later over there.
+        while not Path(prepared).exists():
+            time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGKILL)
     with pytest.raises(RuntimeError) as caught:
         loss.backward()
     return str(caught.value)
 
 
-def test_a_loss_is_what_ddp_raises(fresh: Any) -> None:
+def test_a_loss_is_what_ddp_raises(fresh: Any, tmp_path: Path) -> None:
     world = fresh(2)
-    world.start(_lose_in_backward)
+    world.start(_lose_in_backward, str(tmp_path / "prepared"))
     assert "rank 1 was lost" in world.collect(ranks=[0])[0]
 
 

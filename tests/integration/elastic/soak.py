@@ -28,7 +28,7 @@ from farandole.roster.elastic import Limits
 
 SAMPLES = 203
 FEWEST, MOST = 4, 8
-END_SECONDS = 30.0
+END_SECONDS = 60.0
 
 
 class Holdings(NamedTuple):
@@ -186,10 +186,10 @@ class Soak:
         for _ in range(times):
             self._add(1)
             self._wait_for_world()
-            time.sleep(0.1)
+            self._wait_for_holdings()
             self.job.kill(self.living.pop())
             self._wait_for_world()
-            time.sleep(0.05)
+            self._wait_for_holdings()
         return self._end()
 
     def _end(self) -> list[Ended]:
@@ -292,6 +292,21 @@ class Soak:
                     self.job.kill(worker, signal.SIGUSR1)  # They print where their threads are.
                 time.sleep(1)
                 self._fail(f"the world {self.job.service.world} did not become {self.living}")
+            self._look_for_ends()
+            time.sleep(0.01)
+
+    def _wait_for_holdings(self) -> None:
+        """Wait until a world has lasted for as long as it takes a worker in it to look at what it holds."""
+        book = self._book(self.living[0])
+
+        def steps() -> int:
+            return book.read_text().count("\n")
+
+        # What it does in its world's fourth step. One step more may have begun in the world before.
+        goal, deadline = steps() + 5, time.monotonic() + END_SECONDS
+        while steps() < goal:
+            if time.monotonic() > deadline:
+                self._fail(f"worker {self.living[0]} takes no steps")
             self._look_for_ends()
             time.sleep(0.01)
 

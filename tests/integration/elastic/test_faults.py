@@ -76,6 +76,11 @@ def training(nursery: Nursery, tmp_path: Path) -> Iterator[Training]:
     training.job.close()
 
 
+# The others may be in the step before the one in which somebody is killed, or have just begun it. So whoever is to be
+# killed when they go on without that one, has it due from the step before on: until then nobody enters another world.
+BEFORE_THAT = 2
+
+
 def faults(phase: str, *workers: int, step: int = 3) -> list[str]:
     return [f"--fault={phase}:{worker}:{step}" for worker in workers]
 
@@ -125,13 +130,13 @@ def test_a_newcomer_is_killed_on_its_way_in(training: Training, phase: str) -> N
 
 def test_the_first_of_two_newcomers_is_killed_when_it_has_its_place(training: Training) -> None:
     training.add(1)
-    training.books.await_steps(1)
-    begun = time.monotonic()
-    training.books.await_steps(3)
-    alone = time.monotonic() - begun
+    training.books.await_steps(4)
+    added_at = time.monotonic()
     training.add(2, *faults("after-join", 1, step=0))
+    until(lambda: len(training.job.changes) > 1, "there is another world", END_SECONDS)
+    since = time.monotonic() - added_at
     training.finish(dead={1})
-    assert training.job.changes[1].seconds < alone, "it is the time without a world, not the age of the last one"
+    assert training.job.changes[1].seconds < since, "it is the time without a world, not the age of the last one"
 
 
 @pytest.mark.parametrize("phase", ["before-transfer", "in-transfer", "after-transfer"])
@@ -163,7 +168,11 @@ def test_the_only_source_is_killed_while_it_sends_the_state(training: Training) 
 def test_survivors_are_killed_while_they_recover(training: Training) -> None:
     """Each survivor of a kill joins the next world; one dies right before, one while it waits, one right after."""
     training.add(
-        5, *faults("step", 4, step=3), *faults("before-join", 0), *faults("in-join", 1), *faults("after-join", 2)
+        5,
+        *faults("step", 4, step=3),
+        *faults("before-join", 0, step=BEFORE_THAT),
+        *faults("in-join", 1, step=BEFORE_THAT),
+        *faults("after-join", 2, step=BEFORE_THAT),
     )
     training.finish(dead={0, 1, 2, 4})
 
@@ -190,13 +199,13 @@ def test_a_newcomer_that_is_killed_does_not_hold_up_the_forming(training: Traini
 @pytest.mark.parametrize("phase", ["before-form", "in-form"])
 @pytest.mark.parametrize("survivor", [0, 1])
 def test_a_survivor_that_is_killed_does_not_hold_up_the_forming(training: Training, survivor: int, phase: str) -> None:
-    training.add(4, NEVER_OUT_OF_TIME, *faults("step", 3, step=3), *faults(phase, survivor, step=3))
+    training.add(4, NEVER_OUT_OF_TIME, *faults("step", 3, step=3), *faults(phase, survivor, step=BEFORE_THAT))
     training.finish(dead={survivor, 3})
 
 
 def test_a_survivor_that_is_counted_out_does_not_hold_up_the_forming(training: Training) -> None:
     """It is stopped when the world is announced, and so forms nothing, and stays silent."""
-    training.add(4, NEVER_OUT_OF_TIME, *faults("step", 3, step=3), "--fault=before-form:1:3:stop")
+    training.add(4, NEVER_OUT_OF_TIME, *faults("step", 3, step=3), f"--fault=before-form:1:{BEFORE_THAT}:stop")
     until(lambda: training.state(1) == "T", "it is stopped", END_SECONDS)
     training.job.tell(training.job.service.suspect, (1,), "was stopped")
     training.books.await_steps(3, size=2)
@@ -212,6 +221,8 @@ def test_a_stopped_worker_that_goes_on_later_finds_itself_counted_out(training: 
     training.add(3)
     training.books.await_steps(5, size=3)
     training.job.kill(worker, signal.SIGSTOP)
+    # As long as it runs, it would join the next world like the others, and live on whatever is said of it.
+    until(lambda: training.state(worker) == "T", "it is stopped", END_SECONDS)
     training.job.tell(training.job.service.suspect, (worker,), "was stopped")
     training.books.await_steps(5, size=2)
     seen = len(training.books.steps_of(worker))

@@ -24,7 +24,7 @@ def train(
 ) -> dict[str, Any]:
     """Train in Horovod's style for so many steps, until there have been worlds of so many sizes and few are left.
 
-    Once a step is done, there is a file `begun`.
+    Once all workers have done a step, and committed it if they commit each, there is a file `begun`.
     """
     from pathlib import Path
 
@@ -61,7 +61,7 @@ def train(
             state.sampler.record_batch(0, 1)
             state.step += 1
             state.sizes.append(hvd.size())
-            if begun:
+            if begun and state.step > 1:  # None can be through the second one before all have come to it.
                 Path(begun).touch()
             time.sleep(pause)
             if state.step % commit_every == 0:
@@ -124,11 +124,12 @@ def test_a_killed_worker(
     assert sorted(set(results[0]["sizes"])) in ([2], [2, 3])
 
 
-def test_a_newcomer_gets_the_state(make_job: Callable[..., ElasticJob]) -> None:
+def test_a_newcomer_gets_the_state(make_job: Callable[..., ElasticJob], tmp_path: Path) -> None:
     job = make_job()
     first = job.add(2)
-    job.start(train, 20, pause=0.01, sizes=2)
-    wait_until(lambda: len(job.changes) == 1)
+    begun = tmp_path / "begun"
+    job.start(train, 20, pause=0.01, sizes=2, begun=str(begun))
+    wait_until(begun.exists)
     (newcomer,) = job.add(1)
     job.start(train, 20, pause=0.01, sizes=2, workers=[newcomer])
     results = job.collect([*first, newcomer])
@@ -152,11 +153,12 @@ def test_a_worker_that_leaves(make_job: Callable[..., ElasticJob], tmp_path: Pat
     assert set(results[0]["sizes"]) == {2, 3}
 
 
-def test_one_after_the_other(make_job: Callable[..., ElasticJob]) -> None:
+def test_one_after_the_other(make_job: Callable[..., ElasticJob], tmp_path: Path) -> None:
     job = make_job()
     workers = job.add(4)
-    job.start(train, 120, pause=0.01, most=1)
-    wait_until(lambda: len(job.changes) == 1)
+    begun = tmp_path / "begun"
+    job.start(train, 120, pause=0.01, most=1, begun=str(begun))
+    wait_until(begun.exists)
     for victim in (0, 3, 1):
         time.sleep(0.3)
         job.kill(workers[victim])
@@ -166,7 +168,10 @@ def test_one_after_the_other(make_job: Callable[..., ElasticJob]) -> None:
 
 
 def train_twice(pause: float, in_second: str) -> dict[str, Any]:
-    """Train five steps, and then others until there has been a world of three; leave a file once two are at these."""
+    """Train five steps or more until two are left, and then others until there has been a world of three.
+
+    Once two are at these others, there is a file `in_second`.
+    """
     from pathlib import Path
 
     import torch
@@ -194,7 +199,8 @@ def train_twice(pause: float, in_second: str) -> dict[str, Any]:
 
         return run(state), state.step, state.sizes, state.own
 
-    first = phase("first", lambda state: state.step == 5)
+    # Nothing makes the broadcast between the two again: who is to be killed in the first one has to be dead by then.
+    first = phase("first", lambda state: state.step >= 5 and hvd.size() == 2)
     between = hvd.broadcast(torch.full((1,), float(hvd.rank())), 0).item()
     second = phase("second", lambda state: state.step == 2000 or 3 in state.sizes[:-1])
     return {"first": first, "between": between, "second": second, "called": sorted(set(called))}
@@ -214,7 +220,8 @@ def test_a_newcomer_of_a_second_training(make_job: Callable[..., ElasticJob], tm
     *others, new = job.collect([*workers[1:], newcomer])
     assert all(other["second"] == new["second"] for other in others)
     assert set(new["second"][2]) == {2, 3} and new["called"] == ["second"]
-    assert others[0]["first"] == others[1]["first"] and others[0]["first"][:2] == ("first", 5)
+    assert others[0]["first"] == others[1]["first"] and others[0]["first"][0] == "first"
+    assert others[0]["first"][1] == len(others[0]["first"][2]) >= 5
     assert new["first"] == (None, 0, [], 2)
     assert [each["between"] for each in (*others, new)] == [0.0, 0.0, 2.0]
 
@@ -239,7 +246,7 @@ def train_with_gradients_under_way(
 
     @hvd.elastic.run
     def run(state: Any) -> None:
-        while state.step < steps or (hvd.size() < fewest and state.step < 20 * steps):
+        while state.step < steps or hvd.size() < fewest:
             optimizer.zero_grad()
             for number in range(passes):
                 model(torch.full((4, 64), 1.0 + number)).mean().backward()
@@ -296,4 +303,4 @@ def test_gradients_that_were_half_accumulated_are_forgotten(
         time.sleep(0.1)
     results = job.collect(workers)
     assert all(result["weights"] == results[0]["weights"] for result in results)
-    assert 150 <= results[0]["step"] < 3000
+    assert 150 <= results[0]["step"]

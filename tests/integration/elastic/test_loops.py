@@ -10,8 +10,11 @@ from elastic_worlds import ElasticJob
 from worlds import WorkerFailed, wait_until
 
 
-def learn(folder: str, loops: int, steps: int) -> list[tuple[int, str]]:
-    """Go through some loops, each with a model of its own; return the steps of each, and what it has come to."""
+def learn(folder: str, loops: int, waits_at: int) -> list[tuple[int, str]]:
+    """Go through some loops, each with a model of its own; return the steps of each, and what it has come to.
+
+    In that step of the second one, wait until somebody is to come.
+    """
     import hashlib
     import time
     from pathlib import Path
@@ -20,6 +23,7 @@ def learn(folder: str, loops: int, steps: int) -> list[tuple[int, str]]:
 
     import farandole.torch as hvd
     from farandole.core.basics import current
+    from farandole.elastic import membership
 
     torch.set_num_threads(1)
     hvd.init()
@@ -40,7 +44,7 @@ def learn(folder: str, loops: int, steps: int) -> list[tuple[int, str]]:
             model(x).square().mean().backward()
             optimizer.step()
             Path(folder, f"{current().settings.rank}-in-{number}").touch()
-            while number == 2 and loop.step == steps and not Path(folder, "go").exists():
+            while number == 2 and loop.step == waits_at and membership.pending_change() is None:
                 time.sleep(0.01)
         digest = hashlib.sha256(model.weight.detach().numpy().tobytes()).hexdigest()
         results.append((taken, digest))
@@ -68,8 +72,6 @@ def test_a_newcomer_goes_to_the_loop_that_the_others_are_in(
     wait_until(lambda: (tmp_path / "0-in-2").exists() and (tmp_path / "1-in-2").exists())
     (newcomer,) = job.add()
     job.start(learn, str(tmp_path), 3, -1, workers=[newcomer])
-    wait_until(lambda: len(job.service.newcomers) == 1)
-    (tmp_path / "go").touch()
     one, other, new = job.collect([*workers, newcomer])
     assert one == other
     assert new[0][0] == 0 < new[1][0] < new[2][0] == 6

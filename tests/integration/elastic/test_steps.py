@@ -77,12 +77,12 @@ def parameters_of(model: Any) -> Any:
 def train(options: dict[str, Any]) -> dict[str, Any]:
     """Train, and die where the options say so. Run by a worker."""
     import time
-    from pathlib import Path
 
     import torch
 
     import farandole.torch as hvd
     from farandole.core.basics import current
+    from farandole.elastic import membership
 
     torch.set_num_threads(1)
     hvd.init()
@@ -99,6 +99,10 @@ def train(options: dict[str, Any]) -> dict[str, Any]:
     def die_at(phase: str) -> None:
         if death is not None and loop is not None and (loop.step, phase) == tuple(death):
             os.kill(os.getpid(), signal.SIGKILL)
+
+    def will_have(size: int) -> bool:
+        change = membership.pending_change()
+        return change is not None and hvd.size() + change.added == size
 
     samples = samples_of(kind)
 
@@ -130,9 +134,8 @@ def train(options: dict[str, Any]) -> dict[str, Any]:
     lagging = _Lagging(options["lag"], worker, loop, optimizer._reducer) if "lag" in options else None
     sums = []
     for x, y, _ in loop:
-        if "wait_at" in options and loop.step == options["wait_at"]:
-            while not Path(options["go"]).exists():
-                time.sleep(0.01)
+        while loop.step == options.get("waits_at") and not will_have(options["until"]):
+            time.sleep(0.01)
         die_at("begin")
         optimizer.zero_grad(set_to_none=not options.get("zeroes in place"))
         loss = torch.nn.functional.mse_loss(model(x), y)
@@ -494,18 +497,17 @@ def test_who_cannot_get_the_gradients_any_more_has_to_go(make_job: Callable[...,
 # --- growing and shrinking -------------------------------------------------------------------------------------------
 
 
-def test_a_world_shrinks_to_one_and_grows_again(make_job: Callable[..., ElasticJob], tmp_path: Any) -> None:
+def test_a_world_shrinks_to_one_and_grows_again(make_job: Callable[..., ElasticJob]) -> None:
     from farandole.elastic.batches import LinearScaling
 
-    go = tmp_path / "go"
     options = {
         "optimizer": "adam",
         "batch": {"batch_size": 2},
         "rate": LinearScaling(),
         "epochs": 4,
         "deaths": {0: (1, "begin"), 1: (2, "backward")},
-        "wait_at": 6,
-        "go": str(go),
+        "waits_at": 6,
+        "until": 3,
     }
     job = make_job()
     workers = job.add(3)
@@ -513,8 +515,6 @@ def test_a_world_shrinks_to_one_and_grows_again(make_job: Callable[..., ElasticJ
     wait_until(lambda: job.service.world == (2,))
     new = job.add(2)
     job.start(train, options, workers=new)
-    wait_until(lambda: len(job.service.newcomers) == 2)
-    go.touch()
     results = collect(job, [*workers, *new], options)
     assert {result["size"] for result in results} == {3}
     rates = results[0]["rates"]

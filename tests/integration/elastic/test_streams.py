@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 from elastic_worlds import ElasticJob
-from worlds import WorkerFailed, WorkerGone, wait_until
+from worlds import ANSWER_SECONDS, WorkerFailed, WorkerGone, wait_until
 
 SAMPLES = 30
 # Six parameters of the model and two beside it, one before each step, and one more where an epoch begins.
@@ -147,6 +147,9 @@ def learn(folder: str, options: dict[str, Any]) -> dict[str, Any]:
     transfer._move, loader.commit = count, write_down
     calling = False
     for x, y, _ in loop:
+        # On all ranks from the same step on. Behind the reduction it would not be: there one of them may have lost that
+        # world already, if it has got the result of it from the others.
+        calling = calling or hvd.size() == options.get("calls from size")
         seen["shadow"] += not loop._has_state
         here("begin" if loop._has_state else "shadow")
         if options.get("body fails") == worker and seen["shadow"] == 2:
@@ -162,7 +165,6 @@ def learn(folder: str, options: dict[str, Any]) -> dict[str, Any]:
             optimizer.step()
         schedule.step()
         mean.update()
-        calling = calling or hvd.size() == options.get("calls from size")  # On all ranks from the same step on.
         if calling:
             value = hvd.allreduce(torch.tensor([float(loop._has_state)]), name="call")
             assert value == 1.0, "a worker without the state took part"
@@ -351,7 +353,7 @@ def test_whoever_is_lost_the_others_go_on(name: str, make_job: Callable[..., Ela
     play = Play(make_job(STREAMING), tmp_path, options)
     play.add()
     for worker in DEATHS[name]:
-        play.job.workers[worker].wait()
+        assert play.job.workers[worker].wait(ANSWER_SECONDS)
     # Who comes then has nothing to wait for.
     (last,) = play.add()
     play.wait_for(last, *(worker for worker in (0, 1, 2) if worker not in DEATHS[name]))

@@ -46,8 +46,16 @@ def test_steps_and_waiting_are_told(open_world: OpenWorld, op: str) -> None:
     world = open_world(2, FARANDOLE_PROGRESS="0.05")
     assert world.run(train, 5, 1, op) == [1, 1]
     wait_until(lambda: {(rank, told.steps) for rank, told in world.progress()} >= {(0, 5), (1, 5)})
-    quick, slow = (max(told.waited for rank, told in world.progress() if rank == each) for each in range(2))
-    assert quick > slow + 0.2
+
+    def quick_has_waited() -> bool:
+        quick, slow = (max(told.waited for rank, told in world.progress() if rank == each) for each in range(2))
+        if quick <= slow + 0.2:
+            # A busy machine may hold up the quick one for longer than the slow one sleeps, but not again and again.
+            world.run(train, 5, 1, op)
+            return False
+        return True
+
+    wait_until(quick_has_waited)
     assert world.run(shutdown) == [0, 0]
 
 

@@ -15,6 +15,8 @@ from worlds import World, wait_until
 OpenWorld = Callable[..., World]
 # For a job that was started by the launcher, and imports the framework in every worker on a busy machine.
 JOB_SECONDS = 100
+# Seconds after which a world ends that waits: more than a busy machine holds up one of its workers, from init() on.
+TOO_LONG = "3"
 
 
 # --- in the workers ----------------------------------------------------------------------------------------------
@@ -83,13 +85,17 @@ def test_the_warning_says_who_is_missing_what_and_where_it_is(open_world: OpenWo
     writer = os.open(door, os.O_RDWR)
     world.start(late, str(door), ranks=[1])
     world.start(allreduce, "grads", ranks=[0, 2])
-    line = says(log, r"rank 1: .*load_batch.*\n")
+    # The first warning may come when others are late as well, as a busy machine may have it, and be another one.
+    line = says(
+        log,
+        r"allreduce 'allreduce\.grads', for [0-9.]+ s: missing rank 1\n"
+        r"What the missing ranks do:\n  rank 1: .*load_batch.*\n",
+    )
     os.write(writer, b"x")
     os.close(writer)
     assert world.collect() == ["done"] * 3
     world.run(shutdown)
     assert re.search(r"farandole \[rank 0\] warning: .*wait", log.read_text())
-    assert re.search(r"allreduce 'allreduce\.grads', for [0-9.]+ s: missing rank 1\n", log.read_text())
     assert "'allreduce.first'" in line
     assert re.search(r"test_stalls\.py:\d+ in load_batch: os\.read\(door, 1\)  # the missing rank is here\n", line)
 
@@ -97,8 +103,8 @@ def test_the_warning_says_who_is_missing_what_and_where_it_is(open_world: OpenWo
 @pytest.mark.parametrize(
     "environment",
     [
-        {"FARANDOLE_STALL_WARNING_SECONDS": "0.2", "FARANDOLE_STALL_SHUTDOWN_SECONDS": "0.6"},
-        {"HOROVOD_STALL_CHECK_TIME_SECONDS": "0.2", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "0.6"},
+        {"FARANDOLE_STALL_WARNING_SECONDS": "0.2", "FARANDOLE_STALL_SHUTDOWN_SECONDS": TOO_LONG},
+        {"HOROVOD_STALL_CHECK_TIME_SECONDS": "0.2", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": TOO_LONG},
     ],
     ids=["ours", "Horovod's"],
 )
@@ -121,20 +127,27 @@ def test_a_world_that_would_wait_for_ever_ends_with_an_error_on_every_rank(
     assert world.run(allreduce, "again") == ["done"] * 3
 
 
-def hold_pythons_lock() -> str:
+def hold_pythons_lock(path: str) -> str:
     import ctypes
 
-    ctypes.PyDLL(None).sleep(2)
+    door = os.open(path, os.O_RDWR)
+    ctypes.PyDLL(None).read(door, ctypes.create_string_buffer(1), 1)
+    os.close(door)
     return allreduce("grads")
 
 
 def test_a_rank_that_holds_pythons_lock_is_told_without_its_line(open_world: OpenWorld, tmp_path: Path) -> None:
-    log = tmp_path / "log"
+    log, door = tmp_path / "log", tmp_path / "door"
+    os.mkfifo(door)
     world = open_world(2, FARANDOLE_STALL_WARNING_SECONDS="0.2")
     world.run(begin, str(log))
-    world.start(hold_pythons_lock, ranks=[1])
+    world.start(hold_pythons_lock, str(door), ranks=[1])
     world.start(allreduce, "grads", ranks=[0])
-    assert "test_stalls.py" not in says(log, r"rank 1: .*\n")
+    # It may be asked before it holds the lock, and then it is told with its line. It is asked again.
+    says(log, r"rank 1: (?!.*it is at ).*\n")
+    writer = os.open(door, os.O_RDWR)
+    os.write(writer, b"x")
+    os.close(writer)
     assert world.collect() == ["done"] * 2
 
 
@@ -150,27 +163,28 @@ def test_nobody_looks_where_nobody_asks(open_world: OpenWorld, tmp_path: Path, e
 
 
 SCRIPT = """\
-import time
+import os, time
 import torch
 import farandole.torch as hvd
 
 hvd.init()
-if hvd.rank() != 0:
-    time.sleep(4 * hvd.rank())
+while hvd.rank() != 0 and not os.path.exists("over"):
+    time.sleep(0.1)
 try:
     hvd.allreduce(torch.ones(3), name="grads")
     print("no error")
 except hvd.HorovodInternalError as error:
     print(type(error).__name__)
+open("over", "w").close()
 """
 
 
 @pytest.mark.timeout(JOB_SECONDS + 20)
 def test_a_job_of_the_launcher(tmp_path: Path) -> None:
-    """A rank that is four seconds late, where one is too many: all get an error, and may live with it."""
+    """A rank that comes when it is too late: all get an error, and may live with it."""
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
-    options = ["-np", "2", "--stall-warning", "0.4", "--stall-shutdown", "1"]
+    options = ["-np", "2", "--stall-warning", "0.4", "--stall-shutdown", TOO_LONG]
     job = subprocess.run(
         [sys.executable, "-m", "farandole", "run", *options, sys.executable, str(script)],
         capture_output=True,
@@ -181,4 +195,4 @@ def test_a_job_of_the_launcher(tmp_path: Path) -> None:
     )
     assert job.returncode == 0, job.stderr
     assert sorted(job.stdout.splitlines()) == [f"[{rank}]<stdout>:StalledError" for rank in (0, 1)]
-    assert "it is at train.py:7 in <module>: time.sleep(4 * hvd.rank())" in job.stderr
+    assert re.search(r"it is at train\.py:(6 in <module>: while |7 in <module>: time\.sleep\(0\.1\))", job.stderr)

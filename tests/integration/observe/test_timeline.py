@@ -23,9 +23,12 @@ ALLREDUCE = ["NEGOTIATE_ALLREDUCE", "ALLREDUCE", "DIRECT_ALLREDUCE"]
 # --- in the workers ----------------------------------------------------------------------------------------------
 
 
-def init() -> None:
+def init(patience: float = 30.0) -> None:
+    """Enter the world, and let ranks wait for each other's part in a timeline for as long as a busy machine needs."""
     import farandole.torch as hvd
+    from farandole.observe import timeline
 
+    timeline.PATIENCE_SECONDS = patience
     hvd.init()
 
 
@@ -76,6 +79,15 @@ def heard() -> str:
     return sys.stderr.getvalue()  # type: ignore[attr-defined]
 
 
+def doubt() -> float:
+    """Return by how many seconds this worker may be wrong about the roster's clock, at most."""
+    from farandole.observe import observer
+
+    assert observer._companion.observer is not None
+    clock = observer._companion.observer._clock.clock
+    return 0.0 if clock.exact else max(clock._round_trips)[0] / 2e9
+
+
 def threads() -> list[str]:
     import threading
 
@@ -110,7 +122,7 @@ def test_from_init_on_by_environment(open_world: OpenWorld, tmp_path: Path, pref
     world.run(init)
     world.run(allreduce, 1, "test_allreduce")
     # While it runs: nobody has stopped it.
-    wait_until(shown(path, "allreduce.test_allreduce", 2), 2)
+    wait_until(shown(path, "allreduce.test_allreduce", 2))
     text = path.read_text()
     assert all(word in text for word in ("allreduce.test_allreduce", "NEGOTIATE_ALLREDUCE", "CYCLE_START"))
     world.run(shutdown)
@@ -163,13 +175,12 @@ def test_a_new_timeline_ends_the_one_before(open_world: OpenWorld, tmp_path: Pat
 def test_times_of_all_ranks_are_on_one_clock(
     open_world: OpenWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, elsewhere: bool
 ) -> None:
-    """No rank has the result before the last one has asked for it."""
+    """No rank has the result before the last one has asked for it, as far as two ranks can tell."""
     if elsewhere:
         # Nobody can tell which clock it is, and it is an hour ahead: all depends on round trips.
         ahead = SimpleNamespace(monotonic=time.monotonic, monotonic_ns=lambda: time.monotonic_ns() + 3600 * 10**9)
         monkeypatch.setattr(service, "time", ahead)
         monkeypatch.setattr(service, "clock", SimpleNamespace(identity=lambda: "elsewhere"))
-    tolerance_us = 100_000 if elsewhere else 0
     path = tmp_path / "timeline.json"
     world = open_world(3)
     world.run(init)
@@ -178,6 +189,8 @@ def test_times_of_all_ranks_are_on_one_clock(
         world.start(allreduce, 1, f"x{late}", ranks=[rank for rank in range(3) if rank != late])
         world.run(allreduce, 1, f"x{late}", ranks=[late])
         world.collect([rank for rank in range(3) if rank != late])
+    # On a busy machine, answers about the time may take long.
+    tolerance_us = max(100_000, 2e6 * max(world.run(doubt))) if elsewhere else 0
     world.run(stop)
     records = finished(path)
     for late in range(3):
@@ -229,7 +242,7 @@ def test_dynamic_begins_nothing(open_world: OpenWorld, tmp_path: Path) -> None:
 def test_a_rank_whose_rank_0_does_not_record_is_told(open_world: OpenWorld, tmp_path: Path) -> None:
     world = open_world(2)
     world.run(hear)
-    world.run(init)
+    world.run(init, 0.5)
     assert world.run(start, str(tmp_path / "timeline.json"), ranks=[1]) == [""]
     told = world.run(heard)
     assert told[0] == "" and told[1].startswith("farandole [rank 1] warning: start_timeline(")

@@ -494,6 +494,8 @@ def test_a_newcomer_that_leaves_out_the_first_training_itself(job: Job) -> None:
     def disturb(worker: Worker, step: int) -> None:
         if worker.name == "a" and step == 3 and worker.size == 2:
             job.start(["c"], in_turn(program(60)))
+            while job.change(worker) is None:
+                pass
 
     job.start(["a", "b"], in_turn(before, program(60, disturb=disturb)))
     results = job.join()

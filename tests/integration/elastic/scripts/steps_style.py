@@ -45,13 +45,23 @@ class Faults:
 
         def guarded(*arguments: Any, **options: Any) -> Any:
             self.here(f"before-{phase}")
-            if self._due(f"in-{phase}"):
-                threading.Timer(INSIDE_SECONDS, os.kill, (os.getpid(), self._signal)).start()
-            result = call(*arguments, **options)
+            killer = self._begin_to_kill() if self._due(f"in-{phase}") else None
+            try:
+                result = call(*arguments, **options)
+            finally:
+                if killer is not None:
+                    # The call may be over before. What would come next is not to be done, such as giving away the rest
+                    # of the state.
+                    killer.join()
             self.here(f"after-{phase}")
             return result
 
         setattr(owner, name, guarded)
+
+    def _begin_to_kill(self) -> threading.Thread:
+        killer = threading.Timer(INSIDE_SECONDS, os.kill, (os.getpid(), self._signal))
+        killer.start()
+        return killer
 
     def _due(self, phase: str) -> bool:
         return self.step >= self._at.get(phase, self.step + 1)
