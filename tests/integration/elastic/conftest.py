@@ -16,7 +16,8 @@ from launched import Job, Training
 from step_books import PLAIN_SCRIPT
 from worlds import Nursery
 
-# Workers that are in one world after the other, and say so, until there is a file `finish`.
+# Workers that are in one world after the other, and say so, until there is a file `finish`. Those from the number in a
+# file `hold` on do not join as long as it is there.
 DANCER = """\
 import os, signal, sys, threading, time
 from farandole.core.rendezvous import Changed, NotWanted, RendezvousError, Revoked
@@ -45,6 +46,12 @@ def enter():
         sys.exit(0)
     print(f"generation {world.generation} rank {world.rank} of {world.size} pid {os.getpid()}", flush=True)
 
+def is_held():
+    try:
+        return worker >= int(open(os.path.join(here, "hold")).read())
+    except FileNotFoundError:
+        return False
+
 def dance():
     while not os.path.exists(os.path.join(here, "finish")):
         roster.report_progress(1, 0.0)
@@ -55,6 +62,8 @@ def dance():
     roster.leave(world.generation)
 
 roster.listen(heard)
+while is_held():
+    time.sleep(0.01)
 enter()
 """
 

@@ -59,10 +59,12 @@ def test_a_lost_connection_takes_the_workers_along_and_the_host_comes_back(
     source = hosts_file(tmp_path, "localhost:1", "far:1")
     job = start("-np", "2", "--min-np", "1", "--hosts-from", source, "--ssh", ssh)
     far = job.world(1, 2)[1][1]
+    job.hold(2)
     os.kill(int((tmp_path / "ssh.far").read_text()), signal.SIGKILL)
     job.world(2, 1)
     until(lambda: not os.path.exists(f"/proc/{far}"), "its worker is gone", 20)
     job.says(r"warning: host far is lost, with worker 1: the connection to its agent ended \(SIGKILL\)")
+    job.let_in()
     assert [worker for worker, _ in job.world(3, 2).values()] == [0, 2]
     assert job.finish() == 0
 
@@ -72,9 +74,11 @@ def test_a_host_that_falls_silent_is_counted_out_and_comes_back(start: Start, ss
     job = start("-np", "2", "--min-np", "1", "--hosts-from", source, "--ssh", ssh)
     far = job.world(1, 2)[1][1]
     agent = int((tmp_path / "ssh.far").read_text())
+    job.hold(2)
     os.kill(agent, signal.SIGSTOP)
     job.world(2, 1)
     job.says(r"warning: host far is lost, with worker 1: nothing was heard from it for")
+    job.let_in()
     job.world(3, 2)
     until(lambda: not os.path.exists(f"/proc/{far}"), "its worker is gone", 20)
     assert job.finish() == 0
