@@ -133,18 +133,22 @@ def test_when_all_say_goodbye_and_end_with_another_code_the_job_ends_with_it(sta
 
 
 def test_a_job_whose_state_is_lost_ends_with_the_failure_that_lost_it(start: Start) -> None:
-    """All workers fail when they have been trained, each in its own time; those in their place begin from nothing."""
+    """All workers fail when they have been trained, one after the other; those in their place begin from nothing."""
     script = """\
         from farandole.core.errors import StateLostError
 
         roster.report_progress(1, 0.0)
-        time.sleep(1 + worker)
+        while worker < 2 and not os.path.exists(os.path.join(here, f"fail-{worker}")):
+            time.sleep(0.01)
         error = ValueError("boom") if worker < 2 else StateLostError("all are lost")
         name = "ValueError" if worker < 2 else "farandole.core.errors.StateLostError"
         roster.report_failure(f"Traceback (most recent call last):\\n  ...\\n{name}: {error}", f"{name}: {error}")
         sys.exit(3)
     """
     job = start("-np", "2", "--min-np", "1", "--max-np", "2", script=script)
+    for worker, pid in job.world(1, 2).values():
+        (job.directory / f"fail-{worker}").touch()
+        until(lambda pid=pid: not os.path.exists(f"/proc/{pid}"), f"worker {worker} has ended")
     assert job.end() == 3
     assert "error: all workers that held the state of the training are lost, and no other worker has it" in job.said
     job.says(r"first failure: worker 0 on host .* failed first: it exited with code 3 \(ValueError: boom\)")
