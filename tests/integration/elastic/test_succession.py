@@ -394,7 +394,8 @@ def kill_all(job: Job) -> None:
 
 
 def test_workers_do_not_wait_for_ever(start: Callable[..., Job]) -> None:
-    job = start("--job", NAME, "-np", "2", "--min-np", "2", "--elastic-timeout", "2")
+    # So long the job waits in the beginning, too, for an agent that has to start.
+    job = start("--job", NAME, "-np", "2", "--min-np", "2", "--elastic-timeout", "8")
     job.world(1, 2)
     kill_launcher(job)
     until(lambda: job.left() == [], "the agent has ended all", 30)
