@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 import patient
+
 from farandole.cli import main
 from farandole.launcher.elastic.discovery import FileHosts
 from farandole.launcher.keeper import errand
