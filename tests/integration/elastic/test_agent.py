@@ -475,7 +475,7 @@ async def is_waited_at(door: str) -> None:
     """Wait until an agent waits there."""
 
     async def look() -> None:
-        while f"@farandole-agent-{door}" not in Path("/proc/net/unix").read_text():
+        while f"@farandole-agent-{door}" not in Path("/proc/net/unix").read_text().split():
             await asyncio.sleep(0.01)
 
     await asyncio.wait_for(look(), 20)

@@ -432,7 +432,7 @@ def test_nobody_waits_for_a_successor_that_would_know_nothing(training: Training
     until(lambda: training.job.said.count("cannot be written down") == 2, "it is told again")
     comes_to_rest(training.job)  # Then the agent knows that it is not to wait for anybody.
     os.kill(keeper(home), signal.SIGKILL)
-    assert training.job.end(20) == 1
+    assert training.job.end() == 1
 
 
 def members_of(training: Training) -> list[int]:
