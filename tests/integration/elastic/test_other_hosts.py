@@ -74,7 +74,8 @@ def test_a_lost_connection_takes_the_workers_along_and_the_host_comes_back(
 
 def test_a_host_that_falls_silent_is_counted_out_and_comes_back(start: Start, ssh: str, tmp_path: Path) -> None:
     source = hosts_file(tmp_path, "localhost:1", "far:1")
-    job = start("-np", "2", "--min-np", "1", "--hosts-from", source, "--ssh", ssh)
+    # More than the 1.75 s for which a launcher may well have no processor: its agent would take that for a cut.
+    job = start("-np", "2", "--min-np", "1", "--hosts-from", source, "--ssh", ssh, "--host-timeout", "4")
     far = job.world(1, 2)[1][1]
     agent = int((tmp_path / "ssh.far").read_text())
     job.hold(2)
