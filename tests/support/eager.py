@@ -1,12 +1,13 @@
-"""`farandole`, whose elastic jobs read the file of hosts fifty times a second: hosts may come and go as fast."""
+"""`patient`, whose elastic jobs read the file of hosts fifty times a second: hosts may come and go as fast."""
 
 from __future__ import annotations
 
 import sys
 from typing import Any
 
+import patient
+
 from farandole.cli import main
-from farandole.launcher import start
 from farandole.launcher.elastic.discovery import FileHosts
 from farandole.launcher.keeper import errand
 from farandole.launcher.supervise import Outcome
@@ -17,7 +18,7 @@ _SECONDS = 0.02
 async def launch(*arguments: Any, **options: Any) -> Outcome:
     """Run a job, in its keeper."""
     FileHosts.seconds = _SECONDS
-    return await start.launch(*arguments, **options)
+    return await patient.launch(*arguments, **options)
 
 
 if __name__ == "__main__":

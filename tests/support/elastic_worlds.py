@@ -14,6 +14,7 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any
 
 import pytest
+from waiting import until
 from worlds import ANSWER_SECONDS, SILENCE_SECONDS, Nursery, Worker, WorkerGone, receive_all, ship
 
 
@@ -102,8 +103,18 @@ class ElasticJob:
         """Have another one there, which knows what the first one has left, and who has ended since."""
         from farandole.core.wire import parse_address
 
-        self.service = self.call(self._make(self.memories[-1]))
-        assert self.call(self.service.start(*parse_address(self.address))) == self.address
+        async def follow() -> None:
+            # In the loop, where the ends of workers are told: each is in the memory, or told to the new one.
+            self.service = await self._make(self.memories[-1])
+
+        def listens() -> bool:
+            try:
+                return bool(self.call(self.service.start(*parse_address(self.address))) == self.address)
+            except OSError:  # Any connection of this machine may have got the port meanwhile, by chance.
+                return False
+
+        self.call(follow())
+        until(listens, f"the roster is at {self.address} again")
         self.tell(self.service.go_on)
 
     def add(self, count: int = 1, host: str = "localhost") -> list[int]:
@@ -173,7 +184,7 @@ class ElasticJob:
 
         def watch() -> None:
             worker.wait()
-            self._loop.call_soon_threadsafe(self.service.finished, number, "was killed by SIGKILL")
+            self._loop.call_soon_threadsafe(lambda: self.service.finished(number, "was killed by SIGKILL"))
 
         thread = threading.Thread(target=watch, name=f"watch-{number}")
         thread.start()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from farandole.cli import main, run
-from farandole.launcher import start
+from farandole.launcher import start, supervise
 from farandole.launcher.elastic.spec import Elastic
 from farandole.launcher.errors import SpecError
 from farandole.launcher.hosts import Host
@@ -54,6 +55,7 @@ async def launch(
     spec: JobSpec, machine: Machine, console: Console, *, started: Callable[[Job], None], **rest: Any
 ) -> Outcome:
     """Run it as a static job, and say that it is a `FakeJob`."""
+    supervise.GRACE_SECONDS = float(os.environ["TEST_GRACE"])
     return await start.launch(
         dataclasses.replace(spec, elastic=None),
         machine,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -40,7 +41,7 @@ class Job:
 
     def world(self, generation: int, size: int) -> dict[int, tuple[int, int]]:
         """Wait until all workers of a world of that size have said so; return worker and process id, by rank."""
-        line = rf"\[(\d+)\]<stdout>:generation {generation} rank (\d+) of {size} pid (\d+)"
+        line = rf"\[(\d+)\]<stdout>:generation {generation} rank (\d+) of {size} pid (\d+)\n"
         try:
             # A launcher that follows another one may say a line again.
             until(lambda: len(set(re.findall(line, self.said))) == size, f"a world of {size}", 30)
@@ -48,6 +49,15 @@ class Job:
             raise AssertionError(f"{error}; it said:\n{self.said}") from None
         found = [(int(rank), (int(worker), int(pid))) for worker, rank, pid in re.findall(line, self.said)]
         return dict(sorted(found))
+
+    def hold(self, newcomer: int) -> None:
+        """Let workers from this number on not join yet: how soon they come, before the others even, is up to chance."""
+        (self.directory / "hold.new").write_text(str(newcomer))
+        (self.directory / "hold.new").replace(self.directory / "hold")
+
+    def let_in(self) -> None:
+        """Let them join."""
+        (self.directory / "hold").unlink()
 
     def finish(self) -> int:
         """Let the workers finish; return the exit code. Nothing may be left then."""
@@ -57,7 +67,8 @@ class Job:
     def end(self, seconds: float = 60) -> int:
         """Return the exit code. Nothing may be left then."""
         code = self.process.wait(seconds)
-        assert self.left() == []
+        # On a busy machine, a front does not wait for the very last moments of its keeper.
+        until(lambda: not self.left(), lambda: f"nothing is left, such as {self.left()}", 10)
         return code
 
     def left(self) -> list[int]:
@@ -65,13 +76,18 @@ class Job:
         return [pid for pid in processes_with(self.mark) if pid != self.process.pid]
 
     def kill(self) -> None:
-        """Leave nothing of it."""
-        for pid in [self.process.pid, *self.left()]:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
+        """Leave nothing of it: what one of them starts while others are killed, such as another keeper, neither."""
+        self.process.kill()
+        until(lambda: not self._kill_left(), "nothing is left")
         self.process.wait()
+
+    def _kill_left(self) -> list[int]:
+        """Kill those that live, and return them."""
+        left = self.left()
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):  # It may have ended with another one.
+                os.kill(pid, signal.SIGKILL)
+        return left
 
 
 class Training:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import select
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +25,19 @@ def until(fact: Callable[[], object], what: str | Callable[[], str], seconds: fl
         if time.monotonic() > deadline:
             pytest.fail(f"waited {seconds} s in vain until {what if isinstance(what, str) else what()}")
         time.sleep(0.01)
+
+
+def kill(pid: int) -> None:
+    """Kill a process, and return when it has ended with all its threads: it holds no port, lock or connection then."""
+    process = os.pidfd_open(pid)
+    try:
+        signal.pidfd_send_signal(process, signal.SIGKILL)
+        ended = select.poll()  # select() takes no high descriptors, which a long run of tests may have.
+        ended.register(process, select.POLLIN)
+        if not ended.poll(30_000):
+            pytest.fail(f"process {pid} does not end")
+    finally:
+        os.close(process)
 
 
 def processes_with(variable: str) -> list[int]:

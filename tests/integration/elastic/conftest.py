@@ -8,7 +8,6 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from elastic_worlds import ElasticJob
@@ -16,7 +15,8 @@ from launched import Job, Training
 from step_books import PLAIN_SCRIPT
 from worlds import Nursery
 
-# Workers that are in one world after the other, and say so, until there is a file `finish`.
+# Workers that are in one world after the other, and say so, until there is a file `finish`. Those from the number in a
+# file `hold` on do not join as long as it is there.
 DANCER = """\
 import os, signal, sys, threading, time
 from farandole.core.rendezvous import Changed, NotWanted, RendezvousError, Revoked
@@ -45,6 +45,12 @@ def enter():
         sys.exit(0)
     print(f"generation {world.generation} rank {world.rank} of {world.size} pid {os.getpid()}", flush=True)
 
+def is_held():
+    try:
+        return worker >= int(open(os.path.join(here, "hold")).read())
+    except FileNotFoundError:
+        return False
+
 def dance():
     while not os.path.exists(os.path.join(here, "finish")):
         roster.report_progress(1, 0.0)
@@ -55,6 +61,8 @@ def dance():
     roster.leave(world.generation)
 
 roster.listen(heard)
+while is_held():
+    time.sleep(0.01)
 enter()
 """
 
@@ -100,8 +108,13 @@ def dancer(tmp_path: Path) -> Callable[[str], Path]:
 
 
 @pytest.fixture
-def start(tmp_path: Path, dancer: Callable[[str], Path]) -> Iterator[Callable[..., Job]]:
+def start(
+    tmp_path: Path, dancer: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., Job]]:
     """Return a function that starts a script of dancers, `dance()` by default, in an elastic job."""
+    # Only certain signs count: the machine of a test may be so busy that healthy workers say nothing for a second.
+    monkeypatch.setenv("FARANDOLE_FAILURE_DEADLINE", "20")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(SUPPORT), os.environ.get("PYTHONPATH")])))
     jobs: list[Job] = []
 
     def start(
@@ -128,6 +141,8 @@ def start(tmp_path: Path, dancer: Callable[[str], Path]) -> Iterator[Callable[..
         job.kill()
 
 
+SUPPORT = Path(__file__).resolve().parents[2] / "support"
+
 # A training by `plain_style.py`, whose books lie in the test's directory.
 TRAINING = """\
 import os, runpy, sys, threading, time
@@ -143,9 +158,9 @@ runpy.run_path({script!r}, run_name="__main__")
 def train(tmp_path: Path, start: Callable[..., Job]) -> Callable[..., Training]:
     """Return a function that starts a training in an elastic job; before it, the workers do what they are told."""
 
-    def train(*options: str, before: str = "", **more: Any) -> Training:
+    def train(*options: str, before: str = "", program: str = "patient.py") -> Training:
         path = tmp_path / "training.py"
         path.write_text(TRAINING.format(before=textwrap.dedent(before), script=PLAIN_SCRIPT))
-        return Training(start(*options, command=(sys.executable, str(path)), **more))
+        return Training(start(*options, command=(sys.executable, str(path)), program=(str(SUPPORT / program),)))
 
     return train

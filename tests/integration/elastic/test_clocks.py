@@ -18,6 +18,8 @@ SSH = """\
 for last; do :; done
 exec sh -c "$last"
 """
+# A launcher or an agent may have no processor for longer than silence is taken for a cut.
+PATIENT = ("--host-timeout", "20")
 FORWARD_AND_BACK = (5, -7, 2, -3, 11)
 
 
@@ -37,7 +39,8 @@ def test_wall_clocks_that_jump_disturb_nothing(
     ssh = tmp_path / "ssh"
     ssh.write_text(SSH)
     ssh.chmod(0o755)
-    training = train("-np", "3", "--min-np", "1", "--max-np", "3", "-H", "localhost:2,far:1", "--ssh", str(ssh))
+    hosts = ("-H", "localhost:2,far:1", "--ssh", str(ssh), *PATIENT)
+    training = train("-np", "3", "--min-np", "1", "--max-np", "3", *hosts)
     training.await_steps(5, size=3)
     for turn in range(len(FORWARD_AND_BACK)):
         clocks.jump((*FORWARD_AND_BACK[turn:], *FORWARD_AND_BACK[:turn]))

@@ -12,7 +12,6 @@ import pytest
 from launched import Training
 from waiting import until
 
-SUPPORT = Path(__file__).resolve().parents[2] / "support"
 STEADY, FLAPPING = "localhost:2\n", "127.0.0.1:1\n"
 # What the launcher says with --verbose: that discovery's answer has changed, and how far a host and its worker are.
 HEARD = "farandole: hosts: "
@@ -87,12 +86,9 @@ class Flapping:
             raise AssertionError(f"{error}; it said:\n{self._training.job.said}") from None
 
 
-def test_a_host_comes_and_goes_twenty_times(
-    train: Callable[..., Training], hosts: Callable[..., str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(SUPPORT), os.environ.get("PYTHONPATH")])))
+def test_a_host_comes_and_goes_twenty_times(train: Callable[..., Training], hosts: Callable[..., str]) -> None:
     options = ("-np", "2", "--min-np", "1", "--max-np", "3", "--hosts-from", hosts(STEADY), "--verbose")
-    training = train(*options, program=(str(SUPPORT / "eager.py"),))
+    training = train(*options, program="eager.py")
     training.await_steps(5, size=2)
     host = Flapping(training, hosts)
     for turn in range(TIMES_IN_EACH_PHASE):

@@ -30,7 +30,9 @@ class Training:
     """Workers that train, and whose roster comes and goes."""
 
     def __init__(self, nursery: Nursery, directory: Path) -> None:
-        self.job = ElasticJob(nursery, Limits(1, 8, timeout=60.0), {"FARANDOLE_GRACE": "20"})
+        # Only certain signs of a worker's end count, however busy this machine is.
+        environment = {"FARANDOLE_GRACE": "20", "FARANDOLE_FAILURE_DEADLINE": "20"}
+        self.job = ElasticJob(nursery, Limits(1, 8, timeout=60.0), environment)
         self.books = Books([directory])
         self._directory = directory
 

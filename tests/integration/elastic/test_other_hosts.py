@@ -15,6 +15,9 @@ from waiting import until
 
 Start = Callable[..., Any]
 
+# Where silence is not the matter: a launcher or an agent may have no processor for longer than it is taken for a cut.
+PATIENT = ("--host-timeout", "20")
+
 SSH = """\
 #!/bin/sh
 for last; do before=$host; host=$last; done
@@ -45,7 +48,7 @@ def test_a_host_with_another_version_is_refused_and_one_that_is_dead_is_tried_ag
     start: Start, ssh: str, tmp_path: Path
 ) -> None:
     source = hosts_file(tmp_path, "localhost:1", "old:1", "dead:1", "far:1")
-    job = start("-np", "2", "--min-np", "2", "--hosts-from", source, "--ssh", ssh)
+    job = start("-np", "2", "--min-np", "2", "--hosts-from", source, "--ssh", ssh, *PATIENT)
     job.world(1, 2)
     job.says(r"warning: host old is left out: it has farandole 0\.1, and this machine .* \(hint: install the same")
     job.says(r"warning: host dead cannot be used: it does not answer \(.*\); it is tried again in 2 s")
@@ -57,24 +60,29 @@ def test_a_lost_connection_takes_the_workers_along_and_the_host_comes_back(
     start: Start, ssh: str, tmp_path: Path
 ) -> None:
     source = hosts_file(tmp_path, "localhost:1", "far:1")
-    job = start("-np", "2", "--min-np", "1", "--hosts-from", source, "--ssh", ssh)
+    job = start("-np", "2", "--min-np", "1", "--hosts-from", source, "--ssh", ssh, *PATIENT)
     far = job.world(1, 2)[1][1]
+    job.hold(2)
     os.kill(int((tmp_path / "ssh.far").read_text()), signal.SIGKILL)
     job.world(2, 1)
     until(lambda: not os.path.exists(f"/proc/{far}"), "its worker is gone", 20)
     job.says(r"warning: host far is lost, with worker 1: the connection to its agent ended \(SIGKILL\)")
+    job.let_in()
     assert [worker for worker, _ in job.world(3, 2).values()] == [0, 2]
     assert job.finish() == 0
 
 
 def test_a_host_that_falls_silent_is_counted_out_and_comes_back(start: Start, ssh: str, tmp_path: Path) -> None:
     source = hosts_file(tmp_path, "localhost:1", "far:1")
-    job = start("-np", "2", "--min-np", "1", "--hosts-from", source, "--ssh", ssh)
+    # More than the 1.75 s for which a launcher may well have no processor: its agent would take that for a cut.
+    job = start("-np", "2", "--min-np", "1", "--hosts-from", source, "--ssh", ssh, "--host-timeout", "4")
     far = job.world(1, 2)[1][1]
     agent = int((tmp_path / "ssh.far").read_text())
+    job.hold(2)
     os.kill(agent, signal.SIGSTOP)
     job.world(2, 1)
     job.says(r"warning: host far is lost, with worker 1: nothing was heard from it for")
+    job.let_in()
     job.world(3, 2)
     until(lambda: not os.path.exists(f"/proc/{far}"), "its worker is gone", 20)
     assert job.finish() == 0

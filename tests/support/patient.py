@@ -1,0 +1,29 @@
+"""`farandole`, whose line about a new world always tells how those ended that it has lost.
+
+The launcher waits half a second for what the agents say of them; on a busy machine that may be too short, and the line
+has what the others have noticed.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from farandole.cli import main
+from farandole.launcher import start
+from farandole.launcher.elastic import telling
+from farandole.launcher.keeper import errand
+from farandole.launcher.supervise import Outcome
+
+_SECONDS = 20.0
+
+
+async def launch(*arguments: Any, **options: Any) -> Outcome:
+    """Run a job, in its keeper."""
+    telling.ENDS_SECONDS = _SECONDS
+    return await start.launch(*arguments, **options)
+
+
+if __name__ == "__main__":
+    errand.Errand.__init__.__defaults__ = (False, None, "patient:launch")  # type: ignore[misc]
+    sys.exit(main.main())
