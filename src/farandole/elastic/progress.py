@@ -71,19 +71,22 @@ class Progress:
         """Whether there is no other step."""
         return self._loader.ledger.epoch >= self._first_epoch + self._epochs or self.stop
 
-    def begin(self) -> None:
+    def begin(self, *, is_lost: bool) -> None:
         """Nobody holds the state: rank 0's becomes everyone's, which is the last checkpoint's if there is one.
 
         A collective. The other ranks have it by `follow`.
 
+        Args:
+            is_lost: there was a state, with steps that may count.
+
         Raises:
-            StateLostError: there was a state, and it is lost.
+            StateLostError: there was one, and no checkpoint.
         """
         world = self._session.world
         self._first_batch = sum(self._loader.counts(world.size))
         saved = self._trained.load() if world.rank == 0 else None
         found = any(self._session.exchange("elastic.checkpoint", b"" if saved is None else b"1"))
-        if world.state_lost and not found:
+        if is_lost and not found:
             raise StateLostError.after(
                 world.lost,
                 "there is no checkpoint. Start the job again; with --checkpoint-dir DIR --resume auto it would go on.",

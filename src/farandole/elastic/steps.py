@@ -31,6 +31,14 @@ from farandole.elastic.shadows import Shadows
 Result = TypeVar("Result")
 
 
+class _Standing(msgspec.Struct, frozen=True):
+    """What the ranks of a world tell each other before they are made alike."""
+
+    loop: int
+    has_state: bool
+    saw_beginning: bool
+
+
 class Loop:
     """Goes through the steps of a training, in whatever worlds there are. Iterate over it once.
 
@@ -52,6 +60,8 @@ class Loop:
         self._has_begun = False
         self._has_state = False
         """This worker holds the state of this loop."""
+        self._saw_beginning = False
+        """It was in this world when nobody had held the state yet: no step could count without it."""
         self._recovery = Recovery(self._session, self)
         self._progress = Progress(self._session, loader, trained, self._recovery, epochs=epochs, rate=rate)
         self._shadows = Shadows(self._session, trained, self._recovery.broken)
@@ -435,12 +445,15 @@ class Loop:
 
     def _make_alike(self) -> None:
         session, world = self._session, self._session.world
-        standing = msgspec.msgpack.encode((self._number, self._has_state))
-        standings = [msgspec.msgpack.decode(each) for each in session.exchange("elastic.trained", standing)]
-        self._check_loop([number for number, _ in standings])
-        holders = [rank for rank, (_, has_state) in enumerate(standings) if has_state]
+        standing = _Standing(self._number, self._has_state, self._saw_beginning)
+        answers = session.exchange("elastic.trained", msgspec.msgpack.encode(standing))
+        standings = [msgspec.msgpack.decode(each, type=_Standing) for each in answers]
+        self._check_loop([each.loop for each in standings])
+        holders = [rank for rank, each in enumerate(standings) if each.has_state]
+        begins = not world.state_lost or any(each.saw_beginning for each in standings)
+        self._saw_beginning = not holders and begins
         if not holders:
-            self._progress.begin()
+            self._progress.begin(is_lost=not begins)
         sources = holders or [0]
         receivers = [rank for rank in range(world.size) if rank not in sources]
         if receivers:

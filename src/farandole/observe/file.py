@@ -16,7 +16,9 @@ class ArrayFile:
     """A JSON array that grows.
 
     Each write replaces the closing bracket by a comma, the new elements and another bracket, in one call to the
-    system: whoever reads the file meanwhile, or after its writer was killed, finds valid JSON.
+    system: whoever reads the file meanwhile finds valid JSON. So does who reads it after its writer was killed, unless
+    that was in this very call: the kernel cuts it short at the end of a page. What was written before is there then,
+    but the closing bracket is not, without which viewers do.
     """
 
     def __init__(self, path: str | PathLike[str], limit: int) -> None:

@@ -631,6 +631,55 @@ def test_a_state_that_is_lost_comes_from_a_checkpoint_or_not_at_all(
             job.collect(second)
 
 
+def train_without_the_first() -> int:
+    """Train; worker 0 dies as soon as it has told the roster that it holds the state, and others know of none yet."""
+    import time
+
+    import torch
+
+    import farandole.torch as hvd
+    from farandole.core.errors import WorkerLostError
+    from farandole.core.roster_client import RosterClient
+    from farandole.core.session import Session
+
+    torch.set_num_threads(1)
+    worker = int(os.environ["FARANDOLE_WORKER"])
+    exchange, report = Session.exchange, RosterClient.report_state
+
+    def report_and_die(roster: Any, training: int = 0) -> None:
+        report(roster, training)
+        if worker == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def exchange_too_late(session: Any, name: str, payload: bytes) -> list[bytes]:
+        result = exchange(session, name, payload)
+        if name == "elastic.progress" and worker > 0 and session.world.generation == 1:
+            while session.engine.cause() is None:
+                time.sleep(0.01)
+            raise WorkerLostError(str(session.engine.cause()))
+        return result
+
+    RosterClient.report_state, Session.exchange = report_and_die, exchange_too_late  # type: ignore[method-assign]
+    hvd.init()
+    model = torch.nn.Linear(2, 1)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())
+    loader = hvd.elastic.ElasticLoader(torch.ones(20, 2), batch_size=2)
+    loop = hvd.elastic.steps(loader, model=model, optimizer=optimizer)
+    for x in loop:
+        optimizer.zero_grad()
+        model(x).mean().backward()
+        optimizer.step()
+    hvd.shutdown()
+    return loop.step
+
+
+def test_a_state_with_which_no_step_was_taken_is_no_loss(make_job: Callable[..., ElasticJob]) -> None:
+    job = make_job()
+    workers = job.add(3)
+    job.start(train_without_the_first)
+    assert job.collect(workers[1:]) == [5, 5]
+
+
 # --- misuse ----------------------------------------------------------------------------------------------------------
 
 

@@ -57,10 +57,11 @@ def kill_launcher(job: Job) -> None:
     """Kill all of it: the front, the keeper and its guard."""
     every = launchers(job)
     assert len(every) == 2
+    for pid in every:
+        os.kill(pid, signal.SIGSTOP)  # The guard would start another one.
     for pid in (job.process.pid, *every):
-        os.kill(pid, signal.SIGKILL)
+        kill(pid)
     job.process.wait()
-    until(lambda: not launchers(job), "they are gone")
 
 
 def launchers(job: Job) -> list[int]:

@@ -165,9 +165,9 @@ class ElasticSupervisor(Watcher, Owner):
             self._go_on_ending(self._inherited_end)
             return
         self.has_taken_over = True
-        self._console.say(told)
         self._testament.write()
         self._stations.let_all_outlive()
+        self._console.say(told)
         unheard = self.is_ending()  # The agents were not known yet.
         await self._listen_again(roster)
         self._service.go_on()
@@ -211,6 +211,7 @@ class ElasticSupervisor(Watcher, Owner):
 
     def _may_be_followed(self, followed: bool) -> None:
         """Another launcher could go on from what this one has written down, or not."""
+        self._stations.may_be_followed(followed)
         if followed:
             self._console.say("farandole: what another launcher has to know is written down again")
         else:
@@ -218,7 +219,6 @@ class ElasticSupervisor(Watcher, Owner):
                 "warning: what another launcher has to know cannot be written down (is the disk full?); if this one is "
                 "killed now, the workers end with it"
             )
-        self._stations.may_be_followed(followed)
 
     def _legacy(self) -> Legacy:
         """Return what a successor has to know."""
