@@ -15,6 +15,7 @@ from benchmarks.cases import CASES, Case
 from benchmarks.cases.base import KB, MB
 from benchmarks.conductor import Conductor, Row, conducting
 from benchmarks.peers.base import ROOT
+from benchmarks.peers.other_checkout import check_checkout
 from benchmarks.plots import draw
 from benchmarks.report import CaseResult, Results, describe_machine, machine_line, section, write_document
 from benchmarks.scope import Scope
@@ -58,7 +59,16 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--output", type=Path, default=RESULTS, metavar="FOLDER", help="for JSON and plots")
     parser.add_argument("--from", dest="source", type=Path, metavar="JSON", help="measure nothing; show an earlier run")
     parser.add_argument("--document", action="store_true", help="also put tables and plots into docs/performance.md")
+    parser.add_argument(
+        "--against", type=Path, metavar="CHECKOUT", help="also measure another checkout of farandole, in the same turns"
+    )
     arguments = parser.parse_args()
+    if arguments.against:
+        arguments.against = arguments.against.absolute()
+        try:
+            check_checkout(arguments.against)
+        except ValueError as error:
+            parser.error(f"--against: {error}")
     unknown = sorted(set(arguments.cases) - set(letters))
     if unknown:
         parser.error(f"no case {', '.join(unknown)}; there are {' '.join(letters)}")
@@ -76,7 +86,7 @@ def measure(cases: list[Case], arguments: argparse.Namespace) -> Results:
     )
     results = Results(describe_machine(), arguments.quick)
     print(machine_line(results), flush=True)
-    with conducting(arguments.rounds, arguments.seconds) as conductor:
+    with conducting(arguments.rounds, arguments.seconds, arguments.against) as conductor:
         for case in cases:
             conductor.say(f"{case.letter}: {case.title}")
             started, before = time.monotonic(), os.getloadavg()[0]

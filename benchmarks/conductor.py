@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ from benchmarks.peers.base import MODULES, Stage
 from benchmarks.teams import Team, TeamFailed, Unsupported
 from benchmarks.topology import Topology
 
+# What the labels of another checkout's contenders end with.
+OTHER_CHECKOUT = ", other checkout"
 # Of the memory that is free, what the contenders of one measurement may hold at the same time.
 _MEMORY_SHARE = 0.4
 _MOST_CALLS = 2000
@@ -62,12 +64,14 @@ class Conductor:
         folder: for sockets and what workers print.
         rounds: turns of each contender in one measurement.
         seconds: about how long one measurement may take.
+        against: another checkout of farandole, which takes part wherever farandole does on one host.
     """
 
-    def __init__(self, folder: Path, rounds: int, seconds: float) -> None:
+    def __init__(self, folder: Path, rounds: int, seconds: float, against: Path | None = None) -> None:
         self.folder = folder
         self.rounds = rounds
         self.seconds = seconds
+        self.against = against
         self.failures: list[str] = []
         self._teams: dict[tuple[str, Topology], Team | None] = {}
         """None: it failed; not tried again."""
@@ -109,6 +113,8 @@ class Conductor:
                 kind: one contender after the other, which the row notes.
         """
         row = Row(dict(keys))
+        if self.against is not None and bed is None:
+            contenders = _with_other_checkout(contenders)
         started = time.monotonic()
         fits = bytes_held * topology.size * len(contenders) < _MEMORY_SHARE * _free_memory()
         for group in [list(contenders)] if fits else [[contender] for contender in contenders]:
@@ -174,7 +180,9 @@ class Conductor:
                 self._give_up(peer, topology, f"{module.NAME}: {missing}")
                 return None
             self._stages += 1
-            stage = Stage(peer, topology, self.folder / str(self._stages), self.folder / f"{self._stages}.s", bed)
+            stage = Stage(
+                peer, topology, self.folder / str(self._stages), self.folder / f"{self._stages}.s", bed, self.against
+            )
             stage.folder.mkdir()
             started = time.monotonic()
             try:
@@ -234,17 +242,27 @@ class _Turn:
         row.seconds.setdefault(self.contender.label, []).append(self.team.time(self.contender.label, self._calls))
 
 
+def _with_other_checkout(contenders: Sequence[Contender]) -> list[Contender]:
+    """Return the contenders, and after each of farandole's own (not the bounds) that of the other checkout."""
+    found = []
+    for contender in contenders:
+        found.append(contender)
+        if contender.label.startswith("farandole"):
+            found.append(replace(contender, label=contender.label + OTHER_CHECKOUT, peer="other_checkout"))
+    return found
+
+
 def _free_memory() -> int:
     with open("/proc/meminfo") as lines:
         return next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable")) << 10
 
 
 @contextlib.contextmanager
-def conducting(rounds: int, seconds: float) -> Iterator[Conductor]:
+def conducting(rounds: int, seconds: float, against: Path | None = None) -> Iterator[Conductor]:
     """Make a conductor, and leave nothing behind in the end."""
     # Not where TMPDIR says: the name of a socket must be shorter than what some machines have there.
     folder = Path(tempfile.mkdtemp(prefix="farandole-", dir="/tmp"))
-    conductor = Conductor(folder, rounds, seconds)
+    conductor = Conductor(folder, rounds, seconds, against)
     try:
         yield conductor
     finally:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cases.base import Case, Ratio
-from benchmarks.conductor import Row
+from benchmarks.conductor import OTHER_CHECKOUT, Row
 from benchmarks.peers import mpi
 from benchmarks.topology import cores
 
@@ -151,12 +151,13 @@ def labels_of(rows: Sequence[Row]) -> list[str]:
 def table(case: Case, rows: Sequence[Row]) -> str:
     """Write the medians of a case, in Markdown."""
     labels = labels_of(rows)
-    head = [*case.keys, *labels, *(ratio.title for ratio in case.ratios)]
+    ratios = [*case.ratios, *_against_other_checkout(labels)]
+    head = [*case.keys, *labels, *(ratio.title for ratio in ratios)]
     body = [
         [
             *(_format_key(key, row.keys[key]) for key in case.keys),
             *(_cell(row, label) for label in labels),
-            *(_ratio(row, ratio) for ratio in case.ratios),
+            *(_ratio(row, ratio) for ratio in ratios),
         ]
         for row in rows
     ]
@@ -166,6 +167,12 @@ def table(case: Case, rows: Sequence[Row]) -> str:
         "| " + " | ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) + " |"
         for line in [head, rule, *body]
     )
+
+
+def _against_other_checkout(labels: Sequence[str]) -> list[Ratio]:
+    """Return a column for each contender that another checkout has too: above 1, this one is faster."""
+    pairs = [(label, label + OTHER_CHECKOUT) for label in labels if label + OTHER_CHECKOUT in labels]
+    return [Ratio(f"other / {label}", (other,), label) for label, other in pairs]
 
 
 def _cell(row: Row, label: str) -> str:

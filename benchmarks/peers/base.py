@@ -22,7 +22,7 @@ from benchmarks.hosts import Bed
 from benchmarks.topology import Topology, cores
 
 ROOT = Path(__file__).parents[2]
-MODULES = {name: f"benchmarks.peers.{name}" for name in ("farandole", "gloo", "openmpi", "mpich")}
+MODULES = {name: f"benchmarks.peers.{name}" for name in ("farandole", "other_checkout", "gloo", "openmpi", "mpich")}
 WORKER = (sys.executable, "-m", "benchmarks.worker")
 
 Call = Callable[[], Any]
@@ -56,6 +56,8 @@ class Stage:
     """Where the conductor listens."""
     bed: Bed | None
     """The hosts, when there are several."""
+    against: Path | None = None
+    """The other checkout of farandole that is measured beside this one, if there is one."""
 
 
 class Peer:

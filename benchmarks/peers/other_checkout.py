@@ -1,0 +1,46 @@
+"""farandole as another checkout has it: with that one's Python, packages, library and worker program.
+
+So a change is measured beside what was there before it, in the same run (`make bench BENCH='--against ../before'`).
+Its workers join through its own `benchmarks.peers.farandole`; this module has the conductor's side only.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from benchmarks.peers.base import Launch, Stage, worker_environment
+
+NAME = "farandole, other checkout"
+
+
+def missing() -> str | None:
+    """Say why it cannot be used: never. `check_checkout` has looked before anything is measured."""
+    return None
+
+
+def check_checkout(checkout: Path) -> None:
+    """Make sure that a folder is a checkout that is built.
+
+    Raises:
+        ValueError: it is not; the text says what to do.
+    """
+    for part, remedy in (
+        ("benchmarks/worker.py", "name the top folder of a checkout of farandole"),
+        (".venv/bin/python", "run 'make setup' there"),
+        ("src/farandole/core/lib/libfarandole.so", "run 'make setup' there"),
+    ):
+        if not (checkout / part).exists():
+            raise ValueError(f"{checkout} has no {part}; {remedy}")
+
+
+def launches(stage: Stage) -> list[Launch]:
+    """Return one launcher: the other checkout's `farandole run`, on this host."""
+    assert stage.against is not None and stage.bed is None
+    python = str(stage.against / ".venv" / "bin" / "python")
+    environment = worker_environment(stage) | {
+        "PYTHONPATH": os.pathsep.join([str(stage.against), str(stage.against / "src")]),
+        "BENCHMARK_PEER": "farandole",
+    }
+    size = str(stage.topology.size)
+    return [Launch((python, "-m", "farandole", "run", "-np", size, python, "-m", "benchmarks.worker"), environment)]
