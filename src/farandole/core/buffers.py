@@ -336,7 +336,7 @@ def _run(
         encoded, shape = full_name.encode(), () if sent is None else (sent.count,)
         dtype = DType.U8 if sent is None else sent.dtype
         addresses = [0 if memory is None else memory.address for memory in (sent, received)]
-        single = session.shelf.single(encoded, shape)
+        single = session.pool.single(encoded, shape)
         single.fill(kind, dtype, op, group, root, shape, *factors, encoded, *addresses)
 
         def finish(handles: Any, _: Any = (sent, received)) -> None:

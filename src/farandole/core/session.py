@@ -28,7 +28,7 @@ from farandole.core.meeting import Met, Way, meet
 from farandole.core.rendezvous import Accused, RendezvousError
 from farandole.core.request import Names, make_request
 from farandole.core.settings import Settings
-from farandole.core.submission import Shelf, Submission
+from farandole.core.submission import Submission, SubmissionPool
 from farandole.core.tuning import use_kept
 from farandole.core.worlds import Notices, Preemption, accusations, enter
 
@@ -50,7 +50,7 @@ class Session:
         engine: the native engine.
         handles: calls in flight, by the numbers that users hold.
         names: names for unnamed requests.
-        shelf: submissions to be used again.
+        pool: submissions to be used again.
         roster: the connection to the roster, or None in a world that needs none.
         steps: training steps done, as far as they were counted.
         notices: what the roster says of a world whose workers come and go; None where they do not.
@@ -66,7 +66,7 @@ class Session:
         self.world = met.world
         self.handles = HandleTable()
         self.names = Names()
-        self.shelf = Shelf()
+        self.pool = SubmissionPool()
         self.roster = met.roster
         self._own_roster = met.own_roster
         self.steps = 0

@@ -1,8 +1,8 @@
 """What one call gives to the native engine and gets from it: an array of requests, and one of their handles.
 
-To make these arrays costs more than a small collective does, so who makes the same kind of call again and again keeps
-them: a `Single` is one request, written over for each call; a `Series` is many whose shapes stay, of which each call
-writes whole columns at once. A submission belongs to one call at a time; those that belong to none lie on a `Shelf`.
+Making these arrays costs more than a small collective does, so they are used again: a `Single` is one request, written
+over for each call; a `Series` is many requests whose shapes stay, of which each call writes whole columns at once. A
+submission belongs to one call at a time; those that belong to none are in a `SubmissionPool`.
 """
 
 from __future__ import annotations
@@ -71,12 +71,12 @@ class Submission:
 class Single(Submission):
     """One request, written over for each call."""
 
-    __slots__ = ("_name", "_name_address", "_room", "_shape", "_shape_address", "_shelf")
+    __slots__ = ("_name", "_name_address", "_pool", "_room", "_shape", "_shape_address")
 
-    def __init__(self, shelf: Shelf, name_bytes: int = 120, ndim: int = 8) -> None:
+    def __init__(self, pool: SubmissionPool, name_bytes: int = 120, ndim: int = 8) -> None:
         """Make room for names and shapes up to these lengths."""
         super().__init__((NativeRequest(),))
-        self._shelf = shelf
+        self._pool = pool
         self._room = name_bytes, ndim
         self._name = ctypes.create_string_buffer(name_bytes + 1)
         self._name_address = ctypes.addressof(self._name)
@@ -124,25 +124,25 @@ class Single(Submission):
         )
 
     def put_back(self) -> None:
-        """Put it on its shelf."""
-        self._shelf.put_single(self)
+        """Put it back into its pool."""
+        self._pool.put_single(self)
 
 
 class Series(Submission):
     """Requests whose kind, operation, group, element types and shapes stay as they are."""
 
-    __slots__ = ("_doubles", "_head_bytes", "_key", "_names", "_shelf", "_suffixes", "_words")
+    __slots__ = ("_doubles", "_head_bytes", "_key", "_names", "_pool", "_suffixes", "_words")
 
-    def __init__(self, shelf: Shelf, key: Hashable, requests: Sequence[NativeRequest]) -> None:
+    def __init__(self, pool: SubmissionPool, key: Hashable, requests: Sequence[NativeRequest]) -> None:
         """Copy requests into an array. Every call sets their names, factors and addresses.
 
         Args:
-            shelf: where it lies between calls.
+            pool: where it is between calls.
             key: under which; it stands for all that stays.
             requests: at least one.
         """
         super().__init__(requests)
-        self._shelf, self._key = shelf, key
+        self._pool, self._key = pool, key
         self._words = memoryview(self.requests).cast("B").cast("Q")
         self._doubles = self._words.cast("B").cast("d")
         self._suffixes = [f"_{number}of{self.count}\0" for number in range(1, self.count + 1)]
@@ -172,11 +172,11 @@ class Series(Submission):
         self._words[_OUTPUT] = array("Q", outputs)
 
     def put_back(self) -> None:
-        """Put it on its shelf."""
-        self._shelf.put_series(self._key, self)
+        """Put it back into its pool."""
+        self._pool.put_series(self._key, self)
 
 
-class Shelf:
+class SubmissionPool:
     """Submissions that no call uses now. Any thread may take one and put one back."""
 
     # More singles, and more requests in series, are not kept: so many at a time, or their shapes, may never come again.

@@ -6,7 +6,7 @@ import pytest
 
 from farandole.core.dtype import DType, Kind, Sum
 from farandole.core.request import make_request
-from farandole.core.submission import Series, Shelf, Submission
+from farandole.core.submission import Series, Submission, SubmissionPool
 
 
 def fields(request):
@@ -32,8 +32,8 @@ def fill(single, name, shape):
 @pytest.mark.parametrize("name", [b"x", b"long" * 100, "Grüße".encode()])
 @pytest.mark.parametrize("shape", [(), (7,), (1,) * 11, (2**40, 0)])
 def test_a_single_is_what_make_request_makes(name, shape):
-    shelf = Shelf()
-    single = shelf.single(name, shape)
+    pool = SubmissionPool()
+    single = pool.single(name, shape)
     fill(single, name, shape)
     expected = make_request(
         Kind.BROADCAST,
@@ -53,12 +53,12 @@ def test_a_single_is_what_make_request_makes(name, shape):
 
 
 def test_a_single_is_used_again_and_nothing_of_before_is_left():
-    shelf = Shelf()
-    first = shelf.single(b"a long name", (1, 2, 3))
+    pool = SubmissionPool()
+    first = pool.single(b"a long name", (1, 2, 3))
     fill(first, b"a long name", (1, 2, 3))
     first.put_back()
-    again = shelf.single(b"b", (9,))
-    assert again is first and shelf.single(b"b", (9,)) is not first
+    again = pool.single(b"b", (9,))
+    assert again is first and pool.single(b"b", (9,)) is not first
     fill(again, b"b", (9,))
     assert again.requests[0].name == b"b" and again.requests[0].shape[: again.requests[0].ndim] == [9]
 
@@ -68,7 +68,7 @@ def requests():
 
 
 def test_a_series_writes_columns():
-    series = Shelf().series("key", requests)
+    series = SubmissionPool().series("key", requests)
     for head in ("a", "a rather longer head", "ä", "b"):
         series.name(head)
         assert [request.name.decode() for request in series.requests] == [f"{head}_1of2", f"{head}_2of2"]
@@ -79,16 +79,16 @@ def test_a_series_writes_columns():
     assert [(each.dtype, each.shape[: each.ndim]) for each in series.requests] == [(DType.F32, [2]), (1, [3])]
 
 
-def test_a_shelf_keeps_series_by_key_and_not_without_end():
-    shelf = Shelf()
-    first = shelf.series("one", requests)
-    assert isinstance(first, Series) and shelf.series("one", requests) is not first
+def test_a_pool_keeps_series_by_key_and_not_without_end():
+    pool = SubmissionPool()
+    first = pool.series("one", requests)
+    assert isinstance(first, Series) and pool.series("one", requests) is not first
     first.put_back()
-    other = shelf.series("two", requests)
-    assert other is not first and shelf.series("one", requests) is first
-    for number in range(shelf.MOST_IN_SERIES):
-        shelf.series(number, requests).put_back()
-    assert sum(len(kept) for kept in shelf._series.values()) <= shelf.MOST_IN_SERIES / 2
+    other = pool.series("two", requests)
+    assert other is not first and pool.series("one", requests) is first
+    for number in range(pool.MOST_IN_SERIES):
+        pool.series(number, requests).put_back()
+    assert sum(len(kept) for kept in pool._series.values()) <= pool.MOST_IN_SERIES / 2
 
 
 def test_joined():

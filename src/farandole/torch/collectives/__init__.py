@@ -23,10 +23,10 @@ from farandole.torch.collectives.allreduce import (
     grouped_allreduce_async_,
 )
 from farandole.torch.collectives.alltoall import alltoall, alltoall_async
+from farandole.torch.collectives.barrier import barrier, join
 from farandole.torch.collectives.broadcast import broadcast, broadcast_, broadcast_async, broadcast_async_
 from farandole.torch.collectives.call import DTYPES, native_dtype, poll, synchronize
 from farandole.torch.collectives.compressed import compressed_call
-from farandole.torch.collectives.meeting import barrier, join
 from farandole.torch.collectives.reducescatter import (
     grouped_reducescatter,
     grouped_reducescatter_async,

@@ -50,7 +50,7 @@ def _call_of_one(
     dtype = native_dtype_to_reduce(tensor, op)
     result = torch.empty_like(tensor, requires_grad=False) if output is None else output
     encoded, shape = name.encode(), tensor.shape
-    single = session.shelf.single(encoded, shape)
+    single = session.pool.single(encoded, shape)
     single.fill(
         Kind.ALLREDUCE, dtype, op, group, 0, shape, prescale, postscale, encoded, tensor.data_ptr(), result.data_ptr()
     )
@@ -91,7 +91,7 @@ def _call_of_several(
             for tensor in tensors
         ]
 
-    series = session.shelf.series((Kind.ALLREDUCE, op, group, dtypes, shapes), requests)
+    series = session.pool.series((Kind.ALLREDUCE, op, group, dtypes, shapes), requests)
     results = tensors if in_place else tuple([torch.empty_like(tensor, requires_grad=False) for tensor in tensors])
     inputs = [tensor.data_ptr() for tensor in tensors]
     series.name(name)

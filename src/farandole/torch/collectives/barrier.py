@@ -1,4 +1,4 @@
-"""Collectives without tensors: waiting for each other, and for the end of everybody's data."""
+"""Collectives without tensors: barrier and join."""
 
 from __future__ import annotations
 
