@@ -10,7 +10,7 @@ import pytest
 
 from farandole.core import buffers
 from farandole.core.dtype import DType, Max, Sum
-from farandole.core.errors import MismatchError
+from farandole.errors import MismatchError
 
 
 def test_every_collective(world):

@@ -189,7 +189,7 @@ def test_a_worker_that_does_not_come_is_named(nursery, front):
     def body(name):
         from frontends import FRONT_ENDS
 
-        from farandole.core.errors import StartError
+        from farandole.errors import StartError
 
         try:
             FRONT_ENDS[name].hvd.init()

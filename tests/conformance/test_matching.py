@@ -184,8 +184,8 @@ def test_mismatch_of_kind(world):
     def body(front):
         from farandole.core.basics import current
         from farandole.core.dtype import DType, Kind
-        from farandole.core.errors import MismatchError
         from farandole.core.request import make_request
+        from farandole.errors import MismatchError
 
         rank = front.hvd.rank()
         memory = np.ones(4, np.float32)

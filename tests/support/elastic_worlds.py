@@ -101,7 +101,7 @@ class ElasticJob:
 
     def find_roster(self) -> None:
         """Have another one there, which knows what the first one has left, and who has ended since."""
-        from farandole.core.wire import parse_address
+        from farandole.wire.address import parse_address
 
         async def follow() -> None:
             # In the loop, where the ends of workers are told: each is in the memory, or told to the new one.

@@ -22,11 +22,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from farandole.core.engine import Cause
-from farandole.core.errors import HorovodInternalError, StartError, WorkerLostError
 from farandole.core.meeting import Met
-from farandole.core.rendezvous import Changed, NotWanted, RendezvousError, Revoked, World
 from farandole.core.session import Session
 from farandole.core.settings import Settings
+from farandole.errors import HorovodInternalError, StartError, WorkerLostError
 from farandole.roster.elastic import Limits, State, decide
 from farandole.roster.words import (
     Accusation,
@@ -46,6 +45,7 @@ from farandole.roster.words import (
     Show,
     Suspected,
 )
+from farandole.wire.rendezvous import Changed, NotWanted, RendezvousError, Revoked, World
 
 MOST_TURNS = 20_000
 PATIENCE_SECONDS = 20.0

@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from farandole.core.errors import EvictedError, HorovodInternalError
 from farandole.elastic.membership import Change
+from farandole.errors import EvictedError, HorovodInternalError
 
 SECONDS = 30.0
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 
 import farandole
 from farandole.agent.messages import Interface, Ready
-from farandole.core.network import addresses
+from farandole.wire.interfaces import addresses
 
 
 def look(roster: str) -> Ready:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 from farandole.agent.loop import Loop, Timer
 from farandole.agent.messages import GREETING, Beat, Closed, Credit, FromAgent, Outlive, Output, ToAgent
 from farandole.agent.succession import Spool, Succession, Unwritten
-from farandole.core.wire import LARGEST_FRAME, Codec, FrameReader, frame
+from farandole.wire.frames import LARGEST_FRAME, Codec, FrameReader, frame
 
 if TYPE_CHECKING:
     import socket

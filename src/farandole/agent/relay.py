@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from farandole.agent.loop import Loop
 from farandole.agent.messages import WINDOW, FromAgent, Relay, RelayClosed, RelayCredit, Relayed, RelayOpened
-from farandole.core.wire import format_address
+from farandole.wire.address import format_address
 
 _CHUNK = 64 * 1024
 _BACKLOG = 1024

@@ -312,8 +312,8 @@ def _resume(given: argparse.Namespace) -> str | None:
 
 
 def _master(given: argparse.Namespace) -> str:
-    from farandole.core.wire import parse_address
     from farandole.launcher.errors import SpecError
+    from farandole.wire.address import parse_address
 
     if given.rdzv_endpoint is None and given.master_addr is None:
         if given.master_port is not None:

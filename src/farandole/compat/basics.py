@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from farandole.core import basics, built, dtype
-from farandole.core.errors import InvalidRequestError
 from farandole.core.group import ProcessSet
+from farandole.errors import InvalidRequestError
 from farandole.observe.observer import start_timeline, stop_timeline
 
 

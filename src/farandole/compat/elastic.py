@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from farandole.core.basics import is_initialized
-from farandole.core.errors import HorovodInternalError, HostsUpdatedInterrupt
 from farandole.elastic.run import JobWorlds, run_in
 from farandole.elastic.state import ObjectState, State
+from farandole.errors import HorovodInternalError, HostsUpdatedInterrupt
 
 __all__ = ["HorovodInternalError", "HostsUpdatedInterrupt", "ObjectState", "State", "run_fn"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farandole.core.errors import HorovodInternalError, HostsUpdatedInterrupt
+from farandole.errors import HorovodInternalError, HostsUpdatedInterrupt
 
 __all__ = [
     "HorovodInternalError",

@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Iterator, Sequence
 
-from farandole.core.errors import SettingError
+from farandole.errors import SettingError
 
 
 def core_of(cores: Sequence[int], local_rank: int) -> int | None:

@@ -13,13 +13,13 @@ from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Any, Protocol
 
-from farandole.core.errors import EvictedError, InvalidRequestError, JobOverError, NotInitializedError
 from farandole.core.group import ProcessSet
 from farandole.core.meeting import find_way
-from farandole.core.rendezvous import World
 from farandole.core.session import Session
 from farandole.core.settings import Settings
 from farandole.core.worlds import goodbye
+from farandole.errors import EvictedError, InvalidRequestError, JobOverError, NotInitializedError
+from farandole.wire.rendezvous import World
 
 
 class Companion(Protocol):

@@ -23,7 +23,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from farandole.core.errors import LibraryError
+from farandole.errors import LibraryError
 
 ABI_VERSION = 4
 KINDS = 10

@@ -14,12 +14,12 @@ from typing import Any, TypeVar, cast
 from farandole.core.basics import current
 from farandole.core.binding import NativeRequest
 from farandole.core.dtype import Average, DType, Kind
-from farandole.core.errors import InvalidRequestError, MismatchError
 from farandole.core.group import ProcessSet, global_process_set
 from farandole.core.handle import Call, HandleTable, Pending
 from farandole.core.request import make_request
 from farandole.core.session import Session
 from farandole.core.submission import Submission
+from farandole.errors import InvalidRequestError, MismatchError
 
 Result = TypeVar("Result")
 

@@ -6,7 +6,7 @@ for a job that needs no MPI, and such is every job here; nothing is there of wha
 
 from __future__ import annotations
 
-from farandole.core.errors import InvalidRequestError
+from farandole.errors import InvalidRequestError
 
 
 def mpi_threads_supported() -> bool:

@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 
 from farandole.core.binding import ABI_VERSION, Library, NativeEvent, NativeSettings, NativeStats, NativeWorld
 from farandole.core.dtype import Kind
-from farandole.core.errors import FarandoleError, Status, from_status
 from farandole.core.settings import Settings
+from farandole.core.status import Status, from_status
 from farandole.core.submission import Submission
+from farandole.errors import FarandoleError
 
 # A wait returns to Python this often, so that Ctrl-C is heard.
 WAIT_SLICE_SECONDS = 0.2
@@ -70,7 +71,7 @@ class Cause(NamedTuple):
 class Engine:
     """A native engine.
 
-    Errors of every method are those of `farandole.core.errors`, by the status that the native function gave.
+    Errors of every method are those of `farandole.errors`, by the status that the native function gave.
     """
 
     def __init__(self, library: Library, settings: Settings) -> None:

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Iterable
 from typing import Any
 
-from farandole.core.errors import InvalidRequestError
+from farandole.errors import InvalidRequestError
 
 
 class ProcessSet:

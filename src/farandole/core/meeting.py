@@ -19,16 +19,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from farandole.core import network, surroundings
-from farandole.core.errors import SettingError, StartError, WorkerLostError
+from farandole.core import surroundings
 from farandole.core.own_roster import OwnRoster
-from farandole.core.rendezvous import RendezvousError, RosterUnreachable, World
-from farandole.core.roster_client import RosterClient
 from farandole.core.settings import Settings
 from farandole.core.surroundings import Surroundings
 from farandole.core.user_files import MeetingFile, job_secret
-from farandole.core.wire import AuthenticationFailed, parse_address
 from farandole.core.worlds import here
+from farandole.errors import SettingError, StartError, WorkerLostError
+from farandole.wire import interfaces
+from farandole.wire.address import parse_address
+from farandole.wire.errors import AuthenticationFailed
+from farandole.wire.rendezvous import RendezvousError, RosterUnreachable, World
+from farandole.wire.roster_client import RosterClient
 
 LOOPBACK = "127.0.0.1"
 
@@ -114,11 +116,11 @@ def _check_told_apart(settings: Settings, found: Surroundings) -> None:
 def _listen(settings: Settings, found: Surroundings) -> str:
     """Return the addresses on which the others may reach this worker."""
     if settings.network:
-        return ",".join(each.address for each in network.addresses(settings.network))
+        return ",".join(each.address for each in interfaces.addresses(settings.network))
     by_hand_here = settings.roster is not None and not settings.job and _is_loopback(settings.roster)
     if found.one_host or by_hand_here:
         return LOOPBACK
-    return ",".join(each.address for each in network.addresses()) or LOOPBACK
+    return ",".join(each.address for each in interfaces.addresses()) or LOOPBACK
 
 
 def _is_loopback(roster: str) -> bool:
@@ -256,6 +258,6 @@ def _to_serve_on(settings: Settings) -> list[tuple[str, int]]:
         hosts = list(dict.fromkeys(str(where[0]) for _, _, _, _, where in found))
         # Many machines call themselves 127.0.1.1, but the others do not.
         if all(map(_host_is_loopback, hosts)) and not _host_is_loopback(host):
-            hosts += [each.address for each in network.addresses(settings.network)]
+            hosts += [each.address for each in interfaces.addresses(settings.network)]
         served += [(each, port) for each in hosts]
     return served

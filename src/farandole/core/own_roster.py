@@ -15,38 +15,13 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
-
-from farandole.core.errors import StartError
-from farandole.core.wire import FRAME_LIMIT, Codec, FrameReader, frame
+from farandole.errors import StartError
+from farandole.wire.frames import FRAME_LIMIT, Codec, FrameReader, frame
+from farandole.wire.rendezvous import FromServer, NotServed, Serve
 
 ANSWER_SECONDS = 30.0
 """A Python interpreter may take its time to start where hundreds start from one file server."""
 END_SECONDS = 5.0
-
-
-class Serve(msgspec.Struct, frozen=True, tag="serve"):
-    """The order to the child. Answered by `Serving` or `NotServed`."""
-
-    size: int
-    secret: bytes
-    addresses: tuple[tuple[str, int], ...]
-    """To listen on: address and port, 0 for any port that is free."""
-
-
-class Serving(msgspec.Struct, frozen=True, tag="serving"):
-    """It listens."""
-
-    addresses: tuple[str, ...]
-
-
-class NotServed(msgspec.Struct, frozen=True, tag="not-served"):
-    """It cannot listen there, and ends."""
-
-    reason: str
-
-
-FromServer = Serving | NotServed
 
 
 class OwnRoster:

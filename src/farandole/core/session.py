@@ -21,16 +21,16 @@ from farandole.core.again import Again
 from farandole.core.binding import NativeRequest
 from farandole.core.dtype import Kind
 from farandole.core.engine import Engine
-from farandole.core.errors import FarandoleError, InvalidRequestError, StartError, lost_rank_behind
 from farandole.core.group import ProcessSet, global_process_set
 from farandole.core.handle import Call, HandleTable, Pending
 from farandole.core.meeting import Met, Way, meet
-from farandole.core.rendezvous import Accused, RendezvousError
 from farandole.core.request import Names, make_request
 from farandole.core.settings import Settings
 from farandole.core.submission import Submission, SubmissionPool
 from farandole.core.tuning import use_kept
 from farandole.core.worlds import Notices, Preemption, accusations, enter
+from farandole.errors import FarandoleError, InvalidRequestError, StartError, lost_rank_behind
+from farandole.wire.rendezvous import Accused, RendezvousError
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any
 
-from farandole.core.errors import SettingError
-from farandole.core.wire import parse_address
+from farandole.errors import SettingError
+from farandole.wire.address import parse_address
 
 PREFIX = "FARANDOLE_"
 # Horovod's levels and ours, as the numbers of the C ABI.

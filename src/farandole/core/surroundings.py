@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from farandole.core.errors import SettingError
+from farandole.errors import SettingError
 
 # How far above a worker MPICH's helper may be: a shell or two, and what they call.
 _ANCESTORS = 16

@@ -19,10 +19,10 @@ from typing import Any
 
 import farandole
 from farandole.core.engine import Engine
-from farandole.core.errors import FarandoleError, SettingError
-from farandole.core.rendezvous import World
 from farandole.core.saying import tell_user
 from farandole.core.settings import Settings
+from farandole.errors import FarandoleError, SettingError
+from farandole.wire.rendezvous import World
 
 
 def use_kept(settings: Settings, world: World, engine: Engine) -> None:

@@ -13,7 +13,7 @@ import hmac
 import os
 from pathlib import Path
 
-from farandole.core.errors import StartError
+from farandole.errors import StartError
 
 KEY_BYTES = 32
 

@@ -17,10 +17,12 @@ import sys
 import threading
 from collections.abc import Sequence
 
-from farandole.core import clock
 from farandole.core.engine import Engine
-from farandole.core.errors import EvictedError, FarandoleError, JobOverError, StartError, WorkerLostError
-from farandole.core.rendezvous import (
+from farandole.core.settings import Settings
+from farandole.core.tuning import use_kept
+from farandole.errors import EvictedError, FarandoleError, JobOverError, StartError, WorkerLostError
+from farandole.wire import clock
+from farandole.wire.rendezvous import (
     Accused,
     Changed,
     Coming,
@@ -32,9 +34,7 @@ from farandole.core.rendezvous import (
     RosterUnreachable,
     World,
 )
-from farandole.core.roster_client import RosterClient
-from farandole.core.settings import Settings
-from farandole.core.tuning import use_kept
+from farandole.wire.roster_client import RosterClient
 
 # All members of a world have just spoken with the roster, so they are there, and quick. Who is lost meanwhile is made
 # known by others or the roster: this is for what neither of them sees, such as a network that lets some through only.

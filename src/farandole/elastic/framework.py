@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 from typing import Any, Protocol
 
 from farandole.core.again import Gradients
-from farandole.core.rendezvous import World
 from farandole.elastic.ledger import Ledger
+from farandole.wire.rendezvous import World
 
 
 class Batch(Protocol):

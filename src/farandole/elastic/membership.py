@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from farandole.core import basics
-from farandole.core.rendezvous import World
+from farandole.wire.rendezvous import World
 
 
 class Change(msgspec.Struct, frozen=True):

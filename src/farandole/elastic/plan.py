@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from farandole.core.rendezvous import World
 from farandole.elastic.framework import Batch, Loader
 from farandole.elastic.recovery import Comparison
+from farandole.wire.rendezvous import World
 
 
 class Plan:

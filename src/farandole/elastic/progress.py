@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import msgspec
 
-from farandole.core.errors import StateLostError
 from farandole.core.session import Session
 from farandole.elastic.batches import RatePolicy, based_on_first
 from farandole.elastic.framework import Loader, Trained
 from farandole.elastic.ledger import Ledger
 from farandole.elastic.recovery import Ballot, Recovery
+from farandole.errors import StateLostError
 
 
 class _Record(msgspec.Struct, frozen=True):

@@ -21,12 +21,12 @@ import msgspec
 
 from farandole.core.again import Gradients
 from farandole.core.dtype import DType, Kind, Max
-from farandole.core.errors import HorovodInternalError, InvalidRequestError, MismatchError
-from farandole.core.rendezvous import World
 from farandole.core.request import make_request
 from farandole.core.session import Session
 from farandole.core.submission import Submission
 from farandole.elastic import membership
+from farandole.errors import HorovodInternalError, InvalidRequestError, MismatchError
+from farandole.wire.rendezvous import World
 
 Result = TypeVar("Result")
 

@@ -33,7 +33,13 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from farandole.core.basics import current, is_initialized
-from farandole.core.errors import (
+from farandole.core.request import Names
+from farandole.core.saying import tell_user
+from farandole.core.session import Session
+from farandole.core.worlds import goodbye
+from farandole.elastic import membership
+from farandole.elastic.state import State
+from farandole.errors import (
     EvictedError,
     FarandoleError,
     HorovodInternalError,
@@ -42,13 +48,7 @@ from farandole.core.errors import (
     NotInitializedError,
     StateLostError,
 )
-from farandole.core.rendezvous import World
-from farandole.core.request import Names
-from farandole.core.saying import tell_user
-from farandole.core.session import Session
-from farandole.core.worlds import goodbye
-from farandole.elastic import membership
-from farandole.elastic.state import State
+from farandole.wire.rendezvous import World
 
 __all__ = ["HorovodInternalError", "HostsUpdatedInterrupt", "JobWorlds", "Worlds", "run", "run_in"]
 

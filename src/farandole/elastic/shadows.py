@@ -11,9 +11,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from farandole.core.errors import HorovodInternalError
 from farandole.core.session import Session
 from farandole.elastic.framework import Stream, Trained
+from farandole.errors import HorovodInternalError
 
 
 class Shadows:

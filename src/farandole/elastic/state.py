@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from farandole.core.errors import HostsUpdatedInterrupt, InvalidRequestError
 from farandole.elastic import membership
+from farandole.errors import HostsUpdatedInterrupt, InvalidRequestError
 
 # Of Horovod's HostUpdateResult: no_update, removed, added, mixed.
 _REMOVED = 1

@@ -16,8 +16,6 @@ import msgspec
 
 from farandole.core import basics
 from farandole.core.again import Gradients
-from farandole.core.errors import EvictedError, HorovodInternalError, InvalidRequestError
-from farandole.core.rendezvous import World
 from farandole.core.saying import tell_user
 from farandole.core.worlds import goodbye
 from farandole.elastic import membership
@@ -27,6 +25,8 @@ from farandole.elastic.plan import Plan, Plans
 from farandole.elastic.progress import Progress
 from farandole.elastic.recovery import NOTHING_ASKED, Ballot, Comparison, Position, Recovery
 from farandole.elastic.shadows import Shadows
+from farandole.errors import EvictedError, HorovodInternalError, InvalidRequestError
+from farandole.wire.rendezvous import World
 
 Result = TypeVar("Result")
 

@@ -32,14 +32,15 @@ from farandole.agent.messages import (
     Resumed,
     ToAgent,
 )
-from farandole.core.async_channel import AsyncChannel
 from farandole.core.own_roster import own_environment
-from farandole.core.wire import LARGEST_FRAME, BadMessage, Codec, WireError
 from farandole.launcher.errors import LaunchError
 from farandole.launcher.failure import signal_name
 from farandole.launcher.hosts import Host
 from farandole.launcher.reach import AGENT, TAKE_OVER, SshOptions, local_command, ssh_command
 from farandole.launcher.relay import RelayedLinks
+from farandole.wire.async_channel import AsyncChannel
+from farandole.wire.errors import BadMessage, WireError
+from farandole.wire.frames import LARGEST_FRAME, Codec
 
 # A host lets us in, its Python starts and answers within so many seconds, or the job does not start.
 READY_SECONDS = 30.0

@@ -8,9 +8,9 @@ import sys
 import traceback
 from typing import Any
 
-from farandole.core.errors import lost_rank_behind
-from farandole.core.roster_client import RosterClient
-from farandole.core.wire import LARGEST_FRAME
+from farandole.errors import lost_rank_behind
+from farandole.wire.frames import LARGEST_FRAME
+from farandole.wire.roster_client import RosterClient
 
 
 def main() -> None:

@@ -14,13 +14,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from farandole.core.wire import format_address
 from farandole.launcher.errors import SpecError
 from farandole.launcher.hosts import Host, with_slots
 from farandole.launcher.machine import Machine
 from farandole.launcher.output.console import OutputOptions
 from farandole.launcher.reach import local_command, ssh_command
 from farandole.launcher.spec import JobSpec, read_exports
+from farandole.wire.address import format_address
 
 LOOPBACK = "127.0.0.1"
 SECRET_NAMES = frozenset({"FARANDOLE_SECRET"})

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 
 import farandole
 from farandole.agent.messages import Door, Knock, Knocked, Look, Looked, Open, Opened, Ready
-from farandole.core.network import Address, list_addresses, pick
 from farandole.launcher.agents import Agent, AgentLost
 from farandole.launcher.errors import SpecError
 from farandole.launcher.hosts import Host
 from farandole.launcher.output.table import table
 from farandole.launcher.plan import HostPlan
 from farandole.launcher.reach import explain
+from farandole.wire.interfaces import Address, list_addresses, pick
 
 # Up to so many hosts knock at all others' doors; of more, each knocks at some.
 MOST_WHO_KNOCK_AT_ALL = 32

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from farandole.core.network import addresses
 from farandole.launcher.hosts import Host
+from farandole.wire.interfaces import addresses
 
 AGENT = ("-m", "farandole.agent")
 TAKE_OVER = ("-m", "farandole.agent.take_over")

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from farandole.agent.messages import WINDOW, Relay, RelayClosed, RelayCredit, Relayed, RelayOpened, ToAgent
-from farandole.core.wire import parse_address
+from farandole.wire.address import parse_address
 
 _CHUNK = 64 * 1024
 

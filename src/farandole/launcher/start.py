@@ -9,7 +9,6 @@ import socket
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 
-from farandole.core.wire import FRAME_LIMIT, LARGEST_FRAME
 from farandole.launcher import preflight
 from farandole.launcher.agents import Agent, Fleet, start_agents
 from farandole.launcher.ending import READER_SECONDS
@@ -33,6 +32,7 @@ from farandole.launcher.spec import JobSpec, check_command
 from farandole.launcher.supervise import Observer, Outcome, Running, Supervisor
 from farandole.roster.service import RosterService
 from farandole.roster.words import Place
+from farandole.wire.frames import FRAME_LIMIT, LARGEST_FRAME
 
 SECRET_BYTES = 32
 

@@ -29,7 +29,6 @@ from farandole.agent.messages import (
     Start,
     Started,
 )
-from farandole.core.rendezvous import Failure, Progress
 from farandole.launcher.agents import Agent, AgentLost, Fleet
 from farandole.launcher.ending import GRACE_SECONDS, Ending, sweep_elsewhere, sweep_here
 from farandole.launcher.error_file import learn, write_error_files
@@ -41,6 +40,7 @@ from farandole.launcher.output.status import StatusLine
 from farandole.launcher.plan import HostPlan, Plan, count, inherited_elsewhere
 from farandole.launcher.report import as_shell, exit_code, render_failure
 from farandole.roster.service import RosterService
+from farandole.wire.rendezvous import Failure, Progress
 
 BLAMED_SECONDS = 1.0
 # How long the last words of a dead worker may be on their way through its roster connection.

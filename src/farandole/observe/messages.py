@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import msgspec
 
-from farandole.core.wire import Codec
+from farandole.wire.frames import Codec
 
 
 class Here(msgspec.Struct, frozen=True, tag="here"):

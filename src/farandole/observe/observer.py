@@ -7,16 +7,16 @@ import threading
 from typing import TYPE_CHECKING
 
 from farandole.core import basics
-from farandole.core.errors import TimelineError
-from farandole.core.rendezvous import Absent, Heard, Probed, RendezvousError, Told, World
 from farandole.core.saying import tell_user
 from farandole.core.session import Session
-from farandole.core.wire import BadMessage
+from farandole.errors import TimelineError
 from farandole.observe.messages import CODEC
 from farandole.observe.progress import ProgressReporter
 from farandole.observe.recording import ClockWatch
 from farandole.observe.stalls import answer_questions
 from farandole.observe.timeline import JOIN_SECONDS, RECORDER, Post, Recording, Sending, Timeline
+from farandole.wire.errors import BadMessage
+from farandole.wire.rendezvous import Absent, Heard, Probed, RendezvousError, Told, World
 
 if TYPE_CHECKING:
     from farandole.observe.tuning import TuningWatch

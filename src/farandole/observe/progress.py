@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 
-from farandole.core.rendezvous import RendezvousError
-from farandole.core.roster_client import RosterClient
 from farandole.core.session import Session
+from farandole.wire.rendezvous import RendezvousError
+from farandole.wire.roster_client import RosterClient
 
 
 class ProgressReporter:

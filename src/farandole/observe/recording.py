@@ -10,12 +10,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from farandole.core.clock import ClockOffset
-from farandole.core.rendezvous import Probed
 from farandole.observe.file import ArrayFile
 from farandole.observe.messages import Batch
 from farandole.observe.tap import Tap
 from farandole.observe.trace import Trace
+from farandole.wire.clock import ClockOffset
+from farandole.wire.rendezvous import Probed
 
 # An operation shows in the file within 0.1 s: this is slept twice on the way of an event from another rank.
 TICK_SECONDS = 0.03

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from farandole.core.engine import Engine
-from farandole.core.errors import FarandoleError
+from farandole.errors import FarandoleError
 from farandole.observe.whereabouts import whereabouts
 
 # Only so that nobody has to reason about a wait without an end: questions and the end of the world come at once.

@@ -6,10 +6,10 @@ import ctypes
 from itertools import takewhile
 
 from farandole.core.binding import NativeEvent
-from farandole.core.clock import ClockOffset
 from farandole.core.engine import Engine
 from farandole.observe.events import LAYOUT, names_in, times_in
 from farandole.observe.messages import Batch
+from farandole.wire.clock import ClockOffset
 
 # The engine's ring holds so many.
 RING_EVENTS = 1 << 14

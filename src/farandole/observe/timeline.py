@@ -15,16 +15,16 @@ import time
 from collections.abc import Sequence
 from typing import Protocol
 
-from farandole.core.clock import ClockOffset
-from farandole.core.errors import TimelineError
-from farandole.core.rendezvous import RendezvousError
 from farandole.core.saying import tell_user
 from farandole.core.session import Session
+from farandole.errors import TimelineError
 from farandole.observe.file import ArrayFile
 from farandole.observe.messages import CODEC, LAST_SERIAL, Answer, Ask, Batch, Final, Here, Message, Off, On
 from farandole.observe.recording import ClockWatch, Recorder, Sender
 from farandole.observe.tap import RING_EVENTS, Tap
 from farandole.observe.trace import Trace
+from farandole.wire.clock import ClockOffset
+from farandole.wire.rendezvous import RendezvousError
 
 RECORDER = 0
 MEGABYTE = 1024 * 1024

@@ -8,10 +8,10 @@ from typing import Any, TextIO
 
 from farandole.core import tuning
 from farandole.core.engine import Engine
-from farandole.core.rendezvous import World
 from farandole.core.saying import tell_user
 from farandole.core.session import Session
 from farandole.core.settings import Settings
+from farandole.wire.rendezvous import World
 
 # How often rank 0 looks whether there is a new sample.
 LOOK_SECONDS = 0.5

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from farandole.core.rendezvous import Absent, Tell, Told
-from farandole.core.wire import WireError
 from farandole.roster.door import Client
+from farandole.wire.errors import WireError
+from farandole.wire.rendezvous import Absent, Tell, Told
 
 
 class Audience:

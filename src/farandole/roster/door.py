@@ -10,9 +10,11 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from farandole.core.async_channel import AsyncChannel
-from farandole.core.rendezvous import FromWorker, Hello
-from farandole.core.wire import BadMessage, Codec, ConnectionLost, WireError, format_address
+from farandole.wire.address import format_address
+from farandole.wire.async_channel import AsyncChannel
+from farandole.wire.errors import BadMessage, ConnectionLost, WireError
+from farandole.wire.frames import Codec
+from farandole.wire.rendezvous import FromWorker, Hello
 
 # What one worker has been told and has not read: beyond this, the roster would pay for it with its own memory.
 BACKLOG_BYTES = 8 * 1024 * 1024

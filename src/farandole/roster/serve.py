@@ -11,9 +11,10 @@ import errno
 import os
 import sys
 
-from farandole.core.own_roster import FromServer, NotServed, Serve, Serving
-from farandole.core.wire import FRAME_LIMIT, Codec, FrameReader, format_address, frame
 from farandole.roster.service import RosterService
+from farandole.wire.address import format_address
+from farandole.wire.frames import FRAME_LIMIT, Codec, FrameReader, frame
+from farandole.wire.rendezvous import FromServer, NotServed, Serve, Serving
 
 
 async def serve(order: Serve, control: int, report: int, parent: int) -> None:

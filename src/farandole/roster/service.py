@@ -9,31 +9,6 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable
 
-from farandole.core import clock
-from farandole.core.rendezvous import (
-    Accepted,
-    Call,
-    Changed,
-    Coming,
-    Ending,
-    Failure,
-    FetchCall,
-    FromRoster,
-    FromWorker,
-    Holds,
-    Join,
-    Leave,
-    Leaving,
-    Listen,
-    Probe,
-    Probed,
-    Progress,
-    Refused,
-    Result,
-    Revoked,
-    Tell,
-)
-from farandole.core.wire import FRAME_LIMIT, HANDSHAKE_SECONDS, BadMessage
 from farandole.roster import elastic, fixed
 from farandole.roster.audience import Audience
 from farandole.roster.decide import State, decide
@@ -67,6 +42,33 @@ from farandole.roster.words import (
     Show,
     Suspected,
     TimedOut,
+)
+from farandole.wire import clock
+from farandole.wire.errors import BadMessage
+from farandole.wire.frames import FRAME_LIMIT
+from farandole.wire.handshake import HANDSHAKE_SECONDS
+from farandole.wire.rendezvous import (
+    Accepted,
+    Call,
+    Changed,
+    Coming,
+    Ending,
+    Failure,
+    FetchCall,
+    FromRoster,
+    FromWorker,
+    Holds,
+    Join,
+    Leave,
+    Leaving,
+    Listen,
+    Probe,
+    Probed,
+    Progress,
+    Refused,
+    Result,
+    Revoked,
+    Tell,
 )
 
 

@@ -1,12 +1,12 @@
-"""Between the messages of `core.rendezvous` and the words in which the roster decides."""
+"""Between the messages of `wire.rendezvous` and the words in which the roster decides."""
 
 from __future__ import annotations
 
 import msgspec
 
-from farandole.core.rendezvous import Changed, Coming, Failure, Join, Leave, Leaving, Revoked, World
 from farandole.roster.membership import State
 from farandole.roster.words import Accusation, Announce, Drained, Event, Failed, Joined, Left
+from farandole.wire.rendezvous import Changed, Coming, Failure, Join, Leave, Leaving, Revoked, World
 
 
 def event_of(worker: int, message: Join | Leave | Leaving | Failure) -> Event:

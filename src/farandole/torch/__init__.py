@@ -38,8 +38,8 @@ from farandole.core.built import (
     rocm_built,
 )
 from farandole.core.dtype import Adasum, Average, Max, Min, Product, Sum
-from farandole.core.errors import HorovodInternalError
 from farandole.core.group import ProcessSet, global_process_set
+from farandole.errors import HorovodInternalError
 from farandole.observe.observer import start_timeline, stop_timeline
 from farandole.torch.collectives import (
     allgather,

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import torch
 
 from farandole.core.dtype import WireForm
-from farandole.core.errors import InvalidRequestError
+from farandole.errors import InvalidRequestError
 
 
 class Compressor:

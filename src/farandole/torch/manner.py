@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import torch
 
 from farandole.core.dtype import Average, Sum
-from farandole.core.errors import InvalidRequestError
 from farandole.core.group import ProcessSet
 from farandole.core.handle import Call
 from farandole.core.session import Session
+from farandole.errors import InvalidRequestError
 from farandole.torch.collectives import allreduce_call, compressed_call
 from farandole.torch.collectives.allgather import gather_member
 from farandole.torch.collectives.call import call_of_several

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import torch
 
-from farandole.core.errors import InvalidRequestError
+from farandole.errors import InvalidRequestError
 
 Named = tuple[str, torch.nn.Parameter]
 

@@ -11,8 +11,8 @@ import torch
 
 from farandole.core.basics import current
 from farandole.core.dtype import OPS, Adasum, Average, Sum
-from farandole.core.errors import InvalidRequestError
 from farandole.core.group import ProcessSet, global_process_set
+from farandole.errors import InvalidRequestError
 from farandole.torch.adasum import AdasumOptimizer, DeltaReducer
 from farandole.torch.collectives import allreduce
 from farandole.torch.collectives.compressed import check_reducible

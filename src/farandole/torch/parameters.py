@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from farandole.core.basics import current
-from farandole.core.errors import InvalidRequestError, MismatchError
 from farandole.core.group import ProcessSet, global_process_set
+from farandole.errors import InvalidRequestError, MismatchError
 from farandole.torch import collectives
 from farandole.torch.objects import allgather_object, broadcast_object
 

@@ -33,9 +33,9 @@ import torch
 from farandole.core.again import Again
 from farandole.core.basics import current, is_initialized
 from farandole.core.dtype import Average
-from farandole.core.errors import FarandoleError, HorovodInternalError, MismatchError
 from farandole.core.group import ProcessSet
 from farandole.core.session import Session
+from farandole.errors import FarandoleError, HorovodInternalError, MismatchError
 from farandole.torch import places
 from farandole.torch.ballot import Ballot
 from farandole.torch.compression import Compression, Feedback, Recipe

@@ -22,8 +22,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from farandole.core.basics import current
 from farandole.core.dtype import Sum
-from farandole.core.errors import InvalidRequestError
 from farandole.core.group import ProcessSet, global_process_set
+from farandole.errors import InvalidRequestError
 from farandole.torch.collectives import allreduce
 from farandole.torch.uncompiled import uncompiled
 

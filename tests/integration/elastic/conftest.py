@@ -19,8 +19,8 @@ from worlds import Nursery
 # file `hold` on do not join as long as it is there.
 DANCER = """\
 import os, signal, sys, threading, time
-from farandole.core.rendezvous import Changed, NotWanted, RendezvousError, Revoked
-from farandole.core.roster_client import RosterClient
+from farandole.wire.rendezvous import Changed, NotWanted, RendezvousError, Revoked
+from farandole.wire.roster_client import RosterClient
 
 worker, here = int(os.environ["FARANDOLE_WORKER"]), os.environ["TEST_DIRECTORY"]
 secret = bytes.fromhex(os.environ["FARANDOLE_SECRET"])

@@ -33,13 +33,13 @@ from farandole.agent.messages import (
     Started,
     Stop,
 )
-from farandole.core.wire import format_address, parse_address
 from farandole.launcher.agents import Agent, AgentLost
 from farandole.launcher.elastic import preemption
 from farandole.launcher.elastic.preemption import Lookout
 from farandole.launcher.elastic.spec import Elastic
 from farandole.launcher.hosts import Host
 from farandole.launcher.reach import SshOptions
+from farandole.wire.address import format_address, parse_address
 
 Message = TypeVar("Message")
 

@@ -98,7 +98,7 @@ def test_who_exits_with_code_0_in_the_middle_of_a_training_has_finished(train: T
     # What it says to the roster comes after the others have heard its goodbye, and have turned to the next world.
     before = """\
         import signal
-        from farandole.core.roster_client import RosterClient
+        from farandole.wire.roster_client import RosterClient
 
         leave = RosterClient.leave
 
@@ -135,13 +135,13 @@ def test_when_all_say_goodbye_and_end_with_another_code_the_job_ends_with_it(sta
 def test_a_job_whose_state_is_lost_ends_with_the_failure_that_lost_it(start: Start) -> None:
     """All workers fail when they have been trained, one after the other; those in their place begin from nothing."""
     script = """\
-        from farandole.core.errors import StateLostError
+        from farandole.errors import StateLostError
 
         roster.report_progress(1, 0.0)
         while worker < 2 and not os.path.exists(os.path.join(here, f"fail-{worker}")):
             time.sleep(0.01)
         error = ValueError("boom") if worker < 2 else StateLostError("all are lost")
-        name = "ValueError" if worker < 2 else "farandole.core.errors.StateLostError"
+        name = "ValueError" if worker < 2 else "farandole.errors.StateLostError"
         roster.report_failure(f"Traceback (most recent call last):\\n  ...\\n{name}: {error}", f"{name}: {error}")
         sys.exit(3)
     """
@@ -160,7 +160,7 @@ def test_a_job_whose_state_is_lost_ends_with_the_failure_that_lost_it(start: Sta
 TWO_FAIL = """\
 import atexit, os, time
 from farandole.core import basics, buffers
-from farandole.core.errors import WorkerLostError
+from farandole.errors import WorkerLostError
 from farandole.elastic.membership import reform, trained
 
 basics.init()

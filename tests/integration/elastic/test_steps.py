@@ -198,7 +198,7 @@ class _Lagging:
         from pathlib import Path
 
         from farandole.core.basics import current
-        from farandole.core.errors import WorkerLostError
+        from farandole.errors import WorkerLostError
 
         error = self._run_out()
         if self._loop.step != self._options["step"] or self._is_over:
@@ -638,9 +638,9 @@ def train_without_the_first() -> int:
     import torch
 
     import farandole.torch as hvd
-    from farandole.core.errors import WorkerLostError
-    from farandole.core.roster_client import RosterClient
     from farandole.core.session import Session
+    from farandole.errors import WorkerLostError
+    from farandole.wire.roster_client import RosterClient
 
     torch.set_num_threads(1)
     worker = int(os.environ["FARANDOLE_WORKER"])

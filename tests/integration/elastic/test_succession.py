@@ -18,9 +18,9 @@ import pytest
 from launched import Job, Training
 from waiting import kill, processes_with, until
 
-from farandole.core.wire import parse_address
 from farandole.launcher.elastic.legacy import read_legacy
 from farandole.launcher.keeper.jobs import JobDirectory
+from farandole.wire.address import parse_address
 
 NAME = "dance"
 TAKEN_OVER = r"farandole: the launcher was killed; another one has taken over after [0-9.]+ m?s: "

@@ -9,7 +9,7 @@ import pytest
 from elastic_worlds import ElasticJob
 
 from farandole.core import tuning
-from farandole.core.rendezvous import World
+from farandole.wire.rendezvous import World
 
 CHUNK_BYTES = 65536
 TWO = World(1, 0, 2, (), 0, 2, 0, 1, ("here", "here"))

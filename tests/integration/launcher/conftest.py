@@ -16,8 +16,8 @@ from waiting import processes_with, until
 
 PREAMBLE = """\
 import os, signal, subprocess, sys, time
-from farandole.core.rendezvous import RendezvousError
-from farandole.core.roster_client import RosterClient
+from farandole.wire.rendezvous import RendezvousError
+from farandole.wire.roster_client import RosterClient
 
 rank, size = int(os.environ["FARANDOLE_RANK"]), int(os.environ["FARANDOLE_SIZE"])
 here = os.environ["TEST_DIRECTORY"]

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 import pytest
 from tests.integration.launcher.test_roster import SECRET, Running
 
-from farandole.core.rendezvous import RosterUnreachable
-from farandole.core.roster_client import RosterClient
-from farandole.core.wire import AuthenticationFailed, ConnectionLost, WireTimeout, format_address
+from farandole.wire.address import format_address
+from farandole.wire.errors import AuthenticationFailed, ConnectionLost, WireTimeout
+from farandole.wire.rendezvous import RosterUnreachable
+from farandole.wire.roster_client import RosterClient
 
 
 @pytest.fixture

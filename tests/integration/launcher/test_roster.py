@@ -15,10 +15,19 @@ import msgspec
 import pytest
 from waiting import until
 
-from farandole.core import clock, wire
-from farandole.core.async_channel import AsyncChannel
-from farandole.core.channel import Channel
-from farandole.core.rendezvous import (
+from farandole.roster.door import BACKLOG_BYTES
+from farandole.roster.elastic import Limits
+from farandole.roster.memory import Memory
+from farandole.roster.service import RosterService
+from farandole.roster.watcher import Watcher
+from farandole.roster.words import Place
+from farandole.wire import clock, handshake
+from farandole.wire.address import format_address, parse_address
+from farandole.wire.async_channel import AsyncChannel
+from farandole.wire.channel import Channel
+from farandole.wire.errors import AuthenticationFailed, ConnectionLost, WireTimeout
+from farandole.wire.frames import Codec, frame
+from farandole.wire.rendezvous import (
     Absent,
     Failure,
     Heard,
@@ -30,14 +39,7 @@ from farandole.core.rendezvous import (
     Told,
     World,
 )
-from farandole.core.roster_client import RosterClient
-from farandole.core.wire import AuthenticationFailed, Codec, ConnectionLost, WireTimeout, frame
-from farandole.roster.door import BACKLOG_BYTES
-from farandole.roster.elastic import Limits
-from farandole.roster.memory import Memory
-from farandole.roster.service import RosterService
-from farandole.roster.watcher import Watcher
-from farandole.roster.words import Place
+from farandole.wire.roster_client import RosterClient
 
 SECRET = os.urandom(32)
 
@@ -96,7 +98,7 @@ def serve() -> Iterator[Callable[..., Running]]:
 
 
 def raw(roster: Running) -> socket.socket:
-    return socket.create_connection(wire.parse_address(roster.address), 10)
+    return socket.create_connection(parse_address(roster.address), 10)
 
 
 def hung_up(sock: socket.socket) -> bool:
@@ -143,8 +145,8 @@ def test_a_client_with_another_secret_is_turned_away(serve: Callable[..., Runnin
 def test_a_liar_is_hung_up_on_before_anything_is_decoded(serve: Callable[..., Running]) -> None:
     roster = serve(1)
     with raw(roster) as sock:
-        sock.sendall(frame(wire.PROTOCOL + bytes(wire.NONCE_BYTES)))
-        sock.sendall(frame(bytes(wire.PROOF_BYTES)) + frame(b"\x82whatever"))
+        sock.sendall(frame(handshake.PROTOCOL + bytes(handshake.NONCE_BYTES)))
+        sock.sendall(frame(bytes(handshake.PROOF_BYTES)) + frame(b"\x82whatever"))
         assert hung_up(sock)
     assert any("does not hold this job's secret" in line for line in roster.log)
 
@@ -196,7 +198,7 @@ def test_a_proven_client_is_held_to_the_frame_limit(serve: Callable[..., Running
 
 def test_a_silent_roster_is_given_up_on() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        address = wire.format_address(*server.getsockname())
+        address = format_address(*server.getsockname())
         with pytest.raises(RendezvousError) as caught:
             RosterClient.connect(address, SECRET, worker=0, timeout=0.1)
     assert isinstance(caught.value.__cause__, WireTimeout)
@@ -204,7 +206,7 @@ def test_a_silent_roster_is_given_up_on() -> None:
 
 def test_no_roster_is_told_at_once() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        address = wire.format_address(*server.getsockname())
+        address = format_address(*server.getsockname())
     with pytest.raises(RendezvousError, match=r"worker 3 cannot reach the roster .* refused.* launcher") as caught:
         RosterClient.connect(address, SECRET, worker=3, timeout=10)
     assert isinstance(caught.value.__cause__, ConnectionLost)

@@ -12,7 +12,7 @@ import pytest
 import traces
 from worlds import WorkerFailed, WorkerGone, World, wait_until
 
-from farandole.core.errors import NotInitializedError, TimelineError
+from farandole.errors import NotInitializedError, TimelineError
 from farandole.observe.observer import start_timeline, stop_timeline
 from farandole.roster import service
 

@@ -8,8 +8,8 @@ import threading
 import pytest
 
 from farandole.core.affinity import core_of, threads_on
-from farandole.core.errors import SettingError
 from farandole.core.settings import Settings
+from farandole.errors import SettingError
 
 WORLD_OF_ONE = """
 import os, pathlib

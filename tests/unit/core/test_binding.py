@@ -12,7 +12,8 @@ import pytest
 
 from farandole.core import binding
 from farandole.core.dtype import OPS, DType, Kind, WireForm
-from farandole.core.errors import LibraryError, Status
+from farandole.core.status import Status
+from farandole.errors import LibraryError
 
 HEADER = re.sub(r"/\*.*?\*/", "", (Path(__file__).parents[3] / "native/capi/farandole.h").read_text(), flags=re.DOTALL)
 SCALARS = {

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from farandole.core import network
-from farandole.core.errors import SettingError, StartError
 from farandole.core.meeting import Way, find_way, meet
-from farandole.core.network import Address
 from farandole.core.settings import Settings
 from farandole.core.user_files import job_secret
+from farandole.errors import SettingError, StartError
+from farandole.wire import interfaces
+from farandole.wire.interfaces import Address
 
 BY_HAND = {"FARANDOLE_RANK": "1", "FARANDOLE_SIZE": "2"}
 ROSTER = {"FARANDOLE_ROSTER": "10.0.0.1:4711", "FARANDOLE_SECRET": "00ff"}
@@ -30,7 +30,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
     there = [Address("eth0", "10.0.0.7", 24, 1000), Address("eth1", "fd00::7", 64, 100)]
-    monkeypatch.setattr(network, "_running", lambda: iter(there))
+    monkeypatch.setattr(interfaces, "_running", lambda: iter(there))
 
 
 def way(environment: Mapping[str, str]) -> Way:

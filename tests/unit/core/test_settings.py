@@ -4,8 +4,8 @@ from dataclasses import fields
 
 import pytest
 
-from farandole.core.errors import SettingError
 from farandole.core.settings import Settings, variables_of
+from farandole.errors import SettingError
 
 
 def test_an_empty_environment_gives_the_defaults():

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
 
-from farandole.core.errors import SettingError
 from farandole.core.surroundings import Surroundings, find
+from farandole.errors import SettingError
 
 OPEN_MPI_5 = {
     "OMPI_COMM_WORLD_RANK": "1",

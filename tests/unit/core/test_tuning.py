@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from farandole.core import tuning
-from farandole.core.errors import InvalidRequestError, SettingError
-from farandole.core.rendezvous import World
 from farandole.core.settings import Settings
+from farandole.errors import InvalidRequestError, SettingError
+from farandole.wire.rendezvous import World
 
 WORLD = World(1, 0, 3, (), 0, 2, 0, 2, ("a", "a", "b"))
 SMALLER = World(2, 0, 2, (), 0, 2, 0, 1, ("a", "a"))

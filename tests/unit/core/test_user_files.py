@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from farandole.core import user_files
-from farandole.core.errors import StartError
 from farandole.core.user_files import MeetingFile, job_secret
+from farandole.errors import StartError
 
 
 @pytest.fixture(autouse=True)

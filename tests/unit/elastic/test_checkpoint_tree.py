@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from farandole.core.errors import InvalidRequestError
 from farandole.elastic.checkpoint.tree import Taken, put_together
+from farandole.errors import InvalidRequestError
 
 
 class Tensor:

@@ -12,7 +12,10 @@ from typing import Any
 import pytest
 from thread_worlds import SECONDS, Job, Killed, Worker
 
-from farandole.core.errors import (
+from farandole.elastic import membership
+from farandole.elastic.run import run, run_in
+from farandole.elastic.state import ObjectState
+from farandole.errors import (
     EvictedError,
     FarandoleError,
     HorovodInternalError,
@@ -22,9 +25,6 @@ from farandole.core.errors import (
     StateLostError,
     WorkerLostError,
 )
-from farandole.elastic import membership
-from farandole.elastic.run import run, run_in
-from farandole.elastic.state import ObjectState
 
 REMOVED = 1
 
@@ -184,7 +184,7 @@ def test_a_mismatch_that_ended_others_ends_who_heard_only_of_their_end() -> None
 
     def train(state: Recorded) -> None:
         state.done.append("train")
-        worlds.departed = ["rank 0 (worker 0) raised farandole.core.errors.MismatchError: shapes [3] and [4]"]
+        worlds.departed = ["rank 0 (worker 0) raised farandole.errors.MismatchError: shapes [3] and [4]"]
         raise lost
 
     lost = WorkerLostError("rank 0 is lost", 0)

@@ -16,10 +16,10 @@ import pytest
 from played_jobs import Job, Killed, Worker
 
 from farandole.core.again import Gradients
-from farandole.core.errors import EvictedError, HorovodInternalError, InvalidRequestError
 from farandole.elastic import membership, steps
 from farandole.elastic.batches import ConstantGlobalBatch, KeepRate
 from farandole.elastic.ledger import Ledger
+from farandole.errors import EvictedError, HorovodInternalError, InvalidRequestError
 from farandole.roster.elastic import Limits
 
 EPOCHS = 2

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from farandole.core.errors import FarandoleError, HostsUpdatedInterrupt
 from farandole.elastic import membership
 from farandole.elastic.membership import Change
 from farandole.elastic.state import ObjectState, State
+from farandole.errors import FarandoleError, HostsUpdatedInterrupt
 
 REMOVED, ADDED, MIXED = 1, 2, 3
 

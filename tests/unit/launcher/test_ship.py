@@ -28,11 +28,11 @@ from farandole.agent.messages import (
     Shipped,
     ToAgent,
 )
-from farandole.core.wire import Codec
 from farandole.launcher.errors import SpecError
 from farandole.launcher.shipping import ship
 from farandole.launcher.shipping.manifest import Manifest, take_stock
 from farandole.launcher.shipping.ship import PieceReader, Shipment, Shipping
+from farandole.wire.frames import Codec
 
 TO_AGENT: Codec[ToAgent] = Codec(ToAgent)
 FROM_AGENT: Codec[FromAgent] = Codec(FromAgent)

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from farandole.core.rendezvous import Failure
 from farandole.launcher.errors import SpecError
 from farandole.launcher.hosts import Host
 from farandole.launcher.machine import Machine
@@ -15,6 +14,7 @@ from farandole.launcher.plan import Identity
 from farandole.launcher.spec import JobSpec
 from farandole.launcher.through.job import explain, first_to_blame, plan_through, render_through
 from farandole.launcher.through.targets import Flavour, Order, command_line, environment_of, flavour_of
+from farandole.wire.rendezvous import Failure
 
 HERE = Order("mpirun", 4, (), ("FARANDOLE_JOB", "FARANDOLE_SECRET"), ("python", "train.py", "--name", "a b"))
 EVEN = replace(HERE, hosts=(Host("h1", 2), Host("h2", 2)))

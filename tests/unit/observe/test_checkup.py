@@ -13,7 +13,6 @@ import msgspec
 import pytest
 
 from farandole.core.dtype import Average, DType, Max, Product, Sum
-from farandole.core.rendezvous import World
 from farandole.observe.checkup import values
 from farandole.observe.checkup.__main__ import nodes_of, with_second_look
 from farandole.observe.checkup.matrix import render
@@ -21,6 +20,7 @@ from farandole.observe.checkup.pairs import Effort
 from farandole.observe.checkup.report import Node, Pair, Problem, Report, Whole
 from farandole.observe.checkup.schedule import messages, rounds
 from farandole.observe.checkup.verdict import judge, suspects
+from farandole.wire.rendezvous import World
 
 # --- in which order -------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from farandole.core.errors import InvalidRequestError
+from farandole.errors import InvalidRequestError
 from farandole.torch.collectives.alltoall import rows_to_send
 from farandole.torch.collectives.reducescatter import own_rows
 

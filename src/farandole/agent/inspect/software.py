@@ -29,7 +29,7 @@ _LOAD_LIBRARY = """\
 import json, os, sys
 sys.path.insert(0, sys.argv[1])
 from farandole.core import binding
-from farandole.core.errors import LibraryError
+from farandole.errors import LibraryError
 try:
     library = binding.load(os.environ.get("FARANDOLE_LIBRARY") or None)
     print(json.dumps({"path": str(library.path), "version": library.farandole_version().decode()}))

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from importlib import metadata, util
 from pathlib import Path
 
-from farandole.core.network import every_address
+from farandole.wire.interfaces import every_address
 
 PROGRAM_SECONDS = 3.0
 

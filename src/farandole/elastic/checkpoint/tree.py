@@ -13,7 +13,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
-from farandole.core.errors import InvalidRequestError
+from farandole.errors import InvalidRequestError
 
 # The name of what is no tensor in a file of safetensors.
 _RESERVED = "__metadata__"

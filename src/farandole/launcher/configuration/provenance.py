@@ -11,8 +11,8 @@ from dataclasses import Field, dataclass, fields
 from functools import cache
 from typing import Any, Literal
 
-from farandole.core.errors import SettingError
 from farandole.core.settings import Settings, variables_of
+from farandole.errors import SettingError
 from farandole.launcher.configuration.project import OPTION_SETTINGS, Option, Project, values
 
 NOT_SET = "not set"

@@ -13,7 +13,7 @@ from typing import Literal
 
 from farandole.agent.facts import visible_gpus
 from farandole.agent.inspect.facts import Facts, Gpus, Interface
-from farandole.core.network import Address, list_addresses, pick
+from farandole.wire.interfaces import Address, list_addresses, pick
 
 Level = Literal["ok", "note", "problem"]
 

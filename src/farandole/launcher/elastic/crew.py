@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from farandole.agent.messages import Stop
-from farandole.core.errors import StateLostError
+from farandole.errors import StateLostError
 from farandole.launcher.elastic.reception import Station
 from farandole.launcher.elastic.slots.words import FAILED, KILLED, STATE_LOST, SUCCEEDED
 from farandole.launcher.errors import SpecError

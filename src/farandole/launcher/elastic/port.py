@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable
 
-from farandole.core.wire import parse_address
+from farandole.wire.address import parse_address
 
 # Who has it by chance, such as the near end of a connection, often lets go of it soon; workers look for it longer.
 PORT_SECONDS = 30.0

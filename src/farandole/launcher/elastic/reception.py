@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 import farandole
 from farandole.agent.departures import WORKER_VARIABLE
 from farandole.agent.messages import Start
-from farandole.core.wire import format_address
 from farandole.launcher.agents import Agent, AgentLost
 from farandole.launcher.elastic.preemption import Lookout
 from farandole.launcher.errors import SpecError
@@ -19,6 +18,7 @@ from farandole.launcher.plan import LOOPBACK, HostPlan, Identity, Plan, Site, in
 from farandole.launcher.preflight import Finding, HostsRefused
 from farandole.launcher.prepare import Preparation
 from farandole.launcher.reach import LocalNames, SshOptions, explain
+from farandole.wire.address import format_address
 
 AGENT_VARIABLE = "FARANDOLE_AGENT"
 """By which what a lost agent leaves behind is found."""

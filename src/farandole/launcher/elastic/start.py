@@ -6,7 +6,6 @@ import secrets
 from collections.abc import Callable
 from dataclasses import replace
 
-from farandole.core.wire import FRAME_LIMIT, LARGEST_FRAME, parse_address
 from farandole.launcher.elastic.discovery import Discovery, make_source
 from farandole.launcher.elastic.legacy import Legacy, read_legacy
 from farandole.launcher.elastic.plan import first_plan
@@ -28,6 +27,8 @@ from farandole.launcher.supervise import Observer, Outcome, Running
 from farandole.roster.elastic import Limits
 from farandole.roster.memory import Memory
 from farandole.roster.service import RosterService
+from farandole.wire.address import parse_address
+from farandole.wire.frames import FRAME_LIMIT, LARGEST_FRAME
 
 SECRET_BYTES = 32
 # A worker takes no shorter time to leave than that, though it may be ended earlier.

@@ -12,7 +12,6 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from farandole.agent.messages import End
-from farandole.core.rendezvous import Failure, Progress
 from farandole.launcher.agents import AgentLost
 from farandole.launcher.elastic.background import Background
 from farandole.launcher.elastic.crew import Crew, Worker
@@ -48,6 +47,7 @@ from farandole.roster.memory import Memory
 from farandole.roster.service import RosterService
 from farandole.roster.watcher import Watcher, WorldChange
 from farandole.roster.words import Hold
+from farandole.wire.rendezvous import Failure, Progress
 
 # How long it takes at most that workers hear of the end of the job.
 NOTICE_SECONDS = 0.05

@@ -24,7 +24,6 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from farandole.core.own_roster import own_environment
-from farandole.core.wire import ConnectionLost, WireError, WireTimeout
 from farandole.launcher.errors import SpecError
 from farandole.launcher.failure import signal_name
 from farandole.launcher.keeper.errand import ERR, OUT, Errand, show_here
@@ -32,6 +31,7 @@ from farandole.launcher.keeper.jobs import JobDirectory, JobRecord, Jobs, jobs_o
 from farandole.launcher.keeper.link import Link
 from farandole.launcher.keeper.messages import Ended, Hidden, Hide, Launch, Refused, Stop, TakenOver, Unread
 from farandole.launcher.keeper.stage import RECALLED_LINES
+from farandole.wire.errors import ConnectionLost, WireError, WireTimeout
 
 # The keeper needs less to let go of the terminal.
 _HIDE_SECONDS = 2.0

@@ -35,11 +35,11 @@ from typing import TypeVar
 
 import msgspec
 
-from farandole.core import clock
 from farandole.launcher.errors import SpecError
 from farandole.launcher.estate import Estate
 from farandole.launcher.keeper.link import check_peer
 from farandole.launcher.keeper.messages import Ended
+from farandole.wire import clock
 
 LIFE_SECONDS = 10.0
 """How often a keeper shows that it lives."""

@@ -27,8 +27,6 @@ from pathlib import Path
 from typing import Any
 
 from farandole.agent.messages import STDERR, STDOUT
-from farandole.core import clock
-from farandole.core.wire import LENGTH_BYTES, BadMessage, Codec, ConnectionLost, WireError, frame_length
 from farandole.launcher.ending import READER_SECONDS
 from farandole.launcher.errors import SpecError
 from farandole.launcher.estate import NothingLeft, NotTakenOver
@@ -66,6 +64,9 @@ from farandole.launcher.output.console import Console
 from farandole.launcher.output.outlet import Outlet
 from farandole.launcher.output.terminal import Look
 from farandole.launcher.supervise import Outcome
+from farandole.wire import clock
+from farandole.wire.errors import BadMessage, ConnectionLost, WireError
+from farandole.wire.frames import LENGTH_BYTES, Codec, frame_length
 
 STREAMS = (STDOUT, STDERR)
 # What a successor needs that a keeper loads when it knows what is to be done.

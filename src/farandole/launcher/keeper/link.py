@@ -11,9 +11,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from farandole.core.peer import user_behind
-from farandole.core.wire import AuthenticationFailed, Codec, ConnectionLost, FrameReader, WireTimeout, frame
 from farandole.launcher.keeper.messages import MESSAGE_LIMIT, FromKeeper
+from farandole.wire.errors import AuthenticationFailed, ConnectionLost, WireTimeout
+from farandole.wire.frames import Codec, FrameReader, frame
+from farandole.wire.peer_credentials import user_behind
 
 _PIECE_BYTES = 1 << 16
 

@@ -1,4 +1,4 @@
-"""What a keeper and its visitors say to each other over a Unix socket, in frames as `core.wire` has them.
+"""What a keeper and its visitors say to each other over a Unix socket, in frames as `wire.frames` has them.
 
 A visitor is a front, which shows the job, or a command that wants to know or change something. Descriptors travel
 beside the bytes (SCM_RIGHTS), with the message that they belong to.
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
-from farandole.core.wire import FRAME_LIMIT
 from farandole.launcher.keeper.control import HostRow
+from farandole.wire.frames import FRAME_LIMIT
 
 MESSAGE_LIMIT = FRAME_LIMIT
 

@@ -9,8 +9,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from farandole.core.wire import BadMessage, Codec, FrameReader, WireError, frame
 from farandole.launcher.keeper.messages import MESSAGE_LIMIT, FromVisitor
+from farandole.wire.errors import BadMessage, WireError
+from farandole.wire.frames import Codec, FrameReader, frame
 
 _PIECE_BYTES = 1 << 16
 MOST_DESCRIPTORS = 8

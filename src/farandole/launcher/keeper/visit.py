@@ -8,11 +8,11 @@ from contextlib import contextmanager
 
 import msgspec
 
-from farandole.core.wire import ConnectionLost, WireError, WireTimeout
 from farandole.launcher.errors import LaunchError, SpecError
 from farandole.launcher.keeper.jobs import JobDirectory
 from farandole.launcher.keeper.link import Link
 from farandole.launcher.keeper.messages import AskStatus, FromKeeper, Refused, StatusIs, Stop
+from farandole.wire.errors import ConnectionLost, WireError, WireTimeout
 
 ANSWER_SECONDS = 10.0
 # A table of jobs does not wait long for one that is stuck.

@@ -20,8 +20,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from farandole.agent.processes import carrying, die_with_parent, send
-from farandole.core.network import addresses
-from farandole.core.rendezvous import Failure
 from farandole.launcher.ending import GRACE_SECONDS, READER_SECONDS
 from farandole.launcher.errors import SpecError
 from farandole.launcher.failure import shell_code, signal_name
@@ -34,6 +32,8 @@ from farandole.launcher.start import SECRET_BYTES
 from farandole.launcher.supervise import Outcome
 from farandole.launcher.through.targets import Flavour, Order, command_line, environment_of, flavour_of
 from farandole.roster.service import RosterService
+from farandole.wire.interfaces import addresses
+from farandole.wire.rendezvous import Failure
 
 VERSION_SECONDS = 20.0
 # How long what the other program started may outlive it.

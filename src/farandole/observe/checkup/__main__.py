@@ -15,14 +15,14 @@ from collections.abc import Callable
 import msgspec
 
 from farandole.core import basics, buffers
-from farandole.core.rendezvous import World
-from farandole.core.roster_client import RosterClient
 from farandole.core.session import Session
 from farandole.observe.checkup.collectives import check_all
 from farandole.observe.checkup.pairs import QUICK, THOROUGH, Links, measure_whole
 from farandole.observe.checkup.report import Node, Pair, Problem, Report
 from farandole.observe.checkup.schedule import rounds
 from farandole.observe.checkup.verdict import judge, suspects
+from farandole.wire.rendezvous import World
+from farandole.wire.roster_client import RosterClient
 
 # A machine may be busy for a moment; a slow link stays slow.
 _SECOND_LOOKS = 2

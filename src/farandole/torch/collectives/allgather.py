@@ -9,11 +9,11 @@ from typing import Any
 import torch
 
 from farandole.core.dtype import Average, Kind
-from farandole.core.errors import InvalidRequestError
 from farandole.core.group import ProcessSet, global_process_set
 from farandole.core.handle import Call
 from farandole.core.request import make_request
 from farandole.core.session import Session
+from farandole.errors import InvalidRequestError
 from farandole.torch.collectives.allreduce import grouped_allreduce
 from farandole.torch.collectives.call import (
     Member,

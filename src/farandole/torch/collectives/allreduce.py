@@ -10,11 +10,11 @@ import torch
 
 from farandole.core.binding import NativeRequest
 from farandole.core.dtype import Average, Kind, Max, Min, Product, Sum
-from farandole.core.errors import InvalidRequestError
 from farandole.core.group import ProcessSet, global_process_set
 from farandole.core.handle import Call, Pending
 from farandole.core.request import make_request
 from farandole.core.session import Session
+from farandole.errors import InvalidRequestError
 from farandole.torch.collectives.call import (
     call_of_one,
     check_one_device,

@@ -15,10 +15,10 @@ import torch
 from farandole.core.basics import current
 from farandole.core.binding import NativeRequest
 from farandole.core.dtype import Average, DType
-from farandole.core.errors import HorovodInternalError, InvalidRequestError
 from farandole.core.group import ProcessSet
 from farandole.core.handle import Call, HandleTable, Known
 from farandole.core.session import Session
+from farandole.errors import HorovodInternalError, InvalidRequestError
 from farandole.torch.staging import call_of
 from farandole.torch.uncompiled import uncompiled
 

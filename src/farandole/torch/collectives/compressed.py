@@ -10,9 +10,9 @@ from collections.abc import Sequence
 import torch
 
 from farandole.core.dtype import Average, Sum
-from farandole.core.errors import InvalidRequestError
 from farandole.core.handle import Call
 from farandole.core.session import Session
+from farandole.errors import InvalidRequestError
 from farandole.torch.collectives.call import call_of_several
 from farandole.torch.collectives.powersgd import powersgd_call
 from farandole.torch.collectives.reduction import reduction_member

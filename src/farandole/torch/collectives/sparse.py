@@ -8,8 +8,8 @@ import torch
 
 from farandole.core.basics import current
 from farandole.core.dtype import Average, Sum
-from farandole.core.errors import InvalidRequestError
 from farandole.core.group import ProcessSet, global_process_set
+from farandole.errors import InvalidRequestError
 from farandole.torch.collectives.allgather import gather_member
 from farandole.torch.collectives.call import call_of_several
 

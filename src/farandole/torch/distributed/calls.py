@@ -21,8 +21,8 @@ import torch.distributed as dist
 from farandole.core.binding import NativeRequest
 from farandole.core.dtype import Average, DType, Kind, Max, Min, Product, Sum
 from farandole.core.engine import Engine
-from farandole.core.errors import InvalidRequestError
 from farandole.core.request import make_request
+from farandole.errors import InvalidRequestError
 from farandole.torch.collectives.call import DTYPES
 
 Finish = Callable[[Engine, Sequence[int]], None]

@@ -35,9 +35,9 @@ from torch._C._distributed_c10d import Store
 
 from farandole.core.dtype import Kind
 from farandole.core.engine import WAIT_SLICE_SECONDS, Block
-from farandole.core.errors import FarandoleError, InvalidRequestError
 from farandole.core.request import make_request
 from farandole.core.submission import Submission
+from farandole.errors import FarandoleError, InvalidRequestError
 from farandole.torch.distributed import calls
 from farandole.torch.distributed.calls import Call
 from farandole.torch.distributed.meeting import meet

@@ -22,8 +22,8 @@ import torch
 import torch.distributed as dist
 
 from farandole.core.engine import WAIT_SLICE_SECONDS, Engine
-from farandole.core.errors import FarandoleError
 from farandole.core.submission import Submission
+from farandole.errors import FarandoleError
 from farandole.torch.distributed.calls import Call
 
 NO_TIMEOUT = timedelta(0)  # c10d's word for "the timeout of the call".

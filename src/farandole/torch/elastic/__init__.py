@@ -1,9 +1,9 @@
 """Elastic training for PyTorch."""
 
-from farandole.core.errors import HorovodInternalError, HostsUpdatedInterrupt
 from farandole.elastic.batches import ConstantGlobalBatch, ConstantWorkerBatch, KeepRate, LinearScaling, ScaledBy
 from farandole.elastic.run import run
 from farandole.elastic.state import ObjectState, State
+from farandole.errors import HorovodInternalError, HostsUpdatedInterrupt
 from farandole.torch.elastic.checkpoint import Checkpoint
 from farandole.torch.elastic.loader import ElasticLoader
 from farandole.torch.elastic.sampler import ElasticSampler

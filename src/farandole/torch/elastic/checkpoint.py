@@ -18,7 +18,6 @@ from typing import Any
 import msgspec
 import torch
 
-from farandole.core.errors import CheckpointError, InvalidRequestError
 from farandole.core.saying import tell_user
 from farandole.core.settings import Settings
 from farandole.elastic.checkpoint.attempt import Part
@@ -27,6 +26,7 @@ from farandole.elastic.checkpoint.manifest import Manifest, TensorEntry
 from farandole.elastic.checkpoint.sharding import Extent, share_out
 from farandole.elastic.checkpoint.store import AttemptId, Complete, Search, Store
 from farandole.elastic.checkpoint.tree import Taken, put_together
+from farandole.errors import CheckpointError, InvalidRequestError
 from farandole.torch.elastic.tensor_files import Tensors, open_format
 
 PATIENCE_SECONDS = 60.0

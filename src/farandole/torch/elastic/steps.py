@@ -12,17 +12,17 @@ from torch.utils.data import DataLoader, IterableDataset
 from farandole.core.again import Gradients
 from farandole.core.basics import current
 from farandole.core.dtype import Average
-from farandole.core.errors import InvalidRequestError
-from farandole.core.rendezvous import World
 from farandole.elastic.batches import KeepRate, RatePolicy
 from farandole.elastic.membership import is_elastic
 from farandole.elastic.steps import Loop
+from farandole.errors import InvalidRequestError
 from farandole.torch.adasum import AdasumOptimizer
 from farandole.torch.elastic import stream
 from farandole.torch.elastic.checkpoint import Checkpoint
 from farandole.torch.elastic.loader import ElasticLoader
 from farandole.torch.elastic.transfer import transfer
 from farandole.torch.optimizer import has_unused_gradients, is_distributed
+from farandole.wire.rendezvous import World
 
 # Under which name checkpoints hold how far the training has come.
 _PROGRESS = "farandole"

@@ -21,10 +21,10 @@ import torch
 
 from farandole.core.basics import current
 from farandole.core.dtype import DType, Kind
-from farandole.core.errors import FarandoleError
 from farandole.core.handle import Pending
 from farandole.core.request import make_request
 from farandole.core.submission import Submission
+from farandole.errors import FarandoleError
 from farandole.torch.elastic.transfer import OWN, Hole, take_out, transfer
 
 # What travels in the time of a step, at least, and for each second of it: to copy so much takes a tenth of that.

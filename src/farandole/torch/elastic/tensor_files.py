@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from farandole.core.errors import InvalidRequestError
 from farandole.elastic.checkpoint.attempt import shard_name
 from farandole.elastic.checkpoint.manifest import Manifest
 from farandole.elastic.checkpoint.sharding import Piece
+from farandole.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from safetensors import TensorSpec

@@ -17,11 +17,11 @@ import torch
 
 from farandole.core.basics import current
 from farandole.core.dtype import DType, Kind
-from farandole.core.errors import HorovodInternalError
 from farandole.core.handle import Pending
 from farandole.core.request import make_request
 from farandole.core.session import Session
 from farandole.core.submission import Submission
+from farandole.errors import HorovodInternalError
 
 # Small enough that all sources have about the same to send, large enough that the number of pieces does not matter.
 PIECE_BYTES = 4 << 20

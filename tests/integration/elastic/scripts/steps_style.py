@@ -103,11 +103,11 @@ def train(given: argparse.Namespace, faults: Faults, book: Book) -> None:
     import farandole.torch as hvd
     from farandole.core import worlds
     from farandole.core.engine import Engine
-    from farandole.core.roster_client import RosterClient
     from farandole.elastic.steps import Loop
     from farandole.torch.elastic import transfer
     from farandole.torch.elastic.checkpoint import Checkpoint
     from farandole.torch.reducer import GradientReducer
+    from farandole.wire.roster_client import RosterClient
 
     worlds.FORM_SECONDS = given.form_seconds or worlds.FORM_SECONDS
     faults.around(RosterClient, "join", "join")

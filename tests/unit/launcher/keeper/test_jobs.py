@@ -12,14 +12,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from farandole.core import clock
-from farandole.core.wire import AuthenticationFailed
 from farandole.launcher.errors import SpecError
 from farandole.launcher.estate import LAUNCHER, ROSTER
 from farandole.launcher.keeper import jobs as jobs_module
 from farandole.launcher.keeper import link
 from farandole.launcher.keeper.jobs import JobDirectory, JobRecord, Jobs, jobs_of_this_user
 from farandole.launcher.keeper.messages import Ended
+from farandole.wire import clock
+from farandole.wire.errors import AuthenticationFailed
 
 
 def record(name: str, host: str | None = None, started: float = 1.0) -> JobRecord:

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from farandole.core import clock
 from farandole.launcher.estate import LAUNCHER, ROSTER
 from farandole.launcher.keeper import keeper
 from farandole.launcher.keeper.errand import Errand
@@ -22,6 +21,7 @@ from farandole.launcher.keeper.link import Link
 from farandole.launcher.keeper.messages import Launch, Refused
 from farandole.launcher.machine import Machine
 from farandole.launcher.spec import JobSpec
+from farandole.wire import clock
 
 HINT = "make room there, or set XDG_CACHE_HOME to a directory of your own that has some"
 ERRAND = Errand(JobSpec(("no-such-program",), 1), Machine("here", 1, 0, "/", {}))

@@ -1,4 +1,4 @@
-"""What workers and the roster say to each other. `core.roster_client` speaks for a worker.
+"""What workers and the roster say to each other. `wire.roster_client` speaks for a worker.
 
 A `Join` gives what the others need to reach this worker, and is answered by the world as soon as every worker has
 joined. Joining again, after `Leave` or after the world broke, makes the next generation.
@@ -228,7 +228,7 @@ class Probed(msgspec.Struct, frozen=True, tag="probed"):
     """As it stood in the question."""
     now_ns: int
     clock: str
-    """Which clock that is: see `farandole.core.clock.identity`."""
+    """Which clock that is: see `farandole.wire.clock.identity`."""
 
 
 class Changed(msgspec.Struct, frozen=True, tag="changed"):
@@ -265,3 +265,30 @@ class Ending(msgspec.Struct, frozen=True, tag="ending"):
 FromWorker = Hello | Join | Leave | Holds | Leaving | Failure | Progress | FetchCall | Result | Listen | Tell | Probe
 Heard = Told | Absent | Probed | Changed | Coming | Revoked | Ending
 FromRoster = World | Refused | Call | Accepted | Heard
+
+
+# --- between rank 0 and the roster that it serves where no launcher does -----------------------------------------
+
+
+class Serve(msgspec.Struct, frozen=True, tag="serve"):
+    """The order to the child. Answered by `Serving` or `NotServed`."""
+
+    size: int
+    secret: bytes
+    addresses: tuple[tuple[str, int], ...]
+    """To listen on: address and port, 0 for any port that is free."""
+
+
+class Serving(msgspec.Struct, frozen=True, tag="serving"):
+    """It listens."""
+
+    addresses: tuple[str, ...]
+
+
+class NotServed(msgspec.Struct, frozen=True, tag="not-served"):
+    """It cannot listen there, and ends."""
+
+    reason: str
+
+
+FromServer = Serving | NotServed

@@ -1,4 +1,4 @@
-"""What farandole raises, and the one place where native statuses become exceptions.
+"""What farandole raises.
 
 FarandoleError (RuntimeError)
 ├── HorovodInternalError      a collective failed on all its ranks; recoverable (the name is Horovod's)
@@ -21,7 +21,6 @@ FarandoleError (RuntimeError)
 from __future__ import annotations
 
 from collections.abc import Iterable
-from enum import IntEnum
 
 
 class FarandoleError(RuntimeError):
@@ -135,46 +134,6 @@ class HostsUpdatedInterrupt(FarandoleError):
     def __init__(self, skip_sync: bool = False) -> None:
         super().__init__("workers come or go: training goes on in the next world")
         self.skip_sync = skip_sync
-
-
-class Status(IntEnum):
-    """Statuses of the C ABI (`enum farandole_status`)."""
-
-    OK = 0
-    INVALID_ARGUMENT = 1
-    MISMATCH = 2
-    WORKER_LOST = 3
-    SHUT_DOWN = 4
-    TIMEOUT = 5
-    UNAVAILABLE = 6
-    INTERNAL = 7
-    STALLED = 8
-
-
-_BY_STATUS: dict[int, type[FarandoleError]] = {
-    Status.INVALID_ARGUMENT: InvalidRequestError,
-    Status.MISMATCH: MismatchError,
-    Status.SHUT_DOWN: ShutDownError,
-    Status.UNAVAILABLE: StartError,
-    Status.INTERNAL: HorovodInternalError,
-    Status.STALLED: StalledError,
-}
-
-
-def from_status(status: int, message: str, lost_rank: int) -> FarandoleError:
-    """Return the exception for a native status that is not OK.
-
-    Args:
-        status: what the native function returned.
-        message: `farandole_last_error()` of the same thread.
-        lost_rank: `farandole_last_lost_rank()` of the same thread; -1 is nobody in particular.
-    """
-    rank = lost_rank if lost_rank >= 0 else None
-    if status == Status.WORKER_LOST:
-        return WorkerLostError(message, rank)
-    if status == Status.TIMEOUT:
-        return StartError(message, rank)
-    return _BY_STATUS.get(status, HorovodInternalError)(message)
 
 
 def lost_rank_behind(error: BaseException | None) -> int | None:

@@ -9,21 +9,10 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from farandole.core.wire import (
-    FRAME_LIMIT,
-    HANDSHAKE_LIMIT,
-    LENGTH_BYTES,
-    AuthenticationFailed,
-    BadMessage,
-    ClientHandshake,
-    ConnectionLost,
-    FrameReader,
-    WireError,
-    WireTimeout,
-    frame,
-    frame_length,
-    parse_address,
-)
+from farandole.wire.address import parse_address
+from farandole.wire.errors import AuthenticationFailed, BadMessage, ConnectionLost, WireError, WireTimeout
+from farandole.wire.frames import FRAME_LIMIT, LENGTH_BYTES, FrameReader, frame, frame_length
+from farandole.wire.handshake import HANDSHAKE_LIMIT, ClientHandshake
 
 
 class Channel:

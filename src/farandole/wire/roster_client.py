@@ -33,8 +33,10 @@ from typing import NoReturn
 
 import msgspec
 
-from farandole.core.channel import Channel
-from farandole.core.rendezvous import (
+from farandole.wire.channel import Channel
+from farandole.wire.errors import ConnectionLost, WireError, WireTimeout
+from farandole.wire.frames import FRAME_LIMIT, Codec
+from farandole.wire.rendezvous import (
     Accepted,
     Accused,
     Call,
@@ -58,7 +60,6 @@ from farandole.core.rendezvous import (
     Tell,
     World,
 )
-from farandole.core.wire import FRAME_LIMIT, Codec, ConnectionLost, WireError, WireTimeout
 
 # The roster refuses a join by itself when its time is up, and knows who is missing. Only when it keeps silent for this
 # much longer does the client give up on its own.

@@ -15,10 +15,19 @@ from queue import SimpleQueue
 import msgspec
 import pytest
 
-from farandole.core import roster_client, worlds
-from farandole.core.channel import Channel
+from farandole.core import worlds
 from farandole.core.engine import Engine
-from farandole.core.rendezvous import (
+from farandole.core.worlds import Notices, Preemption
+from farandole.roster.door import Client
+from farandole.roster.elastic import Limits
+from farandole.roster.service import RosterService
+from farandole.roster.words import Place
+from farandole.wire import roster_client
+from farandole.wire.address import parse_address
+from farandole.wire.channel import Channel
+from farandole.wire.errors import ConnectionLost, WireError, WireTimeout
+from farandole.wire.frames import Codec
+from farandole.wire.rendezvous import (
     Coming,
     FromRoster,
     FromWorker,
@@ -33,13 +42,7 @@ from farandole.core.rendezvous import (
     RosterUnreachable,
     Told,
 )
-from farandole.core.roster_client import RosterClient
-from farandole.core.wire import Codec, ConnectionLost, WireError, WireTimeout, parse_address
-from farandole.core.worlds import Notices, Preemption
-from farandole.roster.door import Client
-from farandole.roster.elastic import Limits
-from farandole.roster.service import RosterService
-from farandole.roster.words import Place
+from farandole.wire.roster_client import RosterClient
 
 SECRET = b"s" * 32
 SECONDS = 10.0

@@ -6,9 +6,9 @@ import ipaddress
 
 import pytest
 
-from farandole.core import network
-from farandole.core.errors import SettingError
-from farandole.core.network import Address, addresses
+from farandole.errors import SettingError
+from farandole.wire import interfaces
+from farandole.wire.interfaces import Address, addresses
 
 MANAGEMENT = Address("eth0", "192.0.2.7", 24, 1000)
 FAST = Address("ib0", "10.1.0.7", 16, 100_000)
@@ -21,8 +21,8 @@ EVERYTHING = [BRIDGE, LINK_LOCAL, UNKNOWN, MANAGEMENT, FAST, FAST_6]
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(network, "_running", lambda: iter(EVERYTHING))
-    monkeypatch.setattr(network, "_is_bridge", lambda interface: interface == "docker0")
+    monkeypatch.setattr(interfaces, "_running", lambda: iter(EVERYTHING))
+    monkeypatch.setattr(interfaces, "_is_bridge", lambda interface: interface == "docker0")
 
 
 @pytest.mark.usefixtures("machine")
@@ -54,12 +54,12 @@ def test_an_empty_choice_tells_what_there_is() -> None:
 
 
 def test_where_there_is_nothing_else_link_local_addresses_are_offered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(network, "_running", lambda: iter([LINK_LOCAL]))
+    monkeypatch.setattr(interfaces, "_running", lambda: iter([LINK_LOCAL]))
     assert addresses() == [LINK_LOCAL]
 
 
 def test_a_machine_without_a_network_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(network, "_running", lambda: iter([]))
+    monkeypatch.setattr(interfaces, "_running", lambda: iter([]))
     assert addresses() == []
     with pytest.raises(SettingError, match="none but loopback"):
         addresses(["eth0"])

@@ -1,50 +1,16 @@
 from __future__ import annotations
 
-import pytest
-
-from farandole.core import errors
-from farandole.core.errors import (
+from farandole import errors
+from farandole.errors import (
     FarandoleError,
     HorovodInternalError,
     InvalidRequestError,
     MismatchError,
     NotInitializedError,
     ShutDownError,
-    StartError,
-    Status,
     WorkerLostError,
-    from_status,
     lost_rank_behind,
 )
-
-
-@pytest.mark.parametrize(
-    ("status", "kind"),
-    [
-        (Status.INVALID_ARGUMENT, InvalidRequestError),
-        (Status.MISMATCH, MismatchError),
-        (Status.WORKER_LOST, WorkerLostError),
-        (Status.SHUT_DOWN, ShutDownError),
-        (Status.TIMEOUT, StartError),
-        (Status.UNAVAILABLE, StartError),
-        (Status.INTERNAL, HorovodInternalError),
-    ],
-)
-def test_statuses(status, kind):
-    error = from_status(status, "what happened", 3)
-    assert type(error) is kind and str(error) == "what happened"
-
-
-def test_every_status_but_ok_is_mapped():
-    for status in Status:
-        if status != Status.OK:
-            assert isinstance(from_status(status, "", -1), FarandoleError)
-
-
-@pytest.mark.parametrize("status", [Status.WORKER_LOST, Status.TIMEOUT])
-def test_the_lost_rank(status):
-    assert from_status(status, "", 3).rank == 3
-    assert from_status(status, "", -1).rank is None
 
 
 def test_what_can_be_caught_as_what():

@@ -4,19 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from farandole.core.wire import (
-    FRAME_LIMIT,
-    HANDSHAKE_LIMIT,
-    HANDSHAKE_SECONDS,
-    LENGTH_BYTES,
-    BadMessage,
-    ConnectionLost,
-    ServerHandshake,
-    WireError,
-    WireTimeout,
-    frame,
-    frame_length,
-)
+from farandole.wire.errors import BadMessage, ConnectionLost, WireError, WireTimeout
+from farandole.wire.frames import FRAME_LIMIT, LENGTH_BYTES, frame, frame_length
+from farandole.wire.handshake import HANDSHAKE_LIMIT, HANDSHAKE_SECONDS, ServerHandshake
 
 _FORGOTTEN_AT_ONCE = 1 << 16
 

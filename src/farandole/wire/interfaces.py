@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from farandole.core.errors import SettingError
+from farandole.errors import SettingError
 
 _UP, _LOOPBACK, _RUNNING = 0x1, 0x8, 0x40  # <net/if.h>
 _IPV4_OFFSET, _IPV6_OFFSET, _SCOPE_OFFSET = 4, 8, 24  # in sockaddr_in and sockaddr_in6

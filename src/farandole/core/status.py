@@ -1,0 +1,56 @@
+"""The one place where statuses of the C ABI become exceptions."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from farandole.errors import (
+    FarandoleError,
+    HorovodInternalError,
+    InvalidRequestError,
+    MismatchError,
+    ShutDownError,
+    StalledError,
+    StartError,
+    WorkerLostError,
+)
+
+
+class Status(IntEnum):
+    """Statuses of the C ABI (`enum farandole_status`)."""
+
+    OK = 0
+    INVALID_ARGUMENT = 1
+    MISMATCH = 2
+    WORKER_LOST = 3
+    SHUT_DOWN = 4
+    TIMEOUT = 5
+    UNAVAILABLE = 6
+    INTERNAL = 7
+    STALLED = 8
+
+
+_BY_STATUS: dict[int, type[FarandoleError]] = {
+    Status.INVALID_ARGUMENT: InvalidRequestError,
+    Status.MISMATCH: MismatchError,
+    Status.SHUT_DOWN: ShutDownError,
+    Status.UNAVAILABLE: StartError,
+    Status.INTERNAL: HorovodInternalError,
+    Status.STALLED: StalledError,
+}
+
+
+def from_status(status: int, message: str, lost_rank: int) -> FarandoleError:
+    """Return the exception for a native status that is not OK.
+
+    Args:
+        status: what the native function returned.
+        message: `farandole_last_error()` of the same thread.
+        lost_rank: `farandole_last_lost_rank()` of the same thread; -1 is nobody in particular.
+    """
+    rank = lost_rank if lost_rank >= 0 else None
+    if status == Status.WORKER_LOST:
+        return WorkerLostError(message, rank)
+    if status == Status.TIMEOUT:
+        return StartError(message, rank)
+    return _BY_STATUS.get(status, HorovodInternalError)(message)
