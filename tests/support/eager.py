@@ -8,9 +8,9 @@ from typing import Any
 import patient
 
 from farandole.cli import main
-from farandole.launcher.elastic.discovery import FileHosts
+from farandole.launcher.discovery.discovery import FileHosts
 from farandole.launcher.keeper import errand
-from farandole.launcher.supervise import Outcome
+from farandole.launcher.supervise.fixed import Outcome
 
 _SECONDS = 0.02
 

@@ -9,16 +9,17 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from farandole.cli import main, run
-from farandole.launcher import start, supervise
-from farandole.launcher.elastic.spec import Elastic
 from farandole.launcher.errors import SpecError
-from farandole.launcher.hosts import Host
+from farandole.launcher.job.elastic import Elastic
+from farandole.launcher.job.host_list import Host
+from farandole.launcher.job.machine import Machine
+from farandole.launcher.job.spec import JobSpec
 from farandole.launcher.keeper import errand
-from farandole.launcher.keeper.control import HostRow, Job, Status
-from farandole.launcher.machine import Machine
 from farandole.launcher.output.console import Console
-from farandole.launcher.spec import JobSpec
-from farandole.launcher.supervise import Outcome, Supervisor
+from farandole.launcher.start import launch as start
+from farandole.launcher.supervise import fixed as supervise
+from farandole.launcher.supervise.control import HostRow, Job, Status
+from farandole.launcher.supervise.fixed import Outcome, Supervisor
 
 
 class FakeJob:

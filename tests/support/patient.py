@@ -10,10 +10,10 @@ import sys
 from typing import Any
 
 from farandole.cli import main
-from farandole.launcher import start
-from farandole.launcher.elastic import telling
 from farandole.launcher.keeper import errand
-from farandole.launcher.supervise import Outcome
+from farandole.launcher.start import launch as start
+from farandole.launcher.supervise import messages as telling
+from farandole.launcher.supervise.fixed import Outcome
 
 _SECONDS = 20.0
 

@@ -72,8 +72,8 @@ def _measure(options: argparse.Namespace) -> int:
 
     from farandole.cli.run import run_until_end
     from farandole.launcher.errors import SpecError
-    from farandole.launcher.machine import look
-    from farandole.launcher.spec import JobSpec
+    from farandole.launcher.job.machine import look
+    from farandole.launcher.job.spec import JobSpec
 
     if options.num_proc is None:
         raise SpecError("-np is missing", "farandole bench -np 2")

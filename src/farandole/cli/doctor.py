@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from farandole.launcher.doctor.advice import Finding, Intent
     from farandole.launcher.doctor.inspection import Inspect, Silence
     from farandole.launcher.doctor.prescription import Paint
-    from farandole.launcher.hosts import Host
+    from farandole.launcher.job.host_list import Host
 
 _PROBLEM = 1
 
@@ -84,7 +84,7 @@ def diagnose(hosts: Sequence[Host], intent: Intent, inspect: Inspect, as_json: b
     """
     from farandole.agent.inspect.facts import Facts
     from farandole.launcher.doctor.differences import differences
-    from farandole.launcher.hosts import Host
+    from farandole.launcher.job.host_list import Host
 
     told = inspect(hosts or (Host("localhost"),))
     findings = {name: _findings(found, intent) for name, found in told.items()}

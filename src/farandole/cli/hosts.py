@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import msgspec
 
-    from farandole.launcher.keeper.control import HostRow
+    from farandole.launcher.supervise.control import HostRow
 
 _USAGE = """\
 farandole hosts [JOB]
@@ -74,7 +74,7 @@ def _read(given: argparse.Namespace) -> tuple[str | None, Sequence[msgspec.Struc
         SpecError: the words do not make sense.
     """
     from farandole.launcher.errors import SpecError
-    from farandole.launcher.hosts import parse_hosts
+    from farandole.launcher.job.host_list import parse_hosts
     from farandole.launcher.keeper.messages import AddHosts, DrainHost, ListHosts, RemoveHost
 
     first, rest = (given.words[0], given.words[1:]) if given.words else ("", [])

@@ -7,9 +7,9 @@ import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from farandole.launcher.elastic.spec import Elastic
-    from farandole.launcher.hosts import Host
-    from farandole.launcher.reach import SshOptions
+    from farandole.launcher.job.elastic import Elastic
+    from farandole.launcher.job.host_list import Host
+    from farandole.launcher.job.options import SshOptions
 
 _AUTO = ("auto", "gpu", "cpu")
 
@@ -97,8 +97,8 @@ def read_elastic(options: argparse.Namespace) -> Elastic | None:
     Raises:
         SpecError: a value that no job can have, or the least number of workers is not known.
     """
-    from farandole.launcher.elastic.spec import GRACE_SECONDS, PREEMPTION_SECONDS, TIMEOUT_SECONDS, Elastic
     from farandole.launcher.errors import SpecError
+    from farandole.launcher.job.elastic import GRACE_SECONDS, PREEMPTION_SECONDS, TIMEOUT_SECONDS, Elastic
 
     fewest, most = _range_of_workers(options)
     given = (
@@ -155,7 +155,7 @@ def read_hosts(options: argparse.Namespace, elastic: Elastic | None = None) -> t
     from pathlib import Path
 
     from farandole.launcher.errors import SpecError
-    from farandole.launcher.hosts import choose, parse_hosts, read_host_file, with_slots
+    from farandole.launcher.job.host_list import choose, parse_hosts, read_host_file, with_slots
 
     workers = _workers(options.num_proc)
     per_host = _per_host(options.nproc_per_node)
@@ -187,7 +187,7 @@ def read_ssh(options: argparse.Namespace) -> SshOptions:
         SpecError: the key is not there, or the port is none.
     """
     from farandole.launcher.errors import SpecError
-    from farandole.launcher.reach import SshOptions
+    from farandole.launcher.job.options import SshOptions
 
     if options.ssh_identity and not os.path.exists(os.path.expanduser(options.ssh_identity)):
         raise SpecError(f"there is no key {options.ssh_identity}", "check the path after --ssh-identity")

@@ -12,12 +12,12 @@ from farandole.cli import options
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from farandole.launcher.job.machine import Machine
+    from farandole.launcher.job.spec import JobSpec
     from farandole.launcher.keeper.front import Manner
-    from farandole.launcher.machine import Machine
     from farandole.launcher.output.console import Console
-    from farandole.launcher.spec import JobSpec
-    from farandole.launcher.supervise import Observer, Outcome, Running
-    from farandole.launcher.through.job import Job
+    from farandole.launcher.start.external import Job
+    from farandole.launcher.supervise.fixed import Observer, Outcome, Running
 
 _PAUSE_SECONDS = 0.05
 
@@ -143,7 +143,7 @@ def _add_torchrun_spellings(parser: argparse.ArgumentParser) -> None:
 
 def execute(given: argparse.Namespace) -> int:
     """Run the verb and return the exit code."""
-    from farandole.launcher.machine import look
+    from farandole.launcher.job.machine import look
 
     try:
         if given.attach is not None:
@@ -212,14 +212,16 @@ def _dry_run(spec: JobSpec, machine: Machine, through: str | None, json: bool) -
     """Return the plan as text; no other host is asked anything."""
     if through is not None:
         return _dry_run_through(spec, machine, through)
-    from farandole.launcher.plan import Identity, as_json, make_plan, render
-    from farandole.launcher.spec import check_command
-    from farandole.launcher.start import unknown_sites, where_hosts_are
+    from farandole.launcher.job.spec import check_command
+    from farandole.launcher.plan.make import make_plan
+    from farandole.launcher.plan.model import Identity
+    from farandole.launcher.plan.render import as_json, render
+    from farandole.launcher.start.launch import unknown_sites, where_hosts_are
 
     if spec.elastic is not None:
         import asyncio
 
-        from farandole.launcher.elastic.start import plan_elastic
+        from farandole.launcher.start.elastic import plan_elastic
 
         plan = asyncio.run(plan_elastic(spec, machine))
         return as_json(plan) if json else render(plan)
@@ -231,8 +233,8 @@ def _dry_run(spec: JobSpec, machine: Machine, through: str | None, json: bool) -
 
 
 def _dry_run_through(spec: JobSpec, machine: Machine, through: str) -> str:
-    from farandole.launcher.plan import Identity
-    from farandole.launcher.through.job import find_flavour, plan_through, render_through
+    from farandole.launcher.plan.model import Identity
+    from farandole.launcher.start.external import find_flavour, plan_through, render_through
 
     return render_through(plan_through(through, find_flavour(through, machine), spec, machine, Identity()))
 
@@ -247,9 +249,9 @@ def _read(given: argparse.Namespace) -> JobSpec:
     from pathlib import Path
 
     from farandole.launcher.errors import SpecError
+    from farandole.launcher.job.options import ShipLimit, read_ship_limit
+    from farandole.launcher.job.spec import HOST_TIMEOUT_SECONDS, JobSpec, read_start_timeout
     from farandole.launcher.output.console import OutputOptions, read_ranks
-    from farandole.launcher.shipping.manifest import ShipLimit, read_ship_limit
-    from farandole.launcher.spec import HOST_TIMEOUT_SECONDS, JobSpec, read_start_timeout
 
     command = given.command[1:] if given.command[:1] == ["--"] else given.command
     if not command:
@@ -368,7 +370,7 @@ def _run_kept(
 
     ended = run_kept(Errand(spec, machine, verbose, observe), manner or Manner())
     # Not before: it loads a launcher, for which the keeper would have to wait.
-    from farandole.launcher.supervise import Outcome
+    from farandole.launcher.supervise.fixed import Outcome
 
     return Outcome(ended.exit_code, ended.report, ended.rank)
 
@@ -384,8 +386,8 @@ async def _launch(
     import signal
 
     from farandole.launcher.output.console import open_console
-    from farandole.launcher.start import launch
-    from farandole.launcher.through.job import launch_through
+    from farandole.launcher.start.external import launch_through
+    from farandole.launcher.start.launch import launch
 
     loop = asyncio.get_running_loop()
     jobs: list[Running | Job] = []

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from farandole.cli import options
 
 if TYPE_CHECKING:
-    from farandole.launcher.spec import JobSpec
-    from farandole.launcher.supervise import Outcome
+    from farandole.launcher.job.spec import JobSpec
+    from farandole.launcher.supervise.fixed import Outcome
 
 _NOT_GOOD = 1
 
@@ -53,7 +53,7 @@ def execute(given: argparse.Namespace) -> int:
     from dataclasses import replace
 
     from farandole.cli.run import interrupted, run_until_end
-    from farandole.launcher.machine import look
+    from farandole.launcher.job.machine import look
 
     # The job needs none of the user's files, so nobody has to put this folder on the other hosts first.
     machine = replace(look(), directory="/")
@@ -65,7 +65,7 @@ def execute(given: argparse.Namespace) -> int:
 
 
 def _read(given: argparse.Namespace) -> JobSpec:
-    from farandole.launcher.spec import JobSpec, read_start_timeout
+    from farandole.launcher.job.spec import JobSpec, read_start_timeout
 
     num_proc, hosts = options.read_hosts(given)
     return JobSpec(

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from farandole.launcher.errors import JobFailed
-from farandole.launcher.hosts import parse_hosts, with_slots
-from farandole.launcher.machine import Machine, look
+from farandole.launcher.job.host_list import parse_hosts, with_slots
+from farandole.launcher.job.machine import Machine, look
+from farandole.launcher.job.spec import JobSpec, read_start_timeout
 from farandole.launcher.output.console import Console, text_sink
-from farandole.launcher.spec import JobSpec, read_start_timeout
-from farandole.launcher.start import launch
-from farandole.launcher.supervise import Observer, Outcome, Running
+from farandole.launcher.start.launch import launch
+from farandole.launcher.supervise.fixed import Observer, Outcome, Running
 
 _INTERRUPTED = 130
 

@@ -33,12 +33,12 @@ from farandole.agent.messages import (
     Started,
     Stop,
 )
-from farandole.launcher.agents import Agent, AgentLost
-from farandole.launcher.elastic import preemption
-from farandole.launcher.elastic.preemption import Lookout
-from farandole.launcher.elastic.spec import Elastic
-from farandole.launcher.hosts import Host
-from farandole.launcher.reach import SshOptions
+from farandole.launcher.agents.agent_client import Agent, AgentLost
+from farandole.launcher.host_setup import preemption
+from farandole.launcher.host_setup.preemption import Lookout
+from farandole.launcher.job.elastic import Elastic
+from farandole.launcher.job.host_list import Host
+from farandole.launcher.job.options import SshOptions
 from farandole.wire.address import format_address, parse_address
 
 Message = TypeVar("Message")

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from farandole.launcher.elastic.spec import Elastic
 from farandole.launcher.errors import SpecError
-from farandole.launcher.hosts import Host
-from farandole.launcher.machine import Machine
+from farandole.launcher.job.elastic import Elastic
+from farandole.launcher.job.host_list import Host
+from farandole.launcher.job.machine import Machine
+from farandole.launcher.job.spec import JobSpec
 from farandole.launcher.output.console import Console, text_sink
-from farandole.launcher.spec import JobSpec
-from farandole.launcher.start import launch
+from farandole.launcher.start.launch import launch
 
 
 def test_hosts_and_sizes_change_by_hand(tmp_path: Path, dancer: Callable[[str], Path]) -> None:

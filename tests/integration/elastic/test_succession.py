@@ -18,8 +18,8 @@ import pytest
 from launched import Job, Training
 from waiting import kill, processes_with, until
 
-from farandole.launcher.elastic.legacy import read_legacy
 from farandole.launcher.keeper.jobs import JobDirectory
+from farandole.launcher.supervise.failover_state import read_legacy
 from farandole.wire.address import parse_address
 
 NAME = "dance"

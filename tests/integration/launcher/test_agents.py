@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from farandole.launcher.agents import Agent, AgentLost
-from farandole.launcher.hosts import Host
-from farandole.launcher.reach import SshOptions
+from farandole.launcher.agents.agent_client import Agent, AgentLost
+from farandole.launcher.job.host_list import Host
+from farandole.launcher.job.options import SshOptions
 
 GREETING = "\\nfarandole agent: frames follow\\n"
 REAL = 'for last; do :; done\nexec sh -c "$last"\n'

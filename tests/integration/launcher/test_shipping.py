@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from farandole.agent.messages import End, Exited, FromAgent, Output, Start
-from farandole.launcher.agents import Agent
+from farandole.launcher.agents.agent_client import Agent
 from farandole.launcher.errors import SpecError
-from farandole.launcher.hosts import Host
-from farandole.launcher.reach import SshOptions
+from farandole.launcher.job.host_list import Host
+from farandole.launcher.job.options import SshOptions
 from farandole.launcher.shipping.manifest import take_stock
 from farandole.launcher.shipping.ship import ship
 

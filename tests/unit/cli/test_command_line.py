@@ -10,7 +10,16 @@ import pytest
 
 from farandole.cli.main import main
 
-FORBIDDEN = ("torch", "numpy", "tensorflow", "jax", "asyncio", "msgspec", "farandole.core", "farandole.launcher.start")
+FORBIDDEN = (
+    "torch",
+    "numpy",
+    "tensorflow",
+    "jax",
+    "asyncio",
+    "msgspec",
+    "farandole.core",
+    "farandole.launcher.start.launch",
+)
 
 
 def test_help_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:
@@ -126,7 +135,7 @@ def _timed(command: list[str]) -> float:
 
 def test_starting_a_job_loads_no_framework_and_no_native_library() -> None:
     loaded = python(
-        "import sys, farandole, farandole.launcher.start, farandole.agent.agent, farandole.launcher.function;"
+        "import sys, farandole, farandole.launcher.start.launch, farandole.agent.agent, farandole.launcher.function;"
         "farandole.run; print(*sys.modules)"
     ).split()
     assert not {"torch", "numpy", "tensorflow", "jax", "farandole.core.binding"} & set(loaded)

@@ -9,8 +9,8 @@ import pytest
 
 from farandole.cli import options
 from farandole.cli.main import main
-from farandole.launcher.elastic.spec import Elastic
 from farandole.launcher.errors import SpecError
+from farandole.launcher.job.elastic import Elastic
 
 
 def read(*arguments: str) -> Elastic | None:

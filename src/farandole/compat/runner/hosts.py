@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from farandole.launcher import hosts as launcher_hosts
 from farandole.launcher.errors import SpecError
-from farandole.launcher.hosts import Host
-from farandole.launcher.plan import place_workers
+from farandole.launcher.job import host_list as launcher_hosts
+from farandole.launcher.job.host_list import Host
+from farandole.launcher.plan.make import place_workers
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,13 @@ from farandole.compat.runner import arguments, config_parser, hosts, lsf, networ
 from farandole.compat.runner.js_run import is_jsrun_installed
 from farandole.compat.support import gloo_built, mpi_built
 from farandole.core.settings import Settings, variables_of
-from farandole.launcher.elastic.spec import Elastic, read_elastic_timeout
 from farandole.launcher.errors import JobFailed, LaunchError, SpecError
-from farandole.launcher.hosts import Host
-from farandole.launcher.machine import Machine, look
-from farandole.launcher.reach import SshOptions
-from farandole.launcher.spec import JobSpec, read_start_timeout
-from farandole.launcher.supervise import Observer, Outcome
+from farandole.launcher.job.elastic import Elastic, read_elastic_timeout
+from farandole.launcher.job.host_list import Host
+from farandole.launcher.job.machine import Machine, look
+from farandole.launcher.job.options import SshOptions
+from farandole.launcher.job.spec import JobSpec, read_start_timeout
+from farandole.launcher.supervise.fixed import Observer, Outcome
 
 if TYPE_CHECKING:
     from farandole.launcher.output.console import Console

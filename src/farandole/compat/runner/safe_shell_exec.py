@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 from typing import IO, TextIO
 
 from farandole.agent.processes import descendants, die_with_parent, send
-from farandole.launcher.failure import shell_code
+from farandole.launcher.failure.record import shell_code
 from farandole.launcher.output.lines import LineSplitter
 
 GRACEFUL_TERMINATION_TIME_S = 5

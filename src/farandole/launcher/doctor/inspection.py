@@ -14,8 +14,10 @@ import farandole
 from farandole.agent.inspect import inspect
 from farandole.agent.inspect.facts import Facts
 from farandole.agent.inspect.software import IMPORT_SECONDS
-from farandole.launcher.hosts import Host
-from farandole.launcher.reach import LocalNames, SshOptions, explain, ssh_command
+from farandole.launcher.job.host_list import Host
+from farandole.launcher.job.options import SshOptions
+from farandole.launcher.targets.local import LocalNames
+from farandole.launcher.targets.ssh import explain, ssh_command
 
 AT_ONCE = 16
 HOST_SECONDS = 20.0

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from farandole.launcher.job.machine import Machine
+from farandole.launcher.job.spec import JobSpec
 from farandole.launcher.keeper.messages import Looks, Show
-from farandole.launcher.machine import Machine
 from farandole.launcher.output.terminal import Look, look_of, terminal_size
-from farandole.launcher.spec import JobSpec
 
 if TYPE_CHECKING:
     from farandole.launcher.output.console import Console
-    from farandole.launcher.supervise import Observer
+    from farandole.launcher.supervise.fixed import Observer
 
 OUT, ERR = 1, 2
 
@@ -29,7 +29,7 @@ class Errand:
     verbose: bool = False
     observe: Callable[[Console], Observer] | None = None
     """Returns who hears of failures at once; a function or class that can be imported."""
-    launch: str = "farandole.launcher.start:launch"
+    launch: str = "farandole.launcher.start.launch:launch"
     """What runs the job. A name and not the function, because a front does without all that it would import."""
 
 

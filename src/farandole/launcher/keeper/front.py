@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from farandole.core.own_roster import own_environment
 from farandole.launcher.errors import SpecError
-from farandole.launcher.failure import signal_name
+from farandole.launcher.failure.record import signal_name
 from farandole.launcher.keeper.errand import ERR, OUT, Errand, show_here
 from farandole.launcher.keeper.jobs import JobDirectory, JobRecord, Jobs, jobs_of_this_user
 from farandole.launcher.keeper.link import Link

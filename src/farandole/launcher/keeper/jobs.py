@@ -36,9 +36,9 @@ from typing import TypeVar
 import msgspec
 
 from farandole.launcher.errors import SpecError
-from farandole.launcher.estate import Estate
 from farandole.launcher.keeper.link import check_peer
 from farandole.launcher.keeper.messages import Ended
+from farandole.launcher.supervise.failover_files import Estate
 from farandole.wire import clock
 
 LIFE_SECONDS = 10.0

@@ -6,7 +6,7 @@ when the front is gone. A front that comes later, and everybody else who wants s
 Unix socket in the job's directory (see `jobs`), and must be a process of the same user.
 
 When the keeper is killed, another one follows (see `guard`), finds in the job's directory what this one has left there,
-and takes over the agents, which wait for it: see `farandole.launcher.elastic.taking_over`.
+and takes over the agents, which wait for it: see `farandole.launcher.supervise.take_over`.
 """
 
 from __future__ import annotations
@@ -27,11 +27,8 @@ from pathlib import Path
 from typing import Any
 
 from farandole.agent.messages import STDERR, STDOUT
-from farandole.launcher.ending import READER_SECONDS
 from farandole.launcher.errors import SpecError
-from farandole.launcher.estate import NothingLeft, NotTakenOver
-from farandole.launcher.hosts import parse_hosts, slots_of
-from farandole.launcher.keeper.control import Job
+from farandole.launcher.job.host_list import parse_hosts, slots_of
 from farandole.launcher.keeper.errand import Errand, look_behind
 from farandole.launcher.keeper.guard import guard
 from farandole.launcher.keeper.jobs import LIFE_SECONDS, JobDirectory, JobRecord, cannot_write
@@ -63,14 +60,17 @@ from farandole.launcher.keeper.stage import LogFile, Recall, Side, Stage, heed_w
 from farandole.launcher.output.console import Console
 from farandole.launcher.output.outlet import Outlet
 from farandole.launcher.output.terminal import Look
-from farandole.launcher.supervise import Outcome
+from farandole.launcher.supervise.control import Job
+from farandole.launcher.supervise.ending import READER_SECONDS
+from farandole.launcher.supervise.failover_files import NothingLeft, NotTakenOver
+from farandole.launcher.supervise.fixed import Outcome
 from farandole.wire import clock
 from farandole.wire.errors import BadMessage, ConnectionLost, WireError
 from farandole.wire.frames import LENGTH_BYTES, Codec, frame_length
 
 STREAMS = (STDOUT, STDERR)
 # What a successor needs that a keeper loads when it knows what is to be done.
-_ELASTIC = "farandole.launcher.elastic.start"
+_ELASTIC = "farandole.launcher.start.elastic"
 
 ERRAND_SECONDS = 30.0
 # A front that is left in good order gets what is being written, and its bottom rows tidied up, for so long.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from farandole.launcher.keeper.control import HostRow
+from farandole.launcher.supervise.control import HostRow
 from farandole.wire.frames import FRAME_LIMIT
 
 MESSAGE_LIMIT = FRAME_LIMIT

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import stat
 import time
 from collections.abc import Iterable
@@ -22,40 +21,15 @@ import msgspec
 
 from farandole.agent.messages import Directory, Entry, File, Link
 from farandole.launcher.errors import SpecError
+from farandole.launcher.job.options import ShipLimit
 from farandole.launcher.shipping.ignore import Rules, decide, entered, outer_rules, tracked_though_ignored
+from farandole.launcher.wording import SIZE_UNITS
 
 _READ_BYTES = 1024 * 1024
 # A file that was changed just before it was hashed may change again without another time: clocks of file systems tick
 # slowly, some every 2 s.
 _TICK_NS = 2_000_000_000
 _HASHES_KEPT_SECONDS = 30 * 24 * 3600.0
-_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
-
-
-@dataclass(frozen=True)
-class ShipLimit:
-    """How much is sent at most: more than that is more likely a mistake than code."""
-
-    size: int = 2_000_000_000
-    """Bytes."""
-    files: int = 100_000
-
-
-def read_ship_limit(text: str) -> ShipLimit:
-    """Read `SIZE` or `SIZE,FILES`.
-
-    Raises:
-        SpecError: the text is neither.
-
-    Example:
-        >>> read_ship_limit("10G,300000")
-        ShipLimit(size=10000000000, files=300000)
-    """
-    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)B?(?:,([0-9]+))?", text.strip(), re.IGNORECASE)
-    if found is None:
-        raise SpecError(f"--ship-limit {text} is not a size", "write 500M, 10G or, with a number of files, 10G,300000")
-    size = int(float(found[1]) * _UNITS[found[2].upper()])
-    return ShipLimit(size) if found[3] is None else ShipLimit(size, int(found[3]))
 
 
 @dataclass(frozen=True)
@@ -335,7 +309,7 @@ def in_units(size: int) -> str:
         '2.3 GB'
     """
     for unit in ("TB", "GB", "MB", "KB"):
-        factor = _UNITS[unit[0]]
+        factor = SIZE_UNITS[unit[0]]
         if size >= factor:
             return f"{size / factor:.1f}".removesuffix(".0") + f" {unit}"
     return f"{size} bytes"

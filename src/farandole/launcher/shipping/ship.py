@@ -31,7 +31,7 @@ from farandole.agent.messages import (
     Shipped,
     ToFiles,
 )
-from farandole.launcher.agents import Agent
+from farandole.launcher.agents.agent_client import Agent
 from farandole.launcher.errors import SpecError
 from farandole.launcher.shipping.manifest import Manifest
 

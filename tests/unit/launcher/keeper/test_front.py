@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from farandole.launcher.estate import LAUNCHER, ROSTER
 from farandole.launcher.keeper.front import _Front
 from farandole.launcher.keeper.jobs import JobDirectory, JobRecord
 from farandole.launcher.keeper.link import Link
 from farandole.launcher.keeper.messages import Ended
+from farandole.launcher.supervise.failover_files import LAUNCHER, ROSTER
 from farandole.wire import clock
 from farandole.wire.errors import ConnectionLost
 

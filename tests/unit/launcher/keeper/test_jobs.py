@@ -13,11 +13,11 @@ import msgspec
 import pytest
 
 from farandole.launcher.errors import SpecError
-from farandole.launcher.estate import LAUNCHER, ROSTER
 from farandole.launcher.keeper import jobs as jobs_module
 from farandole.launcher.keeper import link
 from farandole.launcher.keeper.jobs import JobDirectory, JobRecord, Jobs, jobs_of_this_user
 from farandole.launcher.keeper.messages import Ended
+from farandole.launcher.supervise.failover_files import LAUNCHER, ROSTER
 from farandole.wire import clock
 from farandole.wire.errors import AuthenticationFailed
 

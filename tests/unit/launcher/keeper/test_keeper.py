@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from farandole.launcher.estate import LAUNCHER, ROSTER
+from farandole.launcher.job.machine import Machine
+from farandole.launcher.job.spec import JobSpec
 from farandole.launcher.keeper import keeper
 from farandole.launcher.keeper.errand import Errand
 from farandole.launcher.keeper.jobs import JobDirectory, JobRecord
 from farandole.launcher.keeper.link import Link
 from farandole.launcher.keeper.messages import Launch, Refused
-from farandole.launcher.machine import Machine
-from farandole.launcher.spec import JobSpec
+from farandole.launcher.supervise.failover_files import LAUNCHER, ROSTER
 from farandole.wire import clock
 
 HINT = "make room there, or set XDG_CACHE_HOME to a directory of your own that has some"

@@ -1,0 +1,1 @@
+"""The launcher's connections to the agents on the hosts."""

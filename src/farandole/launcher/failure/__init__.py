@@ -1,0 +1,1 @@
+"""How workers ended, which failure was the first, and how that is reported."""

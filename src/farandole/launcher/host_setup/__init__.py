@@ -1,0 +1,1 @@
+"""Hosts are checked and made ready for workers."""

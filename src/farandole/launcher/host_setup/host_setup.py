@@ -1,0 +1,201 @@
+"""Makes hosts ready for an elastic job, one by one, as they come; nobody waits for another one's host."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import farandole
+from farandole.agent.messages import Start
+from farandole.launcher.agents.agent_client import Agent, AgentLost
+from farandole.launcher.errors import SpecError
+from farandole.launcher.host_setup.preemption import Lookout
+from farandole.launcher.host_setup.preflight import Finding, HostsRefused
+from farandole.launcher.host_setup.prepare import Preparation
+from farandole.launcher.job.host_list import Host
+from farandole.launcher.job.options import SshOptions
+from farandole.launcher.plan.environment import inherited_elsewhere, master_address, place_of
+from farandole.launcher.plan.model import LOOPBACK, HostPlan, Identity, Plan, Site
+from farandole.launcher.targets.local import LocalNames
+from farandole.launcher.targets.ssh import explain
+from farandole.wire.address import format_address
+
+AGENT_VARIABLE = "FARANDOLE_AGENT"
+"""By which what a lost agent leaves behind is found."""
+# So many launchers, one after the other, may be killed before they can tell an agent where to wait for the next one.
+DOORS_KEPT = 8
+PLACE_PREFIXES = ("FARANDOLE_", "HOROVOD_")
+
+
+class NotReady(Exception):
+    """A host cannot be used.
+
+    Attributes:
+        refused: whether trying again makes no sense as long as it is as it is.
+    """
+
+    def __init__(self, why: str, refused: bool) -> None:
+        super().__init__(why)
+        self.refused = refused
+
+
+@dataclass(frozen=True)
+class Station:
+    """A host that can start workers."""
+
+    host: Host
+    agent: Agent
+    plan: Plan
+    """Of this host alone, with a worker in each slot."""
+    token: str
+    """That all its workers have in their environment."""
+    notice: str
+    """Why it was about to be taken away when it became ready; "" if it was not."""
+    doors: tuple[str, ...]
+    """At which its agent may wait for another launcher: the last is this launcher's own, those before it earlier ones',
+    if this one does not get to say so."""
+
+    @property
+    def host_plan(self) -> HostPlan:
+        """What is planned for it."""
+        return self.plan.hosts[0]
+
+    @property
+    def mark(self) -> str:
+        """The variable by which what this agent started is found."""
+        return f"{AGENT_VARIABLE}={self.token}"
+
+    def order(self, worker: int, slot: int, size: int, inherited: Mapping[str, str]) -> Start:
+        """Return what lets its agent start a worker.
+
+        Args:
+            worker: its number.
+            slot: in which it is.
+            size: workers that are expected in a world.
+            inherited: the launcher's environment, over which the worker's own is laid.
+        """
+        plan, host = self.plan, self.host_plan
+        ours = dict(inherited) if host.local else inherited_elsewhere(inherited)
+        # A host may have more slots by now than it was planned with.
+        own = host.workers[slot % len(host.workers)].environment
+        environment = {**ours, **plan.environment, **host.environment, **own, **place_of(worker, slot, size)}
+        environment |= {AGENT_VARIABLE: self.token}
+        return Start(worker, host.command, environment, host.directory, inherit=not host.local, elastic=True)
+
+
+class Reception:
+    """Makes hosts ready.
+
+    Attributes:
+        roster: see below.
+
+    Args:
+        preparation: of the job.
+        ssh: how other hosts are reached.
+        identity: of the job; without a master, the first host that is ready names one.
+        roster: host:port of the roster here.
+        here: hosts that are this machine, whatever their names say.
+        spreads: whether workers of other hosts may come.
+        lookout: looks whether hosts are about to be taken away.
+    """
+
+    def __init__(
+        self,
+        preparation: Preparation,
+        ssh: SshOptions,
+        identity: Identity,
+        roster: str,
+        here: frozenset[str],
+        spreads: bool,
+        lookout: Lookout,
+    ) -> None:
+        self._preparation = preparation
+        self._ssh = ssh
+        self._identity = identity
+        self.roster = roster
+        self._here = here
+        self._spreads = spreads
+        self._lookout = lookout
+        self._names = LocalNames()
+
+    @property
+    def identity(self) -> Identity:
+        """Of the job, as far as it is known by now."""
+        return self._identity
+
+    def hint(self, host: HostPlan, said: str) -> str:
+        """See `Preparation.hint`."""
+        return self._preparation.hint(host, said)
+
+    async def watch(self, station: Station, tell: Callable[[str], None]) -> None:
+        """Look again and again whether a host is about to be taken away; see `Lookout.watch`."""
+        await self._lookout.watch(station.agent, station.host_plan.directory, tell)
+
+    async def receive(self, host: Host) -> Station:
+        """Start an agent on a host, and make the host ready.
+
+        Raises:
+            NotReady: that cannot be done.
+        """
+        local = host.label in self._here or (await asyncio.to_thread(self._names.which, [host]))[0]
+        try:
+            agent = await Agent.start(host, local, self._ssh)
+        except AgentLost as error:
+            raise NotReady(str(error), refused=False) from None
+        try:
+            return await self._prepare(host, agent)
+        except BaseException:
+            await agent.close()
+            raise
+
+    async def take_over(
+        self, host: Host, local: bool, plan: Plan, token: str, notice: str, doors: tuple[str, ...]
+    ) -> Station:
+        """Return a station whose agent has lost its launcher, as far as it is still there: `Agent.resumed` says.
+
+        Raises:
+            AgentLost: there is no ssh any more.
+        """
+        agent = await Agent.start(host, local, self._ssh, doors)
+        if not local:
+            agent.relay_to(self.roster)
+        return Station(host, agent, plan, token, notice, (*doors, _new_door())[-DOORS_KEPT:])
+
+    async def _prepare(self, host: Host, agent: Agent) -> Station:
+        try:
+            await agent.ready()
+            preparation = self._preparation.for_host(host)
+            sites = await preparation.prepare([agent])
+        except HostsRefused as error:
+            raise NotReady(_in_one_line(error.findings[0]), refused=True) from None
+        except AgentLost as error:
+            problem, hint = explain(host, str(error), farandole.__version__)
+            raise NotReady(f"{problem} ({hint})" if hint else problem, refused=False) from None
+        except SpecError as error:
+            raise NotReady(str(error), refused=True) from None
+        site = sites[host.label]
+        if agent.local:
+            site = replace(site, roster=self.roster)
+        else:
+            agent.relay_to(self.roster)
+        self._name_master(agent, site)
+        plan = preparation.plan(self._identity, {host.label: site})
+        notice = await self._lookout.look(agent, plan.hosts[0].directory)
+        return Station(host, agent, plan, secrets.token_hex(8), notice or "", (_new_door(),))
+
+    def _name_master(self, agent: Agent, site: Site) -> None:
+        assert agent.facts is not None
+        if not self._identity.master:
+            port = agent.facts.free_port
+            master = master_address(site, port) if self._spreads else format_address(LOOPBACK, port)
+            self._identity = replace(self._identity, master=master)
+
+
+def _new_door() -> str:
+    return secrets.token_hex(16)
+
+
+def _in_one_line(finding: Finding) -> str:
+    return f"{finding.problem} (hint: {finding.hint})" if finding.hint else finding.problem

@@ -1,0 +1,159 @@
+"""What the user wants, and whether it can be started at all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from farandole.agent.command import what_is_wrong
+from farandole.launcher.errors import SpecError
+from farandole.launcher.job.elastic import Elastic
+from farandole.launcher.job.host_list import Host
+from farandole.launcher.job.options import ShipLimit, SshOptions
+from farandole.launcher.output.console import OutputOptions
+
+TRANSPORTS = ("auto", "shm", "tcp")
+LOG_LEVELS = ("debug", "info", "warning", "error", "off")
+START_TIMEOUT_SECONDS = 30.0
+HOST_TIMEOUT_SECONDS = 1.75
+
+
+@dataclass(frozen=True)
+class JobSpec:
+    """One job, as the user asked for it.
+
+    Raises:
+        SpecError: a value that no job can have.
+    """
+
+    command: tuple[str, ...]
+    num_proc: int | None
+    """Number of workers; None: one for each GPU or, without any, for each core."""
+    start_timeout: float = START_TIMEOUT_SECONDS
+    """Seconds that workers wait for each other in init()."""
+    fusion_threshold_mb: int | None = None
+    autotune: bool = False
+    autotune_log: Path | None = None
+    tuning: Path | None = None
+    """Where what autotuning finds is kept; without it, is taken from."""
+    transport: str | None = None
+    log_level: str | None = None
+    exports: tuple[str, ...] = ()
+    """`NAME=value`, or `NAME` of a variable that is set already."""
+    output_dir: Path | None = None
+    output: OutputOptions = field(default_factory=OutputOptions)
+    """What of the output is shown, and how."""
+    timeline: Path | None = None
+    """Where rank 0 records what all ranks do."""
+    timeline_mark_cycles: bool = False
+    stall_warning: float | None = None
+    """Seconds that some ranks wait for others before rank 0 warns; 0: it never does."""
+    stall_shutdown: float | None = None
+    """Seconds of such waiting after which the job ends; 0: it never does."""
+    checkpoint_seconds: float | None = None
+    """Seconds between two checkpoints."""
+    checkpoint_dir: Path | None = None
+    """Where elastic training writes checkpoints."""
+    resume: str | None = None
+    """auto: training begins with the newest good checkpoint there, if there is any; never: it does not."""
+    hosts: tuple[Host, ...] = ()
+    """Filled in this order; each name counts as a host. Empty: this machine is one."""
+    ssh: SshOptions = field(default_factory=SshOptions)
+    """How other machines are reached."""
+    network: tuple[str, ...] = ()
+    """Through which the workers of different hosts talk: names of interfaces, addresses or networks; empty: whichever
+    answers, the fastest first."""
+    ship: str = ""
+    """A directory that is sent to the other hosts, where workers run in it; "": they have the code already."""
+    ship_limit: ShipLimit = field(default_factory=ShipLimit)
+    ship_cache: str = ""
+    """Where it is kept on the hosts; "": in the user's cache there."""
+    private: tuple[tuple[str, str], ...] = ()
+    """Variables of the workers whose values are not shown anywhere; `exports` win over them."""
+    setup: str = ""
+    """A shell command that runs once on each host before the workers."""
+    preflight: bool = True
+    """Whether all hosts are looked at before anything starts. Jobs on one machine need none."""
+    host_timeout: float = HOST_TIMEOUT_SECONDS
+    """Seconds of silence after which another host counts as lost."""
+    master: str = ""
+    """host:port for MASTER_ADDR and MASTER_PORT; "": an address of rank 0's host, and a free port."""
+    timestamps: bool = False
+    """Whether the time stands before the prefix of every line."""
+    prefixes_in_files: bool = False
+    """Whether files of the output directory get lines as they are shown, not the bytes as the worker wrote them."""
+    elastic: Elastic | None = None
+    """How its workers may come and go; None: they all start, and the job ends when one of them is lost."""
+
+    def __post_init__(self) -> None:
+        if self.num_proc is not None and self.num_proc < 1:
+            raise SpecError(f"{self.num_proc} workers cannot be started", "-np takes a number from 1 on, or auto")
+        if self.start_timeout <= 0:
+            raise SpecError(f"a start timeout of {self.start_timeout:g} s leaves no time to start")
+        if self.fusion_threshold_mb is not None and self.fusion_threshold_mb < 0:
+            raise SpecError(f"a fusion threshold of {self.fusion_threshold_mb} MB is negative", "0 turns fusion off")
+        if self.transport is not None and self.transport not in TRANSPORTS:
+            raise SpecError(f"there is no transport {self.transport!r}", f"choose from {', '.join(TRANSPORTS)}")
+        if self.log_level is not None and self.log_level not in LOG_LEVELS:
+            raise SpecError(f"there is no log level {self.log_level!r}", f"choose from {', '.join(LOG_LEVELS)}")
+        for seconds in (self.stall_warning, self.stall_shutdown):
+            if seconds is not None and not 0 <= seconds < math.inf:
+                raise SpecError(f"{seconds:g} s is no time to wait for stalled ranks", "0 waits without an end")
+        if not 0.5 < self.host_timeout < math.inf:
+            raise SpecError(
+                f"{self.host_timeout:g} s is no time after which a host counts as lost",
+                "--host-timeout takes seconds above 0.5; hosts give signs of life twice a second",
+            )
+        if self.autotune_log is not None and not self.autotune:
+            raise SpecError("--autotune-log-file logs nothing without autotuning", "add --autotune")
+        if self.timeline_mark_cycles and self.timeline is None:
+            raise SpecError("--timeline-mark-cycles marks nothing without a timeline", "add --timeline FILE")
+        if self.elastic is not None and self.num_proc is not None:
+            self.elastic.check_first_size(self.num_proc)
+
+
+def read_start_timeout(given: float | None, environment: Mapping[str, str]) -> float:
+    """Return the start timeout in seconds: as given, from the environment, or the default.
+
+    Raises:
+        SpecError: the variable is not a number.
+    """
+    if given is not None:
+        return given
+    for name in ("FARANDOLE_START_TIMEOUT", "HOROVOD_START_TIMEOUT"):
+        if text := environment.get(name):
+            try:
+                return float(text)
+            except ValueError:
+                raise SpecError(f"{name}={text} is not a number of seconds") from None
+    return START_TIMEOUT_SECONDS
+
+
+def read_exports(exports: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
+    """Turn `NAME=value` and `NAME` into variables.
+
+    Raises:
+        SpecError: a `NAME` that is not set, or no name at all.
+    """
+    variables = {}
+    for export in exports:
+        name, equals, value = export.partition("=")
+        if not name:
+            raise SpecError(f"-x {export}: there is no name before the =", "write -x NAME=value")
+        if not equals and name not in environment:
+            raise SpecError(f"-x {name}: this variable is not set", f"set it, or write -x {name}=value")
+        variables[name] = value if equals else environment[name]
+    return variables
+
+
+def check_command(command: Sequence[str], directory: str, environment: Mapping[str, str]) -> None:
+    """Find out before anything starts whether the command can be started on this machine.
+
+    Raises:
+        SpecError: there is no such program, or the script that a Python interpreter is to run is not there.
+    """
+    wrong = what_is_wrong(command, directory, environment)
+    if wrong is not None:
+        raise SpecError(*wrong)

@@ -1,0 +1,1 @@
+"""Who runs where with what environment, computed as data; the dry run prints it."""

@@ -1,0 +1,102 @@
+"""The environment variables of workers."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+
+from farandole.agent.departures import WORKER_VARIABLE
+from farandole.launcher.job.spec import JobSpec
+from farandole.launcher.plan.model import LOOPBACK, UNKNOWN, Identity, Site, all_local
+from farandole.wire.address import format_address
+
+# Horovod's numbers under farandole's names, Horovod's own, and torch.distributed's.
+PLACE_PREFIXES = ("FARANDOLE_", "HOROVOD_")
+
+
+def common_environment(spec: JobSpec, directory: str, identity: Identity, sites: Mapping[str, Site]) -> dict[str, str]:
+    """Return what every worker gets on top of what it inherits."""
+    variables = {
+        "FARANDOLE_JOB": identity.job,
+        "FARANDOLE_SECRET": identity.secret,
+        "FARANDOLE_START_TIMEOUT": f"{spec.start_timeout:g}",
+    }
+    # What was not asked for is left to the environment.
+    if spec.transport is not None:
+        variables["FARANDOLE_TRANSPORT"] = spec.transport
+    if spec.fusion_threshold_mb is not None:
+        variables["FARANDOLE_FUSION_THRESHOLD"] = str(spec.fusion_threshold_mb * 1024 * 1024)
+    if spec.autotune:
+        variables["FARANDOLE_AUTOTUNE"] = "1"
+    # A script may change its folder before init().
+    if spec.autotune_log is not None:
+        variables["FARANDOLE_AUTOTUNE_LOG"] = os.path.join(directory, spec.autotune_log)
+    if spec.tuning is not None:
+        variables["FARANDOLE_TUNING"] = os.path.join(directory, spec.tuning)
+    if spec.log_level is not None:
+        variables["FARANDOLE_LOG_LEVEL"] = spec.log_level
+    if spec.timeline is not None:
+        variables["FARANDOLE_TIMELINE"] = os.path.join(directory, spec.timeline)
+        variables["FARANDOLE_TIMELINE_MARK_CYCLES"] = str(int(spec.timeline_mark_cycles))
+    if spec.stall_warning is not None:
+        variables["FARANDOLE_STALL_WARNING_SECONDS"] = f"{spec.stall_warning:g}"
+    if spec.stall_shutdown is not None:
+        variables["FARANDOLE_STALL_SHUTDOWN_SECONDS"] = f"{spec.stall_shutdown:g}"
+    if spec.checkpoint_seconds is not None:
+        variables["FARANDOLE_CHECKPOINT_SECONDS"] = f"{spec.checkpoint_seconds:g}"
+    if spec.checkpoint_dir is not None:
+        variables["FARANDOLE_CHECKPOINT_DIR"] = os.path.join(directory, spec.checkpoint_dir)
+    if spec.resume is not None:
+        variables["FARANDOLE_RESUME"] = spec.resume
+    master, _, port = _master(spec, identity, sites).rpartition(":")
+    variables |= {
+        "HOROVOD_CONTROLLER": "gloo",
+        "HOROVOD_CPU_OPERATIONS": "gloo",
+        "MASTER_ADDR": master.strip("[]"),
+        "MASTER_PORT": port,
+        "PYTHONUNBUFFERED": "1",
+    }
+    return variables
+
+
+def _master(spec: JobSpec, identity: Identity, sites: Mapping[str, Site]) -> str:
+    host = LOOPBACK if all_local(sites) else UNKNOWN
+    return spec.master or identity.master or f"{host}:{UNKNOWN}"
+
+
+def master_address(site: Site, port: int) -> str:
+    """Return host:port at which scripts that use torch.distributed as well may meet on rank 0's host."""
+    first = next((addresses[0] for _, addresses in site.networks if addresses), LOOPBACK)
+    return format_address(first, port)
+
+
+# What says something about a machine or a login, and is wrong or dangerous on another.
+_BOUND_TO_ONE_HOST = re.compile(
+    r"HOME|USER|LOGNAME|SHELL|SHLVL|PWD|OLDPWD|_|HOST|HOSTNAME|HOSTTYPE|MACHTYPE|OSTYPE|MAIL|TERM|TERM_.*|COLORTERM"
+    r"|TMPDIR|TMP|TEMP|DISPLAY|WAYLAND_DISPLAY|XAUTHORITY|XDG_.*|DBUS_.*|SSH_.*|GPG_.*|SUDO_.*|WINDOWID|LS_COLORS"
+    r"|STY|TMUX.*|VTE_.*|BASH_FUNC_.*"
+)
+
+
+def inherited_elsewhere(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that workers on other machines inherit: all but those that belong to this one."""
+    return {name: value for name, value in environment.items() if not _BOUND_TO_ONE_HOST.fullmatch(name)}
+
+
+def place_of(worker: int, slot: int, size: int) -> dict[str, str]:
+    """Return a worker's place, as far as it has one before its first world."""
+    # A newcomer's number may be above the size: scripts that look here only want to tell one worker from the other.
+    place = {"RANK": worker, "SIZE": max(size, worker + 1), "LOCAL_RANK": slot}
+    variables = {f"{prefix}{name}": str(value) for prefix in PLACE_PREFIXES for name, value in place.items()}
+    return {
+        **variables,
+        "RANK": str(worker),
+        "WORLD_SIZE": variables["FARANDOLE_SIZE"],
+        "LOCAL_RANK": str(slot),
+        WORKER_VARIABLE: str(worker),
+        "FARANDOLE_ELASTIC": "1",
+        "HOROVOD_ELASTIC": "1",
+        # Whether workers get anywhere decides whether they are worth another start.
+        "FARANDOLE_PROGRESS": "1",
+    }

@@ -1,0 +1,1 @@
+"""Which slots get a worker, and when: a pure policy."""

@@ -1,0 +1,1 @@
+"""Starts a job, with farandole's own agents or through mpirun and srun."""

@@ -1,0 +1,1 @@
+"""A running job: its hosts, its workers, its end."""

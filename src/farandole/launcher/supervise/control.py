@@ -1,0 +1,58 @@
+"""What a keeper asks of the job that it keeps.
+
+The supervisor of an elastic job is such a job. Its methods are called in the loop's thread and return at once: what
+takes its time goes on behind them, and is told on the console. Those that change something return one line for people
+that says what happens now, and raise `SpecError` when it cannot be done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, TypedDict
+
+import msgspec
+
+from farandole.launcher.job.host_list import Host
+
+
+class HostRow(msgspec.Struct, frozen=True):
+    """One host of a job, as `farandole hosts` shows it."""
+
+    name: str
+    slots: int
+    workers: tuple[int, ...]
+    """The numbers of the workers that live there."""
+    state: str
+    """For people, in a few words: `ready`, `draining`, `tried again in 8 s`."""
+
+
+class Status(TypedDict):
+    """How a job is, as `farandole jobs` shows it."""
+
+    size: int
+    """Workers of the current world; 0 before the first."""
+    generation: int
+    waits_for: str
+    """For what the job waits, and until when; "" when it goes on."""
+
+
+class Job(Protocol):
+    """An elastic job that runs."""
+
+    def stop(self, code: int, why: str) -> None:
+        """End the job in good order; a second time: at once. `code` becomes its exit code."""
+
+    def add_host(self, host: Host, slots: int) -> str:
+        """Let workers run on another host as well, or on more slots of one that the job has."""
+
+    def remove_host(self, name: str) -> str:
+        """Take a host away at once, with the workers that live there."""
+
+    def drain_host(self, name: str) -> str:
+        """Take a host away when the workers there have finished their step and left."""
+
+    def list_hosts(self) -> Sequence[HostRow]:
+        """Return all hosts that the job has or waits for."""
+
+    def status(self) -> Status:
+        """Return how the job is."""

@@ -1,0 +1,174 @@
+"""What the launcher of an elastic job has to know to go on where another was killed.
+
+Read by a process of the same installation, of the same user, on the same machine: so it is pickled, and its times are
+on the machine's monotonic clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from farandole.launcher.discovery.host_set import HostList
+from farandole.launcher.failure.record import WorkerRecord
+from farandole.launcher.host_setup.host_setup import Station
+from farandole.launcher.job.host_list import Host
+from farandole.launcher.plan.model import Identity, Plan
+from farandole.launcher.slots.slot_state import State
+from farandole.launcher.supervise.failover_files import LAUNCHER, ROSTER, Estate
+from farandole.launcher.supervise.outcome import Verdict
+from farandole.launcher.supervise.workers import Worker
+from farandole.roster.memory import Memory
+
+# Events come in bunches, and one writing will do for all of a bunch.
+_WRITE_SECONDS = 0.02
+# Of what each worker has written to standard error; only that of the first to fail is ever shown.
+_TAIL_BYTES = 4 * 1024
+
+
+@dataclass(frozen=True)
+class StationLeft:
+    """A host that could start workers."""
+
+    host: Host
+    local: bool
+    plan: Plan
+    token: str
+    notice: str
+    doors: tuple[str, ...]
+
+    @classmethod
+    def of(cls, station: Station) -> StationLeft:
+        """Return what is left of it."""
+        return cls(station.host, station.agent.local, station.plan, station.token, station.notice, station.doors)
+
+
+@dataclass(frozen=True)
+class WorkerLeft:
+    """A worker that was started, and may have ended."""
+
+    record: WorkerRecord
+    token: str
+    """Of its station."""
+    started_at: float
+    told: bool
+    was_member: bool
+    stopped: bool
+    over: bool
+    """Everyone has been told of its end."""
+
+    @classmethod
+    def of(cls, worker: Worker) -> WorkerLeft:
+        """Return what is left of it."""
+        record = replace(worker.record, stderr_tail=worker.record.stderr_tail[-_TAIL_BYTES:])
+        return cls(
+            record,
+            worker.station.token,
+            worker.started_at,
+            worker.told,
+            worker.was_member,
+            worker.stopped,
+            worker.over.is_set(),
+        )
+
+
+@dataclass(frozen=True)
+class Ends:
+    """That a job was being ended."""
+
+    verdict: Verdict
+    stop_code: int | None
+    since: float
+
+
+@dataclass(frozen=True)
+class Legacy:
+    """All of it but the roster's memory."""
+
+    identity: Identity
+    roster: str
+    """host:port at which workers look for it."""
+    hosts: HostList
+    slots: State
+    stations: tuple[StationLeft, ...]
+    workers: tuple[WorkerLeft, ...]
+    ends: Ends | None
+
+
+def read_legacy(estate: Estate | None) -> tuple[Legacy, Memory] | None:
+    """Return what an earlier launcher of this job has left; None: there was none."""
+    if estate is None or not estate.is_whole():
+        return None
+    launcher, roster = estate.left(LAUNCHER), estate.left(ROSTER)
+    assert launcher is not None and roster is not None
+    legacy: Legacy = pickle.loads(launcher)  # Our own file, in a directory that nobody else can write to.
+    return legacy, msgspec.msgpack.decode(roster, type=Memory)
+
+
+class Testament:
+    """Writes down what a successor has to know, when that changes.
+
+    Args:
+        estate: where; None: nowhere, and when this launcher is killed its workers are ended.
+        take: returns what it is now.
+    """
+
+    def __init__(self, estate: Estate | None, take: Callable[[], Legacy]) -> None:
+        self._estate = estate
+        self._take = take
+        self._next_worker = -1
+        self._timer: asyncio.TimerHandle | None = None
+        self._untold: set[str] = set()
+        """What could not be written down as it is now."""
+        self._holds: Callable[[bool], None] = lambda holds: None
+
+    def watch(self, holds: Callable[[bool], None]) -> None:
+        """Call when it ceases to be true, as on a full disk, and when it is true again."""
+        self._holds = holds
+        if self._untold:
+            holds(False)
+
+    @property
+    def exists(self) -> bool:
+        """Whether there can be a successor."""
+        return self._estate is not None
+
+    def changes(self, slots: State) -> None:
+        """Take note that things have changed; at once if a worker is about to be started, which must not be lost."""
+        if self._estate is None:
+            return
+        if slots.next_worker != self._next_worker:
+            self._next_worker = slots.next_worker
+            self.write()
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_WRITE_SECONDS, self.write)
+
+    def write(self) -> None:
+        """Write it down now."""
+        self.close()
+        if self._estate is not None:
+            self._keep(self._estate, LAUNCHER, pickle.dumps(self._take()))
+
+    def remember(self, memory: Memory) -> None:
+        """Write down what the roster knows."""
+        if self._estate is not None:
+            self._keep(self._estate, ROSTER, msgspec.msgpack.encode(memory))
+
+    def _keep(self, estate: Estate, part: str, content: bytes) -> None:
+        held = not self._untold
+        if estate.keep(part, content):
+            self._untold.discard(part)
+        else:
+            self._untold.add(part)
+        if held == bool(self._untold):
+            self._holds(not held)
+
+    def close(self) -> None:
+        """Write nothing more by itself."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

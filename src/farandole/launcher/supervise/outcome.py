@@ -1,0 +1,115 @@
+"""How an elastic job ended, from how its workers did: a pure function, but for the error files that it writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from farandole.launcher.failure.error_file import write_error_files
+from farandole.launcher.failure.record import WorkerRecord, first_failure
+from farandole.launcher.failure.report import exit_code, render_failure
+from farandole.launcher.job.spec import JobSpec
+from farandole.launcher.output.logs import worker_folder
+from farandole.launcher.plan.model import HostPlan, Plan, WorkerPlan
+from farandole.launcher.supervise.fixed import Outcome
+from farandole.launcher.supervise.workers import Crew
+
+# Failures further apart than that have nothing to do with each other: by then, others are in the places of the first.
+TOGETHER_SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Why a job was ended."""
+
+    why: str = ""
+    """"": all that was to be done is done."""
+    hint: str = ""
+    worker: int | None = None
+    """Whose failure is the reason, if it is one worker's."""
+
+
+def outcome_of(
+    spec: JobSpec,
+    verdict: Verdict,
+    crew: Crew,
+    ended_at: float,
+    results: tuple[bytes | None, ...],
+    hint: Callable[[HostPlan, str], str],
+) -> tuple[Outcome, str]:
+    """Return how a job ended, and what went wrong when that was written down.
+
+    Args:
+        spec: what the user wanted.
+        verdict: why it was ended.
+        crew: its last workers.
+        ended_at: when the launcher began to end what was left.
+        results: what workers of `farandole.run` sent back, by rank.
+        hint: see `Preparation.hint`.
+    """
+    world = crew.world
+    records = [worker.record for worker in crew.workers.values()]
+    first = _to_blame(verdict, world, records, ended_at)
+    if first is None and not verdict.why:
+        return Outcome(0, results=results), ""
+    trouble = ""
+    if spec.output_dir is not None:
+        folders = {record.rank: worker_folder(spec.output_dir, record.rank) for record in records}
+        trouble = write_error_files(folders, records, ended_at)
+    if first is None:
+        report = f"error: {verdict.why}" + (f"\nhint: {verdict.hint}" if verdict.hint else "")
+        return Outcome(1, report, results=results), trouble
+    last = [record for record in records if record is first or record.rank in world or record.exit_time > ended_at]
+    plan = _plan_of(crew, [record.rank for record in last])
+    said = f"{first.exception}\n{first.stderr_tail.decode('utf-8', 'replace')}"
+    report = render_failure(plan, last, first, ended_at, verdict.hint or hint(plan.host_of(first.rank), said))
+    if verdict.why:
+        report = f"error: {verdict.why}\nfirst failure: {report.removeprefix('error: ')}"
+    rank = world.index(first.rank) if first.rank in world else None
+    return Outcome(exit_code(first, ended_at), report, rank, results), trouble
+
+
+def _to_blame(
+    verdict: Verdict, world: Sequence[int], records: Sequence[WorkerRecord], ended_at: float
+) -> WorkerRecord | None:
+    """Return the worker of whose failure the report is to tell."""
+    if verdict.worker is not None:
+        return next((record for record in records if record.rank == verdict.worker), None)
+    if verdict.why:
+        return first_failure(_last_to_fail(records, ended_at), ended_at)
+    succeeded_at = min((record.exit_time for record in records if record.exit_code == 0), default=ended_at)
+    # Who failed before others finished was replaced, or the others did without it.
+    last = [record for record in records if (record.rank in world if world else record.exit_time >= succeeded_at)]
+    return first_failure(last, ended_at)
+
+
+def _last_to_fail(records: Sequence[WorkerRecord], ended_at: float) -> list[WorkerRecord]:
+    """Return the workers whose failures came one soon after the other, up to the last one: what was before is past."""
+    failed = [record for record in records if record.failed_by_itself(ended_at)]
+    failed.sort(key=lambda record: record.failure_time)
+    begin = max(
+        (
+            index
+            for index in range(1, len(failed))
+            if failed[index].failure_time - failed[index - 1].failure_time > TOGETHER_SECONDS
+        ),
+        default=0,
+    )
+    return failed[begin:]
+
+
+def _plan_of(crew: Crew, workers: Sequence[int]) -> Plan:
+    """Return a plan in which just these workers are, each on its host."""
+    plans = [worker.station.plan for worker in crew.workers.values()]
+    hosts = {plan.hosts[0].name: plan.hosts[0] for plan in plans}
+    return replace(
+        plans[0],
+        hosts=tuple(
+            replace(
+                host,
+                workers=tuple(WorkerPlan(each, 0, 0, {}) for each in workers if crew.workers[each].host == name),
+            )
+            for name, host in hosts.items()
+        ),
+        noun="worker",
+    )

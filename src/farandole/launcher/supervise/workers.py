@@ -1,0 +1,172 @@
+"""The workers of an elastic job: where each is, what it prints, and how those ended that are not there any more."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from farandole.agent.messages import Stop
+from farandole.errors import StateLostError
+from farandole.launcher.errors import SpecError
+from farandole.launcher.failure.record import CRASHES, WorkerRecord, how_it_ended
+from farandole.launcher.host_setup.host_setup import Station
+from farandole.launcher.job.spec import JobSpec
+from farandole.launcher.output.console import Console, WorkerStream, open_worker
+from farandole.launcher.output.logs import worker_folder
+from farandole.launcher.slots.slot_events import FAILED, KILLED, STATE_LOST, SUCCEEDED
+from farandole.launcher.supervise.output_flow import OutputFlow
+from farandole.roster.words import Departure
+
+# Of how many ended workers it is kept how they ended.
+MOST_RECORDS = 256
+# How the others see the end of a process that does not leave its world, and one that they do not hear any more; see
+# `native/transport/fate.cc`.
+_WITHOUT_GOODBYE = "its process ended without saying goodbye"
+_SILENT = "it fell silent"
+WAS_STOPPED = "was stopped (SIGSTOP)"
+# How a worker's report of such an error begins.
+_OF_STATE_LOST = f"{StateLostError.__module__}.{StateLostError.__qualname__}"
+
+
+class Worker:
+    """One worker, from its start on.
+
+    Attributes:
+        record: what is known of its end; `rank` is the worker's number.
+        station: where it is.
+        started_at: on the monotonic clock.
+        over: set when its end was told to everyone.
+        told: whether people know of its end.
+        was_member: whether it is, or was, in a world.
+        stopped: the launcher itself has ended it.
+        is_suspended: whether it is stopped by SIGSTOP, as far as its agent has said, or was when it ended.
+        stalled: runs while it is.
+    """
+
+    def __init__(self, number: int, station: Station) -> None:
+        self.record = WorkerRecord(number)
+        self.station = station
+        self.started_at = time.monotonic()
+        self.over = asyncio.Event()
+        self.told = False
+        self.was_member = False
+        self.stopped = False
+        self.is_suspended = False
+        self.stalled: asyncio.TimerHandle | None = None
+
+    @property
+    def number(self) -> int:
+        """By which the roster knows it."""
+        return self.record.rank
+
+    @property
+    def host(self) -> str:
+        """What people call its host."""
+        return self.station.host.label
+
+    @property
+    def end(self) -> str:
+        """How it ended, in a few words; "" when that is not known, or it left or was ended: the roster knows why."""
+        by_us = self.stopped and self.record.exit_code in (-signal.SIGTERM, -signal.SIGKILL)
+        if not self.record.ended or self.record.exit_code == 0 or by_us:
+            return ""
+        how = how_it_ended(self.record)
+        return f"{how} ({self.record.exception})" if self.record.exception else how
+
+    @property
+    def manner(self) -> str:
+        """In which manner it ended, in the words of `WorkerEnded.how`."""
+        code = self.record.exit_code
+        if code == 0:
+            return SUCCEEDED
+        if self.record.host_lost or (code is not None and code < 0 and -code not in CRASHES):
+            return KILLED
+        return STATE_LOST if self.record.exception.startswith(_OF_STATE_LOST) else FAILED
+
+    def stop(self, grace: float) -> None:
+        """End it and all that it has started, if it lives: SIGTERM, and SIGKILL after so many seconds."""
+        if not self.record.ended:
+            self.stopped = True
+            self.station.agent.tell(Stop(self.number, grace))
+
+    def stop_timer(self) -> None:
+        """It is not stopped any more."""
+        if self.stalled is not None:
+            self.stalled.cancel()
+            self.stalled = None
+
+
+class Crew:
+    """All workers that live, and the last that have ended.
+
+    Attributes:
+        workers: by number.
+        world: the numbers of those of the latest world, by rank; empty before the first.
+        flow: of what they print.
+    """
+
+    def __init__(self, spec: JobSpec, console: Console) -> None:
+        self.workers: dict[int, Worker] = {}
+        self.world: tuple[int, ...] = ()
+        self.flow = OutputFlow(prompt=True)
+        self._spec = spec
+        self._console = console
+
+    def take_on(self, number: int, station: Station) -> Worker:
+        """Have one more worker, which is about to be started."""
+        worker = self.workers[number] = Worker(number, station)
+        ended = [each for each, known in self.workers.items() if known.over.is_set()]
+        for oldest in ended[: max(0, len(ended) - MOST_RECORDS)]:
+            del self.workers[oldest]
+        self.flow.add({number: station.agent}, self._streams(number))
+        return worker
+
+    def hear_again(self, station: Station, streams: Iterable[tuple[int, int]]) -> None:
+        """Take more of what workers of a station print, after another launcher."""
+        open_ones = set(streams)
+        for number in {number for number, _ in open_ones}:
+            ours = {each: stream for each, stream in self._streams(number).items() if each in open_ones}
+            self.flow.add({number: station.agent}, ours)
+
+    def of(self, station: Station) -> list[Worker]:
+        """Return the workers of a station that have not ended."""
+        return [each for each in self.workers.values() if each.station is station and not each.record.ended]
+
+    def host_of(self, number: int) -> str:
+        """Return what people call the host of a worker."""
+        return self.workers[number].host if number in self.workers else "a host that is gone"
+
+    def how_it_ended(self, loss: Departure) -> str:
+        """Return how a worker that was lost has ended, in a few words; "" when that is not known."""
+        worker = self.workers.get(loss.worker)
+        if worker is None:
+            return ""
+        # As by os._exit(0): who says goodbye is not lost, and of others the roster knows why they left.
+        if worker.record.exit_code == 0 and loss.how == _WITHOUT_GOODBYE:
+            return "exited with code 0 without saying goodbye"
+        if worker.is_suspended and loss.how.startswith(_SILENT):
+            return WAS_STOPPED  # The others have missed it before its agent's word counted.
+        return worker.end
+
+    def _streams(self, number: int) -> dict[tuple[int, int], WorkerStream]:
+        directory = self._spec.output_dir
+        if directory is None:
+            return self._open(number, None)
+        try:
+            return self._open(number, worker_folder(directory, number))
+        except SpecError as error:  # A full disk must not end a training that runs.
+            self._console.say(f"warning: what worker {number} prints is not kept: {error.message}")
+            return self._open(number, None)
+
+    def _open(self, number: int, folder: Path | None) -> dict[tuple[int, int], WorkerStream]:
+        return open_worker(
+            self._console,
+            number,
+            folder,
+            self.flow.written,
+            prefixes_in_files=self._spec.prefixes_in_files,
+            timestamps=self._spec.timestamps,
+        )

@@ -1,1 +1,0 @@
-"""Starting jobs through other programs: mpirun and srun."""

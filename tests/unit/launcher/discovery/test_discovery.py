@@ -1,0 +1,243 @@
+"""Which hosts there are: by script, by file, by name, and what is said when that cannot be found out."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from farandole.launcher.discovery.discovery import Discovery, DnsHosts, FileHosts, ScriptHosts, distinct, make_source
+from farandole.launcher.errors import SpecError
+from farandole.launcher.job.elastic import Elastic
+from farandole.launcher.job.host_list import Host
+
+
+def script(path: Path, text: str) -> str:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def ask(source: ScriptHosts | FileHosts | DnsHosts) -> list[tuple[str, int | None]]:
+    return [(host.name, host.slots) for host in asyncio.run(source.ask())]
+
+
+def test_a_script_names_hosts_in_its_order(tmp_path: Path) -> None:
+    name = script(tmp_path / "hosts.sh", "echo b:2; echo; echo a; echo '[fd00::1]:3'; echo b:2; echo '# no host'")
+    assert ask(ScriptHosts(name, 4)) == [("b", 2), ("a", 4), ("fd00::1", 3)]
+    assert ask(ScriptHosts(name, None))[1] == ("a", 1)
+
+
+def test_a_script_may_have_arguments_and_print_nothing(tmp_path: Path) -> None:
+    assert ask(ScriptHosts(script(tmp_path / "hosts.sh", 'echo "$1:$2"') + " 'a' 3", None)) == [("a", 3)]
+    assert ask(ScriptHosts(script(tmp_path / "none.sh", ""), None)) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("echo out; echo no quota >&2; exit 3", "ended with code 3\n    | out\n    | no quota"),
+        ("echo a:1; echo a:3", "host a is listed twice, with 1 slot and with 3 slots"),
+        ("echo a:2; echo a:two", "line 2"),
+        ("echo hello world", "line 1: 'hello world' is not a host"),
+    ],
+)
+def test_what_a_script_may_not_do(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(SpecError) as refusal:
+        ask(ScriptHosts(script(tmp_path / "hosts.sh", text), None))
+    assert words in str(refusal.value)
+
+
+def test_a_script_that_cannot_be_started(tmp_path: Path) -> None:
+    path = tmp_path / "hosts.sh"
+    path.write_text("echo a:2\n")
+    with pytest.raises(SpecError, match=r"cannot be started: Permission denied.*chmod"):
+        ask(ScriptHosts(str(path), None))
+
+
+def test_a_script_that_does_not_end_is_killed_with_all_it_started(tmp_path: Path) -> None:
+    name = script(tmp_path / "hosts.sh", f"sleep 1000 & echo $! > {tmp_path}/pid; wait")
+    told = tmp_path / "pid"
+    told.touch()
+    for patience in (0.5, 5.0, 50.0):
+        with pytest.raises(SpecError, match=rf"did not end within {patience:g} s"):
+            ask(ScriptHosts(name, None, patience=patience))
+        if told.read_text():
+            break  # On a busy machine it is killed sometimes before it has begun.
+    pid = int(told.read_text())
+    deadline = time.monotonic() + 10
+    while _lives(pid) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not _lives(pid)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_file_is_read_again_when_it_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "hosts"
+    path.write_text("a slots=2\nb:1\n")
+    source = FileHosts(str(path), 1)
+    assert ask(source) == [("a", 2), ("b", 1)]
+    other = tmp_path / "other"
+    other.write_text("c\n")
+    os.replace(other, path)
+    assert ask(source) == [("c", 1)]
+    path.unlink()
+    with pytest.raises(SpecError, match="cannot be read"):
+        ask(source)
+
+
+def test_a_name_has_addresses() -> None:
+    hosts = ask(DnsHosts("localhost", 3))
+    assert hosts and all(name in ("127.0.0.1", "::1") and slots == 3 for name, slots in hosts)
+    with pytest.raises(SpecError, match=r"the name no\.\.name cannot be looked up"):
+        ask(DnsHosts("no..name", None))
+
+
+def test_the_user_says_how_hosts_are_found() -> None:
+    assert isinstance(make_source(Elastic(1, None, discovery="script:/x"), ()), ScriptHosts)
+    assert isinstance(make_source(Elastic(1, None, discovery="file:/x"), ()), FileHosts)
+    assert isinstance(make_source(Elastic(1, None, discovery="dns:x:4"), ()), DnsHosts)
+    fixed = make_source(Elastic(1, None), (Host("a"), Host("b", 2)))
+    assert fixed.seconds == 0 and asyncio.run(fixed.ask()) == (Host("a", 1), Host("b", 2))
+    with pytest.raises(SpecError, match="'four' is not a number of slots"):
+        make_source(Elastic(1, None, discovery="dns:x:four"), ())
+
+
+def test_a_host_with_two_pythons_is_refused_as_well() -> None:
+    with pytest.raises(SpecError, match="listed twice"):
+        distinct([Host("a", 1), Host("a", 1, "/usr/bin/python")], None)
+
+
+class Answers:
+    """A source that gives one answer after the other, and then stays."""
+
+    seconds = 0.001
+
+    def __init__(self, *answers: tuple[Host, ...] | str) -> None:
+        self.answers = list(answers)
+
+    async def ask(self) -> tuple[Host, ...]:
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, str):
+            raise SpecError(answer)
+        return answer
+
+
+def watched(
+    source: Answers,
+    until: Callable[[], bool],
+    changes: list[tuple[Host, ...]],
+    warnings: list[str],
+    patience: float = 20.0,
+) -> None:
+    async def watch() -> None:
+        discovery = Discovery(source, warnings.append, patience=patience)
+        await discovery.first()
+        task = asyncio.create_task(discovery.watch(changes.append))
+        deadline = time.monotonic() + 20
+        while not until() and time.monotonic() < deadline:
+            await asyncio.sleep(0.001)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(watch())
+
+
+def test_changes_are_told_and_trouble_once() -> None:
+    one, two = (Host("a", 1),), (Host("a", 1), Host("b", 1))
+    source = Answers(one, one, "no quota", "no quota", "no network", two, "no quota", two, one, one)
+    changes: list[tuple[Host, ...]] = []
+    warnings: list[str] = []
+    watched(source, lambda: len(changes) == 2, changes, warnings)
+    assert changes == [two, one]
+    assert warnings == [
+        f"warning: {what}; the hosts stay as they are" for what in ("no quota", "no network", "no quota")
+    ]
+
+
+NO_HOSTS = (
+    "warning: discovery found no hosts; the job goes on with those it has, and asks again; if that is so for {} s, "
+    "they leave the job"
+)
+
+
+def test_an_answer_without_a_slot_takes_nothing_away_and_is_told_once_and_when_it_is_over() -> None:
+    one, two = (Host("a", 1),), (Host("a", 1), Host("b", 1))
+    none = (Host("a", 0),)
+    changes: list[tuple[Host, ...]] = []
+    warnings: list[str] = []
+    watched(Answers(one, (), none, "no quota", (), one, one, two), lambda: bool(changes), changes, warnings)
+    assert changes == [two]
+    assert warnings == [
+        NO_HOSTS.format(20),
+        "warning: no quota; the hosts stay as they are",
+        "farandole: discovery finds hosts again",
+    ]
+
+
+def test_no_hosts_for_too_long_are_believed() -> None:
+    one = (Host("a", 1),)
+    source = Answers(one, ())
+    changes: list[tuple[Host, ...]] = []
+    warnings: list[str] = []
+
+    def until() -> bool:
+        source.answers += [(), one] if changes and len(source.answers) == 1 else []
+        return len(changes) == 2
+
+    watched(source, until, changes, warnings, patience=0.05)
+    assert changes == [(), one]
+    assert warnings == [
+        NO_HOSTS.format(0.05),
+        "warning: discovery has found no hosts for 0.05 s; those that the job has leave it",
+    ]
+
+
+def test_a_job_that_has_no_slots_yet_may_have_none() -> None:
+    none, one = (Host("a", 0),), (Host("a", 1),)
+    changes: list[tuple[Host, ...]] = []
+    warnings: list[str] = []
+    watched(Answers(none, (), one), lambda: len(changes) == 2, changes, warnings)
+    assert changes == [(), one] and warnings == []
+
+
+class Silent:
+    """A source that never answers."""
+
+    seconds = 1.0
+    cancelled = False
+
+    async def ask(self) -> tuple[Host, ...]:
+        try:
+            await asyncio.sleep(1000)
+        except asyncio.CancelledError:
+            self.cancelled = True
+            raise
+        return ()
+
+
+def test_a_first_answer_that_does_not_come_is_told_of_early_and_has_an_end() -> None:
+    source, told = Silent(), list[str]()
+    with pytest.raises(
+        SpecError, match=r"discovery \(script:x\) has not answered within the elastic timeout of 0\.05 s"
+    ):
+        asyncio.run(Discovery(source, told.append, "script:x", patience=0.05, slow=0.01).first())
+    assert told == [
+        "farandole: discovery (script:x) has not answered for 0.01 s; nothing is started before it does",
+    ]
+    assert source.cancelled
+
+
+def test_trouble_at_first_ends_the_job() -> None:
+    with pytest.raises(SpecError, match="no quota"):
+        asyncio.run(Discovery(Answers("no quota"), print).first())

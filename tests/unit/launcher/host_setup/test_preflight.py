@@ -1,0 +1,132 @@
+"""What is made of what hosts say before anything starts. No host is asked."""
+
+from __future__ import annotations
+
+import pytest
+
+from farandole.agent.messages import Interface, Ready
+from farandole.launcher.errors import SpecError
+from farandole.launcher.host_setup.preflight import (
+    Finding,
+    _neighbours,
+    choose_networks,
+    compare,
+    judge_networks,
+    refuse_if_wrong,
+    render,
+)
+
+
+def ready(machine: str = "", *interfaces: tuple[str, str]) -> Ready:
+    listed = tuple(Interface(name, address, 24, 0) for name, address in interfaces)
+    return Ready("1.0", "3.11.7", "node", machine, 8, 0.5, 2, listed, "127.0.0.1:1", 2, 0.0)
+
+
+def finding(label: str, *interfaces: tuple[str, str]) -> Finding:
+    found = Finding(label, 4, ready(label, *interfaces))
+    choose_networks(found, ())
+    return found
+
+
+def three() -> list[Finding]:
+    return [finding(f"h{number}", ("fast0", f"10.2.0.{number}"), ("mgmt0", f"10.1.0.{number}")) for number in (1, 2, 3)]
+
+
+def all_reach_all(findings: list[Finding]) -> dict[tuple[int, int], dict[str, str]]:
+    pairs = [(a, b) for a in range(len(findings)) for b in range(len(findings)) if a != b]
+    return {(a, b): {each: "" for _, listed in findings[b].networks for each in listed} for a, b in pairs}
+
+
+def test_all_is_well() -> None:
+    hosts = three()
+    judge_networks(hosts, all_reach_all(hosts))
+    refuse_if_wrong(hosts)
+    assert [host.reaches for host in hosts] == [(2, 2)] * 3
+    assert hosts[0].networks == (("fast0", ("10.2.0.1",)), ("mgmt0", ("10.1.0.1",)))
+
+
+def test_an_address_that_one_host_does_not_reach_is_left_out() -> None:
+    hosts = three()
+    answers = all_reach_all(hosts)
+    answers[0, 2]["10.1.0.3"] = "No route to host"
+    judge_networks(hosts, answers)
+    refuse_if_wrong(hosts)
+    assert hosts[2].networks == (("fast0", ("10.2.0.3",)),)
+    assert len(hosts[1].networks) == 2
+
+
+def test_hosts_that_reach_each_other_in_different_ways_keep_all_addresses() -> None:
+    hosts = three()
+    answers = all_reach_all(hosts)
+    answers[0, 2]["10.1.0.3"] = answers[1, 2]["10.2.0.3"] = "Connection refused"
+    judge_networks(hosts, answers)
+    refuse_if_wrong(hosts)
+    assert len(hosts[2].networks) == 2
+
+
+REFUSAL = """\
+2 of 3 hosts cannot take part; nothing was started
+
+    host  slots  cores  load  gpus  python  farandole  torch   clock   reaches
+    h1    4      8      0.5   2     3.11.7  1.0        2.13.0  +0.0 s  1 of 2   NOT READY
+    h2    4      8      0.5   2     3.11.7  1.0        ?       +9.0 s  2 of 2   ready
+    h3    4      -      -     -     -       -          -       -       -        NOT READY
+
+  h1: it does not reach h3 (10.2.0.3: no answer within 3.0 s; 10.1.0.3: no answer within 3.0 s)
+    hint: workers talk to each other over any TCP port: open the firewall between these hosts, or name a network that \
+joins them: --network 10.0.0.0/8
+  h3: no ssh server listens there
+    hint: start sshd on it"""
+
+
+def test_a_refusal_says_what_to_do_for_each_host() -> None:
+    hosts = three()
+    answers = all_reach_all(hosts)
+    for address in answers[0, 2]:
+        answers[0, 2][address] = "no answer within 3.0 s"
+    judge_networks(hosts, answers)
+    hosts[0].versions = {"python": "3.11.7", "torch": "2.13.0"}
+    hosts[1].versions = {"python": "3.11.7", "torch": ""}
+    hosts[1].clock_ahead = 9.0
+    hosts[2] = Finding("h3", 4, problem="no ssh server listens there", hint="start sshd on it")
+    with pytest.raises(SpecError) as caught:
+        refuse_if_wrong(hosts)
+    assert caught.value.message == REFUSAL
+    assert caught.value.hint == "farandole doctor -H h1,h3 tells more"
+
+
+def test_what_is_strange() -> None:
+    hosts = three()
+    hosts[0].versions, hosts[1].versions = {"torch": "2.13.0"}, {"torch": "2.12.0"}
+    hosts[1].clock_ahead, hosts[2].clock_ahead = -60.0, 1.0
+    hosts[2].facts = ready("h2")
+    assert compare(hosts, []) == [
+        "the clock of h2 is 60 s behind this machine's; logs will not be in order. Is NTP running there?",
+        "torch is not the same everywhere: 2.13.0 on h1; 2.12.0 on h2",
+        "h2 and h3 are one machine: its workers share it",
+    ]
+    assert len(compare(hosts, ["h2"])) == 2
+
+
+def test_a_wanted_network() -> None:
+    host = Finding("h1", 1, ready("", ("fast0", "10.2.0.1"), ("mgmt0", "10.1.0.1")))
+    choose_networks(host, ["10.1.0.0/16", "fast0"])
+    assert [name for name, _ in host.networks] == ["mgmt0", "fast0"]
+    choose_networks(host, ["ib0"])
+    assert host.problem == "no address of it is in the network ib0; it has: fast0 10.2.0.1/24, mgmt0 10.1.0.1/24"
+
+
+@pytest.mark.parametrize("hosts", [1, 2, 3, 32, 33, 64, 100, 256])
+def test_of_many_hosts_each_knocks_at_few_and_all_are_knocked_at(hosts: int) -> None:
+    knocked = [_neighbours(number, hosts) for number in range(hosts)]
+    assert all(number not in each for number, each in enumerate(knocked))
+    assert all(len(each) <= 31 for each in knocked)
+    if hosts > 1:
+        assert {target for each in knocked for target in each} == set(range(hosts))
+
+
+def test_the_table_of_hosts_that_run_no_python() -> None:
+    assert render([Finding("h1", 2, ready())]) == [
+        "host  slots  cores  load  gpus  python  farandole  clock   reaches",
+        "h1    2      8      0.5   2     3.11.7  1.0        +0.0 s  -        ready",
+    ]

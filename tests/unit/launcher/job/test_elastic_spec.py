@@ -1,0 +1,77 @@
+"""What can be asked of a job whose workers come and go."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from farandole.core.settings import Settings
+from farandole.launcher.errors import SpecError
+from farandole.launcher.job.elastic import Elastic
+from farandole.launcher.job.spec import JobSpec
+from farandole.launcher.start.elastic import exports_of
+
+
+def test_the_least_that_can_be_asked_for() -> None:
+    elastic = Elastic(1, None)
+    assert (elastic.discovery, elastic.timeout, elastic.spares, elastic.grace) == ("", 600.0, 0, 30.0)
+
+
+@pytest.mark.parametrize(
+    ("values", "grace", "patience"),
+    [
+        ({}, 30.0, 600.0),
+        ({"grace": 5.0, "timeout": 90.0}, 5.0, 90.0),
+        ({"grace": 0.0, "timeout": math.inf}, 0.001, 1e6),
+    ],
+)
+def test_workers_are_told_how_long_they_may_take_and_look_for_the_roster(
+    values: dict[str, float], grace: float, patience: float
+) -> None:
+    told = exports_of(JobSpec(("x",), None, elastic=Elastic(1, None, **values)))
+    settings = Settings.from_environment(dict(each.split("=") for each in told))
+    assert (settings.grace, settings.roster_patience) == (grace, patience)
+
+
+@pytest.mark.parametrize("discovery", ["", "script:./hosts.sh", "file:/etc/hosts.txt", "dns:workers:4", "dns:workers"])
+def test_hosts_are_found_in_these_ways(discovery: str) -> None:
+    assert Elastic(1, 2, discovery=discovery).discovery == discovery
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"min_size": 0}, "cannot go on with 0 workers"),
+        ({"min_size": 3, "max_size": 2}, "at most 2 workers are fewer than at least 3"),
+        ({"slots": 0}, "no room for a worker"),
+        ({"timeout": 0}, "no time to wait"),
+        ({"timeout": float("nan")}, "no time to wait"),
+        ({"reset_limit": -1}, "is negative"),
+        ({"cooldown": (5, 2)}, "between 5 and 2 s"),
+        ({"cooldown": (0, 2)}, "between 0 and 2 s"),
+        ({"spares": -1}, "-1 spare workers"),
+        ({"grace": -1}, "is no time in which"),
+        ({"preemption_interval": 0}, "cannot be looked at every 0 s"),
+        ({"preemption_interval": float("nan")}, "cannot be looked at every nan s"),
+        ({"discovery": "script:"}, "cannot be found by 'script:'"),
+        ({"discovery": "hosts.sh"}, "cannot be found by 'hosts.sh'"),
+    ],
+)
+def test_what_no_job_can_have_is_refused_with_a_hint(values: dict[str, Any], words: str) -> None:
+    with pytest.raises(SpecError) as refused:
+        Elastic(**{"min_size": 1, "max_size": None, **values})
+    assert words in refused.value.message
+    assert refused.value.hint
+
+
+@pytest.mark.parametrize("num_proc", [1, 5])
+def test_the_first_world_lies_within_the_limits(num_proc: int) -> None:
+    with pytest.raises(SpecError, match="at least 2 and at most 4 workers"):
+        JobSpec(("python",), num_proc, elastic=Elastic(2, 4))
+
+
+def test_the_first_world_may_have_as_many_workers_as_there_are_slots() -> None:
+    assert JobSpec(("python",), None, elastic=Elastic(2, 4)).num_proc is None
+    assert JobSpec(("python",), 9, elastic=Elastic(2, None)).num_proc == 9

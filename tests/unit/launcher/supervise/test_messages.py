@@ -1,0 +1,178 @@
+"""The lines that people read when workers come and go."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from farandole.launcher.discovery.host_set import HostList
+from farandole.launcher.job.host_list import Host
+from farandole.launcher.supervise import messages as telling
+from farandole.launcher.supervise.messages import Teller, tell_end, tell_world
+from farandole.launcher.supervise.workers import Crew, Worker
+from farandole.roster.watcher import WorldChange
+from farandole.roster.words import Departure, Hold
+
+if TYPE_CHECKING:
+    from farandole.launcher.host_setup.host_setup import Station
+
+
+def told(change: WorldChange, ends: dict[int, str] | None = None) -> str:
+    return tell_world(change, lambda worker: f"h{worker % 2}", lambda loss: (ends or {}).get(loss.worker, ""))
+
+
+def test_the_first_world() -> None:
+    assert told(WorldChange(1, (0, 1), (-1, -1), (), 1.234, "")) == "farandole: 2 workers begin as generation 1 (1.2 s)"
+
+
+def test_who_was_lost_and_how() -> None:
+    lost = (Departure(2, 5, "closed its connections"),)
+    change = WorldChange(4, (0, 1, 3), (0, 1, 3), lost, 0.0234, "")
+    assert told(change, {5: "was killed by SIGKILL"}) == (
+        "farandole: rank 2 (worker 5 on h1) was killed by SIGKILL; 3 workers go on as generation 4 (23 ms)"
+    )
+    assert "rank 2 (worker 5 on h1) closed its connections; 3 workers go on" in told(change)
+
+
+def test_who_joins() -> None:
+    change = WorldChange(3, (0, 6, 8), (0, -1, -1), (), 0.05, "")
+    assert (
+        told(change) == "farandole: workers 6 and 8 on h0 join as ranks 1, 2; 3 workers go on as generation 3 (50 ms)"
+    )
+
+
+def test_many_losses_are_one_line_all_the_same() -> None:
+    lost = tuple(Departure(rank, rank, "was lost with its host") for rank in range(1, 8))
+    line = told(WorldChange(2, (0,), (0,), lost, 12.0, ""))
+    assert "rank 3 (worker 3 on h1) was lost with its host; 4 more were lost; 1 worker goes on" in line
+    assert line.endswith("(12 s)") and "\n" not in line
+
+
+def test_what_was_taken_away_by_hand_comes_back_only_when_it_has_been_gone() -> None:
+    a, b = Host("a", 1), Host("b", 2)
+    hosts = HostList()
+    hosts.find([a, b])
+    hosts.take_away("b")
+    hosts.find([a, b])
+    assert list(hosts.hosts) == ["a"]
+    hosts.find([a])
+    hosts.find([a, b])
+    assert list(hosts.hosts) == ["a", "b"]
+
+
+def test_what_was_added_by_hand_stays_whatever_is_found() -> None:
+    hosts = HostList()
+    hosts.find([Host("a", 1)])
+    hosts.add(Host("a", 4))
+    hosts.add(Host("b", 1))
+    hosts.find([])
+    assert [(host.label, host.slots) for host in hosts.hosts.values()] == [("a", 4), ("b", 1)]
+    hosts.take_away("b")
+    assert list(hosts.hosts) == ["a"]
+
+
+def ended(worker: int, code: int) -> Worker:
+    found = Worker(worker, cast("Station", SimpleNamespace(host=Host("h1"))))
+    found.record.exit_code, found.record.exit_time, found.started_at = code, 20.0, 8.0
+    found.record.exception = "ValueError: boom"
+    return found
+
+
+def test_a_failure_that_the_others_have_not_got_over_yet() -> None:
+    waits = "waits for workers: 1 of at least 2 are here. Please check that you have enough."
+    line = "farandole: rank 1 (worker 5 on h1) exited with code 1 (ValueError: boom); "
+    assert tell_end(ended(5, 1), (4, 5), waits, 21.0) == (
+        line + "the job waits for workers: 1 of at least 2 are here (1.0 s so far)"
+    )
+    assert tell_end(ended(5, 1), (4, 5), "", 21.0) == line + "the others are about to go on (1.0 s so far)"
+
+
+def test_a_failure_of_somebody_whom_nobody_has_waited_for() -> None:
+    line = "farandole: worker 5 on h1 exited with code 1 (ValueError: boom) before it was in a world, 12 s after its "
+    line += "start; "
+    assert tell_end(ended(5, 1), (2, 4), "", 21.0) == line + "2 workers go on"
+    assert tell_end(ended(5, 1), (), "", 21.0) == line + "the job goes on"
+    assert tell_end(ended(5, 1), (), "waits for worker 6 to join", 21.0) == line + "the job waits for worker 6 to join"
+
+
+def test_when_the_job_is_about_to_end_nobody_goes_on() -> None:
+    member = "farandole: rank 1 (worker 5 on h1) exited with code 1 (ValueError: boom); the job is about to end"
+    assert tell_end(ended(5, 1), (4, 5), "", 21.0, over=True) == member
+    for world in ((2, 4), ()):
+        assert tell_end(ended(5, 1), world, "", 21.0, over=True).endswith("after its start; the job is about to end")
+    change = WorldChange(3, (0, 1), (0, 1), (), 0.05, "")
+    line = tell_world(change, lambda worker: "h1", lambda loss: "", over=True)
+    assert line == "farandole: 2 workers went on as generation 3 (50 ms)"
+
+
+def test_who_has_finished_is_told_with_what_follows_from_it() -> None:
+    finished = tuple(Departure(rank, 4 + rank, "has finished") for rank in range(1, 6))
+    assert told(WorldChange(2, (4,), (0,), (), 0.05, "", finished[:1])) == (
+        "farandole: rank 1 (worker 5 on h1) has finished; no worker is started any more; "
+        "1 worker goes on as generation 2 (50 ms)"
+    )
+    assert "; 2 more have finished; no worker" in told(WorldChange(2, (4,), (0,), (), 0.05, "", finished))
+
+
+def test_how_the_others_see_an_end() -> None:
+    without = "its process ended without saying goodbye"
+    change = WorldChange(2, (0,), (0,), (Departure(1, 5, without),), 0.05, "")
+    assert f"rank 1 (worker 5 on h1): {without}; 1 worker goes on" in told(change)
+    gone = "has shut down, so collectives can no longer complete in this world. If its script was not meant to be"
+    change = WorldChange(2, (0,), (0,), (Departure(1, 5, gone),), 0.05, "")
+    assert "rank 1 (worker 5 on h1) has shut down; 1 worker goes on" in told(change)
+
+
+def test_who_ends_with_code_0_and_says_nothing() -> None:
+    async def hows(*losses: Departure) -> list[str]:
+        crew = Crew(cast("Any", None), cast("Any", None))
+        crew.workers[5] = ended(5, 0)
+        return [crew.how_it_ended(loss) for loss in losses]
+
+    without = Departure(1, 5, "its process ended without saying goodbye")
+    found = asyncio.run(hows(without, Departure(1, 5, "left because it was asked to leave"), Departure(1, 6, "died")))
+    assert found == ["exited with code 0 without saying goodbye", "", ""]
+
+
+def test_who_is_stopped_and_missed_before_its_agents_word_counts() -> None:
+    silent = Departure(1, 5, "it fell silent (its process is stopped, or the network between is cut)")
+    left = Departure(1, 5, "left because it was asked to leave")
+
+    async def hows(is_suspended: bool) -> list[str]:
+        crew = Crew(cast("Any", None), cast("Any", None))
+        worker = crew.workers[5] = Worker(5, cast("Any", None))
+        worker.is_suspended = is_suspended
+        return [crew.how_it_ended(loss) for loss in (silent, left)]
+
+    assert asyncio.run(hows(True)) == ["was stopped (SIGSTOP)", ""]
+    assert asyncio.run(hows(False)) == ["", ""]
+
+
+def test_a_failure_of_somebody_who_has_said_goodbye() -> None:
+    worker = ended(5, 3)
+    worker.was_member = True
+    line = (
+        "farandole: worker 5 on h1 exited with code 3 (ValueError: boom) after it had left the world; 2 workers go on"
+    )
+    assert tell_end(worker, (2, 4), "", 21.0) == line
+
+
+def test_a_long_wait_is_told_with_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(telling, "WAIT_SECONDS", 0.0)
+    said: list[str] = []
+
+    async def wait() -> None:
+        teller = Teller(cast("Any", SimpleNamespace(say=said.append)), cast("Any", None), lambda: False, lambda: False)
+        teller.waits(Hold("members", "waits for rank 1", 60.0))
+        await asyncio.sleep(0.01)
+        assert teller.waits_for == "waits for rank 1"
+        teller.waits(Hold(""))
+        await asyncio.sleep(0.01)
+        assert teller.waits_for == ""
+
+    asyncio.run(wait())
+    (line,) = said
+    assert line.startswith("farandole: the job waits for rank 1 (") and line.endswith(" so far, 60 s at most)"), line

@@ -1,0 +1,88 @@
+"""When an agent hears that what its workers have printed was written."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any, cast
+
+from farandole.agent.messages import STDERR, STDOUT, Closed, Credit, Output
+from farandole.launcher.agents.agent_client import Agent
+from farandole.launcher.output.console import Console, WorkerStream
+from farandole.launcher.supervise.output_flow import CREDIT_BYTES, OutputFlow
+
+
+class Told:
+    """An agent that only keeps what it is told."""
+
+    local = False
+
+    def __init__(self) -> None:
+        self.orders: list[Any] = []
+
+    def tell(self, order: object) -> None:
+        self.orders.append(order)
+
+
+def play(script: Callable[[OutputFlow, Told, threading.Event], Any], prompt: bool = True) -> list[Any]:
+    """Run a script with a worker 0 whose output is written when the event is set; return what its agent was told."""
+
+    async def main() -> list[Any]:
+        may_write = threading.Event()
+        console = Console(lambda data: may_write.wait(20) and None, lambda data: None)
+        flow, agent = OutputFlow(prompt), Told()
+        streams = {
+            (0, each): WorkerStream(console, 0, each, written=flow.written(0, each)) for each in (STDOUT, STDERR)
+        }
+        flow.add({0: cast(Agent, agent)}, streams)
+        await script(flow, agent, may_write)
+        may_write.set()
+        assert console.close(20)
+        return agent.orders
+
+    return asyncio.run(main())
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async def poll() -> None:
+        while not condition():
+            await asyncio.sleep(0.005)
+
+    await asyncio.wait_for(poll(), 20)
+
+
+def test_little_is_credited_soon_where_the_agent_keeps_it() -> None:
+    async def script(flow: OutputFlow, agent: Told, may_write: threading.Event) -> None:
+        flow.take(Output(0, STDOUT, b"one\n"))
+        flow.take(Output(0, STDOUT, b"two\n"))
+        await asyncio.sleep(0.2)
+        assert agent.orders == []
+        may_write.set()
+        await until(lambda: sum(each.count for each in agent.orders) == 8)
+
+    assert {(each.rank, each.stream) for each in play(script)} == {(0, STDOUT)}
+
+
+def test_little_is_not_credited_where_nothing_is_kept() -> None:
+    async def script(flow: OutputFlow, agent: Told, may_write: threading.Event) -> None:
+        may_write.set()
+        flow.take(Output(0, STDOUT, b"one\n"))
+        await until(lambda: flow.unwritten == 0)
+        await asyncio.sleep(0.2)
+        assert agent.orders == []
+        flow.take(Output(0, STDOUT, bytes(CREDIT_BYTES)))
+        await until(lambda: agent.orders != [])
+
+    assert play(script, prompt=False) == [Credit(0, STDOUT, CREDIT_BYTES + 4)]
+
+
+def test_what_is_written_after_the_end_of_a_stream_is_credited_too() -> None:
+    async def script(flow: OutputFlow, agent: Told, may_write: threading.Event) -> None:
+        flow.take(Output(0, STDOUT, b"last words"))
+        flow.take(Closed(0, STDOUT))
+        flow.close(0)
+        may_write.set()
+        await until(lambda: flow.unwritten == 0)
+
+    assert play(script) == [Credit(0, STDOUT, 10)]

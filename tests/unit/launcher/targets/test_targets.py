@@ -1,0 +1,204 @@
+"""What other launchers are told, as whole command lines."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+
+import pytest
+
+from farandole.launcher.errors import SpecError
+from farandole.launcher.job.host_list import Host
+from farandole.launcher.job.machine import Machine
+from farandole.launcher.job.spec import JobSpec
+from farandole.launcher.plan.model import Identity
+from farandole.launcher.start.external import explain, first_to_blame, plan_through, render_through
+from farandole.launcher.targets.external import Flavour, Order, command_line, environment_of, flavour_of
+from farandole.wire.rendezvous import Failure
+
+HERE = Order("mpirun", 4, (), ("FARANDOLE_JOB", "FARANDOLE_SECRET"), ("python", "train.py", "--name", "a b"))
+EVEN = replace(HERE, hosts=(Host("h1", 2), Host("h2", 2)))
+UNEVEN = replace(HERE, hosts=(Host("h1", 3), Host("h2", 1)))
+
+
+@pytest.mark.parametrize(
+    ("version", "flavour"),
+    [
+        ("mpirun (Open MPI) 5.0.11\n\nReport bugs to ...", Flavour.OPEN_MPI_5),
+        ("mpirun (Open MPI) 4.1.8", Flavour.OPEN_MPI_4),
+        ("HYDRA build details:\n    Version:        5.0.2", Flavour.MPICH),
+        ("Intel(R) MPI Library for Linux* OS, Version 2021.19.0 Build 20260929", Flavour.INTEL_MPI),
+        ("slurm 23.11.4\n", Flavour.SLURM),
+        ("slurm-wlm 22.05.8\n", Flavour.SLURM),
+    ],
+)
+def test_whose_program_it_is(version: str, flavour: Flavour) -> None:
+    assert flavour_of(version) is flavour
+
+
+@pytest.mark.parametrize("version", ["", "Usage: poe", "mpirun: LAM/MPI 7"])
+def test_a_program_that_is_not_known(version: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        flavour_of(version)
+    assert (version or "nothing") in caught.value.message and "Open MPI" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("flavour", "order", "line"),
+    [
+        (
+            Flavour.OPEN_MPI_5,
+            HERE,
+            "mpirun -np 4 --map-by slot:OVERSUBSCRIBE --bind-to none --output rank "
+            "-x FARANDOLE_JOB -x FARANDOLE_SECRET python train.py --name 'a b'",
+        ),
+        (
+            Flavour.OPEN_MPI_5,
+            replace(UNEVEN, root=True),
+            "mpirun -np 4 --host h1:3,h2:1 --map-by slot:OVERSUBSCRIBE --bind-to none --output rank "
+            "--allow-run-as-root -x FARANDOLE_JOB -x FARANDOLE_SECRET python train.py --name 'a b'",
+        ),
+        (
+            Flavour.OPEN_MPI_4,
+            EVEN,
+            "mpirun -np 4 --host h1:2,h2:2 --map-by slot:OVERSUBSCRIBE --bind-to none --tag-output "
+            "-x FARANDOLE_JOB -x FARANDOLE_SECRET python train.py --name 'a b'",
+        ),
+        (Flavour.MPICH, HERE, "mpirun -n 4 -genvall -bind-to none -prepend-rank python train.py --name 'a b'"),
+        (
+            Flavour.MPICH,
+            UNEVEN,
+            "mpirun -n 4 -hosts h1:3,h2:1 -genvall -bind-to none -prepend-rank python train.py --name 'a b'",
+        ),
+        (Flavour.INTEL_MPI, HERE, "mpirun -genvall -prepend-rank -n 4 python train.py --name 'a b'"),
+        (
+            Flavour.INTEL_MPI,
+            UNEVEN,
+            "mpirun -genvall -prepend-rank -host h1 -n 3 python train.py --name 'a b' "
+            ": -host h2 -n 1 python train.py --name 'a b'",
+        ),
+        (
+            Flavour.SLURM,
+            replace(HERE, program="srun"),
+            "srun --ntasks=4 --export=ALL --mpi=none --cpu-bind=none --kill-on-bad-exit=1 --label "
+            "python train.py --name 'a b'",
+        ),
+        (
+            Flavour.SLURM,
+            replace(EVEN, program="srun"),
+            "srun --ntasks=4 --nodes=2 --ntasks-per-node=2 --nodelist=h1,h2 --export=ALL --mpi=none --cpu-bind=none "
+            "--kill-on-bad-exit=1 --label python train.py --name 'a b'",
+        ),
+    ],
+)
+def test_command_lines(flavour: Flavour, order: Order, line: str) -> None:
+    assert shlex.join(command_line(flavour, order)) == line
+
+
+def test_no_binding_where_only_a_variable_says_so() -> None:
+    assert environment_of(Flavour.INTEL_MPI) == {"I_MPI_PIN": "0"}
+    assert environment_of(Flavour.OPEN_MPI_5) == {}
+
+
+@pytest.mark.parametrize(
+    ("flavour", "hosts", "told"),
+    [
+        (Flavour.SLURM, (Host("h1", 3), Host("h2", 1)), "same number of workers on each node"),
+        (Flavour.MPICH, (Host("me@h1", 4),), "not me@h1"),
+        (Flavour.OPEN_MPI_5, (Host("fd00::1", 4),), "not fd00::1"),
+    ],
+)
+def test_what_a_program_cannot_do_is_told(flavour: Flavour, hosts: tuple[Host, ...], told: str) -> None:
+    with pytest.raises(SpecError, match=told):
+        command_line(flavour, replace(HERE, hosts=hosts))
+
+
+# --- the plan -----------------------------------------------------------------------------------------------------
+
+MACHINE = Machine("earth", 8, 0, "/work", {"PATH": "/bin", "HOME": "/home/me"})
+SPEC = JobSpec(command=("python", "train.py"), num_proc=2, exports=("RATE=0.1 to 0.2",))
+
+PLAN = """\
+2 workers, started by MPICH
+
+command        mpirun -n 2 -genvall -bind-to none -prepend-rank python train.py
+directory      /work
+roster         here, on loopback
+
+every worker gets the launcher's environment, and
+  FARANDOLE_JOB=<chosen at start>
+  FARANDOLE_SECRET=***
+  FARANDOLE_START_TIMEOUT=30
+  HOROVOD_CONTROLLER=gloo
+  HOROVOD_CPU_OPERATIONS=gloo
+  PYTHONUNBUFFERED=1
+  RATE='0.1 to 0.2'
+  FARANDOLE_ROSTER=<chosen at start>
+"""
+
+
+def test_the_dry_run_is_the_whole_plan() -> None:
+    assert render_through(plan_through("mpirun", Flavour.MPICH, SPEC, MACHINE, Identity())) == PLAN
+
+
+def test_no_value_and_no_secret_is_on_the_command_line() -> None:
+    identity = Identity("job-7", secret="5ec2e7")
+    for flavour in Flavour:
+        plan = plan_through("mpirun", flavour, SPEC, MACHINE, identity, "10.0.0.1:4711")
+        line = shlex.join(plan.command)
+        assert not [value for value in ("5ec2e7", "job-7", "4711", "0.1") if value in line]
+        assert plan.environment["FARANDOLE_SECRET"] == "5ec2e7"
+        assert plan.environment["FARANDOLE_ROSTER"] == "10.0.0.1:4711"
+        if flavour in (Flavour.OPEN_MPI_4, Flavour.OPEN_MPI_5):
+            assert set(plan.environment) <= set(plan.command)
+            assert "-x PATH" in line and "HOME" not in line
+
+
+def test_the_network_and_the_master_are_passed_on_when_they_are_named() -> None:
+    spec = replace(SPEC, network=("eth1", "10.0.0.0/8"), master="h1:29500")
+    environment = plan_through("srun", Flavour.SLURM, spec, MACHINE, Identity()).environment
+    assert environment["FARANDOLE_NETWORK"] == "eth1,10.0.0.0/8"
+    assert (environment["MASTER_ADDR"], environment["MASTER_PORT"]) == ("h1", "29500")
+
+
+@pytest.mark.parametrize(
+    ("flavour", "environment", "local"),
+    [
+        (Flavour.MPICH, {}, True),
+        (Flavour.MPICH, {"SLURM_JOB_ID": "7"}, False),
+        (Flavour.OPEN_MPI_5, {"PBS_NODEFILE": "/x"}, False),
+        (Flavour.SLURM, {}, False),
+    ],
+)
+def test_whether_all_workers_are_here(flavour: Flavour, environment: dict[str, str], local: bool) -> None:
+    machine = replace(MACHINE, environment=environment)
+    assert plan_through("mpirun", flavour, SPEC, machine, Identity()).local is local
+
+
+@pytest.mark.parametrize("option", [{"output_dir": "logs"}, {"setup": "make"}])
+def test_what_does_not_work_through_another_launcher(option: dict[str, str]) -> None:
+    with pytest.raises(SpecError, match="does not work through mpirun"):
+        plan_through("mpirun", Flavour.MPICH, replace(SPEC, **option), MACHINE, Identity())  # type: ignore[arg-type]
+
+
+# --- what went wrong ------------------------------------------------------------------------------------------------
+
+
+def test_the_first_failure_is_the_one_that_follows_from_no_other() -> None:
+    failures = {0: Failure("", "WorkerLostError: rank 1", 1), 1: Failure("Trace\n  back\n", "ValueError: boom", None)}
+    assert first_to_blame(failures) == 1
+    assert explain("mpirun", 3, failures) == (
+        "error: rank 1 failed first: ValueError: boom\n\n    Trace\n      back\n\n"
+        "hint: mpirun ended with code 3; what it printed above says how the processes ended"
+    )
+
+
+def test_when_only_consequences_are_known_the_first_of_them_is_told() -> None:
+    assert first_to_blame({2: Failure("", "lost", 1), 0: Failure("", "lost", 1)}) == 2
+
+
+def test_without_a_report_the_program_is_quoted() -> None:
+    assert first_to_blame({}) is None
+    assert explain("srun", -15, {}).startswith(
+        "error: srun was killed by SIGTERM; no worker has reported an exception\n"
+    )
