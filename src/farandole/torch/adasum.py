@@ -22,8 +22,8 @@ from farandole.core.dtype import Adasum
 from farandole.core.group import ProcessSet
 from farandole.torch.collectives import allreduce_call
 from farandole.torch.naming import Named, name_last_group
-from farandole.torch.steps import count_step
-from farandole.torch.uncompiled import uncompiled
+from farandole.torch.no_compile import no_compile
+from farandole.torch.step_count import count_step
 
 
 class DeltaReducer:
@@ -53,7 +53,7 @@ class DeltaReducer:
             if parameter.requires_grad
         ]
 
-    @uncompiled
+    @no_compile
     def finish(self, starts: Sequence[tuple[str, torch.Tensor, torch.Tensor]]) -> None:
         """Replace what this rank's step has changed since `begin` by what all ranks' steps change together.
 

@@ -19,7 +19,7 @@ from farandole.torch.collectives.compressed import check_reducible
 from farandole.torch.compression import Compression, Feedback, Recipe
 from farandole.torch.naming import Named, can_be_trained, name_last_group, parameter_names
 from farandole.torch.reducer import GradientReducer
-from farandole.torch.steps import count_step
+from farandole.torch.step_count import count_step
 
 
 class _Distributed(torch.optim.Optimizer):

@@ -1,6 +1,6 @@
 """The reduced gradients of the step that counted last, for ranks that have not got them when the world breaks.
 
-They are not copied: a gradient that lies in its place (see `places`) stays there until the next step's is reduced,
+They are not copied: a gradient that lies in its place (see `arena_views`) stays there until the next step's is reduced,
 unless somebody writes over it. PyTorch counts that; what goes by `.data` is not counted, and so looked for once, in the
 first step in which gradients have places.
 """
@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from farandole.torch.slots import Bundle, Slot
+from farandole.torch.entries import Bundle, Entry
 
 
 class Reduced:
@@ -23,7 +23,7 @@ class Reduced:
     def __init__(self, bundles: Sequence[Bundle]) -> None:
         """Keep none yet of these bundles."""
         self._bundles = bundles
-        self._kept: list[tuple[Slot, torch.Tensor]] = []
+        self._kept: list[tuple[Entry, torch.Tensor]] = []
         self._versions: list[int] = []
         self._checksums: list[int] | None = None
 
@@ -34,8 +34,8 @@ class Reduced:
             examine: when asked whether they are intact, look at each number of those that lie in places.
         """
         # In every step, so it is short.
-        reduced = [(slot, slot.parameter.grad) for bundle in self._bundles for slot in bundle.slots]
-        self._kept = [(slot, gradient) for slot, gradient in reduced if gradient is not None]
+        reduced = [(entry, entry.parameter.grad) for bundle in self._bundles for entry in bundle.entries]
+        self._kept = [(entry, gradient) for entry, gradient in reduced if gradient is not None]
         self._versions = [gradient._version for _, gradient in self._kept]
         self._checksums = self._sums() if examine else None
 
@@ -51,28 +51,28 @@ class Reduced:
 
     def state_dict(self) -> dict[str, Any]:
         """Return them by the names of their parameters."""
-        return {slot.name: _unfolded(gradient) for slot, gradient in self._kept}
+        return {entry.name: _unfolded(gradient) for entry, gradient in self._kept}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Let the gradients be those that another rank has kept."""
         for bundle in self._bundles:
-            for slot in bundle.slots:
-                if slot.name in state:
-                    _adopt(slot, _folded(state[slot.name]))
+            for entry in bundle.entries:
+                if entry.name in state:
+                    _adopt(entry, _folded(state[entry.name]))
         self.keep()
 
     def _sums(self) -> list[int]:
-        return [_checksum(gradient) for slot, gradient in self._kept if gradient is slot.place]
+        return [_checksum(gradient) for entry, gradient in self._kept if gradient is entry.place]
 
 
-def _adopt(slot: Slot, gradient: torch.Tensor) -> None:
-    if slot.place is not None:
-        slot.place.copy_(gradient.to_dense() if gradient.is_sparse else gradient)
-        slot.store(slot.place)
+def _adopt(entry: Entry, gradient: torch.Tensor) -> None:
+    if entry.place is not None:
+        entry.place.copy_(gradient.to_dense() if gradient.is_sparse else gradient)
+        entry.store(entry.place)
     elif gradient.is_sparse:
-        slot.parameter.grad = gradient.to(slot.parameter.device)
+        entry.parameter.grad = gradient.to(entry.parameter.device)
     else:
-        slot.store(gradient.to(slot.parameter.device))
+        entry.store(gradient.to(entry.parameter.device))
 
 
 def _checksum(tensor: torch.Tensor) -> int:

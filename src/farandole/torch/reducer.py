@@ -1,23 +1,23 @@
 """Reduces gradients while the backward pass still runs.
 
-Each parameter has a *slot*, in a *bundle* (see `slots`). A hook on the parameter counts backward passes; when every
-slot of a bundle has seen enough of them, the bundle is *launched*. `finish` launches what no hook has, so that a branch
-which one rank did not take stops nobody, and waits for all.
+Each parameter has an *entry*, in a *bundle* (see `entries`). A hook on the parameter counts backward passes; when every
+entry of a bundle has seen enough of them, the bundle is *launched*. `finish` launches what no hook has, so that a
+branch which one rank did not take stops nobody, and waits for all.
 
 A dense CPU gradient has a *place* in the arena: it is copied there when it is launched and lives there from then on
-(`param.grad` becomes a view); what is launched goes in *waves* (see `wave`). Places are given at the end of a slot's
-first step, when it is known that the parameter is trained and its gradient dense (see `places`). Until then, and on
-CUDA and with compression for ever, gradients take the general way (see `manner`). Sparse gradients are gathered, or
-made dense for the journey.
+(`param.grad` becomes a view); what is launched goes in *waves* (see `submit_batch`). Places are given at the end of an
+entry's first step, when it is known that the parameter is trained and its gradient dense (see `arena_views`). Until
+then, and on CUDA and with compression for ever, gradients take the general way (see `options`). Sparse gradients are
+gathered, or made dense for the journey.
 
 Where workers come and go, this rank's own gradients are kept until the step counts. When the world breaks, what was
 reduced in it, or was to be, is reduced once more by those who are left, in the next one; unless somebody has all of it,
 who then gives it to the others. The step counts on a rank that has all gradients, and every rank's *ballot*, which is
-the last of them (see `ballot`).
+the last of them (see `ballot_bundle`).
 
 Everything that belongs to one session (places, native requests) is made anew when the session changes.
 
-A backward pass runs hooks in one thread for each device, so what slots of several devices share is under a lock.
+A backward pass runs hooks in one thread for each device, so what entries of several devices share is under a lock.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from farandole.core.dtype import Average
 from farandole.core.group import ProcessSet
 from farandole.core.session import Session
 from farandole.errors import FarandoleError, HorovodInternalError, MismatchError
-from farandole.torch import places
-from farandole.torch.ballot import Ballot
+from farandole.torch import arena_views as places
+from farandole.torch.ballot_bundle import BallotBundle
 from farandole.torch.compression import Compression, Feedback, Recipe
-from farandole.torch.manner import Journey, Manner
+from farandole.torch.entries import Bundle, Entry
 from farandole.torch.naming import Named
+from farandole.torch.no_compile import no_compile
+from farandole.torch.reduce_options import Journey, ReduceOptions
 from farandole.torch.reduced import Reduced
-from farandole.torch.slots import Bundle, Slot
-from farandole.torch.uncompiled import uncompiled
-from farandole.torch.wave import WAVE_BYTES, Wave
+from farandole.torch.submit_batch import SUBMIT_BATCH_BYTES, SubmitBatch
 
 TOO_MANY_PASSES = (
     "Gradients were computed more than backward_passes_per_step times before call to step(). "
@@ -98,7 +98,7 @@ class GradientReducer:
         # A recipe is a part of the reduction, and needs a memory; what it reduces is not changed before.
         feedback = compression.with_feedback() if isinstance(compression, (Recipe, Feedback)) else None
         compression = compression if feedback is None else Compression.none
-        self._manner = Manner(op, prescale, postscale, process_set, compression, feedback)
+        self._options = ReduceOptions(op, prescale, postscale, process_set, compression, feedback)
         self._sparse_as_dense = sparse_as_dense
         self._session: Session | None = None
         self._generation = 0
@@ -106,7 +106,7 @@ class GradientReducer:
         self._keeps = False
         """Whether this rank's own gradients are kept until the step counts."""
         self.step_is_lost = False
-        self._ballot: Ballot | None = None
+        self._ballot: BallotBundle | None = None
         self._goes_on = False
         """When the world breaks, there may be a next one."""
         self._are_changed = False
@@ -125,11 +125,11 @@ class GradientReducer:
         self._wave_bytes = 0
         # The backward pass that runs now will submit it.
         self._wave_has_end = False
-        self._unhooked: list[Slot] = []
-        self._unplaced: list[Slot] = []
+        self._unhooked: list[Entry] = []
+        self._unplaced: list[Entry] = []
         self._hooks: list[Any] = []
         self.add(bundles)
-        # The hooks hold the slots, and the parameters the hooks; without this the places would outlive the optimizer.
+        # The hooks hold the entries, and the parameters the hooks; without this the places would outlive the optimizer.
         weakref.finalize(self, _remove, self._hooks).atexit = False
 
     # --- what the optimizer asks -------------------------------------------------------------------------------
@@ -148,9 +148,9 @@ class GradientReducer:
         """Take more parameters in; see `__init__`. Frozen ones take part once they are trained."""
         added = [Bundle(named, sparse_as_dense=self._sparse_as_dense) for named in bundles]
         self._bundles += added
-        slots = [slot for bundle in added for slot in bundle.slots]
-        self._unhooked += slots
-        self._unplaced += slots
+        entries = [entry for bundle in added for entry in bundle.entries]
+        self._unhooked += entries
+        self._unplaced += entries
         self._reset_counts(added)
         self._hook_trained()
 
@@ -160,7 +160,7 @@ class GradientReducer:
         if not self._fired:
             self._reset_counts(self._bundles)
 
-    @uncompiled
+    @no_compile
     def finish(self, steps: bool = True) -> None:
         """Launch what is not launched yet, and wait for all. Every parameter then has its reduced gradient.
 
@@ -229,7 +229,7 @@ class GradientReducer:
 
     def _again(self) -> Again | None:
         """Return who lets a step count by these gradients: not those of some ranks only, nor none."""
-        if self._session is None or not self._bundles or self._manner.process_set.process_set_id != 0:
+        if self._session is None or not self._bundles or self._options.process_set.process_set_id != 0:
             return None
         return self._session.again
 
@@ -251,15 +251,15 @@ class GradientReducer:
         """Let what was not reduced in the world of now be launched once more."""
         assert self._session is not None
         generation = self._session.world.generation
-        if self._manner.feedback is not None:
-            self._manner.feedback.forget()  # What it holds was being written when the world broke.
+        if self._options.feedback is not None:
+            self._options.feedback.forget()  # What it holds was being written when the world broke.
         for bundle in self._all_bundles():
             if not bundle.broken and bundle.generation == generation:
                 continue
             bundle.launched = bundle.broken = False
-            for slot in bundle.slots:
-                if slot.kept is not None:
-                    slot.parameter.grad = slot.kept.clone()
+            for entry in bundle.entries:
+                if entry.kept is not None:
+                    entry.parameter.grad = entry.kept.clone()
 
     def _keep(self, bundle: Bundle) -> None:
         """Keep this rank's own gradients, which are about to be reduced where they are, and weight them."""
@@ -268,13 +268,13 @@ class GradientReducer:
         bundle.generation = self._session.world.generation
         if again is None:
             return
-        for slot in bundle.slots:
-            gradient = slot.parameter.grad
+        for entry in bundle.entries:
+            gradient = entry.parameter.grad
             if gradient is None:
                 continue
             if self._keeps and not bundle.kept:
-                slot.kept = gradient.detach().clone()
-            slot.parameter.grad = _weighted(gradient, self._share())
+                entry.kept = gradient.detach().clone()
+            entry.parameter.grad = _weighted(gradient, self._share())
         bundle.kept = self._keeps
 
     def reset(self) -> None:
@@ -291,23 +291,23 @@ class GradientReducer:
                 with suppress(FarandoleError):
                     session.handles.synchronize(flight.number)
         self._reset()
-        if self._manner.feedback is not None:
-            self._manner.feedback.forget()
+        if self._options.feedback is not None:
+            self._options.feedback.forget()
 
     # --- one step ----------------------------------------------------------------------------------------------
 
-    @uncompiled
-    def on_gradient(self, slot: Slot) -> None:
-        """Note that a backward pass has finished this slot's gradient. Called by the hook, in autograd's thread."""
+    @no_compile
+    def on_gradient(self, entry: Entry) -> None:
+        """Note that a backward pass has finished this entry's gradient. Called by the hook, in autograd's thread."""
         if not self._active():
             return
-        if slot.missing_passes == 0:
+        if entry.missing_passes == 0:
             raise AssertionError(TOO_MANY_PASSES)
         self._fired = True
-        slot.missing_passes -= 1
-        if slot.missing_passes:
+        entry.missing_passes -= 1
+        if entry.missing_passes:
             return
-        bundle = slot.bundle
+        bundle = entry.bundle
         with self._lock:
             bundle.missing -= 1
             complete = bundle.missing == 0
@@ -344,13 +344,13 @@ class GradientReducer:
             return
         self._keep(bundle)
         # A parameter that was frozen takes no part.
-        slots = [slot for slot in bundle.slots if slot.parameter.requires_grad]
-        sparse = [slot for slot in slots if slot.travels_sparse]
-        dense = [slot for slot in slots if slot not in sparse]
+        entries = [entry for entry in bundle.entries if entry.parameter.requires_grad]
+        sparse = [entry for entry in entries if entry.travels_sparse]
+        dense = [entry for entry in entries if entry not in sparse]
         if dense:
-            self._fly(session, bundle, self._manner.dense(session, dense))
-        for slot in sparse:
-            self._fly(session, bundle, self._manner.sparse(session, slot))
+            self._fly(session, bundle, self._options.dense(session, dense))
+        for entry in sparse:
+            self._fly(session, bundle, self._options.sparse(session, entry))
 
     def _fly(self, session: Session, bundle: Bundle, journey: Journey) -> None:
         number = session.handles.begin(journey.call)
@@ -382,9 +382,9 @@ class GradientReducer:
             self._ballot.fill_in(self._session, again.ballot(self._has_to_meet()))
             self._join_wave(self._ballot)
 
-    def _make_ballot(self) -> Ballot:
-        first = self._bundles[0].slots[0]
-        return Ballot(f"elastic.ballot.{first.name}", first.parameter.dtype, self._manner)
+    def _make_ballot(self) -> BallotBundle:
+        first = self._bundles[0].entries[0]
+        return BallotBundle(f"elastic.ballot.{first.name}", first.parameter.dtype, self._options)
 
     def _has_to_meet(self) -> bool:
         """Say whether this rank could not give its reduced gradients to others once it has gone on."""
@@ -411,7 +411,7 @@ class GradientReducer:
 
     def _submit_wave_in_time(self) -> None:
         """Submit the wave if it is worth it; otherwise see to it that the end of the backward pass does."""
-        if self._wave_bytes >= WAVE_BYTES:
+        if self._wave_bytes >= SUBMIT_BATCH_BYTES:
             self._submit_wave()
         elif self._wave and not self._wave_has_end:
             self._wave_has_end = _at_end_of_backward(self._submit_last_wave)
@@ -422,7 +422,7 @@ class GradientReducer:
         with self._left_to_the_end_of_the_step():
             self._submit_wave()
 
-    @uncompiled
+    @no_compile
     def _submit_wave(self) -> None:
         """Submit what has been launched and waits for more."""
         session = self._session
@@ -434,7 +434,7 @@ class GradientReducer:
             bundle.generation = session.world.generation
             places.weight(bundle, self._share())
         try:
-            number = session.handles.begin(Wave(session.engine, bundles))
+            number = session.handles.begin(SubmitBatch(session.engine, bundles))
         except Exception:
             for bundle in bundles:
                 bundle.launched = False
@@ -449,7 +449,7 @@ class GradientReducer:
     def _land_wave(self, outcomes: Sequence[tuple[Bundle, Exception | None]]) -> None:
         for bundle, error in outcomes:
             if error is None:
-                places.take_back(bundle.slots)
+                places.take_back(bundle.entries)
             else:
                 bundle.broken = True
         for bundle, error in outcomes:
@@ -461,10 +461,10 @@ class GradientReducer:
     def _put_all_in_place(self, bundle: Bundle) -> bool:
         """Put a bundle's gradients where they travel from; say whether they can."""
         if bundle.kept:
-            return all(slot.kept is None for slot in bundle.slots)
+            return all(entry.kept is None for entry in bundle.entries)
         bundle.share = self._share()
         bundle.kept = self._keeps
-        if all(places.put(slot, bundle.share) for slot in bundle.slots):
+        if all(places.put(entry, bundle.share) for entry in bundle.entries):
             return True
         bundle.kept = False
         return False
@@ -472,7 +472,7 @@ class GradientReducer:
     def _share(self) -> float:
         assert self._session is not None
         again = self._session.again
-        return 1.0 if again is None or self._manner.op != Average else again.share
+        return 1.0 if again is None or self._options.op != Average else again.share
 
     # --- counting ----------------------------------------------------------------------------------------------
 
@@ -489,16 +489,16 @@ class GradientReducer:
     def _reset_counts(self, bundles: Iterable[Bundle]) -> None:
         for bundle in bundles:
             bundle.launched = bundle.broken = bundle.kept = False
-            bundle.missing = len(bundle.slots)
-            for slot in bundle.slots:
-                slot.missing_passes = self.passes
-                slot.absent = False
-                slot.kept = None
+            bundle.missing = len(bundle.entries)
+            for entry in bundle.entries:
+                entry.missing_passes = self.passes
+                entry.absent = False
+                entry.kept = None
 
     def _hook_trained(self) -> None:
         """Hook into those parameters that were frozen when this last looked."""
-        self._hooks += [_hook(weakref.ref(self), slot) for slot in self._unhooked if slot.parameter.requires_grad]
-        self._unhooked = [slot for slot in self._unhooked if not slot.parameter.requires_grad]
+        self._hooks += [_hook(weakref.ref(self), entry) for entry in self._unhooked if entry.parameter.requires_grad]
+        self._unhooked = [entry for entry in self._unhooked if not entry.parameter.requires_grad]
 
     # --- one session -------------------------------------------------------------------------------------------
 
@@ -521,16 +521,16 @@ class GradientReducer:
 
     def _enter(self, session: Session) -> None:
         self._reset()
-        self._unplaced = [slot for bundle in self._bundles for slot in bundle.slots]
-        for slot in self._unplaced:
-            slot.place = slot.local = None
+        self._unplaced = [entry for bundle in self._bundles for entry in bundle.entries]
+        for entry in self._unplaced:
+            entry.place = entry.local = None
         for bundle in self._bundles:
             bundle.submission = None
         self._ballot = None
         self._reduced.forget()
-        if self._manner.feedback is not None:
+        if self._options.feedback is not None:
             # Other ranks may be in this world, and may have failed in the middle of the last one.
-            self._manner.feedback.forget()
+            self._options.feedback.forget()
         self._session = session
 
     def _give_places(self) -> bool:
@@ -540,17 +540,17 @@ class GradientReducer:
             Whether there were any.
         """
         session = self._session
-        slots = [slot for slot in self._unplaced if places.is_wanted(slot, self._manner)]
-        if not slots or session is None:
+        entries = [entry for entry in self._unplaced if places.is_wanted(entry, self._options)]
+        if not entries or session is None:
             return False
-        places.give(session, slots, self._manner, keeps=self._keeps)
-        self._unplaced = [slot for slot in self._unplaced if slot.place is None]
+        places.give(session, entries, self._options, keeps=self._keeps)
+        self._unplaced = [entry for entry in self._unplaced if entry.place is None]
         return True
 
 
 def _has_begun(bundle: Bundle) -> bool:
     """Say whether a bundle is launched, or has nothing to launch."""
-    return bundle.launched or not any(slot.parameter.requires_grad for slot in bundle.slots)
+    return bundle.launched or not any(entry.parameter.requires_grad for entry in bundle.entries)
 
 
 def _weighted(gradient: torch.Tensor, share: float) -> torch.Tensor:
@@ -562,7 +562,7 @@ def _weighted(gradient: torch.Tensor, share: float) -> torch.Tensor:
 
 def _explained(error: Exception, bundle: Bundle | None) -> Exception:
     """Return the error, with what this rank alone knows about it."""
-    absent = [] if bundle is None else [slot.name for slot in bundle.slots if slot.absent]
+    absent = [] if bundle is None else [entry.name for entry in bundle.entries if entry.absent]
     if not absent or not isinstance(error, MismatchError):
         return error
     explained = MismatchError(
@@ -582,13 +582,13 @@ def _at_end_of_backward(callback: Callable[[], None]) -> bool:
     return True
 
 
-def _hook(reducer: weakref.ref[GradientReducer], slot: Slot) -> Any:
+def _hook(reducer: weakref.ref[GradientReducer], entry: Entry) -> Any:
     def on_gradient(_: torch.Tensor) -> None:
         alive = reducer()
         if alive is not None:
-            alive.on_gradient(slot)
+            alive.on_gradient(entry)
 
-    return slot.parameter.register_post_accumulate_grad_hook(on_gradient)
+    return entry.parameter.register_post_accumulate_grad_hook(on_gradient)
 
 
 def _remove(hooks: Sequence[Any]) -> None:

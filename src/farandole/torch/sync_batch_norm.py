@@ -25,7 +25,7 @@ from farandole.core.dtype import Sum
 from farandole.core.group import ProcessSet, global_process_set
 from farandole.errors import InvalidRequestError
 from farandole.torch.collectives import allreduce
-from farandole.torch.uncompiled import uncompiled
+from farandole.torch.no_compile import no_compile
 
 # Modules of different ranks match by the order of their construction.
 _numbers = itertools.count()
@@ -94,7 +94,7 @@ class SyncBatchNorm(_BatchNorm):
         current().group_of(self.process_set, "SyncBatchNorm")
         return bool(self.process_set.included())
 
-    @uncompiled
+    @no_compile
     def _synchronized(self, input: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
             mean, variance, count = _statistics(input, f"{self._name}.forward", self.process_set)
@@ -229,7 +229,7 @@ class _Normalise(torch.autograd.Function):
         return torch.nn.functional.batch_norm(batch, mean, variance, scale, shift, training=False, eps=eps)
 
     @staticmethod
-    @uncompiled
+    @no_compile
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
         batch, weight, bias, mean, variance = ctx.saved_tensors
         count, eps, name, process_set = ctx.how

@@ -223,7 +223,7 @@ class _Lagging:
     def _lose(self) -> None:
         for bundle in self._reducer._all_bundles():
             bundle.broken = True
-            for slot in bundle.slots:
+            for slot in bundle.entries:
                 slot.parameter.grad = None
                 if slot.place is not None:
                     slot.place.fill_(float("nan"))

@@ -19,8 +19,8 @@ from farandole.core.group import ProcessSet
 from farandole.core.handle import Call, HandleTable, Known
 from farandole.core.session import Session
 from farandole.errors import HorovodInternalError, InvalidRequestError
+from farandole.torch.no_compile import no_compile
 from farandole.torch.staging import call_of
-from farandole.torch.uncompiled import uncompiled
 
 DTYPES = {
     torch.uint8: DType.U8,
@@ -71,13 +71,13 @@ def member_names(name: str, count: int) -> list[str]:
 # --- from a call to its result -------------------------------------------------------------------------------
 
 
-@uncompiled
+@no_compile
 def now(operation: str, name: str | None, process_set: ProcessSet, make: Callable[..., Call], *details: Any) -> Any:
     """Make a call, wait for it and return its result. See `Session.carry_out`."""
     return current().carry_out(HandleTable.run, operation, name, process_set, make, *details)
 
 
-@uncompiled
+@no_compile
 def now_in_place(
     written: Sequence[torch.Tensor],
     operation: str,
@@ -111,7 +111,7 @@ def now_in_place(
     return again.run(once, lambda: put(kept), adopt)
 
 
-@uncompiled
+@no_compile
 def later(operation: str, name: str | None, process_set: ProcessSet, make: Callable[..., Call], *details: Any) -> int:
     """Make a call, keep it in flight and return its number. See `Session.carry_out`."""
     number: int = current().carry_out(HandleTable.begin, operation, name, process_set, make, *details)

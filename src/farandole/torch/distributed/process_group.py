@@ -40,7 +40,7 @@ from farandole.core.submission import Submission
 from farandole.errors import FarandoleError, InvalidRequestError
 from farandole.torch.distributed import calls
 from farandole.torch.distributed.calls import Call
-from farandole.torch.distributed.meeting import meet
+from farandole.torch.distributed.store_rendezvous import meet
 from farandole.torch.distributed.work import Completer, Terms, Work, Works, failure, total_seconds
 
 NAME = "farandole"

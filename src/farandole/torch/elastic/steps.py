@@ -14,7 +14,7 @@ from farandole.core.basics import current
 from farandole.core.dtype import Average
 from farandole.elastic.batches import KeepRate, RatePolicy
 from farandole.elastic.membership import is_elastic
-from farandole.elastic.steps import Loop
+from farandole.elastic.step_loop import Loop
 from farandole.errors import InvalidRequestError
 from farandole.torch.adasum import AdasumOptimizer
 from farandole.torch.elastic import stream

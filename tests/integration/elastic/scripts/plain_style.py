@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from farandole.core import basics
 from farandole.elastic.batches import KeepRate
 from farandole.elastic.ledger import Ledger
-from farandole.elastic.steps import Loop
+from farandole.elastic.step_loop import Loop
 
 SAMPLES, BATCH, PAUSE_SECONDS = 101, 12, 0.02
 WORKER = int(os.environ["FARANDOLE_WORKER"])

@@ -103,7 +103,7 @@ def train(given: argparse.Namespace, faults: Faults, book: Book) -> None:
     import farandole.torch as hvd
     from farandole.core import worlds
     from farandole.core.engine import Engine
-    from farandole.elastic.steps import Loop
+    from farandole.elastic.step_loop import Loop
     from farandole.torch.elastic import transfer
     from farandole.torch.elastic.checkpoint import Checkpoint
     from farandole.torch.reducer import GradientReducer

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from farandole.core import basics
-from farandole.torch.uncompiled import uncompiled
+from farandole.torch.no_compile import no_compile
 
-count_step = uncompiled(basics.count_step)
+count_step = no_compile(basics.count_step)

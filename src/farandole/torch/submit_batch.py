@@ -1,8 +1,8 @@
 """Waves: gradients that travel together because a backward pass has finished them about the same time.
 
 To tell all ranks of what is ready costs about as much for one gradient as for a hundred, and where every core computes
-it is time taken from the computation. So what is ready waits for more, until there are `WAVE_BYTES` of it; when the
-backward pass ends, nothing waits any longer.
+it is time taken from the computation. So what is ready waits for more, until there are `SUBMIT_BATCH_BYTES` of it; when
+the backward pass ends, nothing waits any longer.
 
 What travels together has no influence on results: the engine decides by each tensor's own size.
 """
@@ -14,14 +14,14 @@ from collections.abc import Sequence
 from farandole.core.engine import Engine
 from farandole.core.handle import Pending
 from farandole.core.submission import Submission
-from farandole.torch.slots import Bundle
+from farandole.torch.entries import Bundle
 
 # At memory speed this takes some hundred microseconds, a few times what an agreement does; it is what may be left to do
 # when the backward pass ends.
-WAVE_BYTES = 2 << 20
+SUBMIT_BATCH_BYTES = 2 << 20
 
 
-class Wave(Pending):
+class SubmitBatch(Pending):
     """A call of the requests of several bundles whose gradients lie in their places. It holds them, and so the places.
 
     It has a result even if requests have failed: each bundle, with its first error or None.

@@ -21,10 +21,10 @@ from farandole.core.worlds import goodbye
 from farandole.elastic import membership
 from farandole.elastic.batches import RatePolicy
 from farandole.elastic.framework import Loader, Trained
-from farandole.elastic.plan import Plan, Plans
-from farandole.elastic.progress import Progress
 from farandole.elastic.recovery import NOTHING_ASKED, Ballot, Comparison, Position, Recovery
 from farandole.elastic.shadows import Shadows
+from farandole.elastic.step_plan import Plan, Plans
+from farandole.elastic.training_progress import Progress
 from farandole.errors import EvictedError, HorovodInternalError, InvalidRequestError
 from farandole.wire.rendezvous import World
 

@@ -1,7 +1,7 @@
 """How gradients are reduced, and the general way to do it: from where they are, each call made for the occasion.
 
-So go gradients that have no place in the arena (see `places`): compressed ones, sparse ones, those on another device,
-and all in the first step.
+So go gradients that have no place in the arena (see `arena_views`): compressed ones, sparse ones, those on another
+device, and all in the first step.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from farandole.torch.collectives import allreduce_call, compressed_call
 from farandole.torch.collectives.allgather import gather_member
 from farandole.torch.collectives.call import call_of_several
 from farandole.torch.compression import Feedback
-from farandole.torch.slots import Slot
+from farandole.torch.entries import Entry
 from farandole.torch.sparse_rows import pack, unpack
 
 
@@ -31,7 +31,7 @@ class Journey(NamedTuple):
     land: Callable[[Any], None]
 
 
-class Manner(NamedTuple):
+class ReduceOptions(NamedTuple):
     """How all gradients of an optimizer are reduced."""
 
     op: int
@@ -49,11 +49,11 @@ class Manner(NamedTuple):
         """Return the native number of the ranks that take part."""
         return session.group_of(self.process_set, "DistributedOptimizer")
 
-    def dense(self, session: Session, slots: Sequence[Slot]) -> Journey:
+    def dense(self, session: Session, entries: Sequence[Entry]) -> Journey:
         """Return the way of dense gradients that are reduced together."""
-        pairs = [self.compression.compress(slot.dense()) for slot in slots]
+        pairs = [self.compression.compress(entry.dense()) for entry in entries]
         sent = [tensor.contiguous() for tensor, _ in pairs]
-        names = [f"allreduce.{slot.name}" for slot in slots]
+        names = [f"allreduce.{entry.name}" for entry in entries]
         how = sent, sent, names, self.op, self.prescale, self.postscale, self.group(session)
         if self.feedback is None:
             call = allreduce_call(session, *how)
@@ -61,12 +61,12 @@ class Manner(NamedTuple):
             call = compressed_call(session, self.feedback, *how)
 
         def land(_: Any) -> None:
-            for slot, tensor, (_, context) in zip(slots, sent, pairs, strict=True):
-                slot.store(self.compression.decompress(tensor, context))
+            for entry, tensor, (_, context) in zip(entries, sent, pairs, strict=True):
+                entry.store(self.compression.decompress(tensor, context))
 
         return Journey(call, land)
 
-    def sparse(self, session: Session, slot: Slot) -> Journey:
+    def sparse(self, session: Session, entry: Entry) -> Journey:
         """Return the way of a sparse gradient: all ranks' rows are gathered, and added up by whoever reads them.
 
         Raises:
@@ -74,18 +74,18 @@ class Manner(NamedTuple):
         """
         if self.op not in (Average, Sum):
             raise InvalidRequestError(
-                f"the gradient of {slot.name} is sparse, for which there are op=hvd.Average and op=hvd.Sum only; pass "
+                f"the gradient of {entry.name} is sparse, for which there are op=hvd.Average and op=hvd.Sum only; pass "
                 "sparse_as_dense=True to DistributedOptimizer."
             )
-        parameter = slot.parameter
+        parameter = entry.parameter
         gradient = parameter.grad
         if gradient is None:
-            assert slot.sparse_dim is not None
-            gradient = _nothing_stored(parameter, slot.sparse_dim)
+            assert entry.sparse_dim is not None
+            gradient = _nothing_stored(parameter, entry.sparse_dim)
         dtype, sparse_dim = gradient.dtype, gradient.sparse_dim()
-        slot.sparse_dim = sparse_dim
+        entry.sparse_dim = sparse_dim
         divisor = len(self.process_set.ranks) if self.op == Average else 1
-        member = gather_member(session, self.group(session), f"allreduce.{slot.name}", pack(gradient))
+        member = gather_member(session, self.group(session), f"allreduce.{entry.name}", pack(gradient))
 
         def land(results: Any) -> None:
             ((rows, _),) = results

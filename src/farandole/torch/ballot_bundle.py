@@ -15,27 +15,27 @@ from farandole.core.request import make_request
 from farandole.core.session import Session
 from farandole.core.submission import Submission
 from farandole.torch.collectives import native_dtype
-from farandole.torch.manner import Manner
-from farandole.torch.slots import Bundle
+from farandole.torch.entries import Bundle
+from farandole.torch.reduce_options import ReduceOptions
 
 
-class Ballot(Bundle):
+class BallotBundle(Bundle):
     """A bundle of no gradient."""
 
-    __slots__ = ("_asked", "_manner", "_name", "_of_all", "_of_this_rank", "_silence")
+    __slots__ = ("_asked", "_name", "_of_all", "_of_this_rank", "_options", "_silence")
 
-    def __init__(self, name: str, dtype: torch.dtype, manner: Manner) -> None:
+    def __init__(self, name: str, dtype: torch.dtype, options: ReduceOptions) -> None:
         """Make one that goes with gradients.
 
         Args:
             name: of its request, the same on all ranks.
             dtype: of the gradients, so that they share a bucket.
-            manner: how they are reduced.
+            options: how they are reduced.
         """
         super().__init__((), sparse_as_dense=False)
-        self._manner = manner
+        self._options = options
         # Zero stays zero in sums, one in products.
-        self._silence = 1.0 if manner.op in (Min, Product) else 0.0
+        self._silence = 1.0 if options.op in (Min, Product) else 0.0
         self._asked: Sequence[bool] = ()
         self._of_this_rank = self._of_all = torch.empty(0, dtype=dtype if dtype.is_floating_point else torch.float32)
         self._name = name
@@ -62,11 +62,11 @@ class Ballot(Bundle):
             Kind.ALLREDUCE,
             self._name,
             dtype=native_dtype(self._of_all),
-            op=self._manner.op,
-            group=self._manner.group(session),
+            op=self._options.op,
+            group=self._options.group(session),
             shape=self._of_all.shape,
-            prescale=self._manner.prescale,
-            postscale=self._manner.postscale,
+            prescale=self._options.prescale,
+            postscale=self._options.postscale,
             input=self._of_this_rank.data_ptr(),
             output=self._of_all.data_ptr(),
         )

@@ -12,7 +12,7 @@ import torch
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def uncompiled(function: Function) -> Function:
+def no_compile(function: Function) -> Function:
     """Return the function, which a compiled caller leaves its graph for.
 
     As `torch.compiler.disable`, which loads the compiler, some seconds' work, when it decorates. This one waits until

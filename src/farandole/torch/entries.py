@@ -1,7 +1,7 @@
 """What a reducer knows of each gradient.
 
-Each parameter has a *slot*; the slots that are submitted together form a *bundle* (one parameter, unless the user asked
-for groups).
+Each parameter has an *entry*; the entries that are submitted together form a *bundle* (one parameter, unless the user
+asked for groups).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from farandole.core.submission import Submission
 from farandole.torch.naming import Named
 
 
-class Slot:
+class Entry:
     """One parameter and the way of its gradient."""
 
     __slots__ = (
@@ -82,12 +82,12 @@ class Slot:
 
 
 class Bundle:
-    """The slots that are submitted together."""
+    """The entries that are submitted together."""
 
-    __slots__ = ("broken", "generation", "kept", "launched", "missing", "nbytes", "share", "slots", "submission")
+    __slots__ = ("broken", "entries", "generation", "kept", "launched", "missing", "nbytes", "share", "submission")
 
     def __init__(self, named: Sequence[Named], *, sparse_as_dense: bool) -> None:
-        self.slots = [Slot(self, name, parameter, sparse_as_dense) for name, parameter in named]
+        self.entries = [Entry(self, name, parameter, sparse_as_dense) for name, parameter in named]
         self.missing = 0
         self.launched = False
         # In which world, and by what this rank's gradients were multiplied there.
