@@ -16,7 +16,7 @@ import pytest
 from played_jobs import Job, Killed, Worker
 
 from farandole.core.again import Gradients
-from farandole.elastic import membership, steps
+from farandole.elastic import membership, step_loop
 from farandole.elastic.batches import ConstantGlobalBatch, KeepRate
 from farandole.elastic.ledger import Ledger
 from farandole.errors import EvictedError, HorovodInternalError, InvalidRequestError
@@ -29,7 +29,7 @@ SEEDS = 50
 @pytest.fixture(autouse=True)
 def on_stage(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(membership, "basics", played_jobs.basics)
-    monkeypatch.setattr(steps, "basics", played_jobs.basics)
+    monkeypatch.setattr(step_loop, "basics", played_jobs.basics)
 
 
 class Kind(NamedTuple):
@@ -334,11 +334,11 @@ def training(kind: Kind, books: dict[int, Book]) -> Any:
             took.append(loop.step)
         return Ended(trained.state, took)
 
-    def go_through(worker: Worker, number: int) -> tuple[Trained, steps.Loop]:
+    def go_through(worker: Worker, number: int) -> tuple[Trained, step_loop.Loop]:
         session = worker.session
         assert session is not None
         loader, trained = Loader(kind), Trained(worker, kind)
-        loop = steps.Loop(loader, trained, epochs=EPOCHS, rate=KeepRate())
+        loop = step_loop.Loop(loader, trained, epochs=EPOCHS, rate=KeepRate())
         book = books[worker.number]
         commit = loader.commit
 
