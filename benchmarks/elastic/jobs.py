@@ -93,16 +93,16 @@ class Job:
         """Take the job over again after its coordinator was killed. Returns the seconds it took; None: impossible."""
         return None
 
-    def keeper(self) -> int:
+    def daemon(self) -> int:
         """Return the process behind the coordinator that has the job. Only of who has one, as the next two."""
         raise NotImplementedError
 
     def launcher(self) -> list[int]:
-        """Return all processes of the launcher: the coordinator, the keeper, and who would start another one."""
+        """Return all processes of the launcher: the coordinator, the daemon, and who would start another one."""
         raise NotImplementedError
 
     def is_taken_over(self, printed: int) -> bool:
-        """Say whether it was told, after so many bytes, that another keeper has followed one that was killed."""
+        """Say whether it was told, after so many bytes, that another daemon has followed one that was killed."""
         raise NotImplementedError
 
     # --- what is watched -----------------------------------------------------------------------------------------

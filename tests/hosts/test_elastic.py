@@ -88,7 +88,7 @@ def test_an_agent_is_killed_and_started_again(hosts: Hosts) -> None:
     job.finish()
 
 
-def test_the_front_is_killed_and_another_one_takes_over(hosts: Hosts) -> None:
+def test_the_client_is_killed_and_another_one_takes_over(hosts: Hosts) -> None:
     bed = hosts(2)
     job = training(bed, "--job", "dance")
     job.process.kill()
@@ -102,18 +102,18 @@ def test_the_front_is_killed_and_another_one_takes_over(hosts: Hosts) -> None:
     job.finish()
 
 
-def keepers(bed: Bed) -> list[int]:
-    """Return the guard and the keeper of the only job."""
-    found = [each.pid for each in bed.processes(bed.desk) if "farandole.launcher.keeper" in each.command]
+def daemons(bed: Bed) -> list[int]:
+    """Return the watchdog and the daemon of the only job."""
+    found = [each.pid for each in bed.processes(bed.desk) if "farandole.launcher.daemon" in each.command]
     assert len(found) == 2
     return sorted(found)
 
 
-def test_the_keeper_is_killed_and_another_one_takes_over(hosts: Hosts) -> None:
+def test_the_daemon_is_killed_and_another_one_takes_over(hosts: Hosts) -> None:
     bed = hosts(2)
     job = training(bed)
     for time_ in (1, 2):
-        bed.desk.run(["kill", "-9", str(keepers(bed)[1])])
+        bed.desk.run(["kill", "-9", str(daemons(bed)[1])])
         until(lambda times=time_: job.said.count("another one has taken over") == times, "another one takes over")
         job.says(r"taken over after .*s: 4 workers on 2 hosts go on")
         job.await_steps(10, size=4)
@@ -127,7 +127,7 @@ def test_the_keeper_is_killed_and_another_one_takes_over(hosts: Hosts) -> None:
 def test_all_of_the_launcher_is_killed_and_the_job_is_taken_back_by_name(hosts: Hosts) -> None:
     bed = hosts(2)
     job = training(bed, "--job", "dance")
-    bed.desk.run(["kill", "-9", *map(str, keepers(bed))])
+    bed.desk.run(["kill", "-9", *map(str, daemons(bed))])
     job.process.kill()
     job.process.wait()
     job.attach("dance")
@@ -140,7 +140,7 @@ def test_all_of_the_launcher_is_killed_and_the_job_is_taken_back_by_name(hosts: 
 def test_all_of_the_launcher_is_killed_and_nobody_takes_the_job_back(hosts: Hosts) -> None:
     bed = hosts(2)
     job = training(bed)
-    bed.desk.run(["kill", "-9", *map(str, keepers(bed))])
+    bed.desk.run(["kill", "-9", *map(str, daemons(bed))])
     job.process.kill()
     job.process.wait()
     job.is_gone()

@@ -20,9 +20,9 @@ from farandole.agent.messages import Task
 from farandole.launcher.agents import start_agents
 from farandole.launcher.errors import SpecError
 from farandole.launcher.hosts import Host
-from farandole.launcher.shipping.manifest import take_stock
+from farandole.launcher.ship.manifest import take_stock
 from farandole.launcher.reach import SshOptions
-from farandole.launcher.shipping.ship import ship
+from farandole.launcher.ship.send import ship
 
 async def main(job):
     agents, lost = await start_agents([(Host("h1"), False), (Host("h2"), False)], SshOptions())

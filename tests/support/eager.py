@@ -8,19 +8,19 @@ from typing import Any
 import patient
 
 from farandole.cli import main
+from farandole.launcher.daemon import launch_request
 from farandole.launcher.discovery.discovery import FileHosts
-from farandole.launcher.keeper import errand
 from farandole.launcher.supervise.fixed import Outcome
 
 _SECONDS = 0.02
 
 
 async def launch(*arguments: Any, **options: Any) -> Outcome:
-    """Run a job, in its keeper."""
+    """Run a job, in its daemon."""
     FileHosts.seconds = _SECONDS
     return await patient.launch(*arguments, **options)
 
 
 if __name__ == "__main__":
-    errand.Errand.__init__.__defaults__ = (False, None, "eager:launch")  # type: ignore[misc]
+    launch_request.LaunchRequest.__init__.__defaults__ = (False, None, "eager:launch")  # type: ignore[misc]
     sys.exit(main.main())

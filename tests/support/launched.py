@@ -67,7 +67,7 @@ class Job:
     def end(self, seconds: float = 60) -> int:
         """Return the exit code. Nothing may be left then."""
         code = self.process.wait(seconds)
-        # On a busy machine, a front does not wait for the very last moments of its keeper.
+        # On a busy machine, a client does not wait for the very last moments of its daemon.
         until(lambda: not self.left(), lambda: f"nothing is left, such as {self.left()}", 10)
         return code
 
@@ -76,7 +76,7 @@ class Job:
         return [pid for pid in processes_with(self.mark) if pid != self.process.pid]
 
     def kill(self) -> None:
-        """Leave nothing of it: what one of them starts while others are killed, such as another keeper, neither."""
+        """Leave nothing of it: what one of them starts while others are killed, such as another daemon, neither."""
         self.process.kill()
         until(lambda: not self._kill_left(), "nothing is left")
         self.process.wait()

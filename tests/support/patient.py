@@ -10,7 +10,7 @@ import sys
 from typing import Any
 
 from farandole.cli import main
-from farandole.launcher.keeper import errand
+from farandole.launcher.daemon import launch_request
 from farandole.launcher.start import launch as start
 from farandole.launcher.supervise import messages as telling
 from farandole.launcher.supervise.fixed import Outcome
@@ -19,11 +19,11 @@ _SECONDS = 20.0
 
 
 async def launch(*arguments: Any, **options: Any) -> Outcome:
-    """Run a job, in its keeper."""
+    """Run a job, in its daemon."""
     telling.ENDS_SECONDS = _SECONDS
     return await start.launch(*arguments, **options)
 
 
 if __name__ == "__main__":
-    errand.Errand.__init__.__defaults__ = (False, None, "patient:launch")  # type: ignore[misc]
+    launch_request.LaunchRequest.__init__.__defaults__ = (False, None, "patient:launch")  # type: ignore[misc]
     sys.exit(main.main())

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from benchmarks.elastic.events.base import Event
+from benchmarks.elastic.events.daemon import ATTACH, DAEMON
 from benchmarks.elastic.events.idle import IDLE
 from benchmarks.elastic.events.join import JOIN
-from benchmarks.elastic.events.keeper import ATTACH, KEEPER
 from benchmarks.elastic.events.kill import KILL, KILL_LARGE
 from benchmarks.elastic.events.launcher import LAUNCHER
 from benchmarks.elastic.events.stop import STOP
 
-EVENTS: tuple[Event, ...] = (KILL, KILL_LARGE, STOP, JOIN, LAUNCHER, KEEPER, ATTACH, IDLE)
+EVENTS: tuple[Event, ...] = (KILL, KILL_LARGE, STOP, JOIN, LAUNCHER, DAEMON, ATTACH, IDLE)

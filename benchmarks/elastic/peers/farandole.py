@@ -1,7 +1,7 @@
 """farandole itself: `farandole run` with limits to the number of workers.
 
-What the user starts is only a front; the launcher lives on in a process of its own, the keeper. What is killed as the
-launcher is what the user has started; the keeper, and all of them together, have events of their own.
+What the user starts is only a client; the launcher lives on in a process of its own, the daemon. What is killed as the
+launcher is what the user has started; the daemon, and all of them together, have events of their own.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def missing() -> str | None:
 
 
 class FarandoleJob(Job):
-    """One front, and what it has started."""
+    """One client, and what it has started."""
 
     def start(self) -> None:
         size = ("-np", str(self.setting.size))
@@ -35,7 +35,7 @@ class FarandoleJob(Job):
         limits = ("--min-np", "2", "--max-np", str(self.setting.most))
         self._set_slots(self.setting.size)
         hosts = ("--host-discovery-script", f"cat {self.folder / _HOSTS}")
-        self._front = self.spawn(
+        self._client = self.spawn(
             (*_RUN, "--job", _NAME, *size, *limits, *hosts, sys.executable, worker_script("farandole_steps")),
             self._environment(),
         )
@@ -44,21 +44,21 @@ class FarandoleJob(Job):
         self._set_slots(self.setting.size + 1)
 
     def coordinator(self) -> int:
-        return self._front.pid
+        return self._client.pid
 
-    def keeper(self) -> int:
+    def daemon(self) -> int:
         return int(json.loads((self.folder / "farandole" / "jobs" / _NAME / "job.json").read_text())["pid"])
 
     def launcher(self) -> list[int]:
-        # The guard first: it would follow the keeper.
-        return [parent_of(self.keeper()), self.keeper(), self._front.pid]
+        # The watchdog first: it would follow the daemon.
+        return [parent_of(self.daemon()), self.daemon(), self._client.pid]
 
     def is_taken_over(self, printed: int) -> bool:
         return "another one has taken over" in self.output(printed)
 
     def attach(self) -> float | None:
         started, printed = time.monotonic(), self.printed()
-        self._front = self.spawn((*_RUN, "--attach", _NAME), self._environment())
+        self._client = self.spawn((*_RUN, "--attach", _NAME), self._environment())
 
         def is_shown() -> bool:
             return _NAME in self.output(printed) or self.is_taken_over(printed)

@@ -45,10 +45,10 @@ def add_parser(verbs: Any) -> None:
 
 def execute(given: argparse.Namespace) -> int:
     """Run the verb and return the exit code."""
+    from farandole.launcher.daemon.client_requests import ask
+    from farandole.launcher.daemon.jobs import jobs_of_this_user
+    from farandole.launcher.daemon.messages import Done, HostsAre
     from farandole.launcher.errors import LaunchError, SpecError
-    from farandole.launcher.keeper.jobs import jobs_of_this_user
-    from farandole.launcher.keeper.messages import Done, HostsAre
-    from farandole.launcher.keeper.visit import ask
 
     name, requests = _read(given)
     directory, _ = jobs_of_this_user(os.environ).find(name)
@@ -73,9 +73,9 @@ def _read(given: argparse.Namespace) -> tuple[str | None, Sequence[msgspec.Struc
     Raises:
         SpecError: the words do not make sense.
     """
+    from farandole.launcher.daemon.messages import AddHosts, DrainHost, ListHosts, RemoveHost
     from farandole.launcher.errors import SpecError
     from farandole.launcher.job.host_list import parse_hosts
-    from farandole.launcher.keeper.messages import AddHosts, DrainHost, ListHosts, RemoveHost
 
     first, rest = (given.words[0], given.words[1:]) if given.words else ("", [])
     if first not in ("add", "drain", "remove"):

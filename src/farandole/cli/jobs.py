@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from farandole.launcher.keeper.jobs import JobDirectory, JobRecord
+    from farandole.launcher.daemon.jobs import JobDirectory, JobRecord
 
 _EPILOG = """\
 One line for each job: its name, since when it runs, how many workers it has, and its command. A job that has ended when
@@ -31,7 +31,7 @@ def add_parser(verbs: Any) -> None:
 
 def execute(given: argparse.Namespace) -> int:
     """Run the verb and return the exit code."""
-    from farandole.launcher.keeper.jobs import jobs_of_this_user
+    from farandole.launcher.daemon.jobs import jobs_of_this_user
     from farandole.launcher.output.table import table
 
     jobs = jobs_of_this_user(os.environ).known()
@@ -55,7 +55,7 @@ def _workers(directory: JobDirectory, record: JobRecord) -> str:
     """Say how many workers there are, or why that is not known."""
     import socket
 
-    from farandole.launcher.keeper.visit import status_of
+    from farandole.launcher.daemon.client_requests import status_of
 
     ended = directory.ended()
     if ended is not None:

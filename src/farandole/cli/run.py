@@ -12,9 +12,9 @@ from farandole.cli import options
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from farandole.launcher.daemon.client import ClientOptions
     from farandole.launcher.job.machine import Machine
     from farandole.launcher.job.spec import JobSpec
-    from farandole.launcher.keeper.front import Manner
     from farandole.launcher.output.console import Console
     from farandole.launcher.start.external import Job
     from farandole.launcher.supervise.fixed import Observer, Outcome, Running
@@ -152,8 +152,8 @@ def execute(given: argparse.Namespace) -> int:
         machine = look()
         _check_launcher(given, elastic=spec.elastic is not None)
         if not given.dry_run:
-            manner = _manner(given, spec)
-            outcome = run_until_end(spec, machine, verbose=given.verbose, through=given.launcher, manner=manner)
+            client = _client_options(given, spec)
+            outcome = run_until_end(spec, machine, verbose=given.verbose, through=given.launcher, client=client)
             if outcome.report:
                 print(outcome.report, file=sys.stderr)
             return outcome.exit_code
@@ -165,21 +165,21 @@ def execute(given: argparse.Namespace) -> int:
 
 def _attach(given: argparse.Namespace) -> int:
     """Show a job that runs, and return its exit code."""
+    from farandole.launcher.daemon.client import ClientOptions, attach
     from farandole.launcher.errors import SpecError
-    from farandole.launcher.keeper.front import Manner, attach
 
     if given.command or given.job is not None:
         raise SpecError(
             f"--attach {given.attach} shows a job that runs; it starts nothing",
             f"leave --job and the command away: farandole run --attach {given.attach}",
         )
-    ended = attach(Manner(given.attach, given.detach), given.color)
+    ended = attach(ClientOptions(given.attach, given.detach), given.color)
     if ended.report:
         print(ended.report, file=sys.stderr)
     return ended.exit_code
 
 
-def _manner(given: argparse.Namespace, spec: JobSpec) -> Manner | None:
+def _client_options(given: argparse.Namespace, spec: JobSpec) -> ClientOptions | None:
     from farandole.launcher.errors import SpecError
 
     if spec.elastic is None:
@@ -187,9 +187,9 @@ def _manner(given: argparse.Namespace, spec: JobSpec) -> Manner | None:
             if value:
                 raise SpecError(f"{flag} is for elastic jobs: others end with their launcher", "add --min-np N")
         return None
-    from farandole.launcher.keeper.front import Manner
+    from farandole.launcher.daemon.client import ClientOptions
 
-    return Manner(given.job, given.detach)
+    return ClientOptions(given.job, given.detach)
 
 
 def _check_launcher(given: argparse.Namespace, elastic: bool) -> None:
@@ -336,7 +336,7 @@ def run_until_end(
     verbose: bool = False,
     observe: Callable[[Console], Observer] | None = None,
     through: str | None = None,
-    manner: Manner | None = None,
+    client: ClientOptions | None = None,
 ) -> Outcome:
     """Run a job as the one thing that this process does: its signals end the job, its output is this process's.
 
@@ -346,30 +346,30 @@ def run_until_end(
         verbose: tell the plan and every decision of the roster.
         observe: returns who hears of failures at once, and may say so on the console.
         through: the program that starts the workers, mpirun or srun; by default, that is done here.
-        manner: under which name and how an elastic job is shown, which a process of its own runs.
+        client: under which name and how an elastic job is shown, which a process of its own runs.
 
     Raises:
         SpecError: it cannot be started; nothing was.
     """
     if spec.elastic is not None:
-        return _run_kept(spec, machine, verbose, observe, manner)
+        return _run_in_daemon(spec, machine, verbose, observe, client)
     import asyncio
 
     return asyncio.run(_launch(spec, machine, verbose, observe, through))
 
 
-def _run_kept(
+def _run_in_daemon(
     spec: JobSpec,
     machine: Machine,
     verbose: bool,
     observe: Callable[[Console], Observer] | None,
-    manner: Manner | None,
+    client: ClientOptions | None,
 ) -> Outcome:
-    from farandole.launcher.keeper.errand import Errand
-    from farandole.launcher.keeper.front import Manner, run_kept
+    from farandole.launcher.daemon.client import ClientOptions, run_in_daemon
+    from farandole.launcher.daemon.launch_request import LaunchRequest
 
-    ended = run_kept(Errand(spec, machine, verbose, observe), manner or Manner())
-    # Not before: it loads a launcher, for which the keeper would have to wait.
+    ended = run_in_daemon(LaunchRequest(spec, machine, verbose, observe), client or ClientOptions())
+    # Not before: it loads a launcher, for which the daemon would have to wait.
     from farandole.launcher.supervise.fixed import Outcome
 
     return Outcome(ended.exit_code, ended.report, ended.rank)

@@ -29,9 +29,9 @@ def add_parser(verbs: Any) -> None:
 
 def execute(given: argparse.Namespace) -> int:
     """Run the verb and return the exit code."""
+    from farandole.launcher.daemon.client_requests import stop
+    from farandole.launcher.daemon.jobs import jobs_of_this_user
     from farandole.launcher.errors import LaunchError, SpecError
-    from farandole.launcher.keeper.jobs import jobs_of_this_user
-    from farandole.launcher.keeper.visit import stop
 
     directory, record = jobs_of_this_user(os.environ).find(given.job)
     try:

@@ -17,7 +17,7 @@ from farandole.launcher.errors import JobFailed
 from farandole.launcher.job.host_list import parse_hosts, with_slots
 from farandole.launcher.job.machine import Machine, look
 from farandole.launcher.job.spec import JobSpec, read_start_timeout
-from farandole.launcher.output.console import Console, text_sink
+from farandole.launcher.output.console import Console, text_writer
 from farandole.launcher.start.launch import launch
 from farandole.launcher.supervise.fixed import Observer, Outcome, Running
 
@@ -122,7 +122,7 @@ def run_in_background(
     Raises:
         SpecError: it cannot be started; nothing was.
     """
-    console = Console(text_sink(sys.stdout), text_sink(sys.stderr))
+    console = Console(text_writer(sys.stdout), text_writer(sys.stderr))
     observer = None if observe is None else observe(console)
     job = _BackgroundJob()
     return job.run(launch(spec, machine, console, started=job.started, call=call, verbose=verbose, observer=observer))

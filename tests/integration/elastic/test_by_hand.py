@@ -1,4 +1,4 @@
-"""What a keeper asks of an elastic job while it runs: hosts are added, drained and removed by hand; it is resized."""
+"""What a daemon asks of an elastic job while it runs: hosts are added, drained and removed by hand; it is resized."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from farandole.launcher.job.elastic import Elastic
 from farandole.launcher.job.host_list import Host
 from farandole.launcher.job.machine import Machine
 from farandole.launcher.job.spec import JobSpec
-from farandole.launcher.output.console import Console, text_sink
+from farandole.launcher.output.console import Console, text_writer
 from farandole.launcher.start.launch import launch
 
 
@@ -36,7 +36,7 @@ def test_hosts_and_sizes_change_by_hand(tmp_path: Path, dancer: Callable[[str], 
     async def play() -> int:
         jobs: list[Any] = []
         running = asyncio.create_task(
-            launch(spec, machine, Console(text_sink(out), text_sink(err)), started=jobs.append)
+            launch(spec, machine, Console(text_writer(out), text_writer(err)), started=jobs.append)
         )
         while not jobs:
             await asyncio.sleep(0.01)

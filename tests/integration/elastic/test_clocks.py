@@ -35,7 +35,7 @@ def clocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WallClocks:
 def test_wall_clocks_that_jump_disturb_nothing(
     train: Callable[..., Training], clocks: WallClocks, tmp_path: Path
 ) -> None:
-    """Each clock jumps otherwise: of workers, agents, front and keeper. A newcomer has the right time."""
+    """Each clock jumps otherwise: of workers, agents, client and daemon. A newcomer has the right time."""
     ssh = tmp_path / "ssh"
     ssh.write_text(SSH)
     ssh.chmod(0o755)

@@ -18,7 +18,7 @@ import pytest
 from launched import Job, Training
 from waiting import kill, processes_with, until
 
-from farandole.launcher.keeper.jobs import JobDirectory
+from farandole.launcher.daemon.jobs import JobDirectory
 from farandole.launcher.supervise.failover_state import read_legacy
 from farandole.wire.address import parse_address
 
@@ -41,32 +41,32 @@ def training(train: Callable[..., Training]) -> Training:
     return job
 
 
-def keeper(home: Path) -> int:
+def daemon(home: Path) -> int:
     """Return the process that has the job."""
     found = re.search(r'"pid":(\d+)', (home / NAME / "job.json").read_text())
     assert found is not None
     return int(found[1])
 
 
-def kill_keeper(home: Path) -> None:
+def kill_daemon(home: Path) -> None:
     """Kill it, and wait until it is gone; what follows it may be there already."""
-    kill(keeper(home))
+    kill(daemon(home))
 
 
 def kill_launcher(job: Job) -> None:
-    """Kill all of it: the front, the keeper and its guard."""
+    """Kill all of it: the client, the daemon and its watchdog."""
     every = launchers(job)
     assert len(every) == 2
     for pid in every:
-        os.kill(pid, signal.SIGSTOP)  # The guard would start another one.
+        os.kill(pid, signal.SIGSTOP)  # The watchdog would start another one.
     for pid in (job.process.pid, *every):
         kill(pid)
     job.process.wait()
 
 
 def launchers(job: Job) -> list[int]:
-    """Return the keeper and its guard."""
-    return [pid for pid in processes_with(job.mark) if b"farandole.launcher.keeper" in _command(pid)]
+    """Return the daemon and its watchdog."""
+    return [pid for pid in processes_with(job.mark) if b"farandole.launcher.daemon" in _command(pid)]
 
 
 def members(training: Training) -> list[int]:
@@ -83,7 +83,7 @@ def farandole(job: Job, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def attach(job: Job, *words: str) -> None:
-    """Show the job again, in the place of the front that was killed."""
+    """Show the job again, in the place of the client that was killed."""
     environment = {**os.environ, "TEST_DIRECTORY": str(job.directory), "TEST_MARK": job.mark.partition("=")[2]}
     with open(job.directory / "said", "ab") as said:
         job.process = subprocess.Popen(
@@ -95,9 +95,9 @@ def attach(job: Job, *words: str) -> None:
         )
 
 
-def guard(job: Job, home: Path) -> int:
-    """Return the process that waits for the keeper's end."""
-    (found,) = (pid for pid in launchers(job) if pid != keeper(home))
+def run_watched(job: Job, home: Path) -> int:
+    """Return the process that waits for the daemon's end."""
+    (found,) = (pid for pid in launchers(job) if pid != daemon(home))
     return found
 
 
@@ -127,11 +127,11 @@ def _command(pid: int) -> bytes:
         return b""
 
 
-# --- the keeper alone -----------------------------------------------------------------------------------------------
+# --- the daemon alone -----------------------------------------------------------------------------------------------
 
 
 def test_no_step_is_disturbed(training: Training, home: Path) -> None:
-    kill_keeper(home)
+    kill_daemon(home)
     training.job.says(TAKEN_OVER + "3 workers on 1 host go on")
     training.await_steps(10, size=3)
     assert "as generation 2" not in training.job.said
@@ -139,8 +139,8 @@ def test_no_step_is_disturbed(training: Training, home: Path) -> None:
 
 
 def test_as_often_as_it_is_killed(training: Training, home: Path) -> None:
-    for time_ in range(1, 8):  # More often than the guard starts another one: then the front does.
-        kill_keeper(home)
+    for time_ in range(1, 8):  # More often than the watchdog starts another one: then the client does.
+        kill_daemon(home)
         until(lambda times=time_: len(re.findall(TAKEN_OVER, training.job.said)) == times, f"{time_} have taken over")
         training.await_steps(3, size=3)
     assert "as generation 2" not in training.job.said
@@ -148,7 +148,7 @@ def test_as_often_as_it_is_killed(training: Training, home: Path) -> None:
 
 
 def test_an_address_that_others_have_seen_is_not_used_again(training: Training, home: Path) -> None:
-    kill_keeper(home)
+    kill_daemon(home)
     training.job.says(TAKEN_OVER)
     comes_to_rest(training.job)  # Then the agent knows where to wait for the next one.
     left = (home / NAME / "launcher.left").read_bytes()
@@ -159,7 +159,7 @@ def test_an_address_that_others_have_seen_is_not_used_again(training: Training, 
     with contextlib.ExitStack() as squatters:
         for name in ours:
             squatters.enter_context(socket.socket(socket.AF_UNIX)).bind(name)
-        kill_keeper(home)
+        kill_daemon(home)
         until(lambda: len(re.findall(TAKEN_OVER, training.job.said)) == 2, "it is taken over again")
         training.await_steps(3, size=3)
         training.finish()
@@ -169,9 +169,9 @@ def test_the_port_of_the_roster_is_waited_for(training: Training, home: Path) ->
     legacy = read_legacy(JobDirectory(home / NAME).estate())
     assert legacy is not None
     port = parse_address(legacy[0].roster)[1]
-    stopped = guard(training.job, home)
+    stopped = run_watched(training.job, home)
     os.kill(stopped, signal.SIGSTOP)  # Until the port is taken: the next launcher is quick.
-    kill_keeper(home)
+    kill_daemon(home)
     with squat(port):
         os.kill(stopped, signal.SIGCONT)
         training.job.says(f"warning: port {port}, at which workers look for the roster, cannot be had again yet")
@@ -195,16 +195,16 @@ def test_a_launcher_that_cannot_write_which_process_it_is_takes_over_all_the_sam
     training: Training, home: Path
 ) -> None:
     obstruct(home / NAME / ".job.json")
-    kill_keeper(home)
+    kill_daemon(home)
     training.job.says(TAKEN_OVER + "3 workers on 1 host go on")
     training.await_steps(3, size=3)
     training.finish()
 
 
 def test_a_signal_between_two_launchers_is_for_the_one_that_follows(training: Training, home: Path) -> None:
-    stopped = guard(training.job, home)
+    stopped = run_watched(training.job, home)
     os.kill(stopped, signal.SIGSTOP)
-    kill_keeper(home)
+    kill_daemon(home)
     training.job.process.send_signal(signal.SIGINT)
     time.sleep(0.3)
     os.kill(stopped, signal.SIGCONT)
@@ -216,7 +216,7 @@ def test_a_signal_between_two_launchers_is_for_the_one_that_follows(training: Tr
 @pytest.mark.parametrize("seconds", [0.0, 0.02, 0.3])
 def test_a_worker_is_killed_right_after_the_launcher(training: Training, home: Path, seconds: float) -> None:
     victim = training.books.pid(1)
-    os.kill(keeper(home), signal.SIGKILL)
+    os.kill(daemon(home), signal.SIGKILL)
     time.sleep(seconds)
     os.kill(victim, signal.SIGKILL)
     training.job.says(r"rank 1 \(worker 1 on .*\) was killed by SIGKILL; ")
@@ -229,7 +229,7 @@ def test_the_launcher_is_killed_right_after_a_worker(training: Training, home: P
     """At any moment of the turn to the next world, and of the newcomer's way in."""
     os.kill(training.books.pid(2), signal.SIGKILL)
     time.sleep(seconds)
-    os.kill(keeper(home), signal.SIGKILL)
+    os.kill(daemon(home), signal.SIGKILL)
     training.job.says(TAKEN_OVER)
     training.await_steps(5, size=3)
     training.finish()
@@ -241,7 +241,7 @@ def test_launchers_and_workers_are_killed_at_random(training: Training, home: Pa
     for _ in range(4):
         workers = chance.sample(members(training), chance.choice((0, 1)))  # More, and the host is put in quarantine.
         victims = [training.books.pid(worker) for worker in workers]
-        victims += [keeper(home)] * chance.choice((0, 1, 1))
+        victims += [daemon(home)] * chance.choice((0, 1, 1))
         chance.shuffle(victims)
         for pid in victims:
             with contextlib.suppress(ProcessLookupError):
@@ -254,7 +254,7 @@ def test_launchers_and_workers_are_killed_at_random(training: Training, home: Pa
 
 
 def test_the_launcher_is_killed_while_workers_finish(training: Training, home: Path) -> None:
-    pid = keeper(home)
+    pid = daemon(home)
     training.books.stop()
     with contextlib.suppress(ProcessLookupError):  # They may have been quicker.
         os.kill(pid, signal.SIGKILL)
@@ -263,7 +263,7 @@ def test_the_launcher_is_killed_while_workers_finish(training: Training, home: P
 
 
 def test_what_is_asked_of_a_job_is_asked_of_the_launcher_that_follows(training: Training, home: Path) -> None:
-    kill_keeper(home)
+    kill_daemon(home)
     training.job.says(TAKEN_OVER)
     assert NAME in farandole(training.job, "jobs").stdout
     done = farandole(training.job, "hosts", "add", "localhost:1", NAME)
@@ -287,7 +287,7 @@ def test_the_launcher_is_killed_when_the_job_has_ended_and_its_output_is_not_rea
     until(lambda: any(b"farandole.agent" in _command(pid) for pid in job.left()), "the agent begins")
     (job.directory / "finish").touch()
     until(lambda: not any(b"farandole.agent" in _command(pid) for pid in job.left()), "all workers have ended")
-    kill_keeper(home)
+    kill_daemon(home)
     os.set_blocking(reader, True)
     with open(reader, "rb") as said:
         told = said.read()
@@ -424,7 +424,7 @@ def test_workers_do_not_wait_for_ever(start: Callable[..., Job]) -> None:
 
 def test_what_is_left_for_a_successor_is_for_nobody_else(training: Training, home: Path) -> None:
     for path in (home / NAME).iterdir():
-        if path.name.endswith(".left") or path.name == "errand":
+        if path.name.endswith(".left") or path.name == "launch-request":
             with contextlib.suppress(FileNotFoundError):  # A draft has its name for a moment only.
                 assert path.stat().st_mode & 0o077 == 0
     assert (home / NAME).stat().st_mode & 0o077 == 0
@@ -441,7 +441,7 @@ def test_nobody_waits_for_a_successor_that_would_know_nothing(training: Training
     os.kill(training.books.pid(1), signal.SIGKILL)
     training.job.says("farandole: what another launcher has to know is written down again")
     training.await_steps(5, size=3)
-    kill_keeper(home)
+    kill_daemon(home)
     training.job.says(TAKEN_OVER)
     training.await_steps(5, size=3)
 
@@ -449,7 +449,7 @@ def test_nobody_waits_for_a_successor_that_would_know_nothing(training: Training
     os.kill(members_of(training)[-1], signal.SIGKILL)
     until(lambda: training.job.said.count("cannot be written down") == 2, "it is told again")
     comes_to_rest(training.job)  # Then the agent knows that it is not to wait for anybody.
-    os.kill(keeper(home), signal.SIGKILL)
+    os.kill(daemon(home), signal.SIGKILL)
     assert training.job.end() == 1
 
 

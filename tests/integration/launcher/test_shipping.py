@@ -14,8 +14,8 @@ from farandole.launcher.agents.agent_client import Agent
 from farandole.launcher.errors import SpecError
 from farandole.launcher.job.host_list import Host
 from farandole.launcher.job.options import SshOptions
-from farandole.launcher.shipping.manifest import take_stock
-from farandole.launcher.shipping.ship import ship
+from farandole.launcher.ship.manifest import take_stock
+from farandole.launcher.ship.send import ship
 
 SECONDS = 60
 

@@ -16,7 +16,7 @@ from waiting import until
 LAUNCH = """\
 import asyncio, signal, sys
 from farandole.launcher.machine import look
-from farandole.launcher.output.console import Console, descriptor_sink
+from farandole.launcher.output.console import Console, descriptor_writer
 from farandole.launcher.spec import JobSpec
 from farandole.launcher.through.job import launch_through
 
@@ -26,7 +26,7 @@ async def main():
         loop.add_signal_handler(signal.SIGTERM, job.stop, 143, "SIGTERM")
 
     spec = JobSpec(command=tuple(sys.argv[3:]), num_proc=int(sys.argv[2]), start_timeout=60)
-    console = Console(descriptor_sink(1), descriptor_sink(2))
+    console = Console(descriptor_writer(1), descriptor_writer(2))
     return await launch_through(sys.argv[1], spec, look(), console, started=started)
 
 outcome = asyncio.run(main())

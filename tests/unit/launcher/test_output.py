@@ -89,10 +89,10 @@ def test_folders_are_padded_to_one_width(tmp_path: Path, rank: int, size: int, f
 def test_a_reader_that_is_gone_is_told_once_and_blocks_nobody() -> None:
     broken: list[bool] = []
 
-    def sink(data: bytes) -> None:
+    def writer(data: bytes) -> None:
         raise BrokenPipeError
 
-    console = Console(sink, bytearray().extend, lambda: broken.append(True))
+    console = Console(writer, bytearray().extend, lambda: broken.append(True))
     written: list[int] = []
     stream = WorkerStream(console, 0, STDOUT, written=written.append)
     for _ in range(3):

@@ -29,9 +29,9 @@ from farandole.agent.messages import (
     ToAgent,
 )
 from farandole.launcher.errors import SpecError
-from farandole.launcher.shipping import ship
-from farandole.launcher.shipping.manifest import Manifest, take_stock
-from farandole.launcher.shipping.ship import PieceReader, Shipment, Shipping
+from farandole.launcher.ship import send
+from farandole.launcher.ship.manifest import Manifest, take_stock
+from farandole.launcher.ship.send import PieceReader, Shipment, Shipping
 from farandole.wire.frames import Codec
 
 TO_AGENT: Codec[ToAgent] = Codec(ToAgent)
@@ -163,7 +163,7 @@ def test_workers_do_not_change_what_the_next_job_gets(project: Path, tmp_path: P
 
 
 def test_a_large_offer_comes_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ship, "_BATCH_ENTRIES", 7)
+    monkeypatch.setattr(send, "_BATCH_ENTRIES", 7)
     root = tmp_path / "project"
     root.mkdir()
     for number in range(50):
@@ -486,7 +486,7 @@ def test_hosts_share_what_was_read(project: Path, monkeypatch: pytest.MonkeyPatc
     read = PieceReader(manifest)
     digest = next(file.digest for file in manifest.files.values() if file.path == b"noise.bin")
     assert read(digest, 0) is read(digest, 0)
-    monkeypatch.setattr(ship, "_REMEMBERED_BYTES", PIECE_BYTES)
+    monkeypatch.setattr(send, "_REMEMBERED_BYTES", PIECE_BYTES)
     first = read(digest, 0)
     read(digest, PIECE_BYTES)
     assert read(digest, 0) is not first

@@ -27,7 +27,7 @@ from farandole.agent.messages import STDERR, STDOUT
 from farandole.launcher.errors import SpecError
 from farandole.launcher.output.lines import LineSplitter
 from farandole.launcher.output.logs import begin_attempt, rank_folder, unusable
-from farandole.launcher.output.outlet import Outlet, Sink, outlet_for
+from farandole.launcher.output.outlet import ByteWriter, Outlet, outlet_for
 from farandole.launcher.output.terminal import COLOR_CHOICES, STREAM_NAMES, Look, Source, look_of
 
 PLAIN = Look()
@@ -106,7 +106,7 @@ class Console:
     Args:
         out: where workers' standard output goes: what writes bytes, or an outlet, which shows lines in its own way.
         err: where their standard error and the launcher's own words go.
-        on_broken: called, in a writer's thread, when nobody reads a sink any more. What comes later is dropped.
+        on_broken: called, in a writer's thread, when nobody reads a writer any more. What comes later is dropped.
         options: what is shown.
         out_look: how standard output looks.
         err_look: how standard error looks.
@@ -114,8 +114,8 @@ class Console:
 
     def __init__(
         self,
-        out: Sink | Outlet,
-        err: Sink | Outlet,
+        out: ByteWriter | Outlet,
+        err: ByteWriter | Outlet,
         on_broken: Callable[[], None] = lambda: None,
         *,
         options: OutputOptions | None = None,
@@ -182,14 +182,14 @@ class _Writer(threading.Thread):
         self._outlet.finish()
 
 
-def _outlet(target: Sink | Outlet, look: Look, on_broken: Callable[[], None]) -> Outlet:
+def _outlet(target: ByteWriter | Outlet, look: Look, on_broken: Callable[[], None]) -> Outlet:
     if isinstance(target, Outlet):
         return target
     return outlet_for(_until_broken(target, on_broken), look)
 
 
-def _until_broken(sink: Sink, on_broken: Callable[[], None]) -> Sink:
-    """Return a sink that drops what comes when nobody reads any more."""
+def _until_broken(writer: ByteWriter, on_broken: Callable[[], None]) -> ByteWriter:
+    """Return a writer that drops what comes when nobody reads any more."""
     broken = False
 
     def write(data: bytes) -> None:
@@ -197,7 +197,7 @@ def _until_broken(sink: Sink, on_broken: Callable[[], None]) -> Sink:
         if broken or not data:
             return
         try:
-            sink(data)
+            writer(data)
         except (OSError, ValueError):  # ValueError: a Python stream that was closed.
             broken = True
             on_broken()
@@ -214,8 +214,8 @@ def open_console(options: OutputOptions, environment: Mapping[str, str], on_brok
         on_broken: see `Console`.
     """
     return Console(
-        descriptor_sink(STDOUT),
-        descriptor_sink(STDERR),
+        descriptor_writer(STDOUT),
+        descriptor_writer(STDERR),
         on_broken,
         options=options,
         out_look=look_of(STDOUT, options.color, environment),
@@ -378,7 +378,7 @@ def open_log(folder: Path, stream: int) -> BinaryIO:
         raise unusable(error) from None
 
 
-def descriptor_sink(fd: int) -> Sink:
+def descriptor_writer(fd: int) -> ByteWriter:
     """Write to a file descriptor, whether it blocks or not."""
 
     def write(data: bytes) -> None:
@@ -392,7 +392,7 @@ def descriptor_sink(fd: int) -> Sink:
     return write
 
 
-def text_sink(stream: TextIO) -> Sink:
+def text_writer(stream: TextIO) -> ByteWriter:
     """Write to a Python text stream, such as a notebook's."""
 
     def write(data: bytes) -> None:

@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 
 from farandole.launcher.output.terminal import Look, Screen, Source
 
-Sink = Callable[[bytes], None]
+ByteWriter = Callable[[bytes], None]
 """Writes all it is given, however long that takes. Raises OSError when nobody can read it any more."""
 
 
 class Outlet:
     """A file, a pipe, or a terminal that can do no more than them."""
 
-    def __init__(self, sink: Sink, look: Look) -> None:
-        self._sink = sink
+    def __init__(self, writer: ByteWriter, look: Look) -> None:
+        self._writer = writer
         self._colors = look.colors
 
     def show(self, source: Source, lines: Sequence[str]) -> None:
@@ -38,14 +38,14 @@ class Outlet:
         """Write what is still to be written; nothing comes any more."""
 
     def _write(self, text: str) -> None:
-        self._sink(text.encode())
+        self._writer(text.encode())
 
 
 class Terminal(Outlet):
     """A terminal with bars and a status line at its bottom."""
 
-    def __init__(self, sink: Sink, look: Look) -> None:
-        super().__init__(sink, look)
+    def __init__(self, writer: ByteWriter, look: Look) -> None:
+        super().__init__(writer, look)
         self._screen = Screen(look.size, look.colors)
 
     def show(self, source: Source, lines: Sequence[str]) -> None:
@@ -73,6 +73,6 @@ class Terminal(Outlet):
         self._write(self._screen.finish())
 
 
-def outlet_for(sink: Sink, look: Look) -> Outlet:
-    """Return an outlet that shows lines as the place behind the sink can show them."""
-    return (Outlet if look.terminal is None else Terminal)(sink, look)
+def outlet_for(writer: ByteWriter, look: Look) -> Outlet:
+    """Return an outlet that shows lines as the place behind the writer can show them."""
+    return (Outlet if look.terminal is None else Terminal)(writer, look)

@@ -1,4 +1,4 @@
-"""What a front gives its keeper to do."""
+"""What a client gives its daemon to do."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from farandole.launcher.daemon.messages import Looks, Show
 from farandole.launcher.job.machine import Machine
 from farandole.launcher.job.spec import JobSpec
-from farandole.launcher.keeper.messages import Looks, Show
 from farandole.launcher.output.terminal import Look, look_of, terminal_size
 
 if TYPE_CHECKING:
@@ -20,28 +20,28 @@ OUT, ERR = 1, 2
 
 
 @dataclass(frozen=True)
-class Errand:
+class LaunchRequest:
     """One job to run."""
 
     spec: JobSpec
     machine: Machine
-    """As the front sees it: with its folder and its environment."""
+    """As the client sees it: with its folder and its environment."""
     verbose: bool = False
     observe: Callable[[Console], Observer] | None = None
     """Returns who hears of failures at once; a function or class that can be imported."""
     launch: str = "farandole.launcher.start.launch:launch"
-    """What runs the job. A name and not the function, because a front does without all that it would import."""
+    """What runs the job. A name and not the function, because a client does without all that it would import."""
 
 
 def show_here(color: str, *, again: bool = False) -> Show:
-    """Return what lets a keeper show a job on this process's standard output and error, as they look now."""
+    """Return what lets a daemon show a job on this process's standard output and error, as they look now."""
     looks = [look_of(descriptor, color, os.environ) for descriptor in (OUT, ERR)]
     out, err = (Looks(look.colors, look.terminal is not None) for look in looks)
     return Show(out, err, again)
 
 
 def look_behind(descriptor: int, looks: Looks) -> Look:
-    """Return how a stream is to look that a front has handed over."""
+    """Return how a stream is to look that a client has handed over."""
     if not looks.terminal:
         return Look(looks.colors)
     return Look(looks.colors, os.fstat(descriptor).st_rdev, lambda: terminal_size(descriptor))

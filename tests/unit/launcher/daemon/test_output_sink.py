@@ -11,7 +11,15 @@ import pytest
 from waiting import until
 
 from farandole.agent.messages import STDERR, STDOUT
-from farandole.launcher.keeper.stage import LogFile, Recall, SeverableSink, Side, Stage, heed_waking, open_stages
+from farandole.launcher.daemon.output_sink import (
+    LogFile,
+    OutputSink,
+    Recall,
+    SeverableWriter,
+    Side,
+    heed_waking,
+    open_sinks,
+)
 from farandole.launcher.output.console import Console, WorkerStream
 from farandole.launcher.output.outlet import Outlet
 from farandole.launcher.output.terminal import Look, Source
@@ -29,30 +37,30 @@ def nobody() -> Iterator[int]:
 
 
 class Shown:
-    """A console with a log, whose stages change."""
+    """A console with a log, whose sinks change."""
 
     def __init__(self, nobody: int) -> None:
         self._nobody = nobody
         self.recall = Recall()
         self.log = bytearray()
-        self.lost: list[Stage] = []
-        self.left: list[Stage] = []
-        log = Stage(Outlet(self.log.extend, Look()), (STDOUT, STDERR))
+        self.lost: list[OutputSink] = []
+        self.left: list[OutputSink] = []
+        log = OutputSink(Outlet(self.log.extend, Look()), (STDOUT, STDERR))
         self.sides = {stream: Side(stream, log, self.recall, self.lost.append) for stream in (STDOUT, STDERR)}
         self.console = Console(self.sides[STDOUT], self.sides[STDERR])
         self.worker = WorkerStream(self.console, 0, STDOUT)
 
-    def turn_to(self, out: int, err: int, since: int = 0) -> dict[int, Stage]:
-        stages = open_stages([out, err], [Look(), Look()], self._nobody, since, self.left.append)
-        self._turn(stages)
-        return stages
+    def turn_to(self, out: int, err: int, since: int = 0) -> dict[int, OutputSink]:
+        sinks = open_sinks([out, err], [Look(), Look()], self._nobody, since, self.left.append)
+        self._turn(sinks)
+        return sinks
 
     def turn_to_log(self) -> None:
         self._turn({})
 
-    def _turn(self, stages: dict[int, Stage]) -> None:
+    def _turn(self, sinks: dict[int, OutputSink]) -> None:
         for stream, side in self.sides.items():
-            side.turn_to(stages.get(stream))
+            side.turn_to(sinks.get(stream))
             self.console.submit(stream, lambda outlet: None)
 
 
@@ -61,7 +69,7 @@ def files(directory: Path, name: str) -> tuple[Path, list[int]]:
     return path, [os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND) for _ in range(2)]
 
 
-def test_lines_follow_the_stage(tmp_path: Path, nobody: int) -> None:
+def test_lines_follow_the_sink(tmp_path: Path, nobody: int) -> None:
     shown = Shown(nobody)
     shown.worker.write(b"one\n")
     until(lambda: shown.recall.count == 1, "it is written")
@@ -87,32 +95,32 @@ def test_lines_follow_the_stage(tmp_path: Path, nobody: int) -> None:
 def test_what_cannot_be_written_goes_to_the_log(nobody: int) -> None:
     shown = Shown(nobody)
     reading, writing = os.pipe()
-    stages = shown.turn_to(writing, os.open(os.devnull, os.O_WRONLY))
+    sinks = shown.turn_to(writing, os.open(os.devnull, os.O_WRONLY))
     os.close(reading)
     shown.worker.write(b"lost\n")
     until(lambda: bytes(shown.log) == b"[0]<stdout>:lost\n", "the log has it")
-    until(lambda: shown.lost == [stages[STDOUT]], "it is told")
+    until(lambda: shown.lost == [sinks[STDOUT]], "it is told")
     assert shown.console.close(20)
 
 
 def test_a_write_that_waits_is_interrupted_and_nothing_is_lost(nobody: int) -> None:
     shown = Shown(nobody)
     reading, writing = os.pipe()
-    stages = shown.turn_to(writing, os.open(os.devnull, os.O_WRONLY))
+    sinks = shown.turn_to(writing, os.open(os.devnull, os.O_WRONLY))
     data = b"".join(b"%07d\n" % number for number in range(20_000))
     shown.worker.write(data)
     shown.worker.write(b"last\n")
     until(lambda: len(os.read(reading, 1)) == 1, "the pipe fills up")
     shown.turn_to_log()
-    for stage in stages.values():
-        stage.sever()
+    for sink in sinks.values():
+        sink.sever()
     until(lambda: shown.log.endswith(b"last\n"), "it goes on")
     assert shown.log.count(b"[0]<stdout>:") == 20_001
     assert shown.console.close(20)
     os.close(reading)
 
 
-def test_a_stage_that_nobody_entered_is_closed_as_well(tmp_path: Path, nobody: int) -> None:
+def test_a_sink_that_nobody_entered_is_closed_as_well(tmp_path: Path, nobody: int) -> None:
     shown = Shown(nobody)
     busy = threading.Event()
     for stream in (STDOUT, STDERR):
@@ -133,10 +141,10 @@ def test_a_stage_that_nobody_entered_is_closed_as_well(tmp_path: Path, nobody: i
 
 def test_severing_after_closing_touches_nobody(nobody: int) -> None:
     reading, writing = os.pipe()
-    sink = SeverableSink(writing, nobody)
-    sink.close()
+    writer = SeverableWriter(writing, nobody)
+    writer.close()
     other = os.open(os.devnull, os.O_RDONLY)  # Very likely the same number.
-    sink.sever()
+    writer.sever()
     assert os.read(other, 1) == b""
     os.close(other)
     os.close(reading)

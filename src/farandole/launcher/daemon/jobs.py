@@ -1,17 +1,17 @@
-"""The jobs of this user that have a keeper: a directory each, in which they are found by name.
+"""The jobs of this user that have a daemon: a directory each, in which they are found by name.
 
     ~/.cache/farandole/jobs/NAME/
-        lock         locked by the keeper for as long as it lives; so the kernel says whether it does. Its time is not
-                     that of day: when the keeper was last seen alive, on the machine's monotonic clock
-        socket       where visitors reach it
-        job.json     what the job is; no secrets
-        errand       what was to be done, and launcher.left and roster.left: how far that has come, for a successor of a
-                     keeper that was killed; with the job's secret
-        output.log   what was printed while nobody showed it, and output.log.1 what was printed before that
-        ended.json   how it ended, when nobody was there to be told
+        lock            locked by the daemon for as long as it lives; so the kernel says whether it does. Its time is
+                        that of the machine's monotonic clock when the daemon was last seen alive, not the time of day
+        socket          where clients reach the daemon
+        job.json        what the job is; no secrets
+        launch-request  what was to be done, and launcher.left and roster.left: how far that has come, for the successor
+                        of a daemon that was killed; with the job's secret
+        output.log      what was printed while no client showed it; output.log.1: what was printed before that
+        ended.json      how the job ended, when there was no client to be told
 
-The directory is removed when a front was told of the end, or has asked for it. Who looks for jobs removes those of
-keepers that died without a word and nobody can follow, and what has waited for `KEPT_SECONDS` to be asked for. Homes
+The directory is removed when a client was told of the end, or has asked for it. Who looks for jobs removes those of
+daemons that died without a word and nobody can follow, and what has waited for `KEPT_SECONDS` to be asked for. Homes
 may be shared: whether a job of another host runs is not judged here.
 
 Not in `XDG_RUNTIME_DIR`, although it is there for sockets: it is removed when its user logs out, and a job that trains
@@ -35,14 +35,14 @@ from typing import TypeVar
 
 import msgspec
 
+from farandole.launcher.daemon.daemon_connection import check_peer
+from farandole.launcher.daemon.messages import Ended
 from farandole.launcher.errors import SpecError
-from farandole.launcher.keeper.link import check_peer
-from farandole.launcher.keeper.messages import Ended
 from farandole.launcher.supervise.failover_files import Estate
 from farandole.wire import clock
 
 LIFE_SECONDS = 10.0
-"""How often a keeper shows that it lives."""
+"""How often a daemon shows that it lives."""
 KEPT_SECONDS = 30 * 24 * 3600.0
 # A claim without a record is that of a job that is being started, or of somebody who only looks whether it is dead.
 _UNSURE_SECONDS = 1.0
@@ -62,7 +62,7 @@ class JobRecord(msgspec.Struct, frozen=True):
 
     name: str
     pid: int
-    """Of its keeper."""
+    """Of its daemon."""
     host: str
     """On which that runs."""
     started: float
@@ -73,7 +73,7 @@ class JobRecord(msgspec.Struct, frozen=True):
     clock: str = ""
     """Of the machine, since it was started; see `clock.identity`."""
     outlived: float = 0.0
-    """For how many seconds its workers go on when the keeper is killed, and wait for another one."""
+    """For how many seconds its workers go on when the daemon is killed, and wait for another one."""
 
 
 class JobDirectory:
@@ -94,46 +94,46 @@ class JobDirectory:
         return self.path / "output.log"
 
     def estate(self) -> Estate:
-        """Return what the keeper has left to a successor; see there."""
+        """Return what the daemon has left to a successor; see there."""
         return Estate(self.path)
 
-    def write_errand(self, errand: bytes) -> None:
+    def write_launch_request(self, request: bytes) -> None:
         """Keep what is to be done.
 
         Raises:
             SpecError: the disk does not take it.
         """
-        _write_first(self.path / "errand", errand)
+        _write_first(self.path / "launch-request", request)
 
-    def errand(self) -> bytes:
+    def launch_request(self) -> bytes:
         """Return what was to be done.
 
         Raises:
             OSError: it is not known.
         """
-        return (self.path / "errand").read_bytes()
+        return (self.path / "launch-request").read_bytes()
 
-    def forget_errand(self) -> None:
+    def forget_launch_request(self) -> None:
         """Keep no longer what is done: it has the user's environment in it."""
         with contextlib.suppress(OSError):
-            (self.path / "errand").unlink()
+            (self.path / "launch-request").unlink()
 
     def show_life(self) -> None:
-        """Let everybody see that the keeper lives; now and then."""
+        """Let everybody see that the daemon lives; now and then."""
         # The time of day jumps, and that of a file server is another one.
         now = time.monotonic_ns()
         with contextlib.suppress(OSError):
             os.utime(self.path / "lock", ns=(now, now))
 
     def can_be_continued(self) -> bool:
-        """Say whether another keeper can go on from what this one's has left, if the workers still wait for it."""
+        """Say whether another daemon can go on from what this one's has left, if the workers still wait for it."""
         record = self.record()
         if record is None or self.ended() is not None or not self.estate().is_whole():
             return False
         return record.clock == clock.identity()  # Otherwise the machine was started again since.
 
     def can_be_taken_over(self) -> bool:
-        """Say whether another keeper may find workers that go on, if this one's is dead, nobody knows since when."""
+        """Say whether another daemon may find workers that go on, if this one's is dead, nobody knows since when."""
         record = self.record()
         if record is None or not self.can_be_continued():
             return False
@@ -168,12 +168,12 @@ class JobDirectory:
         _write(self.path / "ended.json", msgspec.json.encode(ended))
 
     def listen(self) -> socket.socket:
-        """Return a socket that takes visitors.
+        """Return a socket that takes clients.
 
         Raises:
             OSError: it cannot be made.
         """
-        (self.path / "socket").unlink(missing_ok=True)  # That of a keeper that was killed.
+        (self.path / "socket").unlink(missing_ok=True)  # That of a daemon that was killed.
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         with self._short_path() as path:
             sock.bind(path)
@@ -181,7 +181,7 @@ class JobDirectory:
         return sock
 
     def connect(self, seconds: float = 5.0) -> socket.socket:
-        """Return a socket that is connected to the keeper.
+        """Return a socket that is connected to the daemon.
 
         Raises:
             OSError: it cannot be reached, or is somebody else's.
@@ -320,7 +320,7 @@ class Jobs:
                 return name
 
     def sweep(self) -> None:
-        """Remove what keepers have left that died, and the ends that nobody has asked for in a long time."""
+        """Remove what daemons have left that died, and the ends that nobody has asked for in a long time."""
         for directory in self._all():
             record = directory.record()
             if record is not None and record.host != socket.gethostname():

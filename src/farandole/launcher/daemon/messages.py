@@ -1,6 +1,6 @@
-"""What a keeper and its visitors say to each other over a Unix socket, in frames as `wire.frames` has them.
+"""What a daemon and its clients say to each other over a Unix socket, in frames as `wire.frames` has them.
 
-A visitor is a front, which shows the job, or a command that wants to know or change something. Descriptors travel
+A client shows the job, or is a command that wants to know or change something. Descriptors travel
 beside the bytes (SCM_RIGHTS), with the message that they belong to.
 """
 
@@ -15,22 +15,22 @@ MESSAGE_LIMIT = FRAME_LIMIT
 
 
 class Looks(msgspec.Struct, frozen=True):
-    """How one of a front's two streams is to look, as far as only the front can know it."""
+    """How one of a client's two streams is to look, as far as only the client can know it."""
 
     colors: bool = False
     terminal: bool = False
     """Whether bars and a status line may be drawn on it."""
 
 
-# --- from visitors --------------------------------------------------------------------------------------------------
+# --- from clients --------------------------------------------------------------------------------------------------
 
 
 class Launch(msgspec.Struct, frozen=True, tag="launch"):
-    """Start this job: the first message to a keeper, from the front that started it. With one descriptor, the claim."""
+    """Start this job: the first message to a daemon, from the client that started it. With a descriptor, the claim."""
 
-    errand: bytes
-    """A pickled `Errand`. Only who started this process can send it. Empty: a keeper was killed, and what it was to do
-    is in the directory; if nothing is left of that, the job has ended."""
+    request: bytes
+    """A pickled `LaunchRequest`. Only the parent process can send it. Empty: a daemon was killed, and its
+    launch request is in the directory; if nothing is left of that, the job has ended."""
     directory: str
     """Of the job, claimed."""
 
@@ -83,9 +83,9 @@ class AskStatus(msgspec.Struct, frozen=True, tag="ask-status"):
 
 
 HostsRequest = AddHosts | RemoveHost | DrainHost | ListHosts
-FromVisitor = Launch | Show | Hide | Stop | HostsRequest | AskStatus
+FromClient = Launch | Show | Hide | Stop | HostsRequest | AskStatus
 
-# --- from the keeper ------------------------------------------------------------------------------------------------
+# --- from the daemon ------------------------------------------------------------------------------------------------
 
 
 class Hidden(msgspec.Struct, frozen=True, tag="hidden"):
@@ -93,11 +93,11 @@ class Hidden(msgspec.Struct, frozen=True, tag="hidden"):
 
 
 class TakenOver(msgspec.Struct, frozen=True, tag="taken-over"):
-    """Another front shows the job now."""
+    """Another client shows the job now."""
 
 
 class Unread(msgspec.Struct, frozen=True, tag="unread"):
-    """Nobody reads what this front was to show."""
+    """Nobody reads what this client was to show."""
 
 
 class Ended(msgspec.Struct, frozen=True, tag="ended"):
@@ -135,4 +135,4 @@ class StatusIs(msgspec.Struct, frozen=True, tag="status-is"):
     waits_for: str
 
 
-FromKeeper = Hidden | TakenOver | Unread | Ended | Refused | Done | HostsAre | StatusIs
+FromDaemon = Hidden | TakenOver | Unread | Ended | Refused | Done | HostsAre | StatusIs

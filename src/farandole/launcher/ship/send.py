@@ -33,7 +33,7 @@ from farandole.agent.messages import (
 )
 from farandole.launcher.agents.agent_client import Agent
 from farandole.launcher.errors import SpecError
-from farandole.launcher.shipping.manifest import Manifest
+from farandole.launcher.ship.manifest import Manifest
 
 HOST_WINDOW = 4 * 1024 * 1024
 ALL_WINDOWS = 64 * 1024 * 1024

@@ -1,6 +1,6 @@
-"""Sees to it that a keeper which is killed is followed by another.
+"""Sees to it that a daemon which is killed is followed by another.
 
-A keeper is the child of a process that does nothing but wait for its end, and so has neither much memory nor any
+A daemon is the child of a process that does nothing but wait for its end, and so has neither much memory nor any
 reason to fail. The successor is forked from it: nothing has to be found, and little to be loaded.
 """
 
@@ -15,27 +15,27 @@ import time
 from collections.abc import Callable
 from typing import NoReturn
 
-# A keeper that is killed more often within that time is not worth another.
+# A daemon that is killed more often within that time is not worth another.
 MOST_SUCCESSORS = 5
 WITHIN_SECONDS = 60.0
-# Those in which a job starts belong to its keeper and its workers.
+# Those in which a job starts belong to its daemon and its workers.
 BEGIN_SECONDS = 10.0
-# Where a keeper was killed for want of memory, there may be none for another process at first. A front waits longer.
+# Where a daemon was killed for want of memory, there may be none for another process at first. A client waits longer.
 FORK_SECONDS = 10.0
 _REST_SECONDS = 0.1
-# They are the keeper's, which gets them as well where they are sent to all processes of a group or a name.
+# They are the daemon's, which gets them as well where they are sent to all processes of a group or a name.
 _NOT_OURS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-def guard(
+def run_watched(
     keep: Callable[[bool], None], alone: Callable[[], None], prepare: Callable[[], None], can_go_on: Callable[[], bool]
 ) -> None:
-    """Return in a keeper's process when that has ended; the guard's own never does.
+    """Return in a daemon's process when that has ended; the watchdog's own never does.
 
     Args:
-        keep: does a keeper's work, in a process of its own; told whether it follows a keeper that was killed.
-        alone: lets go, in the guard, of what is the first keeper's.
-        prepare: loads, in the guard, what a successor will need; called when the first keeper has had time to begin.
+        keep: does a daemon's work, in a process of its own; told whether it follows a daemon that was killed.
+        alone: lets go, in the watchdog, of what is the first daemon's.
+        prepare: loads, in the watchdog, what a successor will need; called when the first daemon has had time to begin.
         can_go_on: says whether there is a job that a successor can go on with.
     """
     successors: collections.deque[float] = collections.deque(maxlen=MOST_SUCCESSORS)

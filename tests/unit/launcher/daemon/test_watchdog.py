@@ -1,4 +1,4 @@
-"""The guard, where there is no room for another process."""
+"""The watchdog, where there is no room for another process."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import os
 
 import pytest
 
-from farandole.launcher.keeper import front
-from farandole.launcher.keeper import guard as guard_module
-from farandole.launcher.keeper.guard import guard
+from farandole.launcher.daemon import client, watchdog
+from farandole.launcher.daemon.watchdog import run_watched
 
 
 class Kernel:
@@ -25,24 +24,24 @@ class Kernel:
         return 0
 
 
-def kept() -> list[bool]:
-    """Return what keepers were told, in whose process the guard returned."""
+def watched() -> list[bool]:
+    """Return what daemons were told, in whose process the watchdog returned."""
     told: list[bool] = []
-    guard(told.append, lambda: None, lambda: None, lambda: True)
+    run_watched(told.append, lambda: None, lambda: None, lambda: True)
     return told
 
 
 def test_it_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fork", Kernel(3).fork)
-    assert kept() == [False]
+    assert watched() == [False]
 
 
 def test_it_does_not_try_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fork", Kernel(float("inf")).fork)
-    monkeypatch.setattr(guard_module, "FORK_SECONDS", 0.2)
+    monkeypatch.setattr(watchdog, "FORK_SECONDS", 0.2)
     with pytest.raises(BlockingIOError):
-        kept()
+        watched()
 
 
-def test_a_front_still_waits_when_the_guard_gives_up() -> None:
-    assert guard_module.FORK_SECONDS < front._FOLLOW_SECONDS
+def test_a_client_still_waits_when_the_watchdog_gives_up() -> None:
+    assert watchdog.FORK_SECONDS < client._FOLLOW_SECONDS

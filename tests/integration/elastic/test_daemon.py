@@ -1,4 +1,4 @@
-"""Jobs that outlive their front: real processes, a real launcher in a keeper; only the elastic supervisor is a fake."""
+"""Jobs that outlive their client: real processes, a real launcher in a daemon; the elastic supervisor is a fake."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def wait_for(name):
 COUNTING = "print('begun')\nwait_for('one')\nprint('one')\nwait_for('two')\nprint('two')\nsys.exit(7)"
 
 
-class Front:
+class Client:
     """A `farandole` command whose output goes to a file."""
 
     def __init__(self, process: subprocess.Popen[bytes], output: Path) -> None:
@@ -68,7 +68,7 @@ class Bench:
         self.mark = f"TEST_MARK={directory}"
         self.grace = 5.0
         """Seconds that workers get to end by themselves."""
-        self._fronts: list[Front] = []
+        self._clients: list[Client] = []
 
     @property
     def jobs(self) -> Path:
@@ -88,15 +88,15 @@ class Bench:
         }
 
     def command(self, *words: str) -> list[str]:
-        return [sys.executable, str(SUPPORT / "kept.py"), *words]
+        return [sys.executable, str(SUPPORT / "static_in_daemon.py"), *words]
 
     def worker(self, script: str) -> list[str]:
         path = self.directory / f"worker{abs(hash(script))}.py"
         path.write_text(WORKER + script)
         return [sys.executable, str(path)]
 
-    def start(self, *words: str, stdout: int | None = None) -> Front:
-        output = self.directory / f"output{len(self._fronts)}"
+    def start(self, *words: str, stdout: int | None = None) -> Client:
+        output = self.directory / f"output{len(self._clients)}"
         with output.open("wb") as file:
             process = subprocess.Popen(
                 self.command(*words),
@@ -106,10 +106,10 @@ class Bench:
                 env=self.environment,
                 start_new_session=True,
             )
-        self._fronts.append(Front(process, output))
-        return self._fronts[-1]
+        self._clients.append(Client(process, output))
+        return self._clients[-1]
 
-    def run(self, script: str, *options: str, job: str = "test", workers: int = 1, **more: int) -> Front:
+    def run(self, script: str, *options: str, job: str = "test", workers: int = 1, **more: int) -> Client:
         return self.start("run", "--job", job, "-np", str(workers), *options, *self.worker(script), **more)
 
     def ask(self, *words: str) -> tuple[int, str, str]:
@@ -120,7 +120,7 @@ class Bench:
     def go(self, name: str) -> None:
         (self.directory / name).touch()
 
-    def keeper(self, job: str = "test") -> int:
+    def daemon(self, job: str = "test") -> int:
         record = (self.jobs / job / "job.json").read_text()
         return int(re.search(r'"pid":(\d+)', record)[1])  # type: ignore[index]
 
@@ -140,10 +140,10 @@ class Bench:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 continue
-        for front in self._fronts:
-            front.process.wait(30)
-            if front.process.stdout is not None:
-                front.process.stdout.close()
+        for client in self._clients:
+            client.process.wait(30)
+            if client.process.stdout is not None:
+                client.process.stdout.close()
 
 
 @pytest.fixture
@@ -156,19 +156,19 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 # --- as any launcher ------------------------------------------------------------------------------------------------
 
 
-def test_a_job_is_shown_and_its_exit_code_becomes_that_of_the_front(bench: Bench) -> None:
-    front = bench.run("print('out')\nprint('err', file=sys.stderr)\nsys.exit(7)", job="brave-otter")
-    assert front.ends() == 7
-    assert "[0]<stdout>:out\n" in front.text and "[0]<stderr>:err\n" in front.text
-    assert "farandole: job brave-otter; farandole run --attach brave-otter shows it again\n" in front.text
-    assert "error: rank 0 on host " in front.text and "it exited with code 7" in front.text
+def test_a_job_is_shown_and_its_exit_code_becomes_that_of_the_client(bench: Bench) -> None:
+    client = bench.run("print('out')\nprint('err', file=sys.stderr)\nsys.exit(7)", job="brave-otter")
+    assert client.ends() == 7
+    assert "[0]<stdout>:out\n" in client.text and "[0]<stderr>:err\n" in client.text
+    assert "farandole: job brave-otter; farandole run --attach brave-otter shows it again\n" in client.text
+    assert "error: rank 0 on host " in client.text and "it exited with code 7" in client.text
     bench.nothing_is_left()
 
 
 def test_a_job_gets_a_name_of_its_own(bench: Bench) -> None:
-    front = bench.start("run", "-np", "1", *bench.worker(""))
-    assert front.ends() == 0
-    assert re.search(r"^farandole: job [a-z]+-[a-z]+-\d\d; ", front.text, re.MULTILINE)
+    client = bench.start("run", "-np", "1", *bench.worker(""))
+    assert client.ends() == 0
+    assert re.search(r"^farandole: job [a-z]+-[a-z]+-\d\d; ", client.text, re.MULTILINE)
     bench.nothing_is_left()
 
 
@@ -188,34 +188,34 @@ def test_a_closed_standard_output_is_no_reason_to_fail(bench: Bench) -> None:
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_job_in_good_order(bench: Bench, signum: signal.Signals) -> None:
-    front = bench.run("signal.signal(15, lambda *_: (print('bye'), sys.exit(0)))\nprint('begun')\nwait_for('never')")
-    front.shows("begun")
-    front.process.send_signal(signum)
-    assert front.ends() == 128 + signum
-    assert "[0]<stdout>:bye\n" in front.text and "ending 1 worker; once more to kill them" in front.text
+    client = bench.run("signal.signal(15, lambda *_: (print('bye'), sys.exit(0)))\nprint('begun')\nwait_for('never')")
+    client.shows("begun")
+    client.process.send_signal(signum)
+    assert client.ends() == 128 + signum
+    assert "[0]<stdout>:bye\n" in client.text and "ending 1 worker; once more to kill them" in client.text
     bench.nothing_is_left()
 
 
 def test_a_second_signal_kills(bench: Bench) -> None:
     bench.grace = 1000.0
-    front = bench.run("signal.signal(15, lambda *_: print('no'))\nprint('begun')\nwait_for('never')")
-    front.shows("begun")
-    front.process.send_signal(signal.SIGINT)
-    front.shows("[0]<stdout>:no")
-    front.process.send_signal(signal.SIGINT)
-    assert front.ends() == 130
+    client = bench.run("signal.signal(15, lambda *_: print('no'))\nprint('begun')\nwait_for('never')")
+    client.shows("begun")
+    client.process.send_signal(signal.SIGINT)
+    client.shows("[0]<stdout>:no")
+    client.process.send_signal(signal.SIGINT)
+    assert client.ends() == 130
     bench.nothing_is_left()
 
 
-# --- without its front ----------------------------------------------------------------------------------------------
+# --- without its client ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGHUP])
-def test_a_job_goes_on_without_its_front_and_can_be_shown_again(bench: Bench, signum: signal.Signals) -> None:
-    front = bench.run(COUNTING)
-    front.shows("begun")
-    front.process.send_signal(signum)
-    assert front.ends() == -signum
+def test_a_job_goes_on_without_its_client_and_can_be_shown_again(bench: Bench, signum: signal.Signals) -> None:
+    client = bench.run(COUNTING)
+    client.shows("begun")
+    client.process.send_signal(signum)
+    assert client.ends() == -signum
     bench.go("one")
     until(lambda: "[0]<stdout>:one\n" in bench.log_of(), "the log has it")
     again = bench.start("run", "--attach", "test")
@@ -226,7 +226,7 @@ def test_a_job_goes_on_without_its_front_and_can_be_shown_again(bench: Bench, si
     bench.go("two")
     assert again.ends() == 7
     assert again.text.count("[0]<stdout>:") == 3 and "it exited with code 7" in again.text
-    assert "two" not in front.text
+    assert "two" not in client.text
     bench.nothing_is_left()
 
 
@@ -248,27 +248,27 @@ def test_who_attaches_takes_over(bench: Bench) -> None:
 
 
 def test_the_end_is_kept_for_who_asks(bench: Bench) -> None:
-    front = bench.run(COUNTING)
-    front.shows("begun")
-    front.process.kill()
-    front.ends()
+    client = bench.run(COUNTING)
+    client.shows("begun")
+    client.process.kill()
+    client.ends()
     bench.go("one")
     bench.go("two")
     until((bench.jobs / "test" / "ended.json").exists, "it has ended")
     until(lambda: not processes_with(bench.mark), "nothing runs")
-    assert not (bench.jobs / "test" / "errand").exists(), "it has the environment in it"
+    assert not (bench.jobs / "test" / "launch-request").exists(), "it has the environment in it"
     assert "ended with code 7" in bench.ask("jobs")[1]
     code, out, err = bench.ask("run", "--attach", "test")
     assert code == 7 and "[0]<stdout>:two\n" in out and "it exited with code 7" in err
     bench.nothing_is_left()
 
 
-def test_a_front_may_only_leave(bench: Bench) -> None:
-    front = bench.run(COUNTING, "--detach")
-    front.shows("begun")
-    front.process.send_signal(signal.SIGTERM)
-    assert front.ends() == 143
-    assert front.text.endswith(
+def test_a_client_may_only_leave(bench: Bench) -> None:
+    client = bench.run(COUNTING, "--detach")
+    client.shows("begun")
+    client.process.send_signal(signal.SIGTERM)
+    assert client.ends() == 143
+    assert client.text.endswith(
         "farandole: job test goes on; farandole run --attach test shows it again; farandole stop test ends it\n"
     )
     assert bench.ask("stop", "test") == (0, "", "farandole: job test has ended\n")
@@ -278,22 +278,22 @@ def test_a_front_may_only_leave(bench: Bench) -> None:
 
 
 def test_stop_ends_a_job_that_is_shown(bench: Bench) -> None:
-    front = bench.run(COUNTING)
-    front.shows("begun")
+    client = bench.run(COUNTING)
+    client.shows("begun")
     assert bench.ask("stop")[0] == 0
-    assert front.ends() == 143
-    assert "farandole: farandole stop: ending 1 worker" in front.text
+    assert client.ends() == 143
+    assert "farandole: farandole stop: ending 1 worker" in client.text
     bench.nothing_is_left()
 
 
 def test_a_job_goes_on_when_nobody_reads_its_output(bench: Bench) -> None:
-    front = bench.run(COUNTING, stdout=subprocess.PIPE)
-    assert front.process.stdout is not None
-    assert front.process.stdout.readline() == b"[0]<stdout>:begun\n"
-    front.process.stdout.close()
+    client = bench.run(COUNTING, stdout=subprocess.PIPE)
+    assert client.process.stdout is not None
+    assert client.process.stdout.readline() == b"[0]<stdout>:begun\n"
+    client.process.stdout.close()
     bench.go("one")
-    assert front.ends() == 141
-    assert "nobody reads the output any more; job test goes on" in front.text
+    assert client.ends() == 141
+    assert "nobody reads the output any more; job test goes on" in client.text
     bench.go("two")
     assert bench.ask("run", "--attach", "test")[0] == 7
     bench.nothing_is_left()
@@ -302,15 +302,15 @@ def test_a_job_goes_on_when_nobody_reads_its_output(bench: Bench) -> None:
 @pytest.mark.parametrize("how", ["kill", "attach"])
 def test_a_reader_that_does_not_read_holds_up_nobody_else(bench: Bench, how: str) -> None:
     script = "for number in range(200_000): print(number)\nopen(os.path.join(here, 'all'), 'w').close()\n" + COUNTING
-    front = bench.run(script, stdout=subprocess.PIPE)
-    front.shows("job test")
+    client = bench.run(script, stdout=subprocess.PIPE)
+    client.shows("job test")
     time.sleep(0.5)  # The pipe fills up. If it has not yet, the test is easier to pass.
     assert not (bench.directory / "all").exists()
     if how == "kill":
-        front.process.kill()
+        client.process.kill()
     again = bench.start("run", "--attach", "test") if how == "attach" else None
     until((bench.directory / "all").exists, "the worker goes on")
-    assert front.ends() == (1 if again else -signal.SIGKILL)
+    assert client.ends() == (1 if again else -signal.SIGKILL)
     bench.go("one")
     bench.go("two")
     if again is not None:
@@ -320,34 +320,34 @@ def test_a_reader_that_does_not_read_holds_up_nobody_else(bench: Bench, how: str
         bench.nothing_is_left()
 
 
-# --- a keeper that dies ---------------------------------------------------------------------------------------------
+# --- a daemon that dies ---------------------------------------------------------------------------------------------
 
 
-def test_a_keeper_that_is_killed_takes_its_workers_with_it(bench: Bench) -> None:
-    front = bench.run(COUNTING, workers=2)
-    front.shows("begun")
-    os.kill(bench.keeper(), signal.SIGKILL)
-    assert front.ends() == 1
-    assert "error: the launcher of job test was killed by SIGKILL; the workers are ended by their agents" in front.text
+def test_a_daemon_that_is_killed_takes_its_workers_with_it(bench: Bench) -> None:
+    client = bench.run(COUNTING, workers=2)
+    client.shows("begun")
+    os.kill(bench.daemon(), signal.SIGKILL)
+    assert client.ends() == 1
+    assert "error: the launcher of job test was killed by SIGKILL; the workers are ended by their agents" in client.text
     until(lambda: not processes_with(bench.mark), "nothing runs")
     assert bench.ask("jobs") == (0, "", "no job runs\n")
     bench.nothing_is_left()
 
 
-def test_a_keeper_ends_its_job_when_it_is_to_end_itself(bench: Bench) -> None:
-    front = bench.run(COUNTING)
-    front.shows("begun")
-    os.kill(bench.keeper(), signal.SIGTERM)
-    assert front.ends() == 143
-    assert "SIGTERM: ending 1 worker" in front.text
+def test_a_daemon_ends_its_job_when_it_is_to_end_itself(bench: Bench) -> None:
+    client = bench.run(COUNTING)
+    client.shows("begun")
+    os.kill(bench.daemon(), signal.SIGTERM)
+    assert client.ends() == 143
+    assert "SIGTERM: ending 1 worker" in client.text
     bench.nothing_is_left()
 
 
-def test_what_a_dead_keeper_left_is_no_hindrance(bench: Bench) -> None:
-    front = bench.run(COUNTING)
-    front.shows("begun")
-    os.kill(bench.keeper(), signal.SIGKILL)
-    front.ends()
+def test_what_a_dead_daemon_left_is_no_hindrance(bench: Bench) -> None:
+    client = bench.run(COUNTING)
+    client.shows("begun")
+    os.kill(bench.daemon(), signal.SIGKILL)
+    client.ends()
     until(lambda: not processes_with(bench.mark), "nothing runs")
     again = bench.run("print('again')")
     assert again.ends() == 0 and "[0]<stdout>:again" in again.text
@@ -358,10 +358,10 @@ def test_what_a_dead_keeper_left_is_no_hindrance(bench: Bench) -> None:
 
 
 def test_two_jobs_have_names(bench: Bench) -> None:
-    fronts = []
+    clients = []
     for name in ("a", "b"):  # One after the other: the oldest is named first.
-        fronts.append(bench.run(COUNTING, job=name))
-        fronts[-1].shows("begun")
+        clients.append(bench.run(COUNTING, job=name))
+        clients[-1].shows("begun")
     lines: list[str] = []
 
     def all_have_answered() -> bool:
@@ -377,10 +377,10 @@ def test_two_jobs_have_names(bench: Bench) -> None:
     assert bench.ask("hosts") == (2, "", "error: 2 jobs run: a, b\nhint: say which\n")
     assert bench.ask("run", "--attach", "c") == (2, "", "error: there is no job c\nhint: these run: a, b\n")
     assert bench.ask("stop", "a")[0] == 0
-    assert fronts[0].ends() == 143
+    assert clients[0].ends() == 143
     bench.go("one")
     bench.go("two")
-    assert fronts[1].ends() == 7
+    assert clients[1].ends() == 7
     assert bench.ask("stop", "b") == (2, "", "error: there is no job b\nhint: no job runs\n")
     bench.nothing_is_left()
 
@@ -416,7 +416,7 @@ def test_what_makes_no_sense(bench: Bench, words: tuple[str, ...], error: str) -
     assert (code, out) == (2, "") and err.startswith(error) and "\nhint: " in err
 
 
-def test_static_jobs_have_no_keeper(bench: Bench) -> None:
+def test_static_jobs_have_no_daemon(bench: Bench) -> None:
     words = [sys.executable, "-m", "farandole", "run", "--job", "x", "-np", "1", "true"]
     done = subprocess.run(words, env=bench.environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
@@ -424,8 +424,8 @@ def test_static_jobs_have_no_keeper(bench: Bench) -> None:
 
 
 def test_hosts_of_a_job_that_runs(bench: Bench) -> None:
-    front = bench.run(COUNTING)
-    front.shows("begun")
+    client = bench.run(COUNTING)
+    client.shows("begun")
     assert bench.ask("hosts") == (0, "host  slots  workers  state\nhere  1      0        ready\n", "")
     assert bench.ask("hosts", "add", "h[2-3]:4", "h4", "--job", "test") == (
         0,
@@ -444,7 +444,7 @@ def test_hosts_of_a_job_that_runs(bench: Bench) -> None:
         "h2    4      -        draining",
     ]
     assert bench.ask("stop")[0] == 0
-    assert front.ends() == 143
+    assert client.ends() == 143
 
 
 # --- who may, and where ---------------------------------------------------------------------------------------------
@@ -452,18 +452,18 @@ def test_hosts_of_a_job_that_runs(bench: Bench) -> None:
 
 def test_the_home_may_be_deep(bench: Bench) -> None:
     bench.home = bench.directory / ("deep" * 20) / ("deeper" * 20)
-    front = bench.run(COUNTING)
-    front.shows("begun")
+    client = bench.run(COUNTING)
+    client.shows("begun")
     assert bench.ask("hosts")[0] == 0
     assert bench.ask("stop")[0] == 0
-    assert front.ends() == 143
+    assert client.ends() == 143
     bench.nothing_is_left()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
 def test_a_stranger_is_sent_away(bench: Bench) -> None:
-    front = bench.run(COUNTING)
-    front.shows("begun")
+    client = bench.run(COUNTING)
+    client.shows("begun")
     path = bench.jobs / "test" / "socket"
     assert (path.parent.stat().st_mode | bench.jobs.stat().st_mode) & 0o077 == 0
     for opened in (path, *path.parents):  # As if somebody had opened all doors.
@@ -479,32 +479,32 @@ def test_a_stranger_is_sent_away(bench: Bench) -> None:
             os.close(directory)
         stranger.settimeout(20)
         assert stranger.recv(1) == b""
-    front.shows("warning: a visitor was sent away: a process of user 65534 is at the other end, not one of user 0")
+    client.shows("warning: a client was sent away: a process of user 65534 is at the other end, not one of user 0")
     assert bench.ask("stop")[0] == 0
-    assert front.ends() == 143
+    assert client.ends() == 143
 
 
 def test_bytes_that_make_no_sense_are_hung_up_on(bench: Bench) -> None:
-    front = bench.run(COUNTING)
-    front.shows("begun")
+    client = bench.run(COUNTING)
+    client.shows("begun")
     directory = os.open(bench.jobs / "test", os.O_PATH)
     for data in (b"\xff" * 100, b"\x03\0\0\0abc", b"\x10\0\0\0\x83\xa4type\xa4show"):
-        with socket.socket(socket.AF_UNIX) as visitor:
-            visitor.connect(f"/proc/self/fd/{directory}/socket")
-            visitor.sendall(data)
-            visitor.shutdown(socket.SHUT_WR)
-            visitor.settimeout(20)
-            assert visitor.recv(1) == b""
+        with socket.socket(socket.AF_UNIX) as caller:
+            caller.connect(f"/proc/self/fd/{directory}/socket")
+            caller.sendall(data)
+            caller.shutdown(socket.SHUT_WR)
+            caller.settimeout(20)
+            assert caller.recv(1) == b""
     os.close(directory)
     assert bench.ask("stop")[0] == 0
-    assert front.ends() == 143
+    assert client.ends() == 143
 
 
 # --- on a terminal --------------------------------------------------------------------------------------------------
 
 
 class Terminal:
-    """A terminal with a shell-like session on it, in which a front runs."""
+    """A terminal with a shell-like session on it, in which a client runs."""
 
     def __init__(self, bench: Bench, *words: str) -> None:
         self._leader, follower = os.openpty()
@@ -585,46 +585,46 @@ def test_a_terminal_that_is_closed_does_not_end_the_job(bench: Bench) -> None:
     bench.nothing_is_left()
 
 
-def test_ctrl_z_stops_the_front_and_not_the_job(bench: Bench) -> None:
-    front = bench.run(COUNTING)
-    front.shows("begun")
-    front.process.send_signal(signal.SIGTSTP)
-    until(lambda: state(front.process.pid) == "T", "the front is stopped")
+def test_ctrl_z_stops_the_client_and_not_the_job(bench: Bench) -> None:
+    client = bench.run(COUNTING)
+    client.shows("begun")
+    client.process.send_signal(signal.SIGTSTP)
+    until(lambda: state(client.process.pid) == "T", "the client is stopped")
     bench.go("one")
     until(lambda: "[0]<stdout>:one\n" in bench.log_of(), "the log has it")
-    assert "one" not in front.text
-    front.process.send_signal(signal.SIGCONT)
-    front.shows("[0]<stdout>:one")
+    assert "one" not in client.text
+    client.process.send_signal(signal.SIGCONT)
+    client.shows("[0]<stdout>:one")
     bench.go("two")
-    assert front.ends() == 7
-    assert front.text.count("[0]<stdout>:") == 3
+    assert client.ends() == 7
+    assert client.text.count("[0]<stdout>:") == 3
     bench.nothing_is_left()
 
 
-def test_a_job_that_ends_while_its_front_is_stopped(bench: Bench) -> None:
-    front = bench.run(COUNTING)
-    front.shows("begun")
-    front.process.send_signal(signal.SIGTSTP)
-    until(lambda: state(front.process.pid) == "T", "the front is stopped")
+def test_a_job_that_ends_while_its_client_is_stopped(bench: Bench) -> None:
+    client = bench.run(COUNTING)
+    client.shows("begun")
+    client.process.send_signal(signal.SIGTSTP)
+    until(lambda: state(client.process.pid) == "T", "the client is stopped")
     bench.go("one")
     bench.go("two")
     until((bench.jobs / "test" / "ended.json").exists, "it has ended")
-    front.process.send_signal(signal.SIGCONT)
-    assert front.ends() == 7
-    assert "[0]<stdout>:two\n" in front.text and "it exited with code 7" in front.text
+    client.process.send_signal(signal.SIGCONT)
+    assert client.ends() == 7
+    assert "[0]<stdout>:two\n" in client.text and "it exited with code 7" in client.text
     bench.nothing_is_left()
 
 
-def test_a_front_that_is_stopped_can_be_taken_over(bench: Bench) -> None:
-    front = bench.run(COUNTING)
-    front.shows("begun")
-    front.process.send_signal(signal.SIGTSTP)
-    until(lambda: state(front.process.pid) == "T", "the front is stopped")
+def test_a_client_that_is_stopped_can_be_taken_over(bench: Bench) -> None:
+    client = bench.run(COUNTING)
+    client.shows("begun")
+    client.process.send_signal(signal.SIGTSTP)
+    until(lambda: state(client.process.pid) == "T", "the client is stopped")
     another = bench.start("run", "--attach", "test")
     another.shows("begun")
-    front.process.send_signal(signal.SIGCONT)
-    assert front.ends() == 1
-    assert front.text.endswith("farandole: job test is shown elsewhere now\n")
+    client.process.send_signal(signal.SIGCONT)
+    assert client.ends() == 1
+    assert client.text.endswith("farandole: job test is shown elsewhere now\n")
     bench.go("one")
     bench.go("two")
     assert another.ends() == 7

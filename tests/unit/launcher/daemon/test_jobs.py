@@ -12,11 +12,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from farandole.launcher.daemon import daemon_connection
+from farandole.launcher.daemon import jobs as jobs_module
+from farandole.launcher.daemon.jobs import JobDirectory, JobRecord, Jobs, jobs_of_this_user
+from farandole.launcher.daemon.messages import Ended
 from farandole.launcher.errors import SpecError
-from farandole.launcher.keeper import jobs as jobs_module
-from farandole.launcher.keeper import link
-from farandole.launcher.keeper.jobs import JobDirectory, JobRecord, Jobs, jobs_of_this_user
-from farandole.launcher.keeper.messages import Ended
 from farandole.launcher.supervise.failover_files import LAUNCHER, ROSTER
 from farandole.wire import clock
 from farandole.wire.errors import AuthenticationFailed
@@ -38,7 +38,7 @@ def jobs(tmp_path: Path) -> Jobs:
     return jobs_of_this_user({"XDG_CACHE_HOME": str(tmp_path)})
 
 
-def test_a_name_is_taken_while_its_keeper_lives(jobs: Jobs) -> None:
+def test_a_name_is_taken_while_its_daemon_lives(jobs: Jobs) -> None:
     directory, lock = start(jobs, "a")
     assert jobs.start("a") is None
     assert [each.name for each, _ in jobs.running()] == ["a"]
@@ -131,21 +131,21 @@ def test_what_is_no_name(jobs: Jobs, name: str) -> None:
 
 def test_both_ends_of_a_socket_see_whose_the_other_is(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     directory, lock = start(jobs, "a")
-    with directory.listen() as listener, directory.connect() as visitor:
+    with directory.listen() as listener, directory.connect() as client:
         accepted, _ = listener.accept()
         with accepted:
-            link.check_peer(accepted)
-            monkeypatch.setattr(link.os, "geteuid", lambda: 4711)
+            daemon_connection.check_peer(accepted)
+            monkeypatch.setattr(daemon_connection.os, "geteuid", lambda: 4711)
             with pytest.raises(AuthenticationFailed, match="not one of user 4711"):
-                link.check_peer(visitor)
+                daemon_connection.check_peer(client)
     os.close(lock)
 
 
-# --- jobs whose keeper was killed -----------------------------------------------------------------------------------
+# --- jobs whose daemon was killed -----------------------------------------------------------------------------------
 
 
 def abandoned(jobs: Jobs, outlived: float = 600.0, clock_of: str | None = None) -> JobDirectory:
-    """Return the directory of a job whose keeper was killed, and has left what another one needs."""
+    """Return the directory of a job whose daemon was killed, and has left what another one needs."""
     directory, lock = start(jobs, "a")
     known = directory.record()
     assert known is not None
@@ -174,12 +174,12 @@ def test_what_was_left_is_worth_nothing_when_the_agents_have_given_up(jobs: Jobs
 
 
 def was_seen(directory: JobDirectory, seconds: float) -> None:
-    """Have the keeper been seen alive so long ago for the last time."""
+    """Have the daemon been seen alive so long ago for the last time."""
     then = time.monotonic_ns() - int(seconds * 1e9)
     os.utime(directory.path / "lock", ns=(then, then))
 
 
-def test_who_has_seen_the_death_does_not_ask_when_the_keeper_was_last_seen(jobs: Jobs) -> None:
+def test_who_has_seen_the_death_does_not_ask_when_the_daemon_was_last_seen(jobs: Jobs) -> None:
     """It may have been stopped for an hour, and its workers have not noticed."""
     directory = abandoned(jobs, outlived=5.0)
     was_seen(directory, 3600.0)
@@ -207,7 +207,7 @@ def test_what_was_left_is_worth_nothing_though_the_time_of_day_jumps_back(
     assert not directory.can_be_taken_over()
 
 
-def test_a_lock_that_no_keeper_has_touched_is_no_sign_of_life(jobs: Jobs) -> None:
+def test_a_lock_that_no_daemon_has_touched_is_no_sign_of_life(jobs: Jobs) -> None:
     directory = abandoned(jobs)
     (directory.path / "lock").touch()
     assert not directory.can_be_taken_over()

@@ -1,4 +1,4 @@
-"""`farandole`, where every job has a keeper and is a static one below, so that keepers are tested by themselves."""
+"""`farandole`, where every job has a daemon and is a static one below, so that daemons are tested by themselves."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from farandole.cli import main, run
+from farandole.launcher.daemon import launch_request
 from farandole.launcher.errors import SpecError
 from farandole.launcher.job.elastic import Elastic
 from farandole.launcher.job.host_list import Host
 from farandole.launcher.job.machine import Machine
 from farandole.launcher.job.spec import JobSpec
-from farandole.launcher.keeper import errand
 from farandole.launcher.output.console import Console
 from farandole.launcher.start import launch as start
 from farandole.launcher.supervise import fixed as supervise
@@ -69,7 +69,7 @@ async def launch(
 def _make_all_elastic() -> None:
     read = run._read
     run._read = lambda given: dataclasses.replace(read(given), elastic=Elastic(min_size=1, max_size=None))
-    errand.Errand.__init__.__defaults__ = (False, None, "kept:launch")  # type: ignore[misc]
+    launch_request.LaunchRequest.__init__.__defaults__ = (False, None, "static_in_daemon:launch")  # type: ignore[misc]
 
 
 if __name__ == "__main__":

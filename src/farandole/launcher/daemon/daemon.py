@@ -1,12 +1,12 @@
-"""Keeps a job: runs the launcher in a session of its own, so that it outlives the front that started it.
+"""Keeps a job: runs the launcher in a session of its own, so that it outlives the client that started it.
 
-The keeper's standard input is the connection to that front, which first says what is to be done. From then on the
-keeper has no terminal, pipe or file of its front but what the front hands it to show the job on; it lets go of that
-when the front is gone. A front that comes later, and everybody else who wants something of the job, comes through a
+The daemon's standard input is the connection to that client, which first says what is to be done. From then on the
+daemon has no terminal, pipe or file of its client but what the client hands it to show the job on; it lets go of that
+when the client is gone. A client that comes later, and everybody else who wants something of the job, comes through a
 Unix socket in the job's directory (see `jobs`), and must be a process of the same user.
 
-When the keeper is killed, another one follows (see `guard`), finds in the job's directory what this one has left there,
-and takes over the agents, which wait for it: see `farandole.launcher.supervise.take_over`.
+When the daemon is killed, another one follows (see `watchdog`), finds in the job's directory what this one has left
+there, and takes over the agents, which wait for it: see `farandole.launcher.supervise.take_over`.
 """
 
 from __future__ import annotations
@@ -27,20 +27,18 @@ from pathlib import Path
 from typing import Any
 
 from farandole.agent.messages import STDERR, STDOUT
-from farandole.launcher.errors import SpecError
-from farandole.launcher.job.host_list import parse_hosts, slots_of
-from farandole.launcher.keeper.errand import Errand, look_behind
-from farandole.launcher.keeper.guard import guard
-from farandole.launcher.keeper.jobs import LIFE_SECONDS, JobDirectory, JobRecord, cannot_write
-from farandole.launcher.keeper.link import Link, check_peer
-from farandole.launcher.keeper.messages import (
+from farandole.launcher.daemon.client_connection import MOST_DESCRIPTORS, ClientConnection
+from farandole.launcher.daemon.daemon_connection import DaemonConnection, check_peer
+from farandole.launcher.daemon.jobs import LIFE_SECONDS, JobDirectory, JobRecord, cannot_write
+from farandole.launcher.daemon.launch_request import LaunchRequest, look_behind
+from farandole.launcher.daemon.messages import (
     MESSAGE_LIMIT,
     AddHosts,
     AskStatus,
     Done,
     Ended,
-    FromKeeper,
-    FromVisitor,
+    FromClient,
+    FromDaemon,
     Hidden,
     Hide,
     HostsAre,
@@ -55,8 +53,10 @@ from farandole.launcher.keeper.messages import (
     TakenOver,
     Unread,
 )
-from farandole.launcher.keeper.peer import MOST_DESCRIPTORS, Peer
-from farandole.launcher.keeper.stage import LogFile, Recall, Side, Stage, heed_waking, open_stages
+from farandole.launcher.daemon.output_sink import LogFile, OutputSink, Recall, Side, heed_waking, open_sinks
+from farandole.launcher.daemon.watchdog import run_watched
+from farandole.launcher.errors import SpecError
+from farandole.launcher.job.host_list import parse_hosts, slots_of
 from farandole.launcher.output.console import Console
 from farandole.launcher.output.outlet import Outlet
 from farandole.launcher.output.terminal import Look
@@ -69,75 +69,75 @@ from farandole.wire.errors import BadMessage, ConnectionLost, WireError
 from farandole.wire.frames import LENGTH_BYTES, Codec, frame_length
 
 STREAMS = (STDOUT, STDERR)
-# What a successor needs that a keeper loads when it knows what is to be done.
+# What a successor needs that a daemon loads when it knows what is to be done.
 _ELASTIC = "farandole.launcher.start.elastic"
 
-ERRAND_SECONDS = 30.0
-# A front that is left in good order gets what is being written, and its bottom rows tidied up, for so long.
+LAUNCH_REQUEST_SECONDS = 30.0
+# A client that is left in good order gets what is being written, and its bottom rows tidied up, for so long.
 LEAVING_SECONDS = 0.5
 LAST_WORD_SECONDS = 2.0
 
 
-class _Front:
-    """A visitor that shows the job, or has shown it and may again."""
+class _AttachedClient:
+    """A client that shows the job, or has shown it and may again."""
 
-    def __init__(self, peer: Peer) -> None:
+    def __init__(self, peer: ClientConnection) -> None:
         self.peer = peer
-        self.stages: set[Stage] = set()
+        self.sinks: set[OutputSink] = set()
         """Those on its descriptors that have not been left."""
         self.seen: int | None = None
         """How many lines of the job there were when it was left; None while it shows the job."""
-        self.then: FromKeeper | None = None
+        self.then: FromDaemon | None = None
         """What it is told when all is left."""
 
     def sever(self) -> None:
-        for stage in self.stages:
-            stage.sever()
+        for sink in self.sinks:
+            sink.sever()
 
 
-class Keeper:
-    """One job and its visitors. Everything but the stages is the loop's thread's.
+class JobDaemon:
+    """One job and its clients. Everything but the sinks is the loop's thread's.
 
     Args:
-        errand: what to run.
+        request: what to run.
         directory: where the job is found, claimed already.
-        first: the connection to the front that started it, if one did.
-        anew: what to run if a keeper before has left nothing that can be taken over; None: the job has ended then.
+        first: the connection to the client that started it, if one did.
+        anew: what to run if a daemon before has left nothing that can be taken over; None: the job has ended then.
     """
 
     def __init__(
-        self, errand: Errand, directory: JobDirectory, first: socket.socket | None, anew: bytes | None = None
+        self, request: LaunchRequest, directory: JobDirectory, first: socket.socket | None, anew: bytes | None = None
     ) -> None:
-        self._errand = errand
+        self._request = request
         self._anew = anew
         self._directory = directory
         self._estate = directory.estate()
         self._follows = self._estate.is_whole()
-        """There was a keeper before, which was killed."""
+        """There was a daemon before, which was killed."""
         self._loop = asyncio.get_running_loop()
         self._recall = Recall()
         self._log, self._listener = self._make_ready()
-        log_stage = Stage(Outlet(self._log, Look()), STREAMS)
-        self._sides = {stream: Side(stream, log_stage, self._recall, self._lost_soon) for stream in STREAMS}
-        self._console = Console(self._sides[STDOUT], self._sides[STDERR], options=errand.spec.output)
+        log_sink = OutputSink(Outlet(self._log, Look()), STREAMS)
+        self._sides = {stream: Side(stream, log_sink, self._recall, self._lost_soon) for stream in STREAMS}
+        self._console = Console(self._sides[STDOUT], self._sides[STDERR], options=request.spec.output)
         reading, self._nobody = os.pipe()
         os.close(reading)
-        self._front: _Front | None = None
+        self._client: _AttachedClient | None = None
         """Who shows the job, or is stopped and may do so again."""
-        self._fronts: set[_Front] = set()
+        self._clients: set[_AttachedClient] = set()
         """All that have not been left."""
-        self._shown: dict[int, Stage] | None = None
-        """The stages of that front; None while the log is the only one."""
+        self._shown: dict[int, OutputSink] | None = None
+        """The sinks of that client; None while the log is the only one."""
         self._job: Job | None = None
         self._stops: list[Stop] = []
         """Orders that came before the job was taken over."""
         self._goes_on_without = False
         """The job, which could not be taken over."""
-        self._running: asyncio.Task[FromKeeper] | None = None
-        self._peers = set() if first is None else {Peer(first, self._take, self._gone)}
+        self._running: asyncio.Task[FromDaemon] | None = None
+        self._peers = set() if first is None else {ClientConnection(first, self._take, self._gone)}
 
     def _make_ready(self) -> tuple[LogFile, socket.socket]:
-        """Return where the output goes, and where visitors come.
+        """Return where the output goes, and where clients come.
 
         Raises:
             SpecError: the disk does not take it; nothing was started.
@@ -147,7 +147,7 @@ class Keeper:
             return LogFile(self._directory.log), self._directory.listen()
         except OSError as error:
             if self._follows:
-                raise  # Refused, the job would be forgotten, and a front may yet find it.
+                raise  # Refused, the job would be forgotten, and a client may yet find it.
             raise cannot_write(self._directory.path, error) from None
 
     async def run(self) -> None:
@@ -156,7 +156,7 @@ class Keeper:
         Raises:
             SpecError: nobody could find the job; nothing was started.
         """
-        self._let_go_of_the_front()
+        self._let_go_of_the_client()
         self._write_record()
         self._listener.setblocking(False)
         self._loop.add_reader(self._listener, self._accept)
@@ -171,11 +171,11 @@ class Keeper:
         self._loop.remove_reader(self._listener)
         self._listener.close()
 
-    def _let_go_of_the_front(self) -> None:
+    def _let_go_of_the_client(self) -> None:
         # What a bug would print is kept where output is kept.
         for stream in STREAMS:
             os.dup2(self._log.fileno(), stream)
-        os.chdir(self._errand.machine.directory)
+        os.chdir(self._request.machine.directory)
 
     async def _show_life(self) -> None:
         while True:
@@ -189,26 +189,26 @@ class Keeper:
         except SpecError:
             if not self._follows:
                 raise
-            # What the keeper before has written is there, and wrong only about its process.
+            # What the daemon before has written is there, and wrong only about its process.
 
     def _record(self) -> JobRecord:
         before = self._directory.record()
-        elastic = self._errand.spec.elastic
+        elastic = self._request.spec.elastic
         return JobRecord(
             self._directory.name,
             os.getpid(),
             socket.gethostname(),
             time.time() if before is None else before.started,
-            self._errand.spec.command,
-            tuple(host.label for host in self._errand.spec.hosts),
+            self._request.spec.command,
+            tuple(host.label for host in self._request.spec.hosts),
             clock.identity(),
             0.0 if elastic is None else elastic.patience,
         )
 
     # --- the job ------------------------------------------------------------------------------------------------
 
-    async def _run_job(self) -> FromKeeper:
-        """Run it, and return what its front is told at the end."""
+    async def _run_job(self) -> FromDaemon:
+        """Run it, and return what its client is told at the end."""
         try:
             outcome = await self._launch_or_begin_anew()
         except NotTakenOver as error:
@@ -231,20 +231,20 @@ class Keeper:
                 raise
             self._console.say(f"note: {error.message}; it begins anew")
         self._estate.clear()
-        self._directory.write_errand(self._anew)
-        self._errand, self._follows = pickle.loads(self._anew), False
+        self._directory.write_launch_request(self._anew)
+        self._request, self._follows = pickle.loads(self._anew), False
         return await self._launch()
 
     async def _launch(self) -> Outcome:
-        errand = self._errand
-        launch = _find(errand.launch)
-        observer = None if errand.observe is None else errand.observe(self._console)
+        request = self._request
+        launch = _find(request.launch)
+        observer = None if request.observe is None else request.observe(self._console)
         outcome: Outcome = await launch(
-            errand.spec,
-            errand.machine,
+            request.spec,
+            request.machine,
             self._console,
             started=self._started,
-            verbose=errand.verbose,
+            verbose=request.verbose,
             observer=observer,
             estate=self._estate,
         )
@@ -267,22 +267,22 @@ class Keeper:
         elif self._running is not None:
             self._running.cancel()
 
-    async def _tell_the_end(self, end: FromKeeper) -> None:
+    async def _tell_the_end(self, end: FromDaemon) -> None:
         if not self._goes_on_without:
-            with contextlib.suppress(OSError):  # On a full disk, at least the front is told.
+            with contextlib.suppress(OSError):  # On a full disk, at least the client is told.
                 self._directory.write_ended(_as_ended(end))
             self._estate.clear()
-            self._directory.forget_errand()
-        front = self._front
-        if front is None or not front.peer.open:
+            self._directory.forget_launch_request()
+        client = self._client
+        if client is None or not client.peer.open:
             return
         shown = self._shown is not None
-        front.peer.post(end)
-        # A front that is stopped, with Ctrl-Z, has not seen the last lines, and will look for them here.
-        if await front.peer.all_sent(LAST_WORD_SECONDS) and shown and not self._goes_on_without:
+        client.peer.post(end)
+        # A client that is stopped, with Ctrl-Z, has not seen the last lines, and will look for them here.
+        if await client.peer.all_sent(LAST_WORD_SECONDS) and shown and not self._goes_on_without:
             self._directory.remove()
 
-    # --- visitors -----------------------------------------------------------------------------------------------
+    # --- clients -----------------------------------------------------------------------------------------------
 
     def _accept(self) -> None:
         try:
@@ -292,12 +292,12 @@ class Keeper:
         try:
             check_peer(sock)
         except WireError as error:
-            self._console.say(f"warning: a visitor was sent away: {error}")
+            self._console.say(f"warning: a client was sent away: {error}")
             sock.close()
             return
-        self._peers.add(Peer(sock, self._take, self._gone))
+        self._peers.add(ClientConnection(sock, self._take, self._gone))
 
-    def _take(self, peer: Peer, message: FromVisitor) -> None:
+    def _take(self, peer: ClientConnection, message: FromClient) -> None:
         if isinstance(message, Show):
             self._show(peer, message)
         elif isinstance(message, Hide):
@@ -307,24 +307,24 @@ class Keeper:
         elif isinstance(message, AskStatus):
             peer.post(self._status())
         elif isinstance(message, Launch):
-            raise BadMessage("a keeper keeps one job")
+            raise BadMessage("a daemon keeps one job")
         else:
             peer.post(self._answer(message))
 
-    def _gone(self, peer: Peer) -> None:
+    def _gone(self, peer: ClientConnection) -> None:
         self._peers.discard(peer)
-        front = self._front
-        if front is not None and front.peer is peer:
-            self._front = None
+        client = self._client
+        if client is not None and client.peer is peer:
+            self._client = None
             self._turn_to(None)
-            front.sever()
+            client.sever()
 
     def _status(self) -> StatusIs:
         if self._job is None:
             return StatusIs(0, 0, "it is being started")
         return StatusIs(**self._job.status())
 
-    def _answer(self, request: HostsRequest) -> FromKeeper:
+    def _answer(self, request: HostsRequest) -> FromDaemon:
         try:
             return _ask(self._job, request)
         except SpecError as error:
@@ -332,71 +332,71 @@ class Keeper:
 
     # --- where it is shown --------------------------------------------------------------------------------------
 
-    def _show(self, peer: Peer, message: Show) -> None:
+    def _show(self, peer: ClientConnection, message: Show) -> None:
         descriptors = peer.take_descriptors(len(STREAMS))
-        before = self._front
-        front = before if before is not None and before.peer is peer else _Front(peer)
-        if before is not None and before is not front:
+        before = self._client
+        client = before if before is not None and before.peer is peer else _AttachedClient(peer)
+        if before is not None and before is not client:
             self._leave(before, TakenOver())
-        since = front.seen if message.again and front.seen is not None else 0
-        front.seen = front.then = None
+        since = client.seen if message.again and client.seen is not None else 0
+        client.seen = client.then = None
         looks = [look_behind(*each) for each in zip(descriptors, (message.out, message.err), strict=True)]
-        stages = open_stages(descriptors, looks, self._nobody, since, self._left_soon)
-        front.stages.update(stages.values())
-        self._fronts.add(front)
-        self._front = front
-        self._turn_to(stages)
+        sinks = open_sinks(descriptors, looks, self._nobody, since, self._left_soon)
+        client.sinks.update(sinks.values())
+        self._clients.add(client)
+        self._client = client
+        self._turn_to(sinks)
 
-    def _hide(self, peer: Peer) -> None:
-        front = self._front
-        if front is None or front.peer is not peer:
+    def _hide(self, peer: ClientConnection) -> None:
+        client = self._client
+        if client is None or client.peer is not peer:
             peer.post(Hidden())
         else:
-            self._leave(front, Hidden())
+            self._leave(client, Hidden())
             self._turn_to(None)
 
-    def _turn_to(self, stages: dict[int, Stage] | None) -> None:
-        self._shown = stages
+    def _turn_to(self, sinks: dict[int, OutputSink] | None) -> None:
+        self._shown = sinks
         for stream, side in self._sides.items():
-            side.turn_to(None if stages is None else stages[stream])
+            side.turn_to(None if sinks is None else sinks[stream])
             # A thread that waits for something to write would not notice.
             self._console.submit(stream, lambda outlet: None)
 
-    def _leave(self, front: _Front, then: FromKeeper) -> None:
-        """Let a front be left in good order, and say so when that is done."""
-        if front.stages:
-            front.then = then
-            self._loop.call_later(LEAVING_SECONDS, front.sever)
+    def _leave(self, client: _AttachedClient, then: FromDaemon) -> None:
+        """Let a client be left in good order, and say so when that is done."""
+        if client.sinks:
+            client.then = then
+            self._loop.call_later(LEAVING_SECONDS, client.sever)
         else:
-            front.peer.post(then)
+            client.peer.post(then)
 
-    def _left(self, stage: Stage) -> None:
-        """All is written on a stage that is to be."""
-        for front in [each for each in self._fronts if stage in each.stages]:
-            front.stages.discard(stage)
-            if front.seen is None:
-                front.seen = self._recall.count
-            if front.stages:
+    def _left(self, sink: OutputSink) -> None:
+        """All is written on a sink that is to be."""
+        for client in [each for each in self._clients if sink in each.sinks]:
+            client.sinks.discard(sink)
+            if client.seen is None:
+                client.seen = self._recall.count
+            if client.sinks:
                 continue
-            self._fronts.discard(front)
-            if front.then is not None:
-                front.peer.post(front.then)
-                front.then = None
+            self._clients.discard(client)
+            if client.then is not None:
+                client.peer.post(client.then)
+                client.then = None
 
-    def _lost(self, stage: Stage) -> None:
-        """Nobody reads what is written on a stage."""
-        front = self._front
-        if front is None or self._shown is None or stage not in self._shown.values():
+    def _lost(self, sink: OutputSink) -> None:
+        """Nobody reads what is written on a sink."""
+        client = self._client
+        if client is None or self._shown is None or sink not in self._shown.values():
             return  # It was severed.
         self._turn_to(None)
-        front.sever()
-        front.peer.post(Unread())
+        client.sever()
+        client.peer.post(Unread())
 
-    def _left_soon(self, stage: Stage) -> None:
-        self._call_soon(lambda: self._left(stage))
+    def _left_soon(self, sink: OutputSink) -> None:
+        self._call_soon(lambda: self._left(sink))
 
-    def _lost_soon(self, stage: Stage) -> None:
-        self._call_soon(lambda: self._lost(stage))
+    def _lost_soon(self, sink: OutputSink) -> None:
+        self._call_soon(lambda: self._lost(sink))
 
     def _call_soon(self, callback: Callable[[], None]) -> None:
         """Call in the loop's thread; no-op at the very end."""
@@ -409,7 +409,7 @@ def _find(name: str) -> Any:
     return getattr(importlib.import_module(module), function)
 
 
-def _as_ended(end: FromKeeper) -> Ended:
+def _as_ended(end: FromDaemon) -> Ended:
     """Return what is kept for who asks later."""
     if isinstance(end, Ended):
         return end
@@ -417,7 +417,7 @@ def _as_ended(end: FromKeeper) -> Ended:
     return Ended(2, f"error: {end.message}\nhint: {end.hint}" if end.hint else f"error: {end.message}")
 
 
-def _ask(job: Job | None, request: HostsRequest) -> FromKeeper:
+def _ask(job: Job | None, request: HostsRequest) -> FromDaemon:
     """Pass a request on to the job.
 
     Raises:
@@ -435,21 +435,21 @@ def _ask(job: Job | None, request: HostsRequest) -> FromKeeper:
 
 
 def _receive(sock: socket.socket) -> tuple[Launch, int]:
-    """Return the first message of the front that started this process, and the claim to the job; no byte more is read.
+    """Return the first message of the client that started this process, and the claim to the job; no byte more is read.
 
     Raises:
         WireError: there is none.
         OSError: there is none in time.
     """
-    sock.settimeout(ERRAND_SECONDS)
+    sock.settimeout(LAUNCH_REQUEST_SECONDS)
     header, descriptors, _, _ = socket.recv_fds(sock, LENGTH_BYTES, MOST_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
     length = frame_length(header, MESSAGE_LIMIT)
     payload = bytearray()
     while len(payload) < length:
         if not (piece := sock.recv(length - len(payload))):
-            raise ConnectionLost("the front is gone")
+            raise ConnectionLost("the client is gone")
         payload += piece
-    message: FromVisitor = Codec[FromVisitor](FromVisitor).decode(bytes(payload))
+    message: FromClient = Codec[FromClient](FromClient).decode(bytes(payload))
     if not isinstance(message, Launch):
         raise BadMessage("the first message is not what to launch")
     if len(descriptors) != 1:
@@ -457,50 +457,50 @@ def _receive(sock: socket.socket) -> tuple[Launch, int]:
     return message, descriptors[0]
 
 
-async def _keep(directory: JobDirectory, first: socket.socket | None, anew: bytes | None) -> None:
-    await Keeper(pickle.loads(directory.errand()), directory, first, anew).run()
+async def _serve(directory: JobDirectory, first: socket.socket | None, anew: bytes | None) -> None:
+    await JobDaemon(pickle.loads(directory.launch_request()), directory, first, anew).run()
 
 
-def _write_errand(directory: JobDirectory, errand: bytes) -> None:
+def _write_launch_request(directory: JobDirectory, request: bytes) -> None:
     """Keep what is to be done for a successor. A job that goes on does so as it was begun.
 
     Raises:
         SpecError: it cannot be kept.
     """
-    if errand and not directory.estate().is_whole():
-        directory.write_errand(errand)
+    if request and not directory.estate().is_whole():
+        directory.write_launch_request(request)
 
 
-def _refuse(front: socket.socket, directory: JobDirectory, error: SpecError) -> None:
-    """Tell the front that the job cannot be kept, and leave nothing of it."""
+def _refuse(client: socket.socket, directory: JobDirectory, error: SpecError) -> None:
+    """Tell the client that the job cannot be kept, and leave nothing of it."""
     directory.remove()
     with contextlib.suppress(WireError):
-        Link(front).send(Refused(error.message, error.hint))
+        DaemonConnection(client).send(Refused(error.message, error.hint))
 
 
 def main() -> None:
-    """Keep the job that the front at the other end of standard input asks for."""
+    """Keep the job that the client at the other end of standard input asks for."""
     heed_waking()
     nowhere = os.open(os.devnull, os.O_RDWR)
     first = socket.socket(fileno=os.dup(0))
     os.dup2(nowhere, 0)
     try:
         message, claim = _receive(first)
-    except OSError:  # The front is gone; nothing has been started.
+    except OSError:  # The client is gone; nothing has been started.
         sys.exit(1)
     directory = JobDirectory(Path(message.directory))
     try:
-        _write_errand(directory, message.errand)
+        _write_launch_request(directory, message.request)
     except SpecError as error:
         _refuse(first, directory, error)
         sys.exit(1)
 
     def keep(follows: bool) -> None:
         try:
-            asyncio.run(_keep(directory, None if follows else first, None if follows else message.errand or None))
+            asyncio.run(_serve(directory, None if follows else first, None if follows else message.request or None))
         except SpecError as error:
             _refuse(first, directory, error)
-        # The guard has the claim too, and may take a moment to end.
+        # The watchdog has the claim too, and may take a moment to end.
         fcntl.flock(claim, fcntl.LOCK_UN)
 
     def let_go() -> None:
@@ -511,4 +511,4 @@ def main() -> None:
     def prepare() -> None:
         importlib.import_module(_ELASTIC)
 
-    guard(keep, let_go, prepare, directory.can_be_continued)
+    run_watched(keep, let_go, prepare, directory.can_be_continued)

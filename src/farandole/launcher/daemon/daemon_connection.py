@@ -1,4 +1,4 @@
-"""The visitor's end of the socket to a keeper: blocking, and made for signals that come while it waits."""
+"""The client's end of the socket to a daemon: blocking, and made for signals that come while it waits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from farandole.launcher.keeper.messages import MESSAGE_LIMIT, FromKeeper
+from farandole.launcher.daemon.messages import MESSAGE_LIMIT, FromDaemon
 from farandole.wire.errors import AuthenticationFailed, ConnectionLost, WireTimeout
 from farandole.wire.frames import Codec, FrameReader, frame
 from farandole.wire.peer_credentials import user_behind
@@ -30,8 +30,8 @@ def check_peer(sock: socket.socket) -> None:
         raise AuthenticationFailed(f"a process of user {user} is at the other end, not one of user {os.geteuid()}")
 
 
-class Link:
-    """A connection to a keeper. `send` may also be called by a signal handler while `receive` waits.
+class DaemonConnection:
+    """A connection to a daemon. `send` may also be called by a signal handler while `receive` waits.
 
     Args:
         sock: connected.
@@ -39,14 +39,14 @@ class Link:
             `receive` begins to wait is seen when a message comes.
 
     Attributes:
-        unread: whether the keeper is gone and has not read all that was sent, as far as the kernel says so.
+        unread: whether the daemon is gone and has not read all that was sent, as far as the kernel says so.
     """
 
     def __init__(self, sock: socket.socket, alarm: int | None = None) -> None:
         sock.setblocking(True)
         self._sock = sock
         self._alarm = alarm
-        self._codec: Codec[FromKeeper] = Codec(FromKeeper)
+        self._codec: Codec[FromDaemon] = Codec(FromDaemon)
         self._frames = FrameReader(MESSAGE_LIMIT)
         self._received: collections.deque[bytes] = collections.deque()
         self.unread = False
@@ -55,7 +55,7 @@ class Link:
         """Send a message, and descriptors with it.
 
         Raises:
-            ConnectionLost: the keeper is gone.
+            ConnectionLost: the daemon is gone.
         """
         data = frame(self._codec.encode(message))
         try:
@@ -64,11 +64,11 @@ class Link:
         except OSError as error:
             raise ConnectionLost(f"the connection broke: {error.strerror or error}") from None
 
-    def receive(self, deadline: float | None = None) -> FromKeeper:
+    def receive(self, deadline: float | None = None) -> FromDaemon:
         """Wait for a message; `deadline` is on the monotonic clock.
 
         Raises:
-            ConnectionLost: the keeper is gone.
+            ConnectionLost: the daemon is gone.
             WireTimeout: nothing came in time.
         """
         while not self._received:

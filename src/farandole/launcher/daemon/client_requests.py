@@ -1,4 +1,4 @@
-"""What commands ask a keeper for, and wait for the answer."""
+"""What commands ask a daemon for, and wait for the answer."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from contextlib import contextmanager
 
 import msgspec
 
+from farandole.launcher.daemon.daemon_connection import DaemonConnection
+from farandole.launcher.daemon.jobs import JobDirectory
+from farandole.launcher.daemon.messages import AskStatus, FromDaemon, Refused, StatusIs, Stop
 from farandole.launcher.errors import LaunchError, SpecError
-from farandole.launcher.keeper.jobs import JobDirectory
-from farandole.launcher.keeper.link import Link
-from farandole.launcher.keeper.messages import AskStatus, FromKeeper, Refused, StatusIs, Stop
 from farandole.wire.errors import ConnectionLost, WireError, WireTimeout
 
 ANSWER_SECONDS = 10.0
@@ -22,7 +22,7 @@ END_SECONDS = 60.0
 _STOPPED_CODE = 143
 
 
-def ask(directory: JobDirectory, request: msgspec.Struct) -> FromKeeper:
+def ask(directory: JobDirectory, request: msgspec.Struct) -> FromDaemon:
     """Return the answer to a request.
 
     Raises:
@@ -67,14 +67,14 @@ def stop(directory: JobDirectory) -> None:
 
 
 @contextmanager
-def _link(directory: JobDirectory) -> Iterator[Link]:
-    """Yield a connection to a keeper.
+def _link(directory: JobDirectory) -> Iterator[DaemonConnection]:
+    """Yield a connection to a daemon.
 
     Raises:
         LaunchError: there is none, or it breaks, or nothing comes in time.
     """
     try:
-        link = Link(directory.connect())
+        link = DaemonConnection(directory.connect())
         try:
             yield link
         finally:

@@ -1,4 +1,4 @@
-"""A keeper whose job cannot be written down."""
+"""A daemon whose job cannot be written down."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from pathlib import Path
 
 import pytest
 
+from farandole.launcher.daemon import daemon
+from farandole.launcher.daemon.daemon_connection import DaemonConnection
+from farandole.launcher.daemon.jobs import JobDirectory, JobRecord
+from farandole.launcher.daemon.launch_request import LaunchRequest
+from farandole.launcher.daemon.messages import Launch, Refused
 from farandole.launcher.job.machine import Machine
 from farandole.launcher.job.spec import JobSpec
-from farandole.launcher.keeper import keeper
-from farandole.launcher.keeper.errand import Errand
-from farandole.launcher.keeper.jobs import JobDirectory, JobRecord
-from farandole.launcher.keeper.link import Link
-from farandole.launcher.keeper.messages import Launch, Refused
 from farandole.launcher.supervise.failover_files import LAUNCHER, ROSTER
 from farandole.wire import clock
 
 HINT = "make room there, or set XDG_CACHE_HOME to a directory of your own that has some"
-ERRAND = Errand(JobSpec(("no-such-program",), 1), Machine("here", 1, 0, "/", {}))
+REQUEST = LaunchRequest(JobSpec(("no-such-program",), 1), Machine("here", 1, 0, "/", {}))
 
 
 @pytest.fixture
@@ -32,16 +32,16 @@ def directory(tmp_path: Path) -> JobDirectory:
     return JobDirectory(tmp_path / "job")
 
 
-def keep(directory: JobDirectory, errand: bytes, before: Callable[[], None] = lambda: None) -> Link:
-    """Have a keeper start, as a front does; return the connection to it when it has ended."""
+def keep(directory: JobDirectory, request: bytes, before: Callable[[], None] = lambda: None) -> DaemonConnection:
+    """Have a daemon start, as a client does; return the connection to it when it has ended."""
     lock = directory.claim()
     assert lock is not None
     ours, theirs = socket.socketpair()
-    link = Link(ours)
-    command = [sys.executable, "-m", "farandole.launcher.keeper", directory.name]
+    link = DaemonConnection(ours)
+    command = [sys.executable, "-m", "farandole.launcher.daemon", directory.name]
     with theirs:
         process = subprocess.Popen(command, stdin=theirs, stderr=subprocess.PIPE, preexec_fn=before)
-    link.send(Launch(errand, os.fspath(directory.path)), [lock])
+    link.send(Launch(request, os.fspath(directory.path)), [lock])
     os.close(lock)
     _, said = process.communicate(timeout=60)
     assert said == b""
@@ -54,17 +54,17 @@ def takes_nothing() -> None:
 
 
 def test_what_is_to_be_done_cannot_be_written(directory: JobDirectory) -> None:
-    link = keep(directory, pickle.dumps(ERRAND), takes_nothing)
-    assert link.receive() == Refused(f"{directory.path / 'errand'} cannot be written: File too large", HINT)
+    link = keep(directory, pickle.dumps(REQUEST), takes_nothing)
+    assert link.receive() == Refused(f"{directory.path / 'launch-request'} cannot be written: File too large", HINT)
     link.close()
     assert not directory.path.exists()
 
 
 @pytest.mark.parametrize("name", ["output.log", "socket"])
-def test_what_a_keeper_needs_cannot_be_made(name: str, directory: JobDirectory) -> None:
+def test_what_a_daemon_needs_cannot_be_made(name: str, directory: JobDirectory) -> None:
     directory.path.mkdir()
     (directory.path / name).mkdir()
-    link = keep(directory, pickle.dumps(ERRAND))
+    link = keep(directory, pickle.dumps(REQUEST))
     assert link.receive() == Refused(f"{directory.path} cannot be written: Is a directory", HINT)
     link.close()
     assert not directory.path.exists()
@@ -73,7 +73,7 @@ def test_what_a_keeper_needs_cannot_be_made(name: str, directory: JobDirectory) 
 def test_what_the_job_is_cannot_be_written(directory: JobDirectory) -> None:
     directory.path.mkdir()
     (directory.path / ".job.json").mkdir()
-    link = keep(directory, pickle.dumps(ERRAND))
+    link = keep(directory, pickle.dumps(REQUEST))
     assert link.receive() == Refused(f"{directory.path / 'job.json'} cannot be written: Is a directory", HINT)
     link.close()
     assert not directory.path.exists()
@@ -82,11 +82,11 @@ def test_what_the_job_is_cannot_be_written(directory: JobDirectory) -> None:
 def test_who_takes_a_job_over_does_what_was_to_be_done_before(directory: JobDirectory) -> None:
     lock = directory.claim()
     assert lock is not None
-    directory.write_errand(b"before")
+    directory.write_launch_request(b"before")
     directory.write_record(JobRecord("job", 1, "here", 1.0, ("x",), clock=clock.identity()))
     for part in (ROSTER, LAUNCHER):
         directory.estate().keep(part, b"x")
-    (directory.path / ".errand").mkdir()
-    keeper._write_errand(directory, b"the same by another front")
-    assert directory.errand() == b"before"
+    (directory.path / ".launch-request").mkdir()
+    daemon._write_launch_request(directory, b"the same by another client")
+    assert directory.launch_request() == b"before"
     os.close(lock)

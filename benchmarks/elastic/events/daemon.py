@@ -1,4 +1,4 @@
-"""What runs a job is killed: the keeper alone, which another one follows; or all, until somebody wants the job back."""
+"""What runs a job is killed: the daemon alone, which another one follows; or all, until somebody wants the job back."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _BEFORE, _AFTER = "longest step before", "longest step after"
 _FOLLOWED, _ATTACHED = "another one after", "taken over after the call"
 
 
-def _kill_keeper(job: Job, world: frozenset[int]) -> Trial:
+def _kill_daemon(job: Job, world: frozenset[int]) -> Trial:
     job.wait(_SECONDS)
     printed = job.printed()
-    when = send(job.keeper(), signal.SIGKILL)
+    when = send(job.daemon(), signal.SIGKILL)
     if not job.wait_until(lambda: job.is_taken_over(printed), _MOST_SECONDS):
         return Trial("nobody took over", {}, job.last_words(printed))
     took = (time.monotonic_ns() - when) / 1e9
@@ -49,20 +49,20 @@ def _disturbed(job: Job, world: frozenset[int], when: int, printed: int, took: d
     return Trial("training went on", values)
 
 
-def _take_keeper(bench: Bench, peer: Peer) -> list[Trial]:
-    return bench.repeat("keeper", peer, Setting(), _kill_keeper)
+def _take_daemon(bench: Bench, peer: Peer) -> list[Trial]:
+    return bench.repeat("daemon", peer, Setting(), _kill_daemon)
 
 
 def _take_all(bench: Bench, peer: Peer) -> list[Trial]:
     return bench.repeat("attach", peer, Setting(), _kill_all)
 
 
-KEEPER = Event(
-    name="keeper",
+DAEMON = Event(
+    name="daemon",
     title="kill -9 of the process behind the launcher, which has the job",
     goal="no step disturbed",
     measures=(Measure(_BEFORE), Measure(_AFTER), Measure(_FOLLOWED)),
-    take=_take_keeper,
+    take=_take_daemon,
 )
 
 ATTACH = Event(

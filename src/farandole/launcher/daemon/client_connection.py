@@ -1,4 +1,4 @@
-"""The keeper's end of the connection to one visitor. Nothing here waits: who does not read costs memory only."""
+"""The daemon's end of the connection to one client. Nothing here waits: who does not read costs memory only."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from farandole.launcher.keeper.messages import MESSAGE_LIMIT, FromVisitor
+from farandole.launcher.daemon.messages import MESSAGE_LIMIT, FromClient
 from farandole.wire.errors import BadMessage, WireError
 from farandole.wire.frames import Codec, FrameReader, frame
 
@@ -17,8 +17,8 @@ _PIECE_BYTES = 1 << 16
 MOST_DESCRIPTORS = 8
 
 
-class Peer:
-    """One visitor.
+class ClientConnection:
+    """One client.
 
     Args:
         sock: connected to it; belongs to the peer now.
@@ -29,15 +29,15 @@ class Peer:
     def __init__(
         self,
         sock: socket.socket,
-        take: Callable[[Peer, FromVisitor], None],
-        gone: Callable[[Peer], None],
+        take: Callable[[ClientConnection, FromClient], None],
+        gone: Callable[[ClientConnection], None],
     ) -> None:
         sock.setblocking(False)
         self._sock = sock
         self._take = take
         self._gone = gone
         self._loop = asyncio.get_running_loop()
-        self._codec: Codec[FromVisitor] = Codec(FromVisitor)
+        self._codec: Codec[FromClient] = Codec(FromClient)
         self._frames = FrameReader(MESSAGE_LIMIT)
         self._descriptors: list[int] = []
         """Received, and not yet taken by the message that they belong to."""

@@ -22,7 +22,7 @@ import msgspec
 from farandole.agent.messages import Directory, Entry, File, Link
 from farandole.launcher.errors import SpecError
 from farandole.launcher.job.options import ShipLimit
-from farandole.launcher.shipping.ignore import Rules, decide, entered, outer_rules, tracked_though_ignored
+from farandole.launcher.ship.ignore import Rules, decide, entered, outer_rules, tracked_though_ignored
 from farandole.launcher.wording import SIZE_UNITS
 
 _READ_BYTES = 1024 * 1024

@@ -1,10 +1,10 @@
-"""Where a job is shown whose front may leave, be killed, or be followed by another.
+"""Where a job is shown whose client may leave, be killed, or be followed by another.
 
-A *stage* is one place that lines go to: a terminal, a pipe, a file, the log. The console has two threads, one for each
-stream, and each writes to the stage of its stream, which is one for both when both are the same terminal. Others only
-say which stage is next. A thread leaves the old stage and enters the new one by itself, between two lines; so that it
-gets there, who takes a stage away *severs* its descriptors: whatever waits in a write fails then, and what it was to
-write goes to the next stage.
+A *sink* is one place that lines go to: a terminal, a pipe, a file, the log. The console has two threads, one for each
+stream, and each writes to the sink of its stream, which is one for both when both are the same terminal. Others only
+say which sink is next. A thread leaves the old sink and enters the new one by itself, between two lines; so that it
+gets there, who takes a sink away *severs* its descriptors: whatever waits in a write fails then, and what it was to
+write goes to the next sink.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from farandole.agent.messages import STDERR, STDOUT
-from farandole.launcher.output.console import descriptor_sink
+from farandole.launcher.output.console import descriptor_writer
 from farandole.launcher.output.outlet import Outlet, outlet_for
 from farandole.launcher.output.terminal import Look, Source
 
@@ -35,7 +35,7 @@ def heed_waking() -> None:
     signal.signal(WAKING_SIGNAL, lambda signum, where: None)
 
 
-class SeverableSink:
+class SeverableWriter:
     """Writes to a descriptor, which it owns, until another thread severs it.
 
     Args:
@@ -46,7 +46,7 @@ class SeverableSink:
     def __init__(self, descriptor: int, nobody: int) -> None:
         self._descriptor = descriptor
         self._nobody = nobody
-        self._write = descriptor_sink(descriptor)
+        self._write = descriptor_writer(descriptor)
         self._thread: int | None = None
         """That of whoever is writing."""
         self._lock = threading.Lock()
@@ -125,13 +125,13 @@ class Recall:
             return [line for line in self._lines if line.number >= number and line.stream in streams]
 
 
-class Stage:
+class OutputSink:
     """One place that lines go to.
 
     Args:
         outlet: shows them.
         streams: those that are shown there.
-        sink: what is let go of at the end; None: the stage stays.
+        writer: what is let go of at the end; None: the sink stays.
         since: how many lines of the job were shown there before.
         left: called with it, in a writing thread, when all is written that is to be.
     """
@@ -140,14 +140,14 @@ class Stage:
         self,
         outlet: Outlet,
         streams: Sequence[int],
-        sink: SeverableSink | None = None,
+        writer: SeverableWriter | None = None,
         since: int | None = None,
-        left: Callable[[Stage], None] = lambda stage: None,
+        left: Callable[[OutputSink], None] = lambda sink: None,
     ) -> None:
         self.outlet = outlet
         self.lock = threading.Lock()
         """Held by the thread that writes."""
-        self._sink = sink
+        self._writer = writer
         self._since = since
         self._left = left
         self._streams = tuple(streams)
@@ -173,7 +173,7 @@ class Stage:
 
     def leave(self, stream: int) -> None:
         """Write no line of this stream any more. The last one tidies up."""
-        if self._sink is None:
+        if self._writer is None:
             return
         with self.lock:
             self._staying.discard(stream)
@@ -181,26 +181,26 @@ class Stage:
                 return
             with contextlib.suppress(OSError):  # Nobody sees it.
                 self.outlet.finish()
-            self._sink.close()
+            self._writer.close()
         self._left(self)
 
     def sever(self) -> None:
         """Let go at once of what is behind it, in any thread."""
-        if self._sink is not None:
-            self._sink.sever()
+        if self._writer is not None:
+            self._writer.sever()
 
 
 class Side(Outlet):
-    """What the console's thread for one stream writes to: the stage that it is on.
+    """What the console's thread for one stream writes to: the sink that it is on.
 
     Args:
         stream: which.
-        log: the stage for when there is no other, which takes all.
+        log: the sink for when there is no other, which takes all.
         recall: gets every line.
-        lost: called, in the writing thread, with a stage that nobody reads any more.
+        lost: called, in the writing thread, with a sink that nobody reads any more.
     """
 
-    def __init__(self, stream: int, log: Stage, recall: Recall, lost: Callable[[Stage], None]) -> None:
+    def __init__(self, stream: int, log: OutputSink, recall: Recall, lost: Callable[[OutputSink], None]) -> None:
         self._stream = stream
         self._log = log
         self._recall = recall
@@ -209,15 +209,15 @@ class Side(Outlet):
         """Held while these change."""
         self._current = log
         self._next = log
-        self._skipped: list[Stage] = []
+        self._skipped: list[OutputSink] = []
         """Those that were next and are not any more."""
 
-    def turn_to(self, stage: Stage | None) -> None:
+    def turn_to(self, sink: OutputSink | None) -> None:
         """Go on there with the next line; None: in the log. May be called in any thread."""
         with self._lock:
             if self._next is not self._current:
                 self._skipped.append(self._next)
-            self._next = stage or self._log
+            self._next = sink or self._log
 
     def show(self, source: Source, lines: Sequence[str]) -> None:
         """Write lines of a worker."""
@@ -241,66 +241,66 @@ class Side(Outlet):
         self._do(lambda outlet: outlet.rest())
 
     def finish(self) -> None:
-        """Leave the stage; nothing comes any more."""
+        """Leave the sink; nothing comes any more."""
         self._settle().leave(self._stream)
 
     def _do(self, call: Callable[[Outlet], None], source: Source | None = None, lines: Sequence[str] = ()) -> None:
         while True:
-            stage = self._settle()
-            with stage.lock:
+            sink = self._settle()
+            with sink.lock:
                 try:
-                    stage.enter(self._recall)
-                    call(stage.outlet)
+                    sink.enter(self._recall)
+                    call(sink.outlet)
                     # Not before: what cannot be written here is written, and so remembered, elsewhere.
                     self._recall.add(self._stream, source, lines)
                     return
                 except OSError:
                     pass
-            self._fall_back(stage)
+            self._fall_back(sink)
 
-    def _settle(self) -> Stage:
-        """Go to the stage that is next, and return it."""
+    def _settle(self) -> OutputSink:
+        """Go to the sink that is next, and return it."""
         with self._lock:
             left, self._skipped = self._skipped, []
             if self._next is not self._current:
                 left.append(self._current)
-            stage = self._current = self._next
+            sink = self._current = self._next
         for each in left:
             each.leave(self._stream)
-        return stage
+        return sink
 
-    def _fall_back(self, stage: Stage) -> None:
+    def _fall_back(self, sink: OutputSink) -> None:
         with self._lock:
-            if self._next is stage:
+            if self._next is sink:
                 self._next = self._log
-        self._lost(stage)
+        self._lost(sink)
 
 
-def open_stages(
+def open_sinks(
     descriptors: Sequence[int],
     looks: Sequence[Look],
     nobody: int,
     since: int,
-    left: Callable[[Stage], None],
-) -> dict[int, Stage]:
-    """Return the stages of both streams: one for both when they are the same terminal.
+    left: Callable[[OutputSink], None],
+) -> dict[int, OutputSink]:
+    """Return the sinks of both streams: one for both when they are the same terminal.
 
     Args:
-        descriptors: of standard output and error; they belong to the stages now.
+        descriptors: of standard output and error; they belong to the sinks now.
         looks: of both.
-        nobody: see `SeverableSink`.
+        nobody: see `SeverableWriter`.
         since: how many lines of the job were shown there before.
         left: called with each of them, in a writing thread, when all is written that is to be.
     """
     streams = (STDOUT, STDERR)
-    sinks = [SeverableSink(descriptor, nobody) for descriptor in descriptors]
+    writers = [SeverableWriter(descriptor, nobody) for descriptor in descriptors]
     if looks[0].terminal is not None and looks[0].terminal == looks[1].terminal:
-        sinks[0].close()
-        both = Stage(outlet_for(sinks[1], looks[1]), streams, sinks[1], since, left)
+        writers[0].close()
+        both = OutputSink(outlet_for(writers[1], looks[1]), streams, writers[1], since, left)
         return {STDOUT: both, STDERR: both}
     return {
-        stream: Stage(outlet_for(sink, look), (stream,), sink, since, left)
-        for stream, sink, look in zip(streams, sinks, looks, strict=True)
+        stream: OutputSink(outlet_for(writer, look), (stream,), writer, since, left)
+        for stream, writer, look in zip(streams, writers, looks, strict=True)
     }
 
 

@@ -1,4 +1,4 @@
-"""What a front says when its keeper is gone, and what it remembers for the one that follows."""
+"""What a client says when its daemon is gone, and what it remembers for the one that follows."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from farandole.launcher.keeper.front import _Front
-from farandole.launcher.keeper.jobs import JobDirectory, JobRecord
-from farandole.launcher.keeper.link import Link
-from farandole.launcher.keeper.messages import Ended
+from farandole.launcher.daemon.client import _Client
+from farandole.launcher.daemon.daemon_connection import DaemonConnection
+from farandole.launcher.daemon.jobs import JobDirectory, JobRecord
+from farandole.launcher.daemon.messages import Ended
 from farandole.launcher.supervise.failover_files import LAUNCHER, ROSTER
 from farandole.wire import clock
 from farandole.wire.errors import ConnectionLost
@@ -22,7 +22,7 @@ from farandole.wire.errors import ConnectionLost
 
 @pytest.fixture
 def directory(tmp_path: Path) -> JobDirectory:
-    """The directory of a job whose keeper was killed, and whose workers wait for 60 s."""
+    """The directory of a job whose daemon was killed, and whose workers wait for 60 s."""
     directory = JobDirectory(tmp_path / "owl")
     lock = directory.claim()
     assert lock is not None
@@ -31,14 +31,14 @@ def directory(tmp_path: Path) -> JobDirectory:
     return directory
 
 
-def front(directory: JobDirectory) -> _Front:
-    return _Front(directory, "never", False, alarm=-1)
+def client(directory: JobDirectory) -> _Client:
+    return _Client(directory, "never", False, alarm=-1)
 
 
 def test_a_job_that_can_be_taken_over_is_named(directory: JobDirectory) -> None:
     for part in (ROSTER, LAUNCHER):
         directory.estate().keep(part, b"x")
-    assert front(directory)._lost() == Ended(
+    assert client(directory)._lost() == Ended(
         1,
         "error: the launcher of job owl has ended; the workers wait for another one\n"
         "hint: take the job over: farandole run --attach owl",
@@ -46,30 +46,30 @@ def test_a_job_that_can_be_taken_over_is_named(directory: JobDirectory) -> None:
 
 
 def test_when_the_workers_of_another_one_are_ended_is_said(directory: JobDirectory) -> None:
-    assert front(directory)._lost() == Ended(
+    assert client(directory)._lost() == Ended(
         1,
         "error: the launcher of job owl has ended; the workers are ended by their agents within 60 s\n"
         "hint: start the job again; what it has saved is kept",
     )
 
 
-def test_a_signal_that_nobody_was_told_of_is_said_to_the_next_keeper(directory: JobDirectory) -> None:
-    here = front(directory)
+def test_a_signal_that_nobody_was_told_of_is_said_to_the_next_daemon(directory: JobDirectory) -> None:
+    here = client(directory)
     here._stop_signal(signal.SIGINT, None)  # There is none yet.
-    with keeper(here) as killed:
+    with daemon(here) as killed:
         killed.close()  # That is not known yet.
         here._tell_early()
         assert here._wait_while_connected() is None
-    with keeper(here) as busy:
+    with daemon(here) as busy:
         here._tell_early()
         busy.close()  # Without having read anything.
         assert here._wait_while_connected() is None
-    with keeper(here) as quick:
+    with daemon(here) as quick:
         here._tell_early()
         assert quick.recv(1000).count(b"Ctrl-C") == 1
         quick.close()
         assert here._wait_while_connected() is None
-    with keeper(here) as last:
+    with daemon(here) as last:
         here._tell_early()  # Nothing: a second time would mean more.
         last.close()
         assert here._link is not None
@@ -79,10 +79,10 @@ def test_a_signal_that_nobody_was_told_of_is_said_to_the_next_keeper(directory: 
 
 
 @contextlib.contextmanager
-def keeper(front: _Front) -> Iterator[socket.socket]:
-    """Yield the end of one to which a front is connected."""
+def daemon(client: _Client) -> Iterator[socket.socket]:
+    """Yield the end of one to which a client is connected."""
     ours, theirs = socket.socketpair()
     with theirs:
-        front._link = Link(ours)
+        client._link = DaemonConnection(ours)
         yield theirs
-    front._link.close()
+    client._link.close()

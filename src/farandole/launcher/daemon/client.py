@@ -1,12 +1,12 @@
-"""What the user starts, sees and signals, while a keeper has the job.
+"""What the user starts, sees and signals, while a daemon has the job.
 
-A front hands its standard output and error to the keeper, which writes there; it waits, passes on what the user wants,
-and ends with the job's exit code. It imports next to nothing: what a launcher needs is the keeper's to load.
+A client hands its standard output and error to the daemon, which writes there; it waits, passes on what the user wants,
+and ends with the job's exit code. It imports next to nothing: what a launcher needs is the daemon's to load.
 
-| to the front | to the job |
+| to the client | to the job |
 |---|---|
-| Ctrl-C, SIGTERM | ends in good order, the second time at once; with `--detach`: nothing, the front leaves |
-| Ctrl-Z | nothing; the front stops, and catches up when it goes on |
+| Ctrl-C, SIGTERM | ends in good order, the second time at once; with `--detach`: nothing, the client leaves |
+| Ctrl-Z | nothing; the client stops, and catches up when it goes on |
 | SIGHUP, SIGKILL, nobody reads its output | nothing |
 """
 
@@ -24,84 +24,84 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from farandole.core.own_roster import own_environment
+from farandole.launcher.daemon.daemon_connection import DaemonConnection
+from farandole.launcher.daemon.jobs import JobDirectory, JobRecord, Jobs, jobs_of_this_user
+from farandole.launcher.daemon.launch_request import ERR, OUT, LaunchRequest, show_here
+from farandole.launcher.daemon.messages import Ended, Hidden, Hide, Launch, Refused, Stop, TakenOver, Unread
+from farandole.launcher.daemon.output_sink import RECALLED_LINES
 from farandole.launcher.errors import SpecError
 from farandole.launcher.failure.record import signal_name
-from farandole.launcher.keeper.errand import ERR, OUT, Errand, show_here
-from farandole.launcher.keeper.jobs import JobDirectory, JobRecord, Jobs, jobs_of_this_user
-from farandole.launcher.keeper.link import Link
-from farandole.launcher.keeper.messages import Ended, Hidden, Hide, Launch, Refused, Stop, TakenOver, Unread
-from farandole.launcher.keeper.stage import RECALLED_LINES
 from farandole.wire.errors import ConnectionLost, WireError, WireTimeout
 
-# The keeper needs less to let go of the terminal.
+# The daemon needs less to let go of the terminal.
 _HIDE_SECONDS = 2.0
 # One that was killed is followed by another within that time.
 _FOLLOW_SECONDS = 15.0
 _REST_SECONDS = 0.02
 _MOST_FOLLOWED = 10
-# A keeper whose socket has ended is about to end itself.
+# A daemon whose socket has ended is about to end itself.
 _EXIT_SECONDS = 5.0
 _STOPPING = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 
 
-class Manner(NamedTuple):
-    """How a front is to behave."""
+class ClientOptions(NamedTuple):
+    """How a client is to behave."""
 
     name: str | None = None
     """Of the job; None: one is made up, or it is the only one."""
     detach: bool = False
-    """Whether Ctrl-C and SIGTERM let the front leave, and leave the job alone."""
+    """Whether Ctrl-C and SIGTERM let the client leave, and leave the job alone."""
 
 
-def run_kept(errand: Errand, manner: Manner) -> Ended:
-    """Run a job in a keeper, show it, and return how it ended, or why this process shows it no more.
+def run_in_daemon(request: LaunchRequest, options: ClientOptions) -> Ended:
+    """Run a job in a daemon, show it, and return how it ended, or why this process shows it no more.
 
     Raises:
         SpecError: it cannot be started; nothing was.
     """
     _open_what_is_closed()
     jobs = jobs_of_this_user(os.environ)
-    started = jobs.start(manner.name)
+    started = jobs.start(options.name)
     if started is None:
-        assert manner.name is not None
-        return _attach_to_same(jobs, manner, errand)
+        assert options.name is not None
+        return _attach_to_same(jobs, options, request)
     directory, lock = started
-    with _Alarm() as alarm, _Front(directory, errand.spec.output.color, manner.detach, alarm) as front:
-        return front.stay(lambda: front.start(pickle.dumps(errand), lock))
+    with _Alarm() as alarm, _Client(directory, request.spec.output.color, options.detach, alarm) as client:
+        return client.stay(lambda: client.start(pickle.dumps(request), lock))
 
 
-def attach(manner: Manner, color: str) -> Ended:
+def attach(options: ClientOptions, color: str) -> Ended:
     """Show a job that runs, or one that has ended meanwhile; return how it ended.
 
     Raises:
         SpecError: there is none of that name.
     """
     _open_what_is_closed()
-    directory, record = jobs_of_this_user(os.environ).find(manner.name, ended_too=True)
-    return _attach(directory, record, color, manner.detach)
+    directory, record = jobs_of_this_user(os.environ).find(options.name, ended_too=True)
+    return _attach(directory, record, color, options.detach)
 
 
-def _attach_to_same(jobs: Jobs, manner: Manner, errand: Errand) -> Ended:
+def _attach_to_same(jobs: Jobs, options: ClientOptions, request: LaunchRequest) -> Ended:
     """Show the job of this name, which runs already, if it is the one that was to be started.
 
     Raises:
         SpecError: it is another one.
     """
-    directory, record = jobs.find(manner.name)
-    if record.command != errand.spec.command:
+    directory, record = jobs.find(options.name)
+    if record.command != request.spec.command:
         raise SpecError(
             f"job {record.name} runs already, and it is another one: {' '.join(record.command)}",
             f"choose another name, or end that one: farandole stop {record.name}",
         )
     print(f"farandole: job {record.name} runs already; here it is", file=sys.stderr)
-    return _attach(directory, record, errand.spec.output.color, manner.detach, pickle.dumps(errand))
+    return _attach(directory, record, request.spec.output.color, options.detach, pickle.dumps(request))
 
 
-def _attach(directory: JobDirectory, record: JobRecord, color: str, detach: bool, errand: bytes = b"") -> Ended:
+def _attach(directory: JobDirectory, record: JobRecord, color: str, detach: bool, request: bytes = b"") -> Ended:
     if directory.ended() is not None:
         return show_end(directory)
-    with _Alarm() as alarm, _Front(directory, color, detach, alarm) as front:
-        return front.stay(lambda: front.connect(record, errand))
+    with _Alarm() as alarm, _Client(directory, color, detach, alarm) as client:
+        return client.stay(lambda: client.connect(record, request))
 
 
 def show_end(directory: JobDirectory) -> Ended:
@@ -131,21 +131,21 @@ class _Alarm:
 
 
 class _Leave(BaseException):
-    """A signal that ends the front and not the job."""
+    """A signal that ends the client and not the job."""
 
     def __init__(self, signum: int) -> None:
         super().__init__(signum)
         self.signum = signum
 
 
-class _Front:
+class _Client:
     """This process, as it shows one job.
 
     Args:
         directory: where the job is found.
         color: whether prefixes have colours; see `OutputOptions`.
-        detach: see `Manner`.
-        alarm: see `Link`.
+        detach: see `ClientOptions`.
+        alarm: see `DaemonConnection`.
     """
 
     def __init__(self, directory: JobDirectory, color: str, detach: bool, alarm: int) -> None:
@@ -154,36 +154,36 @@ class _Front:
         self._detach = detach
         self._alarm = alarm
         self._followed = 0
-        """How many keepers were killed and followed by another."""
-        self._link: Link | None = None
-        self._keeper: subprocess.Popen[bytes] | None = None
+        """How many daemons were killed and followed by another."""
+        self._link: DaemonConnection | None = None
+        self._daemon: subprocess.Popen[bytes] | None = None
         self._hide_until: float | None = None
-        """Set while a Ctrl-Z waits for the keeper to let go of the terminal."""
+        """Set while a Ctrl-Z waits for the daemon to let go of the terminal."""
         self._hidden = False
         """Whether the job is not shown here because of a Ctrl-Z."""
         self._reached = False
-        """Whether there is a keeper that can be told something."""
+        """Whether there is a daemon that can be told something."""
         self._early: list[int] = []
         """Signals that came while there was none."""
         self._last_stop: int | None = None
-        """The last signal that this keeper was told of."""
+        """The last signal that this daemon was told of."""
 
-    def __enter__(self) -> _Front:
+    def __enter__(self) -> _Client:
         return self
 
     def __exit__(self, *error: object) -> None:
         if self._link is not None:
             self._link.close()
-        if self._keeper is not None and self._keeper.poll() is None:
-            self._keeper.returncode = 0  # It is nobody's child any more.
+        if self._daemon is not None and self._daemon.poll() is None:
+            self._daemon.returncode = 0  # It is nobody's child any more.
 
     # --- beginning ----------------------------------------------------------------------------------------------
 
-    def start(self, errand: bytes, lock: int) -> None:
-        """Start the keeper and have it run the job, or go on with one whose keeper was killed.
+    def start(self, request: bytes, lock: int) -> None:
+        """Start the daemon and have it run the job, or go on with one whose daemon was killed.
 
         Args:
-            errand: see `Launch`.
+            request: see `Launch`.
             lock: the claim to the job's directory.
 
         Raises:
@@ -192,8 +192,8 @@ class _Front:
         ours, theirs = socket.socketpair()
         with theirs:
             try:
-                self._keeper = subprocess.Popen(
-                    [sys.executable, "-m", "farandole.launcher.keeper", self._directory.name],
+                self._daemon = subprocess.Popen(
+                    [sys.executable, "-m", "farandole.launcher.daemon", self._directory.name],
                     stdin=theirs.fileno(),
                     start_new_session=True,  # What happens to this terminal is nothing to it.
                     cwd="/",  # python -m looks for modules here first; nothing of the user's may be taken for ours.
@@ -201,21 +201,21 @@ class _Front:
                 )
             except OSError as error:
                 raise SpecError(f"{sys.executable} cannot be started: {error.strerror}") from None
-        self._link = Link(ours, self._alarm)
-        self._link.send(Launch(errand, os.fspath(self._directory.path)), [lock])
+        self._link = DaemonConnection(ours, self._alarm)
+        self._link.send(Launch(request, os.fspath(self._directory.path)), [lock])
         os.close(lock)
         self._show()
 
-    def connect(self, record: JobRecord, errand: bytes = b"") -> None:
-        """Reach the keeper that runs; if it was killed, the one that follows; or have the errand done anew.
+    def connect(self, record: JobRecord, request: bytes = b"") -> None:
+        """Reach the daemon that runs; if it was killed, the one that follows; or have the request done anew.
 
         Raises:
             SpecError: that is not possible.
         """
         try:
-            self._link = Link(self._directory.connect(), self._alarm)
+            self._link = DaemonConnection(self._directory.connect(), self._alarm)
         except OSError as error:
-            if self._follow(errand):
+            if self._follow(request):
                 return
             raise SpecError(
                 f"the launcher of job {record.name}, process {record.pid}, cannot be reached: {error}",
@@ -223,16 +223,16 @@ class _Front:
             ) from None
         self._show()
 
-    def _follow(self, errand: bytes = b"") -> bool:
-        """Reach the keeper that follows one that was killed, and start it if nobody else does; False: there is none."""
+    def _follow(self, request: bytes = b"") -> bool:
+        """Reach the daemon that follows one that was killed, and start it if nobody else does; False: there is none."""
         deadline = time.monotonic() + _FOLLOW_SECONDS
         self._followed += 1
         while self._followed <= _MOST_FOLLOWED and time.monotonic() < deadline and self._directory.can_be_taken_over():
             if (lock := self._directory.claim()) is not None:
-                self.start(errand, lock)
+                self.start(request, lock)
                 return True
             with contextlib.suppress(OSError):
-                self._link = Link(self._directory.connect(), self._alarm)
+                self._link = DaemonConnection(self._directory.connect(), self._alarm)
                 self._show()
                 return True
             time.sleep(_REST_SECONDS)
@@ -273,7 +273,7 @@ class _Front:
             self._stop_signal(signum, None)
 
     def _wait_while_connected(self) -> Ended | None:
-        """Return what `_wait` does; None when the keeper is gone."""
+        """Return what `_wait` does; None when the daemon is gone."""
         assert self._link is not None
         try:
             return self._wait()
@@ -344,7 +344,7 @@ class _Front:
         return f"job {name} goes on; farandole run --attach {name} shows it again"
 
     def _lost(self) -> Ended:
-        """Say what became of a keeper that has ended without a word, or with one that waits in the directory."""
+        """Say what became of a daemon that has ended without a word, or with one that waits in the directory."""
         code = self._reap()
         if self._directory.ended() is not None:
             return show_end(self._directory)
@@ -362,11 +362,11 @@ class _Front:
         return f"the workers are ended by their agents{within}\nhint: start the job again; what it has saved is kept"
 
     def _reap(self) -> int | None:
-        """Wait for the keeper if it is our child, and return its exit code."""
-        if self._keeper is None:
+        """Wait for the daemon if it is our child, and return its exit code."""
+        if self._daemon is None:
             return None
         try:
-            return self._keeper.wait(_EXIT_SECONDS)
+            return self._daemon.wait(_EXIT_SECONDS)
         except subprocess.TimeoutExpired:
             return None
 
@@ -402,7 +402,7 @@ class _Front:
             self._link.send(Stop(128 + signum, _STOPPING[signal.Signals(signum)]))
             self._last_stop = signum
         except WireError:
-            self._early.append(signum)  # Who waits notices it too, and looks for another keeper.
+            self._early.append(signum)  # Who waits notices it too, and looks for another daemon.
 
     def _pause_signal(self, signum: int, where: object) -> None:
         if self._reached and self._link is not None and self._hide_until is None:
