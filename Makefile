@@ -1,10 +1,11 @@
 # Every target works as the first command in a fresh clone: it sets up what it needs, once.
 #
 #   make demo        train the digits on two workers
-#   make test        native tests, then pytest
+#   make test        native tests, then pytest (ROOM='elastic roster': only these rooms' tests)
 #   make check       formats, lint, types, arrows between rooms (ALL=1: clang-tidy on every file, not only changed ones)
 #   make fix         format, and repair what ruff can repair
-#   make sanitize    native tests under AddressSanitizer and ThreadSanitizer
+#   make sanitize    native tests under AddressSanitizer and ThreadSanitizer; keeps a record of what has passed
+#   make explore     what takes long and is not for each day: many seeds of the simulation; keeps a record, too
 #   make bench       compare with gloo, Open MPI, MPICH and the machine itself, in the same run (BENCH='a d --quick')
 #   make bench-elastic   what failures and changes cost, beside torchft and torchrun (BENCH='--quick --only kill,stop')
 #   make soak        a training on which 1,000 random events fall, and its oracle (SOAK='--seed 7 --events 100')
@@ -15,13 +16,13 @@
 .SHELLFLAGS := -euc
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check fix bench bench-elastic soak docs sanitize native native-tests clean
+.PHONY: help setup demo test check fix bench bench-elastic soak docs sanitize explore native native-tests clean
 
 VENV := .venv
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 # How many seeds the simulation of the native tests runs through, plain and (several times slower) sanitized.
 export FARANDOLE_SIMULATION_SEEDS ?= 2000
-SANITIZED_SEEDS ?= 100
+export SANITIZED_SEEDS ?= 100
 
 # cmake and ninja come from the environment too, so that a machine needs neither.
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
@@ -84,8 +85,13 @@ demo: setup
 	@farandole run -np 2 python examples/digits.py --goal 0.97
 
 test: setup native-tests
+ifdef ROOM
+	@labels=$$(python tools/rooms.py native $(ROOM)); [ -z "$$labels" ] || ctest --preset release --label-regex "$$labels"
+	@tests=$$(python tools/rooms.py pytest $(ROOM)); [ -z "$$tests" ] || python -m pytest $$tests
+else
 	@ctest --preset release
 	@python -m pytest
+endif
 
 bench: setup $(VENV)/ready-to-bench
 	@python -m benchmarks $(BENCH)
@@ -126,11 +132,12 @@ fix: $(VENV)/ready-to-check
 	ruff format $(PYTHON_SOURCES)
 	clang-format -i $(NATIVE_SOURCES)
 
+# Both keep a record of what they have passed for; .ci/run asks for it with `check`.
 sanitize: build/asan/CMakeCache.txt build/tsan/CMakeCache.txt
-	for sanitizer in asan tsan; do \
-	  cmake --build --preset $$sanitizer --parallel $(JOBS); \
-	  FARANDOLE_SIMULATION_SEEDS=$(SANITIZED_SEEDS) ctest --preset $$sanitizer; \
-	done
+	@JOBS=$(JOBS) python tools/verified.py record sanitizers -- tools/sanitize
+
+explore: native-tests
+	@python tools/verified.py record simulation -- ctest --preset release --label-regex '^simulation$$'
 
 clean:
 	rm -rf $(VENV) build dist src/farandole/core/lib

@@ -1,0 +1,212 @@
+"""Remember for which files a long check has passed, so that it need not run again for the same ones.
+
+    python tools/verified.py check sanitizers                       # exit code 0: nothing has changed since it passed
+    python tools/verified.py record sanitizers -- tools/sanitize    # run it; write the record if it passes
+
+A record is a file of `tests/verified`, under version control, with a row for each thing that the check's result depends
+on: the content of folders and files, the compiler, the settings. A record counts only if all rows are as they are now:
+one byte of one file, or a file more or less, and the check must run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+RECORDS = "tests/verified"
+
+State = dict[str, str]
+"""What a result depends on: a name, and its content's digest or its value."""
+
+
+class Check(NamedTuple):
+    """A check that takes long, and what its result depends on."""
+
+    inputs: tuple[str, ...]
+    """Files, and folders with all that is in them. Generated files do not count."""
+    settings: Mapping[str, str]
+    """Environment variables, and their values where they are not set."""
+    build: str | None = None
+    """The folder where the compiled program is built; None: the check needs no compiler."""
+
+
+NATIVE = (
+    "CMakeLists.txt",
+    "CMakePresets.json",
+    "cmake",
+    "native",
+    "tests/native",
+    "third_party/googletest",
+)
+PYTHON = (
+    "constraints.txt",
+    "src/farandole/__init__.py",
+    "src/farandole/core",
+    "src/farandole/elastic",
+    "src/farandole/errors.py",
+    "src/farandole/roster",
+    "src/farandole/wire",
+)
+
+# A check that takes long: one row here, and a line in .ci/run.
+CHECKS = {
+    "sanitizers": Check((*NATIVE, "tools/sanitize"), {"SANITIZED_SEEDS": "100"}, "build/asan"),
+    "simulation": Check(NATIVE, {"FARANDOLE_SIMULATION_SEEDS": "2000"}, "build/release"),
+}
+
+GENERATED = {"__pycache__"}
+
+
+# --- what a result depends on ---------------------------------------------------------------------------------------
+
+
+def digest_files(root: Path, inputs: Sequence[str]) -> State:
+    """Return a digest for each folder that holds files of the inputs, over their names and contents.
+
+    A file that is an input itself has a row of its own. An input that does not exist is an error of the table.
+    """
+    digests: dict[str, hashlib._Hash] = {}
+    for name in inputs:
+        path = root / name
+        files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+        for file in files:
+            if GENERATED.isdisjoint(file.parts):
+                row = name if file == path else file.parent.relative_to(root).as_posix()
+                # Two digests of a fixed length: no two lists of names and contents look the same.
+                digest = hashlib.sha256(file.name.encode()).digest() + hashlib.sha256(file.read_bytes()).digest()
+                digests.setdefault(row, hashlib.sha256()).update(digest)
+    return {row: digest.hexdigest() for row, digest in digests.items()}
+
+
+def read_cache(build: Path) -> dict[str, str]:
+    """Return what CMake remembers in a build folder; nothing where there is none."""
+    try:
+        lines = (build / "CMakeCache.txt").read_text().splitlines()
+    except FileNotFoundError:
+        return {}
+    rows = (line.partition("=") for line in lines if not line.startswith(("#", "//")))
+    return {key.partition(":")[0]: value for key, _, value in rows if value}
+
+
+def describe_compiler(cache: Mapping[str, str], environment: Mapping[str, str]) -> State:
+    """Return the compiler's version, its options, and the machine that it compiles for.
+
+    They are those of a build folder, or those that CMake would take for a new one. Options may hold paths, so that a
+    digest stands for them.
+    """
+    command = shlex.split(environment.get("CXX", "")) or ["c++"]
+    options = [*command[1:], *shlex.split(environment.get("CXXFLAGS", ""))]
+    linker = environment.get("LDFLAGS", "")
+    if cache:
+        command = [cache["CMAKE_CXX_COMPILER"]]
+        options = shlex.split(cache.get("CMAKE_CXX_FLAGS", ""))
+        linker = cache.get("CMAKE_EXE_LINKER_FLAGS", "")
+    said = subprocess.run([command[0], "--version"], capture_output=True, text=True, check=True).stdout
+    return {
+        "compiler": said.splitlines()[0],
+        "compiler options": hashlib.sha256(shlex.join([*options, linker.strip()]).encode()).hexdigest(),
+        "machine": " ".join([platform.machine(), *platform.libc_ver()]),
+    }
+
+
+def look(check: Check, root: Path = ROOT, environment: Mapping[str, str] = os.environ) -> State:
+    """Return all that the check's result depends on, as it is now."""
+    state = digest_files(root, check.inputs)
+    state |= {name: environment.get(name, default) for name, default in check.settings.items()}
+    if check.build is None:
+        state["Python"] = ".".join(platform.python_version_tuple()[:2])
+    else:
+        state |= describe_compiler(read_cache(root / check.build), environment)
+    return state
+
+
+def compare(recorded: State, now: State) -> list[str]:
+    """Return in words what differs; nothing where the record counts."""
+    differences = []
+    for row in sorted({*recorded, *now}):
+        before, after = recorded.get(row), now.get(row)
+        if before is None:
+            differences.append(f"{row} is new")
+        elif after is None:
+            differences.append(f"{row} is gone")
+        elif before != after:
+            is_digest = len(after) == 64
+            differences.append(f"{row} has changed" if is_digest else f"{row} was {before!r} and is {after!r}")
+    return differences
+
+
+# --- records ----------------------------------------------------------------------------------------------------------
+
+
+def record_of(name: str, root: Path) -> Path:
+    return root / RECORDS / f"{name}.json"
+
+
+def read(name: str, root: Path = ROOT) -> State:
+    """Return the record of a check; nothing where there is none."""
+    try:
+        return dict(json.loads(record_of(name, root).read_text()))
+    except FileNotFoundError:
+        return {}
+
+
+def write(name: str, state: State, root: Path = ROOT) -> None:
+    """Write the record of a check that has passed."""
+    file = record_of(name, root)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(state, indent=2, sort_keys=True) + "\n")
+
+
+def verdict(name: str, recorded: State, now: State) -> tuple[bool, str]:
+    """Return whether the record counts, and the line that says so and why."""
+    differences = compare(recorded, now)
+    if not recorded:
+        return False, f"{name}: to be run; there is no record that it has passed"
+    if differences:
+        more = f", and {len(differences) - 3} more" if len(differences) > 3 else ""
+        return False, f"{name}: to be run; since it passed, {', '.join(differences[:3])}{more}"
+    return True, f"{name}: skipped; it has passed for these files, this compiler and these settings"
+
+
+def record(name: str, command: Sequence[str], root: Path = ROOT) -> int:
+    """Run a check, and write its record if it passes and nothing has changed meanwhile; return its exit code."""
+    check = CHECKS[name]
+    before = look(check, root)
+    code = subprocess.run(command, cwd=root, check=False).returncode
+    after = look(check, root)
+    if code:
+        return code
+    if changed := compare(before, after):
+        print(f"{name}: passed, but not recorded: meanwhile {', '.join(changed)}", file=sys.stderr)
+        return 0
+    write(name, after, root)
+    print(f"{name}: passed, and recorded in {RECORDS}/{name}.json")
+    return 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Check or record; return the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("action", choices=("check", "record"))
+    parser.add_argument("name", choices=sorted(CHECKS))
+    parser.add_argument("command", nargs="*", help="what to run, after --")
+    given = parser.parse_args(arguments)
+    if given.action == "record":
+        return record(given.name, given.command)
+    holds, line = verdict(given.name, read(given.name), look(CHECKS[given.name]))
+    print(line)
+    return 0 if holds else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
