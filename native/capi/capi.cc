@@ -600,12 +600,12 @@ const char* farandole_event_signature(farandole_engine* engine, uint32_t name) {
   return t_signature.c_str();
 }
 
-int farandole_wait_question(farandole_engine* engine, double timeout_seconds, uint64_t* question) {
-  return engine->engine.wait_question(Deadline::after_seconds(timeout_seconds), *question);
+int farandole_wait_stall_query(farandole_engine* engine, double timeout_seconds, uint64_t* query) {
+  return engine->engine.wait_stall_query(Deadline::after_seconds(timeout_seconds), *query);
 }
 
-int farandole_answer(farandole_engine* engine, uint64_t question, const char* text) {
-  return guarded([&] { engine->engine.answer(question, text_or(text, "")); });
+int farandole_answer_stall_query(farandole_engine* engine, uint64_t query, const char* text) {
+  return guarded([&] { engine->engine.answer_stall_query(query, text_or(text, "")); });
 }
 
 }  // extern "C"

@@ -303,11 +303,11 @@ FARANDOLE_API const char* farandole_event_name(farandole_engine* engine, uint32_
  * thread asks again. */
 FARANDOLE_API const char* farandole_event_signature(farandole_engine* engine, uint32_t name);
 
-/* Others wait for this rank, and ask what it is doing. Blocks until a question comes: 1, and its number; 0 after the
+/* Others wait for this rank, and ask what it is doing. Blocks until a query comes: 1, and its number; 0 after the
  * timeout; -1 when there is no world, or it ends. */
-FARANDOLE_API int farandole_wait_question(farandole_engine* engine, double timeout_seconds, uint64_t* question);
+FARANDOLE_API int farandole_wait_stall_query(farandole_engine* engine, double timeout_seconds, uint64_t* query);
 /* Answers it: one line of text that says where this program is. An answer that comes after a second is dropped. */
-FARANDOLE_API int farandole_answer(farandole_engine* engine, uint64_t question, const char* text);
+FARANDOLE_API int farandole_answer_stall_query(farandole_engine* engine, uint64_t query, const char* text);
 
 #ifdef __cplusplus
 }

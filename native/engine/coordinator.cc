@@ -58,10 +58,10 @@ void Coordinator::receive(int rank, const Ready& ready, int64_t now_ns, const He
   for (const Ready::Known& known : ready.known) {
     GroupState& group = group_of(known.group, rank);
     known.bits.for_each([&](uint32_t bit) {
-      if (bit >= group.catalog.size()) {
+      if (bit >= group.cache.size()) {
         nonsense(rank, "a bit that was never given out");
       }
-      const Decision::Agreed& entry = group.catalog.at(bit);
+      const Decision::Agreed& entry = group.cache.at(bit);
       if (heard) {
         heard(known.group, entry.name, entry.signature);
       }
@@ -88,7 +88,7 @@ void Coordinator::receive(int rank, const Ready& ready, int64_t now_ns, const He
 void Coordinator::report(uint32_t group_id, GroupState& group, int rank, const std::string& name,
                          const Signature& signature, bool in_full, int64_t ready_ns) {
   const auto index = static_cast<size_t>(group.index_of(rank));
-  spell_out(group, group.catalog.find_name(name));
+  spell_out(group, group.cache.find_name(name));
   Tally& tally = group.tallies[name];
   if (tally.count == 0) {
     ++open_tallies_;
@@ -111,13 +111,13 @@ void Coordinator::report(uint32_t group_id, GroupState& group, int rank, const s
 
 // Most requests of most steps come this way: no name is looked at.
 bool Coordinator::report_bit(uint32_t group_id, GroupState& group, int rank, uint32_t bit, int64_t ready_ns) {
-  const Decision::Agreed& entry = group.catalog.at(bit);
+  const Decision::Agreed& entry = group.cache.at(bit);
   if (joined_count_ > 0 || entry.signature.kind == Kind::kTransfer ||
       (!group.tallies.empty() && group.tallies.contains(entry.name))) {
     return false;
   }
-  if (group.bit_tallies.size() < group.catalog.size()) {
-    group.bit_tallies.resize(group.catalog.size());
+  if (group.bit_tallies.size() < group.cache.size()) {
+    group.bit_tallies.resize(group.cache.size());
   }
   const auto index = static_cast<size_t>(group.index_of(rank));
   Tally& tally = group.bit_tallies[bit];
@@ -150,7 +150,7 @@ void Coordinator::note(Tally& tally, size_t index, int rank, int64_t ready_ns) c
 
 void Coordinator::spell_out(GroupState& group, uint32_t bit) {
   if (bit < group.bit_tallies.size() && group.bit_tallies[bit].count > 0) {
-    group.tallies[group.catalog.at(bit).name] = std::exchange(group.bit_tallies[bit], {});
+    group.tallies[group.cache.at(bit).name] = std::exchange(group.bit_tallies[bit], {});
   }
 }
 
@@ -239,7 +239,7 @@ void Coordinator::weigh(uint32_t group_id, GroupState& group, const std::string&
 Kind Coordinator::kind_of(const GroupState& group, const std::string& name, const Tally& tally) const {
   Kind kind = Kind::kAllreduce;
   if (tally.in_full.size() < tally.count) {
-    kind = group.catalog.at(group.catalog.find_name(name)).signature.kind;
+    kind = group.cache.at(group.cache.find_name(name)).signature.kind;
   }
   for (const auto& [index, signature] : tally.in_full) {
     kind = kind == Kind::kAllreduce ? signature.kind : kind;
@@ -293,7 +293,7 @@ std::vector<Decision> Coordinator::decide_group(uint32_t id, GroupState& group, 
     if (complete.bit != kNoBit) {
       draft->decision.known.set(complete.bit);
     } else if (const Tally& tally = complete.tally.mapped(); tally.refusal.empty() && tally.in_full.empty()) {
-      draft->decision.known.set(group.catalog.find_name(complete.tally.key()));
+      draft->decision.known.set(group.cache.find_name(complete.tally.key()));
     } else {
       settle_in_full(group, complete.tally.key(), tally, draft->decision);
     }
@@ -313,7 +313,7 @@ std::vector<Decision> Coordinator::decide_group(uint32_t id, GroupState& group, 
 }
 
 void Coordinator::settle_in_full(GroupState& group, const std::string& name, const Tally& tally, Decision& decision) {
-  const uint32_t known = group.catalog.find_name(name);
+  const uint32_t known = group.cache.find_name(name);
   std::vector<int32_t> asked;
   std::vector<Signature> sent;
   for (size_t index = 0; index < group.members.size(); ++index) {
@@ -323,7 +323,7 @@ void Coordinator::settle_in_full(GroupState& group, const std::string& name, con
     asked.push_back(group.members[index]);
     const auto full = tally.in_full.find(static_cast<int>(index));
     sent.push_back(full != tally.in_full.end() ? full->second
-                                               : own_part(group.catalog.at(known), static_cast<int>(index)));
+                                               : own_part(group.cache.at(known), static_cast<int>(index)));
   }
   std::string refusal = tally.refusal;
   if (refusal.empty()) {
@@ -352,13 +352,13 @@ void Coordinator::settle_in_full(GroupState& group, const std::string& name, con
     agreed.bit = bit_for(group, name);
   }
   if (agreed.bit != kNoBit) {
-    group.catalog.put(agreed);
+    group.cache.put(agreed);
   }
   decision.agreed.push_back(std::move(agreed));
 }
 
 uint32_t Coordinator::bit_for(GroupState& group, const std::string& name) {
-  if (const uint32_t known = group.catalog.find_name(name); known != kNoBit) {
+  if (const uint32_t known = group.cache.find_name(name); known != kNoBit) {
     return known;
   }
   if (group.seen_once.erase(name) == 0) {
@@ -367,7 +367,7 @@ uint32_t Coordinator::bit_for(GroupState& group, const std::string& name) {
     }
     return kNoBit;
   }
-  return group.catalog.size() < kCatalogCapacity ? group.catalog.size() : kNoBit;
+  return group.cache.size() < kResponseCacheCapacity ? group.cache.size() : kNoBit;
 }
 
 std::string Coordinator::add_group(const Signature& signature, uint32_t& new_id) {
@@ -400,7 +400,7 @@ std::string Coordinator::add_group(const Signature& signature, uint32_t& new_id)
 }
 
 std::string Coordinator::name_of(const GroupState& group, const Complete& complete) {
-  return complete.bit == kNoBit ? complete.tally.key() : group.catalog.at(complete.bit).name;
+  return complete.bit == kNoBit ? complete.tally.key() : group.cache.at(complete.bit).name;
 }
 
 std::string Coordinator::remove_group(uint32_t id) {
@@ -428,7 +428,7 @@ std::vector<Coordinator::Waiting> Coordinator::waiting() const {
     }
     for (uint32_t bit = 0; bit < group.bit_tallies.size(); ++bit) {
       if (const Tally& tally = group.bit_tallies[bit]; tally.count > 0) {
-        const Decision::Agreed& entry = group.catalog.at(bit);
+        const Decision::Agreed& entry = group.cache.at(bit);
         all.push_back({id, entry.name, entry.signature.kind, tally.since_ns, group.awaited_by(tally)});
       }
     }

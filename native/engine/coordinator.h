@@ -19,8 +19,8 @@
 #include <unordered_set>
 #include <vector>
 
-#include "engine/catalog.h"
 #include "engine/messages.h"
+#include "engine/response_cache.h"
 
 namespace farandole::engine {
 
@@ -71,7 +71,7 @@ class Coordinator {
   };
   struct GroupState {
     std::vector<int> members;
-    Catalog catalog;
+    ResponseCache cache;
     std::unordered_set<std::string> seen_once;
     Tallies tallies;
     // Of names that have been reported as bits only, by bit; the tally of any other name is in `tallies`. No rank has

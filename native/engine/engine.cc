@@ -33,7 +33,7 @@ std::string pair_of(const Signature& signature) {
 std::string key_of(uint32_t group, const std::string& name) { return std::to_string(group) + "/" + name; }
 
 // All workers must share memory with rank 0.
-transport::ArenaHeader* place_of_muster(const transport::Mesh& mesh) {
+transport::ArenaHeader* shm_agreement_header(const transport::Mesh& mesh) {
   const transport::ArenaView* const arena = mesh.arena(0);
   const bool one_host = std::ranges::all_of(mesh.hosts(), [](int lowest) { return lowest == 0; });
   return arena != nullptr && one_host ? &arena->header() : nullptr;
@@ -73,8 +73,8 @@ void Engine::enter(std::unique_ptr<transport::Mesh> mesh, transport::Arena& aren
   memberships_[0].group = world;
   join_.reset();
   in_flight_ = 0;
-  mustered_ = {};
-  muster_.emplace(place_of_muster(*mesh_), mesh_->size());
+  fast_path_ = {};
+  shm_agreement_.emplace(shm_agreement_header(*mesh_), mesh_->size());
   last_request_ = {};
   round_trip_ns_ = 0;
   completions_.forget_names();
@@ -87,7 +87,7 @@ void Engine::enter(std::unique_ptr<transport::Mesh> mesh, transport::Arena& aren
   {
     const base::MutexLock lock(mutex_);
     queue_.clear();
-    habit_ = {};
+    wake_heuristic_ = {};
     naps_ = false;
     groups_.clear();
     groups_[0] = world;
@@ -98,7 +98,7 @@ void Engine::enter(std::unique_ptr<transport::Mesh> mesh, transport::Arena& aren
     joining_ = false;
     stats_ = {};
     tuning_report_ = {};
-    question_ = question_taken_ = 0;
+    stall_query_ = stall_query_taken_ = 0;
     answers_.clear();
     thread_running_ = true;
   }
@@ -147,7 +147,7 @@ void Engine::stop_thread() {
   mesh_.reset();
   const base::MutexLock lock(mutex_);
   ended_ = Error(Code::kInvalidArgument, "the engine has left its world; call init() first");
-  question_changed_.notify_all();
+  stall_query_changed_.notify_all();
 }
 
 void Engine::check_health() const {
@@ -196,8 +196,8 @@ std::vector<Handle> Engine::submit(std::vector<Request> requests, bool waits_at_
   if (opened.size() < requests.size()) {
     refuse_name(requests[taken]);
   }
-  const bool comes_back =
-      !waits_at_once && !opened.empty() && habit_.ask(base::now_ns(), opened.front().handle, opened.size()) && naps_;
+  const bool comes_back = !waits_at_once && !opened.empty() &&
+                          wake_heuristic_.submit(base::now_ns(), opened.front().handle, opened.size()) && naps_;
   std::vector<Handle> handles;
   handles.reserve(requests.size());
   for (size_t i = 0; i < requests.size(); ++i) {

@@ -1,9 +1,9 @@
 // The engine of one worker: queue -> agree -> fuse -> run.
 //
 // User threads submit() requests, which checks them and puts them on a queue, and wait for their handles. Everything
-// else is done by whoever is at the helm (see helm.h), the engine thread or a user thread that waits: it reports to
-// rank 0 what is ready, obeys its decisions in order, and runs buckets one after the other. When there is nothing to do
-// the engine thread sleeps, away from the helm.
+// else is done by the thread that holds the progress lock (see progress_lock.h), the engine thread or a user thread
+// that waits: it reports to rank 0 what is ready, obeys its decisions in order, and runs buckets one after the other.
+// When there is nothing to do the engine thread sleeps, without the lock.
 //
 // A world ends once: because a worker was lost (the mesh's Fate is revoked), because one left in good order, or
 // because leave() was called here. From then on every pending and later request fails with the one error that says
@@ -29,16 +29,16 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/mutex.h"
-#include "engine/catalog.h"
 #include "engine/completion.h"
 #include "engine/coordinator.h"
 #include "engine/events.h"
-#include "engine/habit.h"
-#include "engine/helm.h"
-#include "engine/muster.h"
+#include "engine/progress_lock.h"
 #include "engine/request.h"
+#include "engine/response_cache.h"
+#include "engine/shm_agreement.h"
 #include "engine/stall.h"
 #include "engine/tuner.h"
+#include "engine/wake_heuristic.h"
 #include "transport/arena.h"
 #include "transport/mesh.h"
 #include "transport/pump.h"
@@ -90,7 +90,7 @@ struct KindStats {
 
 struct Stats {
   uint64_t rounds = 0;
-  uint64_t mustered = 0;  // of these rounds, those without messages
+  uint64_t fast_path_rounds = 0;  // of these rounds, those without messages
   uint64_t sleeps = 0;
   std::array<KindStats, kKinds> kinds{};
 };
@@ -154,9 +154,9 @@ class Engine {
 
   // Waits until others, who wait for this rank, ask what it is doing. 1: they do, 0: the deadline has passed, -1: there
   // is no world, or none any more.
-  int wait_question(const base::Deadline& deadline, uint64_t& question);
+  int wait_stall_query(const base::Deadline& deadline, uint64_t& query);
   // What the program is doing, for those who asked.
-  void answer(uint64_t question, std::string text);
+  void answer_stall_query(uint64_t query, std::string text);
 
  private:
   // A request from submit() to its end. Owned by the queue, then by the engine thread.
@@ -174,7 +174,7 @@ class Engine {
   // What the engine thread knows of a group that this worker is a member of.
   struct Membership {
     collective::Group group;
-    Catalog catalog;
+    ResponseCache cache;
     // What rank 0 has been told of: in full, by name, and as a bit, by that.
     std::unordered_map<std::string, std::unique_ptr<Pending>> reported;
     std::vector<std::unique_ptr<Pending>> reported_bits;
@@ -194,10 +194,10 @@ class Engine {
   void check_kind(const Request& request, const collective::Group& group) const REQUIRES(mutex_);
   std::string not_a_member(const Request& request, const collective::Group& group) const;
   void stop_thread();
-  void ring();
+  void notify();
   // A user comes to wait for these.
   void come_for(std::span<const Handle> handles);
-  // Does the engine's work until these are done, or nothing happens for a while; false if the helm is not free.
+  // Does the engine's work until these are done, or nothing happens for a while; false if the progress lock is taken.
   bool help(const Completions::Awaited& awaited);
 
   // --- engine thread
@@ -205,7 +205,7 @@ class Engine {
   void break_off(const transport::Cause& cause);
   void live();
   void wait_for_work();
-  void sleep_away_from_helm();
+  void sleep_without_progress_lock();
   // Until something rings, or at most until then.
   void sleep(std::vector<pollfd> polled, int64_t until_ns);
   // Whether it is to be a nap.
@@ -214,8 +214,8 @@ class Engine {
   bool is_left_alone();
   void wait_for_everyone();
 
-  // --- at the helm
-  void leave_helm();
+  // --- with the progress lock
+  void release_progress();
   bool has_work();
   // When to look for stalls next; 0: there is nothing to look for.
   int64_t next_alarm();
@@ -239,7 +239,7 @@ class Engine {
   // Rank 0: counts what a rank has ready.
   void count(int rank, const Ready& ready);
   void obey(const Decision& decision);
-  void obey_charter(const Decision& decision);
+  void apply_initial_config(const Decision& decision);
   void obey_run(const Decision& decision);
   void obey_tune(const Decision& decision);
   void add_group(const Decision::Agreed& agreed);
@@ -252,33 +252,33 @@ class Engine {
   // Tells apart, for statistics, how long these waited for others and how long for the word of it.
   void measure_agreement(const Decision& decision, std::vector<Runnable>& runnables);
   // Rank 0: looks for ranks that others wait for.
-  void look_for_stalls();
+  void inspect_stalls();
   // Rank 0: the knobs that a world begins with, and a tuner if they are to be tuned.
   collective::Knobs begin_tuning();
   // Rank 0: a request is done; the tuner may want other knobs.
   void measure_for_tuning(const Pending& pending);
   void tune();
   void report_tuning();
-  // Others wait for this rank: says what it asked for last, and passes the question on to the program.
-  void be_asked(uint64_t question);
+  // Others wait for this rank: says what it asked for last, and passes the query on to the program.
+  void receive_stall_query(uint64_t query);
 
-  // --- at the helm: agreement without messages (see muster.h)
+  // --- with the progress lock: agreement without messages (see shm_agreement.h)
   // Takes the request if it may go this way.
-  bool muster(std::unique_ptr<Pending>& pending);
+  bool try_fast_path(std::unique_ptr<Pending>& pending);
   // What can be done for it before all agree.
   void stage(Pending& pending);
-  // What has become of the request that was mustered for, if there is one.
-  Muster::State muster_state() const;
+  // What has become of the request on the fast path, if there is one.
+  ShmAgreement::State fast_path_state() const;
   // Whether it is to be run or reported now.
-  bool is_mustered() const;
-  void settle_muster(transport::Bell bell);
-  void run_mustered();
-  // The long way, for what was mustered for in vain.
-  void report_mustered(transport::Bell bell);
+  bool fast_path_is_settled() const;
+  void settle_fast_path(transport::Bell bell);
+  void run_fast_path();
+  // The slow path, for what was announced in vain.
+  void report_fast_path(transport::Bell bell);
   // Before this worker sleeps.
-  void end_muster();
+  void end_fast_path();
 
-  // --- at the helm: what was agreed
+  // --- with the progress lock: what was agreed
   void run_all(const collective::Group& group, std::vector<Runnable> runnables);
   collective::Choice choose_allreduce(const collective::Group& group, const Signature& signature) const;
   void run_bucket(const collective::Group& group, const std::vector<Runnable*>& bucket);
@@ -309,7 +309,7 @@ class Engine {
   mutable base::Mutex mutex_;
   base::Condition thread_ended_;
   std::vector<std::unique_ptr<Pending>> queue_ GUARDED_BY(mutex_);
-  Habit habit_ GUARDED_BY(mutex_);
+  WakeHeuristic wake_heuristic_ GUARDED_BY(mutex_);
   // Whether the engine thread, when it slept last, did so only to nap. Nobody may leave a request to it unrung
   // otherwise.
   bool naps_ GUARDED_BY(mutex_) = false;
@@ -321,10 +321,10 @@ class Engine {
   bool joining_ GUARDED_BY(mutex_) = false;  // a join is on its way
   bool thread_running_ GUARDED_BY(mutex_) = false;
   Stats stats_ GUARDED_BY(mutex_);
-  base::Condition question_changed_;
-  uint64_t question_ GUARDED_BY(mutex_) = 0;        // the last one that came; 0: none
-  uint64_t question_taken_ GUARDED_BY(mutex_) = 0;  // the last one that wait_question() gave
-  std::vector<Answer> answers_ GUARDED_BY(mutex_);  // not sent yet
+  base::Condition stall_query_changed_;
+  uint64_t stall_query_ GUARDED_BY(mutex_) = 0;          // the last one that came; 0: none
+  uint64_t stall_query_taken_ GUARDED_BY(mutex_) = 0;    // the last one that wait_stall_query() gave
+  std::vector<StallAnswer> answers_ GUARDED_BY(mutex_);  // not sent yet
   std::optional<collective::Knobs> kept_knobs_ GUARDED_BY(mutex_);
   collective::Knobs knobs_ GUARDED_BY(mutex_);  // as last decided, as is the next
   std::string algorithm_ GUARDED_BY(mutex_);
@@ -335,9 +335,9 @@ class Engine {
   transport::Arena* arena_ = nullptr;
   std::thread thread_;
 
-  // --- read and written at the helm only
-  Helm helm_;
-  std::exception_ptr failure_;    // what ended a user's turn at the helm; the engine thread dies of it
+  // --- read and written with the progress lock only
+  ProgressLock progress_lock_;
+  std::exception_ptr failure_;    // what ended a user thread's turn; the engine thread dies of it
   std::vector<pollfd> slept_on_;  // what the engine thread sleeps on
   int64_t sleeps_until_ns_ = 0;   // and at most until when
   std::unique_ptr<transport::Pump> pump_;
@@ -353,12 +353,12 @@ class Engine {
   std::map<uint32_t, Membership> memberships_;
   std::unique_ptr<Pending> join_;
   int in_flight_ = 0;  // requests of this worker that the engine has taken up
-  std::optional<Muster> muster_;
-  struct Mustered {
+  std::optional<ShmAgreement> shm_agreement_;
+  struct FastPathRequest {
     std::unique_ptr<Pending> pending;
     uint32_t bit = kNoBit;
     uint32_t number = 0;
-  } mustered_;  // no pending: there is none
+  } fast_path_;  // no pending: there is none
   struct LastRequest {
     Kind kind = Kind::kBarrier;
     uint32_t group = 0;

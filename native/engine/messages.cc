@@ -104,8 +104,8 @@ base::Bytes encode(const Ready& ready) {
     put_signature(writer, fresh.signature);
   }
   writer.put(static_cast<uint32_t>(ready.answers.size()));
-  for (const Answer& answer : ready.answers) {
-    writer.put(answer.question);
+  for (const StallAnswer& answer : ready.answers) {
+    writer.put(answer.query);
     writer.put(static_cast<uint8_t>(answer.of_program));
     writer.put_string(answer.text);
   }
@@ -128,9 +128,9 @@ Ready decode_ready(std::span<const std::byte> bytes) {
     ready.fresh.push_back({group, std::move(name), get_signature(reader)});
   }
   for (auto count = reader.get<uint32_t>(); count > 0; --count) {
-    const auto question = reader.get<uint64_t>();
+    const auto query = reader.get<uint64_t>();
     const bool of_program = reader.get<uint8_t>() != 0;
-    ready.answers.push_back({question, of_program, reader.get_string()});
+    ready.answers.push_back({query, of_program, reader.get_string()});
   }
   require_end(reader);
   return ready;
@@ -141,7 +141,7 @@ base::Bytes encode(const Decision& decision) {
   writer.put(decision.type);
   writer.put(decision.number);
   switch (decision.type) {
-    case Decision::Type::kCharter:
+    case Decision::Type::kInitialConfig:
       writer.put(decision.piece_bytes);
       writer.put_string(decision.algorithm);
       put_knobs(writer, decision.knobs);
@@ -171,8 +171,8 @@ base::Bytes encode(const Decision& decision) {
       break;
     case Decision::Type::kGone:
       break;
-    case Decision::Type::kQuestion:
-      writer.put(decision.question);
+    case Decision::Type::kStallQuery:
+      writer.put(decision.query);
       break;
     case Decision::Type::kTune:
       put_knobs(writer, decision.knobs);
@@ -187,7 +187,7 @@ Decision decode_decision(std::span<const std::byte> bytes) {
   decision.type = reader.get<Decision::Type>();
   decision.number = reader.get<uint32_t>();
   switch (decision.type) {
-    case Decision::Type::kCharter:
+    case Decision::Type::kInitialConfig:
       decision.piece_bytes = reader.get<uint64_t>();
       decision.algorithm = reader.get_string();
       decision.knobs = get_knobs(reader);
@@ -219,8 +219,8 @@ Decision decode_decision(std::span<const std::byte> bytes) {
       break;
     case Decision::Type::kGone:
       break;
-    case Decision::Type::kQuestion:
-      decision.question = reader.get<uint64_t>();
+    case Decision::Type::kStallQuery:
+      decision.query = reader.get<uint64_t>();
       break;
     case Decision::Type::kTune:
       decision.knobs = get_knobs(reader);

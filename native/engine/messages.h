@@ -34,8 +34,8 @@ class BitSet {
 };
 
 // What a rank says that others wait for.
-struct Answer {
-  uint64_t question = 0;
+struct StallAnswer {
+  uint64_t query = 0;
   bool of_program = false;  // by the program, with the line of code that it is at; otherwise by the engine
   std::string text;
 };
@@ -56,7 +56,7 @@ struct Ready {
   int64_t age_ns = 0;     // how long ago these were asked for when the message was sent; their mean
   bool leaving = false;   // wants the world to end
   bool finished = false;  // has done everything up to kLeft
-  std::vector<Answer> answers;
+  std::vector<StallAnswer> answers;
 
   void add_known(uint32_t group, uint32_t bit);
   bool empty() const noexcept { return known.empty() && fresh.empty() && !leaving && !finished && answers.empty(); }
@@ -64,16 +64,16 @@ struct Ready {
 
 inline constexpr uint32_t kNoBit = UINT32_MAX;
 
-// Rank 0 to all ranks. All ranks get the same messages in the same order, except for questions. What takes place in the
-// order is numbered from 1; numbers that are missing were agreed on without rank 0 (see muster.h).
+// Rank 0 to all ranks. All ranks get the same messages in the same order, except for queries. What takes place in the
+// order is numbered from 1; numbers that are missing were agreed on without rank 0 (see shm_agreement.h).
 struct Decision {
   enum class Type : uint8_t {
-    kCharter = 1,   // the first message of a world: what all ranks shall have in common
-    kRun = 2,       // these requests of one group are ready everywhere
-    kLeft = 3,      // a rank leaves in good order: the world ends here
-    kGone = 4,      // every rank has done everything up to kLeft: nobody reads anybody's memory any more
-    kQuestion = 5,  // others wait for this rank: what is it doing? Only to those who are waited for
-    kTune = 6       // from here on, collectives run with these knobs
+    kInitialConfig = 1,  // the first message of a world: what all ranks shall have in common
+    kRun = 2,            // these requests of one group are ready everywhere
+    kLeft = 3,           // a rank leaves in good order: the world ends here
+    kGone = 4,           // every rank has done everything up to kLeft: nobody reads anybody's memory any more
+    kStallQuery = 5,     // others wait for this rank: what is it doing? Only to those who are waited for
+    kTune = 6            // from here on, collectives run with these knobs
   };
   struct Agreed {
     uint32_t bit = kNoBit;  // from now on this bit stands for the request
@@ -89,11 +89,11 @@ struct Decision {
   };
 
   Type type = Type::kRun;
-  uint32_t number = 0;  // not of questions
-  // kCharter
+  uint32_t number = 0;  // not of queries
+  // kInitialConfig
   uint64_t piece_bytes = 0;
   std::string algorithm;
-  // kCharter, kTune
+  // kInitialConfig, kTune
   collective::Knobs knobs;
   // kRun
   uint32_t group = 0;
@@ -105,8 +105,8 @@ struct Decision {
   std::vector<Refused> refused;
   // kLeft
   int32_t left_rank = -1;
-  // kQuestion
-  uint64_t question = 0;
+  // kStallQuery
+  uint64_t query = 0;
 };
 
 base::Bytes encode(const Ready& ready);

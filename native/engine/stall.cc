@@ -79,7 +79,7 @@ StallInspector::Findings StallInspector::inspect(int64_t now_ns, const std::vect
 
 StallInspector::Findings StallInspector::ask(int64_t now_ns, std::span<const Waiting> stalled) {
   Findings findings;
-  findings.question = ++question_;
+  findings.query = ++stall_query_;
   findings.ask = missing_in(stalled);
   said_.clear();
   for (const int rank : findings.ask) {
@@ -90,9 +90,9 @@ StallInspector::Findings StallInspector::ask(int64_t now_ns, std::span<const Wai
   return findings;
 }
 
-void StallInspector::hear(int rank, const Answer& answer) {
+void StallInspector::hear(int rank, const StallAnswer& answer) {
   const auto said = said_.find(rank);
-  if (asked_ns_ == 0 || answer.question != question_ || said == said_.end()) {
+  if (asked_ns_ == 0 || answer.query != stall_query_ || said == said_.end()) {
     return;  // too late
   }
   (answer.of_program ? said->second.program : said->second.engine) = answer.text;

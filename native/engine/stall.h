@@ -29,14 +29,14 @@ class StallInspector {
   void watch(int64_t now_ns) noexcept;
 
   struct Findings {
-    uint64_t question = 0;  // to be put to `ask`
+    uint64_t query = 0;  // to be put to `ask`
     std::vector<int> ask;
     std::string warning;           // to be logged
     std::string end;               // why the world is to end
     std::vector<int> responsible;  // the ranks that `end` names
   };
   Findings inspect(int64_t now_ns, const std::vector<Coordinator::Waiting>& waiting);
-  void hear(int rank, const Answer& answer);
+  void hear(int rank, const StallAnswer& answer);
 
  private:
   // What a rank said: its engine, and the program that it runs.
@@ -55,9 +55,9 @@ class StallInspector {
   const int64_t shutdown_ns_;
   int64_t next_ns_ = 0;
   int64_t warn_after_ns_ = INT64_MIN;  // the last warning holds until then
-  uint64_t question_ = 0;
-  int64_t asked_ns_ = 0;      // when; 0: no question is open
-  std::map<int, Said> said_;  // of the open question, by rank
+  uint64_t stall_query_ = 0;
+  int64_t asked_ns_ = 0;      // when; 0: no query is open
+  std::map<int, Said> said_;  // of the open query, by rank
 };
 
 }  // namespace farandole::engine

@@ -38,9 +38,9 @@ struct ArenaHeader {
   alignas(64) std::atomic<uint64_t> step;
   // Where in this arena the data of recent steps lies: see collective/steps.h.
   std::atomic<uint64_t> offset[kSlots];
-  // Of rank 0's arena: agreement without messages. See engine/muster.h.
-  alignas(64) std::atomic<uint64_t> muster[2];
-  std::atomic<uint32_t> muster_forbidden;
+  // Of rank 0's arena: agreement without messages. See engine/shm_agreement.h.
+  alignas(64) std::atomic<uint64_t> shm_agreement[2];
+  std::atomic<uint32_t> shm_agreement_forbidden;
   // Says that the owner lives, in whatever generation, or has died: see lifeline.h.
   alignas(64) std::atomic<uint32_t> lifeline;
 };

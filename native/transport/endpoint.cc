@@ -124,10 +124,10 @@ void Endpoint::Impl::begin_generation(uint64_t generation) {
   for (std::atomic<uint64_t>& offset : header.offset) {
     offset.store(0);
   }
-  for (std::atomic<uint64_t>& word : header.muster) {
+  for (std::atomic<uint64_t>& word : header.shm_agreement) {
     word.store(0);
   }
-  header.muster_forbidden.store(0);
+  header.shm_agreement_forbidden.store(0);
   arena.view().serve(generation);
 }
 

@@ -150,7 +150,7 @@ _BLOCKING: dict[str, tuple[Any, tuple[Any, ...]]] = {
         c_size_t,
         (_Engine, POINTER(c_uint64), POINTER(NativeEvent), c_size_t, POINTER(c_uint64)),
     ),
-    "farandole_wait_question": (c_int, (_Engine, c_double, POINTER(c_uint64))),
+    "farandole_wait_stall_query": (c_int, (_Engine, c_double, POINTER(c_uint64))),
 }
 
 # Functions that are done within microseconds. They keep Python's lock: giving it up there would let another thread
@@ -184,7 +184,7 @@ _QUICK: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "farandole_get_stats": (c_int, (_Engine, POINTER(NativeStats))),
     "farandole_event_name": (c_char_p, (_Engine, c_uint32)),
     "farandole_event_signature": (c_char_p, (_Engine, c_uint32)),
-    "farandole_answer": (c_int, (_Engine, c_uint64, c_char_p)),
+    "farandole_answer_stall_query": (c_int, (_Engine, c_uint64, c_char_p)),
 }
 
 FUNCTIONS = frozenset(_BLOCKING) | frozenset(_QUICK)

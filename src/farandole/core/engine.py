@@ -48,7 +48,7 @@ class Block:
         return buffer
 
 
-# How a world is told of that; see `native/engine/agree.cc`.
+# How a world is told of that; see `native/engine/engine_loop.cc`.
 _HAS_LEFT = "has shut down, "
 
 
@@ -320,8 +320,8 @@ class Engine:
         choice: dict[str, str] = json.loads(_string(answer))
         return choice
 
-    def wait_question(self, timeout: float) -> int | None:
-        """Wait until other ranks, which wait for this one, ask what it is doing; return the question's number.
+    def wait_stall_query(self, timeout: float) -> int | None:
+        """Wait until other ranks, which wait for this one, ask what it is doing; return the query's number.
 
         Returns:
             None if nobody asked for `timeout` seconds.
@@ -329,15 +329,15 @@ class Engine:
         Raises:
             FarandoleError: there is no world, or it has ended.
         """
-        question = ctypes.c_uint64()
-        asked = self._library.farandole_wait_question(self._pointer, timeout, question)
+        query = ctypes.c_uint64()
+        asked = self._library.farandole_wait_stall_query(self._pointer, timeout, query)
         if asked < 0:
             self.check_health()
-        return question.value if asked > 0 else None
+        return query.value if asked > 0 else None
 
-    def answer(self, question: int, text: str) -> None:
-        """Answer a question with one line that says where this program is."""
-        self._check(self._library.farandole_answer(self._pointer, question, text.encode()))
+    def answer_stall_query(self, query: int, text: str) -> None:
+        """Answer a stall query with one line that says where this program is."""
+        self._check(self._library.farandole_answer_stall_query(self._pointer, query, text.encode()))
 
     def _check(self, status: int) -> None:
         if status:

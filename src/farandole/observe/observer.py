@@ -13,7 +13,7 @@ from farandole.errors import TimelineError
 from farandole.observe.messages import CODEC
 from farandole.observe.progress import ProgressReporter
 from farandole.observe.recording import ClockWatch
-from farandole.observe.stalls import answer_questions
+from farandole.observe.stalls import answer_stall_queries
 from farandole.observe.timeline import JOIN_SECONDS, RECORDER, Post, Recording, Sending, Timeline
 from farandole.wire.errors import BadMessage
 from farandole.wire.rendezvous import Absent, Heard, Probed, RendezvousError, Told, World
@@ -51,7 +51,7 @@ class Observer:
         self._answering: threading.Thread | None = None
         if world.size > 1 and settings.stall_warning_seconds and not settings.stall_check_disable:
             # Who calls init() is who trains.
-            self._answering = answer_questions(session.engine, threading.current_thread())
+            self._answering = answer_stall_queries(session.engine, threading.current_thread())
         if recording is not None and settings.timeline is not None and settings.timeline.upper() != "DYNAMIC":
             try:
                 recording.start_with_the_world(_file_for(settings.timeline, world), settings.timeline_mark_cycles)
@@ -59,7 +59,7 @@ class Observer:
                 tell_user("warning", f"{error} Training goes on without a timeline.", RECORDER)
 
     def close(self) -> None:
-        """End what this began, but for the questions, which end with the world."""
+        """End what this began, except the stall queries, which end with the world."""
         self.timeline.close()
         if self._roster is not None:
             self._roster.ignore(self._heard)

@@ -8,18 +8,18 @@ from farandole.core.engine import Engine
 from farandole.errors import FarandoleError
 from farandole.observe.whereabouts import whereabouts
 
-# Only so that nobody has to reason about a wait without an end: questions and the end of the world come at once.
+# Only so that nobody has to reason about a wait without an end: queries and the end of the world come at once.
 WAIT_SECONDS = 3600.0
 
 
-def answer_questions(engine: Engine, thread: threading.Thread) -> threading.Thread:
+def answer_stall_queries(engine: Engine, thread: threading.Thread) -> threading.Thread:
     """Start the thread that answers, in one line each time, until the engine's world ends.
 
     The wait is native and without Python's lock. The answer needs that lock: when the program holds it in native code,
     none comes, and the other ranks are told so.
 
     Args:
-        engine: gets the questions.
+        engine: receives the queries.
         thread: the one that trains.
     """
     observer = threading.Thread(target=_answer, args=(engine, thread), name="farandole-observer", daemon=True)
@@ -30,8 +30,9 @@ def answer_questions(engine: Engine, thread: threading.Thread) -> threading.Thre
 def _answer(engine: Engine, thread: threading.Thread) -> None:
     try:
         while True:
-            question = engine.wait_question(WAIT_SECONDS)
-            if question is not None:
-                engine.answer(question, whereabouts((thread if thread.is_alive() else threading.main_thread()).ident))
+            query = engine.wait_stall_query(WAIT_SECONDS)
+            if query is not None:
+                alive = thread if thread.is_alive() else threading.main_thread()
+                engine.answer_stall_query(query, whereabouts(alive.ident))
     except FarandoleError:
         pass  # The world has ended, or there is none: nobody asks any more.

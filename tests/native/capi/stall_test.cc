@@ -149,9 +149,9 @@ TEST(CapiStall, WarnsWithNamesRanksAndAnswersThenEndsEverywhere) {
     require(farandole_wait(engine, submit(engine, FARANDOLE_ALLREDUCE, "first", &value), kPatience) == 0, "first");
     if (rank == 2) {
       // Others wait for this one, which says what it does, as often as it is asked.
-      uint64_t question = 0;
-      while (farandole_wait_question(engine, kPatience, &question) == 1) {
-        require(farandole_answer(engine, question, "train.py:41 in load_data") == FARANDOLE_OK, "answer");
+      uint64_t query = 0;
+      while (farandole_wait_stall_query(engine, kPatience, &query) == 1) {
+        require(farandole_answer_stall_query(engine, query, "train.py:41 in load_data") == FARANDOLE_OK, "answer");
       }
     } else {
       const uint64_t handle = submit(engine, FARANDOLE_ALLREDUCE, "the gradient", &value);
@@ -176,9 +176,9 @@ TEST(CapiStall, NeverMeansNever) {
   settings.stall_warning_seconds = -1;
   const auto said = in_processes(2, settings, [](int rank, farandole_engine* engine) {
     float value = 1;
-    uint64_t question = 0;
+    uint64_t query = 0;
     if (rank == 1) {
-      require(farandole_wait_question(engine, 1.5, &question) == 0, "nobody may ask");
+      require(farandole_wait_stall_query(engine, 1.5, &query) == 0, "nobody may ask");
     }
     require(farandole_wait(engine, submit(engine, FARANDOLE_ALLREDUCE, "x", &value), kPatience) == 0, "x");
   });

@@ -1,4 +1,4 @@
-// The pure parts of agreement: messages, catalog, coordinator, fusion. No threads.
+// The pure parts of agreement: messages, response cache, coordinator, fusion. No threads.
 #include <gtest/gtest.h>
 
 #include "engine/coordinator.h"
@@ -64,7 +64,7 @@ TEST(Messages, SurviveTheWire) {
   EXPECT_TRUE(again.leaving);
   EXPECT_FALSE(again.finished);
   EXPECT_EQ(again.age_ns, 12);
-  EXPECT_EQ(again.answers.at(0).question, 3U);
+  EXPECT_EQ(again.answers.at(0).query, 3U);
   EXPECT_TRUE(again.answers[0].of_program);
   EXPECT_EQ(again.answers[0].text, "train.py:7");
 
@@ -87,10 +87,10 @@ TEST(Messages, SurviveTheWire) {
   EXPECT_EQ(same.settling_ns, 77);
   EXPECT_EQ(same.last_rank, 2);
 
-  Decision question;
-  question.type = Decision::Type::kQuestion;
-  question.question = 5;
-  EXPECT_EQ(decode_decision(encode(question)).question, 5U);
+  Decision query;
+  query.type = Decision::Type::kStallQuery;
+  query.query = 5;
+  EXPECT_EQ(decode_decision(encode(query)).query, 5U);
 }
 
 TEST(Messages, MalformedOnesAreErrors) {

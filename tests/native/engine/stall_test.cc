@@ -39,9 +39,9 @@ TEST(StallInspector, AsksThenWarnsThenHoldsItsPeace) {
   EXPECT_EQ(findings.ask, (std::vector<int>{1}));
   EXPECT_TRUE(findings.warning.empty());
   EXPECT_EQ(inspector.next_ns(), 17 * kSecond);
-  inspector.hear(1, {findings.question, false, "asked last for allreduce 'y' 9 s ago, which is done"});
+  inspector.hear(1, {findings.query, false, "asked last for allreduce 'y' 9 s ago, which is done"});
   EXPECT_EQ(inspector.next_ns(), 17 * kSecond) << "the program has not answered yet";
-  inspector.hear(1, {findings.question, true, "train.py:41 in step"});
+  inspector.hear(1, {findings.query, true, "train.py:41 in step"});
   EXPECT_EQ(inspector.next_ns(), 16 * kSecond) << "all have answered: at once";
 
   findings = inspector.inspect(16 * kSecond, for_rank_1(6 * kSecond));
@@ -57,10 +57,10 @@ TEST(StallInspector, AsksThenWarnsThenHoldsItsPeace) {
 TEST(StallInspector, WarnsWithoutAnAnswerAfterASecond) {
   StallInspector inspector(10, 0);
   inspector.watch(0);
-  const auto question = inspector.inspect(10 * kSecond, for_rank_1(0));
+  const auto query = inspector.inspect(10 * kSecond, for_rank_1(0));
   EXPECT_TRUE(inspector.inspect(10 * kSecond + 1, for_rank_1(0)).warning.empty());
-  inspector.hear(1, {question.question + 1, true, "of a wrong question"});
-  inspector.hear(0, {question.question, true, "of a rank that nobody asked"});
+  inspector.hear(1, {query.query + 1, true, "of a wrong query"});
+  inspector.hear(0, {query.query, true, "of a rank that nobody asked"});
   const std::string warning = inspector.inspect(11 * kSecond, for_rank_1(0)).warning;
   EXPECT_NE(warning.find("rank 1: no answer"), std::string::npos) << warning;
   EXPECT_EQ(warning.find("wrong"), std::string::npos);
@@ -145,14 +145,14 @@ TEST_P(Stall, TheMissingAreAskedAndAnswer) {
   settings.stall_warning_seconds = 0.1;
   std::atomic<bool> asked{false};
   in_world(GetParam(), 3, settings, [&](int rank, Engine& engine) {
-    uint64_t question = 0;
+    uint64_t query = 0;
     // The coordinator's own rank may be the one that is missing, as well as any other.
     for (const int missing : {2, 0}) {
       ASSERT_EQ(testing::allreduce(engine, "before", {1.0F}), std::vector<float>{3.0F});
       if (rank == missing) {
-        ASSERT_EQ(engine.wait_question(base::Deadline::after_seconds(testing::kPatience), question), 1);
-        EXPECT_GT(question, 0U);
-        engine.answer(question, "somewhere\nelse");
+        ASSERT_EQ(engine.wait_stall_query(base::Deadline::after_seconds(testing::kPatience), query), 1);
+        EXPECT_GT(query, 0U);
+        engine.answer_stall_query(query, "somewhere\nelse");
         asked = true;
       }
       ASSERT_EQ(testing::allreduce(engine, "after", {1.0F}), std::vector<float>{3.0F});
@@ -167,7 +167,7 @@ INSTANTIATE_TEST_SUITE_P(Engine, Stall, ::testing::Values(World::kShm, World::kT
                          [](const auto& info) { return testing::name_of(info.param); });
 
 // What was agreed on without messages is what a rank asked for last, all the same.
-TEST(StallEngine, TheLastRequestMayHaveBeenMustered) {
+TEST(StallEngine, TheLastRequestMayHaveTakenTheFastPath) {
   engine::EngineSettings settings;
   settings.stall_warning_seconds = 0;
   settings.stall_shutdown_seconds = 1;  // and as long for answers: a busy machine keeps nobody from asking until then
@@ -194,16 +194,16 @@ TEST(StallEngine, TheLastRequestMayHaveBeenMustered) {
   EXPECT_NE(log.find("rank 1: asked last for allreduce 'last' "), std::string::npos) << log;
 }
 
-TEST(StallEngine, WhoWaitsForAQuestionHearsTheEndOfTheWorld) {
-  uint64_t question = 0;
+TEST(StallEngine, WaitingForAQueryEndsWithTheWorld) {
+  uint64_t query = 0;
   Engine alone({});
-  EXPECT_EQ(alone.wait_question(base::Deadline::after_seconds(testing::kPatience), question), -1);
+  EXPECT_EQ(alone.wait_stall_query(base::Deadline::after_seconds(testing::kPatience), query), -1);
   in_world(World::kLoopback, 2, {}, [](int rank, Engine& engine) {
     if (rank == 1) {
       return;  // leaves
     }
     uint64_t number = 0;
-    EXPECT_EQ(engine.wait_question(base::Deadline::after_seconds(testing::kPatience), number), -1);
+    EXPECT_EQ(engine.wait_stall_query(base::Deadline::after_seconds(testing::kPatience), number), -1);
   });
 }
 

@@ -1,4 +1,4 @@
-#include "engine/muster.h"
+#include "engine/shm_agreement.h"
 
 namespace farandole::engine {
 namespace {
@@ -19,11 +19,11 @@ bool is_older(uint32_t one, uint32_t other) { return static_cast<int32_t>(one - 
 
 }  // namespace
 
-Muster::Muster(transport::ArenaHeader* header, int world_size) noexcept
+ShmAgreement::ShmAgreement(transport::ArenaHeader* header, int world_size) noexcept
     : header_(static_cast<uint64_t>(world_size) <= kMost ? header : nullptr),
       size_(static_cast<uint64_t>(world_size)) {}
 
-bool Muster::is_open(uint32_t number) const noexcept {
+bool ShmAgreement::is_open(uint32_t number) const noexcept {
   if (!is_allowed()) {
     return false;
   }
@@ -31,7 +31,7 @@ bool Muster::is_open(uint32_t number) const noexcept {
   return is_older(number_in(seen), number) || (number_in(seen) == number && !is_closed(seen));
 }
 
-Muster::State Muster::announce(uint32_t number, uint32_t bit) noexcept {
+ShmAgreement::State ShmAgreement::announce(uint32_t number, uint32_t bit) noexcept {
   if (!is_allowed() || bit > 0xffff) {
     return State::kClosed;
   }
@@ -53,7 +53,7 @@ Muster::State Muster::announce(uint32_t number, uint32_t bit) noexcept {
   }
 }
 
-Muster::State Muster::look(uint32_t number) const noexcept {
+ShmAgreement::State ShmAgreement::look(uint32_t number) const noexcept {
   const uint64_t seen = word(number).load(std::memory_order_acquire);
   if (number_in(seen) != number) {
     return State::kPassed;
@@ -64,7 +64,7 @@ Muster::State Muster::look(uint32_t number) const noexcept {
   return count_in(seen) == size_ ? State::kAll : State::kOpen;
 }
 
-Muster::State Muster::close(uint32_t number) noexcept {
+ShmAgreement::State ShmAgreement::close(uint32_t number) noexcept {
   if (header_ == nullptr) {
     return State::kClosed;
   }
@@ -86,14 +86,14 @@ Muster::State Muster::close(uint32_t number) noexcept {
   }
 }
 
-void Muster::forbid() noexcept {
+void ShmAgreement::forbid() noexcept {
   if (header_ != nullptr) {
-    header_->muster_forbidden.store(1, std::memory_order_relaxed);
+    header_->shm_agreement_forbidden.store(1, std::memory_order_relaxed);
   }
 }
 
-bool Muster::is_allowed() const noexcept {
-  return header_ != nullptr && header_->muster_forbidden.load(std::memory_order_relaxed) == 0;
+bool ShmAgreement::is_allowed() const noexcept {
+  return header_ != nullptr && header_->shm_agreement_forbidden.load(std::memory_order_relaxed) == 0;
 }
 
 }  // namespace farandole::engine

@@ -1,4 +1,4 @@
-#include "engine/catalog.h"
+#include "engine/response_cache.h"
 
 #include <algorithm>
 
@@ -42,17 +42,17 @@ Signature own_part(const Decision::Agreed& agreed, int member_index) {
   return signature;
 }
 
-uint32_t Catalog::find(const std::string& name, const Signature& signature, int member_index) const {
+uint32_t ResponseCache::find(const std::string& name, const Signature& signature, int member_index) const {
   const auto found = bits_.find(name);
   return found != bits_.end() && matches(entries_[found->second], member_index, signature) ? found->second : kNoBit;
 }
 
-uint32_t Catalog::find_name(const std::string& name) const {
+uint32_t ResponseCache::find_name(const std::string& name) const {
   const auto found = bits_.find(name);
   return found == bits_.end() ? kNoBit : found->second;
 }
 
-void Catalog::put(const Decision::Agreed& agreed) {
+void ResponseCache::put(const Decision::Agreed& agreed) {
   if (agreed.bit > size()) {
     throw base::Error(base::Code::kInternal, "a decision gives a bit that skips others");
   }

@@ -1,5 +1,5 @@
 // Users who wait at once for what they ask for, and those who did so far.
-#include "engine/habit.h"
+#include "engine/wake_heuristic.h"
 
 #include <gtest/gtest.h>
 
@@ -11,8 +11,8 @@ namespace farandole {
 namespace {
 
 using engine::Engine;
-using engine::Habit;
 using engine::Handle;
+using engine::WakeHeuristic;
 using reduce::Dtype;
 using testing::allreduce_request;
 using testing::finish;
@@ -23,76 +23,76 @@ constexpr int64_t kMs = 1'000'000;
 constexpr Handle kIt = 7;
 constexpr Handle kOther = 8;
 
-bool wait(Habit& habit, int64_t now, Handle handle = kIt) { return habit.wait(now, {&handle, 1}); }
+bool wait(WakeHeuristic& heuristic, int64_t now, Handle handle = kIt) { return heuristic.wait(now, {&handle, 1}); }
 
 // Asks and waits so many times; gives how often it was expected to wait.
-int ask_and_wait(Habit& habit, int times, int64_t& now) {
+int ask_and_wait(WakeHeuristic& heuristic, int times, int64_t& now) {
   int expected = 0;
   for (int i = 0; i < times; ++i) {
-    expected += habit.ask(++now, kIt, 1) ? 1 : 0;
-    wait(habit, ++now);
+    expected += heuristic.submit(++now, kIt, 1) ? 1 : 0;
+    wait(heuristic, ++now);
   }
   return expected;
 }
 
-TEST(Habit, ComesWithTime) {
-  Habit habit;
+TEST(WakeHeuristic, ComesWithTime) {
+  WakeHeuristic heuristic;
   int64_t now = kMs;
-  EXPECT_EQ(ask_and_wait(habit, 16, now), 0);
-  EXPECT_TRUE(habit.lasts(now));
-  EXPECT_EQ(ask_and_wait(habit, 10, now), 10);
+  EXPECT_EQ(ask_and_wait(heuristic, 16, now), 0);
+  EXPECT_TRUE(heuristic.lasts(now));
+  EXPECT_EQ(ask_and_wait(heuristic, 10, now), 10);
 }
 
-TEST(Habit, TellsWhenItEnds) {
-  Habit habit;
+TEST(WakeHeuristic, TellsWhenItEnds) {
+  WakeHeuristic heuristic;
   int64_t now = kMs;
   for (int i = 0; i < 40; ++i) {
-    habit.ask(++now, kIt, 1);
-    EXPECT_FALSE(wait(habit, ++now));
+    heuristic.submit(++now, kIt, 1);
+    EXPECT_FALSE(wait(heuristic, ++now));
   }
-  EXPECT_TRUE(habit.ask(now, kIt, 1));
-  EXPECT_TRUE(wait(habit, now, kOther)) << "who waits for something else leaves the last thing alone";
-  EXPECT_FALSE(habit.ask(now, kIt, 1));
-  EXPECT_FALSE(wait(habit, now));
+  EXPECT_TRUE(heuristic.submit(now, kIt, 1));
+  EXPECT_TRUE(wait(heuristic, now, kOther)) << "who waits for something else leaves the last thing alone";
+  EXPECT_FALSE(heuristic.submit(now, kIt, 1));
+  EXPECT_FALSE(wait(heuristic, now));
 }
 
-TEST(Habit, IsBrokenBySeveralThingsAtOnceAndByAskingAgainBeforeWaiting) {
+TEST(WakeHeuristic, IsBrokenBySeveralThingsAtOnceAndByAskingAgainBeforeWaiting) {
   for (const size_t count : {size_t{2}, size_t{1}}) {
-    Habit habit;
+    WakeHeuristic heuristic;
     int64_t now = kMs;
-    ask_and_wait(habit, 20, now);
+    ask_and_wait(heuristic, 20, now);
     if (count == 1) {
-      EXPECT_TRUE(habit.ask(++now, kIt, 1));
+      EXPECT_TRUE(heuristic.submit(++now, kIt, 1));
     }
-    EXPECT_FALSE(habit.ask(++now, kIt, count));
-    wait(habit, ++now);
-    EXPECT_FALSE(habit.ask(++now, kIt, 1));
+    EXPECT_FALSE(heuristic.submit(++now, kIt, count));
+    wait(heuristic, ++now);
+    EXPECT_FALSE(heuristic.submit(++now, kIt, 1));
   }
 }
 
-TEST(Habit, IsBrokenByWhoComesLateAndForgottenAfterAWhile) {
-  Habit late;
+TEST(WakeHeuristic, IsBrokenByWhoComesLateAndForgottenAfterAWhile) {
+  WakeHeuristic late;
   int64_t now = kMs;
   ask_and_wait(late, 20, now);
-  EXPECT_TRUE(late.ask(++now, kIt, 1));
+  EXPECT_TRUE(late.submit(++now, kIt, 1));
   wait(late, now + kMs);
-  EXPECT_FALSE(late.ask(now + kMs + 1, kIt, 1));
-  Habit rare;
+  EXPECT_FALSE(late.submit(now + kMs + 1, kIt, 1));
+  WakeHeuristic rare;
   ask_and_wait(rare, 20, now);
   EXPECT_FALSE(rare.lasts(now + 20 * kMs));
-  EXPECT_FALSE(rare.ask(now + 20 * kMs, kIt, 1));
+  EXPECT_FALSE(rare.submit(now + 20 * kMs, kIt, 1));
 }
 
-TEST(Habit, WaitingForNothingIsNone) {
-  Habit habit;
+TEST(WakeHeuristic, WaitingForNothingIsNone) {
+  WakeHeuristic heuristic;
   for (int64_t now = kMs; now < kMs + 40; ++now) {
-    EXPECT_FALSE(wait(habit, now));
+    EXPECT_FALSE(wait(heuristic, now));
   }
-  EXPECT_FALSE(habit.lasts(kMs + 40));
+  EXPECT_FALSE(heuristic.lasts(kMs + 40));
 }
 
 // What is in flight when a user turns to something else is done all the same, and so is what comes after.
-TEST(Habit, TheEngineThreadComesWhenTheUserDoesNot) {
+TEST(WakeHeuristic, TheEngineThreadComesWhenTheUserDoesNot) {
   for (const int size : {1, 2, 4}) {
     testing::in_world(World::kShm, size, {}, [size](int rank, Engine& engine) {
       for (int round = 0; round < 5; ++round) {

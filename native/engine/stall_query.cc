@@ -24,16 +24,16 @@ std::string as_one_line(std::string text) {
 
 }  // namespace
 
-void Engine::look_for_stalls() {
+void Engine::inspect_stalls() {
   const StallInspector::Findings findings = inspector_->inspect(base::now_ns(), coordinator_->waiting());
   for (const int rank : findings.ask) {
-    Decision question;
-    question.type = Decision::Type::kQuestion;
-    question.question = findings.question;
+    Decision query;
+    query.type = Decision::Type::kStallQuery;
+    query.query = findings.query;
     if (rank == 0) {
-      obey(question);
+      obey(query);
     } else {
-      pump_->post(rank, encode(question));
+      pump_->post(rank, encode(query));
     }
   }
   if (!findings.warning.empty()) {
@@ -45,9 +45,9 @@ void Engine::look_for_stalls() {
   }
 }
 
-void Engine::be_asked(uint64_t question) {
-  Answer answer;
-  answer.question = question;
+void Engine::receive_stall_query(uint64_t query) {
+  StallAnswer answer;
+  answer.query = query;
   if (last_request_.name.empty()) {
     answer.text = "has asked for nothing yet";
   } else {
@@ -55,7 +55,7 @@ void Engine::be_asked(uint64_t question) {
     std::snprintf(age, sizeof age, "%.3g", static_cast<double>(base::now_ns() - last_request_.submitted_ns) / 1e9);
     const auto found = memberships_.find(last_request_.group);
     const bool waits =
-        mustered_.pending != nullptr ||  // then it is the last one
+        fast_path_.pending != nullptr ||  // then it is the last one
         (last_request_.kind == Kind::kJoin ? join_ != nullptr
                                            : found != memberships_.end() && found->second.awaits(last_request_.name));
     answer.text = "asked last for " + std::string(name_of(last_request_.kind)) + " '" +
@@ -66,27 +66,27 @@ void Engine::be_asked(uint64_t question) {
   ready.answers.push_back(std::move(answer));
   send_ready(ready, transport::Bell::kNow);
   const base::MutexLock lock(mutex_);
-  question_ = question;
-  question_changed_.notify_all();
+  stall_query_ = query;
+  stall_query_changed_.notify_all();
 }
 
-int Engine::wait_question(const base::Deadline& deadline, uint64_t& question) {
+int Engine::wait_stall_query(const base::Deadline& deadline, uint64_t& query) {
   const base::MutexLock lock(mutex_);
-  const bool asked = question_changed_.wait_for(mutex_, std::chrono::nanoseconds(deadline.left_ns()), [this] {
+  const bool asked = stall_query_changed_.wait_for(mutex_, std::chrono::nanoseconds(deadline.left_ns()), [this] {
     mutex_.assert_held();
-    return ended_.has_value() || question_ != question_taken_;
+    return ended_.has_value() || stall_query_ != stall_query_taken_;
   });
   if (ended_) {
     return -1;
   }
-  question = question_taken_ = question_;
+  query = stall_query_taken_ = stall_query_;
   return asked ? 1 : 0;
 }
 
-void Engine::answer(uint64_t question, std::string text) {
+void Engine::answer_stall_query(uint64_t query, std::string text) {
   const base::MutexLock lock(mutex_);
   if (!ended_) {
-    answers_.push_back({question, true, as_one_line(std::move(text))});
+    answers_.push_back({query, true, as_one_line(std::move(text))});
     mesh_->doorbell().ring();
   }
 }

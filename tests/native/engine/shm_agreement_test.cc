@@ -1,5 +1,5 @@
 // Agreement without messages: the word itself, and engines that go this way, leave it and come back.
-#include "engine/muster.h"
+#include "engine/shm_agreement.h"
 
 #include <gtest/gtest.h>
 
@@ -15,69 +15,69 @@ namespace farandole {
 namespace {
 
 using engine::Engine;
-using engine::Muster;
+using engine::ShmAgreement;
 using reduce::Dtype;
 using testing::allreduce_request;
 using testing::finish;
-using State = Muster::State;
+using State = ShmAgreement::State;
 using World = testing::Kind;
 
-TEST(Muster, AllAnnounceTheSame) {
+TEST(ShmAgreement, AllAnnounceTheSame) {
   transport::ArenaHeader header{};
-  Muster muster(&header, 3);
-  EXPECT_EQ(muster.announce(2, 7), State::kOpen);
-  EXPECT_EQ(muster.announce(2, 7), State::kOpen);
-  EXPECT_EQ(muster.look(2), State::kOpen);
-  EXPECT_EQ(muster.announce(2, 7), State::kAll);
-  EXPECT_EQ(muster.look(2), State::kAll);
-  EXPECT_EQ(muster.close(2), State::kAll) << "what is agreed stays agreed";
+  ShmAgreement agreement(&header, 3);
+  EXPECT_EQ(agreement.announce(2, 7), State::kOpen);
+  EXPECT_EQ(agreement.announce(2, 7), State::kOpen);
+  EXPECT_EQ(agreement.look(2), State::kOpen);
+  EXPECT_EQ(agreement.announce(2, 7), State::kAll);
+  EXPECT_EQ(agreement.look(2), State::kAll);
+  EXPECT_EQ(agreement.close(2), State::kAll) << "what is agreed stays agreed";
 }
 
-TEST(Muster, WhoeverWantsSomethingElseClosesIt) {
+TEST(ShmAgreement, WhoeverWantsSomethingElseClosesIt) {
   transport::ArenaHeader header{};
-  Muster muster(&header, 2);
-  EXPECT_EQ(muster.announce(5, 1), State::kOpen);
-  EXPECT_EQ(muster.announce(5, 2), State::kClosed);
-  EXPECT_EQ(muster.look(5), State::kClosed);
-  EXPECT_EQ(muster.announce(5, 1), State::kClosed) << "for good";
-  EXPECT_EQ(muster.announce(6, 1), State::kOpen) << "the next number is another matter";
+  ShmAgreement agreement(&header, 2);
+  EXPECT_EQ(agreement.announce(5, 1), State::kOpen);
+  EXPECT_EQ(agreement.announce(5, 2), State::kClosed);
+  EXPECT_EQ(agreement.look(5), State::kClosed);
+  EXPECT_EQ(agreement.announce(5, 1), State::kClosed) << "for good";
+  EXPECT_EQ(agreement.announce(6, 1), State::kOpen) << "the next number is another matter";
 }
 
-TEST(Muster, ClosedBeforeAnyoneCame) {
+TEST(ShmAgreement, ClosedBeforeAnyoneCame) {
   transport::ArenaHeader header{};
-  Muster muster(&header, 2);
-  EXPECT_EQ(muster.close(9), State::kClosed);
-  EXPECT_EQ(muster.announce(9, 0), State::kClosed);
+  ShmAgreement agreement(&header, 2);
+  EXPECT_EQ(agreement.close(9), State::kClosed);
+  EXPECT_EQ(agreement.announce(9, 0), State::kClosed);
 }
 
-TEST(Muster, WhoComesLateFindsThatItsNumberHasPassed) {
+TEST(ShmAgreement, WhoComesLateFindsThatItsNumberHasPassed) {
   transport::ArenaHeader header{};
-  Muster muster(&header, 2);
-  EXPECT_EQ(muster.announce(3, 0), State::kOpen);
-  EXPECT_EQ(muster.close(3), State::kClosed);
-  EXPECT_EQ(muster.announce(4, 0), State::kOpen);
-  EXPECT_EQ(muster.look(3), State::kClosed) << "still there while the next one is open";
-  EXPECT_EQ(muster.close(5), State::kClosed);
-  EXPECT_EQ(muster.look(3), State::kPassed);
-  EXPECT_EQ(muster.close(3), State::kPassed);
-  EXPECT_EQ(muster.announce(3, 0), State::kClosed);
+  ShmAgreement agreement(&header, 2);
+  EXPECT_EQ(agreement.announce(3, 0), State::kOpen);
+  EXPECT_EQ(agreement.close(3), State::kClosed);
+  EXPECT_EQ(agreement.announce(4, 0), State::kOpen);
+  EXPECT_EQ(agreement.look(3), State::kClosed) << "still there while the next one is open";
+  EXPECT_EQ(agreement.close(5), State::kClosed);
+  EXPECT_EQ(agreement.look(3), State::kPassed);
+  EXPECT_EQ(agreement.close(3), State::kPassed);
+  EXPECT_EQ(agreement.announce(3, 0), State::kClosed);
 }
 
-TEST(Muster, NumbersWrapAround) {
+TEST(ShmAgreement, NumbersWrapAround) {
   transport::ArenaHeader header{};
-  Muster muster(&header, 1);
-  header.muster[1] = uint64_t{UINT32_MAX} << 32 | 1;
-  EXPECT_EQ(muster.announce(1, 0), State::kAll);
+  ShmAgreement agreement(&header, 1);
+  header.shm_agreement[1] = uint64_t{UINT32_MAX} << 32 | 1;
+  EXPECT_EQ(agreement.announce(1, 0), State::kAll);
 }
 
-TEST(Muster, NoWordNoMuster) {
-  Muster nowhere(nullptr, 2);
+TEST(ShmAgreement, NoWordNoAgreement) {
+  ShmAgreement nowhere(nullptr, 2);
   EXPECT_EQ(nowhere.announce(1, 0), State::kClosed);
   EXPECT_EQ(nowhere.close(1), State::kClosed);
   transport::ArenaHeader header{};
-  Muster too_many(&header, 40000);
+  ShmAgreement too_many(&header, 40000);
   EXPECT_EQ(too_many.announce(1, 0), State::kClosed);
-  Muster forbidden(&header, 2);
+  ShmAgreement forbidden(&header, 2);
   forbidden.forbid();
   EXPECT_EQ(forbidden.announce(1, 0), State::kClosed);
 }
@@ -95,28 +95,28 @@ uint64_t blocking_loop(Engine& engine, int rank, int steps) {
     EXPECT_EQ(step(number), static_cast<float>(size * number + testing::sum_of_ranks(size)));
   }
   EXPECT_EQ(engine.stats().rounds, static_cast<uint64_t>(steps));
-  return engine.stats().mustered;
+  return engine.stats().fast_path_rounds;
 }
 
-TEST(Mustering, IsHowALoopOfBlockingCallsIsAgreedOn) {
+TEST(FastPath, IsHowALoopOfBlockingCallsIsAgreedOn) {
   engine::EngineSettings settings;
   settings.spin_ns = 1'000'000'000;  // nobody loses patience
   for (const int size : {1, 2, 3, 4, 8}) {
     testing::in_world(World::kShm, size, settings, [](int rank, Engine& engine) {
-      // Not all but two: an engine thread that is still awake takes the long way when a user wants the helm.
+      // Not all but two: an engine thread that is still awake takes the long way when a user wants the progress lock.
       EXPECT_GT(blocking_loop(engine, rank, 200), 0U);
     });
   }
 }
 
-TEST(Mustering, NeedsOneHost) {
+TEST(FastPath, NeedsOneHost) {
   for (const World world : {World::kTcp, World::kTwoHosts}) {
     testing::in_world(world, 3, {}, [](int rank, Engine& engine) { EXPECT_EQ(blocking_loop(engine, rank, 20), 0U); });
   }
 }
 
 // Staged before it is agreed: from ordinary memory and from the arena, of sizes that are reduced in different ways.
-TEST(Mustering, TensorsOfEverySizeAndPlace) {
+TEST(FastPath, TensorsOfEverySizeAndPlace) {
   for (const int size : {2, 3, 4}) {
     testing::Meshes meshes(World::kShm, size);
     testing::on_all_ranks(size, [&](int rank) {
@@ -149,7 +149,7 @@ TEST(Mustering, TensorsOfEverySizeAndPlace) {
 }
 
 // Who looks for so short a time, or not at all, has often announced and given up before the others come.
-TEST(Mustering, PatienceEndsAndTheLongWayBegins) {
+TEST(FastPath, WaitingEndsAndTheSlowPathBegins) {
   for (const int64_t spin_ns : {0, 1, 100}) {
     engine::EngineSettings settings;
     settings.spin_ns = spin_ns;
@@ -157,7 +157,7 @@ TEST(Mustering, PatienceEndsAndTheLongWayBegins) {
   }
 }
 
-TEST(Mustering, OthersOfTheSameSizeAreAnotherRequest) {
+TEST(FastPath, OthersOfTheSameSizeAreAnotherRequest) {
   testing::in_world(World::kShm, 2, {}, [](int rank, Engine& engine) {
     for (int number = 0; number < 40; ++number) {
       float a = 1;
@@ -177,7 +177,7 @@ TEST(Mustering, OthersOfTheSameSizeAreAnotherRequest) {
   });
 }
 
-TEST(Mustering, ThreadsThatAskForDifferentThingsAtOnce) {
+TEST(FastPath, ThreadsThatAskForDifferentThingsAtOnce) {
   for (const int size : {2, 3, 4}) {
     testing::in_world(World::kShm, size, {}, [size](int rank, Engine& engine) {
       std::vector<std::thread> threads;
@@ -200,7 +200,7 @@ TEST(Mustering, ThreadsThatAskForDifferentThingsAtOnce) {
   }
 }
 
-TEST(Mustering, EveryKindOfRequestCanBeAgreedOnSo) {
+TEST(FastPath, EveryKindOfRequestCanBeAgreedOnSo) {
   testing::in_world(World::kShm, 4, {}, [](int rank, Engine& engine) {
     for (int number = 0; number < 10; ++number) {
       float root = static_cast<float>(rank);
@@ -230,7 +230,7 @@ base::Error asks_in_vain(Engine& engine) {
   return {base::Code::kOk, "it was done, though a rank never asked for it"};
 }
 
-TEST(Mustering, ARankThatIsLostEndsIt) {
+TEST(FastPath, ARankThatIsLostEndsIt) {
   testing::Meshes meshes(World::kShm, 3);
   std::atomic<int> done = 0;
   testing::on_all_ranks(3, [&](int rank) {
@@ -251,7 +251,7 @@ TEST(Mustering, ARankThatIsLostEndsIt) {
   });
 }
 
-TEST(Mustering, ARankThatLeavesEndsIt) {
+TEST(FastPath, ARankThatLeavesEndsIt) {
   testing::in_world(World::kShm, 3, {}, [](int rank, Engine& engine) {
     blocking_loop(engine, rank, 20);
     if (rank != 1) {
@@ -261,8 +261,9 @@ TEST(Mustering, ARankThatLeavesEndsIt) {
   });
 }
 
-// The engine says of which requests it has seen every rank become ready; nobody could see that of mustered ones.
-TEST(Mustering, IsLeftAloneWhileEventsAreRead) {
+// The engine says of which requests it has seen every rank become ready; nobody could see that of those of the fast
+// path.
+TEST(FastPath, IsLeftAloneWhileEventsAreRead) {
   std::latch all_record(2);
   testing::in_world(World::kShm, 2, {}, [&](int rank, Engine& engine) {
     std::vector<engine::Event> events(1024);

@@ -1,4 +1,4 @@
-// The engine's life in one world, from the charter to the last goodbye, and its part in agreement.
+// The engine's life in one world, from the initial config to the last message, and its part in agreement.
 #include <algorithm>
 #include <utility>
 
@@ -37,7 +37,7 @@ void Engine::thread_main() {
 
 void Engine::break_off(const Cause& cause) {
   mesh_->fate().revoke(cause);
-  // From here on our memory may be put to new use; who still reads it for this generation notices.
+  // From here on our memory may be put to new use; a worker that still reads it for this generation notices.
   mesh_->arena(mesh_->rank())->serve(transport::kNoGeneration);
   // What others may still write to stays out of use until all of them are in the next generation.
   arena_->hold();
@@ -48,12 +48,12 @@ void Engine::break_off(const Cause& cause) {
 
 void Engine::live() {
   if (coordinator_) {
-    Decision charter;
-    charter.type = Decision::Type::kCharter;
-    charter.piece_bytes = settings_.piece_bytes;
-    charter.algorithm = settings_.algorithm;
-    charter.knobs = begin_tuning();
-    issue(charter);
+    Decision config;
+    config.type = Decision::Type::kInitialConfig;
+    config.piece_bytes = settings_.piece_bytes;
+    config.algorithm = settings_.algorithm;
+    config.knobs = begin_tuning();
+    issue(config);
   }
   while (!world_over_) {
     wait_for_work();
@@ -86,31 +86,31 @@ void Engine::wait_for_work() {
   const auto is_due = [alarm_ns] { return alarm_ns != 0 && base::now_ns() >= alarm_ns; };
   const auto ready = [&] { return has_work() || is_due(); };
   pump_->set_alarm(alarm_ns);
-  const bool found = pump_->look(settings_.spin_ns, ready, [this] { return helm_.is_wanted(); });
-  if (!found && mustered_.pending != nullptr) {
-    end_muster();  // which is a turn: there may be work, or an end, before there is time for sleep
+  const bool found = pump_->look(settings_.spin_ns, ready, [this] { return progress_lock_.is_wanted(); });
+  if (!found && fast_path_.pending != nullptr) {
+    end_fast_path();  // which is a turn: there may be work, or an end, before there is time for sleep
   } else if (!found && pump_->lie_down(ready)) {
-    sleep_away_from_helm();
+    sleep_without_progress_lock();
   }
   pump_->set_alarm(0);  // it is not for the waits of collectives, where nobody looks for stalls
   if (is_due() && !world_over_) {
-    look_for_stalls();
+    inspect_stalls();
   }
 }
 
 void Engine::take_turn(transport::Bell bell) {
   mesh_->fate().throw_if_revoked();
   report_new_requests(bell);
-  settle_muster(bell);
+  settle_fast_path(bell);
   receive_messages();
 }
 
 bool Engine::has_work() {
-  if (pump_->has_message() || is_mustered()) {
+  if (pump_->has_message() || fast_path_is_settled()) {
     return true;
   }
   if (backend_ == nullptr) {
-    return false;  // the charter has not come yet: nothing can be reported
+    return false;  // the initial config has not come yet: nothing can be reported
   }
   const base::MutexLock lock(mutex_);
   return !queue_.empty() || !answers_.empty() || (leaving_ && !reported_leaving_);
@@ -144,7 +144,7 @@ void Engine::report_new_requests(transport::Bell bell) {
     const Request& last = fresh.back()->request;
     last_request_ = {last.signature.kind, last.group, last.name, fresh.back()->submitted_ns};
   }
-  if (fresh.size() == 1 && muster(fresh.front())) {
+  if (fresh.size() == 1 && try_fast_path(fresh.front())) {
     fresh.clear();
   }
   int64_t submitted_ns = 0;
@@ -159,7 +159,7 @@ void Engine::report_new_requests(transport::Bell bell) {
     report(std::move(pending), ready);
   }
   if (!fresh.empty()) {
-    muster_->close(decisions_ + 1);  // who waits there for this worker is to go the same way
+    shm_agreement_->close(decisions_ + 1);  // workers that wait there for this one take the slow path too
   }
   if (!ready.empty()) {
     send_ready(ready, bell);
@@ -186,15 +186,15 @@ void Engine::report(std::unique_ptr<Pending> pending, Ready& ready) {
 // While this rank has joined, what a bit stands for may change without it: another thread's request goes in full.
 uint32_t Engine::bit_of(const Request& request) const {
   const Membership& membership = memberships_.at(request.group);
-  return join_ != nullptr ? kNoBit : membership.catalog.find(request.name, request.signature, membership.group.index);
+  return join_ != nullptr ? kNoBit : membership.cache.find(request.name, request.signature, membership.group.index);
 }
 
 void Engine::expect(std::unique_ptr<Pending> pending, uint32_t bit) {
   const Request& request = pending->request;
   Membership& membership = memberships_.at(request.group);
   if (bit >= membership.reported_bits.size()) {
-    membership.reported_bits.resize(membership.catalog.size());
-    membership.name_numbers.resize(membership.catalog.size(), kNone);
+    membership.reported_bits.resize(membership.cache.size());
+    membership.name_numbers.resize(membership.cache.size(), kNone);
   }
   uint32_t& number = membership.name_numbers[bit];
   number = number == kNone ? events_.number_of(request.name, request.signature) : number;
@@ -219,7 +219,7 @@ void Engine::send_ready(const Ready& ready, transport::Bell bell) {
 }
 
 void Engine::count(int rank, const Ready& ready) {
-  for (const Answer& answer : ready.answers) {
+  for (const StallAnswer& answer : ready.answers) {
     inspector_->hear(rank, answer);
   }
   const int64_t now = base::now_ns();
@@ -257,8 +257,8 @@ void Engine::receive_messages() {
 
 // Rank 0: tells the others before obeying itself, so that they can begin.
 void Engine::issue(Decision decision) {
-  while (muster_->close(decisions_ + 1) == Muster::State::kAll) {
-    run_mustered();
+  while (shm_agreement_->close(decisions_ + 1) == ShmAgreement::State::kAll) {
+    run_fast_path();
   }
   decision.number = decisions_ + 1;
   const base::Bytes bytes = encode(decision);
@@ -269,12 +269,12 @@ void Engine::issue(Decision decision) {
 }
 
 void Engine::obey(const Decision& decision) {
-  if (decision.type != Decision::Type::kQuestion) {
+  if (decision.type != Decision::Type::kStallQuery) {
     decisions_ = decision.number;
   }
   switch (decision.type) {
-    case Decision::Type::kCharter:
-      obey_charter(decision);
+    case Decision::Type::kInitialConfig:
+      apply_initial_config(decision);
       break;
     case Decision::Type::kRun:
       obey_run(decision);
@@ -290,8 +290,8 @@ void Engine::obey(const Decision& decision) {
     case Decision::Type::kGone:
       everyone_finished_ = true;
       break;
-    case Decision::Type::kQuestion:
-      be_asked(decision.question);
+    case Decision::Type::kStallQuery:
+      receive_stall_query(decision.query);
       break;
     case Decision::Type::kTune:
       obey_tune(decision);
@@ -299,11 +299,11 @@ void Engine::obey(const Decision& decision) {
   }
   if (in_flight_ > 0) {
     // What this worker has asked for by message, others must not wait for it to announce.
-    muster_->close(decisions_ + 1);
+    shm_agreement_->close(decisions_ + 1);
   }
 }
 
-void Engine::obey_charter(const Decision& decision) {
+void Engine::apply_initial_config(const Decision& decision) {
   backend_ = std::make_unique<backend::Native>(
       *pump_, *arena_, backend::Tuning{decision.piece_bytes, decision.algorithm, decision.knobs});
   const base::MutexLock lock(mutex_);
@@ -326,10 +326,10 @@ void Engine::obey_run(const Decision& decision) {
       runnables.push_back(take_agreed(membership, agreed, bit, absent));
     }
   };
-  decision.known.for_each([&](uint32_t bit) { take(membership.catalog.at(bit), bit); });
+  decision.known.for_each([&](uint32_t bit) { take(membership.cache.at(bit), bit); });
   for (const Decision::Agreed& agreed : decision.agreed) {
     if (agreed.bit != kNoBit) {
-      membership.catalog.put(agreed);
+      membership.cache.put(agreed);
     }
     take(agreed, kNoBit);
   }
@@ -431,7 +431,7 @@ std::unique_ptr<Engine::Pending> Engine::take_reported(Membership& membership, c
     if (auto node = membership.reported.extract(name); !node.empty()) {
       return std::move(node.mapped());
     }
-    bit = membership.catalog.find_name(name);
+    bit = membership.cache.find_name(name);
   }
   if (bit >= membership.reported_bits.size() || membership.reported_bits[bit] == nullptr) {
     throw Error(Code::kInternal, "a decision speaks of '" + name + "', which rank " + std::to_string(mesh_->rank()) +
@@ -441,7 +441,7 @@ std::unique_ptr<Engine::Pending> Engine::take_reported(Membership& membership, c
 }
 
 bool Engine::Membership::awaits(const std::string& name) const {
-  const uint32_t bit = catalog.find_name(name);
+  const uint32_t bit = cache.find_name(name);
   return reported.contains(name) || (bit < reported_bits.size() && reported_bits[bit] != nullptr);
 }
 
@@ -452,7 +452,7 @@ void Engine::end_world(const Error& why, bool certain) {
     const base::MutexLock lock(mutex_);
     ended_ = why;
     ending_ = {why.lost_rank(), certain};
-    question_changed_.notify_all();
+    stall_query_changed_.notify_all();
     for (auto& pending : std::exchange(queue_, {})) {
       unfinished.push_back(std::move(pending));
     }
@@ -460,8 +460,8 @@ void Engine::end_world(const Error& why, bool certain) {
   if (join_ != nullptr) {
     unfinished.push_back(std::move(join_));
   }
-  if (mustered_.pending != nullptr) {
-    unfinished.push_back(std::move(mustered_.pending));
+  if (fast_path_.pending != nullptr) {
+    unfinished.push_back(std::move(fast_path_.pending));
   }
   for (auto& [id, membership] : memberships_) {
     for (auto& [name, pending] : std::exchange(membership.reported, {})) {

@@ -1,8 +1,8 @@
-// The requests of one group that have a bit. All members of the group and rank 0 hold the same catalog, because
-// all change it by the same decisions in the same order.
+// The response cache: the requests of one group that have a bit, by which they are reported and decided on. All members
+// of the group and rank 0 hold the same cache, because all change it by the same decisions in the same order.
 //
 // A name gets its bit when it is agreed on for the second time: names that come once (those of unnamed requests) do
-// not fill the catalog. Nothing is ever taken out: when it is full, new names go on being compared in full.
+// not fill the cache. Nothing is ever taken out: when it is full, new names go on being compared in full.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@
 
 namespace farandole::engine {
 
-inline constexpr uint32_t kCatalogCapacity = 1 << 16;
+inline constexpr uint32_t kResponseCacheCapacity = 1 << 16;
 
-class Catalog {
+class ResponseCache {
  public:
   // The bit that stands for exactly this request of the member with this index, or kNoBit.
   uint32_t find(const std::string& name, const Signature& signature, int member_index) const;

@@ -1,4 +1,5 @@
-// Who is at the helm and when: a user thread that waits, and the engine thread that sleeps away from it. See helm.h.
+// Which thread makes progress, and when: a user thread that waits, or the engine thread, which sleeps without the
+// progress lock. See progress_lock.h.
 #include <algorithm>
 
 #include "engine/engine.h"
@@ -28,9 +29,9 @@ Waited Engine::wait(std::span<const Handle> handles, const base::Deadline& deadl
       helped = help(*awaited);
     }
     if (!helped) {
-      const Helm::Wish wish(helm_);
-      ring();  // who is at the helm may be about to leave it
-      completions_.wait(*awaited, deadline, [this] { return helm_.is_free(); });
+      const ProgressLock::Wish wish(progress_lock_);
+      notify();  // the holder of the lock may be about to release it
+      completions_.wait(*awaited, deadline, [this] { return progress_lock_.is_free(); });
     }
     done = completions_.are_done(*awaited);
   }
@@ -47,12 +48,12 @@ Waited Engine::wait(std::span<const Handle> handles, const base::Deadline& deadl
 
 void Engine::come_for(std::span<const Handle> handles) {
   const base::MutexLock lock(mutex_);
-  if (habit_.wait(base::now_ns(), handles) && !ended_) {
+  if (wake_heuristic_.wait(base::now_ns(), handles) && !ended_) {
     mesh_->doorbell().call();
   }
 }
 
-void Engine::ring() {
+void Engine::notify() {
   const base::MutexLock lock(mutex_);
   if (!ended_) {
     mesh_->doorbell().ring();
@@ -60,7 +61,7 @@ void Engine::ring() {
 }
 
 bool Engine::help(const Completions::Awaited& awaited) {
-  if (!helm_.try_take()) {
+  if (!progress_lock_.try_take()) {
     return false;
   }
   bool something_left = true;
@@ -81,14 +82,14 @@ bool Engine::help(const Completions::Awaited& awaited) {
   if (something_left) {
     mesh_->doorbell().call();
   }
-  leave_helm();
+  release_progress();
   return true;
 }
 
 // What others send now is mostly their part in what this worker's user will ask for next. While nothing of its own is
 // in flight nothing can run, so that the user deals with it faster than the engine thread would wake up for it.
 bool Engine::lie_down_after_helping() {
-  end_muster();
+  end_fast_path();
   const auto ready = [this] { return has_work(); };
   for (int turn = 0; turn < mesh_->size() && !world_over_; ++turn) {
     if (pump_->lie_down(ready)) {
@@ -112,14 +113,14 @@ bool Engine::outgrew_sleep() {
   });
 }
 
-void Engine::sleep_away_from_helm() {
+void Engine::sleep_without_progress_lock() {
   slept_on_ = pump_->awaited();
   const int64_t until_ns = base::now_ns() + int64_t{pump_->sleep_ms()} * 1'000'000;
   sleeps_until_ns_ = until_ns;
   std::vector<pollfd> polled = slept_on_;
-  leave_helm();
+  release_progress();
   sleep(std::move(polled), until_ns);
-  helm_.take();
+  progress_lock_.take();
   mesh_->doorbell().get_up();
   if (failure_ != nullptr) {
     std::rethrow_exception(std::exchange(failure_, nullptr));
@@ -138,7 +139,7 @@ void Engine::sleep(std::vector<pollfd> polled, int64_t until_ns) {
     if (left_ns <= 0) {
       return;
     }
-    const int at_most_ms = begin_nap() ? Habit::kNapMs : static_cast<int>((left_ns + 999'999) / 1'000'000);
+    const int at_most_ms = begin_nap() ? WakeHeuristic::kNapMs : static_cast<int>((left_ns + 999'999) / 1'000'000);
     if (::poll(polled.data(), polled.size(), at_most_ms) != 0 || is_left_alone()) {
       return;
     }
@@ -147,22 +148,22 @@ void Engine::sleep(std::vector<pollfd> polled, int64_t until_ns) {
 
 bool Engine::begin_nap() {
   const base::MutexLock lock(mutex_);
-  naps_ = habit_.lasts(base::now_ns());
+  naps_ = wake_heuristic_.lasts(base::now_ns());
   return naps_;
 }
 
 bool Engine::is_left_alone() {
   const base::MutexLock lock(mutex_);
-  if (queue_.empty() || !Habit::is_late(queue_.front()->submitted_ns, base::now_ns())) {
+  if (queue_.empty() || !WakeHeuristic::is_late(queue_.front()->submitted_ns, base::now_ns())) {
     return false;
   }
-  habit_.lapse();
+  wake_heuristic_.lapse();
   return true;
 }
 
-void Engine::leave_helm() {
-  helm_.leave();
-  if (helm_.is_wanted()) {
+void Engine::release_progress() {
+  progress_lock_.leave();
+  if (progress_lock_.is_wanted()) {
     completions_.nudge();
   }
 }

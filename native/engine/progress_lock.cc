@@ -1,24 +1,25 @@
-#include "engine/helm.h"
+#include "engine/progress_lock.h"
 
 #include <chrono>
 
 namespace farandole::engine {
 
-void Helm::take() {
+void ProgressLock::take() {
   const base::MutexLock lock(mutex_);
   engine_waits_ = true;
   const auto left = [this] {
     mutex_.assert_held();
     return !taken_;
   };
-  // Whoever is at the helm waits for other workers at most, and so leaves it when they are lost at the latest.
+  // A thread that holds the lock waits for other workers at most, so that it releases it when they are lost at the
+  // latest.
   while (!left_.wait_for(mutex_, std::chrono::hours(1), left)) {
   }
   engine_waits_ = false;
   taken_ = true;
 }
 
-bool Helm::try_take() {
+bool ProgressLock::try_take() {
   const base::MutexLock lock(mutex_);
   if (taken_ || engine_waits_) {
     return false;
@@ -27,7 +28,7 @@ bool Helm::try_take() {
   return true;
 }
 
-void Helm::leave() {
+void ProgressLock::leave() {
   const base::MutexLock lock(mutex_);
   taken_ = false;
   if (engine_waits_) {
@@ -35,7 +36,7 @@ void Helm::leave() {
   }
 }
 
-bool Helm::is_free() const {
+bool ProgressLock::is_free() const {
   const base::MutexLock lock(mutex_);
   return !taken_ && !engine_waits_;
 }

@@ -1,0 +1,52 @@
+// Agreement among the workers of one host on one known request, without messages: each of them announces the request in
+// one word of shared memory, and a worker that sees that all have announced it runs it.
+//
+// Most requests of most scripts come like this: all workers ask for the same thing and wait. Messages to rank 0 and
+// back would take longer than the collective. Everything else takes the slow path, by messages, and closes the word, so
+// that the workers that have announced something there take the slow path as well.
+//
+// Decisions are numbered, and the word says for which number it stands. A number is given away once: either all workers
+// have announced their request for it before any of them closed the word, or rank 0 closes the word and then sends a
+// decision of that number. There are two words, for odd and even numbers, so that a worker that looks late still finds
+// what became of its number, or a later number: then its number is rank 0's decision, or the one before rank 0's
+// decision, and that decision says which of the two it is.
+#pragma once
+
+#include <cstdint>
+
+#include "transport/arena.h"
+
+namespace farandole::engine {
+
+class ShmAgreement {
+ public:
+  // `header` is that of rank 0's arena; null: there is no agreement in shared memory, and every word is closed.
+  ShmAgreement(transport::ArenaHeader* header, int world_size) noexcept;
+
+  enum class State : uint8_t {
+    kOpen,    // some are missing
+    kAll,     // agreed: it is the decision of this number
+    kClosed,  // the slow path
+    kPassed   // a later number is at its place
+  };
+  // This worker has the request that `bit` stands for, and has obeyed all decisions before this number. Not kPassed.
+  State announce(uint32_t number, uint32_t bit) noexcept;
+  // Whether an announcement may succeed.
+  bool is_open(uint32_t number) const noexcept;
+  // What has become of a number that this worker has announced something for.
+  State look(uint32_t number) const noexcept;
+  // From now on the workers cannot agree on this number here: kClosed; unless all have already, or it has passed.
+  State close(uint32_t number) noexcept;
+
+  // Rank 0: no worker announces anything from now on, in this world.
+  void forbid() noexcept;
+
+ private:
+  bool is_allowed() const noexcept;
+  std::atomic<uint64_t>& word(uint32_t number) const noexcept { return header_->shm_agreement[number % 2]; }
+
+  transport::ArenaHeader* header_;
+  uint64_t size_;
+};
+
+}  // namespace farandole::engine
