@@ -17,11 +17,11 @@ Hosts = Callable[..., Bed]
 SHIP = """
 import asyncio, sys
 from farandole.agent.messages import Task
-from farandole.launcher.agents import start_agents
+from farandole.launcher.agents.fleet import start_agents
 from farandole.launcher.errors import SpecError
-from farandole.launcher.hosts import Host
+from farandole.launcher.job.host_list import Host
 from farandole.launcher.ship.manifest import take_stock
-from farandole.launcher.reach import SshOptions
+from farandole.launcher.job.options import SshOptions
 from farandole.launcher.ship.send import ship
 
 async def main(job):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from farandole.launcher.job.machine import Machine
     from farandole.launcher.job.spec import JobSpec
     from farandole.launcher.output.console import Console
-    from farandole.launcher.start.external import Job
+    from farandole.launcher.start.external import ExternalJob
     from farandole.launcher.supervise.fixed import Observer, Outcome, Running
 
 _PAUSE_SECONDS = 0.05
@@ -234,9 +234,9 @@ def _dry_run(spec: JobSpec, machine: Machine, through: str | None, json: bool) -
 
 def _dry_run_through(spec: JobSpec, machine: Machine, through: str) -> str:
     from farandole.launcher.plan.model import Identity
-    from farandole.launcher.start.external import find_flavour, plan_through, render_through
+    from farandole.launcher.start.external import find_flavour, plan_external, render_external
 
-    return render_through(plan_through(through, find_flavour(through, machine), spec, machine, Identity()))
+    return render_external(plan_external(through, find_flavour(through, machine), spec, machine, Identity()))
 
 
 def interrupted() -> int:
@@ -386,17 +386,17 @@ async def _launch(
     import signal
 
     from farandole.launcher.output.console import open_console
-    from farandole.launcher.start.external import launch_through
+    from farandole.launcher.start.external import launch_external
     from farandole.launcher.start.launch import launch
 
     loop = asyncio.get_running_loop()
-    jobs: list[Running | Job] = []
+    jobs: list[Running | ExternalJob] = []
 
     def stop(signum: signal.Signals, why: str) -> None:
         for job in jobs:
             job.stop(128 + signum, why)
 
-    def obey_signals(job: Running | Job) -> None:
+    def obey_signals(job: Running | ExternalJob) -> None:
         jobs.append(job)
         for signum, why in ((signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM"), (signal.SIGHUP, "SIGHUP")):
             if signal.getsignal(signum) is not signal.SIG_IGN:  # nohup means it.
@@ -417,6 +417,6 @@ async def _launch(
 
     console = open_console(spec.output, machine.environment, reader_gone)
     if through is not None:
-        return await launch_through(through, spec, machine, console, started=obey_signals, verbose=verbose)
+        return await launch_external(through, spec, machine, console, started=obey_signals, verbose=verbose)
     observer = None if observe is None else observe(console)
     return await launch(spec, machine, console, started=obey_all_signals, verbose=verbose, observer=observer)

@@ -33,9 +33,9 @@ from farandole.agent.messages import (
     Started,
     Stop,
 )
-from farandole.launcher.agents.agent_client import Agent, AgentLost
+from farandole.launcher.agents.agent_client import AgentClient, AgentLost
 from farandole.launcher.host_setup import preemption
-from farandole.launcher.host_setup.preemption import Lookout
+from farandole.launcher.host_setup.preemption import PreemptionWatch
 from farandole.launcher.job.elastic import Elastic
 from farandole.launcher.job.host_list import Host
 from farandole.launcher.job.options import SshOptions
@@ -59,7 +59,7 @@ WHEN_THERE_IS = "import os, time\nwhile not os.path.exists({path!r}): time.sleep
 class Workers:
     """An agent on this machine, and what it says."""
 
-    def __init__(self, agent: Agent) -> None:
+    def __init__(self, agent: AgentClient) -> None:
         self.agent = agent
         self.heard: list[FromAgent] = []
         self.news = asyncio.Event()
@@ -107,7 +107,7 @@ class Workers:
 
 def with_agent(work: Callable[[Workers], Coroutine[Any, Any, None]]) -> None:
     async def run() -> None:
-        agent = await Agent.start(Host("here"), True, SshOptions())
+        agent = await AgentClient.start(Host("here"), True, SshOptions())
         try:
             await agent.ready()
             workers = Workers(agent)
@@ -235,7 +235,7 @@ async def is_reaped(pid: int) -> None:
 
 async def take_over(work: Callable[[Workers], Coroutine[Any, Any, None]], *doors: str) -> None:
     """Be the next launcher."""
-    agent = await Agent.start(Host("here"), True, SshOptions(), doors or (DOOR,))
+    agent = await AgentClient.start(Host("here"), True, SshOptions(), doors or (DOOR,))
     try:
         workers = Workers(agent)
         await work(workers)
@@ -248,7 +248,7 @@ def with_lost_agent(work: Callable[[Workers], Coroutine[Any, Any, None]], second
     """Do something with an agent that may outlive its launcher by so long, and see that nothing is left of it."""
 
     async def run() -> None:
-        agent = await Agent.start(Host("here"), True, SshOptions())
+        agent = await AgentClient.start(Host("here"), True, SshOptions())
         await agent.ready()
         agent.tell(Outlive(DOOR, seconds))
         workers = Workers(agent)
@@ -307,7 +307,7 @@ def test_what_led_to_the_last_launcher_may_end_after_it(tmp_path: Path) -> None:
     program.chmod(0o755)
 
     async def run() -> None:
-        agent = await Agent.start(Host("here", python=str(program)), True, SshOptions())
+        agent = await AgentClient.start(Host("here", python=str(program)), True, SshOptions())
         await agent.ready()
         agent.tell(Outlive(DOOR, 20))
         first = Workers(agent)
@@ -435,7 +435,7 @@ def test_an_agent_waits_for_each_launcher_at_another_door() -> None:
         async def goes_on(third: Workers) -> None:
             assert [each.rank for each in (await third.hears(Resumed)).workers] == [3]
 
-        agent = await Agent.start(Host("here"), True, SshOptions(), (DOOR,))
+        agent = await AgentClient.start(Host("here"), True, SshOptions(), (DOOR,))
         await is_lost_again(Workers(agent))
         await agent.close()
 
@@ -501,7 +501,7 @@ def test_an_agent_whose_door_is_taken_ends_its_workers() -> None:
 
 def test_nobody_takes_over_an_agent_that_is_not_there() -> None:
     async def run() -> None:
-        agent = await Agent.start(Host("here"), True, SshOptions(), ("nobody", "no one"))
+        agent = await AgentClient.start(Host("here"), True, SshOptions(), ("nobody", "no one"))
         with pytest.raises(AgentLost, match="there is no agent of this job any more that waits for a launcher"):
             await agent.ready()
         await agent.close()
@@ -531,7 +531,7 @@ def test_what_a_host_says_of_its_being_taken_away_is_looked_at(tmp_path: Path, m
 
     async def work(workers: Workers) -> None:
         async def look(elastic: Elastic) -> str | None:
-            return await Lookout(elastic, os.environ, warned.append).look(workers.agent, str(tmp_path))
+            return await PreemptionWatch(elastic, os.environ, warned.append).look(workers.agent, str(tmp_path))
 
         by_file = Elastic(1, None, preemption_file="notice")
         by_command = Elastic(1, None, preemption_command="test -e notice && cat notice")
@@ -565,7 +565,7 @@ def test_a_host_that_gives_no_answer_is_told_of_once_and_looked_at_again(tmp_pat
             if len(told) == 2:
                 done.set()
 
-        lookout = Lookout(elastic, os.environ, warned.append)
+        lookout = PreemptionWatch(elastic, os.environ, warned.append)
         watching = asyncio.create_task(lookout.watch(workers.agent, str(tmp_path), tell))
         await asyncio.wait_for(done.wait(), 20)
         watching.cancel()

@@ -19,7 +19,7 @@ from launched import Job, Training
 from waiting import kill, processes_with, until
 
 from farandole.launcher.daemon.jobs import JobDirectory
-from farandole.launcher.supervise.failover_state import read_legacy
+from farandole.launcher.supervise.failover_state import read_failover_state
 from farandole.wire.address import parse_address
 
 NAME = "dance"
@@ -166,7 +166,7 @@ def test_an_address_that_others_have_seen_is_not_used_again(training: Training, 
 
 
 def test_the_port_of_the_roster_is_waited_for(training: Training, home: Path) -> None:
-    legacy = read_legacy(JobDirectory(home / NAME).estate())
+    legacy = read_failover_state(JobDirectory(home / NAME).failover_files())
     assert legacy is not None
     port = parse_address(legacy[0].roster)[1]
     stopped = run_watched(training.job, home)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from farandole.launcher.agents.agent_client import Agent, AgentLost
+from farandole.launcher.agents.agent_client import AgentClient, AgentLost
 from farandole.launcher.job.host_list import Host
 from farandole.launcher.job.options import SshOptions
 
@@ -23,8 +23,8 @@ def ssh(tmp_path: Path, script: str) -> SshOptions:
     return SshOptions(program=str(program))
 
 
-async def reach(options: SshOptions) -> Agent:
-    agent = await Agent.start(Host("h1"), False, options)
+async def reach(options: SshOptions) -> AgentClient:
+    agent = await AgentClient.start(Host("h1"), False, options)
     try:
         await agent.ready()
     except AgentLost:

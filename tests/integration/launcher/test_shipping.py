@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from farandole.agent.messages import End, Exited, FromAgent, Output, Start
-from farandole.launcher.agents.agent_client import Agent
+from farandole.launcher.agents.agent_client import AgentClient
 from farandole.launcher.errors import SpecError
 from farandole.launcher.job.host_list import Host
 from farandole.launcher.job.options import SshOptions
@@ -36,13 +36,13 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root
 
 
-async def start(number: int) -> Agent:
-    agent = await Agent.start(Host(f"h{number}"), True, SshOptions())
+async def start(number: int) -> AgentClient:
+    agent = await AgentClient.start(Host(f"h{number}"), True, SshOptions())
     await agent.ready()
     return agent
 
 
-async def run_worker(agent: Agent, directory: str) -> bytes:
+async def run_worker(agent: AgentClient, directory: str) -> bytes:
     """Run the script, end the agent, and return what the script printed."""
     output: list[bytes] = []
 

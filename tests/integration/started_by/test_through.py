@@ -15,10 +15,10 @@ from waiting import until
 
 LAUNCH = """\
 import asyncio, signal, sys
-from farandole.launcher.machine import look
+from farandole.launcher.job.machine import look
 from farandole.launcher.output.console import Console, descriptor_writer
-from farandole.launcher.spec import JobSpec
-from farandole.launcher.through.job import launch_through
+from farandole.launcher.job.spec import JobSpec
+from farandole.launcher.start.external import launch_external
 
 async def main():
     def started(job):
@@ -27,7 +27,7 @@ async def main():
 
     spec = JobSpec(command=tuple(sys.argv[3:]), num_proc=int(sys.argv[2]), start_timeout=60)
     console = Console(descriptor_writer(1), descriptor_writer(2))
-    return await launch_through(sys.argv[1], spec, look(), console, started=started)
+    return await launch_external(sys.argv[1], spec, look(), console, started=started)
 
 outcome = asyncio.run(main())
 print(outcome.report, file=sys.stderr)

@@ -70,7 +70,7 @@ class AgentLost(LaunchError):
         self.silent = silent_since is not None
 
 
-class Agent:
+class AgentClient:
     """The launcher's end of one agent.
 
     Attributes:
@@ -112,7 +112,7 @@ class Agent:
         self._reading = loop.create_task(self._read())
 
     @classmethod
-    async def start(cls, host: Host, local: bool, ssh: SshOptions, doors: Sequence[str] = ()) -> Agent:
+    async def start(cls, host: Host, local: bool, ssh: SshOptions, doors: Sequence[str] = ()) -> AgentClient:
         """Start an agent, in a session of its own so that Ctrl-C reaches the launcher only.
 
         Args:

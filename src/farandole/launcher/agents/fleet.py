@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from farandole.agent.messages import (
     ToAgent,
 )
-from farandole.launcher.agents.agent_client import Agent, AgentLost
+from farandole.launcher.agents.agent_client import AgentClient, AgentLost
 from farandole.launcher.job.host_list import Host
 from farandole.launcher.job.options import SshOptions
 
@@ -21,7 +21,7 @@ STARTED_AT_ONCE = 32
 class Fleet:
     """The agents of one job."""
 
-    agents: Mapping[str, Agent]
+    agents: Mapping[str, AgentClient]
     """By label of the host."""
     ssh: SshOptions
     """How other hosts are reached."""
@@ -29,7 +29,7 @@ class Fleet:
     """Seconds of silence after which another host counts as lost."""
 
     @property
-    def elsewhere(self) -> list[Agent]:
+    def elsewhere(self) -> list[AgentClient]:
         """Those on other hosts."""
         return [agent for agent in self.agents.values() if not agent.local]
 
@@ -39,7 +39,9 @@ class Fleet:
             agent.tell(order)
 
 
-async def start_agents(hosts: Sequence[tuple[Host, bool]], ssh: SshOptions) -> tuple[list[Agent], dict[str, AgentLost]]:
+async def start_agents(
+    hosts: Sequence[tuple[Host, bool]], ssh: SshOptions
+) -> tuple[list[AgentClient], dict[str, AgentLost]]:
     """Start an agent on every host at once and wait until each is ready or has failed.
 
     Args:
@@ -52,11 +54,11 @@ async def start_agents(hosts: Sequence[tuple[Host, bool]], ssh: SshOptions) -> t
     room = asyncio.Semaphore(STARTED_AT_ONCE)
     lost: dict[str, AgentLost] = {}
 
-    async def start(host: Host, local: bool) -> Agent | None:
+    async def start(host: Host, local: bool) -> AgentClient | None:
         async with room:
             agent = None
             try:
-                agent = await Agent.start(host, local, ssh)
+                agent = await AgentClient.start(host, local, ssh)
                 await agent.ready()
                 return agent
             except BaseException as error:

@@ -111,8 +111,8 @@ class JobDaemon:
         self._request = request
         self._anew = anew
         self._directory = directory
-        self._estate = directory.estate()
-        self._follows = self._estate.is_whole()
+        self._failover_files = directory.failover_files()
+        self._follows = self._failover_files.is_whole()
         """There was a daemon before, which was killed."""
         self._loop = asyncio.get_running_loop()
         self._recall = Recall()
@@ -230,7 +230,7 @@ class JobDaemon:
                 await asyncio.to_thread(self._console.close, READER_SECONDS)
                 raise
             self._console.say(f"note: {error.message}; it begins anew")
-        self._estate.clear()
+        self._failover_files.clear()
         self._directory.write_launch_request(self._anew)
         self._request, self._follows = pickle.loads(self._anew), False
         return await self._launch()
@@ -246,7 +246,7 @@ class JobDaemon:
             started=self._started,
             verbose=request.verbose,
             observer=observer,
-            estate=self._estate,
+            failover_files=self._failover_files,
         )
         return outcome
 
@@ -271,7 +271,7 @@ class JobDaemon:
         if not self._goes_on_without:
             with contextlib.suppress(OSError):  # On a full disk, at least the client is told.
                 self._directory.write_ended(_as_ended(end))
-            self._estate.clear()
+            self._failover_files.clear()
             self._directory.forget_launch_request()
         client = self._client
         if client is None or not client.peer.open:
@@ -467,7 +467,7 @@ def _write_launch_request(directory: JobDirectory, request: bytes) -> None:
     Raises:
         SpecError: it cannot be kept.
     """
-    if request and not directory.estate().is_whole():
+    if request and not directory.failover_files().is_whole():
         directory.write_launch_request(request)
 
 

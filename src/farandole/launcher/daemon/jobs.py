@@ -38,7 +38,7 @@ import msgspec
 from farandole.launcher.daemon.daemon_connection import check_peer
 from farandole.launcher.daemon.messages import Ended
 from farandole.launcher.errors import SpecError
-from farandole.launcher.supervise.failover_files import Estate
+from farandole.launcher.supervise.failover_files import FailoverFiles
 from farandole.wire import clock
 
 LIFE_SECONDS = 10.0
@@ -93,9 +93,9 @@ class JobDirectory:
         """What was printed while nobody showed it."""
         return self.path / "output.log"
 
-    def estate(self) -> Estate:
+    def failover_files(self) -> FailoverFiles:
         """Return what the daemon has left to a successor; see there."""
-        return Estate(self.path)
+        return FailoverFiles(self.path)
 
     def write_launch_request(self, request: bytes) -> None:
         """Keep what is to be done.
@@ -128,7 +128,7 @@ class JobDirectory:
     def can_be_continued(self) -> bool:
         """Say whether another daemon can go on from what this one's has left, if the workers still wait for it."""
         record = self.record()
-        if record is None or self.ended() is not None or not self.estate().is_whole():
+        if record is None or self.ended() is not None or not self.failover_files().is_whole():
             return False
         return record.clock == clock.identity()  # Otherwise the machine was started again since.
 

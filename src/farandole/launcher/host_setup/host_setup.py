@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 
 import farandole
 from farandole.agent.messages import Start
-from farandole.launcher.agents.agent_client import Agent, AgentLost
+from farandole.launcher.agents.agent_client import AgentClient, AgentLost
 from farandole.launcher.errors import SpecError
-from farandole.launcher.host_setup.preemption import Lookout
+from farandole.launcher.host_setup.preemption import PreemptionWatch
 from farandole.launcher.host_setup.preflight import Finding, HostsRefused
 from farandole.launcher.host_setup.prepare import Preparation
 from farandole.launcher.job.host_list import Host
@@ -42,11 +42,11 @@ class NotReady(Exception):
 
 
 @dataclass(frozen=True)
-class Station:
+class JobHost:
     """A host that can start workers."""
 
     host: Host
-    agent: Agent
+    agent: AgentClient
     plan: Plan
     """Of this host alone, with a worker in each slot."""
     token: str
@@ -85,7 +85,7 @@ class Station:
         return Start(worker, host.command, environment, host.directory, inherit=not host.local, elastic=True)
 
 
-class Reception:
+class HostSetup:
     """Makes hosts ready.
 
     Attributes:
@@ -98,7 +98,7 @@ class Reception:
         roster: host:port of the roster here.
         here: hosts that are this machine, whatever their names say.
         spreads: whether workers of other hosts may come.
-        lookout: looks whether hosts are about to be taken away.
+        preemption: looks whether hosts are about to be taken away.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Reception:
         roster: str,
         here: frozenset[str],
         spreads: bool,
-        lookout: Lookout,
+        preemption: PreemptionWatch,
     ) -> None:
         self._preparation = preparation
         self._ssh = ssh
@@ -117,7 +117,7 @@ class Reception:
         self.roster = roster
         self._here = here
         self._spreads = spreads
-        self._lookout = lookout
+        self._preemption = preemption
         self._names = LocalNames()
 
     @property
@@ -129,11 +129,11 @@ class Reception:
         """See `Preparation.hint`."""
         return self._preparation.hint(host, said)
 
-    async def watch(self, station: Station, tell: Callable[[str], None]) -> None:
-        """Look again and again whether a host is about to be taken away; see `Lookout.watch`."""
-        await self._lookout.watch(station.agent, station.host_plan.directory, tell)
+    async def watch(self, job_host: JobHost, tell: Callable[[str], None]) -> None:
+        """Look again and again whether a host is about to be taken away; see `PreemptionWatch.watch`."""
+        await self._preemption.watch(job_host.agent, job_host.host_plan.directory, tell)
 
-    async def receive(self, host: Host) -> Station:
+    async def set_up(self, host: Host) -> JobHost:
         """Start an agent on a host, and make the host ready.
 
         Raises:
@@ -141,7 +141,7 @@ class Reception:
         """
         local = host.label in self._here or (await asyncio.to_thread(self._names.which, [host]))[0]
         try:
-            agent = await Agent.start(host, local, self._ssh)
+            agent = await AgentClient.start(host, local, self._ssh)
         except AgentLost as error:
             raise NotReady(str(error), refused=False) from None
         try:
@@ -152,18 +152,18 @@ class Reception:
 
     async def take_over(
         self, host: Host, local: bool, plan: Plan, token: str, notice: str, doors: tuple[str, ...]
-    ) -> Station:
-        """Return a station whose agent has lost its launcher, as far as it is still there: `Agent.resumed` says.
+    ) -> JobHost:
+        """Return a host whose agent has lost its launcher, as far as it is still there: `AgentClient.resumed` says.
 
         Raises:
             AgentLost: there is no ssh any more.
         """
-        agent = await Agent.start(host, local, self._ssh, doors)
+        agent = await AgentClient.start(host, local, self._ssh, doors)
         if not local:
             agent.relay_to(self.roster)
-        return Station(host, agent, plan, token, notice, (*doors, _new_door())[-DOORS_KEPT:])
+        return JobHost(host, agent, plan, token, notice, (*doors, _new_door())[-DOORS_KEPT:])
 
-    async def _prepare(self, host: Host, agent: Agent) -> Station:
+    async def _prepare(self, host: Host, agent: AgentClient) -> JobHost:
         try:
             await agent.ready()
             preparation = self._preparation.for_host(host)
@@ -182,10 +182,10 @@ class Reception:
             agent.relay_to(self.roster)
         self._name_master(agent, site)
         plan = preparation.plan(self._identity, {host.label: site})
-        notice = await self._lookout.look(agent, plan.hosts[0].directory)
-        return Station(host, agent, plan, secrets.token_hex(8), notice or "", (_new_door(),))
+        notice = await self._preemption.look(agent, plan.hosts[0].directory)
+        return JobHost(host, agent, plan, secrets.token_hex(8), notice or "", (_new_door(),))
 
-    def _name_master(self, agent: Agent, site: Site) -> None:
+    def _name_master(self, agent: AgentClient, site: Site) -> None:
         assert agent.facts is not None
         if not self._identity.master:
             port = agent.facts.free_port

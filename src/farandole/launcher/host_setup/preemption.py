@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from farandole.agent.messages import Task, TaskEnded
-from farandole.launcher.agents.agent_client import Agent, AgentLost
+from farandole.launcher.agents.agent_client import AgentClient, AgentLost
 from farandole.launcher.failure.record import signal_name
 from farandole.launcher.job.elastic import Elastic
 from farandole.launcher.plan.environment import inherited_elsewhere
@@ -25,7 +25,7 @@ _NOTICE, _NO_NOTICE = 0, 1
 
 
 @dataclass(frozen=True)
-class Question:
+class PreemptionCheck:
     """How a host is asked.
 
     Attributes:
@@ -52,41 +52,41 @@ class Finding:
     trouble: str = ""
 
 
-def question_of(elastic: Elastic) -> Question | None:
+def check_of(elastic: Elastic) -> PreemptionCheck | None:
     """Return how hosts are asked; None when the user wants no looking."""
     if elastic.preemption_file:
         path = elastic.preemption_file
         command = ("/bin/sh", "-c", 'test -e "$1"', "sh", path)
-        return Question(command, f"the look for {path}", f"there is a file {path}")
+        return PreemptionCheck(command, f"the look for {path}", f"there is a file {path}")
     if elastic.preemption_command:
         name = "--preemption-command"
-        return Question(("/bin/sh", "-c", elastic.preemption_command), name, f"{name} says so")
+        return PreemptionCheck(("/bin/sh", "-c", elastic.preemption_command), name, f"{name} says so")
     return None
 
 
-def understand(question: Question, code: int, output: bytes) -> Finding:
+def understand(check: PreemptionCheck, code: int, output: bytes) -> Finding:
     """Return what a command says that ended with this code and wrote this.
 
     Example:
-        >>> question = Question(("check",), "--preemption-command", "--preemption-command says so")
-        >>> understand(question, 0, b"terminate at 12:00\\n").notice
+        >>> check = PreemptionCheck(("check",), "--preemption-command", "--preemption-command says so")
+        >>> understand(check, 0, b"terminate at 12:00\\n").notice
         'terminate at 12:00'
-        >>> understand(question, 22, b"curl: (22) 403\\n").trouble
+        >>> understand(check, 22, b"curl: (22) 403\\n").trouble
         '--preemption-command ended with code 22 (curl: (22) 403)'
     """
     lines = output.decode("utf-8", "replace").strip().splitlines()
     if code == _NOTICE:
-        return Finding(notice=lines[0].strip()[:_LONGEST_REASON] if lines else question.reason)
+        return Finding(notice=lines[0].strip()[:_LONGEST_REASON] if lines else check.reason)
     if code == _NO_NOTICE:
         return Finding()
     how = (
         f"ended with code {code}" if code > 0 else f"was killed by {signal_name(-code)} (it has {COMMAND_SECONDS:g} s)"
     )
     said = f" ({lines[-1].strip()[:_LONGEST_REASON]})" if lines else ""
-    return Finding(trouble=f"{question.name} {how}{said}")
+    return Finding(trouble=f"{check.name} {how}{said}")
 
 
-class Lookout:
+class PreemptionWatch:
     """Asks the hosts of a job.
 
     Args:
@@ -96,23 +96,23 @@ class Lookout:
     """
 
     def __init__(self, elastic: Elastic, inherited: Mapping[str, str], warn: Callable[[str], None]) -> None:
-        self._question = question_of(elastic)
+        self._check = check_of(elastic)
         self._seconds = elastic.preemption_interval
         self._inherited = inherited
         self._warn = warn
         self._warned: set[str] = set()
         """Hosts of which it was said that they give no answer."""
 
-    async def look(self, agent: Agent, directory: str) -> str | None:
+    async def look(self, agent: AgentClient, directory: str) -> str | None:
         """Return why a host is about to be taken away; "" when it is not, None when that cannot be known.
 
         Args:
             agent: of the host.
             directory: in which the command runs there.
         """
-        if self._question is None:
+        if self._check is None:
             return ""
-        finding = await self._ask(self._question, agent, directory)
+        finding = await self._ask(self._check, agent, directory)
         if finding is None:
             return None
         if finding.trouble:
@@ -120,27 +120,27 @@ class Lookout:
             return None
         return finding.notice
 
-    async def watch(self, agent: Agent, directory: str, tell: Callable[[str], None]) -> None:
+    async def watch(self, agent: AgentClient, directory: str, tell: Callable[[str], None]) -> None:
         """Look again and again, until that is cancelled; `tell` is called with what is known, and when that changes."""
         told = None
-        while self._question is not None:
+        while self._check is not None:
             await asyncio.sleep(self._seconds)
             notice = await self.look(agent, directory)
             if notice is not None and notice != told:
                 told = notice
                 tell(notice)
 
-    async def _ask(self, question: Question, agent: Agent, directory: str) -> Finding | None:
+    async def _ask(self, check: PreemptionCheck, agent: AgentClient, directory: str) -> Finding | None:
         environment = dict(self._inherited) if agent.local else inherited_elsewhere(self._inherited)
         try:
             answer = await agent.ask(
-                lambda number: Task(number, question.command, environment, directory, b"", COMMAND_SECONDS),
+                lambda number: Task(number, check.command, environment, directory, b"", COMMAND_SECONDS),
                 COMMAND_SECONDS + ANSWER_SECONDS,
             )
         except AgentLost:
             return None  # Who listens to the agent says what becomes of the host.
         assert isinstance(answer, TaskEnded)
-        return understand(question, answer.code, answer.output)
+        return understand(check, answer.code, answer.output)
 
     def _tell_trouble(self, label: str, trouble: str) -> None:
         if label in self._warned:

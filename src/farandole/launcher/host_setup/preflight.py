@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import farandole
 from farandole.agent.messages import Door, Knock, Knocked, Look, Looked, Open, Opened, Ready
-from farandole.launcher.agents.agent_client import Agent, AgentLost
+from farandole.launcher.agents.agent_client import AgentClient, AgentLost
 from farandole.launcher.errors import SpecError
 from farandole.launcher.job.host_list import Host
 from farandole.launcher.output.table import table
@@ -52,7 +52,7 @@ def not_reached(host: Host, slots: int, why: AgentLost) -> Finding:
     return Finding(host.label, slots, problem=problem, hint=hint)
 
 
-def first_look(agent: Agent) -> Finding:
+def first_look(agent: AgentClient) -> Finding:
     """Judge what an agent says of its host."""
     facts = agent.facts
     assert facts is not None
@@ -80,7 +80,7 @@ def choose_networks(finding: Finding, wanted: Sequence[str]) -> None:
 
 
 async def look_at_workers(
-    agents: Sequence[Agent],
+    agents: Sequence[AgentClient],
     findings: Mapping[str, Finding],
     plans: Mapping[str, tuple[HostPlan, Mapping[str, str]]],
 ) -> None:
@@ -92,7 +92,7 @@ async def look_at_workers(
         plans: by label, what is planned for the host, and the environment of its workers.
     """
 
-    async def look(agent: Agent) -> None:
+    async def look(agent: AgentClient) -> None:
         label = agent.host.label
         host, environment = plans[label]
         try:
@@ -111,11 +111,11 @@ async def look_at_workers(
     await asyncio.gather(*map(look, agents))
 
 
-async def look_at_networks(agents: Sequence[Agent], findings: Mapping[str, Finding]) -> None:
+async def look_at_networks(agents: Sequence[AgentClient], findings: Mapping[str, Finding]) -> None:
     """Let the hosts try to reach each other, and keep the addresses that all others reach."""
     doors: dict[str, Opened] = {}
 
-    async def open_doors(agent: Agent) -> None:
+    async def open_doors(agent: AgentClient) -> None:
         listed = tuple(address for _, addresses in findings[agent.host.label].networks for address in addresses)
         try:
             answer = await agent.ask(lambda number: Open(number, listed), _ANSWER_SECONDS)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from farandole.agent.messages import File, Task, TaskEnded
-from farandole.launcher.agents.agent_client import Agent, AgentLost
+from farandole.launcher.agents.agent_client import AgentClient, AgentLost
 from farandole.launcher.errors import SpecError
 from farandole.launcher.host_setup import preflight
 from farandole.launcher.host_setup.preflight import Finding
@@ -82,7 +82,7 @@ class Preparation:
 
     # --- making hosts ready -------------------------------------------------------------------------------------
 
-    async def prepare(self, agents: Sequence[Agent]) -> dict[str, Site]:
+    async def prepare(self, agents: Sequence[AgentClient]) -> dict[str, Site]:
         """Look at the hosts and make them ready; return what the plan must know of them.
 
         Raises:
@@ -104,7 +104,7 @@ class Preparation:
             sites = {label: replace(site, networks=findings[label].networks) for label, site in sites.items()}
         return sites
 
-    async def _look(self, agents: Sequence[Agent], findings: Mapping[str, Finding], plan: Plan) -> None:
+    async def _look(self, agents: Sequence[AgentClient], findings: Mapping[str, Finding], plan: Plan) -> None:
         await asyncio.gather(
             preflight.look_at_workers(
                 agents,
@@ -126,7 +126,7 @@ class Preparation:
         ours = self._machine.environment
         return {**(ours if host.local else inherited_elsewhere(ours)), **plan.environment, **host.environment}
 
-    async def _set_up(self, agents: Sequence[Agent], plan: Plan) -> None:
+    async def _set_up(self, agents: Sequence[AgentClient], plan: Plan) -> None:
         """Run the user's command once on every host.
 
         Raises:
@@ -135,7 +135,7 @@ class Preparation:
         self._console.say(f"farandole: --setup on {count(len(agents), 'host')}: {self._spec.setup}")
         command = ("/bin/sh", "-c", self._spec.setup)
 
-        async def run(agent: Agent, host: HostPlan) -> str:
+        async def run(agent: AgentClient, host: HostPlan) -> str:
             environment = self._environment(plan, host)
             try:
                 answer = await agent.ask(
@@ -172,7 +172,9 @@ class Preparation:
         where_to_run(manifest, self._machine.directory)
         self._manifest = manifest
 
-    async def _ship(self, manifest: Manifest, agents: Sequence[Agent], sites: Mapping[str, Site]) -> dict[str, Site]:
+    async def _ship(
+        self, manifest: Manifest, agents: Sequence[AgentClient], sites: Mapping[str, Site]
+    ) -> dict[str, Site]:
         """Send the code to the other hosts; here, workers run where the user is. Return the sites that have changed."""
         receivers = [agent for agent in agents if not agent.local]
         files = count(sum(isinstance(entry, File) for entry in manifest.entries), "file")
@@ -204,7 +206,7 @@ class Preparation:
         root = host.directory.removesuffix(where).rstrip("/")
         return hint_for_missing(said, self._manifest, where, [root])
 
-    def _choose_networks(self, agent: Agent, finding: Finding) -> None:
+    def _choose_networks(self, agent: AgentClient, finding: Finding) -> None:
         assert finding.facts is not None
         if agent.local and self._spreads and not finding.facts.interfaces:
             # A machine without any network can still have workers of its own.
@@ -212,7 +214,7 @@ class Preparation:
         else:
             preflight.choose_networks(finding, self._spec.network)
 
-    def _site(self, agent: Agent, finding: Finding) -> Site:
+    def _site(self, agent: AgentClient, finding: Finding) -> Site:
         assert agent.facts is not None
         return Site(
             local=agent.local,

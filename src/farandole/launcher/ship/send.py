@@ -31,7 +31,7 @@ from farandole.agent.messages import (
     Shipped,
     ToFiles,
 )
-from farandole.launcher.agents.agent_client import Agent
+from farandole.launcher.agents.agent_client import AgentClient
 from farandole.launcher.errors import SpecError
 from farandole.launcher.ship.manifest import Manifest
 
@@ -296,7 +296,7 @@ class Shipping:
 
 async def ship(
     manifest: Manifest,
-    agents: Sequence[Agent],
+    agents: Sequence[AgentClient],
     job: str,
     progress: Progress = lambda done, total: None,
     cache: str = "",
@@ -331,5 +331,5 @@ async def ship(
                 agent.pause()  # Whoever watches next counts from then on.
 
 
-async def _notice_loss(agent: Agent, shipping: Shipping) -> None:
+async def _notice_loss(agent: AgentClient, shipping: Shipping) -> None:
     shipping.lost(agent.host.label, str(await agent.lost()))

@@ -49,7 +49,7 @@ def decide(state: State, event: Event, now: float) -> Decision:
     """Return the next state, what to do, and the one line that says why.
 
     Example:
-        >>> from farandole.launcher.elastic.slots.state import Policy
+        >>> from farandole.launcher.slots.slot_state import Policy
         >>> state, actions, _ = decide(State(Policy(1, 2)), HostsChanged((("h1", 4),)), 0.0)
         >>> actions
         (ReachHost(label='h1'),)

@@ -1,4 +1,4 @@
-"""Starts an elastic job: wires discovery, policy, reception, roster and supervisor together."""
+"""Starts an elastic job: wires discovery, policy, setup, roster and supervisor together."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from farandole.launcher.discovery.discovery import Discovery, make_source
 from farandole.launcher.errors import SpecError
-from farandole.launcher.host_setup.host_setup import Reception
-from farandole.launcher.host_setup.preemption import Lookout
+from farandole.launcher.host_setup.host_setup import HostSetup
+from farandole.launcher.host_setup.preemption import PreemptionWatch
 from farandole.launcher.host_setup.prepare import Preparation
 from farandole.launcher.job.elastic import Elastic
 from farandole.launcher.job.host_list import Host, slots_of
@@ -20,8 +20,8 @@ from farandole.launcher.plan.first import first_plan
 from farandole.launcher.plan.model import LOOPBACK, Identity, Plan, Site
 from farandole.launcher.slots.slot_state import Policy, most_members
 from farandole.launcher.supervise.elastic import ElasticSupervisor
-from farandole.launcher.supervise.failover_files import Estate, NothingLeft, NotTakenOver
-from farandole.launcher.supervise.failover_state import Legacy, read_legacy
+from farandole.launcher.supervise.failover_files import FailoverFiles, NothingLeft, NotTakenOver
+from farandole.launcher.supervise.failover_state import FailoverState, read_failover_state
 from farandole.launcher.supervise.fixed import Observer, Outcome, Running
 from farandole.launcher.targets.local import LocalNames
 from farandole.launcher.wording import count
@@ -115,7 +115,7 @@ async def launch_elastic(
     started: Callable[[Running], None],
     call: bytes | None,
     observer: Observer,
-    estate: Estate | None = None,
+    failover_files: FailoverFiles | None = None,
 ) -> Outcome:
     """Run an elastic job to its end; see `farandole.launcher.start.launch`.
 
@@ -124,8 +124,8 @@ async def launch_elastic(
         NotTakenOver: another launcher had it, and it goes on without this one.
         SpecError: it cannot be started; nothing was.
     """
-    inheritance = _read_legacy(estate)
-    job = _Launch(spec, machine, console, log, started, call, observer, estate)
+    inheritance = _read_failover_state(failover_files)
+    job = _Launch(spec, machine, console, log, started, call, observer, failover_files)
     try:
         return await job.run(inheritance)
     except NothingLeft:
@@ -136,9 +136,9 @@ async def launch_elastic(
         raise NotTakenOver(f"the job could not be taken over: {error}", "its workers go on; try again") from error
 
 
-def _read_legacy(estate: Estate | None) -> tuple[Legacy, Memory] | None:
+def _read_failover_state(failover_files: FailoverFiles | None) -> tuple[FailoverState, Memory] | None:
     try:
-        return read_legacy(estate)
+        return read_failover_state(failover_files)
     except Exception as error:  # Whatever reading what another version has written may raise.
         raise NotTakenOver(
             f"what the killed launcher has left cannot be read: {error!r}",
@@ -158,7 +158,7 @@ class _Launch:
         started: Callable[[Running], None],
         call: bytes | None,
         observer: Observer,
-        estate: Estate | None,
+        failover_files: FailoverFiles | None,
     ) -> None:
         self._spec = replace(spec, exports=(*spec.exports, *exports_of(spec)))
         self._machine = machine
@@ -167,7 +167,7 @@ class _Launch:
         self._started = started
         self._call = call
         self._observer = observer
-        self._estate = estate
+        self._failover_files = failover_files
         self._elastic = _elastic(spec)
         self._spreads = _spreads(spec)
         self._named = first_hosts(spec, machine)
@@ -178,35 +178,35 @@ class _Launch:
         """Whether the hosts that another launcher had are this one's now."""
         return self._supervised is not None and self._supervised.has_taken_over
 
-    async def run(self, inheritance: tuple[Legacy, Memory] | None) -> Outcome:
+    async def run(self, inheritance: tuple[FailoverState, Memory] | None) -> Outcome:
         """Run the job to its end; go on with it, if another launcher has left something."""
-        legacy, memory = inheritance or (None, None)
-        discovery = await self._discovery(legacy)
-        identity = _new_identity(self._spec) if legacy is None else legacy.identity
-        preparation = await self._preparation(identity, legacy)
+        failover, memory = inheritance or (None, None)
+        discovery = await self._discovery(failover)
+        identity = _new_identity(self._spec) if failover is None else failover.identity
+        preparation = await self._preparation(identity, failover)
         supervisor = self._supervised = self._supervisor(discovery)
         service = self._service(identity, supervisor, memory)
         # A successor listens only when it knows the workers, and where they look for it.
-        roster = await service.start(LOOPBACK) if legacy is None else legacy.roster
-        reception = self._reception(preparation, identity, roster)
+        roster = await service.start(LOOPBACK) if failover is None else failover.roster
+        setup = self._setup(preparation, identity, roster)
         try:
             self._started(supervisor)
-            return await supervisor.run(service, reception, lambda: service.start(*parse_address(roster)), legacy)
+            return await supervisor.run(service, setup, lambda: service.start(*parse_address(roster)), failover)
         finally:
             await service.close()
 
-    async def _discovery(self, legacy: Legacy | None) -> Discovery:
+    async def _discovery(self, failover: FailoverState | None) -> Discovery:
         elastic = self._elastic
         source = make_source(elastic, self._named)
         discovery = Discovery(source, self._console.say, elastic.discovery, elastic.timeout)
-        if legacy is None:
+        if failover is None:
             _check_command(self._spec, self._machine)
             await discovery.first()
         else:
-            discovery.hosts = legacy.hosts.found
+            discovery.hosts = failover.hosts.found
         return discovery
 
-    async def _preparation(self, identity: Identity, legacy: Legacy | None) -> Preparation:
+    async def _preparation(self, identity: Identity, failover: FailoverState | None) -> Preparation:
         preparation = Preparation(
             self._spec, self._machine, self._console, self._log, identity.job, spreads=self._spreads
         )
@@ -214,7 +214,7 @@ class _Launch:
             try:
                 await preparation.take_stock()
             except SpecError as error:
-                if legacy is None:
+                if failover is None:
                     raise
                 self._console.say(f"warning: hosts that come now get no code: {error.message}")
         return preparation
@@ -228,7 +228,7 @@ class _Launch:
             self._console,
             self._log,
             self._observer,
-            self._estate,
+            self._failover_files,
         )
 
     def _service(self, identity: Identity, supervisor: ElasticSupervisor, memory: Memory | None) -> RosterService:
@@ -246,11 +246,11 @@ class _Launch:
             frame_limit=FRAME_LIMIT if self._call is None else LARGEST_FRAME,
         )
 
-    def _reception(self, preparation: Preparation, identity: Identity, roster: str) -> Reception:
+    def _setup(self, preparation: Preparation, identity: Identity, roster: str) -> HostSetup:
         # Without any name of the user's, the one host is this machine, whatever its own name leads to.
         here = frozenset() if self._spreads else frozenset(host.label for host in self._named)
-        lookout = Lookout(self._elastic, self._machine.environment, self._console.say)
-        return Reception(preparation, self._spec.ssh, identity, roster, here, self._spreads, lookout)
+        preemption = PreemptionWatch(self._elastic, self._machine.environment, self._console.say)
+        return HostSetup(preparation, self._spec.ssh, identity, roster, here, self._spreads, preemption)
 
 
 def _new_identity(spec: JobSpec) -> Identity:

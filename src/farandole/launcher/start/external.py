@@ -52,7 +52,7 @@ _PLACE = ("FARANDOLE_RANK", "FARANDOLE_SIZE", "FARANDOLE_LISTEN")
 
 
 @dataclass(frozen=True)
-class Through:
+class ExternalPlan:
     """One job, ready to start."""
 
     flavour: Flavour
@@ -66,9 +66,9 @@ class Through:
     """Whether all workers are on this machine."""
 
 
-def plan_through(
+def plan_external(
     kind: str, flavour: Flavour, spec: JobSpec, machine: Machine, identity: Identity, roster: str = UNKNOWN
-) -> Through:
+) -> ExternalPlan:
     """Plan a job.
 
     Args:
@@ -94,7 +94,7 @@ def plan_through(
         environment["FARANDOLE_NETWORK"] = ",".join(spec.network)
     passed_on = [*environment, *(name for name in _PYTHON if name in machine.environment)]
     order = Order(kind, job_size(spec, machine), hosts, tuple(passed_on), spec.command, os.geteuid() == 0)
-    return Through(
+    return ExternalPlan(
         flavour,
         command_line(flavour, order),
         order.size,
@@ -113,7 +113,7 @@ def _is_local(flavour: Flavour, spec: JobSpec, machine: Machine) -> bool:
     return not any(machine.environment.get(variable) for variable in _ALLOCATIONS)
 
 
-def render_through(plan: Through) -> str:
+def render_external(plan: ExternalPlan) -> str:
     """Write the whole plan for people, without any secret."""
     lines = [
         f"{count(plan.size, 'worker')}, started by {plan.flavour.value}",
@@ -156,7 +156,7 @@ def find_flavour(kind: str, machine: Machine) -> Flavour:
     return flavour_of(told.stdout or told.stderr)
 
 
-class Job:
+class ExternalJob:
     """A job that another program runs. Everything here runs in the loop's thread.
 
     Args:
@@ -166,7 +166,7 @@ class Job:
         job: the job's id, which every process of it on this machine carries in its environment.
     """
 
-    def __init__(self, plan: Through, inherited: Mapping[str, str], console: Console, job: str) -> None:
+    def __init__(self, plan: ExternalPlan, inherited: Mapping[str, str], console: Console, job: str) -> None:
         self._plan = plan
         self._environment = {
             **{name: value for name, value in inherited.items() if name not in _PLACE},
@@ -266,13 +266,13 @@ def explain(program: str, code: int, failures: Mapping[int, Failure]) -> str:
     return "\n".join([*lines, f"hint: {program} {how}; what it printed above says how the processes ended"])
 
 
-async def launch_through(
+async def launch_external(
     kind: str,
     spec: JobSpec,
     machine: Machine,
     console: Console,
     *,
-    started: Callable[[Job], None] = lambda job: None,
+    started: Callable[[ExternalJob], None] = lambda job: None,
     verbose: bool = False,
 ) -> Outcome:
     """Run a job to its end through another program, and return how it ended. Closes the console.
@@ -304,11 +304,11 @@ async def _launch(
     spec: JobSpec,
     machine: Machine,
     console: Console,
-    started: Callable[[Job], None],
+    started: Callable[[ExternalJob], None],
     log: Callable[[str], None],
 ) -> Outcome:
     flavour = find_flavour(kind, machine)
-    draft = plan_through(kind, flavour, spec, machine, Identity())
+    draft = plan_external(kind, flavour, spec, machine, Identity())
     if draft.local:
         check_command(spec.command, machine.directory, machine.environment)
     secret = secrets.token_bytes(SECRET_BYTES)
@@ -322,10 +322,10 @@ async def _launch(
         here = [LOOPBACK] if draft.local else [each.address for each in addresses(spec.network)] or [LOOPBACK]
         roster = ",".join([await service.start(address) for address in here])
         identity = Identity(secrets.token_hex(8), secret=secret.hex())
-        plan = plan_through(kind, flavour, spec, machine, identity, roster)
-        for line in render_through(plan).splitlines():
+        plan = plan_external(kind, flavour, spec, machine, identity, roster)
+        for line in render_external(plan).splitlines():
             log(line)
-        running = Job(plan, machine.environment, console, identity.job)
+        running = ExternalJob(plan, machine.environment, console, identity.job)
         started(running)
         return await running.run()
     finally:

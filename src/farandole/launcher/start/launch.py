@@ -9,7 +9,7 @@ import socket
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 
-from farandole.launcher.agents.agent_client import Agent
+from farandole.launcher.agents.agent_client import AgentClient
 from farandole.launcher.agents.fleet import Fleet, start_agents
 from farandole.launcher.host_setup import preflight
 from farandole.launcher.host_setup.prepare import Preparation
@@ -22,7 +22,7 @@ from farandole.launcher.plan.make import hosts_in_use
 from farandole.launcher.plan.model import LOOPBACK, Identity, Plan, Site
 from farandole.launcher.plan.render import render
 from farandole.launcher.supervise.ending import READER_SECONDS
-from farandole.launcher.supervise.failover_files import Estate, NothingLeft
+from farandole.launcher.supervise.failover_files import FailoverFiles, NothingLeft
 from farandole.launcher.supervise.fixed import Observer, Outcome, Running, Supervisor
 from farandole.launcher.targets.local import LocalNames
 from farandole.launcher.wording import count
@@ -42,7 +42,7 @@ async def launch(
     call: bytes | None = None,
     verbose: bool = False,
     observer: Observer | None = None,
-    estate: Estate | None = None,
+    failover_files: FailoverFiles | None = None,
 ) -> Outcome:
     """Run a job to its end and return how it ended. Closes the console.
 
@@ -54,8 +54,8 @@ async def launch(
         call: the pickled call that the workers fetch, if they run a function.
         verbose: tell the plan and every decision of the roster.
         observer: hears of failures at once.
-        estate: where an elastic job leaves what a successor of this process has to know. If there is something, this
-            is the successor, and takes the job over.
+        failover_files: where an elastic job leaves what a successor of this process has to know. If there is something,
+            this process is the successor, and takes the job over.
 
     Raises:
         NothingLeft: this was to be the successor, and nothing of the job lives; the console is still open.
@@ -71,7 +71,9 @@ async def launch(
             # Most jobs do without, and start the sooner.
             from farandole.launcher.start.elastic import launch_elastic
 
-            outcome = await launch_elastic(spec, machine, console, log, started, call, observer or Observer(), estate)
+            outcome = await launch_elastic(
+                spec, machine, console, log, started, call, observer or Observer(), failover_files
+            )
         else:
             outcome = await _Launch(spec, machine, console, log).run(started, call, observer or Observer())
     except NothingLeft:
@@ -126,7 +128,7 @@ class _Launch:
             return await self._supervise(agents, sites, started, call, observer)
 
     @contextlib.asynccontextmanager
-    async def _agents_on(self, hosts: Sequence[tuple[Host, bool]]) -> AsyncIterator[list[Agent]]:
+    async def _agents_on(self, hosts: Sequence[tuple[Host, bool]]) -> AsyncIterator[list[AgentClient]]:
         if not all(local for _, local in hosts):
             self._preparation.show(f"reaching {count(len(hosts), 'host')}")
         agents, lost = await start_agents(hosts, self._spec.ssh)
@@ -149,7 +151,7 @@ class _Launch:
 
     async def _supervise(
         self,
-        agents: Sequence[Agent],
+        agents: Sequence[AgentClient],
         sites: Mapping[str, Site],
         started: Callable[[Running], None],
         call: bytes | None,
@@ -196,7 +198,7 @@ class _Launch:
             self._log(line)
 
 
-def _master(first: Agent, sites: Mapping[str, Site]) -> str:
+def _master(first: AgentClient, sites: Mapping[str, Site]) -> str:
     """Return host:port on rank 0's host, for scripts that use torch.distributed as well."""
     assert first.facts is not None
     if all(site.local for site in sites.values()):

@@ -2,7 +2,7 @@
 
 Everything here runs in one asyncio loop, the roster too. Three parts decide, each for itself: the roster who is in the
 world, `slots` which slots get a worker, and `discovery` which hosts there are. This part obeys all three and reports to
-them; `stations` is its way to the hosts, and `foreman` to the workers.
+them; `job_hosts` is its way to the hosts, and `control` to the workers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from farandole.launcher.discovery.discovery import Discovery
 from farandole.launcher.discovery.host_set import HostList
 from farandole.launcher.failure.record import how_it_ended
 from farandole.launcher.failure.report import as_shell
-from farandole.launcher.host_setup.host_setup import Reception, Station
+from farandole.launcher.host_setup.host_setup import HostSetup, JobHost
 from farandole.launcher.job.host_list import Host, slots_of
 from farandole.launcher.job.spec import JobSpec
 from farandole.launcher.output.console import Console
@@ -31,17 +31,17 @@ from farandole.launcher.slots.worker_rules import will_start
 from farandole.launcher.supervise.background import Background
 from farandole.launcher.supervise.control import HostRow, Status
 from farandole.launcher.supervise.decider import Decider
-from farandole.launcher.supervise.elastic_hosts import Owner, Stations
 from farandole.launcher.supervise.ending import GRACE_SECONDS, Ending
-from farandole.launcher.supervise.failover_files import Estate, NothingLeft
-from farandole.launcher.supervise.failover_state import Ends, Legacy, StationLeft, Testament, WorkerLeft
+from farandole.launcher.supervise.failover_files import FailoverFiles, NothingLeft
+from farandole.launcher.supervise.failover_state import FailoverState, FailoverWriter, SavedEnd, SavedHost, SavedWorker
 from farandole.launcher.supervise.fixed import Observer, Outcome, note_report
-from farandole.launcher.supervise.messages import Teller
+from farandole.launcher.supervise.job_hosts import JobHosts, Owner
+from farandole.launcher.supervise.messages import Messages
 from farandole.launcher.supervise.outcome import Verdict, outcome_of
 from farandole.launcher.supervise.roster_port import PortLost, listen_again
 from farandole.launcher.supervise.take_over import take_over_hosts
-from farandole.launcher.supervise.worker_control import Foreman
-from farandole.launcher.supervise.workers import Crew, Worker
+from farandole.launcher.supervise.worker_control import WorkerControl
+from farandole.launcher.supervise.workers import Worker, Workers
 from farandole.launcher.wording import count
 from farandole.roster.memory import Memory
 from farandole.roster.service import RosterService
@@ -67,7 +67,7 @@ class ElasticSupervisor(Watcher, Owner):
         console: where output and words to the user go.
         log: takes what only a curious user wants to know.
         observer: hears of failures at once.
-        estate: where is written down what a successor has to know; None: there will be none.
+        failover_files: where is written down what a successor has to know; None: there will be none.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class ElasticSupervisor(Watcher, Owner):
         console: Console,
         log: Callable[[str], None],
         observer: Observer,
-        estate: Estate | None = None,
+        failover_files: FailoverFiles | None = None,
     ) -> None:
         self._spec = spec
         self._decider = Decider(policy, self._decided, self._act, self._settled, log)
@@ -91,18 +91,18 @@ class ElasticSupervisor(Watcher, Owner):
         self._loop = asyncio.get_running_loop()
         self._hosts = HostList()
         self._background = Background()
-        self._crew = Crew(spec, console)
-        self._teller = Teller(console, self._crew, self.is_ending, self._finishes)
+        self._workers = Workers(spec, console)
+        self._messages = Messages(console, self._workers, self.is_ending, self._finishes)
         self._status = StatusLine(console, [])
         self._ending = Ending()
         self._over = asyncio.Event()
         self._verdict = Verdict()
         self._generation = 0
         self.has_taken_over = False
-        self._testament = Testament(estate, self._legacy)
+        self._failover_writer = FailoverWriter(failover_files, self._failover_state)
         self._taking_over = False
         """Whether not all agents are known yet."""
-        self._inherited_end: Ends | None = None
+        self._inherited_end: SavedEnd | None = None
         """Set if the launcher before was ending the job, or this one was told to before it knew all agents."""
         self._hasty = False
         """Whether it was told so a second time."""
@@ -110,36 +110,42 @@ class ElasticSupervisor(Watcher, Owner):
     @property
     def remember(self) -> Callable[[Memory], None]:
         """What takes all that a successor has to know of the roster."""
-        return self._testament.remember
+        return self._failover_writer.remember
 
     async def run(
-        self, service: RosterService, reception: Reception, roster: Callable[[], Awaitable[str]], legacy: Legacy | None
+        self,
+        service: RosterService,
+        setup: HostSetup,
+        roster: Callable[[], Awaitable[str]],
+        failover: FailoverState | None,
     ) -> Outcome:
         """Start workers, and return when nothing of the job is left.
 
         Args:
             service: the roster; this is its watcher.
-            reception: makes hosts ready.
+            setup: makes hosts ready.
             roster: lets workers reach it.
-            legacy: of the launcher before, which was killed; None: the job begins.
+            failover: of the launcher before, which was killed; None: the job begins.
         """
-        self._service, self._reception = service, reception
-        self._foreman = Foreman(self._crew, service, self._status, self._worker_over, self._background, self._log)
+        self._service, self._setup = service, setup
+        self._control = WorkerControl(
+            self._workers, service, self._status, self._worker_over, self._background, self._log
+        )
         assert self._spec.elastic is not None
-        alone = self._spec.elastic.patience if self._testament.exists else 0.0
-        self._stations = Stations(self._spec, reception, self._foreman, self, self._background, alone)
-        self._testament.watch(self._may_be_followed)
+        alone = self._spec.elastic.patience if self._failover_writer.exists else 0.0
+        self._job_hosts = JobHosts(self._spec, setup, self._control, self, self._background, alone)
+        self._failover_writer.watch(self._may_be_followed)
         try:
-            if legacy is None:
+            if failover is None:
                 self._begin()
             else:
-                await self._take_over(legacy, roster)
+                await self._take_over(failover, roster)
             self._background.spawn(self._discovery.watch(self._hosts_change))
             await self._over.wait()
-            await self._stations.close()
+            await self._job_hosts.close()
         finally:
             await self._close()
-        for survivor in self._stations.survivors:
+        for survivor in self._job_hosts.survivors:
             self._console.say(f"warning: {survivor} survived SIGKILL; see there: ps -o pid,stat,cmd PID")
         return self._outcome()
 
@@ -151,13 +157,13 @@ class ElasticSupervisor(Watcher, Owner):
 
     # --- from launcher to launcher -------------------------------------------------------------------------------
 
-    async def _take_over(self, legacy: Legacy, roster: Callable[[], Awaitable[str]]) -> None:
+    async def _take_over(self, failover: FailoverState, roster: Callable[[], Awaitable[str]]) -> None:
         """Go on where the launcher before was killed."""
         self._taking_over = True
-        self._decider.state, self._hosts, self._inherited_end = legacy.slots, legacy.hosts, legacy.ends
-        self._crew.world, self._generation = self._service.world, self._service.generation
+        self._decider.state, self._hosts, self._inherited_end = failover.slots, failover.hosts, failover.ends
+        self._workers.world, self._generation = self._service.world, self._service.generation
         try:
-            told = await take_over_hosts(legacy, self._reception, self._stations, self._crew)
+            told = await take_over_hosts(failover, self._setup, self._job_hosts, self._workers)
         except NothingLeft:
             if self._inherited_end is None:
                 raise
@@ -165,25 +171,27 @@ class ElasticSupervisor(Watcher, Owner):
             self._go_on_ending(self._inherited_end)
             return
         self.has_taken_over = True
-        self._testament.write()
-        self._stations.let_all_outlive()
+        self._failover_writer.write()
+        self._job_hosts.let_all_outlive()
         self._console.say(told)
         unheard = self.is_ending()  # The agents were not known yet.
         await self._listen_again(roster)
         self._service.go_on()
-        for worker in [each for each in self._crew.workers.values() if each.record.ended and not each.over.is_set()]:
+        for worker in [
+            each for each in self._workers.by_number.values() if each.record.ended and not each.over.is_set()
+        ]:
             self._worker_over(worker)
-        for number in living(self._decider.state).keys() - self._crew.workers.keys():
+        for number in living(self._decider.state).keys() - self._workers.by_number.keys():
             # Its host was being left, and nobody would tell of its end any more.
             self._service.finished(number, "was lost with its launcher", failed=True)
             self.happened(words.WorkerEnded(number, words.KILLED, "lost with its launcher"))
         for site in [each for each in self._decider.state.sites if each.phase == "reaching"]:
             if site.label in self._hosts.hosts:
-                self._stations.reach(self._hosts.hosts[site.label])
+                self._job_hosts.reach(self._hosts.hosts[site.label])
             else:
                 self.happened(words.HostNotReady(site.label, "it is not one of the hosts any more"))
-        if self._crew.world != self._decider.state.members:
-            self.happened(words.WorldBegan(self._crew.world))
+        if self._workers.world != self._decider.state.members:
+            self.happened(words.WorldBegan(self._workers.world))
         self._show_places()
         self._taking_over = False
         if unheard:
@@ -192,7 +200,7 @@ class ElasticSupervisor(Watcher, Owner):
             self._go_on_ending(self._inherited_end)
         self.happened(words.Tick())
 
-    def _go_on_ending(self, ends: Ends) -> None:
+    def _go_on_ending(self, ends: SavedEnd) -> None:
         self._taking_over = False
         self._verdict, self._ending.stop_code = ends.verdict, ends.stop_code
         self._end(0 if self._hasty else GRACE_SECONDS)
@@ -201,7 +209,7 @@ class ElasticSupervisor(Watcher, Owner):
     async def _listen_again(self, roster: Callable[[], Awaitable[str]]) -> None:
         """Let workers reach the roster where they look for it; end the job if that cannot be."""
         try:
-            await listen_again(roster, self._reception.roster, self._console.say, self._goes_on)
+            await listen_again(roster, self._setup.roster, self._console.say, self._goes_on)
         except PortLost as error:
             hint = "start it again with --resume auto: it goes on from the last checkpoint, if it has written any"
             self._end_job(words.EndJob(str(error), hint))
@@ -211,7 +219,7 @@ class ElasticSupervisor(Watcher, Owner):
 
     def _may_be_followed(self, followed: bool) -> None:
         """Another launcher could go on from what this one has written down, or not."""
-        self._stations.may_be_followed(followed)
+        self._job_hosts.may_be_followed(followed)
         if followed:
             self._console.say("farandole: what another launcher has to know is written down again")
         else:
@@ -220,22 +228,22 @@ class ElasticSupervisor(Watcher, Owner):
                 "killed now, the workers end with it"
             )
 
-    def _legacy(self) -> Legacy:
+    def _failover_state(self) -> FailoverState:
         """Return what a successor has to know."""
-        return Legacy(
-            self._reception.identity,
-            self._reception.roster,
+        return FailoverState(
+            self._setup.identity,
+            self._setup.roster,
             self._hosts,
             self._decider.state,
-            tuple(map(StationLeft.of, self._stations.ready.values())),
-            tuple(map(WorkerLeft.of, self._crew.workers.values())),
+            tuple(map(SavedHost.of, self._job_hosts.ready.values())),
+            tuple(map(SavedWorker.of, self._workers.by_number.values())),
             self._ends(),
         )
 
-    def _ends(self) -> Ends | None:
+    def _ends(self) -> SavedEnd | None:
         if self._ending.since is None:
             return self._inherited_end
-        return Ends(self._verdict, self._ending.stop_code, self._ending.since)
+        return SavedEnd(self._verdict, self._ending.stop_code, self._ending.since)
 
     # --- called from outside, in the loop's thread --------------------------------------------------------------
 
@@ -245,7 +253,7 @@ class ElasticSupervisor(Watcher, Owner):
         said = f"farandole: {why}: ending {workers}; once more to kill them"
         if self._taking_over:
             self._hasty = self._inherited_end is not None
-            self._inherited_end = self._inherited_end or Ends(self._verdict, code, time.monotonic())
+            self._inherited_end = self._inherited_end or SavedEnd(self._verdict, code, time.monotonic())
             self._console.say(said)
         elif self._ending.stop_code is None:
             self._ending.stop_code = code
@@ -256,7 +264,7 @@ class ElasticSupervisor(Watcher, Owner):
 
     def pause(self) -> None:
         """Let the agents know that the launcher is about to be stopped, so that they do not miss it."""
-        for agent in self._stations.agents():
+        for agent in self._job_hosts.agents():
             if not agent.local:
                 agent.pause()
 
@@ -308,14 +316,14 @@ class ElasticSupervisor(Watcher, Owner):
 
     def status(self) -> Status:
         """Return how the job is."""
-        return {"size": len(self._crew.world), "generation": self._generation, "waits_for": self._teller.waits_for}
+        return {"size": len(self._workers.world), "generation": self._generation, "waits_for": self._messages.waits_for}
 
     # --- what the roster says -------------------------------------------------------------------------------------
 
     def failure_reported(self, worker: int, failure: Failure) -> None:
         """Take note of what a worker says about its own failure."""
-        if worker in self._crew.workers:
-            note_report(self._crew.workers[worker].record, failure)
+        if worker in self._workers.by_number:
+            note_report(self._workers.by_number[worker].record, failure)
 
     def progress_reported(self, worker: int, progress: Progress) -> None:
         """Take note of how a worker gets on."""
@@ -325,11 +333,11 @@ class ElasticSupervisor(Watcher, Owner):
 
     def world_begins(self, change: WorldChange) -> None:
         """A world was announced to its workers."""
-        self._crew.world, self._generation = change.workers, change.generation
+        self._workers.world, self._generation = change.workers, change.generation
         for worker in change.workers:
-            self._crew.workers[worker].was_member = True
-        self._teller.waits(Hold(""))
-        self._background.spawn(self._teller.world(change))
+            self._workers.by_number[worker].was_member = True
+        self._messages.waits(Hold(""))
+        self._background.spawn(self._messages.world(change))
         self.happened(words.WorldBegan(change.workers))
 
     def finishes(self, finishing: bool) -> None:
@@ -343,12 +351,12 @@ class ElasticSupervisor(Watcher, Owner):
     def evicts(self, worker: int, why: str) -> None:
         """This worker, if it lives, is to be killed."""
         self._log(f"worker {worker} is ended: {why}")
-        if worker in self._crew.workers:
-            self._crew.workers[worker].stop(0)
+        if worker in self._workers.by_number:
+            self._workers.by_number[worker].stop(0)
 
     def waits(self, hold: Hold) -> None:
         """The job waits for something; for nothing, if the hold has no kind."""
-        self._teller.waits(hold)
+        self._messages.waits(hold)
 
     def ends(self, reason: str) -> None:
         """There will be no other world."""
@@ -374,23 +382,23 @@ class ElasticSupervisor(Watcher, Owner):
             self._hosts.take_away(label)
         self.happened(words.HostLeaves(label))
 
-    def host_lost(self, station: Station, lost: AgentLost) -> list[Worker]:
+    def host_lost(self, job_host: JobHost, lost: AgentLost) -> list[Worker]:
         """A host is lost; return the workers that are lost with it."""
-        label, here = station.host.label, self._crew.of(station)
+        label, here = job_host.host.label, self._workers.of(job_host)
         self.happened(words.HostLost(label))
         if here and not self.is_ending():
             numbers = [each.number for each in here]
             rest = others(self._decider.state, numbers, "goes on", "go on")
             self._console.say(f"warning: host {label} is lost, with {named(numbers)}: {lost}; {rest}")
-            self._foreman.suspect(here, lost)
+            self._control.suspect(here, lost)
         return here
 
     # --- workers ----------------------------------------------------------------------------------------------------
 
     def _start_worker(self, order: words.StartWorker) -> None:
-        station = self._stations.ready[order.label]
+        job_host = self._job_hosts.ready[order.label]
         size = expected_size(self._decider.state)
-        self._foreman.start(station, station.order(order.worker, order.slot, size, self._inherited))
+        self._control.start(job_host, job_host.order(order.worker, order.slot, size, self._inherited))
 
     def _worker_over(self, worker: Worker) -> None:
         """Tell everyone that a worker has ended, once that is certain and it has nothing more to say."""
@@ -402,7 +410,7 @@ class ElasticSupervisor(Watcher, Owner):
         # Whom the launcher ends has not failed; why it was ended is told where that is decided.
         if record.failed and not worker.stopped and not self.is_ending():
             self._observer.worker_failed(record.rank, as_shell(record))
-            self._background.spawn(self._teller.end(worker, self._crew.world))
+            self._background.spawn(self._messages.end(worker, self._workers.world))
         how = words.FINISHED if finished else worker.manner
         self.happened(words.WorkerEnded(record.rank, how, record.exception or how_it_ended(record)))
 
@@ -416,14 +424,14 @@ class ElasticSupervisor(Watcher, Owner):
         # Before anyone is asked to leave: the last one that holds the state stays for those that will be started.
         if self._will_start():
             self._service.promise(True)
-        self._testament.changes(self._decider.state)
+        self._failover_writer.changes(self._decider.state)
         self._show_places()
 
     def _settled(self) -> None:
         # Those that were to be started have been: now the roster expects them.
         if not self._will_start():
             self._service.promise(False)
-        self._testament.changes(self._decider.state)
+        self._failover_writer.changes(self._decider.state)
 
     def _will_start(self) -> bool:
         return will_start(self._decider.state, time.monotonic())
@@ -432,15 +440,15 @@ class ElasticSupervisor(Watcher, Owner):
         if self.is_ending():
             return
         if isinstance(action, words.ReachHost):
-            self._stations.reach(self._hosts.hosts[action.label])
+            self._job_hosts.reach(self._hosts.hosts[action.label])
         elif isinstance(action, words.StartWorker):
             self._start_worker(action)
         elif isinstance(action, words.DrainWorkers):
-            self._foreman.drain(action.workers, action.why)
+            self._control.drain(action.workers, action.why)
         elif isinstance(action, words.StopWorkers):
-            self._foreman.count_out(action.workers, action.why)
+            self._control.count_out(action.workers, action.why)
         elif isinstance(action, words.EndHost):
-            self._stations.leave(action.label)
+            self._job_hosts.leave(action.label)
         elif isinstance(action, words.Say):
             self._console.say(action.text)
         else:
@@ -476,10 +484,10 @@ class ElasticSupervisor(Watcher, Owner):
 
     def _end(self, grace: float) -> None:
         if self._ending.begin(grace):
-            self._teller.waits(Hold(""))
-            self._testament.write()
+            self._messages.waits(Hold(""))
+            self._failover_writer.write()
             self._service.ending()
-            self._background.spawn(self._ending.watch(self._stations.agents, self._crew.flow))
+            self._background.spawn(self._ending.watch(self._job_hosts.agents, self._workers.flow))
             # Workers should know it before SIGTERM comes, which means something else while the job goes on.
             self._loop.call_later(NOTICE_SECONDS if grace else 0.0, self._end_agents, grace)
         else:
@@ -487,23 +495,23 @@ class ElasticSupervisor(Watcher, Owner):
         self._over.set()
 
     def _end_agents(self, grace: float) -> None:
-        for agent in self._stations.agents():
+        for agent in self._job_hosts.agents():
             agent.tell(End(grace))
 
     async def _close(self) -> None:
         self._status.close()
-        self._teller.waits(Hold(""))
+        self._messages.waits(Hold(""))
         self._decider.close()
-        self._testament.close()
+        self._failover_writer.close()
         await self._background.end()
 
     def _outcome(self) -> Outcome:
         if self._ending.stop_code is not None:
             return Outcome(self._ending.stop_code)
         assert self._ending.since is not None
-        results = tuple(self._service.results.get(worker) for worker in self._crew.world)
-        hint = self._reception.hint
-        outcome, trouble = outcome_of(self._spec, self._verdict, self._crew, self._ending.since, results, hint)
+        results = tuple(self._service.results.get(worker) for worker in self._workers.world)
+        hint = self._setup.hint
+        outcome, trouble = outcome_of(self._spec, self._verdict, self._workers, self._ending.since, results, hint)
         if trouble:
             self._console.say(f"warning: {trouble}")
         return outcome

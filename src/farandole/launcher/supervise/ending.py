@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 
 from farandole.agent import sweep
 from farandole.agent.messages import Task
-from farandole.launcher.agents.agent_client import Agent, AgentLost
+from farandole.launcher.agents.agent_client import AgentClient, AgentLost
 from farandole.launcher.job.host_list import Host
 from farandole.launcher.job.options import SshOptions
 from farandole.launcher.supervise.output_flow import OutputFlow
@@ -45,7 +45,7 @@ class Ending:
         self.kill_at = min(self.kill_at, now + grace)
         return first
 
-    async def watch(self, agents: Callable[[], Iterable[Agent]], flow: OutputFlow) -> None:
+    async def watch(self, agents: Callable[[], Iterable[AgentClient]], flow: OutputFlow) -> None:
         """Kill agents that are stuck. From the beginning of the end on: a launcher that has nothing to do sleeps."""
         while True:
             await asyncio.sleep(0.25)
@@ -78,7 +78,7 @@ async def sweep_elsewhere(host: Host, ssh: SshOptions, mark: str) -> bool:
     """Do the same on a host whose agent is lost; False if it cannot be reached."""
     fresh = None
     try:
-        fresh = await Agent.start(host, False, ssh)
+        fresh = await AgentClient.start(host, False, ssh)
         await asyncio.wait_for(fresh.ready(), sweep.SECONDS)
         order = (host.python or sys.executable, "-m", "farandole.agent.sweep")
         await fresh.ask(lambda number: Task(number, order, {}, "/", mark.encode(), sweep.SECONDS), sweep.SECONDS)

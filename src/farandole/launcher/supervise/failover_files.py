@@ -25,7 +25,7 @@ class NotTakenOver(SpecError):
     """The job goes on, and was not taken over. That can be tried again, as what was left is still there."""
 
 
-class Estate:
+class FailoverFiles:
     """The files of one job.
 
     Args:

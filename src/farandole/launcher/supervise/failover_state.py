@@ -15,11 +15,11 @@ import msgspec
 
 from farandole.launcher.discovery.host_set import HostList
 from farandole.launcher.failure.record import WorkerRecord
-from farandole.launcher.host_setup.host_setup import Station
+from farandole.launcher.host_setup.host_setup import JobHost
 from farandole.launcher.job.host_list import Host
 from farandole.launcher.plan.model import Identity, Plan
 from farandole.launcher.slots.slot_state import State
-from farandole.launcher.supervise.failover_files import LAUNCHER, ROSTER, Estate
+from farandole.launcher.supervise.failover_files import LAUNCHER, ROSTER, FailoverFiles
 from farandole.launcher.supervise.outcome import Verdict
 from farandole.launcher.supervise.workers import Worker
 from farandole.roster.memory import Memory
@@ -31,7 +31,7 @@ _TAIL_BYTES = 4 * 1024
 
 
 @dataclass(frozen=True)
-class StationLeft:
+class SavedHost:
     """A host that could start workers."""
 
     host: Host
@@ -42,18 +42,18 @@ class StationLeft:
     doors: tuple[str, ...]
 
     @classmethod
-    def of(cls, station: Station) -> StationLeft:
+    def of(cls, job_host: JobHost) -> SavedHost:
         """Return what is left of it."""
-        return cls(station.host, station.agent.local, station.plan, station.token, station.notice, station.doors)
+        return cls(job_host.host, job_host.agent.local, job_host.plan, job_host.token, job_host.notice, job_host.doors)
 
 
 @dataclass(frozen=True)
-class WorkerLeft:
+class SavedWorker:
     """A worker that was started, and may have ended."""
 
     record: WorkerRecord
     token: str
-    """Of its station."""
+    """Of its host."""
     started_at: float
     told: bool
     was_member: bool
@@ -62,12 +62,12 @@ class WorkerLeft:
     """Everyone has been told of its end."""
 
     @classmethod
-    def of(cls, worker: Worker) -> WorkerLeft:
+    def of(cls, worker: Worker) -> SavedWorker:
         """Return what is left of it."""
         record = replace(worker.record, stderr_tail=worker.record.stderr_tail[-_TAIL_BYTES:])
         return cls(
             record,
-            worker.station.token,
+            worker.job_host.token,
             worker.started_at,
             worker.told,
             worker.was_member,
@@ -77,7 +77,7 @@ class WorkerLeft:
 
 
 @dataclass(frozen=True)
-class Ends:
+class SavedEnd:
     """That a job was being ended."""
 
     verdict: Verdict
@@ -86,7 +86,7 @@ class Ends:
 
 
 @dataclass(frozen=True)
-class Legacy:
+class FailoverState:
     """All of it but the roster's memory."""
 
     identity: Identity
@@ -94,31 +94,31 @@ class Legacy:
     """host:port at which workers look for it."""
     hosts: HostList
     slots: State
-    stations: tuple[StationLeft, ...]
-    workers: tuple[WorkerLeft, ...]
-    ends: Ends | None
+    job_hosts: tuple[SavedHost, ...]
+    workers: tuple[SavedWorker, ...]
+    ends: SavedEnd | None
 
 
-def read_legacy(estate: Estate | None) -> tuple[Legacy, Memory] | None:
+def read_failover_state(failover_files: FailoverFiles | None) -> tuple[FailoverState, Memory] | None:
     """Return what an earlier launcher of this job has left; None: there was none."""
-    if estate is None or not estate.is_whole():
+    if failover_files is None or not failover_files.is_whole():
         return None
-    launcher, roster = estate.left(LAUNCHER), estate.left(ROSTER)
+    launcher, roster = failover_files.left(LAUNCHER), failover_files.left(ROSTER)
     assert launcher is not None and roster is not None
-    legacy: Legacy = pickle.loads(launcher)  # Our own file, in a directory that nobody else can write to.
-    return legacy, msgspec.msgpack.decode(roster, type=Memory)
+    failover: FailoverState = pickle.loads(launcher)  # Our own file, in a directory that nobody else can write to.
+    return failover, msgspec.msgpack.decode(roster, type=Memory)
 
 
-class Testament:
+class FailoverWriter:
     """Writes down what a successor has to know, when that changes.
 
     Args:
-        estate: where; None: nowhere, and when this launcher is killed its workers are ended.
+        failover_files: where; None: nowhere, and when this launcher is killed its workers are ended.
         take: returns what it is now.
     """
 
-    def __init__(self, estate: Estate | None, take: Callable[[], Legacy]) -> None:
-        self._estate = estate
+    def __init__(self, failover_files: FailoverFiles | None, take: Callable[[], FailoverState]) -> None:
+        self._failover_files = failover_files
         self._take = take
         self._next_worker = -1
         self._timer: asyncio.TimerHandle | None = None
@@ -135,11 +135,11 @@ class Testament:
     @property
     def exists(self) -> bool:
         """Whether there can be a successor."""
-        return self._estate is not None
+        return self._failover_files is not None
 
     def changes(self, slots: State) -> None:
         """Take note that things have changed; at once if a worker is about to be started, which must not be lost."""
-        if self._estate is None:
+        if self._failover_files is None:
             return
         if slots.next_worker != self._next_worker:
             self._next_worker = slots.next_worker
@@ -150,17 +150,17 @@ class Testament:
     def write(self) -> None:
         """Write it down now."""
         self.close()
-        if self._estate is not None:
-            self._keep(self._estate, LAUNCHER, pickle.dumps(self._take()))
+        if self._failover_files is not None:
+            self._keep(self._failover_files, LAUNCHER, pickle.dumps(self._take()))
 
     def remember(self, memory: Memory) -> None:
         """Write down what the roster knows."""
-        if self._estate is not None:
-            self._keep(self._estate, ROSTER, msgspec.msgpack.encode(memory))
+        if self._failover_files is not None:
+            self._keep(self._failover_files, ROSTER, msgspec.msgpack.encode(memory))
 
-    def _keep(self, estate: Estate, part: str, content: bytes) -> None:
+    def _keep(self, failover_files: FailoverFiles, part: str, content: bytes) -> None:
         held = not self._untold
-        if estate.keep(part, content):
+        if failover_files.keep(part, content):
             self._untold.discard(part)
         else:
             self._untold.add(part)

@@ -29,7 +29,7 @@ from farandole.agent.messages import (
     Start,
     Started,
 )
-from farandole.launcher.agents.agent_client import Agent, AgentLost
+from farandole.launcher.agents.agent_client import AgentClient, AgentLost
 from farandole.launcher.agents.fleet import Fleet
 from farandole.launcher.failure.error_file import learn, write_error_files
 from farandole.launcher.failure.record import WorkerRecord, first_failure, how_it_ended
@@ -263,7 +263,7 @@ class Supervisor:
         self._ending.stop_code = self._ending.stop_code or 1
         return await sweep_here(self._mark)
 
-    async def _lose(self, host: HostPlan, agent: Agent, lost: AgentLost) -> tuple[int, ...]:
+    async def _lose(self, host: HostPlan, agent: AgentClient, lost: AgentLost) -> tuple[int, ...]:
         """Another host is lost: its workers count as ended, and the job is over everywhere."""
         for worker in host.workers:
             record = self._records[worker.rank]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from farandole.launcher.output.console import Console
 from farandole.launcher.slots.phrases import named
-from farandole.launcher.supervise.workers import Crew, Worker
+from farandole.launcher.supervise.workers import Worker, Workers
 from farandole.launcher.wording import count
 from farandole.roster.watcher import WorldChange
 from farandole.roster.words import Departure, Hold
@@ -22,23 +22,25 @@ ENDS_SECONDS = 0.5
 WAIT_SECONDS = 10.0
 
 
-class Teller:
+class Messages:
     """Tells people what happens to a job, when it is known well enough to be told in one line.
 
     Args:
         console: where.
-        crew: of the job.
+        workers: of the job.
         ends: says whether the job is being ended: then nobody goes on.
         finishes: says whether workers have finished already: then it is about to end.
     """
 
-    def __init__(self, console: Console, crew: Crew, ends: Callable[[], bool], finishes: Callable[[], bool]) -> None:
+    def __init__(
+        self, console: Console, workers: Workers, ends: Callable[[], bool], finishes: Callable[[], bool]
+    ) -> None:
         self._ends = ends
         self._finishes = finishes
         self._hold = Hold("")
         self._waits_since = 0.0
         self._console = console
-        self._crew = crew
+        self._workers = workers
         self._timer: asyncio.TimerHandle | None = None
         self._in_order = asyncio.Lock()
 
@@ -49,7 +51,7 @@ class Teller:
 
     async def world(self, change: WorldChange) -> None:
         """Tell of a world that has just begun."""
-        lost = [self._crew.workers[each.worker] for each in change.lost if each.worker in self._crew.workers]
+        lost = [self._workers.by_number[each.worker] for each in change.lost if each.worker in self._workers.by_number]
         for worker in lost:
             worker.told = True
         async with self._in_order:
@@ -57,7 +59,9 @@ class Teller:
                 await asyncio.wait_for(asyncio.gather(*(worker.over.wait() for worker in lost)), ENDS_SECONDS)
             except (TimeoutError, asyncio.TimeoutError):
                 pass  # What the others noticed of it has to do.
-            self._console.say(tell_world(change, self._crew.host_of, self._crew.how_it_ended, over=self._ends()))
+            self._console.say(
+                world_message(change, self._workers.host_of, self._workers.how_it_ended, over=self._ends())
+            )
 
     async def end(self, worker: Worker, world: Sequence[int]) -> None:
         """Tell of a worker that has failed, unless the line about the next world does."""
@@ -67,7 +71,7 @@ class Teller:
         if not worker.told:
             worker.told = True
             over = self._ends() or self._finishes()
-            self._console.say(tell_end(worker, world, self.waits_for, time.monotonic(), over=over))
+            self._console.say(end_message(worker, world, self.waits_for, time.monotonic(), over=over))
 
     def waits(self, hold: Hold) -> None:
         """Tell for what the job waits, if it does so for long; a hold of no kind: it waits no more."""
@@ -86,7 +90,7 @@ class Teller:
         self._console.say(f"farandole: the job {self.waits_for} ({so_far} so far, {most} at most)")
 
 
-def tell_succession(workers: int, hosts: int, seconds: float, lost: int) -> str:
+def take_over_message(workers: int, hosts: int, seconds: float, lost: int) -> str:
     """Return the line for a launcher that has taken over from one that was killed.
 
     Args:
@@ -100,7 +104,7 @@ def tell_succession(workers: int, hosts: int, seconds: float, lost: int) -> str:
     return f"farandole: the launcher was killed; another one has taken over after {duration(seconds)}: {where}{missing}"
 
 
-def tell_end(worker: Worker, world: Sequence[int], waits_for: str, now: float, *, over: bool = False) -> str:
+def end_message(worker: Worker, world: Sequence[int], waits_for: str, now: float, *, over: bool = False) -> str:
     """Return the line for a worker that has failed, and without which no world goes on yet.
 
     Args:
@@ -126,7 +130,7 @@ def tell_end(worker: Worker, world: Sequence[int], waits_for: str, now: float, *
     return f"farandole: {name} {worker.end} before it was in a world, {lived} after its start; {then}"
 
 
-def tell_world(
+def world_message(
     change: WorldChange, where: Callable[[int], str], how: Callable[[Departure], str], *, over: bool = False
 ) -> str:
     """Return the line for a world that has just begun.
@@ -140,9 +144,9 @@ def tell_world(
     Example:
         >>> lost = (Departure(2, 5, "closed its connections"),)
         >>> change = WorldChange(4, (0, 1, 6), (0, 1, -1), lost, 0.023, "")
-        >>> tell_world(change, lambda worker: "h1", lambda loss: "was killed by SIGKILL")[:49]
+        >>> world_message(change, lambda worker: "h1", lambda loss: "was killed by SIGKILL")[:49]
         'farandole: rank 2 (worker 5 on h1) was killed by '
-        >>> tell_world(change, lambda worker: "h1", lambda loss: "was killed by SIGKILL")[49:]
+        >>> world_message(change, lambda worker: "h1", lambda loss: "was killed by SIGKILL")[49:]
         'SIGKILL; worker 6 on h1 joins as rank 2; 3 workers go on as generation 4 (23 ms)'
     """
     lost = [

@@ -12,7 +12,7 @@ from farandole.launcher.job.spec import JobSpec
 from farandole.launcher.output.logs import worker_folder
 from farandole.launcher.plan.model import HostPlan, Plan, WorkerPlan
 from farandole.launcher.supervise.fixed import Outcome
-from farandole.launcher.supervise.workers import Crew
+from farandole.launcher.supervise.workers import Workers
 
 # Failures further apart than that have nothing to do with each other: by then, others are in the places of the first.
 TOGETHER_SECONDS = 120.0
@@ -32,7 +32,7 @@ class Verdict:
 def outcome_of(
     spec: JobSpec,
     verdict: Verdict,
-    crew: Crew,
+    workers: Workers,
     ended_at: float,
     results: tuple[bytes | None, ...],
     hint: Callable[[HostPlan, str], str],
@@ -42,13 +42,13 @@ def outcome_of(
     Args:
         spec: what the user wanted.
         verdict: why it was ended.
-        crew: its last workers.
+        workers: its last workers.
         ended_at: when the launcher began to end what was left.
         results: what workers of `farandole.run` sent back, by rank.
         hint: see `Preparation.hint`.
     """
-    world = crew.world
-    records = [worker.record for worker in crew.workers.values()]
+    world = workers.world
+    records = [worker.record for worker in workers.by_number.values()]
     first = _to_blame(verdict, world, records, ended_at)
     if first is None and not verdict.why:
         return Outcome(0, results=results), ""
@@ -60,7 +60,7 @@ def outcome_of(
         report = f"error: {verdict.why}" + (f"\nhint: {verdict.hint}" if verdict.hint else "")
         return Outcome(1, report, results=results), trouble
     last = [record for record in records if record is first or record.rank in world or record.exit_time > ended_at]
-    plan = _plan_of(crew, [record.rank for record in last])
+    plan = _plan_of(workers, [record.rank for record in last])
     said = f"{first.exception}\n{first.stderr_tail.decode('utf-8', 'replace')}"
     report = render_failure(plan, last, first, ended_at, verdict.hint or hint(plan.host_of(first.rank), said))
     if verdict.why:
@@ -98,16 +98,16 @@ def _last_to_fail(records: Sequence[WorkerRecord], ended_at: float) -> list[Work
     return failed[begin:]
 
 
-def _plan_of(crew: Crew, workers: Sequence[int]) -> Plan:
+def _plan_of(workers: Workers, numbers: Sequence[int]) -> Plan:
     """Return a plan in which just these workers are, each on its host."""
-    plans = [worker.station.plan for worker in crew.workers.values()]
+    plans = [worker.job_host.plan for worker in workers.by_number.values()]
     hosts = {plan.hosts[0].name: plan.hosts[0] for plan in plans}
     return replace(
         plans[0],
         hosts=tuple(
             replace(
                 host,
-                workers=tuple(WorkerPlan(each, 0, 0, {}) for each in workers if crew.workers[each].host == name),
+                workers=tuple(WorkerPlan(each, 0, 0, {}) for each in numbers if workers.by_number[each].host == name),
             )
             for name, host in hosts.items()
         ),

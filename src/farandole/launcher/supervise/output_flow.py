@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 from farandole.agent.messages import WINDOW, Closed, Credit, Output
-from farandole.launcher.agents.agent_client import Agent
+from farandole.launcher.agents.agent_client import AgentClient
 from farandole.launcher.output.console import WorkerStream
 
 # Not for every line: a quarter of the window is soon enough to keep the worker going.
@@ -18,7 +18,7 @@ PROMPT_SECONDS = 0.05
 class _Channel:
     """One stream of one worker."""
 
-    def __init__(self, agent: Agent, shown: WorkerStream) -> None:
+    def __init__(self, agent: AgentClient, shown: WorkerStream) -> None:
         self.agent = agent
         self.shown = shown
         self.unwritten = 0
@@ -44,7 +44,7 @@ class OutputFlow:
         self._loop = asyncio.get_running_loop()
         self._channels: dict[tuple[int, int], _Channel] = {}
 
-    def add(self, agents: Mapping[int, Agent], streams: Mapping[tuple[int, int], WorkerStream]) -> None:
+    def add(self, agents: Mapping[int, AgentClient], streams: Mapping[tuple[int, int], WorkerStream]) -> None:
         """Take on workers: their agents, by rank, and their streams."""
         for (rank, number), shown in streams.items():
             self._channels[rank, number] = _Channel(agents[rank], shown)

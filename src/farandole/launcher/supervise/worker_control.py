@@ -22,23 +22,23 @@ from farandole.agent.messages import (
     Started,
 )
 from farandole.launcher.agents.agent_client import AgentLost
-from farandole.launcher.host_setup.host_setup import Station
+from farandole.launcher.host_setup.host_setup import JobHost
 from farandole.launcher.output.status import StatusLine
 from farandole.launcher.supervise.background import Background
 from farandole.launcher.supervise.ending import GRACE_SECONDS
 from farandole.launcher.supervise.fixed import LAST_WORDS_SECONDS, note_end
-from farandole.launcher.supervise.workers import WAS_STOPPED, Crew, Worker
+from farandole.launcher.supervise.workers import WAS_STOPPED, Worker, Workers
 from farandole.roster.service import RosterService
 
 # A worker that is stopped for so long, and half a second that it may take to notice, is counted out.
 STALLED_SECONDS = 0.75
 
 
-class Foreman:
+class WorkerControl:
     """Sees to the workers of one job.
 
     Args:
-        crew: those workers.
+        workers: those workers.
         service: the roster, which is told at once what cannot wait until a worker's end is certain.
         status: shows how many there are.
         over: called with a worker when its end is certain and it has nothing more to say.
@@ -48,48 +48,48 @@ class Foreman:
 
     def __init__(
         self,
-        crew: Crew,
+        workers: Workers,
         service: RosterService,
         status: StatusLine,
         over: Callable[[Worker], None],
         background: Background,
         log: Callable[[str], None],
     ) -> None:
-        self._crew = crew
+        self._workers = workers
         self._service = service
         self._status = status
         self._over = over
         self._background = background
         self._log = log
 
-    def start(self, station: Station, order: Start) -> None:
+    def start(self, job_host: JobHost, order: Start) -> None:
         """Start a worker."""
-        self._crew.take_on(order.rank, station)
-        self._service.expect(order.rank, station.host.label)
-        station.agent.tell(order)
+        self._workers.take_on(order.rank, job_host)
+        self._service.expect(order.rank, job_host.host.label)
+        job_host.agent.tell(order)
 
-    def take(self, station: Station, message: FromAgent) -> None:
+    def take(self, job_host: JobHost, message: FromAgent) -> None:
         """Take what an agent says of a worker; what is about something else is passed over."""
         if isinstance(message, Output | Closed):
-            if isinstance(message, Output) and message.stream == STDERR and message.rank in self._crew.workers:
-                self._crew.workers[message.rank].record.heard(message.data)
-            self._crew.flow.take(message)
+            if isinstance(message, Output) and message.stream == STDERR and message.rank in self._workers.by_number:
+                self._workers.by_number[message.rank].record.heard(message.data)
+            self._workers.flow.take(message)
         elif isinstance(message, Started):
             self._status.worker_started(message.rank)
-            self._log(f"worker {message.rank} runs on {station.host.label} as process {message.pid}")
+            self._log(f"worker {message.rank} runs on {job_host.host.label} as process {message.pid}")
         elif isinstance(message, NotStarted | Exited):
-            self._process_ended(self._crew.workers[message.rank], message)
+            self._process_ended(self._workers.by_number[message.rank], message)
         elif isinstance(message, Resumed):
-            self._take_over(station, message)
+            self._take_over(job_host, message)
         elif isinstance(message, Stalled):
-            self._stalled(self._crew.workers[message.rank], message.stopped)
+            self._stalled(self._workers.by_number[message.rank], message.stopped)
 
-    def _take_over(self, station: Station, now: Resumed) -> None:
+    def _take_over(self, job_host: JobHost, now: Resumed) -> None:
         """Learn from an agent that has lost another launcher how its workers are by now."""
-        self._crew.hear_again(station, now.streams)
+        self._workers.hear_again(job_host, now.streams)
         living = {each.rank for each in now.workers}
         ends = {each.rank: each for each in now.ends}
-        for worker in self._crew.of(station):
+        for worker in self._workers.of(job_host):
             if worker.number in living:
                 self._status.worker_started(worker.number)
             elif worker.number in ends:
@@ -99,18 +99,18 @@ class Foreman:
 
     def drain(self, workers: Iterable[int], why: str) -> None:
         """Let workers leave at the end of a step; those that are in no world, now."""
-        members = [worker for worker in workers if worker in self._crew.world]
+        members = [worker for worker in workers if worker in self._workers.world]
         if members:
             self._service.drain(members, why)
         for worker in workers:
-            if worker not in self._crew.world:
-                self._crew.workers[worker].stop(GRACE_SECONDS)  # It has no step to finish.
+            if worker not in self._workers.world:
+                self._workers.by_number[worker].stop(GRACE_SECONDS)  # It has no step to finish.
 
     def count_out(self, workers: Iterable[int], why: str) -> None:
         """Go on without these workers at once, and kill them."""
         for worker in workers:
             self._service.evict(worker, why)
-            self._crew.workers[worker].stop(0)
+            self._workers.by_number[worker].stop(0)
 
     def suspect(self, workers: Sequence[Worker], lost: AgentLost) -> None:
         """Go on without the workers of a host that is lost, which may still live."""
@@ -120,7 +120,7 @@ class Foreman:
         """Take note that the workers of a host that is lost have certainly ended."""
         for each in workers:
             each.record.host_lost, each.record.exit_time = str(lost), lost.at
-            self._crew.flow.close(each.number)
+            self._workers.flow.close(each.number)
             self._over(each)
 
     def _stalled(self, worker: Worker, stopped: bool) -> None:
@@ -136,7 +136,7 @@ class Foreman:
         note_end(record, message)
         worker.stop_timer()
         if isinstance(message, NotStarted):
-            self._crew.flow.close(record.rank)  # It never had any.
+            self._workers.flow.close(record.rank)  # It never had any.
         if record.exit_code is not None and record.exit_code < 0:
             self._over(worker)
         else:

@@ -12,7 +12,7 @@ from farandole.agent.messages import Stop
 from farandole.errors import StateLostError
 from farandole.launcher.errors import SpecError
 from farandole.launcher.failure.record import CRASHES, WorkerRecord, how_it_ended
-from farandole.launcher.host_setup.host_setup import Station
+from farandole.launcher.host_setup.host_setup import JobHost
 from farandole.launcher.job.spec import JobSpec
 from farandole.launcher.output.console import Console, WorkerStream, open_worker
 from farandole.launcher.output.logs import worker_folder
@@ -36,7 +36,7 @@ class Worker:
 
     Attributes:
         record: what is known of its end; `rank` is the worker's number.
-        station: where it is.
+        job_host: where it is.
         started_at: on the monotonic clock.
         over: set when its end was told to everyone.
         told: whether people know of its end.
@@ -46,9 +46,9 @@ class Worker:
         stalled: runs while it is.
     """
 
-    def __init__(self, number: int, station: Station) -> None:
+    def __init__(self, number: int, job_host: JobHost) -> None:
         self.record = WorkerRecord(number)
-        self.station = station
+        self.job_host = job_host
         self.started_at = time.monotonic()
         self.over = asyncio.Event()
         self.told = False
@@ -65,7 +65,7 @@ class Worker:
     @property
     def host(self) -> str:
         """What people call its host."""
-        return self.station.host.label
+        return self.job_host.host.label
 
     @property
     def end(self) -> str:
@@ -90,7 +90,7 @@ class Worker:
         """End it and all that it has started, if it lives: SIGTERM, and SIGKILL after so many seconds."""
         if not self.record.ended:
             self.stopped = True
-            self.station.agent.tell(Stop(self.number, grace))
+            self.job_host.agent.tell(Stop(self.number, grace))
 
     def stop_timer(self) -> None:
         """It is not stopped any more."""
@@ -99,49 +99,49 @@ class Worker:
             self.stalled = None
 
 
-class Crew:
+class Workers:
     """All workers that live, and the last that have ended.
 
     Attributes:
-        workers: by number.
+        by_number: the workers.
         world: the numbers of those of the latest world, by rank; empty before the first.
         flow: of what they print.
     """
 
     def __init__(self, spec: JobSpec, console: Console) -> None:
-        self.workers: dict[int, Worker] = {}
+        self.by_number: dict[int, Worker] = {}
         self.world: tuple[int, ...] = ()
         self.flow = OutputFlow(prompt=True)
         self._spec = spec
         self._console = console
 
-    def take_on(self, number: int, station: Station) -> Worker:
+    def take_on(self, number: int, job_host: JobHost) -> Worker:
         """Have one more worker, which is about to be started."""
-        worker = self.workers[number] = Worker(number, station)
-        ended = [each for each, known in self.workers.items() if known.over.is_set()]
+        worker = self.by_number[number] = Worker(number, job_host)
+        ended = [each for each, known in self.by_number.items() if known.over.is_set()]
         for oldest in ended[: max(0, len(ended) - MOST_RECORDS)]:
-            del self.workers[oldest]
-        self.flow.add({number: station.agent}, self._streams(number))
+            del self.by_number[oldest]
+        self.flow.add({number: job_host.agent}, self._streams(number))
         return worker
 
-    def hear_again(self, station: Station, streams: Iterable[tuple[int, int]]) -> None:
-        """Take more of what workers of a station print, after another launcher."""
+    def hear_again(self, job_host: JobHost, streams: Iterable[tuple[int, int]]) -> None:
+        """Take more of what workers of a host print, after another launcher."""
         open_ones = set(streams)
         for number in {number for number, _ in open_ones}:
             ours = {each: stream for each, stream in self._streams(number).items() if each in open_ones}
-            self.flow.add({number: station.agent}, ours)
+            self.flow.add({number: job_host.agent}, ours)
 
-    def of(self, station: Station) -> list[Worker]:
-        """Return the workers of a station that have not ended."""
-        return [each for each in self.workers.values() if each.station is station and not each.record.ended]
+    def of(self, job_host: JobHost) -> list[Worker]:
+        """Return the workers of a host that have not ended."""
+        return [each for each in self.by_number.values() if each.job_host is job_host and not each.record.ended]
 
     def host_of(self, number: int) -> str:
         """Return what people call the host of a worker."""
-        return self.workers[number].host if number in self.workers else "a host that is gone"
+        return self.by_number[number].host if number in self.by_number else "a host that is gone"
 
     def how_it_ended(self, loss: Departure) -> str:
         """Return how a worker that was lost has ended, in a few words; "" when that is not known."""
-        worker = self.workers.get(loss.worker)
+        worker = self.by_number.get(loss.worker)
         if worker is None:
             return ""
         # As by os._exit(0): who says goodbye is not lost, and of others the roster knows why they left.

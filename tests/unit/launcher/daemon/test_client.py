@@ -37,7 +37,7 @@ def client(directory: JobDirectory) -> _Client:
 
 def test_a_job_that_can_be_taken_over_is_named(directory: JobDirectory) -> None:
     for part in (ROSTER, LAUNCHER):
-        directory.estate().keep(part, b"x")
+        directory.failover_files().keep(part, b"x")
     assert client(directory)._lost() == Ended(
         1,
         "error: the launcher of job owl has ended; the workers wait for another one\n"

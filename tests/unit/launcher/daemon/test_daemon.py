@@ -85,7 +85,7 @@ def test_who_takes_a_job_over_does_what_was_to_be_done_before(directory: JobDire
     directory.write_launch_request(b"before")
     directory.write_record(JobRecord("job", 1, "here", 1.0, ("x",), clock=clock.identity()))
     for part in (ROSTER, LAUNCHER):
-        directory.estate().keep(part, b"x")
+        directory.failover_files().keep(part, b"x")
     (directory.path / ".launch-request").mkdir()
     daemon._write_launch_request(directory, b"the same by another client")
     assert directory.launch_request() == b"before"

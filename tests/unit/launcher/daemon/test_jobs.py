@@ -151,7 +151,7 @@ def abandoned(jobs: Jobs, outlived: float = 600.0, clock_of: str | None = None) 
     assert known is not None
     directory.write_record(msgspec.structs.replace(known, outlived=outlived, clock=clock_of or clock.identity()))
     for part in (ROSTER, LAUNCHER):
-        directory.estate().keep(part, b"x")
+        directory.failover_files().keep(part, b"x")
     os.close(lock)
     return directory
 
@@ -238,19 +238,19 @@ def test_what_cannot_be_written_down_is_not_left_as_it_was(jobs: Jobs, monkeypat
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "replace", full)
-        directory.estate().keep(ROSTER, b"newer")
-    assert directory.estate().left(ROSTER) is None and not directory.can_be_taken_over()
-    directory.estate().keep(ROSTER, b"newest")
+        directory.failover_files().keep(ROSTER, b"newer")
+    assert directory.failover_files().left(ROSTER) is None and not directory.can_be_taken_over()
+    directory.failover_files().keep(ROSTER, b"newest")
     assert directory.can_be_taken_over()
 
 
 def test_what_was_left_is_for_its_user_only_and_replaced_as_a_whole(jobs: Jobs) -> None:
     directory = abandoned(jobs)
-    estate = directory.estate()
+    failover_files = directory.failover_files()
     assert [path.stat().st_mode & 0o077 for path in directory.path.glob("*.left")] == [0, 0]
-    estate.keep(ROSTER, b"y" * 100)
-    estate.keep(ROSTER, b"z")
-    assert estate.left(ROSTER) == b"z"
+    failover_files.keep(ROSTER, b"y" * 100)
+    failover_files.keep(ROSTER, b"z")
+    assert failover_files.left(ROSTER) == b"z"
     other, lock = start(jobs, "b")
-    assert other.estate().left(ROSTER) is None
+    assert other.failover_files().left(ROSTER) is None
     os.close(lock)

@@ -7,35 +7,35 @@ from pathlib import Path
 
 import pytest
 
-from farandole.launcher.supervise.failover_files import LAUNCHER, ROSTER, Estate
+from farandole.launcher.supervise.failover_files import LAUNCHER, ROSTER, FailoverFiles
 
 
 def test_it_is_whole_when_all_of_it_is_there(tmp_path: Path) -> None:
-    estate = Estate(tmp_path)
-    assert estate.keep(LAUNCHER, b"hosts") and not estate.is_whole()
-    assert estate.keep(ROSTER, b"world") and estate.is_whole()
-    assert (estate.left(LAUNCHER), estate.left(ROSTER)) == (b"hosts", b"world")
+    failover_files = FailoverFiles(tmp_path)
+    assert failover_files.keep(LAUNCHER, b"hosts") and not failover_files.is_whole()
+    assert failover_files.keep(ROSTER, b"world") and failover_files.is_whole()
+    assert (failover_files.left(LAUNCHER), failover_files.left(ROSTER)) == (b"hosts", b"world")
     assert all(path.stat().st_mode & 0o077 == 0 for path in tmp_path.iterdir())
-    estate.clear()
-    assert not estate.is_whole() and list(tmp_path.iterdir()) == []
-    estate.clear()
+    failover_files.clear()
+    assert not failover_files.is_whole() and list(tmp_path.iterdir()) == []
+    failover_files.clear()
 
 
 def test_what_is_not_true_any_more_is_not_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    estate = Estate(tmp_path)
-    estate.keep(LAUNCHER, b"then")
+    failover_files = FailoverFiles(tmp_path)
+    failover_files.keep(LAUNCHER, b"then")
     monkeypatch.setattr(Path, "replace", fails_with(errno.ENOSPC))
-    assert not estate.keep(LAUNCHER, b"now")
-    assert estate.left(LAUNCHER) is None
+    assert not failover_files.keep(LAUNCHER, b"now")
+    assert failover_files.left(LAUNCHER) is None
 
 
 def test_a_disk_that_cannot_be_written_to_disturbs_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    estate = Estate(tmp_path)
-    estate.keep(LAUNCHER, b"then")
+    failover_files = FailoverFiles(tmp_path)
+    failover_files.keep(LAUNCHER, b"then")
     monkeypatch.setattr(Path, "replace", fails_with(errno.EROFS))
     monkeypatch.setattr(Path, "unlink", fails_with(errno.EROFS))
-    assert not estate.keep(LAUNCHER, b"now")
-    estate.clear()
+    assert not failover_files.keep(LAUNCHER, b"now")
+    failover_files.clear()
 
 
 def fails_with(number: int) -> object:

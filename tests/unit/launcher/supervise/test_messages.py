@@ -11,17 +11,17 @@ import pytest
 from farandole.launcher.discovery.host_set import HostList
 from farandole.launcher.job.host_list import Host
 from farandole.launcher.supervise import messages as telling
-from farandole.launcher.supervise.messages import Teller, tell_end, tell_world
-from farandole.launcher.supervise.workers import Crew, Worker
+from farandole.launcher.supervise.messages import Messages, end_message, world_message
+from farandole.launcher.supervise.workers import Worker, Workers
 from farandole.roster.watcher import WorldChange
 from farandole.roster.words import Departure, Hold
 
 if TYPE_CHECKING:
-    from farandole.launcher.host_setup.host_setup import Station
+    from farandole.launcher.host_setup.host_setup import JobHost
 
 
 def told(change: WorldChange, ends: dict[int, str] | None = None) -> str:
-    return tell_world(change, lambda worker: f"h{worker % 2}", lambda loss: (ends or {}).get(loss.worker, ""))
+    return world_message(change, lambda worker: f"h{worker % 2}", lambda loss: (ends or {}).get(loss.worker, ""))
 
 
 def test_the_first_world() -> None:
@@ -75,7 +75,7 @@ def test_what_was_added_by_hand_stays_whatever_is_found() -> None:
 
 
 def ended(worker: int, code: int) -> Worker:
-    found = Worker(worker, cast("Station", SimpleNamespace(host=Host("h1"))))
+    found = Worker(worker, cast("JobHost", SimpleNamespace(host=Host("h1"))))
     found.record.exit_code, found.record.exit_time, found.started_at = code, 20.0, 8.0
     found.record.exception = "ValueError: boom"
     return found
@@ -84,27 +84,29 @@ def ended(worker: int, code: int) -> Worker:
 def test_a_failure_that_the_others_have_not_got_over_yet() -> None:
     waits = "waits for workers: 1 of at least 2 are here. Please check that you have enough."
     line = "farandole: rank 1 (worker 5 on h1) exited with code 1 (ValueError: boom); "
-    assert tell_end(ended(5, 1), (4, 5), waits, 21.0) == (
+    assert end_message(ended(5, 1), (4, 5), waits, 21.0) == (
         line + "the job waits for workers: 1 of at least 2 are here (1.0 s so far)"
     )
-    assert tell_end(ended(5, 1), (4, 5), "", 21.0) == line + "the others are about to go on (1.0 s so far)"
+    assert end_message(ended(5, 1), (4, 5), "", 21.0) == line + "the others are about to go on (1.0 s so far)"
 
 
 def test_a_failure_of_somebody_whom_nobody_has_waited_for() -> None:
     line = "farandole: worker 5 on h1 exited with code 1 (ValueError: boom) before it was in a world, 12 s after its "
     line += "start; "
-    assert tell_end(ended(5, 1), (2, 4), "", 21.0) == line + "2 workers go on"
-    assert tell_end(ended(5, 1), (), "", 21.0) == line + "the job goes on"
-    assert tell_end(ended(5, 1), (), "waits for worker 6 to join", 21.0) == line + "the job waits for worker 6 to join"
+    assert end_message(ended(5, 1), (2, 4), "", 21.0) == line + "2 workers go on"
+    assert end_message(ended(5, 1), (), "", 21.0) == line + "the job goes on"
+    assert (
+        end_message(ended(5, 1), (), "waits for worker 6 to join", 21.0) == line + "the job waits for worker 6 to join"
+    )
 
 
 def test_when_the_job_is_about_to_end_nobody_goes_on() -> None:
     member = "farandole: rank 1 (worker 5 on h1) exited with code 1 (ValueError: boom); the job is about to end"
-    assert tell_end(ended(5, 1), (4, 5), "", 21.0, over=True) == member
+    assert end_message(ended(5, 1), (4, 5), "", 21.0, over=True) == member
     for world in ((2, 4), ()):
-        assert tell_end(ended(5, 1), world, "", 21.0, over=True).endswith("after its start; the job is about to end")
+        assert end_message(ended(5, 1), world, "", 21.0, over=True).endswith("after its start; the job is about to end")
     change = WorldChange(3, (0, 1), (0, 1), (), 0.05, "")
-    line = tell_world(change, lambda worker: "h1", lambda loss: "", over=True)
+    line = world_message(change, lambda worker: "h1", lambda loss: "", over=True)
     assert line == "farandole: 2 workers went on as generation 3 (50 ms)"
 
 
@@ -128,9 +130,9 @@ def test_how_the_others_see_an_end() -> None:
 
 def test_who_ends_with_code_0_and_says_nothing() -> None:
     async def hows(*losses: Departure) -> list[str]:
-        crew = Crew(cast("Any", None), cast("Any", None))
-        crew.workers[5] = ended(5, 0)
-        return [crew.how_it_ended(loss) for loss in losses]
+        workers = Workers(cast("Any", None), cast("Any", None))
+        workers.by_number[5] = ended(5, 0)
+        return [workers.how_it_ended(loss) for loss in losses]
 
     without = Departure(1, 5, "its process ended without saying goodbye")
     found = asyncio.run(hows(without, Departure(1, 5, "left because it was asked to leave"), Departure(1, 6, "died")))
@@ -142,10 +144,10 @@ def test_who_is_stopped_and_missed_before_its_agents_word_counts() -> None:
     left = Departure(1, 5, "left because it was asked to leave")
 
     async def hows(is_suspended: bool) -> list[str]:
-        crew = Crew(cast("Any", None), cast("Any", None))
-        worker = crew.workers[5] = Worker(5, cast("Any", None))
+        workers = Workers(cast("Any", None), cast("Any", None))
+        worker = workers.by_number[5] = Worker(5, cast("Any", None))
         worker.is_suspended = is_suspended
-        return [crew.how_it_ended(loss) for loss in (silent, left)]
+        return [workers.how_it_ended(loss) for loss in (silent, left)]
 
     assert asyncio.run(hows(True)) == ["was stopped (SIGSTOP)", ""]
     assert asyncio.run(hows(False)) == ["", ""]
@@ -157,7 +159,7 @@ def test_a_failure_of_somebody_who_has_said_goodbye() -> None:
     line = (
         "farandole: worker 5 on h1 exited with code 3 (ValueError: boom) after it had left the world; 2 workers go on"
     )
-    assert tell_end(worker, (2, 4), "", 21.0) == line
+    assert end_message(worker, (2, 4), "", 21.0) == line
 
 
 def test_a_long_wait_is_told_with_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,13 +167,15 @@ def test_a_long_wait_is_told_with_its_end(monkeypatch: pytest.MonkeyPatch) -> No
     said: list[str] = []
 
     async def wait() -> None:
-        teller = Teller(cast("Any", SimpleNamespace(say=said.append)), cast("Any", None), lambda: False, lambda: False)
-        teller.waits(Hold("members", "waits for rank 1", 60.0))
+        messages = Messages(
+            cast("Any", SimpleNamespace(say=said.append)), cast("Any", None), lambda: False, lambda: False
+        )
+        messages.waits(Hold("members", "waits for rank 1", 60.0))
         await asyncio.sleep(0.01)
-        assert teller.waits_for == "waits for rank 1"
-        teller.waits(Hold(""))
+        assert messages.waits_for == "waits for rank 1"
+        messages.waits(Hold(""))
         await asyncio.sleep(0.01)
-        assert teller.waits_for == ""
+        assert messages.waits_for == ""
 
     asyncio.run(wait())
     (line,) = said

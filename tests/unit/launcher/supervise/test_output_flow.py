@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from farandole.agent.messages import STDERR, STDOUT, Closed, Credit, Output
-from farandole.launcher.agents.agent_client import Agent
+from farandole.launcher.agents.agent_client import AgentClient
 from farandole.launcher.output.console import Console, WorkerStream
 from farandole.launcher.supervise.output_flow import CREDIT_BYTES, OutputFlow
 
@@ -35,7 +35,7 @@ def play(script: Callable[[OutputFlow, Told, threading.Event], Any], prompt: boo
         streams = {
             (0, each): WorkerStream(console, 0, each, written=flow.written(0, each)) for each in (STDOUT, STDERR)
         }
-        flow.add({0: cast(Agent, agent)}, streams)
+        flow.add({0: cast(AgentClient, agent)}, streams)
         await script(flow, agent, may_write)
         may_write.set()
         assert console.close(20)

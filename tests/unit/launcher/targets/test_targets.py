@@ -12,7 +12,7 @@ from farandole.launcher.job.host_list import Host
 from farandole.launcher.job.machine import Machine
 from farandole.launcher.job.spec import JobSpec
 from farandole.launcher.plan.model import Identity
-from farandole.launcher.start.external import explain, first_to_blame, plan_through, render_through
+from farandole.launcher.start.external import explain, first_to_blame, plan_external, render_external
 from farandole.launcher.targets.external import Flavour, Order, command_line, environment_of, flavour_of
 from farandole.wire.rendezvous import Failure
 
@@ -138,13 +138,13 @@ every worker gets the launcher's environment, and
 
 
 def test_the_dry_run_is_the_whole_plan() -> None:
-    assert render_through(plan_through("mpirun", Flavour.MPICH, SPEC, MACHINE, Identity())) == PLAN
+    assert render_external(plan_external("mpirun", Flavour.MPICH, SPEC, MACHINE, Identity())) == PLAN
 
 
 def test_no_value_and_no_secret_is_on_the_command_line() -> None:
     identity = Identity("job-7", secret="5ec2e7")
     for flavour in Flavour:
-        plan = plan_through("mpirun", flavour, SPEC, MACHINE, identity, "10.0.0.1:4711")
+        plan = plan_external("mpirun", flavour, SPEC, MACHINE, identity, "10.0.0.1:4711")
         line = shlex.join(plan.command)
         assert not [value for value in ("5ec2e7", "job-7", "4711", "0.1") if value in line]
         assert plan.environment["FARANDOLE_SECRET"] == "5ec2e7"
@@ -156,7 +156,7 @@ def test_no_value_and_no_secret_is_on_the_command_line() -> None:
 
 def test_the_network_and_the_master_are_passed_on_when_they_are_named() -> None:
     spec = replace(SPEC, network=("eth1", "10.0.0.0/8"), master="h1:29500")
-    environment = plan_through("srun", Flavour.SLURM, spec, MACHINE, Identity()).environment
+    environment = plan_external("srun", Flavour.SLURM, spec, MACHINE, Identity()).environment
     assert environment["FARANDOLE_NETWORK"] == "eth1,10.0.0.0/8"
     assert (environment["MASTER_ADDR"], environment["MASTER_PORT"]) == ("h1", "29500")
 
@@ -172,13 +172,13 @@ def test_the_network_and_the_master_are_passed_on_when_they_are_named() -> None:
 )
 def test_whether_all_workers_are_here(flavour: Flavour, environment: dict[str, str], local: bool) -> None:
     machine = replace(MACHINE, environment=environment)
-    assert plan_through("mpirun", flavour, SPEC, machine, Identity()).local is local
+    assert plan_external("mpirun", flavour, SPEC, machine, Identity()).local is local
 
 
 @pytest.mark.parametrize("option", [{"output_dir": "logs"}, {"setup": "make"}])
 def test_what_does_not_work_through_another_launcher(option: dict[str, str]) -> None:
     with pytest.raises(SpecError, match="does not work through mpirun"):
-        plan_through("mpirun", Flavour.MPICH, replace(SPEC, **option), MACHINE, Identity())  # type: ignore[arg-type]
+        plan_external("mpirun", Flavour.MPICH, replace(SPEC, **option), MACHINE, Identity())  # type: ignore[arg-type]
 
 
 # --- what went wrong ------------------------------------------------------------------------------------------------
