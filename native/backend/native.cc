@@ -25,7 +25,7 @@ constexpr double kRevokePatienceSeconds = 1.0;
 constexpr uint64_t kSmallestPiece = 4096;
 
 std::byte* allocate_staging(transport::Arena& arena, size_t piece_bytes) {
-  const size_t bytes = transport::kSlots * piece_bytes;
+  const size_t bytes = transport::kWindows * piece_bytes;
   void* const memory = arena.allocate(bytes);
   if (memory == nullptr) {
     throw base::Error(base::Code::kUnavailable, "the arena has no room for " + std::to_string(bytes) +
@@ -57,13 +57,13 @@ void copy_alone(const void* input, void* output, size_t bytes) {
 
 }  // namespace
 
-Native::Native(transport::Pump& pump, transport::Arena& arena, Tuning tuning)
-    : pump_(pump),
+Native::Native(transport::FrameMultiplexer& frames, transport::Arena& arena, Tuning tuning)
+    : frames_(frames),
       arena_(arena),
       tuning_(std::move(tuning)),
       memory_(allocate_staging(arena, tuning_.piece_bytes)),
-      steps_(pump),
-      staging_(steps_, memory_, tuning_.piece_bytes) {
+      sequence_(frames),
+      staging_(sequence_, memory_, tuning_.piece_bytes) {
   set_knobs(tuning_.knobs);
 }
 
@@ -78,27 +78,27 @@ void Native::set_knobs(const collective::Knobs& knobs) {
 }
 
 collective::Topology Native::topology(const Group& group) const {
-  return collective::topology_of(group, pump_.mesh().hosts());
+  return collective::topology_of(group, frames_.mesh().hosts());
 }
 
 // A survivor that has heard of a loss before us may already be putting its memory to new use, so that what we read
 // there was not what we were meant to read. The revoke that it heard is on its way to us.
 void Native::require_same_generation(const Group& group) {
-  transport::Mesh& mesh = pump_.mesh();
+  transport::Mesh& mesh = frames_.mesh();
   for (const int rank : group.members) {
     const transport::ArenaView* const arena = mesh.arena(rank);
     if (arena == nullptr || arena->serves(mesh.generation())) {
       continue;
     }
     const auto deadline = base::Deadline::after_seconds(kRevokePatienceSeconds);
-    pump_.wait([&] { return deadline.passed(); });  // throws when the revoke comes
-    mesh.fate().revoke({rank, transport::Sign::kRevoked,
-                        "rank " + std::to_string(rank) + " has gone on to another generation without us"});
-    mesh.fate().throw_if_revoked();
+    frames_.wait([&] { return deadline.passed(); });  // throws when the revoke comes
+    mesh.world_status().revoke({rank, transport::Sign::kRevoked,
+                                "rank " + std::to_string(rank) + " has gone on to another generation without us"});
+    mesh.world_status().throw_if_revoked();
   }
 }
 
-collective::Context Native::context(const Group& group) { return {pump_, steps_, staging_, group, tuning_.knobs}; }
+collective::Context Native::context(const Group& group) { return {frames_, sequence_, staging_, group, tuning_.knobs}; }
 
 Choice Native::choose_allreduce(const Group& group, size_t tensor_bytes) const {
   return collective::choose_allreduce(topology(group), tensor_bytes, tuning_.knobs, tuning_.algorithm);
@@ -121,8 +121,8 @@ Choice Native::choose_reducescatter(const Group& group) const {
 }
 
 void Native::begin(uint32_t decision) {
-  steps_.begin(decision);
-  pump_.set_sequence(decision);
+  sequence_.begin(decision);
+  frames_.set_collective(decision);
 }
 
 bool Native::stage(const Group& group, const Choice& choice, const AllreduceJob& job) {

@@ -6,7 +6,7 @@
 
 #include "collective/table.h"
 #include "transport/arena.h"
-#include "transport/pump.h"
+#include "transport/frame_multiplexer.h"
 
 namespace farandole::backend {
 
@@ -19,8 +19,8 @@ struct Tuning {
 
 class Native {
  public:
-  // Takes its staging from `arena`, the one that the mesh of `pump` shares. Throws Error(kUnavailable) when full.
-  Native(transport::Pump& pump, transport::Arena& arena, Tuning tuning);
+  // Takes its staging from `arena`, the one that the mesh of `frames` shares. Throws Error(kUnavailable) when full.
+  Native(transport::FrameMultiplexer& frames, transport::Arena& arena, Tuning tuning);
   ~Native();
   Native(const Native&) = delete;
   Native& operator=(const Native&) = delete;
@@ -57,11 +57,11 @@ class Native {
   collective::Context context(const collective::Group& group);
   void require_same_generation(const collective::Group& group);
 
-  transport::Pump& pump_;
+  transport::FrameMultiplexer& frames_;
   transport::Arena& arena_;
   Tuning tuning_;
   std::byte* const memory_;
-  collective::Steps steps_;
+  collective::ShmSequence sequence_;
   collective::Staging staging_;
 };
 

@@ -173,7 +173,7 @@ farandole::engine::EngineSettings engine_settings_of(const farandole_settings& s
   if (settings.staging_bytes != 0) {
     // Pieces begin at a page of their own.
     constexpr uint64_t kPage = 4096;
-    result.piece_bytes = std::max(kPage, settings.staging_bytes / farandole::transport::kSlots / kPage * kPage);
+    result.piece_bytes = std::max(kPage, settings.staging_bytes / farandole::transport::kWindows / kPage * kPage);
   }
   if (settings.spin_seconds != 0) {
     result.spin_ns = static_cast<int64_t>(std::max(0.0, settings.spin_seconds) * 1e9);

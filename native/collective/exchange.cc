@@ -47,12 +47,12 @@ ExchangeJob cut_allreduce(size_t count, size_t peers, reduce::Dtype travels, red
   return job;
 }
 
-Exchange::Exchange(transport::Pump& pump, Staging& staging, int lane, const Knobs& knobs, std::span<const int> peers,
-                   ExchangeJob job, Share& share)
-    : pump_(pump),
+Exchange::Exchange(transport::FrameMultiplexer& frames, Staging& staging, int lane, const Knobs& knobs,
+                   std::span<const int> peers, ExchangeJob job, Share& share)
+    : frames_(frames),
       share_(share),
       job_(std::move(job)),
-      me_(static_cast<size_t>(std::ranges::find(peers, pump.mesh().rank()) - peers.begin())) {
+      me_(static_cast<size_t>(std::ranges::find(peers, frames.mesh().rank()) - peers.begin())) {
   const size_t n = peers.size();
   const size_t rooms = (n - 1) * kRows * kDepth + kDepth + 2;
   const size_t element = reduce::size_of(job_.travels);
@@ -80,7 +80,7 @@ Exchange::Item Exchange::Order::next() const noexcept {
   return sum_is_due ? Item{Kind::kSums, next_sums} : Item{Kind::kAddends, next_addends};
 }
 
-void Exchange::Order::step() noexcept { ++(next().kind == Kind::kSums ? next_sums : next_addends); }
+void Exchange::Order::advance() noexcept { ++(next().kind == Kind::kSums ? next_sums : next_addends); }
 
 Slice Exchange::chunk_at(const Slice& slice, size_t chunk) const noexcept {
   const size_t from = slice.from + chunk * chunk_;
@@ -105,19 +105,19 @@ bool Exchange::can_send(const Line& line) const noexcept {
     return item.chunk < reduced_;
   }
   // Prepared no earlier than needed: it is still in the cache when it is sent.
-  return item.chunk < kDepth || pump_.sent(line.rank, line.addends_out[item.chunk % kDepth]);
+  return item.chunk < kDepth || frames_.sent(line.rank, line.addends_out[item.chunk % kDepth]);
 }
 
 void Exchange::send(Line& line) {
   const Item item = line.outward.next();
-  line.outward.step();
+  line.outward.advance();
   const Slice chunk = chunk_at(item.kind == Kind::kSums ? own() : job_.slices[line.peer], item.chunk);
   const size_t at = item.chunk % kDepth;
   const std::byte* const data = item.kind == Kind::kSums
                                     ? sums_[at]
                                     : share_.addends(chunk.from, chunk.to, room_of(line, kAddendsOut, item.chunk));
   auto& tickets = item.kind == Kind::kSums ? line.sums_out : line.addends_out;
-  tickets[at] = pump_.send(line.rank, std::span(data, chunk.size() * element_of(item.kind)));
+  tickets[at] = frames_.send(line.rank, std::span(data, chunk.size() * element_of(item.kind)));
 }
 
 bool Exchange::can_receive(const Line& line) const noexcept {
@@ -130,20 +130,20 @@ bool Exchange::can_receive(const Line& line) const noexcept {
 
 void Exchange::receive(Line& line) {
   const Item item = line.inward.next();
-  line.inward.step();
+  line.inward.advance();
   const size_t at = item.chunk % kDepth;
   if (item.kind == Kind::kAddends) {
     const size_t bytes = chunk_at(own(), item.chunk).size() * element_of(item.kind);
-    line.addends_in[at] = pump_.recv(line.rank, std::span(room_of(line, kAddendsIn, item.chunk), bytes));
+    line.addends_in[at] = frames_.recv(line.rank, std::span(room_of(line, kAddendsIn, item.chunk), bytes));
     return;
   }
   const Slice chunk = chunk_at(job_.slices[line.peer], item.chunk);
   line.places[at] = share_.place(chunk.from, chunk.to, room_of(line, kSumsIn, item.chunk));
-  line.sums_in[at] = pump_.recv(line.rank, std::span(line.places[at], chunk.size() * element_of(item.kind)));
+  line.sums_in[at] = frames_.recv(line.rank, std::span(line.places[at], chunk.size() * element_of(item.kind)));
 }
 
 bool Exchange::can_settle(const Line& line) const noexcept {
-  return line.settled < line.inward.next_sums && pump_.received(line.rank, line.sums_in[line.settled % kDepth]);
+  return line.settled < line.inward.next_sums && frames_.received(line.rank, line.sums_in[line.settled % kDepth]);
 }
 
 void Exchange::settle(Line& line) {
@@ -158,13 +158,13 @@ bool Exchange::can_reduce() const noexcept {
   }
   const size_t at = reduced_ % kDepth;
   return std::ranges::all_of(lines_, [&](const Line& line) {
-    const bool came = line.inward.next_addends > reduced_ && pump_.received(line.rank, line.addends_in[at]);
+    const bool came = line.inward.next_addends > reduced_ && frames_.received(line.rank, line.addends_in[at]);
     // The sums go to where this peer's addends lie, which must have been sent if others need them too...
     const bool free = job_.cut != ExchangeJob::Cut::kWhole || line.outward.next_addends > reduced_ + kDepth ||
-                      (line.outward.next_addends > reduced_ && pump_.sent(line.rank, line.addends_out[at]));
+                      (line.outward.next_addends > reduced_ && frames_.sent(line.rank, line.addends_out[at]));
     // ...or to the room of sums that are still being sent.
     const bool room = reduced_ < kDepth || line.outward.sums == 0 ||
-                      (line.outward.next_sums > reduced_ - kDepth && pump_.sent(line.rank, line.sums_out[at]));
+                      (line.outward.next_sums > reduced_ - kDepth && frames_.sent(line.rank, line.sums_out[at]));
     return came && free && room;
   });
 }
@@ -230,9 +230,9 @@ bool Exchange::queued() const noexcept {
 bool Exchange::done() const noexcept {
   const auto complete = [this](const Line& line) {
     const bool sums_sent =
-        line.outward.sums == 0 || pump_.sent(line.rank, line.sums_out[(line.outward.sums - 1) % kDepth]);
+        line.outward.sums == 0 || frames_.sent(line.rank, line.sums_out[(line.outward.sums - 1) % kDepth]);
     const bool addends_sent =
-        line.outward.addends == 0 || pump_.sent(line.rank, line.addends_out[(line.outward.addends - 1) % kDepth]);
+        line.outward.addends == 0 || frames_.sent(line.rank, line.addends_out[(line.outward.addends - 1) % kDepth]);
     return line.settled == line.inward.sums && sums_sent && addends_sent;
   };
   return reduced_ == chunks_of(own()) && queued() && std::ranges::all_of(lines_, complete);
@@ -240,7 +240,7 @@ bool Exchange::done() const noexcept {
 
 void Exchange::finish() {
   for (advance(); !done(); advance()) {
-    pump_.wait([this] { return ready() || done(); });
+    frames_.wait([this] { return ready() || done(); });
   }
 }
 

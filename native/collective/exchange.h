@@ -21,7 +21,7 @@
 
 #include "collective/bucket.h"
 #include "collective/knobs.h"
-#include "collective/steps.h"
+#include "collective/staging.h"
 
 namespace farandole::collective {
 
@@ -56,8 +56,8 @@ class Exchange {
  public:
   // `peers` are ranks, this one included, the same list on all of them. All references outlive the exchange. `lane` is
   // which part of the private memory it uses: of two exchanges that overlap, one is 0 and the other 1.
-  Exchange(transport::Pump& pump, Staging& staging, int lane, const Knobs& knobs, std::span<const int> peers,
-           ExchangeJob job, Share& share);
+  Exchange(transport::FrameMultiplexer& frames, Staging& staging, int lane, const Knobs& knobs,
+           std::span<const int> peers, ExchangeJob job, Share& share);
 
   // Whether advance() would find something to do. Looks only.
   bool ready() const noexcept;
@@ -87,7 +87,7 @@ class Exchange {
 
     bool over() const noexcept { return next_addends == addends && next_sums == sums; }
     Item next() const noexcept;
-    void step() noexcept;
+    void advance() noexcept;
   };
   // One link.
   struct Line {
@@ -120,7 +120,7 @@ class Exchange {
   void reduce();
   void add_up(std::span<const void* const> inputs, std::byte* at, size_t count);
 
-  transport::Pump& pump_;
+  transport::FrameMultiplexer& frames_;
   Share& share_;
   const ExchangeJob job_;
   const size_t me_;

@@ -18,14 +18,15 @@
 #include "collective/compressed/compressed.h"
 #include "collective/group.h"
 #include "collective/knobs.h"
-#include "collective/steps.h"
+#include "collective/shm_sequence.h"
+#include "collective/staging.h"
 
 namespace farandole::collective {
 
 // What an algorithm works with. Belongs to the engine thread.
 struct Context {
-  transport::Pump& pump;
-  Steps& steps;
+  transport::FrameMultiplexer& frames;
+  ShmSequence& sequence;
   Staging& staging;
   const Group& group;
   const Knobs& knobs;
@@ -98,8 +99,8 @@ struct Algorithm {
   bool fusible;
   // The one that belongs to `collective` is set. Adasum is run as an allreduce.
   void (*allreduce)(Context& context, const AllreduceJob& job) = nullptr;
-  // Does what a member can do by itself, before it is known that all members run the job, and takes no step. Null:
-  // there is nothing. Whether they do run it or not, the next allreduce may be another one.
+  // Does what a member can do by itself, before it is known that all members run the job, and does not advance the
+  // sequence. Null: there is nothing. Whether they do run it or not, the next allreduce may be another one.
   void (*stage)(Context& context, const AllreduceJob& job) = nullptr;
   void (*allgather)(Context& context, const AllgatherJob& job) = nullptr;
   void (*broadcast)(Context& context, const BroadcastJob& job) = nullptr;
@@ -125,9 +126,10 @@ Choice choose_allgather(const Topology& topology, std::string_view wanted);
 Choice choose_broadcast(const Topology& topology, std::string_view wanted);
 Choice choose_alltoall(const Topology& topology, std::string_view wanted);
 Choice choose_reducescatter(const Topology& topology, std::string_view wanted);
-// A transfer from one member to another is a broadcast in the group of these two. It must not take steps in shared
-// memory: the steps of one decision are counted (see steps.h), and members of the larger group who have no part in the
-// transfer would count others than these two, and take each other's memory for ready when it is not.
+// A transfer from one member to another is a broadcast in the group of these two. It must not advance
+// the sequence in shared memory: that is counted within one decision (see shm_sequence.h), and members of the larger
+// group who have no part in the transfer would count others than these two, and take each other's memory for ready when
+// it is not.
 Choice choose_transfer();
 
 // Allreduces in place a buffer that only this worker uses, among `peers` (ranks, this one included) over links.

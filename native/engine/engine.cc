@@ -61,7 +61,7 @@ void Engine::enter(std::unique_ptr<transport::Mesh> mesh, transport::Arena& aren
   world.members.resize(static_cast<size_t>(mesh_->size()));
   std::iota(world.members.begin(), world.members.end(), 0);
   world.index = mesh_->rank();
-  pump_ = std::make_unique<transport::Pump>(*mesh_, transport::WaitPolicy{settings_.spin_ns});
+  frames_ = std::make_unique<transport::FrameMultiplexer>(*mesh_, transport::WaitPolicy{settings_.spin_ns});
   backend_.reset();  // of the last world, whose members have all left it by now: this mesh would not have formed
   coordinator_ = mesh_->rank() == 0 ? std::make_unique<Coordinator>(mesh_->size()) : nullptr;
   inspector_ = coordinator_
@@ -112,7 +112,7 @@ void Engine::leave(const base::Deadline& deadline) {
   {
     const base::MutexLock lock(mutex_);
     leaving_ = true;
-    mesh_->doorbell().ring();
+    mesh_->doorbell().signal();
     thread_ended_.wait_for(mutex_, std::chrono::nanoseconds(deadline.left_ns()), [this] {
       mutex_.assert_held();
       return !thread_running_;
@@ -138,12 +138,12 @@ void Engine::revoke(const Cause& cause) {
       return;  // the world is over already, and so is this worker's part in it
     }
   }
-  mesh_->fate().revoke(cause);
+  mesh_->world_status().revoke(cause);
 }
 
 void Engine::stop_thread() {
   thread_.join();
-  pump_.reset();
+  frames_.reset();
   mesh_.reset();
   const base::MutexLock lock(mutex_);
   ended_ = Error(Code::kInvalidArgument, "the engine has left its world; call init() first");
@@ -215,7 +215,7 @@ std::vector<Handle> Engine::submit(std::vector<Request> requests, bool waits_at_
     queue_.push_back(std::move(pending));
   }
   if (!waits_at_once && !comes_back) {
-    mesh_->doorbell().ring();
+    mesh_->doorbell().signal();
   }
   return handles;
 }

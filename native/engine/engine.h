@@ -5,7 +5,7 @@
 // that waits: it reports to rank 0 what is ready, obeys its decisions in order, and runs buckets one after the other.
 // When there is nothing to do the engine thread sleeps, without the lock.
 //
-// A world ends once: because a worker was lost (the mesh's Fate is revoked), because one left in good order, or
+// A world ends once: because a worker was lost (the mesh's WorldStatus is revoked), because one left in good order, or
 // because leave() was called here. From then on every pending and later request fails with the one error that says
 // why, until the engine enters the next world.
 #pragma once
@@ -40,15 +40,15 @@
 #include "engine/tuner.h"
 #include "engine/wake_heuristic.h"
 #include "transport/arena.h"
+#include "transport/frame_multiplexer.h"
 #include "transport/mesh.h"
-#include "transport/pump.h"
 
 namespace farandole::engine {
 
 struct EngineSettings {
   collective::Knobs knobs;                            // rank 0's count for all, as do the next three
   std::vector<std::string> fixed_knobs;               // names of those that were set: they are neither tuned nor kept
-  uint64_t piece_bytes = uint64_t{3} << 19;           // of staging, which has transport::kSlots of them
+  uint64_t piece_bytes = uint64_t{3} << 19;           // of staging, which has transport::kWindows of them
   std::string algorithm;                              // a name from the table, or empty
   int64_t spin_ns = transport::WaitPolicy{}.spin_ns;  // how long a wait looks before it sleeps
   // Some ranks wait for others: when rank 0 warns, and when it ends the world. 0: never.
@@ -223,15 +223,15 @@ class Engine {
   bool lie_down_after_helping();
   // Whether the sleeping engine thread would miss something that must wake it.
   bool outgrew_sleep();
-  void take_turn(transport::Bell bell);
-  void report_new_requests(transport::Bell bell);
+  void take_turn(transport::Notify notify);
+  void report_new_requests(transport::Notify notify);
   void report(std::unique_ptr<Pending> pending, Ready& ready);
   // The bit that stands for a request now.
   uint32_t bit_of(const Request& request) const;
   // A request that will be spoken of by its bit.
   void expect(std::unique_ptr<Pending> pending, uint32_t bit);
   void report_in_full(Pending& pending, Ready& ready);
-  void send_ready(const Ready& ready, transport::Bell bell);
+  void send_ready(const Ready& ready, transport::Notify notify);
   void issue(Decision decision);
   // A decision that came in a message: first what was agreed on before it without one.
   void obey_in_order(const Decision& decision);
@@ -271,10 +271,10 @@ class Engine {
   ShmAgreement::State fast_path_state() const;
   // Whether it is to be run or reported now.
   bool fast_path_is_settled() const;
-  void settle_fast_path(transport::Bell bell);
+  void settle_fast_path(transport::Notify notify);
   void run_fast_path();
   // The slow path, for what was announced in vain.
-  void report_fast_path(transport::Bell bell);
+  void report_fast_path(transport::Notify notify);
   // Before this worker sleeps.
   void end_fast_path();
 
@@ -340,7 +340,7 @@ class Engine {
   std::exception_ptr failure_;    // what ended a user thread's turn; the engine thread dies of it
   std::vector<pollfd> slept_on_;  // what the engine thread sleeps on
   int64_t sleeps_until_ns_ = 0;   // and at most until when
-  std::unique_ptr<transport::Pump> pump_;
+  std::unique_ptr<transport::FrameMultiplexer> frames_;
   std::unique_ptr<backend::Native> backend_;  // outlives the thread: others may still read its staging
   std::unique_ptr<Coordinator> coordinator_;  // rank 0 only, as is the next
   std::unique_ptr<StallInspector> inspector_;

@@ -36,13 +36,13 @@ void Engine::thread_main() {
 }
 
 void Engine::break_off(const Cause& cause) {
-  mesh_->fate().revoke(cause);
+  mesh_->world_status().revoke(cause);
   // From here on our memory may be put to new use; a worker that still reads it for this generation notices.
   mesh_->arena(mesh_->rank())->serve(transport::kNoGeneration);
   // What others may still write to stays out of use until all of them are in the next generation.
   arena_->hold();
   if (!world_over_) {
-    end_world(mesh_->fate().error(), transport::is_certain(mesh_->fate().cause()->sign));
+    end_world(mesh_->world_status().error(), transport::is_certain(mesh_->world_status().cause()->sign));
   }
 }
 
@@ -58,7 +58,7 @@ void Engine::live() {
   while (!world_over_) {
     wait_for_work();
     if (!world_over_) {
-      take_turn(transport::Bell::kNow);
+      take_turn(transport::Notify::kNow);
     }
   }
   wait_for_everyone();
@@ -71,13 +71,13 @@ void Engine::wait_for_everyone() {
   const auto deadline = base::Deadline::after_seconds(kPartingSeconds);
   Ready ready;
   ready.finished = true;
-  send_ready(ready, transport::Bell::kNow);
+  send_ready(ready, transport::Notify::kNow);
   receive_messages();
   while (!everyone_finished_ && !deadline.passed()) {
-    pump_->wait([&] { return pump_->has_message() || deadline.passed(); });
+    frames_->wait([&] { return frames_->has_message() || deadline.passed(); });
     receive_messages();
   }
-  pump_->flush_messages(deadline);
+  frames_->flush_messages(deadline);
 }
 
 // Looks, and sleeps once if there is nothing.
@@ -85,28 +85,28 @@ void Engine::wait_for_work() {
   const int64_t alarm_ns = next_alarm();
   const auto is_due = [alarm_ns] { return alarm_ns != 0 && base::now_ns() >= alarm_ns; };
   const auto ready = [&] { return has_work() || is_due(); };
-  pump_->set_alarm(alarm_ns);
-  const bool found = pump_->look(settings_.spin_ns, ready, [this] { return progress_lock_.is_wanted(); });
+  frames_->set_alarm(alarm_ns);
+  const bool found = frames_->look(settings_.spin_ns, ready, [this] { return progress_lock_.is_wanted(); });
   if (!found && fast_path_.pending != nullptr) {
     end_fast_path();  // which is a turn: there may be work, or an end, before there is time for sleep
-  } else if (!found && pump_->lie_down(ready)) {
+  } else if (!found && frames_->prepare_sleep(ready)) {
     sleep_without_progress_lock();
   }
-  pump_->set_alarm(0);  // it is not for the waits of collectives, where nobody looks for stalls
+  frames_->set_alarm(0);  // it is not for the waits of collectives, where nobody looks for stalls
   if (is_due() && !world_over_) {
     inspect_stalls();
   }
 }
 
-void Engine::take_turn(transport::Bell bell) {
-  mesh_->fate().throw_if_revoked();
-  report_new_requests(bell);
-  settle_fast_path(bell);
+void Engine::take_turn(transport::Notify notify) {
+  mesh_->world_status().throw_if_revoked();
+  report_new_requests(notify);
+  settle_fast_path(notify);
   receive_messages();
 }
 
 bool Engine::has_work() {
-  if (pump_->has_message() || fast_path_is_settled()) {
+  if (frames_->has_message() || fast_path_is_settled()) {
     return true;
   }
   if (backend_ == nullptr) {
@@ -126,7 +126,7 @@ int64_t Engine::next_alarm() {
   return inspector_->next_ns();
 }
 
-void Engine::report_new_requests(transport::Bell bell) {
+void Engine::report_new_requests(transport::Notify notify) {
   if (backend_ == nullptr) {
     return;
   }
@@ -162,7 +162,7 @@ void Engine::report_new_requests(transport::Bell bell) {
     shm_agreement_->close(decisions_ + 1);  // workers that wait there for this one take the slow path too
   }
   if (!ready.empty()) {
-    send_ready(ready, bell);
+    send_ready(ready, notify);
   }
 }
 
@@ -210,11 +210,11 @@ void Engine::report_in_full(Pending& pending, Ready& ready) {
   ready.fresh.push_back({request.group, request.name, request.signature});
 }
 
-void Engine::send_ready(const Ready& ready, transport::Bell bell) {
+void Engine::send_ready(const Ready& ready, transport::Notify notify) {
   if (coordinator_) {
     count(0, ready);
   } else {
-    pump_->post(0, encode(ready), bell);
+    frames_->post(0, encode(ready), notify);
   }
 }
 
@@ -241,7 +241,7 @@ void Engine::count(int rank, const Ready& ready) {
 }
 
 void Engine::receive_messages() {
-  while (const auto message = pump_->take_message()) {
+  while (const auto message = frames_->take_message()) {
     if (coordinator_) {
       count(message->from, decode_ready(message->bytes));
     } else {
@@ -263,7 +263,7 @@ void Engine::issue(Decision decision) {
   decision.number = decisions_ + 1;
   const base::Bytes bytes = encode(decision);
   for (int rank = 1; rank < mesh_->size(); ++rank) {
-    pump_->post(rank, bytes);
+    frames_->post(rank, bytes);
   }
   obey(decision);
 }
@@ -305,7 +305,7 @@ void Engine::obey(const Decision& decision) {
 
 void Engine::apply_initial_config(const Decision& decision) {
   backend_ = std::make_unique<backend::Native>(
-      *pump_, *arena_, backend::Tuning{decision.piece_bytes, decision.algorithm, decision.knobs});
+      *frames_, *arena_, backend::Tuning{decision.piece_bytes, decision.algorithm, decision.knobs});
   const base::MutexLock lock(mutex_);
   knobs_ = backend_->knobs();
   algorithm_ = decision.algorithm;

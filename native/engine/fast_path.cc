@@ -44,12 +44,12 @@ bool Engine::fast_path_is_settled() const {
   return state == ShmAgreement::State::kAll || state == ShmAgreement::State::kClosed;
 }
 
-void Engine::settle_fast_path(transport::Bell bell) {
+void Engine::settle_fast_path(transport::Notify notify) {
   const ShmAgreement::State state = fast_path_state();
   if (state == ShmAgreement::State::kAll) {
     run_fast_path();
   } else if (state == ShmAgreement::State::kClosed) {
-    report_fast_path(bell);
+    report_fast_path(notify);
   }
 }
 
@@ -64,13 +64,13 @@ void Engine::run_fast_path() {
   ++stats_.fast_path_rounds;
 }
 
-void Engine::report_fast_path(transport::Bell bell) {
+void Engine::report_fast_path(transport::Notify notify) {
   Ready ready;
   std::unique_ptr<Pending> pending = std::exchange(fast_path_, {}).pending;
   ready.age_ns = base::now_ns() - pending->submitted_ns;
   pending->is_staged = false;
   report(std::move(pending), ready);
-  send_ready(ready, bell);
+  send_ready(ready, notify);
 }
 
 void Engine::end_fast_path() {
@@ -82,11 +82,11 @@ void Engine::end_fast_path() {
     if (state == ShmAgreement::State::kAll) {
       run_fast_path();
     } else if (state == ShmAgreement::State::kClosed) {
-      report_fast_path(transport::Bell::kNow);
+      report_fast_path(transport::Notify::kNow);
       receive_messages();
     } else {
       // The decision that says what has become of it is on its way.
-      pump_->wait([this] { return pump_->has_message(); });
+      frames_->wait([this] { return frames_->has_message(); });
       receive_messages();
     }
   }

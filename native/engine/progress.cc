@@ -56,7 +56,7 @@ void Engine::come_for(std::span<const Handle> handles) {
 void Engine::notify() {
   const base::MutexLock lock(mutex_);
   if (!ended_) {
-    mesh_->doorbell().ring();
+    mesh_->doorbell().signal();
   }
 }
 
@@ -66,14 +66,14 @@ bool Engine::help(const Completions::Awaited& awaited) {
   }
   bool something_left = true;
   try {
-    mesh_->doorbell().get_up();
+    mesh_->doorbell().end_sleep();
     const auto ready = [this] { return has_work(); };
     // What ended another user's turn is the engine thread's to deal with; it is called again, in case that this thread
     // has just taken the first call from it.
     const auto goes_on = [this] { return failure_ == nullptr && !world_over_; };
     while (goes_on() && !completions_.are_done(awaited) &&
-           pump_->look(settings_.spin_ns * kUserPatience, ready, [] { return false; })) {
-      take_turn(transport::Bell::kLate);
+           frames_->look(settings_.spin_ns * kUserPatience, ready, [] { return false; })) {
+      take_turn(transport::Notify::kLate);
     }
     something_left = !goes_on() || !lie_down_after_helping() || outgrew_sleep();
   } catch (...) {
@@ -92,13 +92,13 @@ bool Engine::lie_down_after_helping() {
   end_fast_path();
   const auto ready = [this] { return has_work(); };
   for (int turn = 0; turn < mesh_->size() && !world_over_; ++turn) {
-    if (pump_->lie_down(ready)) {
+    if (frames_->prepare_sleep(ready)) {
       return true;
     }
     if (in_flight_ > 0) {
       return false;
     }
-    take_turn(transport::Bell::kLate);
+    take_turn(transport::Notify::kLate);
   }
   return false;
 }
@@ -108,20 +108,20 @@ bool Engine::outgrew_sleep() {
   if (alarm_ns != 0 && alarm_ns < sleeps_until_ns_) {
     return true;
   }
-  return !std::ranges::equal(pump_->awaited(), slept_on_, [](const pollfd& now, const pollfd& then) {
+  return !std::ranges::equal(frames_->awaited(), slept_on_, [](const pollfd& now, const pollfd& then) {
     return now.fd == then.fd && now.events == then.events;
   });
 }
 
 void Engine::sleep_without_progress_lock() {
-  slept_on_ = pump_->awaited();
-  const int64_t until_ns = base::now_ns() + int64_t{pump_->sleep_ms()} * 1'000'000;
+  slept_on_ = frames_->awaited();
+  const int64_t until_ns = base::now_ns() + int64_t{frames_->sleep_ms()} * 1'000'000;
   sleeps_until_ns_ = until_ns;
   std::vector<pollfd> polled = slept_on_;
   release_progress();
   sleep(std::move(polled), until_ns);
   progress_lock_.take();
-  mesh_->doorbell().get_up();
+  mesh_->doorbell().end_sleep();
   if (failure_ != nullptr) {
     std::rethrow_exception(std::exchange(failure_, nullptr));
   }

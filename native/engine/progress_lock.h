@@ -6,8 +6,8 @@
 // for a while, that thread leaves the rest to the engine thread.
 //
 // Rules: a thread that releases the lock has looked at everything after it said that the engine sleeps
-// (Pump::lie_down), or it has called the engine thread. The engine thread goes before user threads, of which there may
-// be many; a user thread that wants the lock gets it as soon as the engine thread has nothing to do.
+// (FrameMultiplexer::prepare_sleep), or it has called the engine thread. The engine thread goes before user threads, of
+// which there may be many; a user thread that wants the lock gets it as soon as the engine thread has nothing to do.
 #pragma once
 
 #include <atomic>

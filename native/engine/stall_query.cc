@@ -33,7 +33,7 @@ void Engine::inspect_stalls() {
     if (rank == 0) {
       obey(query);
     } else {
-      pump_->post(rank, encode(query));
+      frames_->post(rank, encode(query));
     }
   }
   if (!findings.warning.empty()) {
@@ -41,7 +41,7 @@ void Engine::inspect_stalls() {
   }
   if (!findings.end.empty()) {
     const int to_blame = findings.responsible.size() == 1 ? findings.responsible.front() : -1;
-    mesh_->fate().revoke({to_blame, transport::Sign::kStalled, findings.end});
+    mesh_->world_status().revoke({to_blame, transport::Sign::kStalled, findings.end});
   }
 }
 
@@ -64,7 +64,7 @@ void Engine::receive_stall_query(uint64_t query) {
   }
   Ready ready;
   ready.answers.push_back(std::move(answer));
-  send_ready(ready, transport::Bell::kNow);
+  send_ready(ready, transport::Notify::kNow);
   const base::MutexLock lock(mutex_);
   stall_query_ = query;
   stall_query_changed_.notify_all();
@@ -87,7 +87,7 @@ void Engine::answer_stall_query(uint64_t query, std::string text) {
   const base::MutexLock lock(mutex_);
   if (!ended_) {
     answers_.push_back({query, true, as_one_line(std::move(text))});
-    mesh_->doorbell().ring();
+    mesh_->doorbell().signal();
   }
 }
 

@@ -23,7 +23,8 @@ inline constexpr size_t kArenaAlignment = 64;                // a cache line: bl
 
 inline constexpr uint64_t kNoGeneration = UINT64_MAX;
 
-inline constexpr int kSlots = 5;
+// Places where a worker announces data to the others of its host: see collective/shm_sequence.h.
+inline constexpr int kWindows = 5;
 
 // What the workers of a host tell each other through shared memory. Zeroed for every generation, but for the lifeline.
 struct ArenaHeader {
@@ -34,10 +35,10 @@ struct ArenaHeader {
   // nothing if the owner has gone on (see ArenaView::serves).
   std::atomic<uint64_t> generation;
   alignas(64) std::atomic<uint32_t> sleeping;  // see doorbell.h
-  // How far the owner has come: see collective/steps.h. Written by the owner, read by its host's workers.
-  alignas(64) std::atomic<uint64_t> step;
-  // Where in this arena the data of recent steps lies: see collective/steps.h.
-  std::atomic<uint64_t> offset[kSlots];
+  // How far the owner has come: see collective/shm_sequence.h. Written by the owner, read by the workers of its host.
+  alignas(64) std::atomic<uint64_t> sequence;
+  // Where in this arena the data lies that others read now: see collective/shm_sequence.h.
+  std::atomic<uint64_t> offset[kWindows];
   // Of rank 0's arena: agreement without messages. See engine/shm_agreement.h.
   alignas(64) std::atomic<uint64_t> shm_agreement[2];
   std::atomic<uint32_t> shm_agreement_forbidden;

@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "base/bytes.h"
-#include "transport/fate.h"
 #include "transport/private_fd.h"
+#include "transport/world_status.h"
 
 namespace farandole::transport {
 

@@ -1,12 +1,12 @@
 // Wakes an engine that sleeps. One doorbell per worker: its own submitting threads, its watch thread and
-// the other workers of its host ring it. A ring costs one load while the engine is awake.
+// the other workers of its host signal it. A signal costs one load while the engine is awake.
 //
 // The protocol, which needs both fences:
-//   ringer:  publish the data;  fence;  if (sleeping) write the eventfd
-//   sleeper: sleeping = how;    fence;  look at the data once more; if nothing: poll(eventfd, ...)
+//   signaller:  publish the data;  fence;  if (sleeping) write the eventfd
+//   sleeper:    sleeping = how;    fence;  look at the data once more; if nothing: poll(eventfd, ...)
 //
-// A sleeper says how it sleeps: an idle one waits for messages and requests, and is not woken for the steps of a
-// collective, which it would find nothing to do for.
+// A sleeper says how it sleeps: an idle one waits for messages and requests, and is not woken when a sequence
+// advances in the middle of a collective (collective/shm_sequence.h): it would find nothing to do.
 #pragma once
 
 #include <atomic>
@@ -23,15 +23,15 @@ class Doorbell {
   Doorbell(std::atomic<uint32_t>* sleeping, int event_fd) noexcept : sleeping_(sleeping), event_fd_(event_fd) {}
 
   // Any thread, any process of the host. Call after publishing what the engine shall find.
-  void ring() noexcept;
+  void signal() noexcept;
   // The same, if it sleeps in the middle of a collective.
-  void ring_midway() noexcept;
+  void signal_midway() noexcept;
   // Ends the owner's poll() whether it says that it sleeps or not: for a thread that goes on in another one's place.
   void call() noexcept;
 
   // The sleeper's side.
-  void lie_down(Sleep how) noexcept;  // then look once more, then poll fd(), then get_up()
-  void get_up() noexcept;
+  void prepare_sleep(Sleep how) noexcept;  // then look once more, then poll fd(), then end_sleep()
+  void end_sleep() noexcept;
   int fd() const noexcept { return event_fd_; }
 
  private:

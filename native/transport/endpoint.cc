@@ -6,10 +6,10 @@
 
 #include "base/error.h"
 #include "transport/contact.h"
-#include "transport/forming.h"
-#include "transport/introduction.h"
 #include "transport/lifeline.h"
-#include "transport/prospect.h"
+#include "transport/mesh_setup.h"
+#include "transport/pending_world.h"
+#include "transport/shm_exchange.h"
 #include "transport/socket_mesh.h"
 
 namespace farandole::transport {
@@ -54,8 +54,8 @@ struct Endpoint::Impl {
   std::vector<Listener> listeners;
   Contact contact;
   MappingCache mappings;
-  Legacy legacy;
-  Prospects prospects;
+  EndpointCarryOver carry_over;
+  PendingWorlds pending_worlds;
 };
 
 Endpoint::Impl::Impl(EndpointSettings given)
@@ -103,14 +103,15 @@ std::vector<Contact> Endpoint::Impl::read_contacts(const World& world) const {
 // continued at any time, in the middle of what it was writing; nothing but other memory is safe from it. The
 // blocks keep their addresses, because users' tensors live in them.
 void Endpoint::Impl::fence(const std::vector<Contact>& contacts) {
-  const bool harmless = std::all_of(legacy.unsettled.begin(), legacy.unsettled.end(), [&](const auto& entry) {
-    const auto& [id, memory] = entry;
-    return (memory != nullptr && has_died(memory->view())) ||
-           std::any_of(contacts.begin(), contacts.end(), [&](const Contact& other) { return other.id == id; });
-  });
+  const bool harmless =
+      std::all_of(carry_over.possible_writers.begin(), carry_over.possible_writers.end(), [&](const auto& entry) {
+        const auto& [id, memory] = entry;
+        return (memory != nullptr && has_died(memory->view())) ||
+               std::any_of(contacts.begin(), contacts.end(), [&](const Contact& other) { return other.id == id; });
+      });
   if (!harmless) {
     arena.renew();
-    legacy.unsettled.clear();
+    carry_over.possible_writers.clear();
   }
 }
 
@@ -120,7 +121,7 @@ void Endpoint::Impl::begin_generation(uint64_t generation) {
   arena.view().serve(kNoGeneration);
   ArenaHeader& header = arena.view().header();
   header.sleeping.store(0);
-  header.step.store(0);
+  header.sequence.store(0);
   for (std::atomic<uint64_t>& offset : header.offset) {
     offset.store(0);
   }
@@ -132,42 +133,43 @@ void Endpoint::Impl::begin_generation(uint64_t generation) {
 }
 
 std::unique_ptr<Mesh> Endpoint::Impl::form(const World& world, const base::Deadline& deadline) {
-  if (legacy.mesh_lives) {
+  if (carry_over.mesh_lives) {
     throw Error(Code::kInvalidArgument, "the mesh of the last generation must be gone before the next one forms");
   }
   const std::vector<Contact> contacts = read_contacts(world);
-  const auto prospect = std::make_shared<Prospect>(world.generation, arena.view().header().sleeping, doorbell_fd.get());
-  prospects.begin(prospect);
-  prospect->fate.throw_if_revoked();  // before the fence, which may take its time
+  const auto pending_world =
+      std::make_shared<PendingWorld>(world.generation, arena.view().header().sleeping, doorbell_fd.get());
+  pending_worlds.begin(pending_world);
+  pending_world->world_status.throw_if_revoked();  // before the fence, which may take its time
   fence(contacts);
   begin_generation(world.generation);
 
-  std::vector<void*> old_rings = std::exchange(legacy.rings, {});
-  Acquaintances acquainted;
-  const Ground ground = {.settings = settings,
-                         .listeners = listeners,
-                         .arena = arena,
-                         .doorbell_fd = doorbell_fd.get(),
-                         .prospect = *prospect,
-                         .mappings = mappings,
-                         .rings = legacy.rings,
-                         .acquainted = acquainted};
+  std::vector<void*> old_buffers = std::exchange(carry_over.ring_buffers, {});
+  MemoryHolders memory_holders;
+  const SetupContext context = {.settings = settings,
+                                .listeners = listeners,
+                                .arena = arena,
+                                .doorbell_fd = doorbell_fd.get(),
+                                .pending_world = *pending_world,
+                                .mappings = mappings,
+                                .ring_buffers = carry_over.ring_buffers,
+                                .memory_holders = memory_holders};
   std::vector<std::string> ids;
   for (const Contact& other : contacts) {
     ids.push_back(other.id);
   }
   try {
-    Formed formed = Forming(ground, world, contacts, contact, deadline).run();
-    auto mesh =
-        std::make_unique<SocketMesh>(settings, world, std::move(formed), arena, prospect, std::move(ids), legacy);
-    // All members have left the last generation, so nobody reads or writes its rings any more.
-    std::for_each(old_rings.begin(), old_rings.end(), [this](void* ring) { arena.release(ring); });
-    legacy.unsettled.clear();
+    LinkedWorld formed = MeshSetup(context, world, contacts, contact, deadline).run();
+    auto mesh = std::make_unique<SocketMesh>(settings, world, std::move(formed), arena, pending_world, std::move(ids),
+                                             carry_over);
+    // All members have left the last generation, so nobody reads or writes its ring buffers any more.
+    std::for_each(old_buffers.begin(), old_buffers.end(), [this](void* block) { arena.release(block); });
+    carry_over.possible_writers.clear();
     mappings.drop_unused();
     return mesh;
   } catch (...) {
-    legacy.rings.insert(legacy.rings.end(), old_rings.begin(), old_rings.end());
-    legacy.unsettled.merge(acquainted);
+    carry_over.ring_buffers.insert(carry_over.ring_buffers.end(), old_buffers.begin(), old_buffers.end());
+    carry_over.possible_writers.merge(memory_holders);
     throw;
   }
 }
@@ -182,7 +184,7 @@ std::unique_ptr<Mesh> Endpoint::form(const World& world, const base::Deadline& d
   return impl_->form(world, deadline);
 }
 
-void Endpoint::revoke(uint64_t generation, const Cause& cause) { impl_->prospects.revoke(generation, cause); }
+void Endpoint::revoke(uint64_t generation, const Cause& cause) { impl_->pending_worlds.revoke(generation, cause); }
 
 Arena& Endpoint::arena() { return impl_->arena; }
 

@@ -9,8 +9,8 @@
 
 #include "base/clock.h"
 #include "transport/arena.h"
-#include "transport/fate.h"
 #include "transport/mesh.h"
+#include "transport/world_status.h"
 
 namespace farandole::transport {
 

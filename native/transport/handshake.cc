@@ -68,27 +68,27 @@ bool decode(std::span<const std::byte> message, Hello& hello) {
 }  // namespace
 
 Handshake Handshake::connecting(std::string secret, const Hello& hello) {
-  Handshake handshake(std::move(secret), Step::kStart);
+  Handshake handshake(std::move(secret), Stage::kStart);
   handshake.hello_ = hello;
   return handshake;
 }
 
 Handshake Handshake::accepting(std::string secret, const Hello& expected, int32_t size) {
-  Handshake handshake(std::move(secret), Step::kHello);
+  Handshake handshake(std::move(secret), Stage::kHello);
   handshake.expected_ = expected;
   handshake.size_ = size;
   return handshake;
 }
 
 size_t Handshake::wanted() const noexcept {
-  switch (step_) {
-    case Step::kHello:
+  switch (stage_) {
+    case Stage::kHello:
       return kHelloBytes;
-    case Step::kChallenge:
+    case Stage::kChallenge:
       return kChallengeBytes;
-    case Step::kProof:
+    case Stage::kProof:
       return kProofBytes;
-    case Step::kWelcome:
+    case Stage::kWelcome:
       return kWelcomeBytes;
     default:
       return 0;
@@ -97,12 +97,12 @@ size_t Handshake::wanted() const noexcept {
 
 Bytes Handshake::feed(std::span<const std::byte> message) {
   assert(message.size() == wanted());
-  switch (step_) {
-    case Step::kHello:
+  switch (stage_) {
+    case Stage::kHello:
       return take_hello(message);
-    case Step::kChallenge:
+    case Stage::kChallenge:
       return take_challenge(message);
-    case Step::kProof:
+    case Stage::kProof:
       return take_proof(message);
     default:
       return take_welcome(message);
@@ -110,11 +110,11 @@ Bytes Handshake::feed(std::span<const std::byte> message) {
 }
 
 Bytes Handshake::first() {
-  assert(step_ == Step::kStart);
+  assert(stage_ == Stage::kStart);
   Digest nonce;
   base::fill_random(nonce);
   hello_bytes_ = encode(hello_, nonce);
-  step_ = Step::kChallenge;
+  stage_ = Stage::kChallenge;
   return hello_bytes_;
 }
 
@@ -131,7 +131,7 @@ Bytes Handshake::take_hello(std::span<const std::byte> message) {
   }
   hello_bytes_.assign(message.begin(), message.end());
   base::fill_random(nonce_);
-  step_ = Step::kProof;
+  stage_ = Stage::kProof;
   Bytes challenge(nonce_.begin(), nonce_.end());
   append(challenge, mac(kAcceptor));
   return challenge;
@@ -144,14 +144,14 @@ Bytes Handshake::take_challenge(std::span<const std::byte> message) {
     // A proof of zeros says "I do not believe you", so that the other side can name the reason as well.
     return Bytes(kProofBytes);
   }
-  step_ = Step::kEnd;
+  stage_ = Stage::kEnd;
   state_ = State::kConvinced;
   return {};
 }
 
 Bytes Handshake::prove() {
   assert(state_ == State::kConvinced);
-  step_ = Step::kWelcome;
+  stage_ = Stage::kWelcome;
   state_ = State::kGoing;
   const Digest proof = mac(kConnector);
   return {proof.begin(), proof.end()};
@@ -161,7 +161,7 @@ Bytes Handshake::take_proof(std::span<const std::byte> message) {
   if (!base::equal_digests(digest_at(message, 0), mac(kConnector))) {
     return refuse(Refusal::kSecret);
   }
-  step_ = Step::kEnd;
+  stage_ = Stage::kEnd;
   state_ = State::kProven;
   const Digest welcome = mac(kWelcome);
   return {welcome.begin(), welcome.end()};
@@ -171,13 +171,13 @@ Bytes Handshake::take_welcome(std::span<const std::byte> message) {
   if (!base::equal_digests(digest_at(message, 0), mac(kWelcome))) {
     return refuse(Refusal::kSecret);
   }
-  step_ = Step::kEnd;
+  stage_ = Stage::kEnd;
   state_ = State::kProven;
   return {};
 }
 
 Bytes Handshake::refuse(Refusal refusal) {
-  step_ = Step::kEnd;
+  stage_ = Stage::kEnd;
   state_ = State::kRefused;
   refusal_ = refusal;
   return {};

@@ -70,9 +70,9 @@ class Handshake {
   const Hello& hello() const noexcept { return hello_; }
 
  private:
-  enum class Step : uint8_t { kStart, kHello, kChallenge, kProof, kWelcome, kEnd };
+  enum class Stage : uint8_t { kStart, kHello, kChallenge, kProof, kWelcome, kEnd };
 
-  Handshake(std::string secret, Step step) : secret_(std::move(secret)), step_(step) {}
+  Handshake(std::string secret, Stage stage) : secret_(std::move(secret)), stage_(stage) {}
   base::Bytes take_hello(std::span<const std::byte> message);
   base::Bytes take_challenge(std::span<const std::byte> message);
   base::Bytes take_proof(std::span<const std::byte> message);
@@ -81,7 +81,7 @@ class Handshake {
   base::Digest mac(const char* role) const;
 
   std::string secret_;
-  Step step_;
+  Stage stage_;
   State state_ = State::kGoing;
   Refusal refusal_ = Refusal::kNone;
   Hello hello_;

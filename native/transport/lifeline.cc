@@ -17,7 +17,7 @@ namespace {
 using Word = std::atomic<uint32_t>;
 static_assert(sizeof(Word) == sizeof(uint32_t) && Word::is_always_lock_free);
 
-// A vigil that is told to end just before it falls asleep misses that; it is told again after so long.
+// A watcher that is told to end just before it falls asleep misses that; it is told again after so long.
 constexpr std::chrono::milliseconds kTellAgain{1};
 
 // Shared between processes: a private futex is known by its address, which differs.
@@ -89,12 +89,12 @@ bool has_died(const ArenaView& arena) noexcept {
   return says_dead(arena.header().lifeline.load(std::memory_order_acquire));
 }
 
-Vigil::Vigil(std::shared_ptr<const Mapping> memory, std::function<void()> died)
+PeerDeathWatcher::PeerDeathWatcher(std::shared_ptr<const Mapping> memory, std::function<void()> died)
     : memory_(std::move(memory)), died_(std::move(died)) {
-  thread_ = base::start_thread("farandole-vigil", [this] { run(); });
+  thread_ = base::start_thread("farandole-watcher", [this] { run(); });
 }
 
-Vigil::~Vigil() {
+PeerDeathWatcher::~PeerDeathWatcher() {
   stop_.store(true, std::memory_order_release);
   bool over = false;
   while (!over) {
@@ -108,7 +108,7 @@ Vigil::~Vigil() {
   thread_.join();
 }
 
-void Vigil::run() {
+void PeerDeathWatcher::run() {
   if (sees_death()) {
     died_();
   }
@@ -117,7 +117,7 @@ void Vigil::run() {
   changed_.notify_all();
 }
 
-bool Vigil::sees_death() {
+bool PeerDeathWatcher::sees_death() {
   Word& word = memory_->view().header().lifeline;
   while (!stop_.load(std::memory_order_acquire)) {
     uint32_t value = word.load(std::memory_order_acquire);

@@ -13,7 +13,7 @@
 //                                     microseconds until the kernel's signal has stopped them
 //
 // This is less than a robust mutex: who waits for one of those becomes its owner, and can only stop waiting when a
-// time has passed. A vigil owns nothing, and ends as soon as it is told to, so that the next world need not wait for
+// time has passed. A watcher owns nothing, and ends as soon as it is told to, so that the next world need not wait for
 // it. Children that the worker forks hold nothing either: robust lists are not inherited.
 #pragma once
 
@@ -50,14 +50,14 @@ class Lifeline {
 bool has_died(const ArenaView& arena) noexcept;
 
 // Waits for the death of another worker of this host.
-class Vigil {
+class PeerDeathWatcher {
  public:
-  // `died` is called at most once, in a thread of the vigil's own.
-  Vigil(std::shared_ptr<const Mapping> memory, std::function<void()> died);
+  // `died` is called at most once, in a thread of the watcher's own.
+  PeerDeathWatcher(std::shared_ptr<const Mapping> memory, std::function<void()> died);
   // When it returns, `died` is not called any more.
-  ~Vigil();
-  Vigil(const Vigil&) = delete;
-  Vigil& operator=(const Vigil&) = delete;
+  ~PeerDeathWatcher();
+  PeerDeathWatcher(const PeerDeathWatcher&) = delete;
+  PeerDeathWatcher& operator=(const PeerDeathWatcher&) = delete;
 
  private:
   void run();

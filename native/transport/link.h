@@ -11,7 +11,7 @@ class Link {
   virtual ~Link() = default;
 
   // Takes as many bytes as fit now and returns their number; 0 means "not now".
-  // A link that finds its peer gone revokes its world's Fate and returns 0 from then on.
+  // A link that finds its peer gone revokes its world's WorldStatus and returns 0 from then on.
   virtual size_t try_send(std::span<const std::byte> bytes) = 0;
   virtual size_t try_recv(std::span<std::byte> bytes) = 0;
   // Takes as many bytes as fit now of both, one behind the other: in one packet where a link has packets.
@@ -20,11 +20,11 @@ class Link {
     return sent < first.size() || second.empty() ? sent : sent + try_send(second);
   }
 
-  // The descriptor that poll(2) can watch, or -1 for a link in memory, whose peer rings the doorbell
-  // after sending and after making room.
+  // The descriptor that poll(2) can watch, or -1 for a link in memory, whose peer signals the
+  // doorbell after sending and after making room.
   virtual int poll_fd() const noexcept { return -1; }
   // Tells the peer of a link in memory that something was sent. The sender calls it, once for all that it sent.
-  virtual void ring() noexcept {}
+  virtual void notify() noexcept {}
 };
 
 }  // namespace farandole::transport

@@ -57,11 +57,11 @@ struct LoopbackWorld::State {
         : arena(arena_bytes),
           event_fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
           doorbell(&arena.view().header().sleeping, event_fd.get()),
-          fate(&doorbell) {}
+          world_status(&doorbell) {}
     Arena arena;
     base::UniqueFd event_fd;
     Doorbell doorbell;
-    Fate fate;
+    WorldStatus world_status;
     std::atomic<bool> parted{false};
     std::atomic<bool> killed{false};
     std::atomic<uint64_t> operations{0};
@@ -97,13 +97,13 @@ struct LoopbackWorld::State {
       lost = cause;
     }
     for (auto& each : workers) {
-      each->fate.revoke(*lost);
+      each->world_status.revoke(*lost);
     }
   }
 
   void kill(int rank) {
     worker(rank).killed = true;
-    worker(rank).fate.revoke({rank, Sign::kRevoked, "this worker was killed by the test"});
+    worker(rank).world_status.revoke({rank, Sign::kRevoked, "this worker was killed by the test"});
     if (!worker(rank).parted) {
       lose({rank, Sign::kClosed, describe_loss(rank, Sign::kClosed)});
     }
@@ -118,7 +118,7 @@ struct LoopbackWorld::State {
     const LinkFault fault = injector(self, peer, me.operations++);
     if (fault.kill) {
       kill(self);
-      throw me.fate.error();
+      throw me.world_status.error();
     }
     if (fault.cut) {
       lose({peer, Sign::kClosed, describe_loss(peer, Sign::kClosed)});
@@ -148,22 +148,22 @@ class LoopbackLink final : public Link {
   size_t try_recv(std::span<std::byte> bytes) override {
     const size_t got = operate([&](size_t at_most) { return world_.pipe(peer_, self_).read(bytes, at_most); });
     if (got > 0) {
-      ring();  // there is room again
+      notify();  // there is room again
     }
     return got;
   }
-  void ring() noexcept override { world_.worker(peer_).doorbell.ring(); }
+  void notify() noexcept override { world_.worker(peer_).doorbell.signal(); }
 
  private:
   template <typename Operation>
   size_t operate(Operation&& operation) {
     const LinkFault fault = world_.disturb(self_, peer_);
     if (fault.stall) {
-      // Nobody will ring for bytes that are there already.
-      world_.worker(self_).doorbell.ring();
+      // Nobody will send a signal for bytes that are there already.
+      world_.worker(self_).doorbell.signal();
       return 0;
     }
-    if (world_.worker(self_).fate.revoked()) {
+    if (world_.worker(self_).world_status.revoked()) {
       return 0;
     }
     return operation(fault.at_most);
@@ -188,7 +188,7 @@ class LoopbackMesh final : public Mesh {
   uint64_t generation() const noexcept override { return world_->settings.generation; }
   Link& link(int peer) override { return links_[static_cast<size_t>(peer)]; }
   Doorbell& doorbell() override { return world_->worker(rank_).doorbell; }
-  Fate& fate() override { return world_->worker(rank_).fate; }
+  WorldStatus& world_status() override { return world_->worker(rank_).world_status; }
   const ArenaView* arena(int peer) const noexcept override {
     return world_->share(rank_, peer) || peer == rank_ ? &world_->worker(peer).arena.view() : nullptr;
   }
@@ -196,9 +196,9 @@ class LoopbackMesh final : public Mesh {
     try {
       world_->disturb(rank_, peer);
     } catch (const base::Error&) {
-      return;  // killed here: the next wait finds its fate
+      return;  // killed here: the next wait finds its status
     }
-    world_->worker(peer).doorbell.ring_midway();
+    world_->worker(peer).doorbell.signal_midway();
   }
   const std::vector<int>& hosts() const noexcept override { return world_->settings.hosts; }
   void part() noexcept override { world_->worker(rank_).parted = true; }

@@ -9,8 +9,8 @@
 
 #include "transport/arena.h"
 #include "transport/doorbell.h"
-#include "transport/fate.h"
 #include "transport/link.h"
+#include "transport/world_status.h"
 
 namespace farandole::transport {
 
@@ -26,11 +26,12 @@ class Mesh {
   virtual Link& link(int peer) = 0;
   // The engine's own doorbell.
   virtual Doorbell& doorbell() = 0;
-  virtual Fate& fate() = 0;
+  virtual WorldStatus& world_status() = 0;
 
   // The arena of a worker with which memory is shared (one's own included), or null.
   virtual const ArenaView* arena(int peer) const noexcept = 0;
-  // Wakes a worker with which memory is shared if it sleeps in the middle of a collective, after a step was taken.
+  // Wakes a worker with which memory is shared if it sleeps in the middle of a collective, after the own sequence
+  // advanced.
   virtual void wake(int peer) noexcept = 0;
   // For each rank the lowest rank that it shares memory with (itself, if with no lower one): ranks with the
   // same number share a host. The same list on every rank.

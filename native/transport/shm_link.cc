@@ -18,12 +18,12 @@ size_t ShmLink::try_recv(std::span<std::byte> bytes) {
     return 0;
   }
   if (taken->was_full) {
-    doorbell_.ring();
+    doorbell_.signal();
   }
   return taken->count;
 }
 
 // The counters stay wrong, so every later call comes here again; the first cause is the one that counts.
-void ShmLink::report_broken() { fate_.revoke({peer_, Sign::kBroken, describe_loss(peer_, Sign::kBroken)}); }
+void ShmLink::report_broken() { world_status_.revoke({peer_, Sign::kBroken, describe_loss(peer_, Sign::kBroken)}); }
 
 }  // namespace farandole::transport

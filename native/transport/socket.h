@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "transport/fate.h"
 #include "transport/private_fd.h"
+#include "transport/world_status.h"
 
 namespace farandole::transport {
 

@@ -8,48 +8,49 @@
 
 namespace farandole::transport {
 
-SocketMesh::SocketMesh(const EndpointSettings& settings, const World& world, Formed formed, Arena& arena,
-                       std::shared_ptr<Prospect> prospect, std::vector<std::string> ids, Legacy& legacy)
+SocketMesh::SocketMesh(const EndpointSettings& settings, const World& world, LinkedWorld formed, Arena& arena,
+                       std::shared_ptr<PendingWorld> pending_world, std::vector<std::string> ids,
+                       EndpointCarryOver& carry_over)
     : rank_(world.rank),
       hosts_(std::move(formed.hosts)),
       arena_(arena),
       ids_(std::move(ids)),
-      legacy_(legacy),
-      prospect_(std::move(prospect)),
+      carry_over_(carry_over),
+      pending_world_(std::move(pending_world)),
       peers_(hosts_.size()) {
   std::vector<Watched> watched;
   for (int rank = 0; rank < size(); ++rank) {
     if (rank != rank_) {
-      Joined& joined = formed.peers[static_cast<size_t>(rank)];
+      LinkedPeer& joined = formed.peers[static_cast<size_t>(rank)];
       watched.push_back({.rank = rank, .control = std::move(joined.control), .left = joined.left});
     }
   }
   if (!watched.empty()) {
-    watch_ = std::make_unique<Watch>(rank_, size(), settings.failure_deadline_seconds, fate(),
-                                     prospect_->watch_fd.get(), std::move(watched));
+    watch_ = std::make_unique<Watch>(rank_, size(), settings.failure_deadline_seconds, world_status(),
+                                     pending_world_->watch_fd.get(), std::move(watched));
   }
   for (int rank = 0; rank < size(); ++rank) {
     if (rank != rank_) {
       connect(rank, formed.peers[static_cast<size_t>(rank)]);
     }
   }
-  keep_vigil();
-  legacy_.mesh_lives = true;
+  watch_next_peer();
+  carry_over_.mesh_lives = true;
 }
 
-// The workers of a host watch each other in a ring, each the next one above it: whoever notices tells all. A death
-// that is hidden behind another one is seen in the next world's ring, or by the sockets.
-void SocketMesh::keep_vigil() {
-  for (int step = 1; step < size(); ++step) {
-    const int next = (rank_ + step) % size();
+// The workers of a host watch each other in cyclic order, each the next one above it; the one that notices a death
+// tells all. A death that is hidden behind another one is seen by the neighbour in the next world, or by the sockets.
+void SocketMesh::watch_next_peer() {
+  for (int distance = 1; distance < size(); ++distance) {
+    const int next = (rank_ + distance) % size();
     if (const auto& memory = peers_[static_cast<size_t>(next)].memory; memory != nullptr) {
-      vigil_ = std::make_unique<Vigil>(memory, [this, next] { watch_->report_death(next); });
+      death_watcher_ = std::make_unique<PeerDeathWatcher>(memory, [this, next] { watch_->report_death(next); });
       return;
     }
   }
 }
 
-void SocketMesh::connect(int rank, Joined& joined) {
+void SocketMesh::connect(int rank, LinkedPeer& joined) {
   Peer& peer = peers_[static_cast<size_t>(rank)];
   if (joined.memory == nullptr) {
     peer.route = describe_connection(joined.data.get());
@@ -60,21 +61,21 @@ void SocketMesh::connect(int rank, Joined& joined) {
   peer.memory = std::move(joined.memory);
   peer.doorbell_fd = std::move(joined.doorbell);
   peer.doorbell = std::make_unique<Doorbell>(&peer.memory->view().header().sleeping, peer.doorbell_fd.get());
-  peer.link = std::make_unique<ShmLink>(rank, *joined.outgoing, *joined.incoming, *peer.doorbell, fate());
+  peer.link = std::make_unique<ShmLink>(rank, *joined.outgoing, *joined.incoming, *peer.doorbell, world_status());
 }
 
 // The control channels go first: they say why, and the ends of the data connections are judged by that.
 SocketMesh::~SocketMesh() {
-  legacy_.mesh_lives = false;
-  vigil_.reset();
+  carry_over_.mesh_lives = false;
+  death_watcher_.reset();
   if (watch_ == nullptr) {
     return;
   }
-  const auto cause = prospect_->fate.cause();
+  const auto cause = pending_world_->world_status.cause();
   for (const int rank : watch_->stop()) {
     const bool dead = cause.has_value() && cause->sign == Sign::kClosed && cause->rank == rank;
     if (const auto& memory = peers_[static_cast<size_t>(rank)].memory; !dead && memory != nullptr) {
-      legacy_.unsettled[ids_[static_cast<size_t>(rank)]] = memory;
+      carry_over_.possible_writers[ids_[static_cast<size_t>(rank)]] = memory;
     }
   }
 }
@@ -94,9 +95,9 @@ const ArenaView* SocketMesh::arena(int peer) const noexcept {
 
 void SocketMesh::wake(int peer) noexcept {
   if (peer == rank_) {
-    prospect_->doorbell.ring_midway();
+    pending_world_->doorbell.signal_midway();
   } else if (Doorbell* const doorbell = peers_[static_cast<size_t>(peer)].doorbell.get(); doorbell != nullptr) {
-    doorbell->ring_midway();
+    doorbell->signal_midway();
   }
 }
 

@@ -28,11 +28,12 @@ bool is_neighbour(int rank, int other, int size) {
 
 }  // namespace
 
-Watch::Watch(int rank, int size, double deadline_seconds, Fate& fate, int wake_fd, std::vector<Watched> peers)
+Watch::Watch(int rank, int size, double deadline_seconds, WorldStatus& world_status, int wake_fd,
+             std::vector<Watched> peers)
     : rank_(rank),
       deadline_ns_(std::max<int64_t>(static_cast<int64_t>(deadline_seconds * 1e9), 1'000'000)),
       tick_ns_(std::min(kTickNs, deadline_ns_ / kTicksInDeadline)),
-      fate_(fate),
+      world_status_(world_status),
       wake_fd_(wake_fd),
       next_tick_ns_(now_ns()),
       suspected_(static_cast<size_t>(size)) {
@@ -91,7 +92,7 @@ void Watch::run() {
     const int dead = dead_.exchange(kNobody, std::memory_order_acquire);
     obey();
     read_all();
-    mourn(dead);
+    handle_deaths(dead);
     obey();  // what was read may be a cause to spread
     if (now_ns() >= next_tick_ns_) {
       tick();
@@ -126,9 +127,9 @@ void Watch::obey() {
     }
   }
   // Who has said goodbye has nothing to do with it any more; the others may still be at their last work.
-  if (!spread_ && !parted_ && fate_.revoked()) {
+  if (!spread_ && !parted_ && world_status_.revoked()) {
     spread_ = true;
-    tell_all(revoke_frame(*fate_.cause()));
+    tell_all(revoke_frame(*world_status_.cause()));
   }
   if (part_.load(std::memory_order_acquire) && !parted_) {
     parted_ = true;
@@ -162,7 +163,7 @@ void Watch::read(Peer& peer) {
 }
 
 // Its channels are read by now: what it said before it died, perhaps why, or goodbye, has been heard.
-void Watch::mourn(int rank) {
+void Watch::handle_deaths(int rank) {
   for (Peer& peer : peers_) {
     if (peer.watched.rank == rank && !peer.ended) {
       peer.ended = true;
@@ -175,16 +176,16 @@ void Watch::hear(Peer& peer, const ControlFrame& frame) {
   if (frame.kind == ControlKind::kGoodbye) {
     peer.watched.left = true;
   } else if (frame.kind == ControlKind::kRevoke && !parted_) {
-    fate_.revoke(cause_of(frame));
+    world_status_.revoke(cause_of(frame));
   } else if (frame.kind == ControlKind::kAbandon && !parted_) {
     // The world formed here, but not there: a rank fell silent when it had told some that it was ready, and some not.
-    fate_.revoke({.rank = frame.rank, .sign = Sign::kSilent, .text = frame.text});
+    world_status_.revoke({.rank = frame.rank, .sign = Sign::kSilent, .text = frame.text});
   }
 }
 
 void Watch::lose(const Peer& peer, Sign sign) {
   if (!parted_ && !peer.watched.left) {
-    fate_.revoke({.rank = peer.watched.rank, .sign = sign, .text = describe_loss(peer.watched.rank, sign)});
+    world_status_.revoke({.rank = peer.watched.rank, .sign = sign, .text = describe_loss(peer.watched.rank, sign)});
   }
 }
 
@@ -194,7 +195,7 @@ void Watch::tick() {
     start_clocks_anew(now);
   }
   next_tick_ns_ = now + tick_ns_;
-  if (fate_.revoked()) {
+  if (world_status_.revoked()) {
     return;
   }
   for (Peer& peer : peers_) {

@@ -6,7 +6,7 @@
 //
 //  - A control channel that closes without a goodbye: that worker's process has ended. Certain, acts at once.
 //  - A worker of this host whose lifeline broke (see lifeline.h): the same, sooner.
-//  - A ring neighbour (rank +-1, +-2) that sent no heartbeat for the failure deadline: silent. The other
+//  - A neighbour (rank +-1, +-2, cyclically) that sent no heartbeat for the failure deadline: silent. The other
 //    channels are idle but for the kernel's keepalive probes, which end them when nobody answers.
 //  - The first cause, wherever it comes from, is sent to all peers once, unchanged. Channels are read in order,
 //    and whoever ends his world says why before he closes: so a survivor that leaves a revoked world is never
@@ -25,7 +25,7 @@
 
 #include "base/mutex.h"
 #include "transport/control.h"
-#include "transport/fate.h"
+#include "transport/world_status.h"
 
 namespace farandole::transport {
 
@@ -37,8 +37,9 @@ struct Watched {
 
 class Watch {
  public:
-  // `fate` writes to `wake_fd` when it is revoked; both outlive the watch. `peers` are all other ranks.
-  Watch(int rank, int size, double deadline_seconds, Fate& fate, int wake_fd, std::vector<Watched> peers);
+  // `status` writes to `wake_fd` when it is revoked; both outlive the watch. `peers` are all other ranks.
+  Watch(int rank, int size, double deadline_seconds, WorldStatus& world_status, int wake_fd,
+        std::vector<Watched> peers);
   // Passes on why the world ended, if it did, and closes all channels. Without part(), the peers take it as
   // the death of this worker, unless they know better.
   ~Watch();
@@ -72,7 +73,7 @@ class Watch {
   void obey();
   void read_all();
   void read(Peer& peer);
-  void mourn(int rank);
+  void handle_deaths(int rank);
   void hear(Peer& peer, const ControlFrame& frame);
   void lose(const Peer& peer, Sign sign);
   void tick();
@@ -85,7 +86,7 @@ class Watch {
   const int rank_;
   const int64_t deadline_ns_;
   const int64_t tick_ns_;
-  Fate& fate_;
+  WorldStatus& world_status_;
   const int wake_fd_;
 
   // The watch thread only.

@@ -12,7 +12,7 @@ namespace farandole::collective {
 void allgather_direct(Context& context, const AllgatherJob& job) {
   const std::vector<int>& team = context.group.members;
   const auto me = static_cast<size_t>(context.group.index);
-  const transport::ArenaView& arena = *context.pump.mesh().arena(context.pump.mesh().rank());
+  const transport::ArenaView& arena = *context.frames.mesh().arena(context.frames.mesh().rank());
   const size_t chunk = chunk_bytes(context);
   const size_t most = *std::ranges::max_element(job.bytes);
   const auto* const input = static_cast<const std::byte*>(job.input);
@@ -22,32 +22,33 @@ void allgather_direct(Context& context, const AllgatherJob& job) {
   const Copy copy{context.knobs, starts.back() + job.bytes.back()};
   std::byte* const output = static_cast<std::byte*>(job.output);
 
-  int slot = 0;
-  for (size_t from = 0; from < most; from += chunk, slot ^= 1) {
+  int window = 0;
+  for (size_t from = 0; from < most; from += chunk, window ^= 1) {
     const size_t own = from < job.bytes[me] ? std::min(chunk, job.bytes[me] - from) : 0;
     size_t offset = home ? arena.offset_of(input) + from : 0;
     if (!home) {
-      std::byte* const staged = context.staging.acquire(slot);
+      std::byte* const staged = context.staging.acquire(window);
       offset = arena.offset_of(staged);
       if (own > 0) {
         std::memcpy(staged, input + from, own);
       }
     }
-    const uint64_t offered = context.steps.publish_at(team, slot, offset);
+    const uint64_t offered = context.sequence.publish_at(team, window, offset);
     if (own > 0 && output + starts[me] != input) {
       copy(output + starts[me] + from, input + from, own);
     }
-    context.steps.wait_for(team, offered);
+    context.sequence.wait_for(team, offered);
     for (size_t distance = 1; distance < team.size(); ++distance) {
       const size_t k = (me + distance) % team.size();
       if (from < job.bytes[k]) {
-        copy(output + starts[k] + from, context.steps.data_of(team[k], slot), std::min(chunk, job.bytes[k] - from));
+        copy(output + starts[k] + from, context.sequence.data_of(team[k], window),
+             std::min(chunk, job.bytes[k] - from));
       }
     }
-    context.steps.lend(slot, team, context.steps.publish(team));
+    context.sequence.lend(window, team, context.sequence.publish(team));
   }
   if (home) {
-    context.steps.settle(slot ^ 1);  // the input, which others read, is its owner's again
+    context.sequence.settle(window ^ 1);  // the input, which others read, is its owner's again
   }
 }
 

@@ -18,13 +18,13 @@ void allgather_linear(Context& context, const AllgatherJob& job) {
   for (size_t distance = 1; distance < team.size(); ++distance) {
     const size_t to = (me + distance) % team.size();
     const size_t from = (me + team.size() - distance) % team.size();
-    context.pump.send(team[to], own);
-    context.pump.recv(team[from], std::span(output + starts[from], job.bytes[from]));
+    context.frames.send(team[to], own);
+    context.frames.recv(team[from], std::span(output + starts[from], job.bytes[from]));
   }
   if (!own.empty() && output + starts[me] != own.data()) {
     std::memcpy(output + starts[me], own.data(), own.size());
   }
-  context.pump.flush();
+  context.frames.flush();
 }
 
 }  // namespace farandole::collective

@@ -60,7 +60,7 @@ class Tree {
 class Adasum {
  public:
   Adasum(Context& context, const AllreduceJob& job)
-      : pump_(context.pump),
+      : frames_(context.frames),
         bucket_(job),
         tree_(context.group),
         held_(reduce::accumulator_of(job.dtype)),
@@ -77,7 +77,7 @@ class Adasum {
     if (tree_.sits_out()) {
       send(tree_.fold_partner(), whole_);
       receive(tree_.fold_partner(), whole_, own_.get());
-      pump_.flush();
+      frames_.flush();
     } else {
       if (tree_.folds()) {
         fold();
@@ -85,7 +85,7 @@ class Adasum {
       climb(1, whole_);
       if (tree_.folds()) {
         send(tree_.fold_partner(), whole_);
-        pump_.flush();
+        frames_.flush();
       }
     }
     bucket_.copy_out(0, bucket_.end(), held_, own_.get(), /*finish=*/true);
@@ -98,14 +98,14 @@ class Adasum {
   void send(int rank, const Ranges& ranges) {
     for (const Slice& range : ranges) {
       if (range.size() > 0) {
-        pump_.send(rank, part_of(own_.get(), range));
+        frames_.send(rank, part_of(own_.get(), range));
       }
     }
   }
   void receive(int rank, const Ranges& ranges, std::byte* buffer) {
     for (const Slice& range : ranges) {
       if (range.size() > 0) {
-        pump_.recv(rank, part_of(buffer, range));
+        frames_.recv(rank, part_of(buffer, range));
       }
     }
   }
@@ -113,7 +113,7 @@ class Adasum {
   // Takes in the vectors of the one who sits out.
   void fold() {
     receive(tree_.fold_partner(), whole_, theirs_.get());
-    pump_.flush();
+    frames_.flush();
     blend(whole_, products_of(whole_, /*they_are_lower=*/true), /*they_are_lower=*/true);
   }
 
@@ -136,14 +136,14 @@ class Adasum {
     }
     send(tree_.rank_of(partner), given);
     receive(tree_.rank_of(partner), kept, theirs_.get());
-    pump_.flush();
+    frames_.flush();
     std::vector<Products> products = products_of(kept, they_are_lower);
     add_up(products, distance);
     blend(kept, products, they_are_lower);
     climb(2 * distance, kept);
     send(tree_.rank_of(partner), kept);
     receive(tree_.rank_of(partner), given, own_.get());
-    pump_.flush();
+    frames_.flush();
   }
 
   std::vector<Products> products_of(const Ranges& ranges, bool they_are_lower) const {
@@ -161,9 +161,9 @@ class Adasum {
     std::vector<Products> others(products.size());
     for (size_t bit = 1; bit <= distance; bit *= 2) {
       const int partner = tree_.rank_of(tree_.number() ^ bit);
-      pump_.send(partner, std::as_bytes(std::span(products)));
-      pump_.recv(partner, std::as_writable_bytes(std::span(others)));
-      pump_.flush();
+      frames_.send(partner, std::as_bytes(std::span(products)));
+      frames_.recv(partner, std::as_writable_bytes(std::span(others)));
+      frames_.flush();
       for (size_t i = 0; i < products.size(); ++i) {
         products[i].dot += others[i].dot;
         products[i].a_squared += others[i].a_squared;
@@ -186,7 +186,7 @@ class Adasum {
     return they_are_lower ? std::pair(others, mine) : std::pair(mine, others);
   }
 
-  transport::Pump& pump_;
+  transport::FrameMultiplexer& frames_;
   const Bucket bucket_;
   const Tree tree_;
   const reduce::Dtype held_;

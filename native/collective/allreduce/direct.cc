@@ -29,9 +29,9 @@ struct Direct {
         team(in_context.group.members),
         element(reduce::size_of(of_job.dtype)),
         line(transport::kArenaAlignment / element),
-        me(in_context.pump.mesh().rank()),
+        me(in_context.frames.mesh().rank()),
         own(static_cast<size_t>(in_context.group.index)),
-        home(bucket.offset_in(*in_context.pump.mesh().arena(me))),
+        home(bucket.offset_in(*in_context.frames.mesh().arena(me))),
         reads_tensors(of_job.prescale.is_one()) {
     const size_t bytes = chunk_bytes(context);
     chunk = std::max(bytes / element / line, size_t{1}) * line;
@@ -65,8 +65,8 @@ struct Direct {
     if (!job.is_staged) {
       offer(0);
     }
-    context.steps.wait_for(team, offered);
-    const auto in_place = [&](int rank) { return context.steps.is_in_place(rank, one_of_three(0)); };
+    context.sequence.wait_for(team, offered);
+    const auto in_place = [&](int rank) { return context.sequence.is_in_place(rank, one_of_three(0)); };
     if (std::ranges::all_of(team, in_place)) {
       run_in_place();
     } else {
@@ -77,7 +77,7 @@ struct Direct {
   void run_in_place() {
     find_windows(0);
     reduce_slice(0, bucket.end(), /*everywhere=*/true);
-    context.steps.wait_for(team, context.steps.publish(team));
+    context.sequence.wait_for(team, context.sequence.publish(team));
   }
 
   // Chunk 0 has been offered.
@@ -88,52 +88,52 @@ struct Direct {
       if (from + chunk < bucket.end()) {
         offer(turn + 1);
       }
-      context.steps.wait_for(team, this_offered);
+      context.sequence.wait_for(team, this_offered);
       find_windows(turn);
       const size_t to = std::min(bucket.end(), from + chunk);
       reduce_slice(from, to, /*everywhere=*/false);
-      context.steps.wait_for(team, context.steps.publish(team));
+      context.sequence.wait_for(team, context.sequence.publish(team));
       take_slices(from, to);
     }
-    const uint64_t taken = context.steps.publish(team);
+    const uint64_t taken = context.sequence.publish(team);
     for (size_t last = 0; last < std::min<size_t>(turn, 3); ++last) {
-      context.steps.lend(one_of_three(last), team, taken);
+      context.sequence.lend(one_of_three(last), team, taken);
     }
     if (home) {
-      context.steps.wait_for(team, taken);  // the tensor, which others read, is its owner's again
+      context.sequence.wait_for(team, taken);  // the tensor, which others read, is its owner's again
     }
   }
 
   // Makes chunk number `turn` readable by all, and says so.
   void offer(size_t turn) {
     place(turn);
-    offered = context.steps.publish(team);
+    offered = context.sequence.publish(team);
   }
 
   // Makes it readable.
   void place(size_t turn) {
     const size_t from = turn * chunk;
-    const int slot = one_of_three(turn);
+    const int window = one_of_three(turn);
     if (home) {
-      context.steps.place(slot, *home + from * element, /*in_place=*/true);
+      context.sequence.place(window, *home + from * element, /*in_place=*/true);
       return;
     }
     const size_t to = std::min(bucket.end(), from + chunk);
-    std::byte* const window = context.staging.acquire(slot);
+    std::byte* const staged = context.staging.acquire(window);
     const Slice mine = slice(from, to, own);
     if (reads_tensors) {
-      bucket.copy_in(from, mine.from, job.dtype, window);
-      bucket.copy_in(mine.to, to, job.dtype, window + (mine.to - from) * element);
+      bucket.copy_in(from, mine.from, job.dtype, staged);
+      bucket.copy_in(mine.to, to, job.dtype, staged + (mine.to - from) * element);
     } else {
-      bucket.copy_in(from, to, job.dtype, window);
+      bucket.copy_in(from, to, job.dtype, staged);
     }
-    context.steps.place(slot, context.pump.mesh().arena(me)->offset_of(window));
+    context.sequence.place(window, context.frames.mesh().arena(me)->offset_of(staged));
   }
 
   void find_windows(size_t turn) {
     windows.clear();
     for (const int rank : team) {
-      windows.push_back(context.steps.data_of(rank, one_of_three(turn)));
+      windows.push_back(context.sequence.data_of(rank, one_of_three(turn)));
     }
   }
 
@@ -194,18 +194,18 @@ struct Direct {
   void place_small() {
     std::byte* const staged = context.staging.acquire(0);
     bucket.copy_in(0, bucket.end(), job.dtype, staged);
-    context.steps.place(0, context.pump.mesh().arena(me)->offset_of(staged));
+    context.sequence.place(0, context.frames.mesh().arena(me)->offset_of(staged));
   }
 
   void run_small() {
     if (!job.is_staged) {
       place_small();
-      context.steps.wait_for(team, context.steps.publish(team));
+      context.sequence.wait_for(team, context.sequence.publish(team));
     }
     bucket.for_each_part(0, bucket.end(), [&](size_t i, size_t position, size_t offset, size_t length) {
       inputs.clear();
       for (const int rank : team) {
-        inputs.push_back(context.steps.data_of(rank, 0) + position * element);
+        inputs.push_back(context.sequence.data_of(rank, 0) + position * element);
       }
       if (job.pieces[i].output == nullptr) {
         return;  // absent: the result is dropped
@@ -213,7 +213,7 @@ struct Direct {
       void* const output = static_cast<std::byte*>(job.pieces[i].output) + offset * element;
       reduce::reduce_to(job.dtype, job.op, inputs, {&output, 1}, length, job.postscale);
     });
-    context.steps.lend(0, team, context.steps.publish(team));
+    context.sequence.lend(0, team, context.sequence.publish(team));
   }
 
   Context& context;
@@ -227,7 +227,7 @@ struct Direct {
   const std::optional<size_t> home;
   const bool reads_tensors;  // the own tensors can be read as they are
   size_t chunk;              // elements
-  uint64_t offered = 0;      // the step of the last offer; of what is staged, one that all have taken
+  uint64_t offered = 0;      // the sequence number of the last offer; of what is staged, one that all have reached
 
   // Of the chunk at hand.
   std::vector<std::byte*> windows;

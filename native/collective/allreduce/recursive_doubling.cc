@@ -16,18 +16,18 @@ namespace farandole::collective {
 
 void buffer_recursive_doubling(Context& context, std::span<const int> peers, reduce::Dtype dtype, reduce::Op op,
                                std::byte* data, size_t count) {
-  transport::Pump& pump = context.pump;
+  transport::FrameMultiplexer& frames = context.frames;
   const size_t n = peers.size();
-  const auto me = static_cast<size_t>(std::ranges::find(peers, pump.mesh().rank()) - peers.begin());
+  const auto me = static_cast<size_t>(std::ranges::find(peers, frames.mesh().rank()) - peers.begin());
   const std::span own(data, count * reduce::size_of(dtype));
   const size_t doubled = std::bit_floor(n);
   const size_t folded = n - doubled;  // pairs that fold
 
   if (me < 2 * folded && me % 2 == 0) {
-    pump.send(peers[me + 1], own);
-    pump.flush();
-    pump.recv(peers[me + 1], own);
-    pump.flush();
+    frames.send(peers[me + 1], own);
+    frames.flush();
+    frames.recv(peers[me + 1], own);
+    frames.flush();
     return;
   }
 
@@ -42,22 +42,22 @@ void buffer_recursive_doubling(Context& context, std::span<const int> peers, red
   };
 
   if (me < 2 * folded) {
-    pump.recv(peers[me - 1], theirs);
-    pump.flush();
+    frames.recv(peers[me - 1], theirs);
+    frames.flush();
     add(/*they_come_first=*/true);
   }
   const size_t number = me < 2 * folded ? me / 2 : me - folded;  // among those who take part
   const auto peer_at = [&](size_t k) { return peers[k < folded ? 2 * k + 1 : k + folded]; };
   for (size_t distance = 1; distance < doubled; distance *= 2) {
     const size_t partner = number ^ distance;
-    pump.send(peer_at(partner), own);
-    pump.recv(peer_at(partner), theirs);
-    pump.flush();
+    frames.send(peer_at(partner), own);
+    frames.recv(peer_at(partner), theirs);
+    frames.flush();
     add(partner < number);
   }
   if (me < 2 * folded) {
-    pump.send(peers[me - 1], own);
-    pump.flush();
+    frames.send(peers[me - 1], own);
+    frames.flush();
   }
 }
 

@@ -1,4 +1,4 @@
-// Ring allreduce: a reduce-scatter around the ring, then an allgather around the ring.
+// RingBuffer allreduce: a reduce-scatter around the ring, then an allgather around the ring.
 //
 // The buffer is cut into as many slices as there are peers. After the first half peer i holds the whole sum of slice
 // i+1. In the second half the finished slices go around once more. Each peer sends 2(n-1)/n of the buffer.
@@ -14,9 +14,9 @@ namespace farandole::collective {
 
 void buffer_ring(Context& context, std::span<const int> peers, reduce::Dtype dtype, reduce::Op op, std::byte* data,
                  size_t count) {
-  transport::Pump& pump = context.pump;
+  transport::FrameMultiplexer& frames = context.frames;
   const size_t n = peers.size();
-  const auto me = static_cast<size_t>(std::ranges::find(peers, pump.mesh().rank()) - peers.begin());
+  const auto me = static_cast<size_t>(std::ranges::find(peers, frames.mesh().rank()) - peers.begin());
   const int right = peers[(me + 1) % n];
   const int left = peers[(me + n - 1) % n];
   const size_t element = reduce::size_of(dtype);
@@ -29,9 +29,9 @@ void buffer_ring(Context& context, std::span<const int> peers, reduce::Dtype dty
   }
   buffer_ring_reducescatter(context, peers, dtype, op, data, ends);
   for (size_t round = 0; round + 1 < n; ++round) {
-    pump.send(right, bytes(slice(me + n + 1 - round)));
-    pump.recv(left, bytes(slice(me + n - round)));
-    pump.flush();
+    frames.send(right, bytes(slice(me + n + 1 - round)));
+    frames.recv(left, bytes(slice(me + n - round)));
+    frames.flush();
   }
 }
 

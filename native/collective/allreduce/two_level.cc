@@ -106,12 +106,12 @@ class TwoLevel {
         held_(reduce::accumulator_of(job.dtype)),
         element_(reduce::size_of(job.dtype)),
         line_(transport::kArenaAlignment / element_),
-        me_(context.pump.mesh().rank()),
-        home_(bucket_.offset_in(*context.pump.mesh().arena(me_))) {
+        me_(context.frames.mesh().rank()),
+        home_(bucket_.offset_in(*context.frames.mesh().arena(me_))) {
     const size_t block_bytes = std::min<size_t>(context.staging.piece_bytes(), context.knobs.chunk_bytes);
     block_ = std::max(block_bytes / element_ / line_, size_t{1}) * line_;
     const Group& group = context.group;
-    const std::vector<int>& hosts = context.pump.mesh().hosts();
+    const std::vector<int>& hosts = context.frames.mesh().hosts();
     team_ = members_on_host(group, hosts, group.index);
     carriers_ = static_cast<size_t>(topology_of(group, hosts).fewest_on_a_host);
     own_slice_ = static_cast<size_t>(std::ranges::find(team_, me_) - team_.begin());
@@ -144,7 +144,7 @@ class TwoLevel {
   struct Stage {
     std::unique_ptr<Block> block;
     std::unique_ptr<Exchange> exchange;  // of a carrier, once it has begun
-    uint64_t offered = 0;                // the step
+    uint64_t offered = 0;                // the sequence number
   };
 
   // The member of every host that carries the same slice, in the order of the hosts.
@@ -160,36 +160,36 @@ class TwoLevel {
   }
 
   Stage& stage(size_t i) { return stages_[i % 2]; }
-  static int slot(size_t i) { return static_cast<int>(i % 2); }
+  static int window(size_t i) { return static_cast<int>(i % 2); }
 
   // Makes block i readable by all of the host. The one before the last must be finished.
   void offer(size_t i) {
     const size_t from = i * block_;
     const size_t to = std::min(bucket_.end(), from + block_);
-    const transport::ArenaView& arena = *context_.pump.mesh().arena(me_);
+    const transport::ArenaView& arena = *context_.frames.mesh().arena(me_);
     Stage& stage = this->stage(i);
     stage.exchange.reset();
     stage.block = std::make_unique<Block>(bucket_, from, to);
     size_t offset = home_.value_or(0) + from * element_;
     if (!home_) {
-      std::byte* const staged = context_.staging.acquire(slot(i));
+      std::byte* const staged = context_.staging.acquire(window(i));
       offset = arena.offset_of(staged);
       in_pieces(from, to, [&](size_t begin, size_t end) {
         bucket_.copy_in(begin, end, bucket_.job().dtype, staged + (begin - from) * element_);
       });
     }
-    stage.offered = context_.steps.publish_at(team_, slot(i), offset);
+    stage.offered = context_.sequence.publish_at(team_, window(i), offset);
   }
 
   // Begins to exchange block i with the other hosts.
   void cross(size_t i) {
     Stage& stage = this->stage(i);
-    work_until([&] { return context_.steps.reached(team_, stage.offered) && links_are_free(); });
+    work_until([&] { return context_.sequence.reached(team_, stage.offered) && links_are_free(); });
     std::vector<std::byte*> arenas;
     for (const int rank : team_) {
-      arenas.push_back(context_.steps.data_of(rank, slot(i)));
+      arenas.push_back(context_.sequence.data_of(rank, window(i)));
     }
-    mine_[i % 2] = context_.steps.data_of(me_, slot(i));
+    mine_[i % 2] = context_.sequence.data_of(me_, window(i));
     if (own_slice_ >= carriers_) {
       return;
     }
@@ -199,8 +199,8 @@ class TwoLevel {
         cut_allreduce(slice.size(), counterparts_.size(), held_, bucket_.job().dtype, context_.knobs);
     exchange.op = bucket_.job().op;
     exchange.postscale = bucket_.job().postscale;
-    stage.exchange = std::make_unique<Exchange>(context_.pump, context_.staging, slot(i), context_.knobs, counterparts_,
-                                                std::move(exchange), *stage.block);
+    stage.exchange = std::make_unique<Exchange>(context_.frames, context_.staging, window(i), context_.knobs,
+                                                counterparts_, std::move(exchange), *stage.block);
     stage.exchange->advance();
   }
 
@@ -208,8 +208,8 @@ class TwoLevel {
   void finish(size_t i) {
     Stage& stage = this->stage(i);
     work_until([&] { return stage.exchange == nullptr || stage.exchange->done(); });
-    const uint64_t done = context_.steps.publish(team_);
-    work_until([&] { return context_.steps.reached(team_, done); });
+    const uint64_t done = context_.sequence.publish(team_);
+    work_until([&] { return context_.sequence.reached(team_, done); });
     if (!home_) {
       const Block& block = *stage.block;
       in_pieces(block.from(), block.to(), [&](size_t begin, size_t end) {
@@ -230,7 +230,7 @@ class TwoLevel {
     const size_t piece = kCopyBytes / element_;
     for (size_t begin = from; begin < to; begin += piece) {
       visit(begin, std::min(to, begin + piece));
-      context_.pump.wait([] { return true; });
+      context_.frames.wait([] { return true; });
       advance();
     }
   }
@@ -238,7 +238,7 @@ class TwoLevel {
   template <typename Ready>
   void work_until(Ready&& reached) {
     for (advance(); !reached(); advance()) {
-      context_.pump.wait([&] { return reached() || std::ranges::any_of(stages_, has_work); });
+      context_.frames.wait([&] { return reached() || std::ranges::any_of(stages_, has_work); });
     }
   }
 

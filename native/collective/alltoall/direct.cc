@@ -33,18 +33,18 @@ class Direct {
   }
 
   void run() {
-    int slot = 0;
+    int window = 0;
     size_t length = head_bytes_;  // of the longest stream, as far as it is known
-    for (size_t from = 0; from < length; from += chunk_, slot ^= 1) {
-      offer(from, slot);
+    for (size_t from = 0; from < length; from += chunk_, window ^= 1) {
+      offer(from, window);
       if (from == 0) {
         length = read_counts();
         place_parts();
       }
       for (size_t distance = 1; distance < team_.size(); ++distance) {
-        take(from, slot, (me_ + distance) % team_.size());
+        take(from, window, (me_ + distance) % team_.size());
       }
-      context_.steps.lend(slot, team_, context_.steps.publish(team_));
+      context_.sequence.lend(window, team_, context_.sequence.publish(team_));
     }
     copy_own_part();
   }
@@ -63,9 +63,9 @@ class Direct {
   size_t end_of_stream(size_t k) const { return start_in_stream(k, team_.size()); }
 
   // Makes the chunk of the own stream that begins at `from` readable, and waits until all have done so.
-  void offer(size_t from, int slot) {
-    const transport::ArenaView& arena = *context_.pump.mesh().arena(context_.pump.mesh().rank());
-    std::byte* const staged = context_.staging.acquire(slot);
+  void offer(size_t from, int window) {
+    const transport::ArenaView& arena = *context_.frames.mesh().arena(context_.frames.mesh().rank());
+    std::byte* const staged = context_.staging.acquire(window);
     if (from == 0) {
       std::memcpy(staged, job_.rows.data(), counts_bytes_);
     }
@@ -83,7 +83,7 @@ class Direct {
       }
       source += length;
     }
-    context_.steps.wait_for(team_, context_.steps.publish_at(team_, slot, arena.offset_of(staged)));
+    context_.sequence.wait_for(team_, context_.sequence.publish_at(team_, window, arena.offset_of(staged)));
   }
 
   // The counts of all members, in the first chunks. Gives the length of the longest stream.
@@ -92,7 +92,7 @@ class Direct {
     for (size_t k = 0; k < team_.size(); ++k) {
       if (k != me_) {
         rows_[k].resize(team_.size());
-        std::memcpy(rows_[k].data(), context_.steps.data_of(team_[k], 0), counts_bytes_);
+        std::memcpy(rows_[k].data(), context_.sequence.data_of(team_[k], 0), counts_bytes_);
       }
       longest = std::max(longest, end_of_stream(k));
     }
@@ -113,11 +113,11 @@ class Direct {
   }
 
   // Copies what the chunk of member `k` at `from` has for this one.
-  void take(size_t from, int slot, size_t k) {
+  void take(size_t from, int window, size_t k) {
     const size_t begin = std::max(from, sources_[k]);
     const size_t end = std::min(from + chunk_, sources_[k] + bytes_of(rows_[k][me_]));
     if (begin < end) {
-      copy_(output_ + targets_[k] + (begin - sources_[k]), context_.steps.data_of(team_[k], slot) + (begin - from),
+      copy_(output_ + targets_[k] + (begin - sources_[k]), context_.sequence.data_of(team_[k], window) + (begin - from),
             end - begin);
     }
   }

@@ -16,11 +16,11 @@ std::vector<int64_t> exchange_row_counts(Context& context, const std::vector<int
   received[me] = rows[me];
   for (size_t k = 0; k < team.size(); ++k) {
     if (k != me) {
-      context.pump.send(team[k], std::as_bytes(std::span(&rows[k], 1)));
-      context.pump.recv(team[k], std::as_writable_bytes(std::span(&received[k], 1)));
+      context.frames.send(team[k], std::as_bytes(std::span(&rows[k], 1)));
+      context.frames.recv(team[k], std::as_writable_bytes(std::span(&received[k], 1)));
     }
   }
-  context.pump.flush();
+  context.frames.flush();
   return received;
 }
 
@@ -43,13 +43,13 @@ void alltoall_pairwise(Context& context, const AlltoallJob& job) {
   for (size_t distance = 1; distance < team.size(); ++distance) {
     const size_t to = (me + distance) % team.size();
     const size_t from = (me + team.size() - distance) % team.size();
-    context.pump.send(team[to], std::span(input + sent_from[to], bytes_of(job.rows[to])));
-    context.pump.recv(team[from], std::span(output + received_at[from], bytes_of(received[from])));
+    context.frames.send(team[to], std::span(input + sent_from[to], bytes_of(job.rows[to])));
+    context.frames.recv(team[from], std::span(output + received_at[from], bytes_of(received[from])));
   }
   if (const size_t own = bytes_of(job.rows[me]); own > 0) {
     std::memcpy(output + received_at[me], input + sent_from[me], own);
   }
-  context.pump.flush();
+  context.frames.flush();
 }
 
 }  // namespace farandole::collective

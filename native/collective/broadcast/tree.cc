@@ -14,7 +14,7 @@ constexpr size_t kChunk = size_t{1} << 20;
 }  // namespace
 
 void broadcast_tree(Context& context, const BroadcastJob& job) {
-  transport::Pump& pump = context.pump;
+  transport::FrameMultiplexer& frames = context.frames;
   const size_t n = context.group.size();
   const auto root = static_cast<size_t>(job.root_index);
   // Numbers relative to the root. The parent of v lacks v's lowest set bit; its children add one bit below that.
@@ -38,18 +38,18 @@ void broadcast_tree(Context& context, const BroadcastJob& job) {
   std::vector<uint64_t> tickets;
   if (v != 0) {
     for (size_t from = 0; from < job.bytes; from += kChunk) {
-      tickets.push_back(pump.recv(rank_of(v - lowest), std::span(output + from, std::min(kChunk, job.bytes - from))));
+      tickets.push_back(frames.recv(rank_of(v - lowest), std::span(output + from, std::min(kChunk, job.bytes - from))));
     }
   }
   for (size_t from = 0, i = 0; from < job.bytes; from += kChunk, ++i) {
     if (v != 0) {
-      pump.wait([&] { return pump.received(rank_of(v - lowest), tickets[i]); });
+      frames.wait([&] { return frames.received(rank_of(v - lowest), tickets[i]); });
     }
     for (const int child : children) {
-      pump.send(child, std::span(output + from, std::min(kChunk, job.bytes - from)));
+      frames.send(child, std::span(output + from, std::min(kChunk, job.bytes - from)));
     }
   }
-  pump.flush();
+  frames.flush();
 }
 
 }  // namespace farandole::collective

@@ -42,7 +42,10 @@ size_t taken_of(size_t count, double ratio) {
 class Topk {
  public:
   Topk(Context& context, const CompressedJob& job)
-      : pump_(context.pump), team_(context.group.members), me_(static_cast<size_t>(context.group.index)), job_(job) {
+      : frames_(context.frames),
+        team_(context.group.members),
+        me_(static_cast<size_t>(context.group.index)),
+        job_(job) {
     size_t taken = 0;
     for (const Piece& piece : job.reduction.pieces) {
       starts_.push_back(taken * kEntryBytes);
@@ -64,7 +67,7 @@ class Topk {
       wait_for(piece);
       add_up(piece);
     }
-    pump_.flush();
+    frames_.flush();
   }
 
  private:
@@ -109,16 +112,16 @@ class Topk {
     }
     for (size_t distance = 1; distance < team_.size(); ++distance) {
       const size_t k = (me_ + distance) % team_.size();
-      pump_.send(team_[k], entries(me_, piece).span());
-      arrivals_.back()[k] = pump_.recv(team_[k], entries(k, piece).span());
+      frames_.send(team_[k], entries(me_, piece).span());
+      arrivals_.back()[k] = frames_.recv(team_[k], entries(k, piece).span());
     }
-    pump_.wait([] { return true; });  // the links go on while the next tensor is searched
+    frames_.wait([] { return true; });  // the links go on while the next tensor is searched
   }
 
   void wait_for(size_t piece) {
-    pump_.wait([&] {
+    frames_.wait([&] {
       for (size_t k = 0; k < team_.size(); ++k) {
-        if (k != me_ && !pump_.received(team_[k], arrivals_[piece][k])) {
+        if (k != me_ && !frames_.received(team_[k], arrivals_[piece][k])) {
           return false;
         }
       }
@@ -146,7 +149,7 @@ class Topk {
     write_result(job_, piece, 0, tensor.count, sum);
   }
 
-  transport::Pump& pump_;
+  transport::FrameMultiplexer& frames_;
   const std::vector<int>& team_;
   const size_t me_;
   const CompressedJob& job_;

@@ -13,7 +13,7 @@ namespace farandole::collective {
 void reducescatter_direct(Context& context, const ReducescatterJob& job) {
   const std::vector<int>& team = context.group.members;
   const auto me = static_cast<size_t>(context.group.index);
-  const transport::ArenaView& arena = *context.pump.mesh().arena(context.pump.mesh().rank());
+  const transport::ArenaView& arena = *context.frames.mesh().arena(context.frames.mesh().rank());
   const size_t element = reduce::size_of(job.dtype);
   const size_t line = transport::kArenaAlignment / element;
   const size_t chunk = chunk_bytes(context);
@@ -28,18 +28,18 @@ void reducescatter_direct(Context& context, const ReducescatterJob& job) {
   const reduce::Stores stores =
       parts.longest() * element >= context.knobs.stream_bytes ? reduce::Stores::kStreamed : reduce::Stores::kCached;
   std::vector<const void*> inputs(team.size());
-  int slot = 0;
-  for (size_t from = 0; from < parts.longest(); from += cell, slot ^= 1) {
-    std::byte* const staged = context.staging.acquire(slot);
+  int window = 0;
+  for (size_t from = 0; from < parts.longest(); from += cell, window ^= 1) {
+    std::byte* const staged = context.staging.acquire(window);
     for (size_t k = 0; k < team.size(); ++k) {
       if (k != me || !reads_input) {
         parts.copy_in(k, from, cell, job.dtype, staged + k * cell * element);
       }
     }
-    context.steps.wait_for(team, context.steps.publish_at(team, slot, arena.offset_of(staged)));
+    context.sequence.wait_for(team, context.sequence.publish_at(team, window, arena.offset_of(staged)));
     if (const size_t length = parts.length(me, from, cell); length > 0) {
       for (size_t k = 0; k < team.size(); ++k) {
-        inputs[k] = context.steps.data_of(team[k], slot) + me * cell * element;
+        inputs[k] = context.sequence.data_of(team[k], window) + me * cell * element;
       }
       if (reads_input) {
         inputs[me] = parts.at(me, from);
@@ -47,7 +47,7 @@ void reducescatter_direct(Context& context, const ReducescatterJob& job) {
       void* const output = static_cast<std::byte*>(job.output) + from * element;
       reduce::reduce_to(job.dtype, job.op, inputs, {&output, 1}, length, job.postscale, stores);
     }
-    context.steps.lend(slot, team, context.steps.publish(team));
+    context.sequence.lend(window, team, context.sequence.publish(team));
   }
 }
 

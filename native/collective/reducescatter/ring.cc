@@ -1,5 +1,5 @@
-// Ring reduce-scatter: the slice that ends at peer i sets out from peer i+1 and travels to the right, and each peer
-// that it comes to adds its own. So the order of additions of slice i is i+1, i+2 ... i.
+// RingBuffer reduce-scatter: the slice that ends at peer i sets out from peer i+1 and travels to the right, and each
+// peer that it comes to adds its own. So the order of additions of slice i is i+1, i+2 ... i.
 //
 // The input is cut into rounds that take a piece of every member's part, so that the buffer stays small.
 #include <algorithm>
@@ -13,9 +13,9 @@ namespace farandole::collective {
 
 void buffer_ring_reducescatter(Context& context, std::span<const int> peers, reduce::Dtype dtype, reduce::Op op,
                                std::byte* data, std::span<const Slice> ends) {
-  transport::Pump& pump = context.pump;
+  transport::FrameMultiplexer& frames = context.frames;
   const size_t n = peers.size();
-  const auto me = static_cast<size_t>(std::ranges::find(peers, pump.mesh().rank()) - peers.begin());
+  const auto me = static_cast<size_t>(std::ranges::find(peers, frames.mesh().rank()) - peers.begin());
   const int right = peers[(me + 1) % n];
   const int left = peers[(me + n - 1) % n];
   const size_t element = reduce::size_of(dtype);
@@ -28,9 +28,9 @@ void buffer_ring_reducescatter(Context& context, std::span<const int> peers, red
   std::vector<std::byte> arriving(longest * element);
   for (size_t round = 0; round + 1 < n; ++round) {
     const Slice& into = ends[(me + 2 * n - round - 2) % n];
-    pump.send(right, bytes(ends[(me + 2 * n - round - 1) % n]));
-    pump.recv(left, std::span(arriving).first(into.size() * element));
-    pump.flush();
+    frames.send(right, bytes(ends[(me + 2 * n - round - 1) % n]));
+    frames.recv(left, std::span(arriving).first(into.size() * element));
+    frames.flush();
     reduce::accumulate(dtype, op, data + into.from * element, arriving.data(), into.size());
   }
 }

@@ -19,8 +19,8 @@ class Member {
  public:
   Member(std::unique_ptr<transport::Mesh> mesh, transport::Arena& arena, size_t piece_bytes)
       : mesh_(std::move(mesh)),
-        pump_(*mesh_, {}),
-        native(pump_, arena, backend::Tuning{piece_bytes, "", {}}),
+        frames_(*mesh_, {}),
+        native(frames_, arena, backend::Tuning{piece_bytes, "", {}}),
         arena(arena) {
     std::vector<int> all(static_cast<size_t>(mesh_->size()));
     std::iota(all.begin(), all.end(), 0);
@@ -29,7 +29,7 @@ class Member {
 
   int rank() const { return mesh_->rank(); }
   int size() const { return mesh_->size(); }
-  transport::Fate& fate() { return mesh_->fate(); }
+  transport::WorldStatus& world_status() { return mesh_->world_status(); }
 
   collective::Group group_of(uint32_t id, std::vector<int> members) const {
     collective::Group group{id, std::move(members)};
@@ -57,7 +57,7 @@ class Member {
 
  private:
   std::unique_ptr<transport::Mesh> mesh_;
-  transport::Pump pump_;
+  transport::FrameMultiplexer frames_;
 
  public:
   backend::Native native;
@@ -84,13 +84,13 @@ class Watchdog {
     ended_.notify_all();
     thread_.join();
   }
-  void watch(transport::Fate& fate) {
+  void watch(transport::WorldStatus& world_status) {
     const std::lock_guard lock(mutex_);
-    fates_.push_back(&fate);
+    world_statuses_.push_back(&world_status);
   }
-  void forget(transport::Fate& fate) {
+  void forget(transport::WorldStatus& world_status) {
     const std::lock_guard lock(mutex_);
-    std::erase(fates_, &fate);
+    std::erase(world_statuses_, &world_status);
   }
   void bark() {
     const std::lock_guard lock(mutex_);
@@ -99,15 +99,15 @@ class Watchdog {
 
  private:
   void revoke_all(const std::string& why) {
-    for (transport::Fate* fate : fates_) {
-      fate->revoke({-1, transport::Sign::kRevoked, why});
+    for (transport::WorldStatus* world_status : world_statuses_) {
+      world_status->revoke({-1, transport::Sign::kRevoked, why});
     }
   }
 
   std::mutex mutex_;
   std::condition_variable ended_;
   bool over_ = false;
-  std::vector<transport::Fate*> fates_;
+  std::vector<transport::WorldStatus*> world_statuses_;
   std::thread thread_;
 };
 
@@ -120,7 +120,7 @@ inline void on_all_members(Meshes& meshes, size_t piece_bytes, const std::functi
     std::unique_ptr<Member> member;
     try {
       member = std::make_unique<Member>(meshes.form(rank), meshes.arena(rank), piece_bytes);
-      watchdog.watch(member->fate());
+      watchdog.watch(member->world_status());
       body(*member);
       if (::testing::Test::HasFailure()) {
         watchdog.bark();
@@ -132,7 +132,7 @@ inline void on_all_members(Meshes& meshes, size_t piece_bytes, const std::functi
     // Others may still read this one's memory, and would take its closed links for a loss.
     all_done.arrive_and_wait();
     if (member) {
-      watchdog.forget(member->fate());
+      watchdog.forget(member->world_status());
     }
   });
 }

@@ -18,7 +18,7 @@ constexpr uint64_t kGeneration = 5;
 // One rank of a loopback world of two on one host.
 struct Rank {
   Rank(transport::LoopbackWorld& world, int rank)
-      : mesh(world.mesh(rank)), pump(*mesh, {}), native(pump, world.arena(rank), Tuning{4096, "", {}}) {
+      : mesh(world.mesh(rank)), frames(*mesh, {}), native(frames, world.arena(rank), Tuning{4096, "", {}}) {
     group.members = {0, 1};
     group.index = rank;
   }
@@ -30,7 +30,7 @@ struct Rank {
     return values;
   }
   std::unique_ptr<transport::Mesh> mesh;
-  transport::Pump pump;
+  transport::FrameMultiplexer frames;
   Native native;
   Group group;
   uint32_t decision = 0;
@@ -70,9 +70,9 @@ TEST(Native, StagingGoesBackToTheArena) {
 TEST(Native, AnArenaWithoutRoomIsAnErrorThatSaysWhatToRaise) {
   transport::LoopbackWorld world(two_workers());
   const auto mesh = world.mesh(0);
-  transport::Pump pump(*mesh, {});
+  transport::FrameMultiplexer frames(*mesh, {});
   try {
-    const Native native(pump, world.arena(0), Tuning{size_t{1} << 40, "", {}});
+    const Native native(frames, world.arena(0), Tuning{size_t{1} << 40, "", {}});
     FAIL() << "it cannot have fit";
   } catch (const base::Error& error) {
     EXPECT_EQ(error.code(), base::Code::kUnavailable);

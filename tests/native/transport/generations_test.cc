@@ -18,7 +18,7 @@ TEST_P(Generations, FollowEachOtherWithFewerMoreAndOtherMembers) {
     for (const auto& mesh : meshes) {
       EXPECT_EQ(mesh->generation(), generation);
       EXPECT_EQ(mesh->size(), static_cast<int>(members.size()));
-      EXPECT_FALSE(mesh->fate().revoked());
+      EXPECT_FALSE(mesh->world_status().revoked());
     }
     exchange_bytes(meshes, 3'001);
     for (const auto& mesh : meshes) {
@@ -41,12 +41,12 @@ TEST_P(Generations, LeaveNoDescriptorsBehind) {
 TEST_P(Generations, StartWhileSomeAreStillInTheLast) {
   Workers workers(GetParam(), 3);
   auto meshes = workers.form(1);
-  meshes[0]->fate().revoke({2, Sign::kRevoked, "rank 2 was taken out of the world"});
+  meshes[0]->world_status().revoke({2, Sign::kRevoked, "rank 2 was taken out of the world"});
   meshes[0].reset();
   std::vector<std::unique_ptr<Mesh>> next(2);
   in_threads(2, [&](int rank) {
     if (rank == 1) {
-      EXPECT_TRUE(eventually([&] { return meshes[1]->fate().revoked(); }));
+      EXPECT_TRUE(eventually([&] { return meshes[1]->world_status().revoked(); }));
       meshes[1].reset();
     }
     next[static_cast<size_t>(rank)] =
@@ -54,7 +54,7 @@ TEST_P(Generations, StartWhileSomeAreStillInTheLast) {
   });
   ASSERT_TRUE(next[0] && next[1]);
   exchange_bytes(next, 3'001);
-  EXPECT_FALSE(next[0]->fate().revoked());
+  EXPECT_FALSE(next[0]->world_status().revoked());
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Generations, ::testing::ValuesIn(kAllWirings),
@@ -68,8 +68,8 @@ TEST(Fence, KeepsAWorkerThatWasLeftOutAwayFromOurMemory) {
   const size_t offset = workers.endpoint(0).arena().view().offset_of(tensor);
   std::memset(tensor, 1, 8192);
 
-  meshes[0]->fate().revoke({2, Sign::kSilent, describe_loss(2, Sign::kSilent)});
-  ASSERT_TRUE(eventually([&] { return meshes[1]->fate().revoked(); }));
+  meshes[0]->world_status().revoke({2, Sign::kSilent, describe_loss(2, Sign::kSilent)});
+  ASSERT_TRUE(eventually([&] { return meshes[1]->world_status().revoked(); }));
   meshes[0].reset();
   meshes[1].reset();
   const auto next = workers.form({0, 1}, 2);
@@ -88,7 +88,7 @@ TEST(Fence, SparesMemoryThatOnlyMembersAndTheDeadHave) {
   auto meshes = workers.form(1);
   const int memory = workers.endpoint(0).arena().fd();
   meshes[2].reset();  // ends without a goodbye
-  ASSERT_TRUE(eventually([&] { return meshes[0]->fate().revoked() && meshes[1]->fate().revoked(); }));
+  ASSERT_TRUE(eventually([&] { return meshes[0]->world_status().revoked() && meshes[1]->world_status().revoked(); }));
   meshes.clear();
   const auto next = workers.form({0, 1}, 2);
   EXPECT_EQ(workers.endpoint(0).arena().fd(), memory);

@@ -62,7 +62,7 @@ TEST(LifelineTest, BreaksWhenItsProcessDies) {
   Arena arena(kArenaBytes);
   Holder holder(arena);
   std::atomic<int> seen{0};
-  const Vigil vigil(map(arena), [&] { ++seen; });
+  const PeerDeathWatcher watcher(map(arena), [&] { ++seen; });
   EXPECT_FALSE(has_died(arena.view()));
   holder.kill();
   EXPECT_TRUE(eventually([&] { return seen == 1; }));
@@ -73,9 +73,9 @@ TEST(LifelineTest, ShowsADeathToAllWhoWatch) {
   Arena arena(kArenaBytes);
   Holder holder(arena);
   std::atomic<int> seen{0};
-  std::vector<std::unique_ptr<Vigil>> vigils;
+  std::vector<std::unique_ptr<PeerDeathWatcher>> watchers;
   for (int i = 0; i < 8; ++i) {
-    vigils.push_back(std::make_unique<Vigil>(map(arena), [&] { ++seen; }));
+    watchers.push_back(std::make_unique<PeerDeathWatcher>(map(arena), [&] { ++seen; }));
   }
   holder.kill();
   EXPECT_TRUE(eventually([&] { return seen == 8; }));
@@ -85,7 +85,7 @@ TEST(LifelineTest, ShowsADeathThatCameBefore) {
   Arena arena(kArenaBytes);
   Holder(arena).kill();
   std::atomic<int> seen{0};
-  const Vigil vigil(map(arena), [&] { ++seen; });
+  const PeerDeathWatcher watcher(map(arena), [&] { ++seen; });
   EXPECT_TRUE(eventually([&] { return seen == 1; }));
 }
 
@@ -93,9 +93,9 @@ TEST(LifelineTest, LetGoInGoodOrderIsNoDeath) {
   const Arena arena(kArenaBytes);
   auto lifeline = std::make_unique<Lifeline>(arena.view());
   std::atomic<int> seen{0};
-  auto vigil = std::make_unique<Vigil>(map(arena), [&] { ++seen; });
+  auto watcher = std::make_unique<PeerDeathWatcher>(map(arena), [&] { ++seen; });
   lifeline.reset();
-  vigil.reset();
+  watcher.reset();
   EXPECT_EQ(seen, 0);
   EXPECT_FALSE(has_died(arena.view()));
 }
@@ -103,17 +103,17 @@ TEST(LifelineTest, LetGoInGoodOrderIsNoDeath) {
 TEST(LifelineTest, ThatNobodyHoldsIsNoDeath) {
   const Arena arena(kArenaBytes);
   std::atomic<int> seen{0};
-  std::make_unique<Vigil>(map(arena), [&] { ++seen; }).reset();
+  std::make_unique<PeerDeathWatcher>(map(arena), [&] { ++seen; }).reset();
   EXPECT_EQ(seen, 0);
 }
 
-TEST(LifelineTest, IsLeftAloneByVigilsThatEnd) {
+TEST(LifelineTest, IsLeftAloneByWatchersThatEnd) {
   const Arena arena(kArenaBytes);
   const Lifeline lifeline(arena.view());
   std::atomic<int> seen{0};
-  const Vigil stays(map(arena), [&] { ++seen; });
+  const PeerDeathWatcher stays(map(arena), [&] { ++seen; });
   for (int i = 0; i < 500; ++i) {
-    const Vigil goes(map(arena), [&] { ++seen; });
+    const PeerDeathWatcher goes(map(arena), [&] { ++seen; });
   }
   EXPECT_EQ(seen, 0);
 }
@@ -122,7 +122,7 @@ TEST(LifelineTest, GoesOnInMemoryThatIsRenewed) {
   Arena arena(kArenaBytes);
   Holder holder(arena, /*renews=*/true);
   std::atomic<int> seen{0};
-  const Vigil vigil(holder.map(), [&] { ++seen; });
+  const PeerDeathWatcher watcher(holder.map(), [&] { ++seen; });
   holder.kill();
   EXPECT_TRUE(eventually([&] { return seen == 1; }));
   EXPECT_FALSE(has_died(arena.view()));  // this process still has what was there before

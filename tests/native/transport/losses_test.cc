@@ -11,7 +11,7 @@ class Losses : public ::testing::TestWithParam<Wiring> {};
 
 bool all_revoked(const std::vector<std::unique_ptr<Mesh>>& meshes, int but = -1) {
   return std::all_of(meshes.begin(), meshes.end(), [but](const std::unique_ptr<Mesh>& mesh) {
-    return mesh == nullptr || mesh->rank() == but || mesh->fate().revoked();
+    return mesh == nullptr || mesh->rank() == but || mesh->world_status().revoked();
   });
 }
 
@@ -19,32 +19,32 @@ TEST_P(Losses, ARevokeReachesEveryoneUnchanged) {
   Workers workers(GetParam(), 5);
   const auto meshes = workers.form();
   const auto began = base::now_ns();
-  meshes[2]->fate().revoke({4, Sign::kRevoked, "rank 4 was taken out of the world by a test"});
+  meshes[2]->world_status().revoke({4, Sign::kRevoked, "rank 4 was taken out of the world by a test"});
   ASSERT_TRUE(eventually([&] { return all_revoked(meshes); }));
   std::printf("a revoke reached all after %.2f ms\n", static_cast<double>(base::now_ns() - began) * 1e-6);
   for (const auto& mesh : meshes) {
-    EXPECT_EQ(mesh->fate().cause()->rank, 4);
-    EXPECT_EQ(mesh->fate().cause()->sign, Sign::kRevoked);
-    EXPECT_EQ(mesh->fate().cause()->text, "rank 4 was taken out of the world by a test");
-    EXPECT_EQ(mesh->fate().error().code(), base::Code::kWorkerLost);
+    EXPECT_EQ(mesh->world_status().cause()->rank, 4);
+    EXPECT_EQ(mesh->world_status().cause()->sign, Sign::kRevoked);
+    EXPECT_EQ(mesh->world_status().cause()->text, "rank 4 was taken out of the world by a test");
+    EXPECT_EQ(mesh->world_status().error().code(), base::Code::kWorkerLost);
   }
 }
 
 TEST_P(Losses, ARevokeWakesASleepingEngine) {
   Workers workers(GetParam(), 2);
   const auto meshes = workers.form();
-  meshes[1]->doorbell().lie_down(Sleep::kMidway);
-  meshes[0]->fate().revoke({0, Sign::kRevoked, "rank 0 was taken out of the world"});
-  ASSERT_TRUE(eventually([&] { return meshes[1]->fate().revoked(); }));
+  meshes[1]->doorbell().prepare_sleep(Sleep::kMidway);
+  meshes[0]->world_status().revoke({0, Sign::kRevoked, "rank 0 was taken out of the world"});
+  ASSERT_TRUE(eventually([&] { return meshes[1]->world_status().revoked(); }));
   EXPECT_TRUE(eventually([&] { return workers.endpoint(1).arena().view().header().sleeping.load() == 0; }));
 }
 
 TEST_P(Losses, LongCausesAreCut) {
   Workers workers(GetParam(), 2);
   const auto meshes = workers.form();
-  meshes[0]->fate().revoke({1, Sign::kRevoked, std::string(100'000, 'x')});
-  ASSERT_TRUE(eventually([&] { return meshes[1]->fate().revoked(); }));
-  EXPECT_EQ(meshes[1]->fate().cause()->text, std::string(1024, 'x'));
+  meshes[0]->world_status().revoke({1, Sign::kRevoked, std::string(100'000, 'x')});
+  ASSERT_TRUE(eventually([&] { return meshes[1]->world_status().revoked(); }));
+  EXPECT_EQ(meshes[1]->world_status().cause()->text, std::string(1024, 'x'));
 }
 
 // Each survivor looks at its links all the time, and leaves as soon as it hears of the end. So there are many
@@ -67,10 +67,10 @@ TEST_P(Losses, AllBlameTheOneThatWasLostAndNoneThatLeftAfterIt) {
             mesh->link(peer).try_send({&byte, 1});
           }
         }
-        return mesh->fate().revoked();
+        return mesh->world_status().revoked();
       }));
-      EXPECT_EQ(mesh->fate().cause()->rank, lost);
-      EXPECT_EQ(mesh->fate().cause()->text, describe_loss(lost, Sign::kClosed));
+      EXPECT_EQ(mesh->world_status().cause()->rank, lost);
+      EXPECT_EQ(mesh->world_status().cause()->text, describe_loss(lost, Sign::kClosed));
     });
   }
 }
@@ -92,10 +92,10 @@ TEST_P(Losses, AGoodbyeIsNoLoss) {
       EXPECT_EQ(mesh->link(3).try_recv({&byte, 1}), 0u);
     }
   }
-  meshes[1]->fate().revoke({1, Sign::kRevoked, "the end of the test"});
+  meshes[1]->world_status().revoke({1, Sign::kRevoked, "the end of the test"});
   ASSERT_TRUE(eventually([&] { return all_revoked(meshes); }));
   for (const int rank : {0, 1, 2}) {
-    EXPECT_EQ(meshes[static_cast<size_t>(rank)]->fate().cause()->text, "the end of the test");
+    EXPECT_EQ(meshes[static_cast<size_t>(rank)]->world_status().cause()->text, "the end of the test");
   }
 }
 
@@ -104,9 +104,9 @@ TEST_P(Losses, WhoHasPartedHearsOfNoLoss) {
   auto meshes = workers.form();
   meshes[0]->part();
   meshes[1].reset();
-  ASSERT_TRUE(eventually([&] { return meshes[2]->fate().revoked(); }));
-  EXPECT_EQ(meshes[2]->fate().cause()->rank, 1);
-  EXPECT_FALSE(meshes[0]->fate().revoked());
+  ASSERT_TRUE(eventually([&] { return meshes[2]->world_status().revoked(); }));
+  EXPECT_EQ(meshes[2]->world_status().cause()->rank, 1);
+  EXPECT_FALSE(meshes[0]->world_status().revoked());
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Losses, ::testing::ValuesIn(kAllWirings),

@@ -78,9 +78,9 @@ class WorkerMain {
       if (const auto order = line_.hear(0.001); order.has_value()) {
         obey(*order);
       }
-      if (mesh_ != nullptr && !told_ && mesh_->fate().revoked()) {
+      if (mesh_ != nullptr && !told_ && mesh_->world_status().revoked()) {
         told_ = true;
-        const Cause cause = *mesh_->fate().cause();
+        const Cause cause = *mesh_->world_status().cause();
         line_.say("revoked " + std::to_string(base::now_ns()) + " " + std::to_string(cause.rank) + " " + cause.text);
       }
     }
@@ -416,7 +416,8 @@ TEST(KilledInShm, AreNoticedBeforeTheirSocketsCloseWhileAWorldForms) {
   EXPECT_TRUE(early);
 }
 
-// The ring of a host's workers shows one of two neighbours that die together; the other is seen by whoever it is.
+// Of two neighbours that die together, the cyclic watch of a host shows one; whichever that is, the other one is seen
+// by its sockets.
 TEST_P(KilledWorkers, MayBeSeveralAtOnce) {
   const auto processes = start(GetParam(), 4);
   form(processes, {0, 1, 2, 3}, 1);

@@ -57,8 +57,8 @@ class Candidate {
       EXPECT_TRUE(text == cause.text || text.ends_with("its process ended without saying goodbye")) << text;
       return;
     }
-    EXPECT_TRUE(eventually([this] { return mesh_->fate().revoked(); }));
-    EXPECT_EQ(mesh_->fate().cause()->text, cause.text);
+    EXPECT_TRUE(eventually([this] { return mesh_->world_status().revoked(); }));
+    EXPECT_EQ(mesh_->world_status().cause()->text, cause.text);
     mesh_.reset();  // before the next world forms
   }
   std::unique_ptr<Mesh> take_mesh() {
@@ -109,7 +109,7 @@ class Revocations : public ::testing::TestWithParam<std::tuple<Wiring, int>> {
     const auto meshes = workers_.form(members_, generation);
     exchange_bytes(meshes, 3'001);
     for (const auto& mesh : meshes) {
-      EXPECT_FALSE(mesh->fate().revoked());
+      EXPECT_FALSE(mesh->world_status().revoked());
       mesh->part();
     }
   }
@@ -163,7 +163,7 @@ TEST_P(Revocations, OfAnEarlierWorldAreLate) {
   for (const auto& candidate : candidates) {
     meshes.push_back(candidate->take_mesh());
     ASSERT_NE(meshes.back(), nullptr);
-    EXPECT_FALSE(meshes.back()->fate().revoked());
+    EXPECT_FALSE(meshes.back()->world_status().revoked());
   }
 }
 
@@ -184,9 +184,9 @@ TEST_P(Revocations, OfAWorldThatHasFormedEndIt) {
   workers_.endpoint(size() - 1).revoke(1, loss_of(0));
   workers_.endpoint(size() - 1).revoke(1, loss_of(1));  // the first one counts
   for (const auto& mesh : meshes) {
-    EXPECT_TRUE(eventually([&] { return mesh->fate().revoked(); }));
-    EXPECT_EQ(mesh->fate().cause()->text, loss_of(0).text);
-    EXPECT_EQ(mesh->fate().cause()->sign, Sign::kSilent);
+    EXPECT_TRUE(eventually([&] { return mesh->world_status().revoked(); }));
+    EXPECT_EQ(mesh->world_status().cause()->text, loss_of(0).text);
+    EXPECT_EQ(mesh->world_status().cause()->sign, Sign::kSilent);
   }
 }
 
@@ -198,7 +198,7 @@ TEST_P(Revocations, OfAWorldThatOneHasLeftStayWithIt) {
   workers_.endpoint(0).revoke(1, loss_of(0));
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   for (size_t rank = 1; rank < meshes.size(); ++rank) {
-    EXPECT_FALSE(meshes[rank]->fate().revoked());
+    EXPECT_FALSE(meshes[rank]->world_status().revoked());
     meshes[rank]->part();
   }
 }

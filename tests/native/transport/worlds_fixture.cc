@@ -125,7 +125,7 @@ struct Stream {
     const size_t moved = link.try_send(std::span(bytes).subspan(done, std::min(piece, bytes.size() - done)));
     done += moved;
     if (moved > 0) {
-      link.ring();
+      link.notify();
     }
     return moved > 0;
   }
@@ -138,8 +138,8 @@ struct Stream {
 };
 
 // Sleeps as an engine does; a lost wake-up would show as a hang.
-void sleep_until_rung(Mesh& mesh, const std::vector<Stream>& outgoing, const std::function<bool()>& look) {
-  mesh.doorbell().lie_down(Sleep::kMidway);
+void sleep_until_signalled(Mesh& mesh, const std::vector<Stream>& outgoing, const std::function<bool()>& look) {
+  mesh.doorbell().prepare_sleep(Sleep::kMidway);
   if (!look()) {
     std::vector<pollfd> polled = {{.fd = mesh.doorbell().fd(), .events = POLLIN, .revents = 0}};
     for (int peer = 0; peer < mesh.size(); ++peer) {
@@ -151,7 +151,7 @@ void sleep_until_rung(Mesh& mesh, const std::vector<Stream>& outgoing, const std
     const int ready = ::poll(polled.data(), polled.size(), static_cast<int>(kPatience * 1e3));
     EXPECT_GT(ready, 0) << "rank " << mesh.rank() << " was never woken";
   }
-  mesh.doorbell().get_up();
+  mesh.doorbell().end_sleep();
 }
 
 void exchange_one(Mesh& mesh, size_t count) {
@@ -188,7 +188,7 @@ void exchange_one(Mesh& mesh, size_t count) {
   const auto deadline = base::Deadline::after_seconds(kPatience);
   while (!complete() && !deadline.passed()) {
     if (!move()) {
-      sleep_until_rung(mesh, outgoing, move);
+      sleep_until_signalled(mesh, outgoing, move);
     }
   }
   ASSERT_TRUE(complete()) << "rank " << mesh.rank() << " did not get everything";

@@ -23,7 +23,7 @@ from farandole.roster.words import Departure
 # Of how many ended workers it is kept how they ended.
 MOST_RECORDS = 256
 # How the others see the end of a process that does not leave its world, and one that they do not hear any more; see
-# `native/transport/fate.cc`.
+# `native/transport/world_status.cc`.
 _WITHOUT_GOODBYE = "its process ended without saying goodbye"
 _SILENT = "it fell silent"
 WAS_STOPPED = "was stopped (SIGSTOP)"

@@ -1,4 +1,4 @@
-#include "transport/forming.h"
+#include "transport/mesh_setup.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -15,9 +15,9 @@ using base::Code;
 using base::Error;
 
 // How long a connection may take to prove itself. A worker needs milliseconds.
-constexpr double kStrangerSeconds = 5.0;
+constexpr double kProofSeconds = 5.0;
 // So many unproven connections are held besides those that may be workers; of more, the oldest goes.
-constexpr size_t kStrangers = 64;
+constexpr size_t kMostUnproven = 64;
 // Accepted in one turn, so that a flood of strangers does not starve the workers.
 constexpr int kAcceptsPerTurn = 64;
 
@@ -30,7 +30,7 @@ base::Digest digest_of(const World& world) {
 }
 
 // Most worlds have formed before, and need not pay for a thread.
-constexpr double kVigilAfterSeconds = 0.02;
+constexpr double kDeathWatchAfterSeconds = 0.02;
 
 // Before the deadline, by a tenth of the time, and no more than the upper bound.
 constexpr double kEarlyPart = 0.1;
@@ -64,9 +64,9 @@ const char* explain(Refusal refusal) {
 
 }  // namespace
 
-Forming::Forming(Ground ground, const World& world, const std::vector<Contact>& contacts, const Contact& self,
-                 const base::Deadline& deadline)
-    : ground_(ground),
+MeshSetup::MeshSetup(SetupContext context, const World& world, const std::vector<Contact>& contacts,
+                     const Contact& self, const base::Deadline& deadline)
+    : context_(context),
       world_(world),
       self_(self),
       deadline_(deadline),
@@ -75,7 +75,7 @@ Forming::Forming(Ground ground, const World& world, const std::vector<Contact>& 
       digest_(digest_of(world)),
       peers_(contacts.size()),
       shares_(contacts.size(), std::vector<bool>(contacts.size())),
-      vigil_start_(base::Deadline::after_seconds(kVigilAfterSeconds)) {
+      death_watch_start_(base::Deadline::after_seconds(kDeathWatchAfterSeconds)) {
   for (int rank = 0; rank < size_; ++rank) {
     Peer& peer = peers_[static_cast<size_t>(rank)];
     const Contact& contact = contacts[static_cast<size_t>(rank)];
@@ -87,11 +87,11 @@ Forming::Forming(Ground ground, const World& world, const std::vector<Contact>& 
   }
 }
 
-Hello Forming::hello_to(int peer, Channel channel) const {
+Hello MeshSetup::hello_to(int peer, Channel channel) const {
   return {.channel = channel, .generation = world_.generation, .from = world_.rank, .to = peer, .world = digest_};
 }
 
-std::vector<Address> Forming::addresses_of(const Contact& contact) const {
+std::vector<Address> MeshSetup::addresses_of(const Contact& contact) const {
   std::vector<Address> addresses;
   if (!self_.unix_name.empty() && !contact.unix_name.empty() && self_.host_key == contact.host_key) {
     addresses.push_back(unix_address(contact.unix_name));
@@ -103,24 +103,24 @@ std::vector<Address> Forming::addresses_of(const Contact& contact) const {
   return addresses;
 }
 
-Formed Forming::run() {
-  const Fate& fate = ground_.prospect.fate;
+LinkedWorld MeshSetup::run() {
+  const WorldStatus& world_status = context_.pending_world.world_status;
   try {
-    fate.throw_if_revoked();
+    world_status.throw_if_revoked();
     announce();
     while (!complete()) {
       if (give_up().passed()) {
         run_out_of_time();
       }
-      keep_vigil();
+      watch_next_peer();
       start_dials();
       wait();
       // Who has just been proven is joined before anybody is found lost: then he is told of it.
       settle_dials();
-      settle_strangers();
+      settle_unproven();
       read_controls();
-      mourn();
-      fate.throw_if_revoked();
+      handle_deaths();
+      world_status.throw_if_revoked();
       announce();
     }
     return finish();
@@ -130,22 +130,22 @@ Formed Forming::run() {
   }
 }
 
-bool Forming::complete() const {
+bool MeshSetup::complete() const {
   return std::all_of(peers_.begin(), peers_.end(), [this](const Peer& peer) {
     return peer.rank == world_.rank || (peer.ready && announced_ && !peer.joined.control.has_unsent());
   });
 }
 
-bool Forming::lacks_a_link() const {
+bool MeshSetup::lacks_a_link() const {
   return std::any_of(peers_.begin(), peers_.end(),
                      [this](const Peer& peer) { return peer.rank != world_.rank && !peer.linked(); });
 }
 
 // Who lacks a link knows which rank does not come, and says so a little before the others run out of time: they see
 // only that some are not ready, and would blame those who wait as they do.
-const base::Deadline& Forming::give_up() const { return lacks_a_link() ? early_deadline_ : deadline_; }
+const base::Deadline& MeshSetup::give_up() const { return lacks_a_link() ? early_deadline_ : deadline_; }
 
-void Forming::start_dials() {
+void MeshSetup::start_dials() {
   for (Peer& peer : peers_) {
     for (auto* dial : {&peer.control_dial, &peer.data_dial}) {
       if (dial->has_value()) {
@@ -156,7 +156,7 @@ void Forming::start_dials() {
 }
 
 // Waits for the next event, then moves what is not yet proven.
-void Forming::wait() {
+void MeshSetup::wait() {
   std::vector<Attempt*> attempts;
   for (const Peer& peer : peers_) {
     for (const auto* dial : {&peer.control_dial, &peer.data_dial}) {
@@ -165,11 +165,11 @@ void Forming::wait() {
       }
     }
   }
-  for (const Stranger& stranger : strangers_) {
+  for (const Unproven& stranger : unproven_) {
     attempts.push_back(stranger.attempt.get());
   }
   std::vector<pollfd> polled;
-  for (const Listener& listener : ground_.listeners) {
+  for (const Listener& listener : context_.listeners) {
     polled.push_back({.fd = listener.fd.get(), .events = POLLIN, .revents = 0});
   }
   for (const Attempt* attempt : attempts) {
@@ -179,11 +179,11 @@ void Forming::wait() {
     const short events = peer.joined.control.has_unsent() ? POLLIN | POLLOUT : POLLIN;
     polled.push_back({.fd = peer.gone() ? -1 : peer.joined.control.fd(), .events = events, .revents = 0});
   }
-  polled.push_back({.fd = ground_.prospect.watch_fd.get(), .events = POLLIN, .revents = 0});
+  polled.push_back({.fd = context_.pending_world.watch_fd.get(), .events = POLLIN, .revents = 0});
   if (::poll(polled.data(), polled.size(), patience_ms()) <= 0) {
     return;
   }
-  size_t at = ground_.listeners.size();
+  size_t at = context_.listeners.size();
   for (Attempt* const attempt : attempts) {
     if (polled[at++].revents != 0) {
       attempt->advance();
@@ -193,12 +193,12 @@ void Forming::wait() {
     peer.readable = polled[at++].revents != 0;
   }
   if (polled[at].revents != 0) {
-    ground_.prospect.drain();
+    context_.pending_world.drain();
   }
   accept_all();
 }
 
-void Forming::read_controls() {
+void MeshSetup::read_controls() {
   for (Peer& peer : peers_) {
     if (std::exchange(peer.readable, false)) {
       peer.joined.control.flush();
@@ -207,38 +207,39 @@ void Forming::read_controls() {
   }
 }
 
-// The next worker of this host above this one in a ring, as in a world that has formed: of those whose memory is here
-// by now. Others will be seen by others, who tell.
-void Forming::keep_vigil() {
-  if (!vigil_start_.passed()) {
+// The next worker of this host above this one in cyclic order, as in a world that has formed: of those whose memory is
+// here by now. Others will be seen by others, who tell.
+void MeshSetup::watch_next_peer() {
+  if (!death_watch_start_.passed()) {
     return;
   }
-  for (int step = 1; step < size_; ++step) {
-    const Peer& next = peers_[static_cast<size_t>((world_.rank + step) % size_)];
-    if (!next.introduced) {
+  for (int distance = 1; distance < size_; ++distance) {
+    const Peer& next = peers_[static_cast<size_t>((world_.rank + distance) % size_)];
+    if (!next.shm_linked) {
       continue;
     }
-    if (next.joined.memory.get() != guarded_) {
-      guarded_ = next.joined.memory.get();
-      vigil_ = std::make_unique<Vigil>(next.joined.memory, [this] { ground_.prospect.wake(); });
+    if (next.joined.memory.get() != watched_memory_) {
+      watched_memory_ = next.joined.memory.get();
+      death_watcher_ =
+          std::make_unique<PeerDeathWatcher>(next.joined.memory, [this] { context_.pending_world.wake(); });
     }
     return;
   }
 }
 
 // What the dead said before has been read by now, perhaps a goodbye.
-void Forming::mourn() {
+void MeshSetup::handle_deaths() {
   for (const Peer& peer : peers_) {
-    if (peer.introduced && !peer.joined.left && has_died(peer.joined.memory->view())) {
+    if (peer.shm_linked && !peer.joined.left && has_died(peer.joined.memory->view())) {
       lose(peer, Sign::kClosed);
     }
   }
 }
 
-int Forming::patience_ms() const {
+int MeshSetup::patience_ms() const {
   int64_t left_ns = give_up().left_ns();
-  if (!vigil_start_.passed()) {
-    left_ns = std::min(left_ns, vigil_start_.left_ns());
+  if (!death_watch_start_.passed()) {
+    left_ns = std::min(left_ns, death_watch_start_.left_ns());
   }
   const int64_t now = base::now_ns();
   for (const Peer& peer : peers_) {
@@ -248,14 +249,14 @@ int Forming::patience_ms() const {
       }
     }
   }
-  for (const Stranger& stranger : strangers_) {
+  for (const Unproven& stranger : unproven_) {
     left_ns = std::min(left_ns, stranger.attempt->give_up().left_ns());
   }
   return static_cast<int>(std::min<int64_t>((left_ns + 999'999) / 1'000'000, 60'000));
 }
 
-void Forming::accept_all() {
-  for (const Listener& listener : ground_.listeners) {
+void MeshSetup::accept_all() {
+  for (const Listener& listener : context_.listeners) {
     for (int i = 0; i < kAcceptsPerTurn; ++i) {
       int error = 0;
       PrivateFd fd = accept_from(listener, error);
@@ -267,13 +268,13 @@ void Forming::accept_all() {
         continue;
       }
       // A worker has one on the way to each listener, while it sees which of them is best, or one for data.
-      if (strangers_.size() >= kStrangers + (1 + ground_.listeners.size()) * peers_.size()) {
-        strangers_.pop_front();
+      if (unproven_.size() >= kMostUnproven + (1 + context_.listeners.size()) * peers_.size()) {
+        unproven_.pop_front();
       }
       const auto give_up =
-          base::Deadline::after_seconds(std::min(kStrangerSeconds, static_cast<double>(deadline_.left_ns()) * 1e-9));
+          base::Deadline::after_seconds(std::min(kProofSeconds, static_cast<double>(deadline_.left_ns()) * 1e-9));
       auto handshake = Handshake::accepting(world_.secret, hello_to(-1, Channel::kControl), size_);
-      strangers_.push_back(
+      unproven_.push_back(
           {std::make_unique<Attempt>(std::move(fd), false, std::move(handshake), give_up), listener.address.is_unix()});
     }
   }
@@ -281,18 +282,18 @@ void Forming::accept_all() {
 
 // Makes room by dropping the oldest stranger, if that can help. Other errors are those of a connection that
 // ended before it was accepted.
-void Forming::refuse_for_lack_of_descriptors(int error) {
+void MeshSetup::refuse_for_lack_of_descriptors(int error) {
   if (error != EMFILE && error != ENFILE && error != ENOBUFS && error != ENOMEM) {
     return;
   }
-  if (strangers_.empty()) {
+  if (unproven_.empty()) {
     throw Error(Code::kUnavailable, std::string("no connection can be accepted: ") + std::strerror(error) +
                                         "; raise the limit of open files (ulimit -n)");
   }
-  strangers_.pop_front();
+  unproven_.pop_front();
 }
 
-void Forming::settle_dials() {
+void MeshSetup::settle_dials() {
   for (Peer& peer : peers_) {
     if (peer.control_dial.has_value()) {
       if (auto reached = peer.control_dial->settle(base::now_ns()); reached.has_value()) {
@@ -314,8 +315,8 @@ void Forming::settle_dials() {
   }
 }
 
-void Forming::settle_strangers() {
-  for (Stranger& stranger : strangers_) {
+void MeshSetup::settle_unproven() {
+  for (Unproven& stranger : unproven_) {
     Attempt& attempt = *stranger.attempt;
     if (attempt.failed()) {
       note(attempt.handshake());
@@ -331,11 +332,11 @@ void Forming::settle_strangers() {
       stranger.attempt = nullptr;
     }
   }
-  std::erase_if(strangers_, [](const Stranger& stranger) { return stranger.attempt == nullptr; });
+  std::erase_if(unproven_, [](const Unproven& stranger) { return stranger.attempt == nullptr; });
 }
 
 // Only a hint for the message at the deadline: a refused hello may say what it likes.
-void Forming::note(const Handshake& handshake) {
+void MeshSetup::note(const Handshake& handshake) {
   const int from = handshake.hello().from;
   if (explain(handshake.refusal()) != nullptr && from > world_.rank && from < size_) {
     peers_[static_cast<size_t>(from)].refusal = handshake.refusal();
@@ -343,48 +344,48 @@ void Forming::note(const Handshake& handshake) {
 }
 
 // A later connection replaces an earlier one: the other side makes one only when the earlier failed for it.
-void Forming::join_control(Peer& peer, PrivateFd fd, bool over_unix) {
-  peer.joined = Joined{};
+void MeshSetup::join_control(Peer& peer, PrivateFd fd, bool over_unix) {
+  peer.joined = LinkedPeer{};
   peer.joined.control = ControlChannel(std::move(fd));
   peer.over_unix = over_unix;
-  peer.introduced = false;
+  peer.shm_linked = false;
   peer.mutual = false;
   peer.ready = false;
   peer.readable = false;
   if (over_unix) {
-    introduce(peer);
+    offer_shm(peer);
   } else {
-    tune_control(peer.joined.control.fd(), ground_.settings.failure_deadline_seconds);
+    tune_control(peer.joined.control.fd(), context_.settings.failure_deadline_seconds);
   }
 }
 
-void Forming::join_data(Peer& peer, PrivateFd fd) {
-  tune_data(fd.get(), ground_.settings.failure_deadline_seconds);
+void MeshSetup::join_data(Peer& peer, PrivateFd fd) {
+  tune_data(fd.get(), context_.settings.failure_deadline_seconds);
   peer.joined.data = std::move(fd);
   peer.mutual = true;
 }
 
-void Forming::introduce(Peer& peer) {
-  void* const block = ground_.arena.allocate(sizeof(Ring));
+void MeshSetup::offer_shm(Peer& peer) {
+  void* const block = context_.arena.allocate(sizeof(RingBuffer));
   if (block == nullptr) {
     throw Error(Code::kUnavailable,
                 "the arena is too full for the links of this world; set FARANDOLE_ARENA_BYTES to more");
   }
-  ground_.rings.push_back(block);
-  peer.joined.outgoing = new (block) Ring;
-  ground_.acquainted[peer.id] = nullptr;
-  const ArenaView& view = ground_.arena.view();
-  const Introduction introduction = {.generation = world_.generation,
-                                     .arena_bytes = view.bytes,
-                                     .ring_offset = view.offset_of(block),
-                                     .ring_bytes = sizeof(Ring)};
-  send_introduction(peer.joined.control.fd(), introduction, ground_.arena.fd(), ground_.doorbell_fd);
+  context_.ring_buffers.push_back(block);
+  peer.joined.outgoing = new (block) RingBuffer;
+  context_.memory_holders[peer.id] = nullptr;
+  const ArenaView& view = context_.arena.view();
+  const ShmOffer offer = {.generation = world_.generation,
+                          .arena_bytes = view.bytes,
+                          .ring_offset = view.offset_of(block),
+                          .ring_bytes = sizeof(RingBuffer)};
+  send_shm_offer(peer.joined.control.fd(), offer, context_.arena.fd(), context_.doorbell_fd);
 }
 
-void Forming::read(Peer& peer) {
-  if (peer.over_unix && !peer.introduced) {
-    read_introduction(peer);
-    if (!peer.introduced) {
+void MeshSetup::read(Peer& peer) {
+  if (peer.over_unix && !peer.shm_linked) {
+    read_shm_offer(peer);
+    if (!peer.shm_linked) {
       return;
     }
   }
@@ -399,16 +400,16 @@ void Forming::read(Peer& peer) {
 
 // Who has made this connection may have failed to form before it knew that it is proven here. Then it lives, and is
 // only not linked; if it has died, those know who have met it, and its launcher.
-void Forming::hear_end(Peer& peer, Sign sign) {
+void MeshSetup::hear_end(Peer& peer, Sign sign) {
   if (peer.mutual) {
     lose(peer, sign);
   }
-  peer.joined = Joined{};
+  peer.joined = LinkedPeer{};
 }
 
-void Forming::read_introduction(Peer& peer) {
-  Introduced introduced;
-  switch (receive_introduction(peer.joined.control.fd(), introduced)) {
+void MeshSetup::read_shm_offer(Peer& peer) {
+  ReceivedShmOffer shm_linked;
+  switch (receive_shm_offer(peer.joined.control.fd(), shm_linked)) {
     case Arrival::kNotYet:
       return;
     case Arrival::kClosed:
@@ -416,28 +417,28 @@ void Forming::read_introduction(Peer& peer) {
     case Arrival::kBroken:
       lose(peer, Sign::kBroken);
     case Arrival::kCame:
-      adopt(peer, std::move(introduced));
+      adopt(peer, std::move(shm_linked));
   }
 }
 
-void Forming::adopt(Peer& peer, Introduced introduced) {
-  const Introduction& said = introduced.introduction;
-  if (said.generation != world_.generation || said.ring_bytes != sizeof(Ring) ||
-      said.ring_offset % alignof(Ring) != 0 || said.arena_bytes < sizeof(Ring) ||
-      said.ring_offset > said.arena_bytes - sizeof(Ring)) {
+void MeshSetup::adopt(Peer& peer, ReceivedShmOffer shm_linked) {
+  const ShmOffer& said = shm_linked.offer;
+  if (said.generation != world_.generation || said.ring_bytes != sizeof(RingBuffer) ||
+      said.ring_offset % alignof(RingBuffer) != 0 || said.arena_bytes < sizeof(RingBuffer) ||
+      said.ring_offset > said.arena_bytes - sizeof(RingBuffer)) {
     lose(peer, Sign::kBroken);
   }
-  peer.joined.memory = ground_.mappings.map(introduced.memory.get(), said.arena_bytes);
+  peer.joined.memory = context_.mappings.map(shm_linked.memory.get(), said.arena_bytes);
   if (peer.joined.memory == nullptr || peer.joined.memory->view().header().magic != kArenaMagic) {
     lose(peer, Sign::kBroken);
   }
-  ground_.acquainted[peer.id] = peer.joined.memory;
-  peer.joined.incoming = reinterpret_cast<Ring*>(peer.joined.memory->view().base + said.ring_offset);
-  peer.joined.doorbell = std::move(introduced.doorbell);
-  peer.introduced = peer.mutual = true;
+  context_.memory_holders[peer.id] = peer.joined.memory;
+  peer.joined.incoming = reinterpret_cast<RingBuffer*>(peer.joined.memory->view().base + said.ring_offset);
+  peer.joined.doorbell = std::move(shm_linked.doorbell);
+  peer.shm_linked = peer.mutual = true;
 }
 
-void Forming::hear(Peer& peer, const ControlFrame& frame) {
+void MeshSetup::hear(Peer& peer, const ControlFrame& frame) {
   switch (frame.kind) {
     case ControlKind::kReady:
       peer.ready = true;
@@ -456,7 +457,7 @@ void Forming::hear(Peer& peer, const ControlFrame& frame) {
 }
 
 // Once, when there is a link to everybody.
-void Forming::announce() {
+void MeshSetup::announce() {
   if (announced_ || lacks_a_link()) {
     return;
   }
@@ -473,8 +474,8 @@ void Forming::announce() {
   }
 }
 
-Formed Forming::finish() {
-  Formed formed;
+LinkedWorld MeshSetup::finish() {
+  LinkedWorld formed;
   formed.hosts = group_hosts(shares_);
   for (Peer& peer : peers_) {
     formed.peers.push_back(std::move(peer.joined));
@@ -482,16 +483,16 @@ Formed Forming::finish() {
   return formed;
 }
 
-void Forming::lose(Cause cause) {
-  ground_.prospect.fate.revoke(std::move(cause));
-  throw ground_.prospect.fate.error();
+void MeshSetup::lose(Cause cause) {
+  context_.pending_world.world_status.revoke(std::move(cause));
+  throw context_.pending_world.world_status.error();
 }
 
-void Forming::lose(const Peer& peer, Sign sign) {
+void MeshSetup::lose(const Peer& peer, Sign sign) {
   lose({.rank = peer.rank, .sign = sign, .text = describe_loss(peer.rank, sign)});
 }
 
-void Forming::run_out_of_time() {
+void MeshSetup::run_out_of_time() {
   std::vector<int> missing;
   std::vector<int> waiting;
   std::string reasons;
@@ -515,10 +516,10 @@ void Forming::run_out_of_time() {
 }
 
 // Best effort: the frames are small, and these sockets have carried next to nothing.
-void Forming::tell(const Error& error) {
+void MeshSetup::tell(const Error& error) {
   ControlFrame frame(ControlKind::kAbandon, error.what());
   frame.rank = error.lost_rank();
-  if (const auto cause = ground_.prospect.fate.cause(); cause.has_value()) {
+  if (const auto cause = context_.pending_world.world_status.cause(); cause.has_value()) {
     frame = revoke_frame(*cause);
   }
   for (Peer& peer : peers_) {

@@ -1,5 +1,5 @@
-// What two workers of one host hand each other over their Unix socket, once both are proven: the arena, the
-// doorbell, and where in the arena the ring towards the other lies.
+// What two workers of one host send each other over their Unix socket, once both are proven: the descriptors of their
+// arena and doorbell, and where in the arena the ring buffer towards the other one lies.
 #pragma once
 
 #include <cstddef>
@@ -14,26 +14,26 @@
 
 namespace farandole::transport {
 
-struct Introduction {
+struct ShmOffer {
   uint64_t generation = 0;
   uint64_t arena_bytes = 0;
-  uint64_t ring_offset = 0;  // of the ring from the sender to the receiver, in the sender's arena
+  uint64_t ring_offset = 0;  // of the ring buffer from the sender to the receiver, in the sender's arena
   uint64_t ring_bytes = 0;   // its header included
 };
 
-struct Introduced {
-  Introduction introduction;
+struct ReceivedShmOffer {
+  ShmOffer offer;
   PrivateFd memory;
   PrivateFd doorbell;
 };
 
 // On a fresh connection this cannot block. That the peer is gone shows when its own is received. Throws
 // Error(kUnavailable).
-void send_introduction(int socket, const Introduction& introduction, int memory_fd, int doorbell_fd);
+void send_shm_offer(int socket, const ShmOffer& offer, int memory_fd, int doorbell_fd);
 
 enum class Arrival : uint8_t { kNotYet, kCame, kClosed, kBroken };
 // Throws Error(kUnavailable) when this process can hold no more descriptors.
-Arrival receive_introduction(int socket, Introduced& introduced);
+Arrival receive_shm_offer(int socket, ReceivedShmOffer& shm_linked);
 
 // Mappings of other workers' arenas, kept from one generation to the next: mapping is cheap, but touching each
 // page anew is not. A memory is known by device and inode, which nobody else gets as long as it is mapped.

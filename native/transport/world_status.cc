@@ -1,4 +1,4 @@
-#include "transport/fate.h"
+#include "transport/world_status.h"
 
 #include <unistd.h>
 
@@ -21,7 +21,7 @@ std::string describe_loss(int rank, Sign sign) {
   return who + " was lost";
 }
 
-bool Fate::revoke(Cause cause) {
+bool WorldStatus::revoke(Cause cause) {
   {
     const base::MutexLock lock(mutex_);
     if (cause_.has_value()) {
@@ -31,7 +31,7 @@ bool Fate::revoke(Cause cause) {
     revoked_.store(true, std::memory_order_release);
   }
   if (doorbell_ != nullptr) {
-    doorbell_->ring();
+    doorbell_->signal();
   }
   if (watch_fd_ >= 0) {
     const uint64_t one = 1;
@@ -40,12 +40,12 @@ bool Fate::revoke(Cause cause) {
   return true;
 }
 
-std::optional<Cause> Fate::cause() const {
+std::optional<Cause> WorldStatus::cause() const {
   const base::MutexLock lock(mutex_);
   return cause_;
 }
 
-base::Error Fate::error() const {
+base::Error WorldStatus::error() const {
   const base::MutexLock lock(mutex_);
   const auto code = cause_->sign == Sign::kBroken    ? base::Code::kInternal
                     : cause_->sign == Sign::kStalled ? base::Code::kStalled

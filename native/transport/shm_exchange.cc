@@ -1,4 +1,4 @@
-#include "transport/introduction.h"
+#include "transport/shm_exchange.h"
 
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -35,7 +35,7 @@ struct Envelope {
 };
 
 // Takes the received descriptors into ownership, whatever else the message turns out to be.
-void take_descriptors(Envelope& envelope, Introduced& introduced, const ForkHold& hold) {
+void take_descriptors(Envelope& envelope, ReceivedShmOffer& shm_linked, const ForkHold& hold) {
   for (cmsghdr* part = CMSG_FIRSTHDR(&envelope.header); part != nullptr; part = CMSG_NXTHDR(&envelope.header, part)) {
     if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) {
       continue;
@@ -44,7 +44,7 @@ void take_descriptors(Envelope& envelope, Introduced& introduced, const ForkHold
     for (size_t i = 0; i < count; ++i) {
       int fd = -1;
       std::memcpy(&fd, CMSG_DATA(part) + i * sizeof(int), sizeof fd);
-      (i == 0 ? introduced.memory : introduced.doorbell) = PrivateFd(fd, hold);
+      (i == 0 ? shm_linked.memory : shm_linked.doorbell) = PrivateFd(fd, hold);
     }
   }
 }
@@ -57,13 +57,13 @@ bool is_sealed_arena(int fd, size_t bytes, struct stat& status) {
 
 }  // namespace
 
-void send_introduction(int socket, const Introduction& introduction, int memory_fd, int doorbell_fd) {
+void send_shm_offer(int socket, const ShmOffer& offer, int memory_fd, int doorbell_fd) {
   base::Writer writer;
   writer.put(kMagic);
-  writer.put(introduction.generation);
-  writer.put(introduction.arena_bytes);
-  writer.put(introduction.ring_offset);
-  writer.put(introduction.ring_bytes);
+  writer.put(offer.generation);
+  writer.put(offer.arena_bytes);
+  writer.put(offer.ring_offset);
+  writer.put(offer.ring_bytes);
   const base::Bytes bytes = writer.take();
 
   Envelope envelope;
@@ -82,14 +82,14 @@ void send_introduction(int socket, const Introduction& introduction, int memory_
   }
 }
 
-Arrival receive_introduction(int socket, Introduced& introduced) {
+Arrival receive_shm_offer(int socket, ReceivedShmOffer& shm_linked) {
   Envelope envelope;
   ssize_t got = 0;
   {
     const ForkHold hold;
     got = ::recvmsg(socket, &envelope.header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (got > 0) {
-      take_descriptors(envelope, introduced, hold);
+      take_descriptors(envelope, shm_linked, hold);
     }
   }
   if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) {
@@ -105,11 +105,11 @@ Arrival receive_introduction(int socket, Introduced& introduced) {
   }
   base::Reader reader(envelope.bytes);
   const bool ours = reader.get<uint64_t>() == kMagic;
-  introduced.introduction.generation = reader.get<uint64_t>();
-  introduced.introduction.arena_bytes = reader.get<uint64_t>();
-  introduced.introduction.ring_offset = reader.get<uint64_t>();
-  introduced.introduction.ring_bytes = reader.get<uint64_t>();
-  const bool whole = got == static_cast<ssize_t>(kBytes) && introduced.memory && introduced.doorbell;
+  shm_linked.offer.generation = reader.get<uint64_t>();
+  shm_linked.offer.arena_bytes = reader.get<uint64_t>();
+  shm_linked.offer.ring_offset = reader.get<uint64_t>();
+  shm_linked.offer.ring_bytes = reader.get<uint64_t>();
+  const bool whole = got == static_cast<ssize_t>(kBytes) && shm_linked.memory && shm_linked.doorbell;
   return ours && whole ? Arrival::kCame : Arrival::kBroken;
 }
 

@@ -1,4 +1,4 @@
-// The fate of one world, seen by one worker: it lives until it is revoked, and it is revoked once.
+// The status of one world, seen by one worker: it lives until it is revoked, and it is revoked once.
 // This is the abort word of the design: every wait of the engine watches it, so no wait outlives its
 // generation.
 #pragma once
@@ -35,14 +35,14 @@ struct Cause {
 // The one sentence for a certain or suspected loss, the same on every survivor.
 std::string describe_loss(int rank, Sign sign);
 
-class Fate {
+class WorldStatus {
  public:
   // When the world is revoked, `doorbell` is rung, so that a sleeping engine notices, and `watch_fd`, an
   // eventfd, is written to, so that the watch thread tells the other workers. They may be null and -1 (tests),
-  // and outlive the fate.
-  explicit Fate(Doorbell* doorbell, int watch_fd = -1) : doorbell_(doorbell), watch_fd_(watch_fd) {}
-  Fate(const Fate&) = delete;
-  Fate& operator=(const Fate&) = delete;
+  // and outlive the status.
+  explicit WorldStatus(Doorbell* doorbell, int watch_fd = -1) : doorbell_(doorbell), watch_fd_(watch_fd) {}
+  WorldStatus(const WorldStatus&) = delete;
+  WorldStatus& operator=(const WorldStatus&) = delete;
 
   // The first cause wins; true if it was this one. Any thread.
   bool revoke(Cause cause);

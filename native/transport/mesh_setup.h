@@ -28,30 +28,30 @@
 #include "transport/dial.h"
 #include "transport/endpoint.h"
 #include "transport/hosts.h"
-#include "transport/introduction.h"
 #include "transport/lifeline.h"
-#include "transport/prospect.h"
-#include "transport/ring.h"
+#include "transport/pending_world.h"
+#include "transport/ring_buffer.h"
+#include "transport/shm_exchange.h"
 
 namespace farandole::transport {
 
 // Workers that got our memory: by contact id, with their memory, or null while that has not come.
-using Acquaintances = std::map<std::string, std::shared_ptr<const Mapping>>;
+using MemoryHolders = std::map<std::string, std::shared_ptr<const Mapping>>;
 
 // What the forming of a world gets from its endpoint. All outlive it.
-struct Ground {
+struct SetupContext {
   const EndpointSettings& settings;
   std::span<const Listener> listeners;
   Arena& arena;
   int doorbell_fd;
-  Prospect& prospect;
+  PendingWorld& pending_world;
   MappingCache& mappings;
-  std::vector<void*>& rings;  // the blocks of all rings that are made are added here
-  Acquaintances& acquainted;  // who gets our memory is added here
+  std::vector<void*>& ring_buffers;  // the blocks of all ring buffers that are made are added here
+  MemoryHolders& memory_holders;     // who gets our memory is added here
 };
 
 // One other worker, to whom we are linked.
-struct Joined {
+struct LinkedPeer {
   ControlChannel control;
   bool left = false;  // it has already said goodbye again
   // Over TCP:
@@ -59,23 +59,23 @@ struct Joined {
   // In shared memory:
   std::shared_ptr<const Mapping> memory;
   PrivateFd doorbell;
-  Ring* outgoing = nullptr;
-  Ring* incoming = nullptr;
+  RingBuffer* outgoing = nullptr;
+  RingBuffer* incoming = nullptr;
 };
 
-struct Formed {
-  std::vector<Joined> peers;  // by rank; one's own is empty
+struct LinkedWorld {
+  std::vector<LinkedPeer> peers;  // by rank; one's own is empty
   std::vector<int> hosts;
 };
 
-class Forming {
+class MeshSetup {
  public:
-  Forming(Ground ground, const World& world, const std::vector<Contact>& contacts, const Contact& self,
-          const base::Deadline& deadline);
+  MeshSetup(SetupContext context, const World& world, const std::vector<Contact>& contacts, const Contact& self,
+            const base::Deadline& deadline);
 
   // Throws as Endpoint::form(). Once it has failed, all connections are closed, and the workers that were
   // already connected have been told why.
-  Formed run();
+  LinkedWorld run();
 
  private:
   struct Peer {
@@ -83,18 +83,18 @@ class Forming {
     std::string id;
     std::optional<Dial> control_dial;
     std::optional<Dial> data_dial;
-    Joined joined;
+    LinkedPeer joined;
     bool over_unix = false;
-    bool introduced = false;
+    bool shm_linked = false;
     bool mutual = false;  // the other side has joined this connection, too
     bool ready = false;
     bool readable = false;  // its control channel has something to read
     Refusal refusal = Refusal::kNone;
 
-    bool linked() const noexcept { return joined.control && (over_unix ? introduced : static_cast<bool>(joined.data)); }
+    bool linked() const noexcept { return joined.control && (over_unix ? shm_linked : static_cast<bool>(joined.data)); }
     bool gone() const noexcept { return joined.control.ended().has_value(); }
   };
-  struct Stranger {
+  struct Unproven {
     std::unique_ptr<Attempt> attempt;
     bool over_unix = false;
   };
@@ -109,31 +109,31 @@ class Forming {
   void wait();
   int patience_ms() const;
   void read_controls();
-  void keep_vigil();
-  void mourn();
+  void watch_next_peer();
+  void handle_deaths();
   void accept_all();
   void refuse_for_lack_of_descriptors(int error);
   void settle_dials();
-  void settle_strangers();
+  void settle_unproven();
   void note(const Handshake& handshake);
 
   void join_control(Peer& peer, PrivateFd fd, bool over_unix);
   void join_data(Peer& peer, PrivateFd fd);
-  void introduce(Peer& peer);
+  void offer_shm(Peer& peer);
   void read(Peer& peer);
-  void read_introduction(Peer& peer);
-  void adopt(Peer& peer, Introduced introduced);
+  void read_shm_offer(Peer& peer);
+  void adopt(Peer& peer, ReceivedShmOffer shm_linked);
   void hear(Peer& peer, const ControlFrame& frame);
   void hear_end(Peer& peer, Sign sign);
   void announce();
-  Formed finish();
+  LinkedWorld finish();
 
   [[noreturn]] void lose(Cause cause);
   [[noreturn]] void lose(const Peer& peer, Sign sign);
   [[noreturn]] void run_out_of_time();
   void tell(const base::Error& error);
 
-  Ground ground_;
+  SetupContext context_;
   const World& world_;
   const Contact& self_;
   const base::Deadline deadline_;
@@ -141,12 +141,12 @@ class Forming {
   const int size_;
   base::Digest digest_;  // of the world, see Hello
   std::vector<Peer> peers_;
-  std::deque<Stranger> strangers_;  // the oldest first
+  std::deque<Unproven> unproven_;  // the oldest first
   Sharing shares_;
   bool announced_ = false;
-  const base::Deadline vigil_start_;
-  const Mapping* guarded_ = nullptr;  // whose lifeline the vigil watches
-  std::unique_ptr<Vigil> vigil_;
+  const base::Deadline death_watch_start_;
+  const Mapping* watched_memory_ = nullptr;  // whose lifeline the watcher watches
+  std::unique_ptr<PeerDeathWatcher> death_watcher_;
 };
 
 }  // namespace farandole::transport

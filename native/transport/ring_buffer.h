@@ -1,7 +1,7 @@
-// A ring of bytes in shared memory with one writer and one reader, in two processes or threads. It lies in the
+// A ring buffer of bytes in shared memory with one writer and one reader, in two processes or threads. It lies in the
 // writer's arena. Its counters only ever grow, so that full and empty differ; 64 bits of bytes last for ever.
 //
-// When a writer that found the ring full sleeps, the reader that makes room must wake it. Both sides store,
+// When a writer that found the buffer full sleeps, the reader that makes room must wake it. Both sides store,
 // fence, then load what the other one stores, so at least one of them sees the other: see take().
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace farandole::transport {
 
-struct Ring {
+struct RingBuffer {
   static constexpr size_t kCapacity = size_t{1} << 16;  // a power of two
 
   // Each on its own cache line: each is written by one side and read by the other.

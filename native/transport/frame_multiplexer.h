@@ -10,7 +10,7 @@
 //
 // Guarantees: send(), recv() and post() never block; wait() returns when its condition holds, or throws the
 // world's error as soon as the world is revoked. Not thread-safe: one thread at a time owns it. When that thread lets
-// go of it, another one may sleep on what the pump awaits: see lie_down().
+// go of it, another one may sleep on what the frames awaits: see prepare_sleep().
 #pragma once
 
 #include <poll.h>
@@ -29,9 +29,9 @@
 namespace farandole::transport {
 
 struct FrameHeader {
-  uint32_t kind;      // FrameKind
-  uint32_t sequence;  // of data frames: the number of the collective, to notice two ends out of step
-  uint64_t bytes;     // of the payload
+  uint32_t kind;        // FrameKind
+  uint32_t collective;  // of data frames: the number of the collective, to notice two ends that are out of step
+  uint64_t bytes;       // of the payload
 };
 static_assert(sizeof(FrameHeader) == 16);
 
@@ -54,22 +54,22 @@ struct WaitPolicy {
 // When a peer that may sleep is told of a message. Late: only when the answer does not come within a moment. Whoever
 // waits for the answer anyway, looking, can afford that: most peers come by themselves before, and waking their engine
 // thread would only take the core from the thread that does come.
-enum class Bell : uint8_t { kNow, kLate };
+enum class Notify : uint8_t { kNow, kLate };
 
-class Pump {
+class FrameMultiplexer {
  public:
-  Pump(Mesh& mesh, WaitPolicy policy);
+  FrameMultiplexer(Mesh& mesh, WaitPolicy policy);
 
   Mesh& mesh() noexcept { return mesh_; }
 
   // Sends a message to a peer, as far as the link takes it now; the rest follows in the waits to come.
-  void post(int peer, base::Bytes message, Bell bell = Bell::kNow);
+  void post(int peer, base::Bytes message, Notify notify = Notify::kNow);
   bool has_message() const noexcept { return !inbox_.empty(); }
   // The oldest message that came, if any.
   std::optional<Message> take_message();
 
   // The number of the collective that the following data frames belong to.
-  void set_sequence(uint32_t sequence) noexcept { sequence_ = sequence; }
+  void set_collective(uint32_t number) noexcept { collective_ = number; }
   // Sends or receives one data frame. Both ends must agree on its size. The memory must stay until done.
   // Returns a ticket for sent() or received().
   uint64_t send(int peer, std::span<const std::byte> bytes);
@@ -94,19 +94,19 @@ class Pump {
       if (ready()) {
         return;
       }
-      mesh_.fate().throw_if_revoked();
+      mesh_.world_status().throw_if_revoked();
       if (moved) {
         spinning_since = 0;
         continue;
       }
       if (!keep_looking(spinning_since, policy_.midway_ns())) {
-        ring_late();
-        mesh_.doorbell().lie_down(Sleep::kMidway);
-        // What came between the last look and lying down rang no bell: look once more.
-        if (!move() && !ready() && !mesh_.fate().revoked()) {
+        notify_late();
+        mesh_.doorbell().prepare_sleep(Sleep::kMidway);
+        // What came between the last look and lying down sent no signal: look once more.
+        if (!move() && !ready() && !mesh_.world_status().revoked()) {
           sleep();
         }
-        mesh_.doorbell().get_up();
+        mesh_.doorbell().end_sleep();
         spinning_since = 0;
       }
     }
@@ -121,7 +121,7 @@ class Pump {
       if (ready()) {
         return true;
       }
-      mesh_.fate().throw_if_revoked();
+      mesh_.world_status().throw_if_revoked();
       if (stop()) {
         return false;
       }
@@ -133,14 +133,14 @@ class Pump {
     }
   }
 
-  // For a sleep outside of the pump, by whoever polls what `awaited()` says: from now on everyone who has something for
-  // this engine rings. False, and awake again, when there is something already.
+  // For a sleep outside of the frames, by whoever polls what `awaited()` says: from now on everybody who has
+  // something for this engine signals its doorbell. False, and awake again, when there is something already.
   template <typename Ready>
-  bool lie_down(Ready&& ready) {
-    ring_late();
-    mesh_.doorbell().lie_down(Sleep::kIdle);
-    if (move() || ready() || mesh_.fate().revoked()) {
-      mesh_.doorbell().get_up();
+  bool prepare_sleep(Ready&& ready) {
+    notify_late();
+    mesh_.doorbell().prepare_sleep(Sleep::kIdle);
+    if (move() || ready() || mesh_.world_status().revoked()) {
+      mesh_.doorbell().end_sleep();
       return false;
     }
     return true;
@@ -172,7 +172,7 @@ class Pump {
     size_t payload_done = 0;
     struct Posted {
       std::span<std::byte> memory;
-      uint32_t sequence;
+      uint32_t collective;
     };
     std::deque<Posted> posted;
     uint64_t frames_posted = 0;
@@ -191,16 +191,16 @@ class Pump {
   [[noreturn]] void broken(int peer, const std::string& what);
   // `since` is when looking in vain began, 0 if it begins now.
   bool keep_looking(int64_t& since, int64_t patience_ns) noexcept;
-  void ring_late() noexcept;
+  void notify_late() noexcept;
   void sleep();
 
   Mesh& mesh_;
   const WaitPolicy policy_;
-  uint32_t sequence_ = 0;
+  uint32_t collective_ = 0;
   std::vector<Port> ports_;
   std::deque<Message> inbox_;
   uint64_t unfinished_ = 0;  // data frames queued or posted, not yet done
-  int unrung_ = -1;          // the peer whose bell is to be rung late, if any
+  int unnotified_ = -1;      // the peer that is still to be notified, if any
   int64_t alarm_ns_ = 0;
 };
 

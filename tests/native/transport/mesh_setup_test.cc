@@ -36,7 +36,7 @@ TEST_P(Worlds, KnowWhoSharesAHost) {
 TEST_P(Worlds, CarryBytesInOrderOnEveryLink) {
   Workers workers(wiring(), size());
   const auto meshes = workers.form();
-  exchange_bytes(meshes, 300'001);  // several times around a ring
+  exchange_bytes(meshes, 300'001);  // several times around a ring buffer
 }
 
 TEST_P(Worlds, SeeEachOthersArenas) {
@@ -61,11 +61,11 @@ TEST_P(Worlds, LiveUntilTheyPart) {
   Workers workers(wiring(), size());
   auto meshes = workers.form();
   for (const auto& mesh : meshes) {
-    EXPECT_FALSE(mesh->fate().revoked());
+    EXPECT_FALSE(mesh->world_status().revoked());
     mesh->part();
   }
   for (const auto& mesh : meshes) {
-    EXPECT_FALSE(mesh->fate().revoked());
+    EXPECT_FALSE(mesh->world_status().revoked());
   }
 }
 
@@ -93,10 +93,10 @@ TEST(Wake, WakesASleeperWhoSharesMemory) {
   Workers workers(Wiring::kShm, 2);
   const auto meshes = workers.form();
   Doorbell& doorbell = meshes[1]->doorbell();
-  doorbell.lie_down(Sleep::kMidway);
+  doorbell.prepare_sleep(Sleep::kMidway);
   meshes[0]->wake(1);
   EXPECT_EQ(workers.endpoint(1).arena().view().header().sleeping.load(), 0u);
-  doorbell.get_up();
+  doorbell.end_sleep();
 }
 
 }  // namespace

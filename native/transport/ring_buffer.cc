@@ -1,4 +1,4 @@
-#include "transport/ring.h"
+#include "transport/ring_buffer.h"
 
 #include <algorithm>
 #include <cstring>
@@ -6,11 +6,11 @@
 namespace farandole::transport {
 namespace {
 
-constexpr uint64_t kMask = Ring::kCapacity - 1;
+constexpr uint64_t kMask = RingBuffer::kCapacity - 1;
 
 }  // namespace
 
-std::optional<size_t> Ring::put(std::span<const std::byte> bytes) noexcept {
+std::optional<size_t> RingBuffer::put(std::span<const std::byte> bytes) noexcept {
   const uint64_t at = tail.load(std::memory_order_relaxed);
   const uint64_t held = at - head.load(std::memory_order_acquire);
   if (held > kCapacity) {
@@ -29,7 +29,7 @@ std::optional<size_t> Ring::put(std::span<const std::byte> bytes) noexcept {
   return count;
 }
 
-std::optional<Ring::Taken> Ring::take(std::span<std::byte> bytes) noexcept {
+std::optional<RingBuffer::Taken> RingBuffer::take(std::span<std::byte> bytes) noexcept {
   const uint64_t at = head.load(std::memory_order_relaxed);
   const uint64_t held = tail.load(std::memory_order_acquire) - at;
   if (held > kCapacity) {
@@ -45,7 +45,7 @@ std::optional<Ring::Taken> Ring::take(std::span<std::byte> bytes) noexcept {
     std::memcpy(bytes.data() + until_end, data, count - until_end);
   }
   head.store(at + count, std::memory_order_release);
-  // The ring may have become full after `held` was read, and the writer may have lain down on that. Looking at
+  // The buffer may have become full after `held` was read, and the writer may have gone to sleep on that. Looking at
   // `tail` once more, behind a fence, either shows this or lets the writer's last look see the new `head`.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   return Taken{count, tail.load(std::memory_order_relaxed) - at >= kCapacity};

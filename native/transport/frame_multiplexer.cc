@@ -1,4 +1,4 @@
-#include "transport/pump.h"
+#include "transport/frame_multiplexer.h"
 
 #include <sched.h>
 
@@ -8,16 +8,17 @@
 namespace farandole::transport {
 namespace {
 
-// A sleep ends by a ring or by a socket. This is a net below that: should a ring ever be lost, it costs a
+// A sleep ends by a signal or by a socket. This bounds it all the same: should a signal ever be lost, it costs a
 // second instead of a hang.
 constexpr int kSleepMs = 1000;
-// How long who rings late looks for the answer before.
+// How long an engine that notifies late looks for the answer before it does.
 constexpr int64_t kLateNs = 15'000;
 constexpr uint64_t kMaxMessageBytes = uint64_t{1} << 28;
 
 }  // namespace
 
-Pump::Pump(Mesh& mesh, WaitPolicy policy) : mesh_(mesh), policy_(policy), ports_(static_cast<size_t>(mesh.size())) {
+FrameMultiplexer::FrameMultiplexer(Mesh& mesh, WaitPolicy policy)
+    : mesh_(mesh), policy_(policy), ports_(static_cast<size_t>(mesh.size())) {
   for (int peer = 0; peer < mesh.size(); ++peer) {
     if (peer != mesh.rank()) {
       ports_[static_cast<size_t>(peer)].link = &mesh.link(peer);
@@ -25,10 +26,10 @@ Pump::Pump(Mesh& mesh, WaitPolicy policy) : mesh_(mesh), policy_(policy), ports_
   }
 }
 
-void Pump::post(int peer, base::Bytes message, Bell bell) {
-  if (bell == Bell::kLate) {
-    ring_late();  // only one is remembered
-    unrung_ = peer;
+void FrameMultiplexer::post(int peer, base::Bytes message, Notify notify) {
+  if (notify == Notify::kLate) {
+    notify_late();  // only one is remembered
+    unnotified_ = peer;
   }
   Outgoing& out = ports_[static_cast<size_t>(peer)].outgoing.emplace_back();
   out.header = {static_cast<uint32_t>(FrameKind::kMessage), 0, message.size()};
@@ -37,7 +38,7 @@ void Pump::post(int peer, base::Bytes message, Bell bell) {
   move_out(ports_[static_cast<size_t>(peer)]);
 }
 
-std::optional<Message> Pump::take_message() {
+std::optional<Message> FrameMultiplexer::take_message() {
   if (inbox_.empty()) {
     return std::nullopt;
   }
@@ -46,27 +47,27 @@ std::optional<Message> Pump::take_message() {
   return message;
 }
 
-uint64_t Pump::send(int peer, std::span<const std::byte> bytes) {
+uint64_t FrameMultiplexer::send(int peer, std::span<const std::byte> bytes) {
   Port& port = ports_[static_cast<size_t>(peer)];
   Outgoing& out = port.outgoing.emplace_back();
-  out.header = {static_cast<uint32_t>(FrameKind::kData), sequence_, bytes.size()};
+  out.header = {static_cast<uint32_t>(FrameKind::kData), collective_, bytes.size()};
   out.payload = bytes;
   ++unfinished_;
   return ++port.frames_queued;
 }
 
-uint64_t Pump::recv(int peer, std::span<std::byte> bytes) {
+uint64_t FrameMultiplexer::recv(int peer, std::span<std::byte> bytes) {
   Port& port = ports_[static_cast<size_t>(peer)];
-  port.posted.push_back({bytes, sequence_});
+  port.posted.push_back({bytes, collective_});
   ++unfinished_;
   return ++port.frames_posted;
 }
 
-void Pump::flush() {
+void FrameMultiplexer::flush() {
   wait([this] { return unfinished_ == 0; });
 }
 
-void Pump::flush_messages(const base::Deadline& deadline) {
+void FrameMultiplexer::flush_messages(const base::Deadline& deadline) {
   const auto drained = [this] {
     for (const Port& port : ports_) {
       if (!port.outgoing.empty()) {
@@ -78,7 +79,7 @@ void Pump::flush_messages(const base::Deadline& deadline) {
   wait([&] { return drained() || deadline.passed(); });
 }
 
-bool Pump::move() {
+bool FrameMultiplexer::move() {
   bool moved = false;
   for (size_t peer = 0; peer < ports_.size(); ++peer) {
     Port& port = ports_[peer];
@@ -90,15 +91,15 @@ bool Pump::move() {
   return moved;
 }
 
-bool Pump::move_out(Port& port) {
+bool FrameMultiplexer::move_out(Port& port) {
   const bool moved = push_out(port);
-  if (moved && (unrung_ < 0 || &port != &ports_[static_cast<size_t>(unrung_)])) {
-    port.link->ring();
+  if (moved && (unnotified_ < 0 || &port != &ports_[static_cast<size_t>(unnotified_)])) {
+    port.link->notify();
   }
   return moved;
 }
 
-bool Pump::push_out(Port& port) {
+bool FrameMultiplexer::push_out(Port& port) {
   bool moved = false;
   while (!port.outgoing.empty()) {
     Outgoing& out = port.outgoing.front();
@@ -122,7 +123,7 @@ bool Pump::push_out(Port& port) {
   return moved;
 }
 
-bool Pump::move_in(int peer, Port& port) {
+bool FrameMultiplexer::move_in(int peer, Port& port) {
   bool moved = false;
   for (;;) {
     while (port.header_done < sizeof(FrameHeader)) {
@@ -150,7 +151,7 @@ bool Pump::move_in(int peer, Port& port) {
   }
 }
 
-bool Pump::ready_for_payload(int peer, Port& port) {
+bool FrameMultiplexer::ready_for_payload(int peer, Port& port) {
   switch (static_cast<FrameKind>(port.header.kind)) {
     case FrameKind::kMessage:
       if (port.header.bytes > kMaxMessageBytes) {
@@ -163,10 +164,10 @@ bool Pump::ready_for_payload(int peer, Port& port) {
         return false;
       }
       const Port::Posted& expected = port.posted.front();
-      if (expected.memory.size() != port.header.bytes || expected.sequence != port.header.sequence) {
+      if (expected.memory.size() != port.header.bytes || expected.collective != port.header.collective) {
         broken(peer, std::to_string(port.header.bytes) + " bytes of collective " +
-                         std::to_string(port.header.sequence) + " where " + std::to_string(expected.memory.size()) +
-                         " bytes of collective " + std::to_string(expected.sequence) + " were due");
+                         std::to_string(port.header.collective) + " where " + std::to_string(expected.memory.size()) +
+                         " bytes of collective " + std::to_string(expected.collective) + " were due");
       }
       return true;
     }
@@ -174,18 +175,18 @@ bool Pump::ready_for_payload(int peer, Port& port) {
   broken(peer, "a frame of unknown kind " + std::to_string(port.header.kind));
 }
 
-std::span<std::byte> Pump::payload_of(Port& port) {
+std::span<std::byte> FrameMultiplexer::payload_of(Port& port) {
   if (port.header.kind == static_cast<uint32_t>(FrameKind::kMessage)) {
     return port.message;
   }
   return port.posted.front().memory;
 }
 
-void Pump::finish_frame(int peer, Port& port) {
+void FrameMultiplexer::finish_frame(int peer, Port& port) {
   if (port.header.kind == static_cast<uint32_t>(FrameKind::kMessage)) {
     inbox_.push_back({peer, std::move(port.message)});
-    if (peer == unrung_) {
-      ring_late();  // it may not be the answer, and the peer may have gone to sleep before it saw what we sent
+    if (peer == unnotified_) {
+      notify_late();  // it may not be the answer, and the peer may have gone to sleep before it saw what we sent
     }
     port.message.clear();
   } else {
@@ -197,13 +198,13 @@ void Pump::finish_frame(int peer, Port& port) {
   port.payload_done = 0;
 }
 
-void Pump::broken(int peer, const std::string& what) {
-  mesh_.fate().revoke(
+void FrameMultiplexer::broken(int peer, const std::string& what) {
+  mesh_.world_status().revoke(
       {peer, Sign::kBroken, describe_loss(peer, Sign::kBroken) + ": " + what + ". This is a bug of farandole's"});
-  throw mesh_.fate().error();
+  throw mesh_.world_status().error();
 }
 
-bool Pump::keep_looking(int64_t& since, int64_t patience_ns) noexcept {
+bool FrameMultiplexer::keep_looking(int64_t& since, int64_t patience_ns) noexcept {
   if (patience_ns <= 0) {
     return false;
   }
@@ -211,22 +212,22 @@ bool Pump::keep_looking(int64_t& since, int64_t patience_ns) noexcept {
   if (since == 0) {
     since = now;
   }
-  if (unrung_ >= 0 && now - since > kLateNs) {
-    ring_late();
+  if (unnotified_ >= 0 && now - since > kLateNs) {
+    notify_late();
   }
   // Whoever shares this core, above all the thread that waits for our result, goes first.
   ::sched_yield();
   return now - since < patience_ns;
 }
 
-void Pump::ring_late() noexcept {
-  if (unrung_ >= 0) {
-    ports_[static_cast<size_t>(std::exchange(unrung_, -1))].link->ring();
+void FrameMultiplexer::notify_late() noexcept {
+  if (unnotified_ >= 0) {
+    ports_[static_cast<size_t>(std::exchange(unnotified_, -1))].link->notify();
   }
 }
 
 // Rounded up, so that the alarm's time has come when poll returns.
-int Pump::sleep_ms() const noexcept {
+int FrameMultiplexer::sleep_ms() const noexcept {
   if (alarm_ns_ == 0) {
     return kSleepMs;
   }
@@ -234,7 +235,7 @@ int Pump::sleep_ms() const noexcept {
   return static_cast<int>(std::clamp<int64_t>(left_ms, 0, kSleepMs));
 }
 
-std::vector<pollfd> Pump::awaited() const {
+std::vector<pollfd> FrameMultiplexer::awaited() const {
   std::vector<pollfd> awaited = {{mesh_.doorbell().fd(), POLLIN, 0}};
   for (const Port& port : ports_) {
     const int fd = port.link == nullptr ? -1 : port.link->poll_fd();
@@ -252,7 +253,7 @@ std::vector<pollfd> Pump::awaited() const {
   return awaited;
 }
 
-void Pump::sleep() {
+void FrameMultiplexer::sleep() {
   std::vector<pollfd> polled = awaited();
   ::poll(polled.data(), polled.size(), sleep_ms());
 }

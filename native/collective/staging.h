@@ -1,0 +1,43 @@
+// Memory for data that lies outside of any arena, on its way to others.
+//
+// A piece of the own arena belongs to each window (see shm_sequence.h): what other workers of the host shall read there
+// is copied into it. Beside it there is private memory, for what is on its way between a tensor and a link.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <memory>
+
+#include "collective/shm_sequence.h"
+
+namespace farandole::collective {
+
+class Staging {
+ public:
+  // `memory` lies in the own arena and is kWindows * piece_bytes long.
+  Staging(ShmSequence& sequence, std::byte* memory, size_t piece_bytes)
+      : sequence_(sequence), memory_(memory), piece_bytes_(piece_bytes) {}
+
+  size_t piece_bytes() const noexcept { return piece_bytes_; }
+  // The piece of this window, once nobody reads it any more.
+  std::byte* acquire(int window) {
+    sequence_.settle(window);
+    return memory_ + static_cast<size_t>(window) * piece_bytes_;
+  }
+  // Memory of this worker alone, at least `bytes` long and aligned as an arena's; its content is undefined. There are
+  // two lanes of it, for two users at a time; each call ends what the last one on its lane gave.
+  std::byte* private_memory(int lane, size_t bytes);
+
+ private:
+  struct Private {
+    std::unique_ptr<std::byte[]> memory;
+    size_t bytes = 0;
+  };
+
+  ShmSequence& sequence_;
+  std::byte* const memory_;
+  const size_t piece_bytes_;
+  std::array<Private, 2> private_;
+};
+
+}  // namespace farandole::collective

@@ -1,0 +1,55 @@
+#include "transport/pending_world.h"
+
+#include <unistd.h>
+
+namespace farandole::transport {
+
+PendingWorld::PendingWorld(uint64_t of_generation, std::atomic<uint32_t>& sleeping, int doorbell_fd)
+    : generation(of_generation),
+      doorbell(&sleeping, doorbell_fd),
+      watch_fd(make_event_fd()),
+      world_status(&doorbell, watch_fd.get()) {}
+
+void PendingWorld::wake() noexcept {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(watch_fd.get(), &one, sizeof one);
+}
+
+void PendingWorld::drain() noexcept {
+  uint64_t wakes = 0;
+  [[maybe_unused]] const ssize_t got = ::read(watch_fd.get(), &wakes, sizeof wakes);  // non-blocking
+}
+
+void PendingWorlds::begin(const std::shared_ptr<PendingWorld>& pending_world) {
+  const base::MutexLock lock(mutex_);
+  latest_ = pending_world->generation;
+  pending_world_ = pending_world;
+  if (early_ && early_->generation == pending_world->generation) {
+    pending_world->world_status.revoke(early_->cause);
+  }
+  if (early_ && early_->generation <= pending_world->generation) {
+    early_.reset();
+  }
+}
+
+void PendingWorlds::revoke(uint64_t generation, const Cause& cause) {
+  // Without the lock: the last one to hold a pending_world may be this one.
+  if (const auto pending_world = find(generation, cause); pending_world != nullptr) {
+    pending_world->world_status.revoke(cause);
+  }
+}
+
+// Null if it has gone, or is yet to come: then the revocation is kept.
+std::shared_ptr<PendingWorld> PendingWorlds::find(uint64_t generation, const Cause& cause) {
+  const base::MutexLock lock(mutex_);
+  if (latest_ && generation == *latest_) {
+    return pending_world_.lock();
+  }
+  const bool to_come = !latest_ || generation > *latest_;
+  if (to_come && (!early_ || early_->generation < generation)) {
+    early_ = {generation, cause};
+  }
+  return nullptr;
+}
+
+}  // namespace farandole::transport
