@@ -29,6 +29,8 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 PIP_INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 NATIVE_SOURCES = $$(find native tests/native benchmarks/native -name '*.h' -o -name '*.cc')
 PYTHON_SOURCES := src compat tests examples benchmarks tools
+# A test that fails is run again, alone, twice; native ones never are.
+PYTEST := python -m pytest --retry-alone
 
 help:
 	@sed -n 's/^#   make/make/p' Makefile
@@ -87,10 +89,10 @@ demo: setup
 test: setup native-tests
 ifdef ROOM
 	@labels=$$(python tools/rooms.py native $(ROOM)); [ -z "$$labels" ] || ctest --preset release --label-regex "$$labels"
-	@tests=$$(python tools/rooms.py pytest $(ROOM)); [ -z "$$tests" ] || python -m pytest $$tests
+	@tests=$$(python tools/rooms.py pytest $(ROOM)); [ -z "$$tests" ] || $(PYTEST) $$tests
 else
 	@ctest --preset release
-	@python -m pytest
+	@$(PYTEST)
 endif
 
 bench: setup $(VENV)/ready-to-bench

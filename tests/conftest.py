@@ -2,7 +2,48 @@
 
 import signal
 
+import pytest
+
+pytest_plugins = ["folder_times", "pytester", "retry_alone"]
+
 # A shell starts background jobs with Ctrl-C ignored, nohup ignores a hang-up, and so do some CI systems.
 # Children of the tests would inherit that, and those that test signals would wait for nothing.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+# Folders, files and tests that `make test` never runs again when they fail: one failure in a thousand runs is an error
+# of the product there, whatever the machine had to do meanwhile.
+EXACT = (
+    # Arithmetic, agreement, explorations and whatever is pure
+    "tests/conformance",
+    "tests/unit",
+    # What a training computes
+    "tests/integration/c10d/test_collectives.py",
+    "tests/integration/torch",
+    # The elastic oracle: each sample once, one state on all ranks
+    "tests/integration/elastic/test_soak.py",
+    "tests/integration/elastic/test_streams.py",
+    "tests/integration/elastic/test_steps.py",
+    # Security
+    "tests/compat/test_shell.py::test_secrets",
+    "tests/hosts/test_acceptance.py::test_strangers_at_the_door_of_the_roster",
+    "tests/hosts/test_acceptance.py::test_strangers_at_the_doors_of_the_workers",
+    "tests/hosts/test_elastic.py::test_strangers_at_the_doors_of_the_workers_while_worlds_change",
+    "tests/hosts/test_launch.py::test_no_secret_in_any_process_list",
+    "tests/integration/elastic/test_faults.py::test_strangers_and_broken_frames_do_not_disturb_a_training",
+    "tests/integration/launcher/test_roster.py::test_a_client_with_another_secret_is_turned_away",
+    "tests/integration/launcher/test_run.py::test_the_secret_is_on_no_command_line",
+    "tests/integration/started_by/test_by_hand.py::test_a_wrong_secret_is_told_at_once",
+    "tests/integration/started_by/test_by_hand.py::test_the_users_key_is_secret_enough",
+)
+
+
+def is_exact(nodeid: str) -> bool:
+    """Say whether a test is one of the `EXACT` ones."""
+    return any(nodeid == name or nodeid.startswith((f"{name}/", f"{name}::", f"{name}[")) for name in EXACT)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if is_exact(item.nodeid):
+            item.add_marker("exact")

@@ -1,0 +1,144 @@
+"""`pytest --retry-alone`: run tests that failed again, each alone, twice; what passes both times is flaky, not red.
+
+It happens when the session is over, each time in a pytest of its own. The exit code is 0 only if every test that failed
+passes both times, there are no more than `LIMIT` of them, and none has the marker `exact`, with which nothing is run
+again. All else is as red as it was: a session that was interrupted, stopped early or could not collect, and a worker of
+pytest that crashed. The list of flaky tests ends the output, and is written to a file.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Generator, Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+TIMES = 2
+LIMIT = 3
+
+
+class Failure(NamedTuple):
+    """A test that failed: what it is, how it failed first, and whether it must never fail."""
+
+    nodeid: str
+    text: str
+    exact: bool
+
+
+def objection(failures: Iterable[Failure]) -> str:
+    """Say why these tests are not run again; the empty string if they are."""
+    failures = list(failures)
+    exact = [failure.nodeid for failure in failures if failure.exact]
+    if not failures:
+        return "no test failed, but the session did"
+    if exact:
+        return f"{', '.join(exact[:LIMIT])}: marked `exact`"
+    if len(failures) > LIMIT:
+        return f"{len(failures)} tests failed, and more than {LIMIT} that are flaky are too many"
+    return ""
+
+
+def find_broken(failures: Iterable[Failure], passes: Callable[[str], bool]) -> str:
+    """Run all tests again until one fails, and return its name; the empty string if all pass each time."""
+    for _ in range(TIMES):
+        for failure in failures:
+            if not passes(failure.nodeid):
+                return failure.nodeid
+    return ""
+
+
+def report(failures: Iterable[Failure]) -> str:
+    """Return the list of flaky tests, with how each failed."""
+    failures = list(failures)
+    texts = [f"--- flaky: {failure.nodeid}\n{failure.text}\n" for failure in failures]
+    names = [f"flaky: {failure.nodeid}" for failure in failures]
+    end = f"{len(failures)} flaky (at most {LIMIT}): failed in the session, passed {TIMES} times alone"
+    return "\n".join([*texts, *names, end])
+
+
+class Failures:
+    """Listens to a session: which tests failed, and whether all tests have run."""
+
+    def __init__(self) -> None:
+        self.all_ran = True
+        self.found: dict[str, Failure] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            failure = Failure(report.nodeid, report.longreprtext, "exact" in report.keywords)
+            self.found.setdefault(report.nodeid, failure)
+            # Otherwise it is pytest-xdist that reports: a worker of its own has crashed.
+            self.all_ran &= report.when in ("setup", "call", "teardown")
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        self.all_ran &= not report.failed
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        self.all_ran &= not (session.shouldstop or session.shouldfail)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--retry-alone", action="store_true", help="run failed tests again, alone, twice")
+    parser.addoption("--flaky-file", default="build/flaky.txt", help="where --retry-alone lists flaky tests")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_cmdline_main(config: pytest.Config) -> Generator[None, int, int]:
+    if not config.getoption("--retry-alone") or hasattr(config, "workerinput"):
+        return (yield)
+    file = config.rootpath / config.getoption("--flaky-file")
+    file.unlink(missing_ok=True)
+    failures = Failures()
+    config.pluginmanager.register(failures)
+    code = yield
+    if code != pytest.ExitCode.TESTS_FAILED or not failures.all_ran:
+        return code
+    return settle(list(failures.found.values()), config, file, code)
+
+
+def settle(failures: list[Failure], config: pytest.Config, file: Path, code: int) -> int:
+    """Find out whether all that failed is only flaky, say so, and return the exit code."""
+
+    def passes(nodeid: str) -> bool:
+        return run_alone(nodeid, config)
+
+    print()
+    if why := objection(failures):
+        print(f"red, and not run again: {why}")
+        return code
+    if broken := find_broken(failures, passes):
+        print(f"red: failed alone, too: {broken}")
+        return code
+    text = report(failures)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text + "\n")
+    print(f"{text}; see {file.relative_to(config.rootpath)}")
+    return pytest.ExitCode.OK
+
+
+def run_alone(nodeid: str, config: pytest.Config) -> bool:
+    """Run one test in a pytest of its own; return whether it passed."""
+    print(f"alone again: {nodeid}", flush=True)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--rootdir",
+        str(config.rootpath),
+        nodeid,
+    ]
+    if config.inipath:
+        command[3:3] = ["-c", str(config.inipath)]
+    done = subprocess.run(command, cwd=config.rootpath, capture_output=True, text=True, check=False)
+    # A test that is skipped has shown nothing.
+    passed = done.returncode == 0 and re.search(r"^1 passed\b", done.stdout, re.MULTILINE) is not None
+    if not passed:
+        print(done.stdout, done.stderr, sep="\n", flush=True)
+    return passed
