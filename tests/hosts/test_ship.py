@@ -16,7 +16,7 @@ Hosts = Callable[..., Bed]
 # Sends the folder `project` to h1 and h2, and looks at what has arrived by a task there.
 SHIP = """
 import asyncio, sys
-from farandole.agent.messages import Task
+from farandole.agent.protocol import Task
 from farandole.launcher.agents.fleet import start_agents
 from farandole.launcher.errors import SpecError
 from farandole.launcher.job.host_list import Host

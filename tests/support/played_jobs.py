@@ -22,12 +22,12 @@ from types import SimpleNamespace
 from typing import Any
 
 from farandole.core.engine import Cause
-from farandole.core.meeting import Met
+from farandole.core.join import JoinedWorld
 from farandole.core.session import Session
 from farandole.core.settings import Settings
 from farandole.errors import HorovodInternalError, StartError, WorkerLostError
 from farandole.roster.elastic import Limits, State, decide
-from farandole.roster.words import (
+from farandole.roster.events import (
     Accusation,
     Announce,
     Drained,
@@ -441,7 +441,7 @@ class PlayedSession(Session):
         roster: Any = Roster(worker)
         engine: Any = Engine(worker)
         worker.engine = engine
-        super().__init__(worker.job.settings, engine, Met(_world(0, 0, (worker.number,)), roster, None))
+        super().__init__(worker.job.settings, engine, JoinedWorld(_world(0, 0, (worker.number,)), roster, None))
         assert self.notices is not None
         self._enter_first(self.notices)
 

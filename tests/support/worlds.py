@@ -213,8 +213,8 @@ class _RosterThread:
     """The roster service in a thread with a loop of its own."""
 
     def __init__(self, size: int, secret: bytes) -> None:
+        from farandole.roster.events import Place
         from farandole.roster.service import RosterService
-        from farandole.roster.words import Place
 
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="roster")

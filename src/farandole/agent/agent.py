@@ -25,13 +25,15 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from farandole.agent import error_file, facts
-from farandole.agent.departures import LEFTOVER_SECONDS, Departures, StopWatch
-from farandole.agent.error_file import ErrorFiles
-from farandole.agent.line import Line
+from farandole.agent import host_facts, worker_error_file
+from farandole.agent.connectivity import ConnectListeners, ConnectRound
+from farandole.agent.failover import ExitRecords
+from farandole.agent.launcher_connection import LauncherConnection
 from farandole.agent.loop import Loop
-from farandole.agent.memory import OomWatch
-from farandole.agent.messages import (
+from farandole.agent.oom import OomWatch
+from farandole.agent.probe import look
+from farandole.agent.processes import become_subreaper, descendants, die_with_parent, send
+from farandole.agent.protocol import (
     STDERR,
     STDOUT,
     WINDOW,
@@ -41,11 +43,10 @@ from farandole.agent.messages import (
     End,
     Ended,
     Exited,
-    Knock,
     Leaving,
     Look,
     NotStarted,
-    Open,
+    OpenPorts,
     Outlive,
     Output,
     Stalled,
@@ -55,13 +56,12 @@ from farandole.agent.messages import (
     Task,
     ToAgent,
     ToFiles,
+    TryConnect,
 )
-from farandole.agent.neighbours import Doors, Round
-from farandole.agent.probe import look
-from farandole.agent.processes import become_subreaper, descendants, die_with_parent, send
-from farandole.agent.relay import RosterRelay
-from farandole.agent.succession import Ends
+from farandole.agent.roster_relay import RosterRelay
 from farandole.agent.tasks import Tasks
+from farandole.agent.worker_cleanup import LEFTOVER_SECONDS, StopWatch, WorkerCleanup
+from farandole.agent.worker_error_file import ErrorFiles
 
 if TYPE_CHECKING:
     from farandole.agent.files import Files
@@ -93,9 +93,9 @@ class Agent:
         self._loop = Loop()
         self._parent: int | None = None
         """Watches the process that has started this one, as long as that leads to the launcher."""
-        self._line = Line(self._loop, self, control, report)
+        self._line = LauncherConnection(self._loop, self, control, report)
         self._relay = RosterRelay(self._loop, self._line.say)
-        self._doors = Doors(self._loop, self._line.say)
+        self._doors = ConnectListeners(self._loop, self._line.say)
         self._tasks = Tasks(self._loop)
         self._files: Files | None = None
         """Made when files come."""
@@ -108,7 +108,7 @@ class Agent:
         """Ranks of workers that may end while others run on."""
         self._goes_on = False
         """The job is elastic: it can do without this host."""
-        self._departures = Departures(self._loop, self._departed)
+        self._departures = WorkerCleanup(self._loop, self._departed)
         self._stop_watch = StopWatch(self._loop, lambda rank, stopped: self._line.say(Stalled(rank, stopped)))
         self._streams: dict[tuple[int, int], _Stream] = {}
         self._ending = False
@@ -116,14 +116,14 @@ class Agent:
         self._look_at = 0.0
         self._give_up_at: float | None = None
         """When SIGKILL has been sent: how long to wait for its effect."""
-        self._ends = Ends()
+        self._ends = ExitRecords()
 
     def run(self) -> None:
         """Obey until all has ended."""
         become_subreaper()
         self._watch_signals()
         self._watch_launcher()
-        self._line.say(facts.look(self._relay.address))
+        self._line.say(host_facts.look(self._relay.address))
         while not self._finished():
             self._loop.turn(_LOOK_SECONDS if self._ending else None)
         self._memory.close()
@@ -157,10 +157,10 @@ class Agent:
             self._tasks.start(message, self._line.say)
         elif isinstance(message, Look):
             look(message, self._tasks, self._line.say)
-        elif isinstance(message, Open):
+        elif isinstance(message, OpenPorts):
             self._doors.open(message)
-        elif isinstance(message, Knock):
-            Round(self._loop, self._line.say, message)
+        elif isinstance(message, TryConnect):
+            ConnectRound(self._loop, self._line.say, message)
         elif isinstance(message, ToFiles):
             self._take_files(message)
         else:
@@ -212,7 +212,7 @@ class Agent:
         """Tell another launcher how things are. It may be gone by now; then another one is waited for already."""
         spool = self._line.spool
         streams = [*self._streams, *spool.closed]
-        self._line.say(facts.look(self._relay.address))
+        self._line.say(host_facts.look(self._relay.address))
         self._line.say(self._ends.report(self._workers, streams, seconds, spool.lost))
         self._line.say_all(Stalled(rank, True) for rank in self._stop_watch.stopped())
         for stream in self._streams.values():
@@ -240,7 +240,7 @@ class Agent:
     def _environment(self, order: Start) -> dict[str, str]:
         environment = {**os.environ, **order.environment} if order.inherit else dict(order.environment)
         if self._error_files is not None:
-            environment.setdefault(error_file.VARIABLE, self._error_files.path(order.rank))
+            environment.setdefault(worker_error_file.VARIABLE, self._error_files.path(order.rank))
         return environment
 
     def _start(self, order: Start) -> None:

@@ -26,7 +26,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from farandole.agent.messages import Entry, File, Link
+from farandole.agent.protocol import Entry, File, Link
 
 KEPT_SECONDS = 30 * 24 * 3600.0
 """What has not been used for so long is pruned."""

@@ -1,6 +1,6 @@
 """Receives the tree that the workers of this host are to run in, and lays it out.
 
-`Receiver` does what `farandole.agent.messages` says of files. It opens no connection and never takes long: a message
+`Receiver` does what `farandole.agent.protocol` says of files. It opens no connection and never takes long: a message
 carries little, and what is much (checking, copying, pruning) is done a slice at a time, in `step`. `Files` turns it in
 the agent's loop.
 
@@ -24,7 +24,7 @@ import msgspec
 
 from farandole.agent.cache import Cache, OwnFile, Tree, default_directory
 from farandole.agent.loop import Loop
-from farandole.agent.messages import (
+from farandole.agent.protocol import (
     PIECE_BYTES,
     Damaged,
     Directory,

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 
 from farandole.agent.command import is_python, python_script, what_is_wrong
-from farandole.agent.messages import FromAgent, Look, Looked, Task, TaskEnded
+from farandole.agent.protocol import FromAgent, Look, Looked, Task, TaskEnded
 from farandole.agent.tasks import Tasks
 
 # What decides whether a script can run at all, and whose versions should be the same everywhere.

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 
-from farandole.agent.door import address_of, is_of_this_user
+from farandole.agent.failover_socket import address_of, is_of_this_user
 
 # The agent notices within that time that its launcher is gone.
 PATIENCE_SECONDS = 5.0

@@ -8,8 +8,8 @@ import subprocess
 from collections.abc import Callable
 
 from farandole.agent.loop import Loop, Timer
-from farandole.agent.messages import Task, TaskEnded
 from farandole.agent.processes import die_with_parent
+from farandole.agent.protocol import Task, TaskEnded
 
 _NOT_STARTED = 127
 _LONGEST_OUTPUT = 64 * 1024

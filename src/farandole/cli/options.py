@@ -213,7 +213,7 @@ def _workers(text: str | None) -> int | None:
 
 def _per_host(text: str | None) -> int | None:
     """Return --nproc-per-node; None when it does not say, or says auto and this machine decides."""
-    from farandole.agent.facts import count_gpus, visible_gpus
+    from farandole.agent.host_facts import count_gpus, visible_gpus
     from farandole.launcher.errors import SpecError
 
     if text is None:

@@ -69,7 +69,7 @@ def _read(given: argparse.Namespace) -> JobSpec:
 
     num_proc, hosts = options.read_hosts(given)
     return JobSpec(
-        command=(sys.executable, "-m", "farandole.observe.checkup", "quick" if given.quick else "thorough"),
+        command=(sys.executable, "-m", "farandole.observe.self_test", "quick" if given.quick else "thorough"),
         num_proc=num_proc,
         hosts=hosts,
         ssh=options.read_ssh(given),
@@ -89,9 +89,9 @@ def _tell(outcome: Outcome, as_json: bool) -> int:
         return _NOT_GOOD if outcome.report else outcome.exit_code
     import msgspec
 
-    from farandole.observe.checkup.matrix import render
-    from farandole.observe.checkup.report import Report
-    from farandole.observe.checkup.verdict import judge
+    from farandole.observe.self_test.matrix import render
+    from farandole.observe.self_test.report import Report
+    from farandole.observe.self_test.verdict import judge
 
     report = msgspec.json.decode(outcome.results[0] or b"", type=Report)
     findings = judge(report)

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from farandole.core.group import ProcessSet
-from farandole.core.meeting import find_way
+from farandole.core.join import plan_join
 from farandole.core.session import Session
 from farandole.core.settings import Settings
 from farandole.core.worlds import goodbye
@@ -53,7 +53,7 @@ class _Default:
                 self.session.adopt_groups(process_sets)
                 return
             try:
-                self.session = Session.open(find_way(Settings.from_environment(), os.environ), process_sets)
+                self.session = Session.open(plan_join(Settings.from_environment(), os.environ), process_sets)
             except EvictedError as error:
                 raise goodbye(error) from None
             if sys.excepthook != self._hook:

@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from farandole.core import binding
 from farandole.core.affinity import core_of, threads_on
-from farandole.core.again import Again
 from farandole.core.binding import NativeRequest
 from farandole.core.dtype import Kind
 from farandole.core.engine import Engine
 from farandole.core.group import ProcessSet, global_process_set
 from farandole.core.handle import Call, HandleTable, Pending
-from farandole.core.meeting import Met, Way, meet
+from farandole.core.join import JoinedWorld, JoinPlan, join_world
 from farandole.core.request import Names, make_request
+from farandole.core.retry import Retry
 from farandole.core.settings import Settings
 from farandole.core.submission import Submission, SubmissionPool
-from farandole.core.tuning import use_kept
+from farandole.core.tuning_files import use_kept
 from farandole.core.worlds import Notices, Preemption, accusations, enter
 from farandole.errors import FarandoleError, InvalidRequestError, StartError, lost_rank_behind
 from farandole.wire.rendezvous import Accused, RendezvousError
@@ -54,12 +54,12 @@ class Session:
         roster: the connection to the roster, or None in a world that needs none.
         steps: training steps done, as far as they were counted.
         notices: what the roster says of a world whose workers come and go; None where they do not.
-        again: who makes broken calls again in the next world; None: they fail.
+        retry: who makes broken calls again in the next world; None: they fail.
         trained: whether this worker holds the job's state, and others may get it from here.
         trainings: how many loops of training this process has made.
     """
 
-    def __init__(self, settings: Settings, engine: Engine, met: Met) -> None:
+    def __init__(self, settings: Settings, engine: Engine, met: JoinedWorld) -> None:
         """Hold what `open` made."""
         self.settings = settings
         self.engine = engine
@@ -71,7 +71,7 @@ class Session:
         self._own_roster = met.own_roster
         self.steps = 0
         self.notices = Notices(engine) if settings.elastic and met.roster is not None else None
-        self.again: Again | None = None
+        self.retry: Retry | None = None
         self.trained = False
         self.trainings = 0
         self._preemption: Preemption | None = None
@@ -80,7 +80,7 @@ class Session:
         self._groups: dict[int, list[ProcessSet]] = {}
 
     @classmethod
-    def open(cls, way: Way, process_sets: Sequence[ProcessSet]) -> Session:
+    def open(cls, way: JoinPlan, process_sets: Sequence[ProcessSet]) -> Session:
         """Enter a world.
 
         Args:
@@ -100,7 +100,7 @@ class Session:
                 "them alone. Call add_process_set() on all ranks when the world has changed, as in a reset callback."
             )
         engine = Engine(binding.load(settings.library), settings)
-        session = cls(settings, engine, meet(way, engine.contact))
+        session = cls(settings, engine, join_world(way, engine.contact))
         try:
             if session.notices is not None:
                 session._enter_first(session.notices)
@@ -261,9 +261,9 @@ class Session:
     ) -> Any:
         """As `carry_out_once`; but a call of all ranks that is waited for is made again if its world breaks."""
         once = self.carry_out_once
-        if self.again is None or how is not HandleTable.run or process_set.process_set_id != 0:
+        if self.retry is None or how is not HandleTable.run or process_set.process_set_id != 0:
             return once(how, operation, name, process_set, make, *details)
-        return self.again.run(lambda: once(how, operation, name, process_set, make, *details))
+        return self.retry.run(lambda: once(how, operation, name, process_set, make, *details))
 
     def carry_out_once(
         self,

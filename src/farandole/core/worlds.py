@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 from farandole.core.engine import Engine
 from farandole.core.settings import Settings
-from farandole.core.tuning import use_kept
+from farandole.core.tuning_files import use_kept
 from farandole.errors import EvictedError, FarandoleError, JobOverError, StartError, WorkerLostError
 from farandole.wire import clock
 from farandole.wire.rendezvous import (

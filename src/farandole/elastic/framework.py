@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any, Protocol
 
-from farandole.core.again import Gradients
+from farandole.core.retry import Gradients
 from farandole.elastic.ledger import Ledger
 from farandole.wire.rendezvous import World
 

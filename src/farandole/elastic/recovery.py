@@ -19,9 +19,9 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import cloudpickle  # type: ignore[import-untyped]
 import msgspec
 
-from farandole.core.again import Gradients
 from farandole.core.dtype import DType, Kind, Max
 from farandole.core.request import make_request
+from farandole.core.retry import Gradients
 from farandole.core.session import Session
 from farandole.core.submission import Submission
 from farandole.elastic import membership
@@ -132,7 +132,7 @@ class Recovery:
         *,
         counts: bool = False,
     ) -> Result:
-        """See `farandole.core.again.Again`.
+        """See `farandole.core.retry.Retry`.
 
         Args:
             counts: the step counts when the call has a result.

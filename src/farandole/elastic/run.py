@@ -34,8 +34,8 @@ import msgspec
 
 from farandole.core.basics import current, is_initialized
 from farandole.core.request import Names
-from farandole.core.saying import tell_user
 from farandole.core.session import Session
+from farandole.core.user_log import tell_user
 from farandole.core.worlds import goodbye
 from farandole.elastic import membership
 from farandole.elastic.state import State

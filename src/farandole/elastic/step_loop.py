@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from farandole.core import basics
-from farandole.core.again import Gradients
-from farandole.core.saying import tell_user
+from farandole.core.retry import Gradients
+from farandole.core.user_log import tell_user
 from farandole.core.worlds import goodbye
 from farandole.elastic import membership
 from farandole.elastic.batches import RatePolicy
@@ -113,7 +113,7 @@ class Loop:
         except EvictedError as error:
             raise goodbye(error) from None
         finally:
-            self._session.again = None
+            self._session.retry = None
 
     def stop(self) -> None:
         """End the training after this step, on all workers, whoever of them says so.
@@ -226,7 +226,7 @@ class Loop:
         if self._outcome.save and not self._plans.as_before:
             self._trained.save(self._progress.kept(), self.step, self.epoch, self._session.world)
 
-    # --- what the front end asks (see `farandole.core.again.Again`) ---------------------------------------------
+    # --- what the front end asks (see `farandole.core.retry.Retry`) ---------------------------------------------
 
     @property
     def share(self) -> float:
@@ -386,7 +386,7 @@ class Loop:
         """Let shadows have the state before the world changes: they would have to begin anew in each."""
         if not self._shadows.are_served:
             return
-        self._session.again = None
+        self._session.retry = None
         try:
             self._make_alike()
         except HorovodInternalError as error:
@@ -405,7 +405,7 @@ class Loop:
     def _enter(self, way: Callable[[], World] | None) -> None:
         """Enter a world, and make all its members alike."""
         # What is called from here on is not a part of a step.
-        self._session.again = None
+        self._session.retry = None
         self._plans.forget_worlds()
         while True:
             before = self._session.world
@@ -430,7 +430,7 @@ class Loop:
                 if not self._recovery.broken(error):
                     raise
                 way = membership.reform
-        self._session.again = self
+        self._session.retry = self
 
     def _all_are_here(self) -> bool:
         """Say whether all are between two steps, as this worker is.

@@ -7,14 +7,14 @@ import threading
 from typing import TYPE_CHECKING
 
 from farandole.core import basics
-from farandole.core.saying import tell_user
 from farandole.core.session import Session
+from farandole.core.user_log import tell_user
 from farandole.errors import TimelineError
-from farandole.observe.messages import CODEC
 from farandole.observe.progress import ProgressReporter
 from farandole.observe.recording import ClockWatch
 from farandole.observe.stalls import answer_stall_queries
 from farandole.observe.timeline import JOIN_SECONDS, RECORDER, Post, Recording, Sending, Timeline
+from farandole.observe.timeline_messages import CODEC
 from farandole.wire.errors import BadMessage
 from farandole.wire.rendezvous import Absent, Heard, Probed, RendezvousError, Told, World
 

@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from farandole.observe.file import ArrayFile
-from farandole.observe.messages import Batch
 from farandole.observe.tap import Tap
+from farandole.observe.timeline_messages import Batch
 from farandole.observe.trace import Trace
 from farandole.wire.clock import ClockOffset
 from farandole.wire.rendezvous import Probed

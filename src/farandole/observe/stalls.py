@@ -6,7 +6,7 @@ import threading
 
 from farandole.core.engine import Engine
 from farandole.errors import FarandoleError
-from farandole.observe.whereabouts import whereabouts
+from farandole.observe.code_location import code_location
 
 # Only so that nobody has to reason about a wait without an end: queries and the end of the world come at once.
 WAIT_SECONDS = 3600.0
@@ -33,6 +33,6 @@ def _answer(engine: Engine, thread: threading.Thread) -> None:
             query = engine.wait_stall_query(WAIT_SECONDS)
             if query is not None:
                 alive = thread if thread.is_alive() else threading.main_thread()
-                engine.answer_stall_query(query, whereabouts(alive.ident))
+                engine.answer_stall_query(query, code_location(alive.ident))
     except FarandoleError:
         pass  # The world has ended, or there is none: nobody asks any more.

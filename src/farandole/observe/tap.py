@@ -7,8 +7,8 @@ from itertools import takewhile
 
 from farandole.core.binding import NativeEvent
 from farandole.core.engine import Engine
-from farandole.observe.events import LAYOUT, names_in, times_in
-from farandole.observe.messages import Batch
+from farandole.observe.engine_events import LAYOUT, names_in, times_in
+from farandole.observe.timeline_messages import Batch
 from farandole.wire.clock import ClockOffset
 
 # The engine's ring holds so many.

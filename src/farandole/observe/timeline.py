@@ -1,8 +1,8 @@
 """The timeline of one world: when it is on, and what that means for each rank.
 
 Rank 0 records into a file. The other ranks send it what they do for as long as it wants: it is enough that rank 0 is
-asked for a timeline, and it does no harm when all ranks are. Messages (`farandole.observe.messages`) go by way of the
-roster; where there is none, the world is one worker.
+asked for a timeline, and it does no harm when all ranks are. Messages (`farandole.observe.timeline_messages`) go by
+way of the roster; where there is none, the world is one worker.
 
 Threads: the user's, which start and stop; the roster client's, which brings messages; and the one that records or
 sends. A condition guards what they share. Nobody sends a message, or waits for a thread, while holding it.
@@ -15,13 +15,13 @@ import time
 from collections.abc import Sequence
 from typing import Protocol
 
-from farandole.core.saying import tell_user
 from farandole.core.session import Session
+from farandole.core.user_log import tell_user
 from farandole.errors import TimelineError
 from farandole.observe.file import ArrayFile
-from farandole.observe.messages import CODEC, LAST_SERIAL, Answer, Ask, Batch, Final, Here, Message, Off, On
 from farandole.observe.recording import ClockWatch, Recorder, Sender
 from farandole.observe.tap import RING_EVENTS, Tap
+from farandole.observe.timeline_messages import CODEC, LAST_SERIAL, Answer, Ask, Batch, Final, Here, Message, Off, On
 from farandole.observe.trace import Trace
 from farandole.wire.clock import ClockOffset
 from farandole.wire.rendezvous import RendezvousError

@@ -21,8 +21,8 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 
 from farandole.core.dtype import Kind
-from farandole.observe.events import NOTHING, Event, Phase, unpack
-from farandole.observe.messages import Batch
+from farandole.observe.engine_events import NOTHING, Event, Phase, unpack
+from farandole.observe.timeline_messages import Batch
 
 # Names come and go, as those of unnamed tensors do: beyond so many, tracks on which nothing is open are forgotten.
 _MOST_TRACKS = 4096

@@ -6,11 +6,11 @@ import csv
 import threading
 from typing import Any, TextIO
 
-from farandole.core import tuning
+from farandole.core import tuning_files
 from farandole.core.engine import Engine
-from farandole.core.saying import tell_user
 from farandole.core.session import Session
 from farandole.core.settings import Settings
+from farandole.core.user_log import tell_user
 from farandole.wire.rendezvous import World
 
 # How often rank 0 looks whether there is a new sample.
@@ -58,11 +58,11 @@ class TuningWatch:
         return bool(report["done"] or finished)
 
     def _keep(self, report: dict[str, Any]) -> str:
-        path = tuning.file_for(self._settings, self._world)
+        path = tuning_files.file_for(self._settings, self._world)
         if not report["found"] or path is None:
             return ""
         try:
-            tuning.write(path, self._world, report["knobs"], report["gain"])
+            tuning_files.write(path, self._world, report["knobs"], report["gain"])
         except OSError as error:
             tell_user("warning", f"what autotuning found cannot be kept in {path}: {error.strerror or error}")
             return ""

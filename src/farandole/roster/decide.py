@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from farandole.roster import elastic, fixed
-from farandole.roster.words import Action, Event
+from farandole.roster.events import Action, Event
 
 State = fixed.State | elastic.State
 Decision = tuple[State, tuple[Action, ...], str]

@@ -22,23 +22,7 @@ from __future__ import annotations
 
 import msgspec
 
-from farandole.roster.membership import (
-    Limits,
-    State,
-    Step,
-    accusations,
-    bar,
-    changed,
-    departures,
-    dismiss,
-    missing,
-    names,
-    strike,
-    without,
-    without_join,
-)
-from farandole.roster.next_world import FINISHING, MEMBERS, START, end, settle
-from farandole.roster.words import (
+from farandole.roster.events import (
     Action,
     Announce,
     Drained,
@@ -58,6 +42,22 @@ from farandole.roster.words import (
     Show,
     Suspected,
 )
+from farandole.roster.membership import (
+    Limits,
+    Outcome,
+    State,
+    accusations,
+    bar,
+    changed,
+    departures,
+    dismiss,
+    missing,
+    names,
+    strike,
+    without,
+    without_join,
+)
+from farandole.roster.next_world import FINISHING, MEMBERS, START, end, settle
 
 __all__ = ["Decision", "Limits", "State", "decide"]
 
@@ -88,7 +88,7 @@ def decide(state: State, event: Event) -> Decision:
 # --- what an event says ---------------------------------------------------------------------------------------------
 
 
-def _note(state: State, event: Event) -> Step:
+def _note(state: State, event: Event) -> Outcome:
     if isinstance(event, Joined):
         return _joined(state, event)
     if isinstance(event, Finished):
@@ -121,7 +121,7 @@ def _note(state: State, event: Event) -> Step:
     return state, [], f"{state.name(event.worker)} waits on"
 
 
-def _joined(state: State, event: Joined) -> Step:
+def _joined(state: State, event: Joined) -> Outcome:
     worker = event.worker
     why = _why_not(state, worker)
     if why:
@@ -183,7 +183,7 @@ def _believe(state: State, event: Joined) -> tuple[State, list[Action]]:
     return state, actions
 
 
-def _finished(state: State, event: Finished) -> Step:
+def _finished(state: State, event: Finished) -> Outcome:
     worker = event.worker
     reason = f"{state.name(worker)} {event.how}"
     if worker in state.exiting:
@@ -196,7 +196,7 @@ def _finished(state: State, event: Finished) -> Step:
     return changed(state, gone=state.gone | ({worker} & set(state.members)), lost=lost), actions, reason
 
 
-def _failed(state: State, event: Failed) -> Step:
+def _failed(state: State, event: Failed) -> Outcome:
     """Believe a worker what it says of itself: it does nothing more, however long its process takes to end."""
     worker, how = event.worker, f"raised {event.exception}"
     reason = f"{state.name(worker)} reports that it failed: {event.exception}"
@@ -208,7 +208,7 @@ def _failed(state: State, event: Failed) -> Step:
     return changed(state, gone=state.gone | ({worker} & set(state.members)), lost=lost), actions + more, reason
 
 
-def _suspected(state: State, event: Suspected) -> Step:
+def _suspected(state: State, event: Suspected) -> Outcome:
     actions: list[Action] = []
     reason = f"not heard of: {names(state, event.workers)}: {event.how}"
     for worker in event.workers:
@@ -223,7 +223,7 @@ def _suspected(state: State, event: Suspected) -> Step:
     return state, actions, reason
 
 
-def _drained(state: State, event: Drained) -> Step:
+def _drained(state: State, event: Drained) -> Outcome:
     """Let members finish their step; newcomers have none."""
     reason = f"asked to leave: {names(state, event.workers)}: {event.why}"
     members = set(event.workers).intersection(state.active())
@@ -235,7 +235,7 @@ def _drained(state: State, event: Drained) -> Step:
     return changed(state, leaving=state.leaving | members), actions, reason
 
 
-def _evicted(state: State, event: Evicted) -> Step:
+def _evicted(state: State, event: Evicted) -> Outcome:
     worker = event.worker
     if worker not in state.hosts:
         return state, [], f"{state.name(worker)} is counted out already, or has ended"
@@ -245,7 +245,7 @@ def _evicted(state: State, event: Evicted) -> Step:
     return state, actions + more, reason
 
 
-def _left(state: State, event: Left) -> Step:
+def _left(state: State, event: Left) -> Outcome:
     reason = f"{state.name(event.worker)} left generation {event.generation}"
     if event.generation == state.generation and event.worker in state.active():
         return _without_leaver(state, event.worker), [], reason
@@ -256,7 +256,7 @@ def _without_leaver(state: State, worker: int) -> State:
     return changed(state, done=state.done | {worker}, exiting=state.exiting | {worker})
 
 
-def _hold_over(state: State, event: HoldOver) -> Step:
+def _hold_over(state: State, event: HoldOver) -> Outcome:
     if event.kind != state.hold.kind:
         return state, [], "there is nothing to wait for any more"
     waited, what = f"waited {state.hold.seconds:g} s", state.hold.reason

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import msgspec
 
-from farandole.roster.words import (
+from farandole.roster.events import (
     Action,
     Announce,
     Event,

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from farandole.roster.words import Accusation, Action, Departure, Evict, Hold, Joined, Refuse
+from farandole.roster.events import Accusation, Action, Departure, Evict, Hold, Joined, Refuse
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -94,7 +94,7 @@ class State(msgspec.Struct, frozen=True):
         return f"worker {worker}{where}"
 
 
-Step = tuple[State, list[Action], str]
+Outcome = tuple[State, list[Action], str]
 
 
 # --- what becomes of single workers ---------------------------------------------------------------------------------

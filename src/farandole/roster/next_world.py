@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import msgspec
 
+from farandole.roster.events import Action, Announce, Departure, End, Hold, Joined, Notify, Refuse, find_places
+from farandole.roster.exclusion import workers_to_leave_out
 from farandole.roster.membership import (
+    Outcome,
     State,
-    Step,
     accusations,
     bar,
     changed,
@@ -19,8 +21,6 @@ from farandole.roster.membership import (
     names,
     strike,
 )
-from farandole.roster.reach import whom_to_leave_out
-from farandole.roster.words import Action, Announce, Departure, End, Hold, Joined, Notify, Refuse, find_places
 
 START = "start"
 MEMBERS = "members"
@@ -34,7 +34,7 @@ SMALLER = "the job was made smaller"
 FINISHING = "the job is about to end: workers have finished"
 
 
-def settle(state: State) -> Step:
+def settle(state: State) -> Outcome:
     """Return what is to be done as things are now."""
     if state.ended:
         return state, [], ""
@@ -47,7 +47,7 @@ def settle(state: State) -> Step:
     return _turn(state)
 
 
-def _begin(state: State) -> Step:
+def _begin(state: State) -> Outcome:
     """There is no world: make one of newcomers."""
     if state.finishing:
         return *_refuse_newcomers(state), ""
@@ -67,7 +67,7 @@ def _start_seconds(state: State) -> float:
     return state.limits.start_timeout if at_once else state.limits.timeout
 
 
-def _go_on(state: State) -> Step:
+def _go_on(state: State) -> Outcome:
     """A world lives: tell its members of what has come to be since it began."""
     actions: list[Action] = []
     if state.finishing:
@@ -85,7 +85,7 @@ def _go_on(state: State) -> Step:
     return changed(state, notified=(added, removed)), [*actions, notice], reason
 
 
-def _turn(state: State) -> Step:
+def _turn(state: State) -> Outcome:
     """The world is turned away from: make the next one as soon as its members are here."""
     late = missing(state)
     if late:
@@ -101,7 +101,7 @@ def _turn(state: State) -> Step:
             state, more = bar(state, worker, how)
             actions += more
     staying = {each for each in here if joined[each].trained and each not in state.leaving}
-    for worker in whom_to_leave_out(here, staying, _cut_links(state, here)):
+    for worker in workers_to_leave_out(here, staying, _cut_links(state, here)):
         here.remove(worker)
         state, more = bar(state, worker, "cannot be connected with others")
         actions += more
@@ -157,7 +157,7 @@ def _cut_links(state: State, here: list[int]) -> set[frozenset[int]]:
     }
 
 
-def _next(state: State, here: list[int]) -> Step:
+def _next(state: State, here: list[int]) -> Outcome:
     """All that is left of the world is here, and nobody is in doubt."""
     joined = state.joined()
     # In the middle of a step nobody comes in and nobody leaves; those who are to, do so right after it.
@@ -211,7 +211,7 @@ def _most(state: State, holders: list[int]) -> int:
     return state.limits.max_size + handing_over
 
 
-def _announce(state: State, chosen: list[int]) -> Step:
+def _announce(state: State, chosen: list[int]) -> Outcome:
     resets, limit = state.generation, state.limits.reset_limit
     if limit is not None and resets > limit:
         # Horovod's words: its users look for them.
@@ -269,7 +269,7 @@ def _known_host(state: State, joined: Joined) -> Joined:
 # --- waiting, and ending --------------------------------------------------------------------------------------------
 
 
-def _wait_for_minimum(state: State, here: int) -> Step:
+def _wait_for_minimum(state: State, here: int) -> Outcome:
     # Horovod's words: its users look for them.
     words = (
         f"waits for workers: {here} of at least {state.limits.min_size} are here. Please check that you have enough "
@@ -278,7 +278,7 @@ def _wait_for_minimum(state: State, here: int) -> Step:
     return _wait(state, Hold(MINIMUM, words, state.limits.timeout))
 
 
-def _wait(state: State, hold: Hold) -> Step:
+def _wait(state: State, hold: Hold) -> Outcome:
     if hold == state.hold:
         return state, [], ""
     return changed(state, hold=hold), [hold], hold.reason

@@ -10,17 +10,11 @@ import time
 from collections.abc import Callable, Iterable
 
 from farandole.roster import elastic, fixed
-from farandole.roster.audience import Audience
+from farandole.roster.connections import Connections
 from farandole.roster.decide import State, decide
-from farandole.roster.door import Client, Door
+from farandole.roster.device_numbers import DeviceNumbers
 from farandole.roster.elastic import Limits
-from farandole.roster.endings import Endings
-from farandole.roster.memory import Memory, essence, without_connections
-from farandole.roster.patience import Patience
-from farandole.roster.seats import Seats
-from farandole.roster.translate import event_of, notices_so_far, world_of, world_on_arrival
-from farandole.roster.watcher import Watcher, WorldChange
-from farandole.roster.words import (
+from farandole.roster.events import (
     Action,
     Announce,
     Drained,
@@ -43,6 +37,12 @@ from farandole.roster.words import (
     Suspected,
     TimedOut,
 )
+from farandole.roster.exit_deadlines import ExitDeadlines
+from farandole.roster.failover_state import RosterFailoverState, essence, without_connections
+from farandole.roster.listener import Client, Listener
+from farandole.roster.timeouts import HoldTimer
+from farandole.roster.translate import event_of, notices_so_far, world_of, world_on_arrival
+from farandole.roster.watcher import Watcher, WorldChange
 from farandole.wire import clock
 from farandole.wire.errors import BadMessage
 from farandole.wire.frames import FRAME_LIMIT
@@ -105,20 +105,22 @@ class RosterService:
         call: bytes | None = None,
         elastic: Limits | None = None,
         watcher: Watcher | None = None,
-        memory: Memory | None = None,
-        remember: Callable[[Memory], None] | None = None,
+        memory: RosterFailoverState | None = None,
+        remember: Callable[[RosterFailoverState], None] | None = None,
         frame_limit: int = FRAME_LIMIT,
         handshake_seconds: float = HANDSHAKE_SECONDS,
     ) -> None:
         self.results: dict[int, bytes] = {}
-        self._door = Door(secret, self._obey, self._closed, log, frame_limit, handshake_seconds)
-        self._audience = Audience(log)
-        self._seats = Seats()
+        self._listener = Listener(secret, self._obey, self._closed, log, frame_limit, handshake_seconds)
+        self._connections = Connections(log)
+        self._device_numbers = DeviceNumbers()
         self._state = _first_state(places, elastic)
         self._remember = remember
         self._watcher = watcher or Watcher()
-        self._endings = Endings(lambda worker: self._watcher.evicts(worker, "it has failed, and does not end"))
-        self._patience = Patience(lambda kind: self._happened(HoldOver(kind)))
+        self._exit_deadlines = ExitDeadlines(
+            lambda worker: self._watcher.evicts(worker, "it has failed, and does not end")
+        )
+        self._hold_timer = HoldTimer(lambda kind: self._happened(HoldOver(kind)))
         self._state_held = False
         """Some worker has held the job's state."""
         self._training = 0
@@ -132,7 +134,7 @@ class RosterService:
         self._call = call
         if memory is not None:
             self._state = without_connections(memory.state)
-            self._seats = Seats(memory.seats)
+            self._device_numbers = DeviceNumbers(memory.device_numbers)
             self._state_held, self._training = memory.state_held, memory.training
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> str:
@@ -145,14 +147,14 @@ class RosterService:
         Raises:
             OSError: it cannot be listened on.
         """
-        return await self._door.open(host, port)
+        return await self._listener.open(host, port)
 
     async def close(self) -> None:
         """Stop listening and hang up on everyone."""
-        self._patience.close()
-        self._endings.close()
-        await self._door.close()
-        await self._audience.close()
+        self._hold_timer.close()
+        self._exit_deadlines.close()
+        await self._listener.close()
+        await self._connections.close()
 
     def go_on(self) -> None:
         """Go on where the service before this one has died; its watcher is ready."""
@@ -168,8 +170,8 @@ class RosterService:
             how: such as `exited with code 1`.
             failed: whether it ended otherwise than with exit code 0; only of elastic jobs.
         """
-        self._seats.leave(worker)
-        self._endings.ended(worker)
+        self._device_numbers.leave(worker)
+        self._exit_deadlines.ended(worker)
         self._happened(Finished(worker, how, failed))
 
     def expect(self, worker: int, host: str) -> None:
@@ -199,7 +201,7 @@ class RosterService:
 
     def ending(self) -> None:
         """Let all workers know that the job is being ended."""
-        self._audience.notify(list(self._audience.listeners), Ending())
+        self._connections.notify(list(self._connections.listeners), Ending())
 
     @property
     def generation(self) -> int:
@@ -230,12 +232,12 @@ class RosterService:
 
         A connection stays open while a child of it lives that inherited the socket.
         """
-        await self._door.silence(worker, seconds)
+        await self._listener.silence(worker, seconds)
 
     # --- what workers say --------------------------------------------------------------------------------------
 
     def _closed(self, client: Client) -> None:
-        if self._audience.forget(client):
+        if self._connections.forget(client):
             self._happened(Lost(client.worker))
 
     async def _obey(self, client: Client, message: FromWorker) -> None:
@@ -262,7 +264,7 @@ class RosterService:
         elif isinstance(message, Listen):
             self._listen(client)
         elif isinstance(message, Tell):
-            self._audience.pass_on(client, message)
+            self._connections.pass_on(client, message)
         elif isinstance(message, Probe):
             client.post(Probed(message.sent_ns, time.monotonic_ns(), clock.identity()))
         else:
@@ -276,7 +278,7 @@ class RosterService:
 
     async def _join(self, client: Client, message: Join) -> None:
         worker = client.worker
-        older = self._audience.waiting.get(worker)
+        older = self._connections.waiting.get(worker)
         if older is not None and message.again:
             # The worker has lost that connection; here its end may be noticed much later.
             self._closed(older)
@@ -284,7 +286,7 @@ class RosterService:
             twice = f"worker {worker} joined twice: do two processes, or two engines, use the same FARANDOLE_RANK?"
             await client.send(Refused(twice))
             return
-        self._audience.waiting[worker] = client
+        self._connections.waiting[worker] = client
         if isinstance(self._state, fixed.State):
             client.timer = asyncio.get_running_loop().call_later(
                 message.timeout, self._happened, TimedOut(worker, message.timeout)
@@ -295,11 +297,11 @@ class RosterService:
         self._on_failure(worker, message)
         state = self._state
         if isinstance(state, elastic.State) and worker in state.hosts:
-            self._endings.begin(worker, state.limits.timeout)
+            self._exit_deadlines.begin(worker, state.limits.timeout)
         self._happened(event_of(worker, message))
 
     def _listen(self, client: Client) -> None:
-        self._audience.listeners[client.worker] = client
+        self._connections.listeners[client.worker] = client
         if client.worker in self._state.members and isinstance(self._state, elastic.State):
             for notice in notices_so_far(self._state):
                 client.post(notice)
@@ -329,14 +331,16 @@ class RosterService:
 
     def _keep_in_mind(self) -> None:
         if self._remember is not None and isinstance(self._state, elastic.State):
-            self._remember(Memory(self._state, dict(self._seats.taken), self._state_held, self._training))
+            self._remember(
+                RosterFailoverState(self._state, dict(self._device_numbers.taken), self._state_held, self._training)
+            )
 
     def _tell_who_comes(self) -> None:
         # After what the decision has said: who came is among those that wait before it is not among the coming.
         state = self._state
         if isinstance(state, elastic.State) and (now := (state.members, len(state.expected))) != self._said_coming:
             self._said_coming = now
-            self._audience.notify(state.members, Coming(len(state.expected)))
+            self._connections.notify(state.members, Coming(len(state.expected)))
 
     def _lives(self) -> bool:
         """Say whether the latest world is one that nobody has turned away from, as far as is known."""
@@ -350,19 +354,21 @@ class RosterService:
             self._announce(action, reason)
         elif isinstance(action, Refuse):
             evicted = isinstance(self._state, elastic.State) and not self._state.ended
-            self._audience.reply(action.worker, Refused(action.reason, action.rank, evicted))
+            self._connections.reply(action.worker, Refused(action.reason, action.rank, evicted))
         elif isinstance(action, Show):
             self._show(action.worker)
         elif isinstance(action, Notify):
-            self._audience.notify(
+            self._connections.notify(
                 action.workers, Changed(self._state.generation, action.added, action.removed, action.reason)
             )
         elif isinstance(action, Revoke):
-            self._audience.notify(action.workers, Revoked(action.generation, action.rank, action.how, action.certain))
+            self._connections.notify(
+                action.workers, Revoked(action.generation, action.rank, action.how, action.certain)
+            )
         elif isinstance(action, Evict):
             self._watcher.evicts(action.worker, action.why)
         elif isinstance(action, Hold):
-            self._patience.wait(action)
+            self._hold_timer.wait(action)
             self._watcher.waits(action)
         elif isinstance(action, End):
             self._watcher.ends(action.reason)
@@ -370,10 +376,10 @@ class RosterService:
     def _announce(self, action: Announce, reason: str) -> None:
         workers = action.workers or tuple(range(len(action.places)))
         for worker, place in zip(workers, action.places, strict=True):
-            self._seats.told(worker, place.hostname, place.local_rank)
+            self._device_numbers.told(worker, place.hostname, place.local_rank)
         self._keep_in_mind()
         for rank, worker in enumerate(workers):
-            self._audience.reply(worker, world_of(rank, action, state_held=self._state_held))
+            self._connections.reply(worker, world_of(rank, action, state_held=self._state_held))
         if isinstance(self._state, elastic.State):
             seconds = time.monotonic() - self._turned_at
             self._watcher.world_begins(
@@ -382,6 +388,6 @@ class RosterService:
 
     def _show(self, worker: int) -> None:
         assert isinstance(self._state, elastic.State)
-        seat = self._seats.take(worker, self._state.hosts.get(worker, ""))
+        seat = self._device_numbers.take(worker, self._state.hosts.get(worker, ""))
         self._keep_in_mind()
-        self._audience.reply(worker, world_on_arrival(self._state, worker, seat, training=self._training))
+        self._connections.reply(worker, world_on_arrival(self._state, worker, seat, training=self._training))

@@ -1,11 +1,11 @@
-"""Between the messages of `wire.rendezvous` and the words in which the roster decides."""
+"""Between the messages of `wire.rendezvous` and the events and actions of the roster."""
 
 from __future__ import annotations
 
 import msgspec
 
+from farandole.roster.events import Accusation, Announce, Drained, Event, Failed, Joined, Left
 from farandole.roster.membership import State
-from farandole.roster.words import Accusation, Announce, Drained, Event, Failed, Joined, Left
 from farandole.wire.rendezvous import Changed, Coming, Failure, Join, Leave, Leaving, Revoked, World
 
 

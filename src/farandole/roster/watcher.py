@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from farandole.roster.words import Departure, Hold
+from farandole.roster.events import Departure, Hold
 
 
 class WorldChange(msgspec.Struct, frozen=True):

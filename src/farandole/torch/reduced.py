@@ -18,7 +18,7 @@ from farandole.torch.entries import Bundle, Entry
 
 
 class Reduced:
-    """Reduced gradients, where they are; what `farandole.core.again.Gradients` asks for."""
+    """Reduced gradients, where they are; what `farandole.core.retry.Gradients` asks for."""
 
     def __init__(self, bundles: Sequence[Bundle]) -> None:
         """Keep none yet of these bundles."""

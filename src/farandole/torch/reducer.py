@@ -30,10 +30,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from farandole.core.again import Again
 from farandole.core.basics import current, is_initialized
 from farandole.core.dtype import Average
 from farandole.core.group import ProcessSet
+from farandole.core.retry import Retry
 from farandole.core.session import Session
 from farandole.errors import FarandoleError, HorovodInternalError, MismatchError
 from farandole.torch import arena_views as places
@@ -141,7 +141,7 @@ class GradientReducer:
             return False
         session = current()
         # A step goes on in the next world only if somebody sees to that.
-        goes_on = session.again is not None or session.world.generation == self._generation
+        goes_on = session.retry is not None or session.world.generation == self._generation
         return session is self._session and goes_on
 
     def add(self, bundles: Iterable[Sequence[Named]]) -> None:
@@ -210,7 +210,7 @@ class GradientReducer:
 
     # --- one step in several worlds ----------------------------------------------------------------------------
 
-    def _finish_in_some_world(self, again: Again) -> None:
+    def _finish_in_some_world(self, again: Retry) -> None:
         """Finish, in this world or the next ones, and have the step count."""
         while True:
             error = self._run_out()
@@ -227,11 +227,11 @@ class GradientReducer:
                 return
             self._take_up_again()
 
-    def _again(self) -> Again | None:
+    def _again(self) -> Retry | None:
         """Return who lets a step count by these gradients: not those of some ranks only, nor none."""
         if self._session is None or not self._bundles or self._options.process_set.process_set_id != 0:
             return None
-        return self._session.again
+        return self._session.retry
 
     def _are_of_this_world(self) -> bool:
         """Say whether all gradients were reduced in the world of now, and not some in another one before."""
@@ -242,7 +242,7 @@ class GradientReducer:
     def _all_bundles(self) -> list[Bundle]:
         return self._bundles if self._ballot is None else [*self._bundles, self._ballot]
 
-    def _let_count(self, again: Again) -> None:
+    def _let_count(self, again: Retry) -> None:
         assert self._ballot is not None
         self._reduced.keep(examine=self._examines)
         again.count(self._ballot.outcome, self._reduced)
@@ -264,7 +264,7 @@ class GradientReducer:
     def _keep(self, bundle: Bundle) -> None:
         """Keep this rank's own gradients, which are about to be reduced where they are, and weight them."""
         assert self._session is not None
-        again = self._session.again
+        again = self._session.retry
         bundle.generation = self._session.world.generation
         if again is None:
             return
@@ -326,7 +326,7 @@ class GradientReducer:
         try:
             yield
         except HorovodInternalError as error:
-            again = None if self._session is None else self._session.again
+            again = None if self._session is None else self._session.retry
             if again is None or not again.broken(error):
                 raise
 
@@ -471,7 +471,7 @@ class GradientReducer:
 
     def _share(self) -> float:
         assert self._session is not None
-        again = self._session.again
+        again = self._session.retry
         return 1.0 if again is None or self._options.op != Average else again.share
 
     # --- counting ----------------------------------------------------------------------------------------------
@@ -505,7 +505,7 @@ class GradientReducer:
     def _active(self) -> bool:
         """Say whether there is anybody to reduce with, after making this ready for the current session and world."""
         session = current()
-        goes_on = session.again is not None and session.notices is not None
+        goes_on = session.retry is not None and session.notices is not None
         self._goes_on = goes_on
         keeps = goes_on and session.settings.elastic_keep_gradients
         generation = session.world.generation
@@ -514,7 +514,7 @@ class GradientReducer:
                 if session is not self._session or keeps != self._keeps:
                     self._keeps = keeps
                     self._enter(session)
-                elif generation != self._generation and session.again is None:
+                elif generation != self._generation and session.retry is None:
                     self.reset()
                 self._generation = generation
         return session.world.size > 1 or session.notices is not None

@@ -15,9 +15,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from farandole.agent.departures import WORKER_VARIABLE
-from farandole.agent.door import address_of
-from farandole.agent.messages import (
+from farandole.agent.failover_socket import address_of
+from farandole.agent.protocol import (
     Beat,
     Closed,
     Credit,
@@ -33,6 +32,7 @@ from farandole.agent.messages import (
     Started,
     Stop,
 )
+from farandole.agent.worker_cleanup import WORKER_VARIABLE
 from farandole.launcher.agents.agent_client import AgentClient, AgentLost
 from farandole.launcher.host_setup import preemption
 from farandole.launcher.host_setup.preemption import PreemptionWatch

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from elastic_worlds import ElasticJob
 
-from farandole.core import tuning
+from farandole.core import tuning_files
 from farandole.wire.rendezvous import World
 
 CHUNK_BYTES = 65536
@@ -18,7 +18,7 @@ TWO = World(1, 0, 2, (), 0, 2, 0, 1, ("here", "here"))
 @pytest.fixture
 def job(tmp_path: Path, make_job: Callable[..., ElasticJob]) -> ElasticJob:
     path = tmp_path / "tuned.json"
-    tuning.write(path, TWO, {"chunk_bytes": CHUNK_BYTES}, 1.5)
+    tuning_files.write(path, TWO, {"chunk_bytes": CHUNK_BYTES}, 1.5)
     return make_job({"FARANDOLE_TUNING": str(path)})
 
 

@@ -15,12 +15,12 @@ import msgspec
 import pytest
 from waiting import until
 
-from farandole.roster.door import BACKLOG_BYTES
 from farandole.roster.elastic import Limits
-from farandole.roster.memory import Memory
+from farandole.roster.events import Place
+from farandole.roster.failover_state import RosterFailoverState
+from farandole.roster.listener import BACKLOG_BYTES
 from farandole.roster.service import RosterService
 from farandole.roster.watcher import Watcher
-from farandole.roster.words import Place
 from farandole.wire import clock, handshake
 from farandole.wire.address import format_address, parse_address
 from farandole.wire.async_channel import AsyncChannel
@@ -358,7 +358,7 @@ def test_who_has_failed_and_does_not_end_is_killed(serve: Callable[..., Running]
 
 def test_a_roster_goes_on_where_another_was_killed(serve: Callable[..., Running]) -> None:
     """All that it is given is what the other one has written down, before it told anyone."""
-    written: list[Memory] = []
+    written: list[RosterFailoverState] = []
     first = serve(0, elastic=Limits(1, 3), remember=written.append)
     with ThreadPoolExecutor() as threads:
         for worker in (4, 7):
@@ -370,7 +370,7 @@ def test_a_roster_goes_on_where_another_was_killed(serve: Callable[..., Running]
         for client in clients:
             client.close()
         first.silence(4)
-        known = msgspec.msgpack.decode(msgspec.msgpack.encode(written[-1]), type=Memory)
+        known = msgspec.msgpack.decode(msgspec.msgpack.encode(written[-1]), type=RosterFailoverState)
 
         second = serve(0, elastic=Limits(1, 3), memory=known)
         second.do(second.service.go_on)
@@ -391,7 +391,7 @@ def test_a_roster_goes_on_where_another_was_killed(serve: Callable[..., Running]
 
 
 def test_what_hangs_on_connections_and_clocks_is_not_written_down(serve: Callable[..., Running]) -> None:
-    written: list[Memory] = []
+    written: list[RosterFailoverState] = []
     roster = serve(0, elastic=Limits(2, 3), remember=written.append)
     roster.do(lambda: roster.service.expect(0, "here"))
     roster.do(lambda: roster.service.expect(1, "here"))
@@ -492,7 +492,7 @@ def test_a_worker_that_does_not_read_costs_the_roster_little_and_others_nothing(
             client.tell(0, bytes(1 << 20))
         settle(client, listener)
         backlog: list[int] = []
-        roster.do(lambda: backlog.append(roster.service._audience.listeners[0].channel.backlog()))
+        roster.do(lambda: backlog.append(roster.service._connections.listeners[0].channel.backlog()))
         assert 0 < backlog[0] <= BACKLOG_BYTES + (1 << 21)
         received = 0
         deaf.settimeout(10)
@@ -515,5 +515,5 @@ def raw_listener(roster: Running, worker: int) -> socket.socket:
 
 def listens(roster: Running, worker: int) -> bool:
     found: list[bool] = []
-    roster.do(lambda: found.append(worker in roster.service._audience.listeners))
+    roster.do(lambda: found.append(worker in roster.service._connections.listeners))
     return found[0]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from farandole.agent.messages import End, Exited, FromAgent, Output, Start
+from farandole.agent.protocol import End, Exited, FromAgent, Output, Start
 from farandole.launcher.agents.agent_client import AgentClient
 from farandole.launcher.errors import SpecError
 from farandole.launcher.job.host_list import Host

@@ -11,7 +11,7 @@ import pytest
 
 from farandole.agent import cache as agent_cache
 from farandole.agent.cache import KEPT_SECONDS, UNTOUCHED_SECONDS, Cache
-from farandole.agent.messages import Directory, Entry, File, Link
+from farandole.agent.protocol import Directory, Entry, File, Link
 
 NOW = time.time()
 DAY = 24 * 3600.0

@@ -15,7 +15,7 @@ import played_jobs
 import pytest
 from played_jobs import Job, Killed, Worker
 
-from farandole.core.again import Gradients
+from farandole.core.retry import Gradients
 from farandole.elastic import membership, step_loop
 from farandole.elastic.batches import ConstantGlobalBatch, KeepRate
 from farandole.elastic.ledger import Ledger
@@ -128,7 +128,7 @@ class Optimizer:
     def backward(self, own: float) -> None:
         self._own = own
         self._begin("0")
-        again = self._session.again
+        again = self._session.retry
         assert again is not None
         if again.launched() and self._random.random() < 0.7:
             self._begin("1")
@@ -145,7 +145,7 @@ class Optimizer:
         return self._reduced
 
     def _complete(self) -> None:
-        again = self._session.again
+        again = self._session.retry
         assert again is not None
         while True:
             for part in ("0", "1", "ballot"):
@@ -178,7 +178,7 @@ class Optimizer:
         self._reduced, self._is_intact = reduced, True
 
     def _begin(self, part: str) -> None:
-        again = self._session.again
+        again = self._session.retry
         assert again is not None
         generation = self._session.world.generation
         own: Any = self._own * again.share
@@ -353,12 +353,12 @@ def training(kind: Kind, books: dict[int, Book]) -> Any:
 
         loader.commit = write_down  # type: ignore[method-assign]
         for indices in loop:
-            again = session.again
+            again = session.retry
             assert again is not None
 
             def meet(where: str, step: int = loop.step) -> None:
-                assert session.again is not None
-                everyone = session.again.run(lambda: session.exchange_values("body", (where, step)))
+                assert session.retry is not None
+                everyone = session.retry.run(lambda: session.exchange_values("body", (where, step)))
                 assert set(everyone) == {(where, step)}, everyone
 
             for place, optimizer in enumerate(trained.optimizers):

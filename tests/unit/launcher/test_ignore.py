@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from farandole.agent.messages import File
+from farandole.agent.protocol import File
 from farandole.launcher.errors import SpecError
 from farandole.launcher.ship.ignore import entered, outer_rules
 from farandole.launcher.ship.left_out import why_left_out

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from farandole.agent.messages import File, Link
+from farandole.agent.protocol import File, Link
 from farandole.launcher.errors import SpecError
 from farandole.launcher.job.options import ShipLimit, read_ship_limit
 from farandole.launcher.ship import manifest as launcher_manifest

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from farandole.agent.messages import STDERR, STDOUT
+from farandole.agent.protocol import STDERR, STDOUT
 from farandole.launcher.errors import SpecError
 from farandole.launcher.output.console import Console, OutputOptions, WorkerStream, open_log, open_streams, read_ranks
 from farandole.launcher.output.lines import LONGEST_LINE, LineSplitter

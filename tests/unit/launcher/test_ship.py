@@ -16,7 +16,7 @@ import pytest
 from farandole.agent import cache as agent_cache
 from farandole.agent import files as agent_files
 from farandole.agent.files import Receiver
-from farandole.agent.messages import (
+from farandole.agent.protocol import (
     PIECE_BYTES,
     Damaged,
     File,

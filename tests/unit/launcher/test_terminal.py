@@ -7,7 +7,7 @@ import os
 import pytest
 from screens import FakeTerminal
 
-from farandole.agent.messages import STDERR, STDOUT
+from farandole.agent.protocol import STDERR, STDOUT
 from farandole.launcher.output.console import Console, WorkerStream
 from farandole.launcher.output.lines import LineSplitter
 from farandole.launcher.output.terminal import (

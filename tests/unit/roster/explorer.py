@@ -40,7 +40,7 @@ from model import (
 from msgspec.structs import astuple, replace
 
 from farandole.roster.elastic import State
-from farandole.roster.words import Hold, Joined
+from farandole.roster.events import Hold, Joined
 
 
 class Explorer:

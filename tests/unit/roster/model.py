@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import astuple, replace
 
 from farandole.roster.elastic import Limits, State, decide
-from farandole.roster.words import (
+from farandole.roster.events import (
     Accusation,
     Announce,
     Drained,

@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from farandole.roster.elastic import Limits, State, decide
-from farandole.roster.next_world import FENCE, MAJORITY, MEMBERS, MINIMUM, START
-from farandole.roster.reach import whom_to_leave_out
-from farandole.roster.words import (
+from farandole.roster.events import (
     Accusation,
     Action,
     Announce,
@@ -34,6 +32,8 @@ from farandole.roster.words import (
     Suspected,
     TimedOut,
 )
+from farandole.roster.exclusion import workers_to_leave_out
+from farandole.roster.next_world import FENCE, MAJORITY, MEMBERS, MINIMUM, START
 
 
 def after(state: State, *events: Event) -> State:
@@ -344,9 +344,9 @@ def test_who_could_not_be_reached_is_waited_for_as_it_may_be_about_to_join() -> 
 
 def test_who_holds_the_state_is_left_out_last() -> None:
     cut = [frozenset({0, 1}), frozenset({0, 2})]
-    assert whom_to_leave_out([0, 1, 2], {0}, cut) == [2, 1]
-    assert whom_to_leave_out([0, 1, 2], {0, 1, 2}, cut) == [0]
-    assert whom_to_leave_out([0, 1, 2], (), []) == []
+    assert workers_to_leave_out([0, 1, 2], {0}, cut) == [2, 1]
+    assert workers_to_leave_out([0, 1, 2], {0, 1, 2}, cut) == [0]
+    assert workers_to_leave_out([0, 1, 2], (), []) == []
 
 
 # --- newcomers ------------------------------------------------------------------------------------------------------

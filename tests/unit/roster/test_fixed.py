@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from farandole.roster.fixed import State, decide
-from farandole.roster.words import (
+from farandole.roster.events import (
     Announce,
     Event,
     Failed,
@@ -19,6 +18,7 @@ from farandole.roster.words import (
     find_places,
     ranks,
 )
+from farandole.roster.fixed import State, decide
 
 
 def fresh(size: int) -> State:

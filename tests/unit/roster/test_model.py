@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from farandole.roster import next_world
 from farandole.roster.elastic import Decision, Limits, State
-from farandole.roster.words import Action, Announce, End, Event, Evict, Finished, Refuse, Suspected
+from farandole.roster.events import Action, Announce, End, Event, Evict, Finished, Refuse, Suspected
 
 Actions = tuple[Action, ...]
 

@@ -18,10 +18,10 @@ import pytest
 from farandole.core import worlds
 from farandole.core.engine import Engine
 from farandole.core.worlds import Notices, Preemption
-from farandole.roster.door import Client
 from farandole.roster.elastic import Limits
+from farandole.roster.events import Place
+from farandole.roster.listener import Client
 from farandole.roster.service import RosterService
-from farandole.roster.words import Place
 from farandole.wire import roster_client
 from farandole.wire.address import parse_address
 from farandole.wire.channel import Channel
@@ -596,7 +596,7 @@ def test_a_join_made_again_replaces_the_one_whose_connection_seems_open(serve: C
 
     older = speak(roster, 0, Join("old", 60.0))
     until(lambda: joins() == 1)
-    patience = roster._service._audience.waiting[0].timer
+    patience = roster._service._connections.waiting[0].timer
     newer = speak(roster, 0, Listen(), Join("new", 60.0, again=True))
     until(lambda: joins() == 2)
     assert patience is not None and patience.cancelled(), "it would end the newer one's join"

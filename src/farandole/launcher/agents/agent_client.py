@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from farandole.agent.messages import (
+from farandole.agent.protocol import (
     GREETING,
     Answer,
     Beat,

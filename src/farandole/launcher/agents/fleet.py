@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from farandole.agent.messages import (
+from farandole.agent.protocol import (
     ToAgent,
 )
 from farandole.launcher.agents.agent_client import AgentClient, AgentLost

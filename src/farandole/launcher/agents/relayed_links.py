@@ -1,11 +1,11 @@
-"""The launcher's end of the way from workers on other hosts to the roster: see `farandole.agent.relay`."""
+"""The launcher's end of the way from workers on other hosts to the roster: see `farandole.agent.roster_relay`."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 
-from farandole.agent.messages import WINDOW, Relay, RelayClosed, RelayCredit, Relayed, RelayOpened, ToAgent
+from farandole.agent.protocol import WINDOW, Relay, RelayClosed, RelayCredit, Relayed, RelayOpened, ToAgent
 from farandole.wire.address import parse_address
 
 _CHUNK = 64 * 1024

@@ -26,7 +26,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from farandole.agent.messages import STDERR, STDOUT
+from farandole.agent.protocol import STDERR, STDOUT
 from farandole.launcher.daemon.client_connection import MOST_DESCRIPTORS, ClientConnection
 from farandole.launcher.daemon.daemon_connection import DaemonConnection, check_peer
 from farandole.launcher.daemon.jobs import LIFE_SECONDS, JobDirectory, JobRecord, cannot_write

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from farandole.agent.messages import STDERR, STDOUT
+from farandole.agent.protocol import STDERR, STDOUT
 from farandole.launcher.output.console import descriptor_writer
 from farandole.launcher.output.outlet import Outlet, outlet_for
 from farandole.launcher.output.terminal import Look, Source

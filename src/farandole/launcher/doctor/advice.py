@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from farandole.agent.facts import visible_gpus
+from farandole.agent.host_facts import visible_gpus
 from farandole.agent.inspect.facts import Facts, Gpus, Interface
 from farandole.wire.interfaces import Address, list_addresses, pick
 

@@ -5,7 +5,7 @@
                  "errorCode": 1}}
 
 A worker whose script has PyTorch's `@record` writes such a file where TORCHELASTIC_ERROR_FILE says (see
-`farandole.agent.error_file`); older ones have a text as their only `message`. Schema: torch/distributed/elastic/
+`farandole.agent.worker_error_file`); older ones have a text as their only `message`. Schema: torch/distributed/elastic/
 multiprocessing/errors. The error code is an exit code, or minus the number of a signal.
 """
 

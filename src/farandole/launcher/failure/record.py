@@ -42,7 +42,7 @@ class WorkerRecord:
     exit_time: float = 0.0
     """When the launcher heard of its end; for a lost host that fell silent, when it last heard from it."""
     out_of_memory: str = ""
-    """In which words the kernel says that it killed it for want of memory; see `farandole.agent.memory`."""
+    """In which words the kernel says that it killed it for want of memory; see `farandole.agent.oom`."""
     report_time: float | None = None
     """When it said through the roster that it fails; None if it did not."""
     exception: str = ""

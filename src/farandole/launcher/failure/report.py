@@ -15,7 +15,7 @@ from farandole.launcher.failure.record import (
     signal_name,
 )
 from farandole.launcher.plan.model import Plan
-from farandole.roster.words import ranks
+from farandole.roster.events import ranks
 
 _ENDED_BY_US = (-signal.SIGTERM, -signal.SIGKILL)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import farandole
-from farandole.agent.messages import Start
+from farandole.agent.protocol import Start
 from farandole.launcher.agents.agent_client import AgentClient, AgentLost
 from farandole.launcher.errors import SpecError
 from farandole.launcher.host_setup.preemption import PreemptionWatch

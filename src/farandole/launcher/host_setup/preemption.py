@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from farandole.agent.messages import Task, TaskEnded
+from farandole.agent.protocol import Task, TaskEnded
 from farandole.launcher.agents.agent_client import AgentClient, AgentLost
 from farandole.launcher.failure.record import signal_name
 from farandole.launcher.job.elastic import Elastic

@@ -11,7 +11,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import farandole
-from farandole.agent.messages import Door, Knock, Knocked, Look, Looked, Open, Opened, Ready
+from farandole.agent.protocol import (
+    ConnectTarget,
+    ConnectTried,
+    Look,
+    Looked,
+    OpenPorts,
+    PortsOpened,
+    Ready,
+    TryConnect,
+)
 from farandole.launcher.agents.agent_client import AgentClient, AgentLost
 from farandole.launcher.errors import SpecError
 from farandole.launcher.job.host_list import Host
@@ -113,16 +122,16 @@ async def look_at_workers(
 
 async def look_at_networks(agents: Sequence[AgentClient], findings: Mapping[str, Finding]) -> None:
     """Let the hosts try to reach each other, and keep the addresses that all others reach."""
-    doors: dict[str, Opened] = {}
+    doors: dict[str, PortsOpened] = {}
 
     async def open_doors(agent: AgentClient) -> None:
         listed = tuple(address for _, addresses in findings[agent.host.label].networks for address in addresses)
         try:
-            answer = await agent.ask(lambda number: Open(number, listed), _ANSWER_SECONDS)
+            answer = await agent.ask(lambda number: OpenPorts(number, listed), _ANSWER_SECONDS)
         except AgentLost as error:
             findings[agent.host.label].problem = str(error)
             return
-        assert isinstance(answer, Opened)
+        assert isinstance(answer, PortsOpened)
         doors[agent.host.label] = answer
 
     await asyncio.gather(*map(open_doors, agents))
@@ -138,11 +147,11 @@ async def look_at_networks(agents: Sequence[AgentClient], findings: Mapping[str,
             for door in _doors(target, findings[reachable[target].host.label], doors[reachable[target].host.label])
         )
         try:
-            answer = await agent.ask(lambda question: Knock(question, wanted, KNOCK_SECONDS), _ANSWER_SECONDS)
+            answer = await agent.ask(lambda question: TryConnect(question, wanted, KNOCK_SECONDS), _ANSWER_SECONDS)
         except AgentLost as error:
             findings[agent.host.label].problem = str(error)
             return
-        assert isinstance(answer, Knocked)
+        assert isinstance(answer, ConnectTried)
         for target in targets:
             answers[number, target] = {}
         for each in answer.answers:
@@ -160,10 +169,12 @@ def _neighbours(number: int, hosts: int) -> list[int]:
     return sorted({(number + step) % hosts for step in steps if step < hosts} - {number})
 
 
-def _doors(target: int, finding: Finding, opened: Opened) -> list[Door]:
+def _doors(target: int, finding: Finding, opened: PortsOpened) -> list[ConnectTarget]:
     listed = [address for _, addresses in finding.networks for address in addresses]
     return [
-        Door(target, address, port, opened.token) for address, port in zip(listed, opened.ports, strict=True) if port
+        ConnectTarget(target, address, port, opened.token)
+        for address, port in zip(listed, opened.ports, strict=True)
+        if port
     ]
 
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from farandole.agent.messages import File, Task, TaskEnded
+from farandole.agent.protocol import File, Task, TaskEnded
 from farandole.launcher.agents.agent_client import AgentClient, AgentLost
 from farandole.launcher.errors import SpecError
 from farandole.launcher.host_setup import preflight

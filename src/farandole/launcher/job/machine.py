@@ -7,7 +7,7 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from farandole.agent.facts import count_gpus, visible_gpus
+from farandole.agent.host_facts import count_gpus, visible_gpus
 
 
 @dataclass(frozen=True)

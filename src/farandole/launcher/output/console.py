@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
-from farandole.agent.messages import STDERR, STDOUT
+from farandole.agent.protocol import STDERR, STDOUT
 from farandole.launcher.errors import SpecError
 from farandole.launcher.output.lines import LineSplitter
 from farandole.launcher.output.logs import begin_attempt, rank_folder, unusable

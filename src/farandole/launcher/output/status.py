@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from farandole.launcher.output.console import Console
 from farandole.launcher.output.terminal import cut
-from farandole.roster.words import ranks
+from farandole.roster.events import ranks
 
 MOST_HOSTS = 8
 """Of more hosts, only those are named that are not complete."""

@@ -16,7 +16,7 @@ import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from farandole.agent.messages import STDERR, STDOUT
+from farandole.agent.protocol import STDERR, STDOUT
 
 COLOR_CHOICES = ("auto", "always", "never")
 

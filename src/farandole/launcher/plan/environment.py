@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 
-from farandole.agent.departures import WORKER_VARIABLE
+from farandole.agent.worker_cleanup import WORKER_VARIABLE
 from farandole.launcher.job.spec import JobSpec
 from farandole.launcher.plan.model import LOOPBACK, UNKNOWN, Identity, Site, all_local
 from farandole.wire.address import format_address

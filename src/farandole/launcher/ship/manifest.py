@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from farandole.agent.messages import Directory, Entry, File, Link
+from farandole.agent.protocol import Directory, Entry, File, Link
 from farandole.launcher.errors import SpecError
 from farandole.launcher.job.options import ShipLimit
 from farandole.launcher.ship.ignore import Rules, decide, entered, outer_rules, tracked_though_ignored

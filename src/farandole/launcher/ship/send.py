@@ -2,7 +2,7 @@
 
 `Shipment` is what goes on with one host, a state machine without I/O of its own: it takes the agent's messages and
 returns what to tell it. `Shipping` drives those of all hosts, and `ship` those of real agents.
-`farandole.agent.messages` has the messages.
+`farandole.agent.protocol` has the messages.
 
 Memory is bounded. A host has at most a window of bytes on the way, and the windows of all hosts together are bounded
 as well; a piece that several hosts need at about the same time is read and compressed once.
@@ -17,7 +17,7 @@ import zlib
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from farandole.agent.messages import (
+from farandole.agent.protocol import (
     PIECE_BYTES,
     Entry,
     File,

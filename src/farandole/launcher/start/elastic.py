@@ -26,7 +26,7 @@ from farandole.launcher.supervise.fixed import Observer, Outcome, Running
 from farandole.launcher.targets.local import LocalNames
 from farandole.launcher.wording import count
 from farandole.roster.elastic import Limits
-from farandole.roster.memory import Memory
+from farandole.roster.failover_state import RosterFailoverState
 from farandole.roster.service import RosterService
 from farandole.wire.address import parse_address
 from farandole.wire.frames import FRAME_LIMIT, LARGEST_FRAME
@@ -136,7 +136,7 @@ async def launch_elastic(
         raise NotTakenOver(f"the job could not be taken over: {error}", "its workers go on; try again") from error
 
 
-def _read_failover_state(failover_files: FailoverFiles | None) -> tuple[FailoverState, Memory] | None:
+def _read_failover_state(failover_files: FailoverFiles | None) -> tuple[FailoverState, RosterFailoverState] | None:
     try:
         return read_failover_state(failover_files)
     except Exception as error:  # Whatever reading what another version has written may raise.
@@ -178,7 +178,7 @@ class _Launch:
         """Whether the hosts that another launcher had are this one's now."""
         return self._supervised is not None and self._supervised.has_taken_over
 
-    async def run(self, inheritance: tuple[FailoverState, Memory] | None) -> Outcome:
+    async def run(self, inheritance: tuple[FailoverState, RosterFailoverState] | None) -> Outcome:
         """Run the job to its end; go on with it, if another launcher has left something."""
         failover, memory = inheritance or (None, None)
         discovery = await self._discovery(failover)
@@ -231,7 +231,9 @@ class _Launch:
             self._failover_files,
         )
 
-    def _service(self, identity: Identity, supervisor: ElasticSupervisor, memory: Memory | None) -> RosterService:
+    def _service(
+        self, identity: Identity, supervisor: ElasticSupervisor, memory: RosterFailoverState | None
+    ) -> RosterService:
         return RosterService(
             (),
             bytes.fromhex(identity.secret),

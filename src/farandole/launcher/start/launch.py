@@ -26,8 +26,8 @@ from farandole.launcher.supervise.failover_files import FailoverFiles, NothingLe
 from farandole.launcher.supervise.fixed import Observer, Outcome, Running, Supervisor
 from farandole.launcher.targets.local import LocalNames
 from farandole.launcher.wording import count
+from farandole.roster.events import Place
 from farandole.roster.service import RosterService
-from farandole.roster.words import Place
 from farandole.wire.frames import FRAME_LIMIT, LARGEST_FRAME
 
 SECRET_BYTES = 32

@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from farandole.agent.messages import End
+from farandole.agent.protocol import End
 from farandole.launcher.agents.agent_client import AgentLost
 from farandole.launcher.discovery.discovery import Discovery
 from farandole.launcher.discovery.host_set import HostList
@@ -43,10 +43,10 @@ from farandole.launcher.supervise.take_over import take_over_hosts
 from farandole.launcher.supervise.worker_control import WorkerControl
 from farandole.launcher.supervise.workers import Worker, Workers
 from farandole.launcher.wording import count
-from farandole.roster.memory import Memory
+from farandole.roster.events import Hold
+from farandole.roster.failover_state import RosterFailoverState
 from farandole.roster.service import RosterService
 from farandole.roster.watcher import Watcher, WorldChange
-from farandole.roster.words import Hold
 from farandole.wire.rendezvous import Failure, Progress
 
 # How long it takes at most that workers hear of the end of the job.
@@ -108,7 +108,7 @@ class ElasticSupervisor(Watcher, Owner):
         """Whether it was told so a second time."""
 
     @property
-    def remember(self) -> Callable[[Memory], None]:
+    def remember(self) -> Callable[[RosterFailoverState], None]:
         """What takes all that a successor has to know of the roster."""
         return self._failover_writer.remember
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from farandole.agent import sweep
-from farandole.agent.messages import Task
+from farandole.agent.protocol import Task
 from farandole.launcher.agents.agent_client import AgentClient, AgentLost
 from farandole.launcher.job.host_list import Host
 from farandole.launcher.job.options import SshOptions

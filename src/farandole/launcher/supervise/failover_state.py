@@ -22,7 +22,7 @@ from farandole.launcher.slots.slot_state import State
 from farandole.launcher.supervise.failover_files import LAUNCHER, ROSTER, FailoverFiles
 from farandole.launcher.supervise.outcome import Verdict
 from farandole.launcher.supervise.workers import Worker
-from farandole.roster.memory import Memory
+from farandole.roster.failover_state import RosterFailoverState
 
 # Events come in bunches, and one writing will do for all of a bunch.
 _WRITE_SECONDS = 0.02
@@ -99,14 +99,14 @@ class FailoverState:
     ends: SavedEnd | None
 
 
-def read_failover_state(failover_files: FailoverFiles | None) -> tuple[FailoverState, Memory] | None:
+def read_failover_state(failover_files: FailoverFiles | None) -> tuple[FailoverState, RosterFailoverState] | None:
     """Return what an earlier launcher of this job has left; None: there was none."""
     if failover_files is None or not failover_files.is_whole():
         return None
     launcher, roster = failover_files.left(LAUNCHER), failover_files.left(ROSTER)
     assert launcher is not None and roster is not None
     failover: FailoverState = pickle.loads(launcher)  # Our own file, in a directory that nobody else can write to.
-    return failover, msgspec.msgpack.decode(roster, type=Memory)
+    return failover, msgspec.msgpack.decode(roster, type=RosterFailoverState)
 
 
 class FailoverWriter:
@@ -153,7 +153,7 @@ class FailoverWriter:
         if self._failover_files is not None:
             self._keep(self._failover_files, LAUNCHER, pickle.dumps(self._take()))
 
-    def remember(self, memory: Memory) -> None:
+    def remember(self, memory: RosterFailoverState) -> None:
         """Write down what the roster knows."""
         if self._failover_files is not None:
             self._keep(self._failover_files, ROSTER, msgspec.msgpack.encode(memory))

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from farandole.agent.messages import (
+from farandole.agent.protocol import (
     STDERR,
     Closed,
     End,

@@ -10,7 +10,7 @@ import asyncio
 import time
 from typing import Protocol
 
-from farandole.agent.messages import End, FromAgent, Leaving, Outlive
+from farandole.agent.protocol import End, FromAgent, Leaving, Outlive
 from farandole.launcher.agents.agent_client import AgentClient, AgentLost
 from farandole.launcher.host_setup.host_setup import HostSetup, JobHost, NotReady
 from farandole.launcher.job.host_list import Host

@@ -10,8 +10,8 @@ from farandole.launcher.output.console import Console
 from farandole.launcher.slots.phrases import named
 from farandole.launcher.supervise.workers import Worker, Workers
 from farandole.launcher.wording import count
+from farandole.roster.events import Departure, Hold
 from farandole.roster.watcher import WorldChange
-from farandole.roster.words import Departure, Hold
 
 MOST_NAMED = 3
 # Who ends is told of with the world that goes on without it, unless that does not come so soon.

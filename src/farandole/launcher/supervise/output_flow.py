@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
-from farandole.agent.messages import WINDOW, Closed, Credit, Output
+from farandole.agent.protocol import WINDOW, Closed, Credit, Output
 from farandole.launcher.agents.agent_client import AgentClient
 from farandole.launcher.output.console import WorkerStream
 

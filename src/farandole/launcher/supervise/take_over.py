@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 
-from farandole.agent.messages import Resumed
+from farandole.agent.protocol import Resumed
 from farandole.launcher.agents.agent_client import AgentLost
 from farandole.launcher.host_setup.host_setup import HostSetup, JobHost
 from farandole.launcher.slots.slot_state import living, site_of

@@ -9,7 +9,7 @@ import asyncio
 import functools
 from collections.abc import Callable, Iterable, Sequence
 
-from farandole.agent.messages import (
+from farandole.agent.protocol import (
     STDERR,
     Closed,
     Exited,

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from farandole.agent.messages import Stop
+from farandole.agent.protocol import Stop
 from farandole.errors import StateLostError
 from farandole.launcher.errors import SpecError
 from farandole.launcher.failure.record import CRASHES, WorkerRecord, how_it_ended
@@ -18,7 +18,7 @@ from farandole.launcher.output.console import Console, WorkerStream, open_worker
 from farandole.launcher.output.logs import worker_folder
 from farandole.launcher.slots.slot_events import FAILED, KILLED, STATE_LOST, SUCCEEDED
 from farandole.launcher.supervise.output_flow import OutputFlow
-from farandole.roster.words import Departure
+from farandole.roster.events import Departure
 
 # Of how many ended workers it is kept how they ended.
 MOST_RECORDS = 256

@@ -88,7 +88,7 @@ def now_in_place(
 ) -> Any:
     """Do what `now` does for a call that writes over its inputs: as it may be made again, they are kept until then."""
     session = current()
-    again = session.again
+    again = session.retry
     if again is None or process_set.process_set_id != 0:
         return session.carry_out(HandleTable.run, operation, name, process_set, make, *details)
     kept = [tensor.detach().clone() for tensor in written]

@@ -18,8 +18,8 @@ from typing import Any
 import msgspec
 import torch
 
-from farandole.core.saying import tell_user
 from farandole.core.settings import Settings
+from farandole.core.user_log import tell_user
 from farandole.elastic.checkpoint.attempt import Part
 from farandole.elastic.checkpoint.background import Background
 from farandole.elastic.checkpoint.manifest import Manifest, TensorEntry

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from farandole.core.again import Gradients
 from farandole.core.basics import current
 from farandole.core.dtype import Average
+from farandole.core.retry import Gradients
 from farandole.elastic.batches import KeepRate, RatePolicy
 from farandole.elastic.membership import is_elastic
 from farandole.elastic.step_loop import Loop

@@ -107,7 +107,7 @@ class Number:
         """Take in what all ranks have."""
         session = basics.current()
         own = str(sum(index + 1 for index in indices)).encode()
-        everyone = session.again.run(lambda: session.exchange("learn", own)) if session.again else [own]
+        everyone = session.retry.run(lambda: session.exchange("learn", own)) if session.retry else [own]
         self.value = (self.value * 31 + sum(map(int, everyone))) % (1 << 61)
 
 

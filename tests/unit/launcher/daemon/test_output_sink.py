@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from waiting import until
 
-from farandole.agent.messages import STDERR, STDOUT
+from farandole.agent.protocol import STDERR, STDOUT
 from farandole.launcher.daemon.output_sink import (
     LogFile,
     OutputSink,

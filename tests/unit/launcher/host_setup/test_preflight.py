@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from farandole.agent.messages import Interface, Ready
+from farandole.agent.protocol import Interface, Ready
 from farandole.launcher.errors import SpecError
 from farandole.launcher.host_setup.preflight import (
     Finding,

@@ -13,8 +13,8 @@ from farandole.launcher.job.host_list import Host
 from farandole.launcher.supervise import messages as telling
 from farandole.launcher.supervise.messages import Messages, end_message, world_message
 from farandole.launcher.supervise.workers import Worker, Workers
+from farandole.roster.events import Departure, Hold
 from farandole.roster.watcher import WorldChange
-from farandole.roster.words import Departure, Hold
 
 if TYPE_CHECKING:
     from farandole.launcher.host_setup.host_setup import JobHost

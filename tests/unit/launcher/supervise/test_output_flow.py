@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, cast
 
-from farandole.agent.messages import STDERR, STDOUT, Closed, Credit, Output
+from farandole.agent.protocol import STDERR, STDOUT, Closed, Credit, Output
 from farandole.launcher.agents.agent_client import AgentClient
 from farandole.launcher.output.console import Console, WorkerStream
 from farandole.launcher.supervise.output_flow import CREDIT_BYTES, OutputFlow

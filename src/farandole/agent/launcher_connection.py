@@ -1,0 +1,239 @@
+"""The agent's line to its launcher: frames both ways, signs of life, and what comes between one launcher and the next.
+
+A line *stands* while somebody reads what is said on it. When it ends, the launcher has died, or the way to it is
+broken; then another launcher is waited for, if the last one has allowed that (`Outlive`), and otherwise the agent is
+*alone* for good. When the launcher has said that it would be heard of (`Beat`), and is not, nobody is waited for: it
+may live, and count on it that this agent ends its workers.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Protocol
+
+from farandole.agent.failover import FailoverListener, Spool, UnwrittenOutput
+from farandole.agent.loop import Loop, Timer
+from farandole.agent.protocol import GREETING, Beat, Closed, Credit, FromAgent, Outlive, Output, ToAgent
+from farandole.wire.frames import LARGEST_FRAME, Codec, FrameReader, frame
+
+if TYPE_CHECKING:
+    import socket
+
+_CHUNK = 64 * 1024
+# What is said to a launcher that asks for signs of life.
+_BEAT_SECONDS = 0.5
+# A launcher that is stopped may stay so for longer than any clock here can be set.
+_LONGEST_SILENCE = 1e6
+
+
+class Owner(Protocol):
+    """Whose line it is."""
+
+    def obey(self, message: ToAgent) -> None:
+        """Do what the launcher says."""
+
+    def wants_to_wait(self) -> bool:
+        """Say whether there is anything for which another launcher would be needed."""
+
+    def waits(self) -> None:
+        """There is no launcher now, and another one is waited for."""
+
+    def taken_over(self, seconds: float) -> None:
+        """There is another launcher, after so long."""
+
+    def alone(self) -> None:
+        """There is no launcher, and there will be none."""
+
+
+class LauncherConnection:
+    """To one launcher after the other.
+
+    Attributes:
+        spool: what workers have printed while there was none, or the last one had not written when it ended.
+
+    Args:
+        loop: of the agent.
+        owner: hears what comes, and what becomes of the line.
+        control: a descriptor on which the launcher is heard.
+        report: one on which it is told; may be the same.
+    """
+
+    def __init__(self, loop: Loop, owner: Owner, control: int, report: int) -> None:
+        self.spool = Spool()
+        self._unwritten = UnwrittenOutput()
+        self._loop = loop
+        self._owner = owner
+        self._codec: Codec[ToAgent] = Codec(ToAgent)
+        self._outlive: Outlive | None = None
+        self._succession: FailoverListener | None = None
+        """While another launcher is waited for."""
+        self._ended_at = 0.0
+        self._alone = False
+        self._begin(control, report)
+
+    def _begin(self, control: int, report: int) -> None:
+        self._control = control
+        self._report = report
+        self._stands = True
+        self._frames = FrameReader(LARGEST_FRAME)
+        self._unsent = bytearray(GREETING)
+        self._silence: Timer | None = None
+        """Runs while the launcher is expected to be heard of."""
+        self._next_beat: Timer | None = None
+        self._within = 0.0
+        """Seconds of silence after which the launcher counts as gone."""
+        self._heard_at = time.monotonic()
+        for fd in {control, report}:
+            os.set_blocking(fd, False)
+        self._loop.watch(control, self._read)
+
+    @property
+    def stands(self) -> bool:
+        """Whether there is a launcher."""
+        return self._stands
+
+    @property
+    def waits(self) -> bool:
+        """Whether another launcher is waited for."""
+        return self._succession is not None
+
+    @property
+    def may_be_continued(self) -> bool:
+        """Whether another launcher may take over."""
+        return self._outlive is not None
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether something is still to be read by the launcher."""
+        return self._stands and bool(self._unsent)
+
+    # --- talking ------------------------------------------------------------------------------------------------
+
+    def say(self, message: FromAgent) -> None:
+        """Tell the launcher; without one, only what workers print is kept: all else the next one is told as it is then.
+
+        Nothing here waits: what the launcher does not read yet stays in a buffer.
+        """
+        if self._stands:
+            if isinstance(message, Output | Closed) and self.may_be_continued:
+                self._unwritten.sent(message)
+            self._unsent += frame(self._codec.encode(message))
+            self._flush()
+        elif self.waits and isinstance(message, Output | Closed):
+            self.spool.add(message)
+
+    def say_all(self, messages: Iterable[FromAgent]) -> None:
+        """Tell the launcher one after the other."""
+        for message in messages:
+            self.say(message)
+
+    def written(self, credit: Credit) -> None:
+        """Take note that the launcher has written what a worker printed: the next one need not be told that."""
+        self._unwritten.written(credit)
+
+    def outlive(self, order: Outlive) -> None:
+        """Wait for another launcher when this one is gone."""
+        self._outlive = order
+
+    def expect(self, seconds: float) -> None:
+        """Count the launcher as gone if it is not heard of within that time, and let it hear of us from now on."""
+        if self._silence is not None:
+            self._silence.cancel()
+        self._within = min(seconds, _LONGEST_SILENCE)
+        self._silence = self._loop.call_later(self._within, self._silent)
+        if self._next_beat is None:
+            self._beat()
+
+    def _flush(self) -> None:
+        try:
+            del self._unsent[: os.write(self._report, self._unsent)]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.ended()
+            return
+        writable = self._flush if self._unsent else None
+        if self._report == self._control:
+            self._loop.watch(self._report, self._read, writable)
+        else:
+            self._loop.watch(self._report, writable=writable)
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._control, _CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self.ended()
+            return
+        self._heard_at = time.monotonic()
+        for payload in self._frames.feed(data):
+            self._owner.obey(self._codec.decode(payload))
+
+    def _beat(self) -> None:
+        if not self._unsent:  # Otherwise what is on its way is the sign of life.
+            self.say(Beat())
+        self._next_beat = self._loop.call_later(_BEAT_SECONDS, self._beat)
+
+    # --- ending -------------------------------------------------------------------------------------------------
+
+    def _silent(self) -> None:
+        # Whatever was heard is a sign of life: a beat may have to wait behind pieces of files.
+        left = self._heard_at + self._within - time.monotonic()
+        if left > 0:
+            self._silence = self._loop.call_later(left, self._silent)
+        else:
+            self.give_up()
+
+    def ended(self) -> None:
+        """Take note that the launcher is gone, or the way to it; no-op when that is known."""
+        if not self._stands:
+            return
+        # After a silence, a launcher that lives may have given us up, and count on our end.
+        silent = self._silence is not None and time.monotonic() - self._heard_at > self._within / 2
+        if self._outlive is None or silent or not self._owner.wants_to_wait():
+            self.give_up()
+            return
+        self._let_go()
+        self._ended_at = time.monotonic()
+        try:
+            self._succession = FailoverListener(self._loop, self._outlive, self._continue, self.give_up)
+        except OSError:
+            self.give_up()  # No successor could come in: somebody else is at the door, or no descriptor is left.
+        else:
+            for message in self._unwritten.take():
+                self.spool.add(message)
+            self._owner.waits()
+
+    def give_up(self) -> None:
+        """Have no launcher any more; no-op when there is none."""
+        if self._alone:
+            return
+        self._alone = True
+        if self._stands:
+            self._let_go()
+        if self._succession is not None:
+            self._succession.close()
+            self._succession = None
+        self._owner.alone()
+
+    def _let_go(self) -> None:
+        self._stands = False
+        for fd in {self._control, self._report}:
+            self._loop.watch(fd)
+            os.close(fd)
+        self._unsent.clear()
+        for timer in (self._silence, self._next_beat):
+            if timer is not None:
+                timer.cancel()
+        self._silence = self._next_beat = None
+
+    def _continue(self, connection: socket.socket) -> None:
+        self._succession = None
+        fd = connection.detach()
+        self._begin(fd, fd)
+        self._owner.taken_over(time.monotonic() - self._ended_at)

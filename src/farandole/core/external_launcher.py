@@ -1,0 +1,176 @@
+"""What this process can tell of the launcher that started it, when that is not ours: its place, and which job it is in.
+
+A process may carry the variables of several launchers, because what starts a launcher passes its own on. So the table
+below is in the order of who starts whom: whatever stands higher was started by what stands lower, and wins. `torchrun`
+is started by `srun` or `mpirun`, once on each host, and `mpirun` starts its own helpers with `srun`.
+
+A variable that a launcher sets where there is no worker does not mark one: a Slurm batch script has SLURM_PROCID=0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from farandole.errors import SettingError
+
+# How far above a worker MPICH's helper may be: a shell or two, and what they call.
+_ANCESTORS = 16
+
+
+@dataclass(frozen=True)
+class ExternalPlacement:
+    """One worker's place in a job that somebody else started."""
+
+    starter: str
+    """Who that was, for messages."""
+    rank: int
+    size: int
+    one_host: bool
+    """Whether the starter says that all workers are on this host."""
+    job_key: str
+    """The same on all workers of this job, and no other job's at the same time; "" if nothing tells."""
+
+
+@dataclass(frozen=True)
+class _Starter:
+    """Which variables a launcher sets."""
+
+    name: str
+    marks: tuple[str, ...]
+    """One of them is set: it started this process."""
+    rank: str
+    size: str
+    job: tuple[str, ...] = ()
+    """What tells its jobs apart. The first must be set for that; the others count when they are."""
+    local_size: str = ""
+    """Workers on this host."""
+    hosts: str = ""
+    """Hosts of the job."""
+
+
+_MPICH = _Starter("mpirun (MPICH)", ("MPI_LOCALRANKID",), "PMI_RANK", "PMI_SIZE", local_size="MPI_LOCALNRANKS")
+
+_STARTERS = (
+    _Starter("hand", ("FARANDOLE_RANK", "FARANDOLE_SIZE"), "FARANDOLE_RANK", "FARANDOLE_SIZE"),
+    _Starter(
+        "torchrun",
+        ("TORCHELASTIC_RUN_ID",),
+        "RANK",
+        "WORLD_SIZE",
+        # The run id is "none" for all jobs that were not given one.
+        job=("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"),
+        local_size="LOCAL_WORLD_SIZE",
+    ),
+    _Starter(
+        "jsrun",
+        ("JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE"),
+        "JSM_NAMESPACE_RANK",
+        "JSM_NAMESPACE_SIZE",
+        job=("LSB_JOBID", "JSM_NAMESPACE_ID"),
+        local_size="JSM_NAMESPACE_LOCAL_SIZE",
+    ),
+    _Starter(
+        "mpirun (Open MPI)",
+        ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+        "OMPI_COMM_WORLD_RANK",
+        "OMPI_COMM_WORLD_SIZE",
+        # Up to version 4 the first is a number, of which half is a hash; the second is random there.
+        job=("PMIX_NAMESPACE", "OMPI_MCA_orte_precondition_transports"),
+        local_size="OMPI_COMM_WORLD_LOCAL_SIZE",
+    ),
+    _Starter(
+        "mpirun (Intel MPI)",
+        ("I_MPI_HYDRA_UUID",),
+        "PMI_RANK",
+        "PMI_SIZE",
+        job=("I_MPI_HYDRA_UUID",),
+        local_size="MPI_LOCALNRANKS",
+    ),
+    _MPICH,
+    _Starter(
+        "srun",
+        ("SLURM_STEP_NUM_TASKS",),
+        "SLURM_PROCID",
+        "SLURM_STEP_NUM_TASKS",
+        job=("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_CLUSTER_NAME"),
+        hosts="SLURM_STEP_NUM_NODES",
+    ),
+)
+
+
+def find(
+    environment: Mapping[str, str], ancestors: Callable[[], Iterator[Sequence[str]]] | None = None
+) -> ExternalPlacement | None:
+    """Return what the environment says of this worker's place, or None if nobody started it as a worker.
+
+    Args:
+        environment: the variables of this process.
+        ancestors: returns the command lines of the processes above this one, nearest first; by default those of
+            this process. Asked only where the environment does not tell jobs apart.
+
+    Raises:
+        SettingError: one of the variables is missing or makes no sense.
+
+    Example:
+        >>> find({"RANK": "1", "WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "a", "LOCAL_WORLD_SIZE": "2"})
+        ExternalPlacement(starter='torchrun', rank=1, size=2, one_host=True, job_key='torchrun a')
+        >>> find({"RANK": "1", "WORLD_SIZE": "2"}) is None
+        True
+    """
+    for starter in _STARTERS:
+        if any(environment.get(mark) for mark in starter.marks):
+            return _read(starter, environment, ancestors or command_lines_above)
+    return None
+
+
+def _read(
+    starter: _Starter, environment: Mapping[str, str], ancestors: Callable[[], Iterator[Sequence[str]]]
+) -> ExternalPlacement:
+    size = _number(starter, starter.size, environment)
+    rank = _number(starter, starter.rank, environment)
+    if not 0 <= rank < size:
+        raise SettingError(
+            f"{starter.rank}={rank} is not a rank in a world of {starter.size}={size}: ranks go from 0 to size - 1. "
+            "Correct or unset both."
+        )
+    job = [_mpich_job(ancestors())] if starter is _MPICH else [environment.get(name, "") for name in starter.job]
+    job_key = " ".join([starter.name, *filter(None, job)]) if job and job[0] else ""
+    one_host = environment.get(starter.local_size) == str(size) or environment.get(starter.hosts) == "1"
+    return ExternalPlacement(starter.name, rank, size, one_host, job_key)
+
+
+def _number(starter: _Starter, variable: str, environment: Mapping[str, str]) -> int:
+    text = environment.get(variable, "")
+    if text.isascii() and text.isdecimal():
+        return int(text)
+    other = starter.rank if variable == starter.size else starter.size
+    what = f"{variable} is {text!r}, which is not a number" if text else f"{variable} is not set"
+    raise SettingError(
+        f"{what}, but {other} is {environment.get(other, '')!r}: a worker that was started by {starter.name} needs "
+        "both, its rank and the number of workers. Set both, or unset both for a world of one."
+    )
+
+
+def _mpich_job(ancestors: Iterator[Sequence[str]]) -> str:
+    """Return what MPICH's jobs are told apart by: where the helper on each host finds its mpirun, a host and a port.
+
+    No variable of MPICH does; only its own protocol on PMI_FD would, and that belongs to the MPI library.
+    """
+    for command in ancestors:
+        if command and command[0].endswith("hydra_pmi_proxy") and "--control-port" in command[:-1]:
+            return command[command.index("--control-port") + 1]
+    return ""
+
+
+def command_lines_above() -> Iterator[Sequence[str]]:
+    """Return the command lines of the processes above this one, nearest first, as far as they can be read."""
+    pid = "self"
+    for _ in range(_ANCESTORS):
+        try:
+            # After the command's name, which stands in parentheses and may contain anything: state, parent.
+            pid = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[1]
+            yield Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0")
+        except OSError:
+            return

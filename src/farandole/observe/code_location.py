@@ -1,0 +1,84 @@
+"""Where in its program a thread is now, in one line for a person."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+import sysconfig
+import threading
+from collections.abc import Iterator
+from functools import cache
+from types import FrameType
+
+_INSTALLED = ("/site-packages/", "/dist-packages/")
+# Deep recursion is somebody else's problem; ours is to answer at once.
+_MOST_FRAMES = 1000
+
+
+def code_location(thread: int | None = None) -> str:
+    """Return what a thread is doing, such as `train.py:42 in load_batch: batch = next(loader)`.
+
+    That is the innermost line of the user's program. Where a library that it has called is at work, that is said too,
+    unless it is this one: the engine itself knows what the thread waits for there.
+
+    Args:
+        thread: its `ident`; the main thread by default. Any thread but the calling one makes sense.
+    """
+    frame = sys._current_frames().get(threading.main_thread().ident or 0 if thread is None else thread)
+    if frame is None:
+        return "its thread has ended"
+    frames = list(_outwards(frame))
+    own = next((each for each in frames if not _is_library(each.f_code.co_filename)), None)
+    if own is None:
+        return _describe(frames[0])
+    inner = frames[0].f_code
+    if own is frames[0] or inner.co_filename.startswith(_ours()):
+        return _describe(own)
+    return f"{_describe(own)} (now in {_short(inner.co_filename)}:{frames[0].f_lineno} in {inner.co_name})"
+
+
+def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
+    for _ in range(_MOST_FRAMES):
+        if frame is None:
+            return
+        yield frame
+        frame = frame.f_back
+
+
+def _describe(frame: FrameType) -> str:
+    code = frame.f_code
+    place = f"{_short(code.co_filename)}:{frame.f_lineno} in {code.co_name}"
+    line = linecache.getline(code.co_filename, frame.f_lineno, frame.f_globals).strip()
+    return f"{place}: {line}" if line else place
+
+
+def _short(path: str) -> str:
+    """Write a path as a person would look for it: from where the program runs, or from where its package lies."""
+    for folder in (*_library_folders(), os.getcwd()):
+        if path.startswith(folder + os.sep):
+            return path[len(folder) + 1 :]
+    for mark in _INSTALLED:
+        path = path.rpartition(mark)[2]
+    return path
+
+
+def _is_library(path: str) -> bool:
+    return (
+        path.startswith(("<frozen ", *(folder + os.sep for folder in _library_folders())))
+        or any(mark in path for mark in _INSTALLED)
+        or path.startswith(_ours())
+    )
+
+
+@cache
+def _library_folders() -> tuple[str, ...]:
+    """Return where Python's own modules are."""
+    return tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")})
+
+
+def _ours() -> tuple[str, ...]:
+    """Return where this package is, and the one that gives it Horovod's name, if it is in use."""
+    horovod = getattr(sys.modules.get("horovod"), "__file__", None)
+    packages = (os.path.dirname(os.path.dirname(os.path.abspath(__file__))), horovod and os.path.dirname(horovod))
+    return tuple(package + os.sep for package in packages if package)
