@@ -24,7 +24,6 @@ from typing import Any
 from farandole.core.engine import Cause
 from farandole.core.join import JoinedWorld
 from farandole.core.session import Session
-from farandole.core.settings import Settings
 from farandole.errors import HorovodInternalError, StartError, WorkerLostError
 from farandole.roster.elastic import Limits, State, decide
 from farandole.roster.events import (
@@ -45,6 +44,7 @@ from farandole.roster.events import (
     Show,
     Suspected,
 )
+from farandole.settings.table import Settings
 from farandole.wire.rendezvous import Changed, NotWanted, RendezvousError, Revoked, World
 
 MOST_TURNS = 20_000

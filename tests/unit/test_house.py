@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
-from farandole.core.settings import Settings, variables_of
+from farandole.settings.table import SETTINGS
 
 ROOT = Path(__file__).resolve().parents[2]
 NATIVE = ROOT / "native"
@@ -166,7 +165,7 @@ def documentation() -> str:
 
 def test_every_setting_is_in_the_documentation() -> None:
     text = documentation()
-    variables = [variables_of(setting)[0] for setting in fields(Settings)]
+    variables = [row.variables[0] for row in SETTINGS.values()]
     assert [name for name in variables if not re.search(rf"\b{name}\b", text)] == []
 
 

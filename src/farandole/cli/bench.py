@@ -88,7 +88,7 @@ def _measure(options: argparse.Namespace) -> int:
         spec = JobSpec(
             command=(sys.executable, "-m", "farandole.observe.speed", json.dumps(task | {"out": str(out)})),
             num_proc=options.num_proc,
-            transport=options.transport,
+            settings={} if options.transport is None else {"transport": options.transport},
             exports=tuple(options.exports),
         )
         outcome = run_until_end(spec, look())

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from farandole.settings.table import FLAGS
 
 if TYPE_CHECKING:
     from farandole.launcher.job.elastic import Elastic
@@ -89,6 +91,37 @@ def _add_preemption(parser: argparse.ArgumentParser) -> None:
     parser.add_argument_group().add_argument(
         "--preemption-interval", metavar="S", type=float, help="look on each host so often (default: 5)"
     )
+
+
+def add_settings(parser: argparse._ActionsContainer, group: str = "") -> None:
+    """Add the options that set workers' settings, of one group of the help: those of the table that have a flag."""
+    for row in FLAGS.values():
+        flag = row.flag
+        if flag is None or flag.group != group:
+            continue
+        if flag.is_switch:
+            parser.add_argument(f"--{flag.name}", dest=row.name, action="store_true", help=flag.help)
+        else:
+            choices = flag.choices or None
+            parser.add_argument(
+                f"--{flag.name}",
+                dest=row.name,
+                metavar=flag.metavar,
+                type=flag.type,
+                choices=choices,
+                help=flag.help,
+            )
+
+
+def read_settings(options: argparse.Namespace) -> dict[str, Any]:
+    """Return what was asked of the workers' settings, by name and in their units, but what the launcher decides."""
+    asked = {}
+    for row in FLAGS.values():
+        value = getattr(options, row.name)
+        # Switches that are not given are left to the environment, as is all else.
+        if row.flag is not None and row.name != "start_timeout" and value is not None and value is not False:
+            asked[row.name] = value * row.flag.unit if row.flag.unit != 1 else value
+    return asked
 
 
 def read_elastic(options: argparse.Namespace) -> Elastic | None:

@@ -60,30 +60,7 @@ def add_parser(verbs: Any) -> None:
     add("--json", action="store_true", help="with --dry-run: print it as JSON")
     _add_output(parser)
     add("-x", dest="exports", action="append", default=[], metavar="NAME[=VALUE]", help="set a worker's variable")
-    add("--fusion-threshold-mb", metavar="MB", type=int, help="fuse tensors up to this size; 0: never (default: 128)")
-    add("--autotune", action="store_true", help="find the fastest settings while training, and keep them")
-    add("--autotune-log-file", metavar="FILE", help="write every sample that autotuning takes into this table (CSV)")
-    add("--tuning", metavar="FILE", help="use what autotuning found; with --autotune, keep it there")
-    add("--transport", choices=("auto", "shm", "tcp"), help="how workers exchange tensors (default: auto)")
-    add("--log-level", choices=("debug", "info", "warning", "error", "off"), help="how much the workers' core tells")
-    add("--timeline", metavar="FILE", help="record what all ranks do; for chrome://tracing or ui.perfetto.dev")
-    add("--timeline-mark-cycles", action="store_true", help="also mark every round of agreement in it")
-    add(
-        "--stall-warning",
-        metavar="S",
-        type=float,
-        help="warn when ranks wait so long for others (default: 60; 0: never)",
-    )
-    add("--stall-shutdown", metavar="S", type=float, help="fail when ranks wait so long for others (default: 0, never)")
-    add("--checkpoint-dir", metavar="DIR", help="where elastic training writes checkpoints; all hosts must share it")
-    add(
-        "--checkpoint-every",
-        dest="checkpoint_seconds",
-        metavar="S",
-        type=float,
-        help="seconds between two checkpoints (default: 600)",
-    )
-    add("--resume", choices=("auto", "never"), help="auto: begin with the newest good checkpoint (default: never)")
+    options.add_settings(parser)
     add("--verbose", action="store_true", help="tell the plan and every decision of the roster")
     add("command", nargs=argparse.REMAINDER, help="the command and its arguments")
 
@@ -98,7 +75,8 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_start(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument_group("starting").add_argument
+    group = parser.add_argument_group("starting")
+    add = group.add_argument
     add("--ship", metavar="DIR", default="", help="send this directory to the other hosts, but what git ignores")
     add("--ship-limit", metavar="SIZE[,FILES]", help="send no more than that (default: 2G,100000)")
     add("--ship-cache", metavar="DIR", default="", help="where hosts keep it (default: ~/.cache/farandole/ship)")
@@ -110,12 +88,7 @@ def _add_start(parser: argparse.ArgumentParser) -> None:
         help="let this program start the workers",
     )
     add("--no-preflight", action="store_true", help="do not look at the hosts before anything starts")
-    add(
-        "--start-timeout",
-        metavar="S",
-        type=float,
-        help="seconds that workers wait for each other in init() (default: FARANDOLE_START_TIMEOUT, or 30)",
-    )
+    options.add_settings(group, "starting")
     add("--host-timeout", metavar="S", type=float, help="silence after which a host counts as lost (default: 1.75)")
 
 
@@ -274,19 +247,7 @@ def _read(given: argparse.Namespace) -> JobSpec:
         host_timeout=HOST_TIMEOUT_SECONDS if given.host_timeout is None else given.host_timeout,
         master=_master(given),
         start_timeout=read_start_timeout(given.start_timeout, os.environ),
-        fusion_threshold_mb=given.fusion_threshold_mb,
-        autotune=given.autotune,
-        autotune_log=None if given.autotune_log_file is None else Path(given.autotune_log_file),
-        tuning=None if given.tuning is None else Path(given.tuning),
-        transport=given.transport,
-        log_level=given.log_level,
-        timeline=None if given.timeline is None else Path(given.timeline),
-        timeline_mark_cycles=given.timeline_mark_cycles,
-        stall_warning=given.stall_warning,
-        stall_shutdown=given.stall_shutdown,
-        checkpoint_seconds=given.checkpoint_seconds,
-        checkpoint_dir=None if given.checkpoint_dir is None else Path(given.checkpoint_dir),
-        resume=_resume(given),
+        settings=_settings(given),
         exports=tuple(given.exports),
         output_dir=None if given.output_dir is None else Path(given.output_dir),
         output=OutputOptions(
@@ -304,13 +265,12 @@ def _of_env_files(paths: list[str]) -> dict[str, str]:
     return {name: value for path in paths for name, value in read_env_file(path, os.environ).items()}
 
 
-def _resume(given: argparse.Namespace) -> str | None:
+def _settings(given: argparse.Namespace) -> dict[str, Any]:
     from farandole.launcher.errors import SpecError
 
     if given.resume == "auto" and given.checkpoint_dir is None and not os.environ.get("FARANDOLE_CHECKPOINT_DIR"):
         raise SpecError("--resume auto: there is no directory of checkpoints", "add --checkpoint-dir DIR")
-    resume: str | None = given.resume
-    return resume
+    return options.read_settings(given)
 
 
 def _master(given: argparse.Namespace) -> str:

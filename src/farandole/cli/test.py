@@ -76,7 +76,7 @@ def _read(given: argparse.Namespace) -> JobSpec:
         network=options.read_network(given),
         preflight=not given.no_preflight,
         start_timeout=read_start_timeout(None, os.environ),
-        transport=given.transport,
+        settings={} if given.transport is None else {"transport": given.transport},
         exports=tuple(given.exports),
     )
 

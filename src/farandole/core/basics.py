@@ -16,9 +16,9 @@ from typing import Any, Protocol
 from farandole.core.group import ProcessSet
 from farandole.core.join import plan_join
 from farandole.core.session import Session
-from farandole.core.settings import Settings
 from farandole.core.worlds import goodbye
 from farandole.errors import EvictedError, InvalidRequestError, JobOverError, NotInitializedError
+from farandole.settings.table import Settings
 from farandole.wire.rendezvous import World
 
 

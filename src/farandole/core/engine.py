@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 from farandole.core.binding import ABI_VERSION, Library, NativeEvent, NativeSettings, NativeStats, NativeWorld
 from farandole.core.dtype import Kind
-from farandole.core.settings import Settings
 from farandole.core.status import Status, from_status
 from farandole.core.submission import Submission
 from farandole.errors import FarandoleError
+from farandole.settings.table import Settings
 
 # A wait returns to Python this often, so that Ctrl-C is heard.
 WAIT_SLICE_SECONDS = 0.2

@@ -23,10 +23,10 @@ from typing import NamedTuple
 from farandole.core import external_launcher
 from farandole.core.external_launcher import ExternalPlacement
 from farandole.core.own_roster import OwnRoster
-from farandole.core.settings import Settings
 from farandole.core.user_files import MeetingFile, job_secret
 from farandole.core.worlds import here
 from farandole.errors import SettingError, StartError, WorkerLostError
+from farandole.settings.table import Settings
 from farandole.wire import interfaces
 from farandole.wire.address import parse_address
 from farandole.wire.errors import AuthenticationFailed

@@ -25,11 +25,11 @@ from farandole.core.handle import Call, HandleTable, Pending
 from farandole.core.join import JoinedWorld, JoinPlan, join_world
 from farandole.core.request import Names, make_request
 from farandole.core.retry import Retry
-from farandole.core.settings import Settings
 from farandole.core.submission import Submission, SubmissionPool
 from farandole.core.tuning_files import use_kept
 from farandole.core.worlds import Notices, Preemption, accusations, enter
 from farandole.errors import FarandoleError, InvalidRequestError, StartError, lost_rank_behind
+from farandole.settings.table import Settings
 from farandole.wire.rendezvous import Accused, RendezvousError
 
 if TYPE_CHECKING:

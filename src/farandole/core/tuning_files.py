@@ -19,9 +19,9 @@ from typing import Any
 
 import farandole
 from farandole.core.engine import Engine
-from farandole.core.settings import Settings
 from farandole.core.user_log import tell_user
 from farandole.errors import FarandoleError, SettingError
+from farandole.settings.table import Settings
 from farandole.wire.rendezvous import World
 
 

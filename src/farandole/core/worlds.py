@@ -18,9 +18,9 @@ import threading
 from collections.abc import Sequence
 
 from farandole.core.engine import Engine
-from farandole.core.settings import Settings
 from farandole.core.tuning_files import use_kept
 from farandole.errors import EvictedError, FarandoleError, JobOverError, StartError, WorkerLostError
+from farandole.settings.table import Settings
 from farandole.wire import clock
 from farandole.wire.rendezvous import (
     Accused,

@@ -79,12 +79,18 @@ def run(
         hosts=() if hosts is None else with_slots(parse_hosts(hosts), None),
         network=() if network is None else tuple(network.split(",")),
         start_timeout=read_start_timeout(start_timeout, machine.environment),
-        fusion_threshold_mb=fusion_threshold_mb,
-        transport=transport,
+        settings=_asked(fusion_threshold_mb, transport),
         output_dir=None if output_dir is None else Path(output_dir),
     )
     call = pickle_call(func, args, kwargs or {})
     return results_of(run_in_background(spec, machine, call=call, verbose=verbose))
+
+
+def _asked(fusion_threshold_mb: int | None, transport: str | None) -> dict[str, Any]:
+    """Return what is asked of the workers' settings, in the settings' units."""
+    threshold = None if fusion_threshold_mb is None else fusion_threshold_mb * 1024 * 1024
+    asked = {"fusion_threshold": threshold, "transport": transport}
+    return {name: value for name, value in asked.items() if value is not None}
 
 
 def call_command(executable: str | None = None) -> tuple[str, ...]:

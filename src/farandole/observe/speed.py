@@ -18,7 +18,7 @@ from typing import Any
 
 from farandole.core import basics, binding, buffers
 from farandole.core.dtype import Average, DType, Kind, Sum
-from farandole.core.settings import Settings
+from farandole.settings.table import Settings
 
 COLLECTIVES = ("allreduce", "allgather", "broadcast", "reducescatter", "alltoall")
 # So that large sizes take no minute, and small ones are not left to chance. All ranks must do the same.

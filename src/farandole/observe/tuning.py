@@ -9,8 +9,8 @@ from typing import Any, TextIO
 from farandole.core import tuning_files
 from farandole.core.engine import Engine
 from farandole.core.session import Session
-from farandole.core.settings import Settings
 from farandole.core.user_log import tell_user
+from farandole.settings.table import Settings
 from farandole.wire.rendezvous import World
 
 # How often rank 0 looks whether there is a new sample.

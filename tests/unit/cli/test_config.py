@@ -10,10 +10,10 @@ import pytest
 
 from farandole.cli.main import main
 from farandole.cli.project import options_of_run
-from farandole.core.settings import Settings
-from farandole.launcher.configuration.project import OPTION_SETTINGS, Option, Project, find, read, words
-from farandole.launcher.configuration.provenance import Provenance, Sources, descriptions, first_sentence, provenances
+from farandole.launcher.configuration.project import Option, Project, find, read, words
+from farandole.launcher.configuration.provenance import Provenance, Sources, first_sentence, provenances
 from farandole.launcher.errors import SpecError
+from farandole.settings.table import FLAGS, SETTINGS, Settings, descriptions
 
 PROJECT = """\
 [run]
@@ -187,8 +187,7 @@ def test_run_takes_options_from_the_project_file_and_flags_win(
 
 
 def test_every_option_that_sets_a_setting_is_one() -> None:
-    assert OPTION_SETTINGS.keys() <= options_of_run().keys()
-    assert {setting for setting, _ in OPTION_SETTINGS.values()} <= {setting.name for setting in fields(Settings)}
+    assert FLAGS.keys() <= options_of_run().keys()
 
 
 # --- where values come from -------------------------------------------------------------------------------------------
@@ -205,10 +204,10 @@ def rows(
 
 def test_every_setting_and_option_has_its_row_and_its_description() -> None:
     found = rows()
-    assert {setting.name for setting in fields(Settings)} <= found.keys()
-    assert options_of_run().keys() - OPTION_SETTINGS.keys() <= found.keys()
+    assert SETTINGS.keys() <= found.keys()
+    assert options_of_run().keys() - FLAGS.keys() <= found.keys()
     assert all(row.description and row.source == "default" and not row.problem for row in found.values())
-    assert set(descriptions()) == {setting.name for setting in fields(Settings)}
+    assert set(descriptions()) == SETTINGS.keys()
 
 
 def test_flag_environment_project_file_default_in_this_order() -> None:

@@ -8,8 +8,8 @@ import threading
 import pytest
 
 from farandole.core.affinity import core_of, threads_on
-from farandole.core.settings import Settings
 from farandole.errors import SettingError
+from farandole.settings.table import Settings
 
 WORLD_OF_ONE = """
 import os, pathlib

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from farandole.core.join import JoinPlan, join_world, plan_join
-from farandole.core.settings import Settings
 from farandole.core.user_files import job_secret
 from farandole.errors import SettingError, StartError
+from farandole.settings.table import Settings
 from farandole.wire import interfaces
 from farandole.wire.interfaces import Address
 

@@ -1,11 +1,9 @@
 from __future__ import annotations
 
-from dataclasses import fields
-
 import pytest
 
-from farandole.core.settings import Settings, variables_of
 from farandole.errors import SettingError
+from farandole.settings.table import SETTINGS, Settings
 
 
 def test_an_empty_environment_gives_the_defaults():
@@ -135,6 +133,6 @@ def test_the_secret_is_never_shown():
 
 
 def test_every_setting_has_its_variable():
-    names = [variables_of(setting) for setting in fields(Settings)]
+    names = [row.variables for row in SETTINGS.values()]
     assert ("FARANDOLE_FUSION_THRESHOLD", "HOROVOD_FUSION_THRESHOLD") in names
     assert all(first.startswith("FARANDOLE_") for first, *_ in names)

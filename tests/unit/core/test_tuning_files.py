@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from farandole.core import tuning_files
-from farandole.core.settings import Settings
 from farandole.errors import InvalidRequestError, SettingError
+from farandole.settings.table import Settings
 from farandole.wire.rendezvous import World
 
 WORLD = World(1, 0, 3, (), 0, 2, 0, 2, ("a", "a", "b"))

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 import torch
 
-from farandole.core.settings import Settings
 from farandole.errors import CheckpointError, InvalidRequestError
+from farandole.settings.table import Settings
 from farandole.torch.elastic.checkpoint import Checkpoint
 
 pytest.importorskip("safetensors", reason="safetensors is not installed")

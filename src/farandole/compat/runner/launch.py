@@ -7,7 +7,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,6 @@ from farandole.compat import conflict, support
 from farandole.compat.runner import arguments, config_parser, hosts, lsf, network
 from farandole.compat.runner.js_run import is_jsrun_installed
 from farandole.compat.support import gloo_built, mpi_built
-from farandole.core.settings import Settings, variables_of
 from farandole.launcher.errors import JobFailed, LaunchError, SpecError
 from farandole.launcher.job.elastic import Elastic, read_elastic_timeout
 from farandole.launcher.job.host_list import Host
@@ -23,6 +22,7 @@ from farandole.launcher.job.machine import Machine, look
 from farandole.launcher.job.options import SshOptions
 from farandole.launcher.job.spec import JobSpec, read_start_timeout
 from farandole.launcher.supervise.fixed import Observer, Outcome
+from farandole.settings.table import SETTINGS
 
 if TYPE_CHECKING:
     from farandole.launcher.output.console import Console
@@ -272,13 +272,13 @@ def _interfaces(args: argparse.Namespace, environment: Mapping[str, str], verbos
 
 def with_our_names(variables: Mapping[str, str]) -> dict[str, str]:
     """Add farandole's own names of the same settings: in a worker they win, and a flag is to win over both."""
-    twins = {horovod[0]: ours for ours, *horovod in map(variables_of, fields(Settings)) if horovod}
+    twins = {horovod[0]: ours for ours, *horovod in (row.variables for row in SETTINGS.values()) if horovod}
     return {**variables, **{twins[name]: value for name, value in variables.items() if name in twins}}
 
 
 def without_effect(variables: Mapping[str, str]) -> list[str]:
     """Return which of Horovod's variables are set, but read by nothing here."""
-    read = {name for field in fields(Settings) for name in variables_of(field)}
+    read = {name for row in SETTINGS.values() for name in row.variables}
     return sorted(name for name in _HOROVOD_READS - read if variables.get(name))
 
 

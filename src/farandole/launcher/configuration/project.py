@@ -17,12 +17,12 @@ import difflib
 import os
 import sys
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from farandole.core.settings import Settings, variables_of
 from farandole.launcher.errors import SpecError
+from farandole.settings.table import FLAGS, SETTINGS
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -32,24 +32,6 @@ else:
 NAME = "farandole.toml"
 SHARED_NAME = "pyproject.toml"
 TABLES = ("run", "env")
-
-# Options of `farandole run` that set what workers read: the setting, and how many of its units one of the option's is.
-OPTION_SETTINGS = {
-    "start-timeout": ("start_timeout", 1),
-    "fusion-threshold-mb": ("fusion_threshold", 1024 * 1024),
-    "autotune": ("autotune", 1),
-    "autotune-log-file": ("autotune_log", 1),
-    "tuning": ("tuning", 1),
-    "transport": ("transport", 1),
-    "log-level": ("log_level", 1),
-    "timeline": ("timeline", 1),
-    "timeline-mark-cycles": ("timeline_mark_cycles", 1),
-    "stall-warning": ("stall_warning_seconds", 1),
-    "stall-shutdown": ("stall_shutdown_seconds", 1),
-    "checkpoint-dir": ("checkpoint_dir", 1),
-    "checkpoint-every": ("checkpoint_seconds", 1),
-    "resume": ("resume", 1),
-}
 
 
 @dataclass(frozen=True)
@@ -128,18 +110,13 @@ def read(path: Path) -> Project:
 
 
 def _variable(path: Path, name: str, value: object) -> str:
-    for option, (setting, _) in OPTION_SETTINGS.items():
+    for option, row in FLAGS.items():
         # As a variable it would win over the flag.
-        if name in variables_of_setting(setting):
+        if name in row.variables:
             raise SpecError(f"{path}: {name} is what --{option} sets", f"write it under [run]: {option} = ...")
     if not isinstance(value, str | int | float):
         raise SpecError(f"{path}: {name} is not text or a number", f'write {name} = "..."')
     return str(int(value)) if isinstance(value, bool) else str(value)
-
-
-def variables_of_setting(name: str) -> tuple[str, ...]:
-    """Return the variables that a worker's setting is read from."""
-    return next(variables_of(setting) for setting in fields(Settings) if setting.name == name)
 
 
 def words(
@@ -164,11 +141,11 @@ def words(
         if option is None:
             hint = nearest(name, options, "farandole run --help lists them, and they are written without dashes here")
             raise SpecError(f"{project.path}: farandole run has no option {name!r}", hint)
-        setting = OPTION_SETTINGS.get(name)
+        row = FLAGS.get(name)
         texts = values(project, option, value)
         if name in given or not option.excludes.isdisjoint(given):
             continue
-        if setting is None or not _is_set(setting[0], environment):
+        if row is None or not any(environment.get(variable) for variable in row.variables):
             found += [f"--{name}" if option.is_switch else f"--{name}={text}" for text in texts]
     for name, text in project.environment.items():
         if not environment.get(name) and not any(environment.get(other) for other in _other_names(name)):
@@ -176,14 +153,9 @@ def words(
     return found
 
 
-def _is_set(setting: str, environment: Mapping[str, str]) -> bool:
-    return any(environment.get(variable) for variable in variables_of_setting(setting))
-
-
 def _other_names(variable: str) -> tuple[str, ...]:
     """Return all names of the setting that a variable is read for."""
-    names = (variables_of(setting) for setting in fields(Settings))
-    return next((each for each in names if variable in each), ())
+    return next((row.variables for row in SETTINGS.values() if variable in row.variables), ())
 
 
 def values(project: Project, option: Option, value: object) -> list[str]:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
 import re
-import textwrap
 from collections.abc import Mapping
-from dataclasses import Field, dataclass, fields
-from functools import cache
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
-from farandole.core.settings import Settings, variables_of
 from farandole.errors import SettingError
-from farandole.launcher.configuration.project import OPTION_SETTINGS, Option, Project, values
+from farandole.launcher.configuration.project import Option, Project, values
+from farandole.settings.declaration import Setting
+from farandole.settings.table import FLAGS, SETTINGS, Settings, descriptions
 
 NOT_SET = "not set"
 HIDDEN = "***"
@@ -53,52 +50,50 @@ class Sources:
 
 def provenances(sources: Sources) -> list[Provenance]:
     """Return every setting of workers, then every one of the launcher alone."""
-    workers = [_of_worker(setting, sources) for setting in fields(Settings)]
+    workers = [_of_worker(row, sources) for row in SETTINGS.values()]
     return workers + [_of_launcher(option, sources) for name, option in sources.options.items() if _is_own(name)]
 
 
 def _is_own(option: str) -> bool:
-    return option not in OPTION_SETTINGS
+    return option not in FLAGS
 
 
-def _of_worker(setting: Field[Any], sources: Sources) -> Provenance:
-    variables = variables_of(setting)
-    option = next((option for option, (name, _) in OPTION_SETTINGS.items() if name == setting.name), None)
-    found = _found_for_worker(variables, option, sources)
+def _of_worker(row: Setting, sources: Sources) -> Provenance:
+    found = _found_for_worker(row, sources)
     text, source = found or (NOT_SET, "default")
-    default = _default_text(setting, variables[0])
-    problem = _problem(variables[0], text) if found else ""
-    if _SECRET.search(setting.name):
+    default = _default_text(row)
+    problem = _problem(row.variables[0], text) if found else ""
+    if _SECRET.search(row.name):
         text = HIDDEN if found else text
     return Provenance(
-        name=setting.name,
+        name=row.name,
         side="worker",
         value=text if found else default,
         source=source,
         default=default,
-        description=descriptions()[setting.name],
-        variables=variables,
-        option=None if option is None else f"--{option}",
-        expects=setting.metadata["expects"],
+        description=descriptions()[row.name],
+        variables=row.variables,
+        option=None if row.flag is None else f"--{row.flag.name}",
+        expects=row.expects,
         problem=problem,
     )
 
 
-def _found_for_worker(variables: tuple[str, ...], option: str | None, sources: Sources) -> tuple[str, str] | None:
+def _found_for_worker(row: Setting, sources: Sources) -> tuple[str, str] | None:
     """Return the text that a worker will read, and where it comes from."""
-    factor = 1 if option is None else OPTION_SETTINGS[option][1]
-    if option is not None and option in sources.flags:
-        return _times(sources.flags[option], factor), f"flag --{option}"
-    for variable in variables:
+    flag, project = row.flag, sources.project
+    if flag is not None and flag.name in sources.flags:
+        return _times(sources.flags[flag.name], flag.unit), f"flag --{flag.name}"
+    for variable in row.variables:
         if sources.environment.get(variable):
             return sources.environment[variable], variable
-    if sources.project is None:
+    if project is None:
         return None
-    if option is not None and (text := _from_project(option, sources, sources.project)) is not None:
-        return _times(text, factor), f"{sources.project.path.name} [run] {option}"
-    for variable in variables:
-        if variable in sources.project.environment:
-            return sources.project.environment[variable], f"{sources.project.path.name} [env] {variable}"
+    if flag is not None and (text := _from_project(flag.name, sources, project)) is not None:
+        return _times(text, flag.unit), f"{project.path.name} [run] {flag.name}"
+    for variable in row.variables:
+        if variable in project.environment:
+            return project.environment[variable], f"{project.path.name} [env] {variable}"
     return None
 
 
@@ -143,10 +138,10 @@ def _problem(variable: str, text: str) -> str:
     return ""
 
 
-def _default_text(setting: Field[Any], variable: str) -> str:
+def _default_text(row: Setting) -> str:
     """Return a default as it would be written; one that cannot be written is what not setting it means."""
-    text = _text(setting.default)
-    return text if text == NOT_SET or not _problem(variable, text) else NOT_SET
+    text = _text(row.default)
+    return text if text == NOT_SET or not _problem(row.variables[0], text) else NOT_SET
 
 
 def _text(value: object) -> str:
@@ -155,18 +150,6 @@ def _text(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-@cache
-def descriptions() -> dict[str, str]:
-    """Return the docstring under each field of `Settings`; it stands nowhere else."""
-    (settings,) = ast.parse(textwrap.dedent(inspect.getsource(Settings))).body
-    assert isinstance(settings, ast.ClassDef)
-    found = {}
-    for field, below in zip(settings.body, settings.body[1:], strict=False):
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(below, ast.Expr):
-            found[field.target.id] = " ".join(str(ast.literal_eval(below.value)).split())
-    return found
 
 
 def first_sentence(text: str) -> str:

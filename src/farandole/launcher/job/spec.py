@@ -6,17 +6,18 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from farandole.agent.command import what_is_wrong
 from farandole.launcher.errors import SpecError
 from farandole.launcher.job.elastic import Elastic
 from farandole.launcher.job.host_list import Host
 from farandole.launcher.job.options import ShipLimit, SshOptions
+from farandole.launcher.job.worker_settings import check_settings
 from farandole.launcher.output.console import OutputOptions
+from farandole.settings.table import SETTINGS
 
-TRANSPORTS = ("auto", "shm", "tcp")
-LOG_LEVELS = ("debug", "info", "warning", "error", "off")
-START_TIMEOUT_SECONDS = 30.0
+START_TIMEOUT_SECONDS: float = SETTINGS["start_timeout"].default
 HOST_TIMEOUT_SECONDS = 1.75
 
 
@@ -33,31 +34,13 @@ class JobSpec:
     """Number of workers; None: one for each GPU or, without any, for each core."""
     start_timeout: float = START_TIMEOUT_SECONDS
     """Seconds that workers wait for each other in init()."""
-    fusion_threshold_mb: int | None = None
-    autotune: bool = False
-    autotune_log: Path | None = None
-    tuning: Path | None = None
-    """Where what autotuning finds is kept; without it, is taken from."""
-    transport: str | None = None
-    log_level: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """What was asked of the workers' other settings: values in the units of `farandole.settings.table`, by name."""
     exports: tuple[str, ...] = ()
     """`NAME=value`, or `NAME` of a variable that is set already."""
     output_dir: Path | None = None
     output: OutputOptions = field(default_factory=OutputOptions)
     """What of the output is shown, and how."""
-    timeline: Path | None = None
-    """Where rank 0 records what all ranks do."""
-    timeline_mark_cycles: bool = False
-    stall_warning: float | None = None
-    """Seconds that some ranks wait for others before rank 0 warns; 0: it never does."""
-    stall_shutdown: float | None = None
-    """Seconds of such waiting after which the job ends; 0: it never does."""
-    checkpoint_seconds: float | None = None
-    """Seconds between two checkpoints."""
-    checkpoint_dir: Path | None = None
-    """Where elastic training writes checkpoints."""
-    resume: str | None = None
-    """auto: training begins with the newest good checkpoint there, if there is any; never: it does not."""
     hosts: tuple[Host, ...] = ()
     """Filled in this order; each name counts as a host. Empty: this machine is one."""
     ssh: SshOptions = field(default_factory=SshOptions)
@@ -92,24 +75,12 @@ class JobSpec:
             raise SpecError(f"{self.num_proc} workers cannot be started", "-np takes a number from 1 on, or auto")
         if self.start_timeout <= 0:
             raise SpecError(f"a start timeout of {self.start_timeout:g} s leaves no time to start")
-        if self.fusion_threshold_mb is not None and self.fusion_threshold_mb < 0:
-            raise SpecError(f"a fusion threshold of {self.fusion_threshold_mb} MB is negative", "0 turns fusion off")
-        if self.transport is not None and self.transport not in TRANSPORTS:
-            raise SpecError(f"there is no transport {self.transport!r}", f"choose from {', '.join(TRANSPORTS)}")
-        if self.log_level is not None and self.log_level not in LOG_LEVELS:
-            raise SpecError(f"there is no log level {self.log_level!r}", f"choose from {', '.join(LOG_LEVELS)}")
-        for seconds in (self.stall_warning, self.stall_shutdown):
-            if seconds is not None and not 0 <= seconds < math.inf:
-                raise SpecError(f"{seconds:g} s is no time to wait for stalled ranks", "0 waits without an end")
         if not 0.5 < self.host_timeout < math.inf:
             raise SpecError(
                 f"{self.host_timeout:g} s is no time after which a host counts as lost",
                 "--host-timeout takes seconds above 0.5; hosts give signs of life twice a second",
             )
-        if self.autotune_log is not None and not self.autotune:
-            raise SpecError("--autotune-log-file logs nothing without autotuning", "add --autotune")
-        if self.timeline_mark_cycles and self.timeline is None:
-            raise SpecError("--timeline-mark-cycles marks nothing without a timeline", "add --timeline FILE")
+        check_settings(self.settings)
         if self.elastic is not None and self.num_proc is not None:
             self.elastic.check_first_size(self.num_proc)
 
@@ -122,7 +93,7 @@ def read_start_timeout(given: float | None, environment: Mapping[str, str]) -> f
     """
     if given is not None:
         return given
-    for name in ("FARANDOLE_START_TIMEOUT", "HOROVOD_START_TIMEOUT"):
+    for name in SETTINGS["start_timeout"].variables:
         if text := environment.get(name):
             try:
                 return float(text)

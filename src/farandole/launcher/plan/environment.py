@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 
 from farandole.agent.worker_cleanup import WORKER_VARIABLE
 from farandole.launcher.job.spec import JobSpec
+from farandole.launcher.job.worker_settings import settings_environment
 from farandole.launcher.plan.model import LOOPBACK, UNKNOWN, Identity, Site, all_local
 from farandole.wire.address import format_address
 
@@ -22,33 +22,7 @@ def common_environment(spec: JobSpec, directory: str, identity: Identity, sites:
         "FARANDOLE_SECRET": identity.secret,
         "FARANDOLE_START_TIMEOUT": f"{spec.start_timeout:g}",
     }
-    # What was not asked for is left to the environment.
-    if spec.transport is not None:
-        variables["FARANDOLE_TRANSPORT"] = spec.transport
-    if spec.fusion_threshold_mb is not None:
-        variables["FARANDOLE_FUSION_THRESHOLD"] = str(spec.fusion_threshold_mb * 1024 * 1024)
-    if spec.autotune:
-        variables["FARANDOLE_AUTOTUNE"] = "1"
-    # A script may change its folder before init().
-    if spec.autotune_log is not None:
-        variables["FARANDOLE_AUTOTUNE_LOG"] = os.path.join(directory, spec.autotune_log)
-    if spec.tuning is not None:
-        variables["FARANDOLE_TUNING"] = os.path.join(directory, spec.tuning)
-    if spec.log_level is not None:
-        variables["FARANDOLE_LOG_LEVEL"] = spec.log_level
-    if spec.timeline is not None:
-        variables["FARANDOLE_TIMELINE"] = os.path.join(directory, spec.timeline)
-        variables["FARANDOLE_TIMELINE_MARK_CYCLES"] = str(int(spec.timeline_mark_cycles))
-    if spec.stall_warning is not None:
-        variables["FARANDOLE_STALL_WARNING_SECONDS"] = f"{spec.stall_warning:g}"
-    if spec.stall_shutdown is not None:
-        variables["FARANDOLE_STALL_SHUTDOWN_SECONDS"] = f"{spec.stall_shutdown:g}"
-    if spec.checkpoint_seconds is not None:
-        variables["FARANDOLE_CHECKPOINT_SECONDS"] = f"{spec.checkpoint_seconds:g}"
-    if spec.checkpoint_dir is not None:
-        variables["FARANDOLE_CHECKPOINT_DIR"] = os.path.join(directory, spec.checkpoint_dir)
-    if spec.resume is not None:
-        variables["FARANDOLE_RESUME"] = spec.resume
+    variables |= settings_environment(spec.settings, directory)
     master, _, port = _master(spec, identity, sites).rpartition(":")
     variables |= {
         "HOROVOD_CONTROLLER": "gloo",

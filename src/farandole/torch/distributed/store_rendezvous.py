@@ -20,8 +20,8 @@ from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
 from farandole.core import binding
 from farandole.core.engine import Engine
-from farandole.core.settings import Settings
 from farandole.errors import StartError
+from farandole.settings.table import Settings
 
 SECRET_BYTES = 32
 

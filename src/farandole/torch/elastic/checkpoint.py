@@ -18,7 +18,6 @@ from typing import Any
 import msgspec
 import torch
 
-from farandole.core.settings import Settings
 from farandole.core.user_log import tell_user
 from farandole.elastic.checkpoint.attempt import Part
 from farandole.elastic.checkpoint.background import Background
@@ -27,6 +26,7 @@ from farandole.elastic.checkpoint.sharding import Extent, share_out
 from farandole.elastic.checkpoint.store import AttemptId, Complete, Search, Store
 from farandole.elastic.checkpoint.tree import Taken, put_together
 from farandole.errors import CheckpointError, InvalidRequestError
+from farandole.settings.table import Settings
 from farandole.torch.elastic.tensor_files import Tensors, open_format
 
 PATIENCE_SECONDS = 60.0

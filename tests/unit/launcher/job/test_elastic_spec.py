@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from farandole.core.settings import Settings
 from farandole.launcher.errors import SpecError
 from farandole.launcher.job.elastic import Elastic
 from farandole.launcher.job.spec import JobSpec
 from farandole.launcher.start.elastic import exports_of
+from farandole.settings.table import Settings
 
 
 def test_the_least_that_can_be_asked_for() -> None:

@@ -72,18 +72,18 @@ every worker gets the launcher's environment, and
   FARANDOLE_JOB=job-7
   FARANDOLE_SECRET=***
   FARANDOLE_START_TIMEOUT=90
-  FARANDOLE_TRANSPORT=tcp
   FARANDOLE_FUSION_THRESHOLD=33554432
   FARANDOLE_AUTOTUNE=1
   FARANDOLE_AUTOTUNE_LOG=/home/me/out/log.csv
   FARANDOLE_TUNING=/home/me/tuned.json
-  FARANDOLE_LOG_LEVEL=info
-  FARANDOLE_TIMELINE=/home/me/out/timeline.json
-  FARANDOLE_TIMELINE_MARK_CYCLES=1
+  FARANDOLE_TRANSPORT=tcp
   FARANDOLE_STALL_WARNING_SECONDS=0.5
   FARANDOLE_STALL_SHUTDOWN_SECONDS=30
+  FARANDOLE_TIMELINE=/home/me/out/timeline.json
+  FARANDOLE_TIMELINE_MARK_CYCLES=1
   FARANDOLE_CHECKPOINT_DIR=/home/me/out/checkpoints
   FARANDOLE_RESUME=auto
+  FARANDOLE_LOG_LEVEL=info
   HOROVOD_CONTROLLER=gloo
   HOROVOD_CPU_OPERATIONS=gloo
   MASTER_ADDR=127.0.0.1
@@ -221,18 +221,20 @@ def test_plan_with_every_option_hides_the_secret() -> None:
         ("./train",),
         1,
         start_timeout=90,
-        fusion_threshold_mb=32,
-        autotune=True,
-        autotune_log=Path("out/log.csv"),
-        tuning=Path("tuned.json"),
-        transport="tcp",
-        log_level="info",
-        timeline=Path("out/timeline.json"),
-        checkpoint_dir=Path("out/checkpoints"),
-        resume="auto",
-        timeline_mark_cycles=True,
-        stall_warning=0.5,
-        stall_shutdown=30,
+        settings={
+            "fusion_threshold": 32 << 20,
+            "autotune": True,
+            "autotune_log": "out/log.csv",
+            "tuning": "tuned.json",
+            "transport": "tcp",
+            "log_level": "info",
+            "timeline": "out/timeline.json",
+            "checkpoint_dir": "out/checkpoints",
+            "resume": "auto",
+            "timeline_mark_cycles": True,
+            "stall_warning_seconds": 0.5,
+            "stall_shutdown_seconds": 30,
+        },
         exports=("TOKEN", "A=b c"),
         output_dir=Path("logs"),
     )
@@ -281,13 +283,13 @@ def test_visible_gpus(listed: str | None, visible: int) -> None:
         {"num_proc": 0},
         {"num_proc": -3},
         {"start_timeout": 0.0},
-        {"fusion_threshold_mb": -1},
-        {"transport": "pigeon"},
-        {"log_level": "loud"},
-        {"stall_warning": -1.0},
-        {"stall_shutdown": float("nan")},
-        {"timeline_mark_cycles": True},
-        {"autotune_log": Path("log.csv")},
+        {"settings": {"fusion_threshold": -1}},
+        {"settings": {"transport": "pigeon"}},
+        {"settings": {"log_level": "loud"}},
+        {"settings": {"stall_warning_seconds": -1.0}},
+        {"settings": {"stall_shutdown_seconds": float("nan")}},
+        {"settings": {"timeline_mark_cycles": True}},
+        {"settings": {"autotune_log": "log.csv"}},
     ],
 )
 def test_values_that_no_job_can_have(wrong: dict[str, object]) -> None:
