@@ -30,7 +30,8 @@ from farandole.launcher.plan.model import LOOPBACK, SECRET_NAMES, UNKNOWN, Ident
 from farandole.launcher.start.launch import SECRET_BYTES
 from farandole.launcher.supervise.ending import GRACE_SECONDS, READER_SECONDS
 from farandole.launcher.supervise.fixed import Outcome
-from farandole.launcher.targets.external import Flavour, Order, command_line, environment_of, flavour_of
+from farandole.launcher.targets.external import command_line, environment_of, flavour_of
+from farandole.launcher.targets.launch_order import Flavour, LaunchOrder
 from farandole.launcher.targets.local import LocalNames
 from farandole.launcher.wording import count
 from farandole.roster.service import RosterService
@@ -93,7 +94,7 @@ def plan_external(
     if spec.network:
         environment["FARANDOLE_NETWORK"] = ",".join(spec.network)
     passed_on = [*environment, *(name for name in _PYTHON if name in machine.environment)]
-    order = Order(kind, job_size(spec, machine), hosts, tuple(passed_on), spec.command, os.geteuid() == 0)
+    order = LaunchOrder(kind, job_size(spec, machine), hosts, tuple(passed_on), spec.command, os.geteuid() == 0)
     return ExternalPlan(
         flavour,
         command_line(flavour, order),

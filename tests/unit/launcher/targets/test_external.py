@@ -13,10 +13,11 @@ from farandole.launcher.job.machine import Machine
 from farandole.launcher.job.spec import JobSpec
 from farandole.launcher.plan.model import Identity
 from farandole.launcher.start.external import explain, first_to_blame, plan_external, render_external
-from farandole.launcher.targets.external import Flavour, Order, command_line, environment_of, flavour_of
+from farandole.launcher.targets.external import command_line, environment_of, flavour_of
+from farandole.launcher.targets.launch_order import Flavour, LaunchOrder
 from farandole.wire.rendezvous import Failure
 
-HERE = Order("mpirun", 4, (), ("FARANDOLE_JOB", "FARANDOLE_SECRET"), ("python", "train.py", "--name", "a b"))
+HERE = LaunchOrder("mpirun", 4, (), ("FARANDOLE_JOB", "FARANDOLE_SECRET"), ("python", "train.py", "--name", "a b"))
 EVEN = replace(HERE, hosts=(Host("h1", 2), Host("h2", 2)))
 UNEVEN = replace(HERE, hosts=(Host("h1", 3), Host("h2", 1)))
 
@@ -91,7 +92,7 @@ def test_a_program_that_is_not_known(version: str) -> None:
         ),
     ],
 )
-def test_command_lines(flavour: Flavour, order: Order, line: str) -> None:
+def test_command_lines(flavour: Flavour, order: LaunchOrder, line: str) -> None:
     assert shlex.join(command_line(flavour, order)) == line
 
 

@@ -1,0 +1,26 @@
+"""The arguments of Slurm's srun, as data."""
+
+from __future__ import annotations
+
+from farandole.launcher.errors import SpecError
+from farandole.launcher.targets.launch_order import LaunchOrder, written_with_slots
+
+
+def slurm(order: LaunchOrder) -> list[str]:
+    """Return the arguments of srun.
+
+    Raises:
+        SpecError: the hosts have different numbers of slots.
+    """
+    line = [f"--ntasks={order.size}"]
+    if order.hosts:
+        counts = {host.slots for host in order.hosts}
+        if len(counts) > 1:
+            raise SpecError(
+                f"{order.program} starts the same number of workers on each node, "
+                f"not {written_with_slots(order.hosts)}",
+                "give all of them the same slots, or leave the choice to Slurm: no -H",
+            )
+        line += [f"--nodes={len(order.hosts)}", f"--ntasks-per-node={counts.pop()}"]
+        line += [f"--nodelist={','.join(host.name for host in order.hosts)}"]
+    return [*line, "--export=ALL", "--mpi=none", "--cpu-bind=none", "--kill-on-bad-exit=1", "--label", *order.command]
