@@ -1,6 +1,5 @@
 // The C ABI: arguments in, status codes out. Exceptions end here.
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 #include <memory>
 #include <new>
@@ -13,6 +12,7 @@
 #include "base/log.h"
 #include "base/mutex.h"
 #include "capi/farandole.h"
+#include "capi/settings.h"
 #include "collective/table.h"
 #include "engine/engine.h"
 #include "reduce/kernels.h"
@@ -76,42 +76,6 @@ int guarded(Body&& body) noexcept {
 
 std::string text_or(const char* text, const char* otherwise) { return text == nullptr ? otherwise : text; }
 
-std::vector<std::string> split(const std::string& text, char separator) {
-  std::vector<std::string> parts;
-  size_t from = 0;
-  while (from <= text.size()) {
-    const size_t to = std::min(text.find(separator, from), text.size());
-    if (to > from) {
-      parts.push_back(text.substr(from, to - from));
-    }
-    from = to + 1;
-  }
-  return parts;
-}
-
-// Sets what "NAME=VALUE,..." says, and returns which ones that were.
-std::vector<farandole::collective::KnobName> set_knobs(const std::string& text, farandole::collective::Knobs& knobs) {
-  std::vector<farandole::collective::KnobName> set;
-  for (const std::string& part : split(text, ',')) {
-    const size_t equals = std::min(part.find('='), part.size());
-    const std::string name = part.substr(0, equals);
-    const auto knob =
-        std::ranges::find_if(farandole::collective::kKnobNames, [&](const auto& known) { return known.name == name; });
-    if (knob == farandole::collective::kKnobNames.end()) {
-      refuse("there is no knob '" + name + "'");
-    }
-    const char* const first = part.data() + std::min(equals + 1, part.size());
-    const char* const last = part.data() + part.size();
-    uint64_t value = 0;
-    if (const auto [end, error] = std::from_chars(first, last, value); error != std::errc() || end != last) {
-      refuse("the knob " + name + " takes a number that is not negative, not '" + std::string(first, last) + "'");
-    }
-    knobs.*knob->knob = value;
-    set.push_back(*knob);
-  }
-  return set;
-}
-
 std::string json_of(const farandole::collective::Knobs& knobs) {
   std::string json;
   for (const farandole::collective::KnobName& knob : farandole::collective::kKnobNames) {
@@ -144,66 +108,6 @@ template <typename Body>
 const char* answered(Body&& body) {
   thread_local std::string t_answer;
   return guarded([&] { t_answer = body(); }) == FARANDOLE_OK ? t_answer.c_str() : nullptr;
-}
-
-farandole::transport::EndpointSettings endpoint_settings_of(const farandole_settings& settings) {
-  farandole::transport::EndpointSettings result;
-  const std::string transport = text_or(settings.transport, "auto");
-  if (transport != "auto" && transport != "shm" && transport != "tcp") {
-    refuse("there is no transport '" + transport + "': use auto, shm or tcp");
-  }
-  if (settings.arena_bytes != 0) {
-    result.arena_bytes = settings.arena_bytes;
-  }
-  result.listen_addresses = split(text_or(settings.listen_addresses, ""), ',');
-  result.shared_memory = transport != "tcp";
-  result.host_key = text_or(settings.host_key, "");
-  if (settings.failure_deadline_seconds > 0) {
-    result.failure_deadline_seconds = settings.failure_deadline_seconds;
-  }
-  return result;
-}
-
-farandole::engine::EngineSettings engine_settings_of(const farandole_settings& settings) {
-  farandole::engine::EngineSettings result;
-  if (settings.fusion_threshold_bytes != 0) {
-    result.knobs.fusion_threshold = static_cast<uint64_t>(std::max<int64_t>(0, settings.fusion_threshold_bytes));
-    result.fixed_knobs.emplace_back("fusion_threshold");
-  }
-  if (settings.staging_bytes != 0) {
-    // Pieces begin at a page of their own.
-    constexpr uint64_t kPage = 4096;
-    result.piece_bytes = std::max(kPage, settings.staging_bytes / farandole::transport::kWindows / kPage * kPage);
-  }
-  if (settings.spin_seconds != 0) {
-    result.spin_ns = static_cast<int64_t>(std::max(0.0, settings.spin_seconds) * 1e9);
-  }
-  if (settings.stall_warning_seconds != 0) {
-    result.stall_warning_seconds = std::max(0.0, settings.stall_warning_seconds);
-  }
-  result.stall_shutdown_seconds = std::max(0.0, settings.stall_shutdown_seconds);
-  for (const farandole::collective::KnobName& knob : set_knobs(text_or(settings.knobs, ""), result.knobs)) {
-    result.fixed_knobs.emplace_back(knob.name);
-  }
-  result.autotune = settings.autotune != 0;
-  if (settings.autotune_warmup_samples != 0) {
-    result.tuner.warmup_samples = std::max(0, settings.autotune_warmup_samples);
-  }
-  if (settings.autotune_steps_per_sample > 0) {
-    result.tuner.steps_per_sample = settings.autotune_steps_per_sample;
-  }
-  if (settings.autotune_max_samples > 0) {
-    result.tuner.max_samples = settings.autotune_max_samples;
-  }
-  const std::string wanted = text_or(settings.algorithm, "auto");
-  if (wanted != "auto" && !wanted.empty()) {
-    const auto table = farandole::collective::algorithms();
-    if (std::ranges::none_of(table, [&](const auto& row) { return wanted == row.name; })) {
-      refuse("there is no algorithm '" + wanted + "'; `auto` picks the best one");
-    }
-    result.algorithm = wanted;
-  }
-  return result;
 }
 
 ReduceOp op_of(const farandole_request& request) {
@@ -383,20 +287,24 @@ const char* farandole_choose_for(uint32_t kind, uint32_t op, uint64_t bytes, int
   });
 }
 
+const char* farandole_setting_names(void) {
+  return answered([] { return farandole::capi::setting_names(); });
+}
+
 const char* farandole_isa(void) { return farandole::reduce::active_isa().data(); }
 
-int farandole_engine_create(const farandole_settings* settings, farandole_engine** engine) {
+int farandole_engine_create(uint32_t abi_version, const farandole_setting* settings, size_t count,
+                            farandole_engine** engine) {
   return guarded([&] {
-    if (settings->abi_version != FARANDOLE_ABI_VERSION) {
-      refuse("the caller was made for ABI version " + std::to_string(settings->abi_version) + ", this library has " +
+    if (abi_version != FARANDOLE_ABI_VERSION) {
+      refuse("the caller was made for ABI version " + std::to_string(abi_version) + ", this library has " +
              std::to_string(FARANDOLE_ABI_VERSION) + "; reinstall farandole");
     }
-    if (settings->log_level != 0) {
-      farandole::base::set_log_level(
-          static_cast<farandole::base::Level>(std::min<uint32_t>(settings->log_level - 1, 4)));
+    farandole::capi::Settings read = farandole::capi::read_settings({settings, count});
+    if (read.log_level) {
+      farandole::base::set_log_level(*read.log_level);
     }
-    const bool needs_shm = text_or(settings->transport, "auto") == "shm";
-    *engine = new farandole_engine(endpoint_settings_of(*settings), engine_settings_of(*settings), needs_shm);
+    *engine = new farandole_engine(std::move(read.endpoint), std::move(read.engine), read.needs_shared_memory);
   });
 }
 
@@ -482,7 +390,7 @@ const char* farandole_engine_routes(farandole_engine* engine) {
 int farandole_keep_knobs(farandole_engine* engine, const char* knobs) {
   return guarded([&] {
     farandole::collective::Knobs kept = engine->engine.settings().knobs;
-    set_knobs(text_or(knobs, ""), kept);
+    farandole::capi::read_knobs(text_or(knobs, ""), kept);
     engine->engine.keep(kept);
   });
 }

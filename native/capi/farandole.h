@@ -19,7 +19,7 @@ extern "C" {
 #define FARANDOLE_API __attribute__((visibility("default")))
 
 /* Raised whenever a struct or the meaning of a function changes; the binding compares it at load. */
-#define FARANDOLE_ABI_VERSION 4
+#define FARANDOLE_ABI_VERSION 5
 
 enum farandole_status {
   FARANDOLE_OK = 0,
@@ -77,30 +77,12 @@ enum farandole_compression {
 
 typedef struct farandole_engine farandole_engine;
 
-/* Zero-initialise, then set what you know: a zero means the default. */
+/* One setting of an engine. Which there are says farandole_setting_names(); what they mean, docs/settings.md. A setting
+ * more changes no struct, and so breaks no caller. */
 typedef struct {
-  uint32_t abi_version;            /* FARANDOLE_ABI_VERSION */
-  uint32_t log_level;              /* 0 default (warning), 1 debug, 2 info, 3 warning, 4 error, 5 off */
-  uint64_t arena_bytes;            /* address space of the arena; default 64 GiB */
-  uint64_t staging_bytes;          /* what the arena lends to tensors outside of it; default 8 MiB */
-  int64_t fusion_threshold_bytes;  /* default 128 MiB; -1: 0, no fusion. Rank 0's value counts for all */
-  const char* listen_addresses;    /* comma-separated, where others shall reach it first of all; NULL or "": workers of
-                                      this host only */
-  const char* transport;           /* NULL or "auto"; "shm": fail rather than use TCP; "tcp": TCP within a host too */
-  const char* host_key;            /* workers with different keys never share memory; NULL: found by trying */
-  const char* algorithm;           /* NULL or "auto"; otherwise a name from farandole_algorithms() */
-  double failure_deadline_seconds; /* silence after which a worker counts as lost; default 1 */
-  double spin_seconds;             /* how long a wait looks before it sleeps; default 20 us; < 0: not at all */
-  double stall_warning_seconds;    /* some ranks wait this long for others: rank 0 warns; default 60; < 0: never */
-  double stall_shutdown_seconds;   /* they have waited this long: the world ends; default: never. Rank 0's count */
-
-  /* Speed. What rank 0 says counts for all. */
-  const char* knobs;                 /* NULL or "NAME=VALUE,...": see farandole_knobs() */
-  int32_t autotune;                  /* other than 0: look for the best values of all knobs that are not set */
-  int32_t autotune_warmup_samples;   /* whose speed does not count; default 3; -1: none */
-  int32_t autotune_steps_per_sample; /* default 10 */
-  int32_t autotune_max_samples;      /* that the search may take; default 40 */
-} farandole_settings;
+  const char* name;
+  const char* value; /* a number in digits, a truth value as 0 or 1, or a text */
+} farandole_setting;
 
 /* One world: the ordered list of workers at one generation. */
 typedef struct {
@@ -196,13 +178,17 @@ FARANDOLE_API const char* farandole_knobs(void);
  * needs no algorithm. Valid until the calling thread asks again, as is what farandole_choose gives. */
 FARANDOLE_API const char* farandole_choose_for(uint32_t kind, uint32_t op, uint64_t bytes, int32_t members,
                                                int32_t hosts, int32_t fewest);
+/* A JSON array of the names that farandole_engine_create takes. */
+FARANDOLE_API const char* farandole_setting_names(void);
 /* The instruction set that the reduction kernels use: "avx512", "avx2" or "baseline". */
 FARANDOLE_API const char* farandole_isa(void);
 
 /* --- an engine and its worlds ------------------------------------------------------------------------ */
 
-/* Opens the listening sockets and the arena, and starts nothing. */
-FARANDOLE_API int farandole_engine_create(const farandole_settings* settings, farandole_engine** engine);
+/* Opens the listening sockets and the arena, and starts nothing. `abi_version` is FARANDOLE_ABI_VERSION; `settings`
+ * [count] are those that have not their defaults. */
+FARANDOLE_API int farandole_engine_create(uint32_t abi_version, const farandole_setting* settings, size_t count,
+                                          farandole_engine** engine);
 /* Ends the current world as if the process had died, then frees everything. Blocks that came from
  * farandole_arena_alloc are gone. */
 FARANDOLE_API void farandole_engine_destroy(farandole_engine* engine);

@@ -25,33 +25,17 @@ from typing import Any
 
 from farandole.errors import LibraryError
 
-ABI_VERSION = 4
+ABI_VERSION = 5
 KINDS = 10
 LIBRARY_NAME = "libfarandole.so"
 
 
-class NativeSettings(Structure):
-    """`farandole_settings`."""
+class NativeSetting(Structure):
+    """`farandole_setting`."""
 
     _fields_ = (
-        ("abi_version", c_uint32),
-        ("log_level", c_uint32),
-        ("arena_bytes", c_uint64),
-        ("staging_bytes", c_uint64),
-        ("fusion_threshold_bytes", c_int64),
-        ("listen_addresses", c_char_p),
-        ("transport", c_char_p),
-        ("host_key", c_char_p),
-        ("algorithm", c_char_p),
-        ("failure_deadline_seconds", c_double),
-        ("spin_seconds", c_double),
-        ("stall_warning_seconds", c_double),
-        ("stall_shutdown_seconds", c_double),
-        ("knobs", c_char_p),
-        ("autotune", c_int32),
-        ("autotune_warmup_samples", c_int32),
-        ("autotune_steps_per_sample", c_int32),
-        ("autotune_max_samples", c_int32),
+        ("name", c_char_p),
+        ("value", c_char_p),
     )
 
 
@@ -137,7 +121,7 @@ _Handles = POINTER(c_uint64)
 
 # name -> (result, arguments). Functions that may block, or that do much work: Python's lock is released around them.
 _BLOCKING: dict[str, tuple[Any, tuple[Any, ...]]] = {
-    "farandole_engine_create": (c_int, (POINTER(NativeSettings), POINTER(_Engine))),
+    "farandole_engine_create": (c_int, (c_uint32, POINTER(NativeSetting), c_size_t, POINTER(_Engine))),
     "farandole_engine_destroy": (None, (_Engine,)),
     "farandole_engine_form": (c_int, (_Engine, POINTER(NativeWorld))),
     "farandole_engine_leave": (c_int, (_Engine, c_double)),
@@ -163,6 +147,7 @@ _QUICK: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "farandole_algorithms": (c_char_p, ()),
     "farandole_isa": (c_char_p, ()),
     "farandole_knobs": (c_char_p, ()),
+    "farandole_setting_names": (c_char_p, ()),
     "farandole_choose_for": (c_char_p, (c_uint32, c_uint32, c_uint64, c_int32, c_int32, c_int32)),
     "farandole_choose": (c_char_p, (_Engine, c_uint32, c_uint32, c_uint32, c_uint64)),
     "farandole_keep_knobs": (c_int, (_Engine, c_char_p)),

@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from farandole.core.binding import ABI_VERSION, Library, NativeEvent, NativeSettings, NativeStats, NativeWorld
+from farandole.core.binding import ABI_VERSION, Library, NativeEvent, NativeSetting, NativeStats, NativeWorld
 from farandole.core.dtype import Kind
 from farandole.core.status import Status, from_status
 from farandole.core.submission import Submission
@@ -80,7 +80,8 @@ class Engine:
         self._pointer = ctypes.c_void_p()
         self._blocked_ns = 0
         self._generation = 0
-        self._check(library.farandole_engine_create(_native_settings(settings), self._pointer))
+        given = _native_settings(settings)
+        self._check(library.farandole_engine_create(ABI_VERSION, given, len(given), self._pointer))
         weakref.finalize(self, _destroy, library, self._pointer, os.getpid()).atexit = False
 
     # --- worlds ------------------------------------------------------------------------------------------------
@@ -348,39 +349,13 @@ class Engine:
         return from_status(status, _string(library.farandole_last_error()), library.farandole_last_lost_rank())
 
 
-def _native_settings(settings: Settings) -> NativeSettings:
-    threshold = settings.fusion_threshold
-    return NativeSettings(
-        abi_version=ABI_VERSION,
-        log_level=settings.log_level,
-        arena_bytes=settings.arena_bytes,
-        staging_bytes=settings.staging_bytes,
-        # The C ABI's 0 is "default", its -1 is "no fusion".
-        fusion_threshold_bytes=0 if threshold is None else threshold or -1,
-        listen_addresses=settings.listen.encode(),
-        transport=settings.transport.encode(),
-        host_key=settings.host_key.encode() or None,
-        algorithm=settings.algorithm.encode(),
-        failure_deadline_seconds=settings.silence_seconds,
-        spin_seconds=settings.spin_seconds,
-        # The C ABI's 0 is "default", its -1 is "never".
-        stall_warning_seconds=-1 if settings.stall_check_disable else settings.stall_warning_seconds or -1,
-        stall_shutdown_seconds=0 if settings.stall_check_disable else settings.stall_shutdown_seconds,
-        knobs=_knobs_text({name: getattr(settings, name) for name in _KNOBS}),
-        autotune=settings.autotune,
-        # The C ABI's 0 is "default", its -1 is "none".
-        autotune_warmup_samples=settings.autotune_warmup_samples or -1,
-        autotune_steps_per_sample=settings.autotune_steps_per_sample,
-        autotune_max_samples=settings.autotune_max_samples,
-    )
+def _native_settings(settings: Settings) -> ctypes.Array[NativeSetting]:
+    texts = settings.for_engine()
+    return (NativeSetting * len(texts))(*(NativeSetting(name.encode(), text.encode()) for name, text in texts.items()))
 
 
-# The fusion threshold has a field of its own in the C ABI.
-_KNOBS = ("chunk_bytes", "small_bytes", "ring_bytes", "link_chunk_bytes")
-
-
-def _knobs_text(knobs: Mapping[str, int | None]) -> bytes:
-    return ",".join(f"{name}={value}" for name, value in knobs.items() if value is not None).encode()
+def _knobs_text(knobs: Mapping[str, int]) -> bytes:
+    return ",".join(f"{name}={value}" for name, value in knobs.items()).encode()
 
 
 def _string(text: bytes | None) -> str:

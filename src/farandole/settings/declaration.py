@@ -77,7 +77,10 @@ def as_text(value: Any) -> str:
     """Write a value as a variable, or the C ABI, gets it."""
     if isinstance(value, bool):
         return str(int(value))
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    if not isinstance(value, float):
+        return str(value)
+    short = f"{value:g}"
+    return short if float(short) == value else repr(value)
 
 
 def setting(

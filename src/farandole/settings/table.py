@@ -18,7 +18,7 @@ from typing import Any
 
 from farandole.errors import SettingError
 from farandole.settings import values
-from farandole.settings.declaration import Flag, Setting, row_of, setting
+from farandole.settings.declaration import Flag, Setting, as_text, row_of, setting
 
 # How long a worker may say nothing, where the others go on without it, and where the job ends with it.
 ELASTIC_SILENCE_SECONDS = 1.0
@@ -199,7 +199,7 @@ class Settings:
         engine=True,
     )
     """Seconds of such waiting after which all requests fail on all ranks; 0 is never. May be below the warning's."""
-    stall_check_disable: bool = setting(False, values.switch, "0 or 1", "HOROVOD_STALL_CHECK_DISABLE", engine=True)
+    stall_check_disable: bool = setting(False, values.switch, "0 or 1", "HOROVOD_STALL_CHECK_DISABLE")
     """Neither warn of ranks that wait for others, nor end the world for it."""
     progress: float = setting(0.0, values.seconds, "a number of seconds")
     """Seconds between two reports to the launcher of how this worker gets on, for its status line; 0 is never."""
@@ -283,6 +283,14 @@ class Settings:
         if self.failure_deadline is not None:
             return self.failure_deadline
         return ELASTIC_SILENCE_SECONDS if self.elastic else SILENCE_SECONDS
+
+    def for_engine(self) -> dict[str, str]:
+        """Return what the native engine is given: texts by name. What is not set has its default there."""
+        given = {name: getattr(self, name) for name, row in SETTINGS.items() if row.engine}
+        given["failure_deadline"] = self.silence_seconds
+        if self.stall_check_disable:
+            given |= {"stall_warning_seconds": 0.0, "stall_shutdown_seconds": 0.0}
+        return {name: as_text(value) for name, value in given.items() if value is not None}
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:

@@ -14,10 +14,9 @@ class Revoke : public ::testing::Test {
  protected:
   void SetUp() override {
     for (farandole_engine*& engine : engines_) {
-      farandole_settings settings{};
-      settings.abi_version = FARANDOLE_ABI_VERSION;
-      settings.arena_bytes = uint64_t{1} << 26;
-      ASSERT_EQ(farandole_engine_create(&settings, &engine), FARANDOLE_OK) << farandole_last_error();
+      const farandole_setting settings = {"arena_bytes", "67108864"};
+      ASSERT_EQ(farandole_engine_create(FARANDOLE_ABI_VERSION, &settings, 1, &engine), FARANDOLE_OK)
+          << farandole_last_error();
     }
   }
   void TearDown() override {

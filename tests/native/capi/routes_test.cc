@@ -15,13 +15,11 @@ constexpr double kPatience = 60.0;
 class Engines : public ::testing::Test {
  protected:
   void open(const char* transport, const char* listen_addresses) {
-    farandole_settings settings{};
-    settings.abi_version = FARANDOLE_ABI_VERSION;
-    settings.arena_bytes = uint64_t{1} << 26;
-    settings.transport = transport;
-    settings.listen_addresses = listen_addresses;
+    const std::array<farandole_setting, 3> settings = {
+        {{"arena_bytes", "67108864"}, {"transport", transport}, {"listen", listen_addresses}}};
     for (farandole_engine*& engine : engines_) {
-      ASSERT_EQ(farandole_engine_create(&settings, &engine), FARANDOLE_OK) << farandole_last_error();
+      ASSERT_EQ(farandole_engine_create(FARANDOLE_ABI_VERSION, settings.data(), settings.size(), &engine), FARANDOLE_OK)
+          << farandole_last_error();
     }
   }
 
@@ -68,7 +66,7 @@ TEST_F(Engines, SayWhichAddressesTheirConnectionsUse) {
 }
 
 TEST_F(Engines, SayThatTheyShareMemory) {
-  open("auto", nullptr);
+  open("auto", "");
   form(2);
   EXPECT_STREQ(farandole_engine_routes(engines_[0]), "itself\nshared memory\n");
   form(1);

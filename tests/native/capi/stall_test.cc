@@ -54,7 +54,7 @@ std::string read_all(int fd) {
 
 // Runs body(rank, engine) in a world of processes over shared memory. Gives what each wrote to standard error; fails
 // the test unless all end with 0.
-std::vector<std::string> in_processes(int size, const farandole_settings& settings,
+std::vector<std::string> in_processes(int size, const std::vector<farandole_setting>& settings,
                                       const std::function<void(int, farandole_engine*)>& body) {
   std::vector<Pipe> to_worker(static_cast<size_t>(size));
   std::vector<Pipe> from_worker(static_cast<size_t>(size));
@@ -69,7 +69,8 @@ std::vector<std::string> in_processes(int size, const farandole_settings& settin
         ::close(pipe.ends[1]);
       }
       farandole_engine* engine = nullptr;
-      require(farandole_engine_create(&settings, &engine) == FARANDOLE_OK, "create");
+      require(farandole_engine_create(FARANDOLE_ABI_VERSION, settings.data(), settings.size(), &engine) == FARANDOLE_OK,
+              "create");
       std::vector<char> contact(kContactBytes);
       std::snprintf(contact.data(), kContactBytes, "%s", farandole_engine_contact(engine));
       require(::write(from_worker[own].ends[1], contact.data(), kContactBytes) == kContactBytes, "tell the contact");
@@ -116,13 +117,7 @@ std::vector<std::string> in_processes(int size, const farandole_settings& settin
   return said;
 }
 
-farandole_settings some_settings() {
-  farandole_settings settings{};
-  settings.abi_version = FARANDOLE_ABI_VERSION;
-  settings.arena_bytes = uint64_t{1} << 26;
-  settings.failure_deadline_seconds = 20;
-  return settings;
-}
+std::vector<farandole_setting> some_settings() { return {{"arena_bytes", "67108864"}, {"failure_deadline", "20"}}; }
 
 uint64_t submit(farandole_engine* engine, farandole_kind kind, const char* name, float* value) {
   const int64_t shape = 1;
@@ -141,9 +136,9 @@ uint64_t submit(farandole_engine* engine, farandole_kind kind, const char* name,
 }
 
 TEST(CapiStall, WarnsWithNamesRanksAndAnswersThenEndsEverywhere) {
-  farandole_settings settings = some_settings();
-  settings.stall_warning_seconds = 0.3;
-  settings.stall_shutdown_seconds = 1.2;
+  std::vector<farandole_setting> settings = some_settings();
+  settings.push_back({"stall_warning_seconds", "0.3"});
+  settings.push_back({"stall_shutdown_seconds", "1.2"});
   const auto said = in_processes(3, settings, [](int rank, farandole_engine* engine) {
     float value = 1;
     require(farandole_wait(engine, submit(engine, FARANDOLE_ALLREDUCE, "first", &value), kPatience) == 0, "first");
@@ -172,8 +167,8 @@ TEST(CapiStall, WarnsWithNamesRanksAndAnswersThenEndsEverywhere) {
 }
 
 TEST(CapiStall, NeverMeansNever) {
-  farandole_settings settings = some_settings();
-  settings.stall_warning_seconds = -1;
+  std::vector<farandole_setting> settings = some_settings();
+  settings.push_back({"stall_warning_seconds", "0"});
   const auto said = in_processes(2, settings, [](int rank, farandole_engine* engine) {
     float value = 1;
     uint64_t query = 0;

@@ -124,13 +124,12 @@ inline void form(farandole_engine* engine, const World& world) {
 class WorkerMain {
  public:
   WorkerMain(const Settings& settings, Wire wire) : settings_(settings), wire_(std::move(wire)) {
-    farandole_settings with{};
-    with.abi_version = FARANDOLE_ABI_VERSION;
-    with.arena_bytes = uint64_t{1} << 28;
-    with.transport = settings.transport.c_str();
-    with.listen_addresses = "127.0.0.1";
-    with.failure_deadline_seconds = settings.failure_deadline_seconds;
-    require(farandole_engine_create(&with, &engine_), "create");
+    const std::string deadline = std::to_string(settings.failure_deadline_seconds);
+    const std::array<farandole_setting, 4> with = {{{"arena_bytes", "268435456"},
+                                                    {"transport", settings.transport.c_str()},
+                                                    {"listen", "127.0.0.1"},
+                                                    {"failure_deadline", deadline.c_str()}}};
+    require(farandole_engine_create(FARANDOLE_ABI_VERSION, with.data(), with.size(), &engine_), "create");
     outside_.resize(settings.in_arena ? 0 : settings.elements);
     values_ = settings.in_arena ? static_cast<float*>(farandole_arena_alloc(engine_, settings.elements * sizeof(float)))
                                 : outside_.data();

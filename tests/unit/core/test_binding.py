@@ -33,7 +33,7 @@ POINTERS = {
     "void*": ctypes.c_void_p,
 }
 STRUCTS = {
-    "farandole_settings": binding.NativeSettings,
+    "farandole_setting": binding.NativeSetting,
     "farandole_world": binding.NativeWorld,
     "farandole_request": binding.NativeRequest,
     "farandole_kind_stats": binding.NativeKindStats,

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from farandole.core import binding
 from farandole.errors import SettingError
 from farandole.settings.table import SETTINGS, Settings
 
@@ -123,6 +126,20 @@ def test_a_bad_value_names_the_variable_the_value_and_what_it_should_be(variable
         Settings.from_environment({variable: value})
     text = str(caught.value)
     assert variable in text and repr(value) in text and expected in text
+
+
+def test_the_engine_takes_all_of_its_settings_and_gives_names_to_no_others():
+    taken = set(json.loads(binding.load().farandole_setting_names()))
+    rows = {name for name, row in SETTINGS.items() if row.engine}
+    assert rows == taken - {"stream_bytes"}, "this knob is tuned only"
+    settings = Settings(chunk_bytes=4096, stall_warning_seconds=2.5, autotune=True, host_key="a=b")
+    given = settings.for_engine()
+    assert given.keys() == rows - {"fusion_threshold", "small_bytes", "ring_bytes", "link_chunk_bytes"}
+    wanted = {"chunk_bytes": "4096", "stall_warning_seconds": "2.5", "autotune": "1", "failure_deadline": "5"}
+    assert wanted.items() <= given.items()
+    without = Settings(stall_check_disable=True, stall_shutdown_seconds=9.0, failure_deadline=0.25).for_engine()
+    assert (without["stall_warning_seconds"], without["stall_shutdown_seconds"]) == ("0", "0")
+    assert without["failure_deadline"] == "0.25"
 
 
 def test_the_secret_is_never_shown():

@@ -1,0 +1,33 @@
+// From the settings of the C ABI, names and texts, to those of the rooms below.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+
+#include "base/log.h"
+#include "capi/farandole.h"
+#include "collective/knobs.h"
+#include "engine/engine.h"
+#include "transport/endpoint.h"
+
+namespace farandole::capi {
+
+struct Settings {
+  transport::EndpointSettings endpoint;
+  engine::EngineSettings engine;
+  std::optional<base::Level> log_level;  // none: it stays as it is
+  bool needs_shared_memory = false;      // rather fail than use TCP within a host
+};
+
+// What is not given has its default; of several with one name, the last one counts. Throws Error(kInvalidArgument) for
+// a name that does not exist, and for a text that is no value of its setting.
+Settings read_settings(std::span<const farandole_setting> given);
+
+// Sets what "NAME=VALUE,..." says. Throws as read_settings does.
+void read_knobs(const std::string& text, collective::Knobs& knobs);
+
+// All names, as a JSON array.
+std::string setting_names();
+
+}  // namespace farandole::capi
