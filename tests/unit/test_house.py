@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tools import settings_docs
 
 from farandole.settings.table import SETTINGS
 
@@ -167,6 +168,12 @@ def test_every_setting_is_in_the_documentation() -> None:
     text = documentation()
     variables = [row.variables[0] for row in SETTINGS.values()]
     assert [name for name in variables if not re.search(rf"\b{name}\b", text)] == []
+
+
+def test_tables_of_settings_in_the_documentation_are_current() -> None:
+    pages = {path.name: path.read_text() for path in settings_docs.DOCS.glob("*.md")}
+    assert "<!-- settings: all -->" in pages["settings.md"]
+    assert [name for name, page in pages.items() if settings_docs.rendered(page) != page] == [], "make fix"
 
 
 def test_every_flag_of_run_is_in_the_documentation() -> None:

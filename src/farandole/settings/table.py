@@ -33,21 +33,21 @@ class Settings:
     """
 
     roster: str | None = setting(None, values.roster, "host:port, with an IPv6 host in brackets; several with commas")
-    """Address of the roster service; of several, separated by commas, the first that answers is taken. None: a world of
-    one, without any network, unless somebody else's launcher has started this worker."""
+    """Address of the roster service; of several, separated by commas, the first that answers is taken. Not set: a
+    world of one, without any network, unless somebody else's launcher has started this worker."""
     secret: bytes = setting(b"", values.secret, "hexadecimal digits", shown=False)
     """The job's secret, in hexadecimal; every connection proves it."""
     job: str = setting("", values.text, "the id that farandole run gave the job")
     """Set by our launcher, which serves the roster then. Without it, but with a roster and a size, rank 0 serves it."""
     job_key: str = setting("", values.text, "any text")
-    """What tells this job from others of the same user, where what started it does not."""
+    """A text that tells this job from others of the same user, where the program that started it gives none."""
     rank: int = setting(0, values.count, "a rank")
     """This worker's number, by which the roster knows it."""
     listen: str = setting("", values.text, "addresses, separated by commas", engine=True)
     """Addresses that other hosts' workers may connect to. Empty is workers of this host only or, where somebody else's
     launcher has started them on several, all addresses of `network`."""
     network: tuple[str, ...] = setting((), values.names, "interfaces, addresses or networks, separated by commas")
-    """Which of this machine's addresses workers use who find that out themselves; empty is all of them."""
+    """Which of this machine's addresses a worker offers that no launcher of ours has started; empty is all of them."""
     start_timeout: float = setting(
         30.0,
         values.positive_seconds,
@@ -77,16 +77,16 @@ class Settings:
         unset="128 MiB",
         engine=True,
     )
-    """Most bytes that are fused into one bucket; 0 fuses nothing, None is 128 MiB. Rank 0's value counts for all."""
+    """Most bytes that are fused into one bucket; 0 fuses nothing. Rank 0's value counts for all."""
     chunk_bytes: int | None = setting(None, values.count, "a number of bytes", unset="1 MiB", engine=True)
-    """What the workers of a host together have on its way through shared memory at a time; None is 1 MiB.
-    Rank 0's value counts for all, as for the next three; what is set is not tuned."""
+    """What the workers of a host together have on its way through shared memory at a time. Rank 0's
+    value counts for all, as for the next three; what is set is not tuned."""
     small_bytes: int | None = setting(None, values.count, "a number of bytes", unset="16 KiB", engine=True)
-    """Up to this size, every worker of a host reduces everything instead of its slice; None is 16 KiB."""
+    """Up to this size, every worker of a host reduces everything instead of its slice."""
     ring_bytes: int | None = setting(None, values.count, "a number of bytes", unset="64 KiB", engine=True)
-    """Above this size, hosts send few bytes rather than few messages; None is 64 KiB."""
+    """Above this size, hosts send few bytes rather than few messages."""
     link_chunk_bytes: int | None = setting(None, values.count, "a number of bytes", unset="256 KiB", engine=True)
-    """The piece of a message that is pipelined between two hosts; None is 256 KiB."""
+    """The piece of a message that is pipelined between two hosts."""
     autotune: bool = setting(
         False,
         values.switch,
@@ -132,8 +132,8 @@ class Settings:
         "a path",
         flag=Flag("tuning", "use what autotuning found; with --autotune, keep it there", metavar="FILE"),
     )
-    """File with what autotuning found: used as it is or, with autotuning, verified and kept there. None: not used or,
-    with autotuning, a file of this set of hosts in the user's cache."""
+    """File with what autotuning found: used as it is or, with autotuning, verified and kept there. Not set: it is not
+    used or, with autotuning, a file of this set of hosts in the user's cache."""
     transport: str = setting(
         "auto",
         values.transport,
@@ -143,13 +143,13 @@ class Settings:
     )
     """How workers of one host are connected: shared memory where it works (auto), or one way only."""
     algorithm: str = setting("auto", values.text, "the name of an algorithm", engine=True)
-    """One collective algorithm for everything, for tests and measurements."""
+    """One collective algorithm for everything, for tests and measurements; `auto` chooses the best one."""
     host_key: str = setting("", values.text, "any text", engine=True)
     """Workers with different keys never share memory; empty: found by trying."""
     arena_bytes: int = setting(0, values.count, "a number of bytes", unset="64 GiB", engine=True)
-    """Address space of the shared arena; 0 is 64 GiB."""
+    """Address space of the memory that workers of a host share; 0 is the default."""
     staging_bytes: int = setting(0, values.count, "a number of bytes", unset="8 MiB", engine=True)
-    """What the arena lends to tensors outside of it; 0 is 8 MiB."""
+    """How much of it is lent to tensors in ordinary memory; 0 is the default."""
     elastic: bool = setting(False, values.switch, "0 or 1", "HOROVOD_ELASTIC")
     """Whether workers of this job come and go. Set by our launcher."""
     grace: float = setting(30.0, values.positive_seconds, "a number of seconds above 0")
@@ -164,13 +164,13 @@ class Settings:
     failure_deadline: float | None = setting(
         None, values.positive_seconds, "a number of seconds above 0", unset="5; in elastic jobs 1", engine=True
     )
-    """Seconds of silence after which a worker counts as lost; None: see `silence_seconds`."""
+    """Seconds of silence after which a worker counts as lost."""
     spin_seconds: float = setting(0.0, float, "a number of seconds", engine=True)
     """How long a wait looks before it sleeps; 0 is the default of 20 microseconds, below 0 is not at all."""
     thread_affinity: tuple[int, ...] = setting(
         (), values.cores, "numbers of cores, separated by commas", "HOROVOD_THREAD_AFFINITY"
     )
-    """Cores for the engine's threads, one for each local rank; workers without one run them wherever."""
+    """Cores for the engine's threads, one for each local rank, such as 0,8; other workers' threads run on any core."""
     stall_warning_seconds: float = setting(
         60.0,
         values.seconds,
@@ -243,7 +243,7 @@ class Settings:
             metavar="DIR",
         ),
     )
-    """Directory into which elastic training writes checkpoints; None: none are written."""
+    """Directory into which elastic training writes checkpoints; without it, none are written."""
     resume: str = setting(
         "never",
         values.resume,
@@ -270,14 +270,14 @@ class Settings:
     )
     """What the native core writes to standard error; warning by default."""
     library: str | None = setting(None, values.text, "the path of libfarandole.so")
-    """Where the native library is; None is the one that came with this package."""
+    """Where the native library is; not set: the one that came with this package."""
 
     @property
     def silence_seconds(self) -> float:
         """How long a worker of this job may say nothing before it counts as lost.
 
-        Where the others go on without it, what is lost by a mistake is little, and so is the patience. Where the whole
-        job ends with it, healthy processes are given the time for which they are held up now and then: while a large
+        Where the others go on without it, a mistake costs little, and so the time is short. Where the whole job ends
+        with it, healthy processes get the time for which they are held up now and then: while a large
         one forks, while its machine is moved to another host, while the disk with its code does not answer.
         """
         if self.failure_deadline is not None:
