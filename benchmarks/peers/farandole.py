@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from benchmarks.bounds import Stream, make_copy
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     import torch
 
 NAME = "farandole"
+# Of tensors in the arena, in bytes: a cache line, and the widest vector.
+ALIGNMENT = 64
 
 
 def missing() -> str | None:
@@ -63,10 +66,22 @@ class FarandolePeer(Peer):
 
     def _tensor(self, count: int, value: float = 0.0, dtype: str = "float32", where: str = "arena") -> torch.Tensor:
         """Return a filled tensor in the arena or elsewhere."""
-        from farandole.torch.buckets import allocate
-
         tensor = self._torch.empty(count, dtype=getattr(self._torch, dtype))
-        return (allocate(self._engine, [tensor])[0] if where == "arena" else tensor).fill_(value)
+        return (self._in_arena([tensor])[0] if where == "arena" else tensor).fill_(value)
+
+    def _in_arena(self, like: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Return tensors of the same types and shapes that lie one after the other in the arena, the last one first."""
+        begins, size = [], 0
+        for tensor in reversed(like):
+            begins.append(size)
+            size += -(-tensor.nbytes // ALIGNMENT) * ALIGNMENT
+        block = self._engine.allocate(size)
+        assert block is not None, "the arena is too small for the benchmark"
+        buffer = block.buffer()
+        return [
+            self._torch.frombuffer(buffer, dtype=tensor.dtype, count=tensor.numel(), offset=begin).view(tensor.shape)
+            for tensor, begin in zip(like, reversed(begins), strict=True)
+        ]
 
     # --- works ---------------------------------------------------------------------------------------------------
 
@@ -109,10 +124,8 @@ class FarandolePeer(Peer):
         return proven(call, self.size, "many_grouped", *tensors)
 
     def gradients(self, communicate: bool = True, compute_units: int = 0) -> Call:
-        from farandole.torch.buckets import allocate
-
         shapes = [self._torch.empty(shape, device="meta", dtype=self._torch.float32) for shape in resnet50_shapes()]
-        tensors = [tensor.fill_(self.rank + 1) for tensor in allocate(self._engine, shapes)]
+        tensors = [tensor.fill_(self.rank + 1) for tensor in self._in_arena(shapes)]
         named = [(tensor, f"gradient.{index}") for index, tensor in enumerate(tensors)]
         hvd = self._hvd
 

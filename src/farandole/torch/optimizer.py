@@ -13,12 +13,14 @@ from farandole.core.basics import current
 from farandole.core.dtype import OPS, Adasum, Average, Sum
 from farandole.core.group import ProcessSet, global_process_set
 from farandole.errors import InvalidRequestError
+from farandole.gradients.reduce_options import ReduceOptions
 from farandole.torch.adasum import AdasumOptimizer, DeltaReducer
 from farandole.torch.collectives import allreduce
 from farandole.torch.collectives.compressed import check_reducible
 from farandole.torch.compression import Compression, Feedback, Recipe
+from farandole.torch.gradient_entry import GradientEntry
+from farandole.torch.gradient_front_end import GradientFrontEnd, GradientReducer
 from farandole.torch.naming import Named, can_be_trained, name_last_group, parameter_names
-from farandole.torch.reducer import GradientReducer
 from farandole.torch.step_count import count_step
 
 
@@ -29,6 +31,7 @@ class _Distributed(torch.optim.Optimizer):
     _parameter_names: dict[torch.nn.Parameter, str]
     _process_set: ProcessSet
     _op: int
+    _sparse_as_dense: bool
     _synchronized: bool
     _should_synchronize: bool
     backward_passes_per_step: int
@@ -114,7 +117,7 @@ class _Distributed(torch.optim.Optimizer):
         super().add_param_group(param_group)
         named = name_last_group(self, self._parameter_names)
         if self._reducer is not None:
-            self._reducer.add([[entry] for entry in named])
+            self._reducer.add(_entries([[each] for each in named], self._sparse_as_dense))
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load a state dict, and forget backward passes that made no step."""
@@ -210,19 +213,17 @@ def DistributedOptimizer(
     else:
         distributed = _wrap(optimizer, _Distributed)
         distributed._process_set, distributed._op = process_set, op
+        distributed._sparse_as_dense = sparse_as_dense
         distributed._synchronized = False
         distributed._should_synchronize = True
         distributed._reducer = None
         if process_set.included():
+            options = ReduceOptions(op, 1.0 / gradient_predivide_factor, gradient_predivide_factor, process_set)
             distributed._reducer = GradientReducer(
-                bundles,
+                GradientFrontEnd(options, compression),
+                _entries(bundles, sparse_as_dense),
+                options,
                 passes=backward_passes_per_step,
-                op=op,
-                prescale=1.0 / gradient_predivide_factor,
-                postscale=gradient_predivide_factor,
-                compression=compression,
-                process_set=process_set,
-                sparse_as_dense=sparse_as_dense,
             )
     distributed.backward_passes_per_step = backward_passes_per_step
     distributed._parameter_names = names
@@ -260,6 +261,10 @@ def _bundles(named: list[Named], groups: Any) -> list[list[Named]]:
         )
     trained = [entry for entry in named if entry[1].requires_grad]
     return _split(trained, groups) + [[entry] for entry in named if not entry[1].requires_grad]
+
+
+def _entries(bundles: list[list[Named]], sparse_as_dense: bool) -> list[list[GradientEntry]]:
+    return [[GradientEntry(name, parameter, sparse_as_dense) for name, parameter in bundle] for bundle in bundles]
 
 
 def _split(named: list[Named], count: int) -> list[list[Named]]:

@@ -223,10 +223,10 @@ class _Lagging:
     def _lose(self) -> None:
         for bundle in self._reducer._all_bundles():
             bundle.broken = True
-            for slot in bundle.entries:
-                slot.parameter.grad = None
-                if slot.place is not None:
-                    slot.place.fill_(float("nan"))
+            for entry in bundle.entries:
+                entry.parameter.grad = None
+                if entry.in_view is not None:
+                    entry.in_view.fill_(float("nan"))
 
     def _take(self, state: Any) -> None:
         self._load(state)

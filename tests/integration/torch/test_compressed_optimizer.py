@@ -71,7 +71,7 @@ def test_it_learns_almost_as_well(worlds, name):
 def forget(name):
     """Return what is remembered after some steps, and after a state was loaded."""
     _, _, optimizer = train(name, {}, steps=2)
-    feedback = optimizer._reducer._options.feedback
+    feedback = optimizer._reducer._front_end.feedback
     before = len(feedback.states)
     optimizer.load_state_dict(optimizer.state_dict())
     return before, len(feedback.states)

@@ -106,7 +106,7 @@ def gradient(indices: Sequence[int]) -> float:
 
 
 class Optimizer:
-    """Reduces two gradients as `farandole.torch.reducer` does, and notes the results.
+    """Reduces two gradients as `farandole.gradients.reducer` does, and notes the results.
 
     What is begun early, chance says, on each rank for itself.
     """

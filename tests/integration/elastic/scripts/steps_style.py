@@ -104,16 +104,17 @@ def train(given: argparse.Namespace, faults: Faults, book: Book) -> None:
     from farandole.core import worlds
     from farandole.core.engine import Engine
     from farandole.elastic.step_loop import Loop
+    from farandole.gradients.reducer import Reducer
+    from farandole.gradients.step_ballot import StepBallot
     from farandole.torch.elastic import transfer
     from farandole.torch.elastic.checkpoint import Checkpoint
-    from farandole.torch.reducer import GradientReducer
     from farandole.wire.roster_client import RosterClient
 
     worlds.FORM_SECONDS = given.form_seconds or worlds.FORM_SECONDS
     faults.around(RosterClient, "join", "join")
     faults.around(Engine, "form", "form")
-    faults.around(GradientReducer, "_cast", "cast")
-    faults.around(GradientReducer, "_run_out", "reduce")
+    faults.around(StepBallot, "cast", "cast")
+    faults.around(Reducer, "_run_out", "reduce")
     faults.around(Loop, "count", "count")
     faults.around(transfer, "_move", "transfer")
     hvd.init()

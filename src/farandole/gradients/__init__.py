@@ -1,0 +1,1 @@
+"""How the gradients of a training step are reduced, for any framework: see `reducer` and `front_end`."""

@@ -1,0 +1,233 @@
+"""A parameter's gradient on its way: `param.grad`, and where it lies in the arena."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from farandole.core.dtype import DType
+from farandole.gradients.buckets import Layout
+from farandole.gradients.entry import Entry
+from farandole.gradients.views import View
+from farandole.torch.collectives import DTYPES, native_dtype
+
+
+class GradientEntry(Entry):
+    """The entry of one parameter.
+
+    Attributes:
+        parameter: whose gradient it is.
+        sparse_as_dense: a sparse gradient travels dense.
+        sparse_dim: of the last sparse gradient; None if there has been none.
+        in_view: a tensor that is the entry's `view`; None without one.
+        in_own_view: a tensor that is its `own_view`; None without one.
+    """
+
+    __slots__ = ("in_own_view", "in_view", "parameter", "sparse_as_dense", "sparse_dim")
+
+    def __init__(self, name: str, parameter: torch.nn.Parameter, sparse_as_dense: bool) -> None:
+        super().__init__(name)
+        self.parameter = parameter
+        self.sparse_as_dense = sparse_as_dense
+        self.sparse_dim: int | None = None
+        self.in_view: torch.Tensor | None = None
+        self.in_own_view: torch.Tensor | None = None
+
+    # --- what the gradient is --------------------------------------------------------------------------------------
+
+    @property
+    def trained(self) -> bool:
+        """See `Entry`."""
+        return self.parameter.requires_grad
+
+    @property
+    def travels_sparse(self) -> bool:
+        """See `Entry`. Where this rank has no gradient, it travels as the last one did."""
+        if self.sparse_as_dense:
+            return False
+        gradient = self.parameter.grad
+        return self.sparse_dim is not None if gradient is None else gradient.is_sparse
+
+    @property
+    def dtype(self) -> DType | None:
+        """See `Entry`."""
+        return DTYPES.get(self.parameter.dtype)
+
+    def layout(self) -> Layout:
+        """See `Entry`."""
+        parameter = self.parameter
+        dtype = native_dtype(torch.empty(0, dtype=parameter.dtype, device="cpu"))
+        return Layout(dtype, tuple(parameter.shape), parameter.numel() * parameter.element_size())
+
+    # --- on the way through the arena ------------------------------------------------------------------------------
+
+    def wants_view(self) -> bool:
+        """See `Entry`."""
+        parameter = self.parameter
+        return (
+            parameter.grad is not None
+            and parameter.device.type == "cpu"
+            and (self.sparse_as_dense or self.sparse_dim is None)
+        )
+
+    def attach(self) -> None:
+        """See `Entry`."""
+        assert self.view is not None
+        parameter = self.parameter
+        in_view = self.in_view = _tensor(self.view, parameter)
+        self.in_own_view = None if self.own_view is None else _tensor(self.own_view, parameter)
+        gradient = parameter.grad
+        if gradient is not None and not gradient.is_sparse:
+            parameter.grad = in_view.copy_(gradient)
+
+    def detach(self) -> None:
+        """See `Entry`."""
+        self.in_view = self.in_own_view = None
+
+    def put(self, share: float) -> bool:
+        """See `Entry`."""
+        # For each gradient of each step, so it is as short as it can be.
+        if self.in_own_view is not None:
+            return self._put_beside(self.in_own_view, share)
+        parameter, in_view = self.parameter, self.in_view
+        assert in_view is not None
+        if not parameter.requires_grad:
+            return False
+        gradient = parameter.grad
+        if gradient is None and self.sparse_dim is None:
+            self.absent = True
+            parameter.grad = in_view.zero_()
+        elif gradient is None or gradient.is_sparse:
+            if self.travels_sparse:
+                return False
+            parameter.grad = in_view.copy_(self.dense())
+        elif gradient is not in_view:
+            self.sparse_dim = None
+            # After create_graph=True a gradient requires gradients; what is reduced does not.
+            parameter.grad = in_view.copy_(gradient.detach() if gradient.requires_grad else gradient)
+        if share == 0.0:
+            in_view.zero_()
+        elif share != 1.0:
+            in_view.mul_(share)
+        return True
+
+    def scale(self, factor: float) -> None:
+        """See `Entry`."""
+        origin = self.in_view if self.in_own_view is None else self.in_own_view
+        assert origin is not None
+        origin.mul_(factor)
+
+    def take_back(self) -> None:
+        """See `Entry`."""
+        assert self.in_view is not None
+        # Somebody may have put another tensor there meanwhile.
+        if self.parameter.grad is not self.in_view or self.sparse_dim is not None:
+            self.store(self.in_view)
+
+    def lies_in_view(self, gradient: Any) -> bool:
+        """See `Entry`."""
+        return gradient is self.in_view
+
+    def _put_beside(self, own: torch.Tensor, share: float) -> bool:
+        gradient = self.parameter.grad
+        if gradient is None and self.sparse_dim is None:
+            self.absent = True
+            own.zero_()
+        elif gradient is None or gradient.is_sparse:
+            _copy_weighted(self.dense(), share, own)
+        else:
+            self.sparse_dim = None
+            _copy_weighted(gradient.detach() if gradient.requires_grad else gradient, share, own)
+        self.parameter.grad = self.in_view
+        return True
+
+    # --- on the general way ----------------------------------------------------------------------------------------
+
+    def dense(self) -> torch.Tensor:
+        """Return the gradient, made dense; zeros if this rank has none."""
+        parameter = self.parameter
+        gradient = parameter.grad
+        if gradient is None:
+            self.absent = self.sparse_dim is None
+            gradient = torch.zeros_like(parameter, memory_format=torch.contiguous_format, requires_grad=False)
+        elif gradient.is_sparse:
+            self.sparse_dim = gradient.sparse_dim()
+            return gradient.detach().to_dense()
+        else:
+            self.sparse_dim = None
+            gradient = gradient.detach()
+        # After create_graph=True a gradient requires gradients; what is reduced does not.
+        parameter.grad = gradient
+        return gradient
+
+    def store(self, reduced: torch.Tensor) -> None:
+        """Let the gradient be the reduced one, sparse if it was sparse before."""
+        parameter = self.parameter
+        if self.sparse_dim is not None:
+            parameter.grad = reduced.to_sparse(self.sparse_dim)
+        elif reduced is self.in_view or parameter.grad is None:
+            parameter.grad = reduced
+        elif reduced is not parameter.grad:
+            parameter.grad.copy_(reduced)
+
+    def keep(self) -> None:
+        """See `Entry`."""
+        gradient = self.parameter.grad
+        if gradient is not None:
+            self.kept = gradient.detach().clone()
+
+    def restore(self) -> None:
+        """See `Entry`."""
+        self.parameter.grad = self.kept.clone()
+
+    def weight(self, share: float) -> None:
+        """See `Entry`."""
+        gradient = self.parameter.grad
+        if gradient is None or share == 1.0:
+            return
+        self.parameter.grad = torch.zeros_like(gradient) if share == 0.0 else gradient.detach() * share
+
+    # --- for ranks that lack a reduced gradient --------------------------------------------------------------------
+
+    def state_of(self, gradient: torch.Tensor) -> Any:
+        """Return a gradient, or what a sparse one stores."""
+        if not gradient.is_sparse:
+            return gradient
+        return {"indices": gradient._indices(), "values": gradient._values(), "shape": gradient.shape}
+
+    def adopt(self, state: Any) -> None:
+        """See `Entry`."""
+        gradient, parameter = _gradient_of(state), self.parameter
+        if self.in_view is not None:
+            self.in_view.copy_(gradient.to_dense() if gradient.is_sparse else gradient)
+            self.store(self.in_view)
+        elif gradient.is_sparse:
+            parameter.grad = gradient.to(parameter.device)
+        else:
+            self.store(gradient.to(parameter.device))
+
+
+def _tensor(view: View, like: torch.Tensor) -> torch.Tensor:
+    """Return the memory of a view as a tensor of another one's type and shape. It keeps the memory alive."""
+    if view.nbytes == 0:
+        return torch.zeros(like.shape, dtype=like.dtype, device="cpu")
+    # A storage of its own, not a slice of the bucket's: saving one gradient must not save the whole bucket.
+    flat = torch.frombuffer(view.buffer, dtype=like.dtype, count=like.numel(), offset=view.offset)
+    return flat.view(like.shape)
+
+
+def _copy_weighted(gradient: torch.Tensor, share: float, out: torch.Tensor) -> None:
+    """Put a gradient into `out`, multiplied; one that does not count may be anything."""
+    if share == 0.0:
+        out.zero_()
+    elif share == 1.0:
+        out.copy_(gradient)
+    else:
+        torch.mul(gradient, share, out=out)
+
+
+def _gradient_of(state: Any) -> torch.Tensor:
+    if isinstance(state, torch.Tensor):
+        return state
+    return torch.sparse_coo_tensor(state["indices"], state["values"], state["shape"], check_invariants=False)

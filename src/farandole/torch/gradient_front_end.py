@@ -1,0 +1,152 @@
+"""PyTorch below the gradient reducer: hooks, ends of backward passes, and the general way of a gradient.
+
+On the general way a gradient travels from where it is, by a call that is made for the occasion. So go gradients that
+have no view of the arena: compressed ones, sparse ones, those on another device, and all in the first step.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+
+from farandole.core.dtype import Average, Sum
+from farandole.core.session import Session
+from farandole.errors import InvalidRequestError
+from farandole.gradients.entry import Bundle, Entry
+from farandole.gradients.front_end import GeneralCall
+from farandole.gradients.reduce_options import ReduceOptions
+from farandole.gradients.reducer import Reducer
+from farandole.torch.collectives import allreduce_call, compressed_call
+from farandole.torch.collectives.allgather import gather_member
+from farandole.torch.collectives.call import call_of_several
+from farandole.torch.compression import Compression, Feedback, Recipe
+from farandole.torch.gradient_entry import GradientEntry
+from farandole.torch.no_compile import no_compile
+from farandole.torch.sparse_rows import pack, unpack
+
+
+class GradientFrontEnd:
+    """What `farandole.gradients.front_end.FrontEnd` asks for.
+
+    Attributes:
+        compression: done before and undone after the reduction.
+        feedback: a compression that is a part of the reduction, and what it has not sent yet; None without one.
+    """
+
+    def __init__(self, options: ReduceOptions, compression: Any) -> None:
+        """Reduce gradients so.
+
+        Args:
+            options: how.
+            compression: a `Compressor` or a `Recipe`, which gets a memory of its own unless it comes with one.
+        """
+        self._options = options
+        # A recipe is a part of the reduction, and needs a memory; what it reduces is not changed before.
+        self.feedback = compression.with_feedback() if isinstance(compression, (Recipe, Feedback)) else None
+        self.compression = compression if self.feedback is None else Compression.none
+
+    @property
+    def uses_views(self) -> bool:
+        """See `FrontEnd`."""
+        return self.compression is Compression.none and self.feedback is None
+
+    def watch(self, entry: Entry, reducer: weakref.ref[Reducer]) -> Callable[[], None]:
+        """See `FrontEnd`."""
+        assert isinstance(entry, GradientEntry)
+
+        def on_gradient(_: torch.Tensor) -> None:
+            alive = reducer()
+            if alive is not None:
+                alive.on_gradient(entry)
+
+        remove: Callable[[], None] = entry.parameter.register_post_accumulate_grad_hook(on_gradient).remove
+        return remove
+
+    def at_end_of_backward(self, callback: Callable[[], None]) -> bool:
+        """See `FrontEnd`."""
+        try:
+            torch.autograd.Variable._execution_engine.queue_callback(partial(_call, callback))
+        except RuntimeError:
+            return False
+        return True
+
+    def dense_call(self, session: Session, entries: Sequence[Entry]) -> GeneralCall:
+        """See `FrontEnd`."""
+        tensors = [entry for entry in entries if isinstance(entry, GradientEntry)]
+        pairs = [self.compression.compress(entry.dense()) for entry in tensors]
+        sent = [tensor.contiguous() for tensor, _ in pairs]
+        names = [f"allreduce.{entry.name}" for entry in entries]
+        options = self._options
+        how = sent, sent, names, options.op, options.prescale, options.postscale, options.group(session)
+        if self.feedback is None:
+            call = allreduce_call(session, *how)
+        else:
+            call = compressed_call(session, self.feedback, *how)
+
+        def store(_: Any) -> None:
+            for entry, tensor, (_, context) in zip(tensors, sent, pairs, strict=True):
+                entry.store(self.compression.decompress(tensor, context))
+
+        return GeneralCall(call, store)
+
+    def sparse_call(self, session: Session, entry: Entry) -> GeneralCall:
+        """See `FrontEnd`. All ranks' rows are gathered, and added up by whoever reads them."""
+        assert isinstance(entry, GradientEntry)
+        options = self._options
+        if options.op not in (Average, Sum):
+            raise InvalidRequestError(
+                f"the gradient of {entry.name} is sparse, for which there are op=hvd.Average and op=hvd.Sum only; pass "
+                "sparse_as_dense=True to DistributedOptimizer."
+            )
+        parameter = entry.parameter
+        gradient = parameter.grad
+        if gradient is None:
+            assert entry.sparse_dim is not None
+            gradient = _nothing_stored(parameter, entry.sparse_dim)
+        dtype, sparse_dim = gradient.dtype, gradient.sparse_dim()
+        entry.sparse_dim = sparse_dim
+        divisor = len(options.process_set.ranks) if options.op == Average else 1
+        member = gather_member(session, options.group(session), f"allreduce.{entry.name}", pack(gradient))
+
+        def store(results: Any) -> None:
+            ((rows, _),) = results
+            parameter.grad = unpack(rows, parameter.shape, dtype, sparse_dim).div_(divisor)
+
+        return GeneralCall(call_of_several(session, [member]), store)
+
+    def forget_residuals(self) -> None:
+        """See `FrontEnd`."""
+        if self.feedback is not None:
+            self.feedback.forget()
+
+    def present(self, bundles: Sequence[Bundle]) -> list[tuple[Any, torch.Tensor]]:
+        """See `FrontEnd`."""
+        entries: Any = (entry for bundle in bundles for entry in bundle.entries)
+        gradients = [(entry, entry.parameter.grad) for entry in entries]
+        return [(entry, gradient) for entry, gradient in gradients if gradient is not None]
+
+    def versions(self, gradients: Sequence[tuple[Any, torch.Tensor]]) -> list[int]:
+        """See `FrontEnd`. PyTorch counts writes, but for those that go by `.data`."""
+        return [gradient._version for _, gradient in gradients]
+
+
+class GradientReducer(Reducer):
+    """Reduces the gradients of parameters."""
+
+    on_gradient = no_compile(Reducer.on_gradient)
+    finish = no_compile(Reducer.finish)
+
+
+@no_compile
+def _call(callback: Callable[[], None]) -> None:
+    callback()
+
+
+def _nothing_stored(parameter: torch.Tensor, sparse_dim: int) -> torch.Tensor:
+    indices = torch.empty(sparse_dim, 0, dtype=torch.int64, device=parameter.device)
+    values = torch.empty(0, *parameter.shape[sparse_dim:], dtype=parameter.dtype, device=parameter.device)
+    return torch.sparse_coo_tensor(indices, values, parameter.shape, check_invariants=False)

@@ -1,0 +1,296 @@
+"""A framework, an engine and a world on plain memory: each rank is a thread."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from array import array
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any, TypeVar
+
+from farandole.core.dtype import Average, DType
+from farandole.core.group import global_process_set
+from farandole.core.handle import HandleTable, Pending
+from farandole.core.submission import Submission
+from farandole.errors import WorkerLostError
+from farandole.gradients import reducer
+from farandole.gradients.buckets import Layout
+from farandole.gradients.entry import Entry
+from farandole.gradients.front_end import GeneralCall
+from farandole.gradients.reduce_options import ReduceOptions
+from farandole.gradients.reducer import Reducer
+from farandole.gradients.requests import request_of
+
+Result = TypeVar("Result")
+WAIT_SECONDS = 20.0
+
+
+class World:
+    """What some ranks share: requests under their names, and whether the world lives."""
+
+    def __init__(self, size: int, generation: int = 1) -> None:
+        self.size, self.generation = size, generation
+        self.has_ended = False
+        self._changed = threading.Condition()
+        self._requests: dict[str, list[Any]] = {}
+        self._done: set[int] = set()
+
+    def submit(self, number: int, request: Any) -> None:
+        """Add one rank's request; the last one of a name is reduced, for all."""
+        with self._changed:
+            same = self._requests.setdefault(request.name.decode(), [])
+            same.append((number, request))
+            if len(same) == self.size and not self.has_ended:
+                _reduce([each for _, each in same])
+                self._done |= {done for done, _ in same}
+                del self._requests[request.name.decode()]
+                self._changed.notify_all()
+
+    def end(self) -> None:
+        """Let all requests fail that are not done."""
+        with self._changed:
+            self.has_ended = True
+            self._changed.notify_all()
+
+    def wait(self, number: int) -> bool:
+        """Wait for a request; say whether it was reduced."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: number in self._done or self.has_ended, WAIT_SECONDS)
+            return number in self._done
+
+
+def _reduce(requests: Sequence[Any]) -> None:
+    count = requests[0].shape[0]
+    inputs = [(ctypes.c_float * count).from_address(each.input) for each in requests]
+    divisor = len(requests) if requests[0].op == Average else 1
+    sums = [sum(values) / divisor for values in zip(*inputs, strict=True)]
+    for each in requests:
+        (ctypes.c_float * count).from_address(each.output)[:] = sums
+
+
+class Engine:
+    """The engine of one rank, as far as a reducer uses it.
+
+    Attributes:
+        batches: the names of the requests of each call.
+        arena_bytes: how much of the arena is left.
+    """
+
+    _numbers = iter(range(1, 1 << 30))
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.batches: list[list[str]] = []
+        self.arena_bytes = 1 << 20
+
+    def allocate(self, size: int) -> Any:
+        if size > self.arena_bytes:
+            return None
+        self.arena_bytes -= size
+        return SimpleNamespace(buffer=lambda: (ctypes.c_char * size)())
+
+    def submit(self, submission: Submission) -> None:
+        self.batches.append([request.name.decode() for request in submission.requests])
+        for index, request in enumerate(submission.requests):
+            submission.handles[index] = next(self._numbers)
+            self.world.submit(submission.handles[index], request)
+
+    def wait(self, submission: Submission) -> None:
+        error = next(filter(None, self.errors(submission)), None)
+        if error is not None:
+            raise error
+
+    def errors(self, submission: Submission) -> list[Exception | None]:
+        return [None if self.world.wait(handle) else WorkerLostError("gone") for handle in submission.handles]
+
+    def release(self, submission: Submission) -> None:
+        submission.handles[0] = 0
+
+
+class Session:
+    """The session of one rank."""
+
+    def __init__(self, world: World, *, retry: Any = None, keeps: bool = True) -> None:
+        self.world = world
+        self.engine = Engine(world)
+        self.handles = HandleTable()
+        self.retry = retry
+        self.notices = retry
+        self.settings = SimpleNamespace(elastic_keep_gradients=keeps)
+
+    def enter(self, world: World) -> None:
+        self.world = self.engine.world = world
+
+    def group_of(self, process_set: Any, operation: str) -> int:
+        return 0
+
+
+class PlainEntry(Entry):
+    """A gradient that is an array of float32."""
+
+    __slots__ = ("count", "frozen", "gradient", "sparse")
+
+    def __init__(self, name: str, count: int) -> None:
+        super().__init__(name)
+        self.count = count
+        self.gradient: Any = None
+        self.frozen = self.sparse = False
+
+    trained = property(lambda self: not self.frozen)
+    travels_sparse = property(lambda self: self.sparse)
+    dtype = property(lambda self: DType.F32)
+
+    def layout(self) -> Layout:
+        return Layout(DType.F32, (self.count,), 4 * self.count)
+
+    def wants_view(self) -> bool:
+        return self.gradient is not None
+
+    def attach(self) -> None:
+        self._in_view()[:] = self.gradient
+        self.gradient = self._in_view()
+
+    def detach(self) -> None:
+        pass
+
+    def put(self, share: float) -> bool:
+        if self.frozen or self.sparse:
+            return False
+        self.absent = self.gradient is None
+        values = [0.0] * self.count if self.gradient is None or not share else self.gradient
+        self._origin()[:] = array("f", [value * share for value in values])
+        self.gradient = self._in_view()
+        return True
+
+    def scale(self, factor: float) -> None:
+        self._origin()[:] = array("f", [value * factor for value in self._origin()])
+
+    def take_back(self) -> None:
+        self.gradient = self._in_view()
+
+    def lies_in_view(self, gradient: Any) -> bool:
+        return self.view is not None and gradient == self._in_view()
+
+    def keep(self) -> None:
+        self.kept = None if self.gradient is None else array("f", self.gradient)
+
+    def restore(self) -> None:
+        self.gradient = array("f", self.kept)
+
+    def weight(self, share: float) -> None:
+        if self.gradient is not None:
+            self.gradient = array("f", [value * share if share else 0.0 for value in self.gradient])
+
+    def state_of(self, gradient: Any) -> Any:
+        return list(gradient)
+
+    def adopt(self, state: Any) -> None:
+        self.gradient = array("f", state)
+
+    def _in_view(self) -> Any:
+        assert self.view is not None
+        return self.view.bytes().cast("f")
+
+    def _origin(self) -> Any:
+        return self._in_view() if self.own_view is None else self.own_view.bytes().cast("f")
+
+
+class FrontEnd:
+    """A framework whose backward pass is `Rank.backward`."""
+
+    uses_views = True
+
+    def __init__(self, options: ReduceOptions) -> None:
+        self._options = options
+        self.hooks: dict[str, Callable[[], None]] = {}
+        self.ends: list[Callable[[], None]] = []
+        self.in_backward = False
+        self.general: list[str] = []
+        self.forgotten = 0
+        self.writes = 0
+
+    def watch(self, entry: Entry, reducer: Any) -> Callable[[], None]:
+        self.hooks[entry.name] = lambda: reducer().on_gradient(entry)
+        return lambda: None
+
+    def at_end_of_backward(self, callback: Callable[[], None]) -> bool:
+        if self.in_backward:
+            self.ends.append(callback)
+        return self.in_backward
+
+    def dense_call(self, session: Any, entries: Sequence[Any]) -> GeneralCall:
+        arrays = []
+        for entry in entries:
+            self.general.append(entry.name)
+            entry.absent = entry.gradient is None
+            entry.gradient = array("f", entry.gradient or [0.0] * entry.count)
+            arrays.append((ctypes.c_float * entry.count).from_buffer(entry.gradient))
+        addresses = [ctypes.addressof(each) for each in arrays]
+        requests = [
+            request_of(f"allreduce.{entry.name}", DType.F32, (entry.count,), address, address, self._options, session)
+            for entry, address in zip(entries, addresses, strict=True)
+        ]
+        return GeneralCall(Pending(session.engine, Submission(requests), lambda _, arrays=arrays: None), lambda _: None)
+
+    def sparse_call(self, session: Any, entry: Any) -> GeneralCall:
+        return self.dense_call(session, [entry])
+
+    def forget_residuals(self) -> None:
+        self.forgotten += 1
+
+    def present(self, bundles: Any) -> Any:
+        pairs = [(entry, entry.gradient) for bundle in bundles for entry in bundle.entries]
+        return [(entry, gradient) for entry, gradient in pairs if gradient is not None]
+
+    def versions(self, gradients: Any) -> list[int]:
+        return [self.writes] * len(gradients)
+
+
+class Rank:
+    """One rank's training: entries, and the reducer of their gradients."""
+
+    def __init__(self, session: Session, counts: dict[str, int], *, groups: Any = None, op: int = Average, **how: Any):
+        options = ReduceOptions(op, 1.0, 1.0, global_process_set)
+        self.session = session
+        _local.session = session
+        self.entries = {name: PlainEntry(name, count) for name, count in counts.items()}
+        self.front_end = FrontEnd(options)
+        bundles = [[self.entries[name] for name in group] for group in groups or [[name] for name in counts]]
+        self.reducer = Reducer(self.front_end, bundles, options, passes=how.pop("passes", 1))
+        assert not how
+
+    def backward(self, **gradients: float) -> None:
+        """Compute these gradients, the last one first: each element is the number."""
+        self.front_end.in_backward = True
+        for name, value in reversed(gradients.items()):
+            entry = self.entries[name]
+            entry.gradient = array("f", [value] * entry.count)
+            self.front_end.hooks[name]()
+        self.front_end.in_backward = False
+        for end in self.front_end.ends:
+            end()
+        self.front_end.ends = []
+
+    def values(self) -> dict[str, float]:
+        """Return each gradient's elements, which are all the same."""
+        result = {}
+        for name, entry in self.entries.items():
+            (result[name],) = set(entry.gradient)
+        return result
+
+
+_local = threading.local()
+
+
+def patch(monkeypatch: Any) -> None:
+    """Let each thread have a session of its own."""
+    monkeypatch.setattr(reducer, "current", lambda: _local.session)
+    monkeypatch.setattr(reducer, "is_initialized", lambda: True)
+
+
+def run(size: int, body: Callable[[int], Result]) -> list[Result]:
+    """Run a body on each rank."""
+    with ThreadPoolExecutor(size) as ranks:
+        return list(ranks.map(body, range(size)))
