@@ -139,7 +139,7 @@ def learn(folder: str, options: dict[str, Any]) -> dict[str, Any]:
 
     def write_down(batch: Any, lost: Any = ()) -> None:
         shares = [share for rank, share in enumerate(batch.shares) if rank not in lost]
-        if loop._has_state:
+        if loop._worlds.has_state:
             ledger = loader.ledger
             used[loop.step] = ledger.epoch, [index for share in shares for index in ledger.indices(share)]
         commit(batch, lost)
@@ -150,8 +150,8 @@ def learn(folder: str, options: dict[str, Any]) -> dict[str, Any]:
         # On all ranks from the same step on. Behind the reduction it would not be: there one of them may have lost that
         # world already, if it has got the result of it from the others.
         calling = calling or hvd.size() == options.get("calls from size")
-        seen["shadow"] += not loop._has_state
-        here("begin" if loop._has_state else "shadow")
+        seen["shadow"] += not loop._worlds.has_state
+        here("begin" if loop._worlds.has_state else "shadow")
         if options.get("body fails") == worker and seen["shadow"] == 2:
             raise ValueError("the test wants it")
         optimizer.zero_grad()
@@ -166,13 +166,13 @@ def learn(folder: str, options: dict[str, Any]) -> dict[str, Any]:
         schedule.step()
         mean.update()
         if calling:
-            value = hvd.allreduce(torch.tensor([float(loop._has_state)]), name="call")
+            value = hvd.allreduce(torch.tensor([float(loop._worlds.has_state)]), name="call")
             assert value == 1.0, "a worker without the state took part"
         if loop.step == 3:
             Path(folder, "go").touch()
-        if loop._has_state and loop.step > 3:
+        if loop._worlds.has_state and loop.step > 3:
             Path(folder, f"in-{worker}").touch()
-        if Path(folder, "stop").exists() and loop._has_state:
+        if Path(folder, "stop").exists() and loop._worlds.has_state:
             loop.stop()
         time.sleep(0.002)
     result = {

@@ -345,7 +345,7 @@ def training(kind: Kind, books: dict[int, Book]) -> Any:
         def write_down(batch: Batch, lost: Collection[int] = ()) -> None:
             epoch = loader.ledger.epoch
             commit(batch, lost)
-            if loop._has_state:
+            if loop._worlds.has_state:
                 book.steps[number, loop.step] = epoch, loader.used[-1], list(trained.state)
             expected = gradient(loader.used[-1]) if loader.used[-1] else 0.0
             for reduced in trained.reduced[-1:]:

@@ -103,7 +103,7 @@ def train(given: argparse.Namespace, faults: Faults, book: Book) -> None:
     import farandole.torch as hvd
     from farandole.core import worlds
     from farandole.core.engine import Engine
-    from farandole.elastic.step_loop import Loop
+    from farandole.elastic.step_retry import StepRetry
     from farandole.gradients.reducer import Reducer
     from farandole.gradients.step_ballot import StepBallot
     from farandole.torch.elastic import transfer
@@ -115,7 +115,7 @@ def train(given: argparse.Namespace, faults: Faults, book: Book) -> None:
     faults.around(Engine, "form", "form")
     faults.around(StepBallot, "cast", "cast")
     faults.around(Reducer, "_run_out", "reduce")
-    faults.around(Loop, "count", "count")
+    faults.around(StepRetry, "count", "count")
     faults.around(transfer, "_move", "transfer")
     hvd.init()
     torch.manual_seed(1)
