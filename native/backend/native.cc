@@ -1,10 +1,8 @@
 #include "backend/native.h"
 
-#include <algorithm>
-#include <cstring>
-
 #include "base/clock.h"
 #include "base/error.h"
+#include "collective/run.h"
 
 namespace farandole::backend {
 namespace {
@@ -21,9 +19,6 @@ using collective::ReducescatterJob;
 // How long a revoke that another worker has heard may take to reach us.
 constexpr double kRevokePatienceSeconds = 1.0;
 
-// No chunk is smaller, of whatever element type: it must hold a cache line, and be worth a meeting or a message.
-constexpr uint64_t kSmallestPiece = 4096;
-
 std::byte* allocate_staging(transport::Arena& arena, size_t piece_bytes) {
   const size_t bytes = transport::kWindows * piece_bytes;
   void* const memory = arena.allocate(bytes);
@@ -32,27 +27,6 @@ std::byte* allocate_staging(transport::Arena& arena, size_t piece_bytes) {
                                                     " bytes of staging; raise FARANDOLE_ARENA_BYTES");
   }
   return static_cast<std::byte*>(memory);
-}
-
-// A group of one: nothing moves, but the arithmetic stays.
-void run_alone(const AllreduceJob& job) {
-  for (const collective::Piece& piece : job.pieces) {
-    if (piece.output != nullptr) {
-      reduce::scale_to(job.dtype, piece.input, piece.output, piece.count, job.prescale);
-      reduce::scale_to(job.dtype, piece.output, piece.output, piece.count, job.postscale);
-    }
-  }
-}
-
-void run_alone(const ReducescatterJob& job) {
-  reduce::scale_to(job.dtype, job.input, job.output, job.counts.front(), job.prescale);
-  reduce::scale_to(job.dtype, job.output, job.output, job.counts.front(), job.postscale);
-}
-
-void copy_alone(const void* input, void* output, size_t bytes) {
-  if (input != output && bytes > 0) {
-    std::memcpy(output, input, bytes);
-  }
 }
 
 }  // namespace
@@ -70,11 +44,7 @@ Native::Native(transport::FrameMultiplexer& frames, transport::Arena& arena, Tun
 Native::~Native() { arena_.release(memory_); }
 
 void Native::set_knobs(const collective::Knobs& knobs) {
-  const uint64_t piece = tuning_.piece_bytes;
-  tuning_.knobs = knobs;
-  tuning_.knobs.chunk_bytes = std::max<uint64_t>(knobs.chunk_bytes, kSmallestPiece);
-  tuning_.knobs.small_bytes = std::min<uint64_t>(knobs.small_bytes, piece);
-  tuning_.knobs.link_chunk_bytes = std::max<uint64_t>(knobs.link_chunk_bytes, kSmallestPiece);
+  tuning_.knobs = collective::within_bounds(knobs, tuning_.piece_bytes);
 }
 
 collective::Topology Native::topology(const Group& group) const {
@@ -134,63 +104,31 @@ bool Native::stage(const Group& group, const Choice& choice, const AllreduceJob&
   return true;
 }
 
-void Native::run(const Group& group, const Choice& choice, const AllreduceJob& job) {
-  if (group.size() == 1) {
-    run_alone(job);
-    return;
-  }
-  collective::Context with = context(group);
-  choice.algorithm->allreduce(with, job);
-  require_same_generation(group);
-}
+void Native::run(const Group& group, const Choice& choice, const AllreduceJob& job) { run_checked(group, choice, job); }
 
+// Goes over links only, so nobody's memory is read.
 void Native::run(const Group& group, const Choice& choice, const CompressedJob& job) {
-  if (group.size() == 1) {
-    collective::compressed_alone(job);
-    return;
-  }
   collective::Context with = context(group);
-  choice.algorithm->compressed(with, job);
+  collective::run(with, choice, job);
 }
 
-void Native::run(const Group& group, const Choice& choice, const AllgatherJob& job) {
-  if (group.size() == 1) {
-    copy_alone(job.input, job.output, job.bytes.front());
-    return;
-  }
-  collective::Context with = context(group);
-  choice.algorithm->allgather(with, job);
-  require_same_generation(group);
-}
+void Native::run(const Group& group, const Choice& choice, const AllgatherJob& job) { run_checked(group, choice, job); }
 
-void Native::run(const Group& group, const Choice& choice, const BroadcastJob& job) {
-  if (group.size() == 1) {
-    copy_alone(job.input, job.output, job.bytes);
-    return;
-  }
-  collective::Context with = context(group);
-  choice.algorithm->broadcast(with, job);
-  require_same_generation(group);
-}
+void Native::run(const Group& group, const Choice& choice, const BroadcastJob& job) { run_checked(group, choice, job); }
 
-void Native::run(const Group& group, const Choice& choice, const AlltoallJob& job) {
-  if (group.size() == 1) {
-    copy_alone(job.input, job.output(job.rows), static_cast<size_t>(job.rows.front()) * job.row_bytes);
-    return;
-  }
-  collective::Context with = context(group);
-  choice.algorithm->alltoall(with, job);
-  require_same_generation(group);
-}
+void Native::run(const Group& group, const Choice& choice, const AlltoallJob& job) { run_checked(group, choice, job); }
 
 void Native::run(const Group& group, const Choice& choice, const ReducescatterJob& job) {
-  if (group.size() == 1) {
-    run_alone(job);
-    return;
-  }
+  run_checked(group, choice, job);
+}
+
+template <typename Job>
+void Native::run_checked(const Group& group, const Choice& choice, const Job& job) {
   collective::Context with = context(group);
-  choice.algorithm->reducescatter(with, job);
-  require_same_generation(group);
+  collective::run(with, choice, job);
+  if (group.size() > 1) {
+    require_same_generation(group);
+  }
 }
 
 }  // namespace farandole::backend

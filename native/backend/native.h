@@ -55,6 +55,9 @@ class Native {
  private:
   collective::Topology topology(const collective::Group& group) const;
   collective::Context context(const collective::Group& group);
+  // Runs a job that may read other workers' memory, and throws if one of them has gone on to another generation.
+  template <typename Job>
+  void run_checked(const collective::Group& group, const collective::Choice& choice, const Job& job);
   void require_same_generation(const collective::Group& group);
 
   transport::FrameMultiplexer& frames_;

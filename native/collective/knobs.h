@@ -6,6 +6,7 @@
 // bits.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -20,7 +21,8 @@ struct Knobs {
   uint64_t chunk_bytes = uint64_t{1} << 20;
   // Results from this size on are stored past the caches, where that is possible: they would not fit anyway.
   uint64_t stream_bytes = uint64_t{16} << 20;
-  // Below this, everyone on a host reduces everything: a second meeting would cost more than the arithmetic it saves.
+  // Below this, everyone on a host reduces everything: a second synchronization would cost more than the arithmetic it
+  // saves.
   uint64_t small_bytes = uint64_t{16} << 10;
   // What a link between hosts carries in the time in which one message travels: for fewer bytes the number of messages
   // counts more than their size. (order, of more than 8 hosts)
@@ -30,6 +32,17 @@ struct Knobs {
 
   bool operator==(const Knobs&) const = default;
 };
+
+// No chunk is smaller, of whatever element type: it must hold a cache line, and be worth a message.
+inline constexpr uint64_t kSmallestChunk = 4096;
+
+// The values as staging of pieces of this size, and links, can have them: the same on all members.
+constexpr Knobs within_bounds(Knobs knobs, uint64_t piece_bytes) {
+  knobs.chunk_bytes = std::max(knobs.chunk_bytes, kSmallestChunk);
+  knobs.small_bytes = std::min(knobs.small_bytes, piece_bytes);
+  knobs.link_chunk_bytes = std::max(knobs.link_chunk_bytes, kSmallestChunk);
+  return knobs;
+}
 
 // Every knob by its name, for whoever reads, writes or turns all of them.
 struct KnobName {

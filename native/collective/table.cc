@@ -1,8 +1,9 @@
 #include "collective/table.h"
 
 #include <array>
-#include <cstring>
+#include <string>
 
+#include "base/error.h"
 #include "collective/allgather/allgather.h"
 #include "collective/allreduce/allreduce.h"
 #include "collective/alltoall/alltoall.h"
@@ -140,8 +141,17 @@ const Algorithm* find(std::string_view collective, std::string_view name) {
   return nullptr;
 }
 
+// Throws Error(kInvalidArgument) when the table has no such row.
 Choice row(std::string_view collective, std::string_view name, const char* reason) {
   const Algorithm* const found = find(collective, name);
+  if (found == nullptr) {
+    std::string known;
+    for (const Algorithm& each : kTable) {
+      known += each.collective == collective ? (known.empty() ? "" : ", ") + std::string(each.name) : "";
+    }
+    throw base::Error(base::Code::kInvalidArgument, "there is no algorithm '" + std::string(name) + "' for " +
+                                                        std::string(collective) + "; there are: " + known);
+  }
   return {found, static_cast<uint32_t>(found - kTable.data()), reason};
 }
 

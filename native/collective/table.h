@@ -120,7 +120,8 @@ struct Choice {
 // `wanted` is a name from the table, or empty for the best; one that does not fit is passed over.
 Choice choose_allreduce(const Topology& topology, size_t tensor_bytes, const Knobs& knobs, std::string_view wanted);
 Choice choose_adasum();
-// Of compressed allreduces the name is what is asked for. Requires that it is in the table.
+// Of compressed allreduces the name is what is asked for. Throws Error(kInvalidArgument) for one that is not in the
+// table.
 Choice choose_compressed(std::string_view name);
 Choice choose_allgather(const Topology& topology, std::string_view wanted);
 Choice choose_broadcast(const Topology& topology, std::string_view wanted);

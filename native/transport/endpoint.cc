@@ -5,11 +5,13 @@
 #include <utility>
 
 #include "base/error.h"
+#include "transport/carry_over.h"
 #include "transport/contact.h"
 #include "transport/lifeline.h"
+#include "transport/link_kind.h"
 #include "transport/mesh_setup.h"
 #include "transport/pending_world.h"
-#include "transport/shm_exchange.h"
+#include "transport/shm/shm_exchange.h"
 #include "transport/socket_mesh.h"
 
 namespace farandole::transport {
@@ -20,22 +22,6 @@ using base::Error;
 
 // What a control frame can say of a world (ControlFrame::kLongestText bytes, a bit for each rank).
 constexpr size_t kLargestWorld = 8 * ControlFrame::kLongestText;
-
-// Throws Error(kUnavailable) for an address that cannot be offered to other workers.
-Address address_to_offer(const std::string& host) {
-  Address address = ip_address(host, 0);
-  if (is_wildcard(address)) {
-    throw Error(Code::kUnavailable, "cannot listen on " + host +
-                                        ": other workers could not know where to connect; give the address of a "
-                                        "network interface (see `ip address`)");
-  }
-  if (lacks_scope(address)) {
-    throw Error(Code::kUnavailable, "cannot listen on " + host +
-                                        ": an address of a link needs its interface, as in fe80::1%eth0 (see `ip "
-                                        "address`)");
-  }
-  return address;
-}
 
 }  // namespace
 
@@ -62,13 +48,8 @@ Endpoint::Impl::Impl(EndpointSettings given)
     : settings(std::move(given)), arena(settings.arena_bytes), lifeline(arena.view()), doorbell_fd(make_event_fd()) {
   contact.id = random_id();
   contact.host_key = settings.host_key;
-  if (settings.shared_memory) {
-    contact.unix_name = "farandole-" + random_id();
-    listeners.push_back(listen_on(unix_address(contact.unix_name)));
-  }
-  for (const std::string& host : settings.listen_addresses) {
-    listeners.push_back(listen_on(address_to_offer(host)));
-    contact.tcp.push_back(listeners.back().address);
+  for (const LinkKind& kind : link_kinds()) {
+    kind.listen(settings, listeners, contact);
   }
 }
 
@@ -117,7 +98,7 @@ void Endpoint::Impl::fence(const std::vector<Contact>& contacts) {
 
 // Must be done before any worker of the new generation gets our memory.
 void Endpoint::Impl::begin_generation(uint64_t generation) {
-  // First of all: who still reads for the last generation shall notice.
+  // First of all: a worker that still reads for the last generation shall notice.
   arena.view().serve(kNoGeneration);
   ArenaHeader& header = arena.view().header();
   header.sleeping.store(0);
@@ -144,23 +125,24 @@ std::unique_ptr<Mesh> Endpoint::Impl::form(const World& world, const base::Deadl
   fence(contacts);
   begin_generation(world.generation);
 
-  std::vector<void*> old_buffers = std::exchange(carry_over.ring_buffers, {});
+  const std::vector<void*> old_buffers = std::exchange(carry_over.ring_buffers, {});
   MemoryHolders memory_holders;
-  const SetupContext context = {.settings = settings,
-                                .listeners = listeners,
-                                .arena = arena,
-                                .doorbell_fd = doorbell_fd.get(),
+  const SetupContext context = {.listeners = listeners,
                                 .pending_world = *pending_world,
-                                .mappings = mappings,
-                                .ring_buffers = carry_over.ring_buffers,
-                                .memory_holders = memory_holders};
+                                .links = {.generation = world.generation,
+                                          .failure_deadline_seconds = settings.failure_deadline_seconds,
+                                          .arena = arena,
+                                          .doorbell_fd = doorbell_fd.get(),
+                                          .mappings = mappings,
+                                          .ring_buffers = carry_over.ring_buffers,
+                                          .memory_holders = memory_holders}};
   std::vector<std::string> ids;
   for (const Contact& other : contacts) {
     ids.push_back(other.id);
   }
   try {
-    LinkedWorld formed = MeshSetup(context, world, contacts, contact, deadline).run();
-    auto mesh = std::make_unique<SocketMesh>(settings, world, std::move(formed), arena, pending_world, std::move(ids),
+    LinkedWorld linked = MeshSetup(context, world, contacts, contact, deadline).run();
+    auto mesh = std::make_unique<SocketMesh>(settings, world, std::move(linked), arena, pending_world, std::move(ids),
                                              carry_over);
     // All members have left the last generation, so nobody reads or writes its ring buffers any more.
     std::for_each(old_buffers.begin(), old_buffers.end(), [this](void* block) { arena.release(block); });

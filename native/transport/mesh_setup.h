@@ -1,21 +1,15 @@
-// The making of one world: every worker connects to every other one, all at once, in the calling thread.
+// The set-up of one world's mesh: every worker connects to every other one, all at once, in the calling thread.
 //
-// Of each pair the higher rank connects and the lower one accepts. A pair is linked when it has shared memory
-// over a Unix socket, or a control and a data connection over TCP. Who is linked to all says so to all, and the
-// world is formed when all have said so: so nobody starts before everybody has everybody's links.
+// Of each pair the higher rank connects and the lower one accepts; then they make a link of the kind that fits the pair
+// (see link_kind.h). A worker that is linked to all others says so to all of them, and the world is formed when all
+// have said so: nobody starts before everybody has everybody's links.
 //
-// All waits are one, which ends at once when the world is revoked, from whichever thread, and when a worker of this
-// host that is linked already has died, however large it is (see lifeline.h).
+// All waits are one poll(2). It ends at once when the world is revoked, from whichever thread, and when a worker of
+// this host that is linked already has died, however large it is (see lifeline.h).
 //
-// Anybody may connect to the listeners. Until a connection has proven that it knows the secret, it costs one
-// Attempt and a few seconds, and nothing waits for it. A worker that was proven and closes again is lost, and
-// the world with it.
+// A worker that was proven and closes again is lost, and the world with it.
 #pragma once
 
-#include <poll.h>
-
-#include <deque>
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -28,49 +22,36 @@
 #include "transport/dial.h"
 #include "transport/endpoint.h"
 #include "transport/hosts.h"
+#include "transport/incoming.h"
 #include "transport/lifeline.h"
+#include "transport/link_kind.h"
 #include "transport/pending_world.h"
-#include "transport/ring_buffer.h"
-#include "transport/shm_exchange.h"
 
 namespace farandole::transport {
 
-// Workers that got our memory: by contact id, with their memory, or null while that has not come.
-using MemoryHolders = std::map<std::string, std::shared_ptr<const Mapping>>;
-
-// What the forming of a world gets from its endpoint. All outlive it.
+// What the set-up of a world gets from its endpoint. All of it outlives the set-up.
 struct SetupContext {
-  const EndpointSettings& settings;
   std::span<const Listener> listeners;
-  Arena& arena;
-  int doorbell_fd;
   PendingWorld& pending_world;
-  MappingCache& mappings;
-  std::vector<void*>& ring_buffers;  // the blocks of all ring buffers that are made are added here
-  MemoryHolders& memory_holders;     // who gets our memory is added here
+  LinkContext links;
 };
 
-// One other worker, to whom we are linked.
+// One other worker, to which we are linked.
 struct LinkedPeer {
   ControlChannel control;
   bool left = false;  // it has already said goodbye again
-  // Over TCP:
-  PrivateFd data;
-  // In shared memory:
-  std::shared_ptr<const Mapping> memory;
-  PrivateFd doorbell;
-  RingBuffer* outgoing = nullptr;
-  RingBuffer* incoming = nullptr;
+  std::unique_ptr<LinkSetup> link;
 };
 
 struct LinkedWorld {
   std::vector<LinkedPeer> peers;  // by rank; one's own is empty
-  std::vector<int> hosts;
+  std::vector<int> hosts;         // see Mesh::hosts()
 };
 
 class MeshSetup {
  public:
-  MeshSetup(SetupContext context, const World& world, const std::vector<Contact>& contacts, const Contact& self,
+  // All arguments outlive the set-up.
+  MeshSetup(const SetupContext& context, const World& world, const std::vector<Contact>& contacts, const Contact& self,
             const base::Deadline& deadline);
 
   // Throws as Endpoint::form(). Once it has failed, all connections are closed, and the workers that were
@@ -80,72 +61,60 @@ class MeshSetup {
  private:
   struct Peer {
     int rank = -1;
-    std::string id;
+    const Contact* contact = nullptr;
     std::optional<Dial> control_dial;
     std::optional<Dial> data_dial;
-    LinkedPeer joined;
-    bool over_unix = false;
-    bool shm_linked = false;
-    bool mutual = false;  // the other side has joined this connection, too
-    bool ready = false;
+    const LinkKind* kind = nullptr;  // of the control connection that came last
+    LinkedPeer linked;
+    bool mutual = false;    // the other side has taken this connection for proven, too
+    bool ready = false;     // it has said that it is linked to all
     bool readable = false;  // its control channel has something to read
     Refusal refusal = Refusal::kNone;
 
-    bool linked() const noexcept { return joined.control && (over_unix ? shm_linked : static_cast<bool>(joined.data)); }
-    bool gone() const noexcept { return joined.control.ended().has_value(); }
-  };
-  struct Unproven {
-    std::unique_ptr<Attempt> attempt;
-    bool over_unix = false;
+    bool is_linked() const noexcept { return linked.control && linked.link->complete(); }
+    bool is_gone() const noexcept { return linked.control.ended().has_value(); }
   };
 
-  Hello hello_to(int peer, Channel channel) const;
-  std::vector<Address> addresses_of(const Contact& contact) const;
+  int size() const noexcept { return static_cast<int>(peers_.size()); }
   bool complete() const;
   bool lacks_a_link() const;
   const base::Deadline& give_up() const;
 
-  void start_dials();
   void wait();
-  int patience_ms() const;
+  int timeout_ms() const;
   void read_controls();
   void watch_next_peer();
   void handle_deaths();
-  void accept_all();
-  void refuse_for_lack_of_descriptors(int error);
   void settle_dials();
-  void settle_unproven();
-  void note(const Handshake& handshake);
+  void settle_incoming();
+  void note_refusal(const Handshake& handshake);
 
-  void join_control(Peer& peer, PrivateFd fd, bool over_unix);
+  void join_control(Peer& peer, PrivateFd fd, bool over_unix, bool connector);
   void join_data(Peer& peer, PrivateFd fd);
-  void offer_shm(Peer& peer);
   void read(Peer& peer);
-  void read_shm_offer(Peer& peer);
-  void adopt(Peer& peer, ReceivedShmOffer shm_linked);
-  void hear(Peer& peer, const ControlFrame& frame);
-  void hear_end(Peer& peer, Sign sign);
+  bool finish_exchange(Peer& peer);
+  void handle_frame(Peer& peer, const ControlFrame& frame);
+  void handle_end(Peer& peer, Sign sign);
   void announce();
   LinkedWorld finish();
 
   [[noreturn]] void lose(Cause cause);
   [[noreturn]] void lose(const Peer& peer, Sign sign);
   [[noreturn]] void run_out_of_time();
-  void tell(const base::Error& error);
+  void send_failure(const base::Error& error);
 
-  SetupContext context_;
+  const SetupContext context_;
   const World& world_;
   const Contact& self_;
   const base::Deadline deadline_;
   const base::Deadline early_deadline_;  // see give_up()
-  const int size_;
-  base::Digest digest_;  // of the world, see Hello
+  const Hello hello_;                    // this worker's, without the receiver
   std::vector<Peer> peers_;
-  std::deque<Unproven> unproven_;  // the oldest first
+  IncomingConnections incoming_;
   Sharing shares_;
   bool announced_ = false;
   const base::Deadline death_watch_start_;
-  const Mapping* watched_memory_ = nullptr;  // whose lifeline the watcher watches
+  const Mapping* watched_memory_ = nullptr;  // whose lifeline the watcher waits for
   std::unique_ptr<PeerDeathWatcher> death_watcher_;
 };
 

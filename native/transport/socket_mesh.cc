@@ -3,16 +3,18 @@
 #include <algorithm>
 #include <cassert>
 
-#include "transport/shm_link.h"
-#include "transport/tcp_link.h"
-
 namespace farandole::transport {
+namespace {
 
-SocketMesh::SocketMesh(const EndpointSettings& settings, const World& world, LinkedWorld formed, Arena& arena,
+constexpr size_t at(int rank) { return static_cast<size_t>(rank); }
+
+}  // namespace
+
+SocketMesh::SocketMesh(const EndpointSettings& settings, const World& world, LinkedWorld linked, Arena& arena,
                        std::shared_ptr<PendingWorld> pending_world, std::vector<std::string> ids,
                        EndpointCarryOver& carry_over)
     : rank_(world.rank),
-      hosts_(std::move(formed.hosts)),
+      hosts_(std::move(linked.hosts)),
       arena_(arena),
       ids_(std::move(ids)),
       carry_over_(carry_over),
@@ -21,8 +23,8 @@ SocketMesh::SocketMesh(const EndpointSettings& settings, const World& world, Lin
   std::vector<Watched> watched;
   for (int rank = 0; rank < size(); ++rank) {
     if (rank != rank_) {
-      LinkedPeer& joined = formed.peers[static_cast<size_t>(rank)];
-      watched.push_back({.rank = rank, .control = std::move(joined.control), .left = joined.left});
+      LinkedPeer& peer = linked.peers[at(rank)];
+      watched.push_back({.rank = rank, .control = std::move(peer.control), .left = peer.left});
     }
   }
   if (!watched.empty()) {
@@ -31,7 +33,7 @@ SocketMesh::SocketMesh(const EndpointSettings& settings, const World& world, Lin
   }
   for (int rank = 0; rank < size(); ++rank) {
     if (rank != rank_) {
-      connect(rank, formed.peers[static_cast<size_t>(rank)]);
+      peers_[at(rank)] = linked.peers[at(rank)].link->finish(rank, *watch_, world_status());
     }
   }
   watch_next_peer();
@@ -43,25 +45,11 @@ SocketMesh::SocketMesh(const EndpointSettings& settings, const World& world, Lin
 void SocketMesh::watch_next_peer() {
   for (int distance = 1; distance < size(); ++distance) {
     const int next = (rank_ + distance) % size();
-    if (const auto& memory = peers_[static_cast<size_t>(next)].memory; memory != nullptr) {
+    if (const auto& memory = peers_[at(next)].memory; memory != nullptr) {
       death_watcher_ = std::make_unique<PeerDeathWatcher>(memory, [this, next] { watch_->report_death(next); });
       return;
     }
   }
-}
-
-void SocketMesh::connect(int rank, LinkedPeer& joined) {
-  Peer& peer = peers_[static_cast<size_t>(rank)];
-  if (joined.memory == nullptr) {
-    peer.route = describe_connection(joined.data.get());
-    peer.link = std::make_unique<TcpLink>(rank, std::move(joined.data), *watch_);
-    return;
-  }
-  peer.route = "shared memory";
-  peer.memory = std::move(joined.memory);
-  peer.doorbell_fd = std::move(joined.doorbell);
-  peer.doorbell = std::make_unique<Doorbell>(&peer.memory->view().header().sleeping, peer.doorbell_fd.get());
-  peer.link = std::make_unique<ShmLink>(rank, *joined.outgoing, *joined.incoming, *peer.doorbell, world_status());
 }
 
 // The control channels go first: they say why, and the ends of the data connections are judged by that.
@@ -74,29 +62,29 @@ SocketMesh::~SocketMesh() {
   const auto cause = pending_world_->world_status.cause();
   for (const int rank : watch_->stop()) {
     const bool dead = cause.has_value() && cause->sign == Sign::kClosed && cause->rank == rank;
-    if (const auto& memory = peers_[static_cast<size_t>(rank)].memory; !dead && memory != nullptr) {
-      carry_over_.possible_writers[ids_[static_cast<size_t>(rank)]] = memory;
+    if (const auto& memory = peers_[at(rank)].memory; !dead && memory != nullptr) {
+      carry_over_.possible_writers[ids_[at(rank)]] = memory;
     }
   }
 }
 
 Link& SocketMesh::link(int peer) {
   assert(peer != rank_);
-  return *peers_[static_cast<size_t>(peer)].link;
+  return *peers_[at(peer)].link;
 }
 
 const ArenaView* SocketMesh::arena(int peer) const noexcept {
   if (peer == rank_) {
     return &arena_.view();
   }
-  const auto& memory = peers_[static_cast<size_t>(peer)].memory;
+  const auto& memory = peers_[at(peer)].memory;
   return memory == nullptr ? nullptr : &memory->view();
 }
 
 void SocketMesh::wake(int peer) noexcept {
   if (peer == rank_) {
     pending_world_->doorbell.signal_midway();
-  } else if (Doorbell* const doorbell = peers_[static_cast<size_t>(peer)].doorbell.get(); doorbell != nullptr) {
+  } else if (Doorbell* const doorbell = peers_[at(peer)].doorbell.get(); doorbell != nullptr) {
     doorbell->signal_midway();
   }
 }
@@ -107,15 +95,15 @@ void SocketMesh::part() noexcept {
   }
 }
 
+// The kinds that are in use, in the order of the table.
 std::string SocketMesh::describe() const {
-  const auto is_shm = [](const Peer& peer) { return peer.memory != nullptr; };
-  const auto is_tcp = [](const Peer& peer) { return peer.memory == nullptr && peer.link != nullptr; };
-  const bool shm = std::any_of(peers_.begin(), peers_.end(), is_shm);
-  const bool tcp = std::any_of(peers_.begin(), peers_.end(), is_tcp);
-  if (shm && tcp) {
-    return "shm+tcp";
+  std::string kinds;
+  for (const LinkKind& kind : link_kinds()) {
+    if (std::ranges::any_of(peers_, [&](const PeerLink& peer) { return peer.kind == kind.name; })) {
+      kinds += (kinds.empty() ? "" : "+") + std::string(kind.name);
+    }
   }
-  return shm ? "shm" : tcp ? "tcp" : "alone";
+  return kinds.empty() ? "alone" : kinds;
 }
 
 }  // namespace farandole::transport

@@ -1,11 +1,13 @@
-// The mesh of workers in processes of their own: links in shared memory within a host, over TCP between hosts.
+// The mesh of workers in processes of their own, with a link of the kind that fits to each other one (link_kind.h).
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "transport/carry_over.h"
 #include "transport/lifeline.h"
+#include "transport/link_kind.h"
 #include "transport/mesh.h"
 #include "transport/mesh_setup.h"
 #include "transport/pending_world.h"
@@ -13,17 +15,9 @@
 
 namespace farandole::transport {
 
-// What a mesh leaves to its endpoint, which outlives it.
-struct EndpointCarryOver {
-  bool mesh_lives = false;
-  // Of workers that have our memory and may still be running in the ended generation.
-  MemoryHolders possible_writers;
-  std::vector<void*> ring_buffers;  // in the arena
-};
-
 class SocketMesh : public Mesh {
  public:
-  SocketMesh(const EndpointSettings& settings, const World& world, LinkedWorld formed, Arena& arena,
+  SocketMesh(const EndpointSettings& settings, const World& world, LinkedWorld linked, Arena& arena,
              std::shared_ptr<PendingWorld> pending_world, std::vector<std::string> ids, EndpointCarryOver& carry_over);
   ~SocketMesh() override;
 
@@ -41,15 +35,6 @@ class SocketMesh : public Mesh {
   std::string describe_route(int peer) const override { return peers_[static_cast<size_t>(peer)].route; }
 
  private:
-  struct Peer {
-    std::shared_ptr<const Mapping> memory;
-    PrivateFd doorbell_fd;
-    std::unique_ptr<Doorbell> doorbell;
-    std::unique_ptr<Link> link;
-    std::string route;  // see describe_route
-  };
-
-  void connect(int rank, LinkedPeer& joined);
   void watch_next_peer();
 
   const int rank_;
@@ -59,8 +44,8 @@ class SocketMesh : public Mesh {
   EndpointCarryOver& carry_over_;
   const std::shared_ptr<PendingWorld> pending_world_;
   std::unique_ptr<Watch> watch_;                     // none in a world of one
-  std::vector<Peer> peers_;                          // by rank; one's own is empty
-  std::unique_ptr<PeerDeathWatcher> death_watcher_;  // none for who is alone on its host
+  std::vector<PeerLink> peers_;                      // by rank; one's own is empty
+  std::unique_ptr<PeerDeathWatcher> death_watcher_;  // none for a worker that is alone on its host
 };
 
 }  // namespace farandole::transport

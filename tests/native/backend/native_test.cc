@@ -5,7 +5,7 @@
 #include <numeric>
 #include <thread>
 
-#include "transport/loopback.h"
+#include "transport/loopback/loopback.h"
 
 namespace farandole::backend {
 namespace {

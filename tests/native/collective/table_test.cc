@@ -5,6 +5,8 @@
 #include <set>
 #include <string>
 
+#include "base/error.h"
+
 namespace farandole::collective {
 namespace {
 
@@ -21,6 +23,16 @@ TEST(Table, NamesAreUniqueWithinACollectiveAndRowsComplete) {
                   (row.alltoall != nullptr) + (row.reducescatter != nullptr) + (row.compressed != nullptr),
               1);
     EXPECT_NE(std::string(row.description), "");
+  }
+}
+
+TEST(Table, AnAbsentRowIsAnErrorThatNamesTheOthers) {
+  try {
+    choose_compressed("int7");
+    FAIL() << "there is no such row";
+  } catch (const base::Error& error) {
+    EXPECT_EQ(error.code(), base::Code::kInvalidArgument);
+    EXPECT_STREQ(error.what(), "there is no algorithm 'int7' for compressed allreduce; there are: int8, topk");
   }
 }
 

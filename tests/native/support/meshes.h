@@ -12,7 +12,7 @@
 
 #include "base/clock.h"
 #include "transport/endpoint.h"
-#include "transport/loopback.h"
+#include "transport/loopback/loopback.h"
 
 namespace farandole::testing {
 

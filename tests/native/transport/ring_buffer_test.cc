@@ -1,4 +1,4 @@
-#include "transport/ring_buffer.h"
+#include "transport/shm/ring_buffer.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "transport/shm_link.h"
+#include "transport/shm/shm_link.h"
 
 namespace farandole::transport {
 namespace {

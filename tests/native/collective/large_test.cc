@@ -8,10 +8,10 @@
 #include <memory>
 #include <string>
 
-#include "backend/members.h"
+#include "collective/members.h"
 #include "support/sanitized.h"
 
-namespace farandole::backend {
+namespace farandole::collective {
 namespace {
 
 using reduce::Dtype;
@@ -82,7 +82,7 @@ TEST(Large, CountsBeyondThirtyOneBits) {
       job.counts.assign(std::begin(shares), std::end(shares));
       job.input = input.get();
       job.output = part.get();
-      member.run(member.world, member.native.choose_reducescatter(member.world), job);
+      member.run(member.world, member.choose_reducescatter(member.world), job);
       const size_t before = me == 0 ? 0 : shares[0];
       EXPECT_EQ(first_difference(part.get(), shares[me], [&](size_t i) { return sum_at(before + i); }), shares[me]);
     }
@@ -98,12 +98,12 @@ TEST(Large, CountsBeyondThirtyOneBits) {
         output = std::make_unique_for_overwrite<uint8_t[]>(kCount);
         return output.get();
       };
-      member.run(member.world, member.native.choose_alltoall(member.world), job);
+      member.run(member.world, member.choose_alltoall(member.world), job);
       EXPECT_EQ(first_difference(output.get(), kCount, [&](size_t i) { return value_at(1 - me, i); }), kCount);
     }
     const Memory tensor = filled(me);
     collective::AllreduceJob job{Dtype::kU8, reduce::Op::kSum, {}, {}, {{tensor.get(), tensor.get(), kCount}}};
-    member.run(member.world, member.native.choose_allreduce(member.world, kCount), job);
+    member.run(member.world, member.choose_allreduce(member.world, kCount), job);
     EXPECT_EQ(first_difference(tensor.get(), kCount, sum_at), kCount);
     if (me == 1) {
       std::fill_n(tensor.get(), kCount, uint8_t{0});
@@ -116,4 +116,4 @@ TEST(Large, CountsBeyondThirtyOneBits) {
 }
 
 }  // namespace
-}  // namespace farandole::backend
+}  // namespace farandole::collective

@@ -6,13 +6,12 @@
 #include <limits>
 #include <random>
 
-#include "backend/members.h"
+#include "collective/members.h"
 #include "support/numbers.h"
 
-namespace farandole::backend {
+namespace farandole::collective {
 namespace {
 
-using collective::AllreduceJob;
 using reduce::Dtype;
 using testing::Bytes;
 using testing::Member;
@@ -241,4 +240,4 @@ TEST_P(Adasum, TinyVectorsAreSummed) {
 INSTANTIATE_TEST_SUITE_P(Backend, Adasum, testing::every_world(), testing::name_of_world);
 
 }  // namespace
-}  // namespace farandole::backend
+}  // namespace farandole::collective

@@ -3,7 +3,7 @@
 
 #include "transport/doorbell.h"
 #include "transport/link.h"
-#include "transport/ring_buffer.h"
+#include "transport/shm/ring_buffer.h"
 #include "transport/world_status.h"
 
 namespace farandole::transport {

@@ -1,4 +1,5 @@
-// Worlds of threads for the tests of this room: every rank a backend of its own, and no engine above it.
+// Worlds of threads for the tests of this room: every rank runs algorithms by itself, and no backend or engine is above
+// it.
 #pragma once
 
 #include <condition_variable>
@@ -7,7 +8,7 @@
 #include <numeric>
 #include <vector>
 
-#include "backend/native.h"
+#include "collective/run.h"
 #include "support/meshes.h"
 
 namespace farandole::testing {
@@ -20,12 +21,21 @@ class Member {
   Member(std::unique_ptr<transport::Mesh> mesh, transport::Arena& arena, size_t piece_bytes)
       : mesh_(std::move(mesh)),
         frames_(*mesh_, {}),
-        native(frames_, arena, backend::Tuning{piece_bytes, "", {}}),
+        sequence_(frames_),
+        memory_(arena.allocate(transport::kWindows * piece_bytes)),
+        staging_(sequence_, static_cast<std::byte*>(memory_), piece_bytes),
         arena(arena) {
+    set_knobs({});
     std::vector<int> all(static_cast<size_t>(mesh_->size()));
     std::iota(all.begin(), all.end(), 0);
     world = group_of(0, all);
   }
+
+  ~Member() { arena.release(memory_); }
+  Member(const Member&) = delete;
+  Member& operator=(const Member&) = delete;
+
+  void set_knobs(const collective::Knobs& knobs) { knobs_ = collective::within_bounds(knobs, staging_.piece_bytes()); }
 
   int rank() const { return mesh_->rank(); }
   int size() const { return mesh_->size(); }
@@ -38,29 +48,49 @@ class Member {
   }
   // The rows of a collective that can run in this group.
   std::vector<collective::Choice> rows_of(const std::string& collective, const collective::Group& group) const {
-    const collective::Topology topology = collective::topology_of(group, mesh_->hosts());
+    const collective::Topology here = topology(group);
     std::vector<collective::Choice> rows;
     for (const collective::Algorithm& row : collective::algorithms()) {
-      if (row.collective == collective && row.fits(topology)) {
+      if (row.collective == collective && row.fits(here)) {
         rows.push_back({&row, static_cast<uint32_t>(&row - collective::algorithms().data()), "it is tested"});
       }
     }
     return rows;
   }
 
+  // What an operation gets in this group when nothing is asked for.
+  collective::Choice choose_allreduce(const collective::Group& group, size_t tensor_bytes) const {
+    return collective::choose_allreduce(topology(group), tensor_bytes, knobs_, "");
+  }
+  collective::Choice choose_alltoall(const collective::Group& group) const {
+    return collective::choose_alltoall(topology(group), "");
+  }
+  collective::Choice choose_reducescatter(const collective::Group& group) const {
+    return collective::choose_reducescatter(topology(group), "");
+  }
+
   // Runs a collective as a decision of its own.
   template <typename Job>
   void run(const collective::Group& group, const collective::Choice& choice, const Job& job) {
-    native.begin(++decision);
-    native.run(group, choice, job);
+    sequence_.begin(++decision);
+    frames_.set_collective(decision);
+    collective::Context context{frames_, sequence_, staging_, group, knobs_};
+    collective::run(context, choice, job);
   }
 
  private:
+  collective::Topology topology(const collective::Group& group) const {
+    return collective::topology_of(group, mesh_->hosts());
+  }
+
   std::unique_ptr<transport::Mesh> mesh_;
   transport::FrameMultiplexer frames_;
+  collective::ShmSequence sequence_;
+  void* const memory_;
+  collective::Staging staging_;
+  collective::Knobs knobs_;
 
  public:
-  backend::Native native;
   transport::Arena& arena;
   collective::Group world;
   uint32_t decision = 0;

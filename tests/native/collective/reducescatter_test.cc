@@ -4,13 +4,12 @@
 #include <cmath>
 #include <cstring>
 
-#include "backend/members.h"
+#include "collective/members.h"
 #include "support/numbers.h"
 
-namespace farandole::backend {
+namespace farandole::collective {
 namespace {
 
-using collective::ReducescatterJob;
 using reduce::Dtype;
 using reduce::Op;
 using testing::Bytes;
@@ -91,7 +90,7 @@ TEST_P(Reducescatter, TakesTheLinksWhereStagingIsTooSmall) {
 
 TEST_P(Reducescatter, HasTheBitsOfAnAllreduceUnlessThatHasTwoLevels) {
   run(4096, [&](Member& member) {
-    if (std::string(member.native.choose_allreduce(member.world, 1).algorithm->name) == "two_level") {
+    if (std::string(member.choose_allreduce(member.world, 1).algorithm->name) == "two_level") {
       return;  // its order of additions is another one
     }
     for (const Dtype dtype : testing::kFloatDtypes) {
@@ -105,14 +104,14 @@ TEST_P(Reducescatter, HasTheBitsOfAnAllreduceUnlessThatHasTwoLevels) {
       Bytes whole(input.size());
       collective::AllreduceJob allreduce{dtype, Op::kSum, {0.7, 1}, {1.3, member.size()}, {}};
       allreduce.pieces.push_back({input.data(), whole.data(), numbers.size()});
-      member.run(member.world, member.native.choose_allreduce(member.world, input.size()), allreduce);
+      member.run(member.world, member.choose_allreduce(member.world, input.size()), allreduce);
 
       ReducescatterJob job{dtype, Op::kSum, {0.7, 1}, {1.3, member.size()}, input.data(), {}, nullptr};
       job.counts = counts_of(kRows, static_cast<size_t>(member.size()));
       const auto me = static_cast<size_t>(member.rank());
       Bytes part(job.counts[me] * reduce::size_of(dtype));
       job.output = part.data();
-      member.run(member.world, member.native.choose_reducescatter(member.world), job);
+      member.run(member.world, member.choose_reducescatter(member.world), job);
       size_t before = 0;
       for (size_t k = 0; k < me; ++k) {
         before += job.counts[k] * reduce::size_of(dtype);
@@ -146,4 +145,4 @@ TEST_P(Reducescatter, MayTakeThePlaceOfItsPartOfTheInput) {
 INSTANTIATE_TEST_SUITE_P(Backend, Reducescatter, testing::every_world(), testing::name_of_world);
 
 }  // namespace
-}  // namespace farandole::backend
+}  // namespace farandole::collective

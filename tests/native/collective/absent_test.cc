@@ -1,13 +1,12 @@
 // Allreduce with members that are absent, for every algorithm, type and operation.
 #include <gtest/gtest.h>
 
-#include "backend/members.h"
+#include "collective/members.h"
 #include "support/numbers.h"
 
-namespace farandole::backend {
+namespace farandole::collective {
 namespace {
 
-using collective::AllreduceJob;
 using reduce::Dtype;
 using reduce::Op;
 using testing::Bytes;
@@ -87,11 +86,11 @@ TEST_P(Absent, OneAloneDoesNothing) {
     const collective::Group alone = member.group_of(1, {member.rank()});
     AllreduceJob job;
     job.pieces.push_back({nullptr, nullptr, 5});
-    member.run(alone, member.native.choose_allreduce(alone, 20), job);
+    member.run(alone, member.choose_allreduce(alone, 20), job);
   });
 }
 
 INSTANTIATE_TEST_SUITE_P(Backend, Absent, testing::every_world(), testing::name_of_world);
 
 }  // namespace
-}  // namespace farandole::backend
+}  // namespace farandole::collective

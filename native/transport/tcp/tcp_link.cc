@@ -1,4 +1,4 @@
-#include "transport/tcp_link.h"
+#include "transport/tcp/tcp_link.h"
 
 #include <sys/socket.h>
 #include <sys/uio.h>

@@ -1,4 +1,4 @@
-#include "transport/shm_link.h"
+#include "transport/shm/shm_link.h"
 
 namespace farandole::transport {
 

@@ -1,4 +1,4 @@
-#include "transport/loopback.h"
+#include "transport/loopback/loopback.h"
 
 #include <fcntl.h>
 #include <sys/eventfd.h>

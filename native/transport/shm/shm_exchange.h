@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "transport/arena.h"
+#include "transport/link_kind.h"
 #include "transport/private_fd.h"
 
 namespace farandole::transport {
@@ -27,13 +28,12 @@ struct ReceivedShmOffer {
   PrivateFd doorbell;
 };
 
-// On a fresh connection this cannot block. That the peer is gone shows when its own is received. Throws
+// On a fresh connection this cannot block. If the other worker is gone, that shows when its offer is received. Throws
 // Error(kUnavailable).
 void send_shm_offer(int socket, const ShmOffer& offer, int memory_fd, int doorbell_fd);
 
-enum class Arrival : uint8_t { kNotYet, kCame, kClosed, kBroken };
 // Throws Error(kUnavailable) when this process can hold no more descriptors.
-Arrival receive_shm_offer(int socket, ReceivedShmOffer& shm_linked);
+Exchange receive_shm_offer(int socket, ReceivedShmOffer& received);
 
 // Mappings of other workers' arenas, kept from one generation to the next: mapping is cheap, but touching each
 // page anew is not. A memory is known by device and inode, which nobody else gets as long as it is mapped.
@@ -42,7 +42,7 @@ class MappingCache {
   // Maps the memory, unless it is mapped already. Null when it is not the sealed memory of an arena of
   // `bytes`. Throws Error(kUnavailable).
   std::shared_ptr<const Mapping> map(int fd, size_t bytes);
-  // Lets go of those that nobody else uses.
+  // Unmaps those that nobody else uses.
   void drop_unused();
 
  private:

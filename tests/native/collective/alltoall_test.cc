@@ -3,14 +3,12 @@
 
 #include <cstring>
 
-#include "backend/members.h"
+#include "collective/members.h"
 #include "support/numbers.h"
 
-namespace farandole::backend {
+namespace farandole::collective {
 namespace {
 
-using collective::AlltoallJob;
-using collective::Group;
 using testing::Bytes;
 using testing::Member;
 
@@ -104,4 +102,4 @@ TEST_P(Alltoall, MovesRowsThatAreLargerThanStaging) {
 INSTANTIATE_TEST_SUITE_P(Backend, Alltoall, testing::every_world(), testing::name_of_world);
 
 }  // namespace
-}  // namespace farandole::backend
+}  // namespace farandole::collective

@@ -3,13 +3,12 @@
 // say that nothing depends on how a bucket is cut.
 #include <gtest/gtest.h>
 
-#include "backend/members.h"
+#include "collective/members.h"
 #include "support/numbers.h"
 
-namespace farandole::backend {
+namespace farandole::collective {
 namespace {
 
-using collective::AllreduceJob;
 using reduce::Dtype;
 using reduce::Op;
 using testing::Bytes;
@@ -67,7 +66,7 @@ TEST_P(Exchange, AddsInTheOrderOfTheMembersHoweverItIsCut) {
         collective::Knobs knobs;
         knobs.link_chunk_bytes = chunk;
         knobs.ring_bytes = whole_below;
-        member.native.set_knobs(knobs);
+        member.set_knobs(knobs);
         for (const auto& row : member.rows_of("allreduce", member.world)) {
           if (std::string(row.algorithm->name) != "exchange") {
             continue;
@@ -117,7 +116,7 @@ TEST_P(Exchange, TwoLevelsGiveTheSameBitsInTheArenaAndOutsideAndHoweverTheyAreCu
           knobs.chunk_bytes = 2 * chunk;
           knobs.link_chunk_bytes = chunk;
           knobs.ring_bytes = chunk;
-          member.native.set_knobs(knobs);
+          member.set_knobs(knobs);
           // On every host some have theirs in the arena, and some outside.
           Bytes outside = input;
           auto* const inside = static_cast<std::byte*>(member.arena.allocate(input.size()));
@@ -137,4 +136,4 @@ TEST_P(Exchange, TwoLevelsGiveTheSameBitsInTheArenaAndOutsideAndHoweverTheyAreCu
 INSTANTIATE_TEST_SUITE_P(Backend, Exchange, testing::every_world(), testing::name_of_world);
 
 }  // namespace
-}  // namespace farandole::backend
+}  // namespace farandole::collective

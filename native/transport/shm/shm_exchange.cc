@@ -1,4 +1,4 @@
-#include "transport/shm_exchange.h"
+#include "transport/shm/shm_exchange.h"
 
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -35,7 +35,7 @@ struct Envelope {
 };
 
 // Takes the received descriptors into ownership, whatever else the message turns out to be.
-void take_descriptors(Envelope& envelope, ReceivedShmOffer& shm_linked, const ForkHold& hold) {
+void take_descriptors(Envelope& envelope, ReceivedShmOffer& received, const ForkHold& hold) {
   for (cmsghdr* part = CMSG_FIRSTHDR(&envelope.header); part != nullptr; part = CMSG_NXTHDR(&envelope.header, part)) {
     if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) {
       continue;
@@ -44,7 +44,7 @@ void take_descriptors(Envelope& envelope, ReceivedShmOffer& shm_linked, const Fo
     for (size_t i = 0; i < count; ++i) {
       int fd = -1;
       std::memcpy(&fd, CMSG_DATA(part) + i * sizeof(int), sizeof fd);
-      (i == 0 ? shm_linked.memory : shm_linked.doorbell) = PrivateFd(fd, hold);
+      (i == 0 ? received.memory : received.doorbell) = PrivateFd(fd, hold);
     }
   }
 }
@@ -82,21 +82,21 @@ void send_shm_offer(int socket, const ShmOffer& offer, int memory_fd, int doorbe
   }
 }
 
-Arrival receive_shm_offer(int socket, ReceivedShmOffer& shm_linked) {
+Exchange receive_shm_offer(int socket, ReceivedShmOffer& received) {
   Envelope envelope;
   ssize_t got = 0;
   {
     const ForkHold hold;
     got = ::recvmsg(socket, &envelope.header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (got > 0) {
-      take_descriptors(envelope, shm_linked, hold);
+      take_descriptors(envelope, received, hold);
     }
   }
   if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) {
-    return Arrival::kNotYet;
+    return Exchange::kNotYet;
   }
   if (got <= 0) {
-    return Arrival::kClosed;
+    return Exchange::kClosed;
   }
   if ((envelope.header.msg_flags & MSG_CTRUNC) != 0) {
     throw base::Error(base::Code::kUnavailable,
@@ -105,12 +105,12 @@ Arrival receive_shm_offer(int socket, ReceivedShmOffer& shm_linked) {
   }
   base::Reader reader(envelope.bytes);
   const bool ours = reader.get<uint64_t>() == kMagic;
-  shm_linked.offer.generation = reader.get<uint64_t>();
-  shm_linked.offer.arena_bytes = reader.get<uint64_t>();
-  shm_linked.offer.ring_offset = reader.get<uint64_t>();
-  shm_linked.offer.ring_bytes = reader.get<uint64_t>();
-  const bool whole = got == static_cast<ssize_t>(kBytes) && shm_linked.memory && shm_linked.doorbell;
-  return ours && whole ? Arrival::kCame : Arrival::kBroken;
+  received.offer.generation = reader.get<uint64_t>();
+  received.offer.arena_bytes = reader.get<uint64_t>();
+  received.offer.ring_offset = reader.get<uint64_t>();
+  received.offer.ring_bytes = reader.get<uint64_t>();
+  const bool whole = got == static_cast<ssize_t>(kBytes) && received.memory && received.doorbell;
+  return ours && whole ? Exchange::kDone : Exchange::kBroken;
 }
 
 std::shared_ptr<const Mapping> MappingCache::map(int fd, size_t bytes) {

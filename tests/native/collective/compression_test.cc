@@ -7,14 +7,13 @@
 #include <limits>
 #include <random>
 
-#include "backend/members.h"
+#include "collective/members.h"
 #include "reduce/quantize.h"
 #include "support/numbers.h"
 
-namespace farandole::backend {
+namespace farandole::collective {
 namespace {
 
-using collective::CompressedJob;
 using reduce::Dtype;
 using testing::Bytes;
 using testing::Member;
@@ -345,4 +344,4 @@ TEST_P(Compressed, GroupsWorkByThemselves) {
 INSTANTIATE_TEST_SUITE_P(Backend, Compressed, testing::every_world(), testing::name_of_world);
 
 }  // namespace
-}  // namespace farandole::backend
+}  // namespace farandole::collective

@@ -1,4 +1,4 @@
-#include "transport/ring_buffer.h"
+#include "transport/shm/ring_buffer.h"
 
 #include <algorithm>
 #include <cstring>

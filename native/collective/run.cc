@@ -1,0 +1,78 @@
+#include "collective/run.h"
+
+#include <cstring>
+
+#include "reduce/kernels.h"
+
+namespace farandole::collective {
+namespace {
+
+bool is_alone(const Context& context) noexcept { return context.group.size() == 1; }
+
+void copy_alone(const void* input, void* output, size_t bytes) {
+  if (input != output && bytes > 0) {
+    std::memcpy(output, input, bytes);
+  }
+}
+
+void run_alone(const AllreduceJob& job) {
+  for (const Piece& piece : job.pieces) {
+    if (piece.output != nullptr) {
+      reduce::scale_to(job.dtype, piece.input, piece.output, piece.count, job.prescale);
+      reduce::scale_to(job.dtype, piece.output, piece.output, piece.count, job.postscale);
+    }
+  }
+}
+
+void run_alone(const CompressedJob& job) { compressed_alone(job); }
+
+void run_alone(const AllgatherJob& job) { copy_alone(job.input, job.output, job.bytes.front()); }
+
+void run_alone(const BroadcastJob& job) { copy_alone(job.input, job.output, job.bytes); }
+
+void run_alone(const AlltoallJob& job) {
+  copy_alone(job.input, job.output(job.rows), static_cast<size_t>(job.rows.front()) * job.row_bytes);
+}
+
+void run_alone(const ReducescatterJob& job) {
+  reduce::scale_to(job.dtype, job.input, job.output, job.counts.front(), job.prescale);
+  reduce::scale_to(job.dtype, job.output, job.output, job.counts.front(), job.postscale);
+}
+
+// `algorithm` is the column of the table that belongs to the job.
+template <typename Job>
+void run_with(void (*algorithm)(Context&, const Job&), Context& context, const Job& job) {
+  if (is_alone(context)) {
+    run_alone(job);
+  } else {
+    algorithm(context, job);
+  }
+}
+
+}  // namespace
+
+void run(Context& context, const Choice& choice, const AllreduceJob& job) {
+  run_with(choice.algorithm->allreduce, context, job);
+}
+
+void run(Context& context, const Choice& choice, const CompressedJob& job) {
+  run_with(choice.algorithm->compressed, context, job);
+}
+
+void run(Context& context, const Choice& choice, const AllgatherJob& job) {
+  run_with(choice.algorithm->allgather, context, job);
+}
+
+void run(Context& context, const Choice& choice, const BroadcastJob& job) {
+  run_with(choice.algorithm->broadcast, context, job);
+}
+
+void run(Context& context, const Choice& choice, const AlltoallJob& job) {
+  run_with(choice.algorithm->alltoall, context, job);
+}
+
+void run(Context& context, const Choice& choice, const ReducescatterJob& job) {
+  run_with(choice.algorithm->reducescatter, context, job);
+}
+
+}  // namespace farandole::collective

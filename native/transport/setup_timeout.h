@@ -1,0 +1,25 @@
+// What is said when a world does not form in time. A pure function of what each rank was seen to do.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/error.h"
+#include "transport/handshake.h"
+
+namespace farandole::transport {
+
+// A rank that is not ready.
+struct UnreadyRank {
+  int rank = -1;
+  bool linked = false;               // it is linked to us, and so it waits for another one
+  Refusal refusal = Refusal::kNone;  // why its last handshake failed, as far as that is known
+};
+
+// Whether a refusal can be explained to people: it came from something that speaks our protocol.
+bool is_explained(Refusal refusal) noexcept;
+
+// Requires that `unready` is not empty.
+base::Error setup_timeout(uint64_t generation, int self, const std::vector<UnreadyRank>& unready);
+
+}  // namespace farandole::transport
