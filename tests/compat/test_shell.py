@@ -106,6 +106,45 @@ def test_a_shell_command_dies_with_its_python(tmp_path: Path) -> None:
     wait_for_end(child)
 
 
+def test_all_processes_of_a_shell_command_die_with_its_python(tmp_path: Path) -> None:
+    # The shell waits for its children; the second one begins a session of its own, and the third one is an orphan.
+    command = "sleep 60 & echo $! > a; setsid sleep 60 & echo $! > b; (setsid sleep 60 & echo $! > c); touch all; wait"
+    code = f"""
+        from farandole.compat.runner import safe_shell_exec
+        safe_shell_exec.execute({command!r})
+    """
+    parent = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code)], cwd=tmp_path, env=drop_in.environment(), stderr=subprocess.PIPE
+    )
+    deadline = time.monotonic() + 30
+    while not (tmp_path / "all").exists():
+        assert time.monotonic() < deadline and parent.poll() is None
+        time.sleep(0.01)
+    pids = [(tmp_path / name).read_text().strip() for name in ("a", "b", "c")]
+    parent.kill()
+    parent.communicate(timeout=30)
+    for pid in pids:
+        wait_for_end(pid)
+
+
+def test_a_shell_command_that_ignores_sigterm_is_killed_with_its_python(tmp_path: Path) -> None:
+    code = """
+        from farandole.compat.runner import safe_shell_exec
+        safe_shell_exec.GRACEFUL_TERMINATION_TIME_S = 0.1
+        safe_shell_exec.execute("trap '' TERM; echo $$ > child.new; mv child.new child; sleep 60; sleep 60")
+    """
+    parent = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code)], cwd=tmp_path, env=drop_in.environment(), stderr=subprocess.PIPE
+    )
+    deadline = time.monotonic() + 30
+    while not (tmp_path / "child").exists():
+        assert time.monotonic() < deadline and parent.poll() is None
+        time.sleep(0.01)
+    parent.kill()
+    parent.communicate(timeout=30)
+    wait_for_end((tmp_path / "child").read_text().strip())
+
+
 def wait_for_end(pid: str) -> None:
     """Wait until a process has ended; its new parent may be slow to take note of it."""
     deadline = time.monotonic() + 30
@@ -227,20 +266,39 @@ def test_lsf(monkeypatch: pytest.MonkeyPatch) -> None:
     assert lsf.LSFUtils.using_lsf()
 
 
+# Horovod's own tests compare these whole texts.
+NO_GLOO = (
+    "Gloo support has not been built.  If this is not expected, ensure CMake is installed "
+    "and reinstall Horovod with HOROVOD_WITH_GLOO=1 to debug the build error."
+)
+NO_MPI = (
+    "MPI support has not been built.  If this is not expected, ensure MPI is installed "
+    "and reinstall Horovod with HOROVOD_WITH_MPI=1 to debug the build error."
+)
+NO_LSF = (
+    "Horovod did not detect an LSF job.  The jsrun launcher can only be used in that environment. "
+    "Please, pick a different launcher for other environments."
+)
+NEITHER = (
+    "Neither MPI nor Gloo support has been built. Try reinstalling Horovod ensuring that "
+    "either MPI is installed (MPI) or CMake is installed (Gloo)."
+)
+
+
 @pytest.mark.parametrize(
     ("flags", "built", "lsf_and_jsrun", "expected"),
     [
         ((None, None, None), (True, True), False, "mpi"),
         ((None, None, None), (True, True), True, "js"),
         ((None, None, None), (True, False), True, "gloo"),
-        ((None, None, None), (False, False), False, "Neither MPI nor Gloo"),
+        ((None, None, None), (False, False), False, NEITHER),
         ((True, None, None), (True, True), True, "gloo"),
-        ((True, None, None), (False, True), True, "Gloo support has not been built"),
+        ((True, None, None), (False, True), True, NO_GLOO),
         ((None, True, None), (True, True), True, "mpi"),
-        ((None, True, None), (True, False), True, "MPI support has not been built"),
+        ((None, True, None), (True, False), True, NO_MPI),
         ((None, None, True), (True, True), True, "js"),
-        ((None, None, True), (True, True), False, "did not detect an LSF job"),
-        ((None, None, True), (True, False), True, "MPI support has not been built"),
+        ((None, None, True), (True, True), False, NO_LSF),
+        ((None, None, True), (True, False), True, NO_MPI),
     ],
 )
 def test_the_controller_that_is_chosen(
@@ -261,6 +319,6 @@ def test_the_controller_that_is_chosen(
         launch.run_controller(*arguments)
         assert called == [expected]
     else:
-        with pytest.raises(ValueError, match=expected):
+        with pytest.raises(ValueError, match=f"^{re.escape(expected)}$"):
             launch.run_controller(*arguments)
         assert called == []

@@ -304,25 +304,43 @@ def run_controller(
     """
     verbose = verbosity is not None and verbosity >= 2
     if use_gloo:
-        _require(gloo_built(verbose), "Gloo support has not been built.")
+        _require(gloo_built(verbose), _not_built("Gloo", "CMake"))
         gloo_run()
     elif use_mpi:
-        _require(mpi_built(verbose), "MPI support has not been built.")
+        _require(mpi_built(verbose), _not_built("MPI", "MPI"))
         mpi_run()
     elif use_jsrun:
-        _require(mpi_built(verbose), "MPI support has not been built.")
-        _require(lsf.LSFUtils.using_lsf(), "Horovod did not detect an LSF job.")
+        _require(mpi_built(verbose), _not_built("MPI", "MPI"))
+        _require(lsf.LSFUtils.using_lsf(), _NO_LSF)
         js_run()
     elif mpi_built(verbose):
         (js_run if lsf.LSFUtils.using_lsf() and is_jsrun_installed() else mpi_run)()
     else:
-        _require(gloo_built(verbose), "Neither MPI nor Gloo support has been built.")
+        _require(gloo_built(verbose), _NO_CONTROLLER)
         gloo_run()
+
+
+# Scripts and Horovod's own tests compare these texts, so they are Horovod's, to the letter.
+_NO_LSF = (
+    "Horovod did not detect an LSF job.  The jsrun launcher can only be used in that environment. "
+    "Please, pick a different launcher for other environments."
+)
+_NO_CONTROLLER = (
+    "Neither MPI nor Gloo support has been built. Try reinstalling Horovod ensuring that "
+    "either MPI is installed (MPI) or CMake is installed (Gloo)."
+)
+
+
+def _not_built(controller: str, needs: str) -> str:
+    return (
+        f"{controller} support has not been built.  If this is not expected, ensure {needs} is installed "
+        f"and reinstall Horovod with HOROVOD_WITH_{controller.upper()}=1 to debug the build error."
+    )
 
 
 def _require(there: object, otherwise: str) -> None:
     if not there:
-        raise SpecError(otherwise, "see horovodrun --check-build")
+        raise SpecError(otherwise)
 
 
 # --- running ----------------------------------------------------------------------------------------------------------

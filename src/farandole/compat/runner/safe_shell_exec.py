@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -13,12 +12,17 @@ from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from typing import IO, TextIO
 
-from farandole.agent.processes import descendants, die_with_parent, send
+import farandole
 from farandole.launcher.failure.record import shell_code
 from farandole.launcher.output.lines import LineSplitter
 
 GRACEFUL_TERMINATION_TIME_S = 5
 _LOOK_SECONDS = 0.05
+# The environment is the command's, so the package is found by its place, and no variable changes what Python does.
+_GUARD = (
+    f"import sys; sys.path.append({os.path.dirname(os.path.dirname(farandole.__file__))!r}); "
+    "from farandole.agent.guarded_shell import main; sys.exit(main())"
+)
 
 
 def execute(
@@ -41,16 +45,24 @@ def execute(
         events: when one of them is set, the command is ended: SIGTERM, five seconds, SIGKILL.
         prefix_output_with_timestamp: whether the time stands before that.
     """
-    process = subprocess.Popen(
-        command,
-        shell=True,
-        env=None if env is None else dict(env),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        bufsize=0,  # So that a read returns what there is.
-        start_new_session=True,
-        preexec_fn=die_with_parent(os.getpid()),
-    )
+    # The reading end goes to the process that runs the command; it ends the command when the writing end is closed, and
+    # the kernel closes that when this process is killed.
+    reader, writer = os.pipe()
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-c", _GUARD, str(reader), str(GRACEFUL_TERMINATION_TIME_S), command],
+            env=None if env is None else dict(env),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,  # So that a read returns what there is.
+            start_new_session=True,
+            pass_fds=[reader],
+        )
+    except BaseException:
+        os.close(writer)
+        raise
+    finally:
+        os.close(reader)
     copies = [
         _copy_in_thread(process.stdout, stdout or sys.stdout, "stdout", index, prefix_output_with_timestamp),
         _copy_in_thread(process.stderr, stderr or sys.stderr, "stderr", index, prefix_output_with_timestamp),
@@ -58,7 +70,8 @@ def execute(
     try:
         _wait(process, events or ())
     finally:
-        _end(process)
+        os.close(writer)
+        process.wait()
     for copy in copies:
         copy.join()
     return shell_code(process.returncode)
@@ -119,28 +132,10 @@ def _copy_in_thread(
 
 
 def _wait(process: subprocess.Popen[bytes], events: Sequence[threading.Event]) -> None:
+    """Wait until the process has ended or an event is set."""
     while not any(event.is_set() for event in events):
         try:
             process.wait(_LOOK_SECONDS if events else None)
             return
         except subprocess.TimeoutExpired:
             continue
-    family = [process.pid, *descendants(process.pid)]
-    send(family, signal.SIGTERM)
-    try:
-        process.wait(GRACEFUL_TERMINATION_TIME_S)
-    except subprocess.TimeoutExpired:
-        send([*family, *descendants(process.pid)], signal.SIGKILL)
-        process.wait()
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill what the command has left in its session, so that its output ends."""
-    if process.poll() is None:
-        send(descendants(process.pid), signal.SIGKILL)
-        process.kill()
-        process.wait()
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return  # Nothing was left.

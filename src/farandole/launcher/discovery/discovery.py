@@ -9,6 +9,7 @@ slot any more: that is a mistake more often than true, and who believes it loses
 from __future__ import annotations
 
 import asyncio
+import errno
 import math
 import os
 import shlex
@@ -33,6 +34,7 @@ ANSWER_SECONDS = 60.0
 # People are told when there is no first answer for so long.
 SLOW_SECONDS = 5.0
 _SHOWN_LINES = 10
+_SHELL = "/bin/sh"
 
 
 class Source(Protocol):
@@ -66,7 +68,8 @@ class ScriptHosts:
     """Horovod's way: a program that prints a line for every host, `host:slots` or `host`.
 
     Args:
-        script: its path; what is no path is read as a command with arguments.
+        script: its path; what is no path is read as a command with arguments. A script whose first line names no
+            interpreter is run by the shell.
         slots: of hosts that come without.
         patience: seconds after which a program that still runs is killed.
     """
@@ -96,9 +99,7 @@ class ScriptHosts:
 
     async def _run(self, out: IO[bytes], err: IO[bytes]) -> int:
         try:
-            process = await asyncio.create_subprocess_exec(
-                *self._command, stdin=asyncio.subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True
-            )
+            process = await self._start(self._command, out, err)
         except OSError as error:
             raise SpecError(
                 f"the host discovery script {self._script} cannot be started: {error.strerror}",
@@ -115,6 +116,17 @@ class ScriptHosts:
             if process.returncode is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 await process.wait()
+
+    async def _start(self, command: Sequence[str], out: IO[bytes], err: IO[bytes]) -> asyncio.subprocess.Process:
+        try:
+            return await asyncio.create_subprocess_exec(
+                *command, stdin=asyncio.subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True
+            )
+        except OSError as error:
+            if error.errno != errno.ENOEXEC or command[0] == _SHELL:
+                raise
+        # As a shell does with a file that the kernel cannot run: Horovod starts scripts through one.
+        return await self._start([_SHELL, *command], out, err)
 
 
 class FileHosts:

@@ -52,6 +52,14 @@ def test_what_a_script_may_not_do(tmp_path: Path, text: str, words: str) -> None
     assert words in str(refusal.value)
 
 
+def test_a_script_without_an_interpreter_line_is_run_by_the_shell(tmp_path: Path) -> None:
+    path = tmp_path / "hosts.sh"
+    path.write_text('echo "a:${1:-2}"\n')
+    path.chmod(0o755)
+    assert ask(ScriptHosts(str(path), None)) == [("a", 2)]
+    assert ask(ScriptHosts(f"{path} 3", None)) == [("a", 3)]
+
+
 def test_a_script_that_cannot_be_started(tmp_path: Path) -> None:
     path = tmp_path / "hosts.sh"
     path.write_text("echo a:2\n")
