@@ -1,8 +1,9 @@
 """Run a shell command, and end all its processes when the process that asked for it says so or dies.
 
-A program with the arguments `FD GRACE COMMAND`. It runs the command in a session of its own, with this process's standard
-streams and environment, and ends with its exit code as a shell gives it. `FD` is the reading end of a pipe. When the last
-writer closes the pipe, or is killed, every process below this one gets SIGTERM, and after `GRACE` seconds SIGKILL.
+A program with the arguments `FD GRACE COMMAND`. It runs the command in a session of its own, with this process's
+standard streams and environment, and ends with its exit code as a shell gives it. `FD` is the reading end of a pipe.
+When the last writer closes the pipe, or is killed, every process below this one gets SIGTERM, and after `GRACE` seconds
+SIGKILL.
 
 This process adopts what the command leaves behind, so that a child that has begun a session of its own, or whose parent
 has died, is found as well.
