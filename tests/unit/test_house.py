@@ -35,7 +35,8 @@ def includes(file: Path) -> list[tuple[str, str]]:
 
 def rooms() -> dict[str, set[str]]:
     """Return the rooms and what each sees directly, as native/CMakeLists.txt says."""
-    found = re.findall(r"^room\((\w+)(?: SEES ([\w ]+))?\)", (NATIVE / "CMakeLists.txt").read_text(), re.MULTILINE)
+    line = r"^room\((\w+)(?: SEES ([\w ]+?))?(?: APART [\w ]+)?\)"
+    found = re.findall(line, (NATIVE / "CMakeLists.txt").read_text(), re.MULTILINE)
     return {name: set(seen.split()) for name, seen in found}
 
 
@@ -65,6 +66,14 @@ def test_native_file_includes_only_the_system_and_rooms_below(file: Path) -> Non
             assert name not in FOREIGN_HEADERS, f"<{name}> is a framework's"
         else:
             assert folder in seen, f'"{name}" is not in a room that this one sees: {sorted(seen)}'
+
+
+def test_library_has_nothing_of_the_loopback_of_tests() -> None:
+    for file in native_files():
+        if file.parent.name != "loopback":
+            assert not [name for _, name in includes(file) if name.startswith("transport/loopback/")]
+    binding = run_python("-c", "from farandole.core import binding; print(binding.library_path(None))").strip()
+    assert b"oopback" not in Path(binding).read_bytes()
 
 
 def test_library_needs_nothing_but_the_c_library() -> None:
