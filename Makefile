@@ -29,8 +29,10 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 PIP_INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 NATIVE_SOURCES = $$(find native tests/native benchmarks/native -name '*.h' -o -name '*.cc')
 PYTHON_SOURCES := src compat tests examples benchmarks tools
+# Many tests wait more than they compute, so that two at once take little more than half the time of one after the other.
 # A test that fails is run again, alone, twice; native ones never are.
-PYTEST := python -m pytest --retry-alone
+PYTEST_JOBS ?= 2
+PYTEST = python -m pytest --numprocesses $(PYTEST_JOBS) --retry-alone
 
 help:
 	@sed -n 's/^#   make/make/p' Makefile
@@ -86,11 +88,13 @@ setup: native
 demo: setup
 	@farandole run -np 2 python examples/digits.py --goal 0.97
 
-test: setup native-tests
 ifdef ROOM
-	@labels=$$(python tools/rooms.py native $(ROOM)); [ -z "$$labels" ] || ctest --preset release --label-regex "$$labels"
+test: setup
+	@labels=$$(python tools/rooms.py native $(ROOM)); [ -z "$$labels" ] || \
+	  { $(MAKE) native-tests && ctest --preset release --label-regex "$$labels"; }
 	@tests=$$(python tools/rooms.py pytest $(ROOM)); [ -z "$$tests" ] || $(PYTEST) $$tests
 else
+test: setup native-tests
 	@ctest --preset release
 	@$(PYTEST)
 endif

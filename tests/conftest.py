@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-pytest_plugins = ["folder_times", "pytester", "retry_alone"]
+pytest_plugins = ["folder_times", "pytester", "retry_alone", "spread"]
 
 # A shell starts background jobs with Ctrl-C ignored, nohup ignores a hang-up, and so do some CI systems.
 # Children of the tests would inherit that, and those that test signals would wait for nothing.

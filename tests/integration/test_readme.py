@@ -32,8 +32,13 @@ def run(tmp_path: Path, text: str, *launch: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
 
 
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return what the script says before it is made distributed."""
+    return run(tmp_path_factory.mktemp("plain"), script("-"))
+
+
 @pytest.mark.parametrize("workers", [1, 2])
-def test_the_script_made_distributed_learns_the_same(tmp_path: Path, workers: int) -> None:
-    plain = run(tmp_path, script("-"))
+def test_the_script_made_distributed_learns_the_same(tmp_path: Path, workers: int, plain: str) -> None:
     launch = [sys.executable, "-m", "farandole", "run", "-np", str(workers)]
     assert loss(run(tmp_path, script("+"), *launch)) == pytest.approx(loss(plain), abs=2e-6)

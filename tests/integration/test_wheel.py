@@ -56,7 +56,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     # A build folder that stays: only what has changed is compiled again.
     options = ["--no-deps", "--no-build-isolation", "--config-settings", f"build-dir={ROOT / 'build' / 'wheel'}"]
-    run(sys.executable, "-m", "pip", "wheel", "--quiet", *options, "--wheel-dir", folder, ROOT)
+    # The compiler that CMake takes by itself: what ccache has compiled with it is not compiled again.
+    compiler = os.environ.get("CXX", "c++")
+    run(sys.executable, "-m", "pip", "wheel", "--quiet", *options, "--wheel-dir", folder, ROOT, CXX=compiler)
     (built,) = folder.glob("*.whl")
     return built
 

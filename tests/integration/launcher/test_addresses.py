@@ -63,6 +63,7 @@ def test_one_roster_under_two_addresses_is_joined_once(roster: Running) -> None:
         (("closed", "silent"), SECRET, WireTimeout, "refused.*did not answer in time"),
         (("roster", "closed", "silent"), b"other", AuthenticationFailed, "FARANDOLE_SECRET"),
     ],
+    ids=["all closed", "one silent", "another secret"],
 )
 def test_when_none_does_the_error_tells_of_all(
     request: pytest.FixtureRequest, which: tuple[str, ...], secret: bytes, kind: type[Exception], told: str
