@@ -5,7 +5,7 @@
 #   make check       formats, lint, types, arrows between rooms (ALL=1: clang-tidy on every file, not only changed ones)
 #   make fix         format, and repair what ruff can repair
 #   make sanitize    native tests under AddressSanitizer and ThreadSanitizer; keeps a record of what has passed
-#   make explore     what takes long and is not for each day: many seeds of the simulation; keeps a record, too
+#   make explore     many seeds of the simulation, all interleavings of small elastic jobs; keeps records, too
 #   make bench       compare with gloo, Open MPI, MPICH and the machine itself, in the same run (BENCH='a d --quick')
 #   make bench-elastic   what failures and changes cost, beside torchft and torchrun (BENCH='--quick --only kill,stop')
 #   make soak        a training on which 1,000 random events fall, and its oracle (SOAK='--seed 7 --events 100')
@@ -16,7 +16,7 @@
 .SHELLFLAGS := -euc
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check fix bench bench-elastic soak docs sanitize explore native native-tests clean
+.PHONY: help setup demo test check fix bench bench-elastic soak docs sanitize explore explore-simulation explore-models native native-tests clean
 
 VENV := .venv
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
@@ -143,8 +143,14 @@ fix: $(VENV)/ready-to-check
 sanitize: build/asan/CMakeCache.txt build/tsan/CMakeCache.txt
 	@JOBS=$(JOBS) python tools/verified.py record sanitizers -- tools/sanitize
 
-explore: native-tests
+explore: explore-simulation explore-models
+
+explore-simulation: native-tests
 	@python tools/verified.py record simulation -- ctest --preset release --label-regex '^simulation$$'
+
+explore-models: native
+	@FARANDOLE_EXPLORE=all python tools/verified.py record models -- \
+	  $(PYTEST) tests/unit/roster/test_model.py tests/unit/elastic/test_schedules.py
 
 clean:
 	rm -rf $(VENV) build dist src/farandole/core/lib

@@ -6,6 +6,7 @@ mean over its samples; all who end hold the same state, and calls of the body me
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -23,7 +24,7 @@ from farandole.errors import EvictedError, HorovodInternalError, InvalidRequestE
 from farandole.roster.elastic import Limits
 
 EPOCHS = 2
-SEEDS = 50
+SEEDS = 10 if os.environ.get("FARANDOLE_EXPLORE") == "brief" else 50
 
 
 @pytest.fixture(autouse=True)

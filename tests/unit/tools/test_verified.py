@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import shlex
+import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -143,6 +144,35 @@ def test_a_check_is_not_recorded_if_files_change_while_it_runs(
 def test_a_record_names_no_path_of_the_machine(project: Path) -> None:
     verified.record("sanitizers", run_python(""), project)
     assert str(project) not in json.dumps(read("sanitizers", project))
+
+
+def test_a_folder_on_which_nothing_depends_does_not_count(project: Path) -> None:
+    check = CHECK._replace(without=("native/engine",))
+    before = look(check, project)
+    assert "native/engine" not in before
+    (project / "native" / "engine" / "engine.cc").write_text("")
+    assert compare(before, look(check, project)) == []
+
+
+LOADED = """
+import sys
+sys.path[:0] = ["tests/unit/roster", "tests/unit/elastic", "tests/support"]
+import test_model, test_schedules
+print(*(module.__file__ for module in list(sys.modules.values()) if getattr(module, "__file__", None)), sep="\\n")
+"""
+
+
+def test_the_models_depend_on_nothing_that_does_not_count() -> None:
+    said = subprocess.run(run_python(LOADED), cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    check = CHECKS["models"]
+
+    def is_in(file: Path, names: Sequence[str]) -> bool:
+        return any(file.is_relative_to(ROOT / name) for name in names)
+
+    folders = (ROOT / "src", ROOT / "tests")
+    files = [file for file in map(Path, said.split("\n")) if any(map(file.is_relative_to, folders))]
+    assert ROOT / "src" / "farandole" / "roster" / "next_world.py" in files
+    assert [file for file in files if not is_in(file, check.inputs) or is_in(file, check.without)] == []
 
 
 @pytest.mark.parametrize("name", CHECKS)
