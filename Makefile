@@ -30,9 +30,8 @@ PIP_INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-c
 NATIVE_SOURCES = $$(find native tests/native benchmarks/native -name '*.h' -o -name '*.cc')
 PYTHON_SOURCES := src compat tests examples benchmarks tools
 # Many tests wait more than they compute, so that two at once take little more than half the time of one after the other.
-# A test that fails is run again, alone, twice; native ones never are.
 PYTEST_JOBS ?= 2
-PYTEST = python -m pytest --numprocesses $(PYTEST_JOBS) --retry-alone
+PYTEST = python -m pytest --numprocesses $(PYTEST_JOBS)
 
 help:
 	@sed -n 's/^#   make/make/p' Makefile
@@ -88,15 +87,16 @@ setup: native
 demo: setup
 	@farandole run -np 2 python examples/digits.py --goal 0.97
 
+# What fails in pytest is run again, alone, twice, and called flaky if it passes; native tests never are.
 ifdef ROOM
 test: setup
 	@labels=$$(python tools/rooms.py native $(ROOM)); [ -z "$$labels" ] || \
 	  { $(MAKE) native-tests && ctest --preset release --label-regex "$$labels"; }
-	@tests=$$(python tools/rooms.py pytest $(ROOM)); [ -z "$$tests" ] || $(PYTEST) $$tests
+	@tests=$$(python tools/rooms.py pytest $(ROOM)); [ -z "$$tests" ] || $(PYTEST) --retry-alone $$tests
 else
 test: setup native-tests
 	@ctest --preset release
-	@$(PYTEST)
+	@$(PYTEST) --retry-alone
 endif
 
 bench: setup $(VENV)/ready-to-bench
