@@ -7,23 +7,17 @@ torch lets Python define a whole `ProcessGroup`, not a `Backend` within one. Wha
 the functional collectives) comes through torch's trampolines, what is called from Python comes directly; both end in
 the methods below. The names with an underscore are older spellings, which earlier versions of torch call.
 
-Members match their calls by order, as c10d demands. So requests are named by a number that counts the group's
-collectives, whatever they are: members who ask for different things at the same number get an error that says so.
-Transfers are counted for each sender, receiver and tag.
+Each method makes a call (see `calls` and `reduce_calls`), and gives it to the group's works (see `works_in_flight`).
 """
 
 from __future__ import annotations
 
 import atexit
-import contextlib
 import inspect
 import os
 import sys
-import threading
-import time
 import traceback
 import weakref
-from collections import Counter, deque
 from collections.abc import Sequence
 from datetime import timedelta
 from functools import cache
@@ -33,31 +27,26 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import Store
 
-from farandole.core.dtype import Kind
-from farandole.core.engine import WAIT_SLICE_SECONDS, Block
-from farandole.core.request import make_request
-from farandole.core.submission import Submission
-from farandole.errors import FarandoleError, InvalidRequestError
-from farandole.torch.distributed import calls
+from farandole.core.engine import Block
+from farandole.errors import InvalidRequestError
+from farandole.torch.distributed import calls, reduce_calls
 from farandole.torch.distributed.calls import Call
 from farandole.torch.distributed.store_rendezvous import meet
-from farandole.torch.distributed.work import Completer, Terms, Work, Works, failure, total_seconds
+from farandole.torch.distributed.work import Work, Works, total_seconds
+from farandole.torch.distributed.works_in_flight import WorksInFlight
 
 NAME = "farandole"
 CPU = torch.device("cpu")
 
-# Names come round again after so many calls, so that the engine's memory of them stays small. More calls than that
-# are never in flight: the next one waits for the oldest.
-COLLECTIVE_NAMES = 1 << 14
-TRANSFER_NAMES = 1 << 14
 # How long leaving waits for the other members to leave too: their last calls may need this one's engine.
 DESTROY_SECONDS = 30.0
 EXIT_SECONDS = 5.0
-LEAVE_SECONDS = 5.0
 
 
 class ProcessGroup(dist.ProcessGroup):
     """A group of processes and the engine that runs their collectives.
+
+    It has as many methods as c10d's interface of a process group demands; each is a few lines.
 
     Attributes:
         timeout: how long a call may take unless it says otherwise.
@@ -97,16 +86,8 @@ class ProcessGroup(dist.ProcessGroup):
         if global_ranks:
             self._label += f" (its ranks 0 to {size - 1} are the global ranks {list(global_ranks)})"
         self._engine = meet(store, rank, size, timeout)
-        self._completer = Completer(f"farandole-futures-{name}")
-        # Guards what follows, and the order of calls: a number must be submitted before the next one is taken.
-        self._lock = threading.RLock()
-        self._number = 0
-        self._transfers: Counter[tuple[int, int, int]] = Counter()
-        # In order; the works hold their tensors, which the engine uses whether or not the user holds the work.
-        self._collectives_in_flight: deque[Work] = deque()
-        self._transfers_in_flight: dict[Work, None] = {}
+        self._works = WorksInFlight(self._engine, rank, self._label, name)
         self._coalesced: list[Work] | None = None
-        self._closed = False
         _open_groups.add(self)
 
     # --- what torch asks a group --------------------------------------------------------------------------------------
@@ -178,24 +159,24 @@ class ProcessGroup(dist.ProcessGroup):
         pass  # Counting begins at 0 on all members by itself.
 
     def _get_sequence_number_for_group(self) -> int:
-        return self._number
+        return self._works.number
 
     # --- reductions -----------------------------------------------------------------------------------------------
 
     def allreduce(self, tensors: list[torch.Tensor], opts: Any = None) -> Work:
         """Reduce tensors over all members, in place."""
         opts = opts or dist.AllreduceOptions()
-        return self._begin(calls.allreduce("all_reduce", tensors, opts.reduceOp), opts)
+        return self._begin(reduce_calls.allreduce("all_reduce", tensors, opts.reduceOp), opts)
 
     def allreduce_coalesced(self, tensors: list[torch.Tensor], opts: Any = None) -> Work:
         """Reduce tensors over all members, in place, as one."""
         opts = opts or dist.AllreduceCoalescedOptions()
-        return self._begin(calls.allreduce("all_reduce_coalesced", tensors, opts.reduceOp), opts)
+        return self._begin(reduce_calls.allreduce("all_reduce_coalesced", tensors, opts.reduceOp), opts)
 
     def reduce(self, tensors: list[torch.Tensor], opts: Any) -> Work:
         """Reduce tensors over all members, in place at the root; the others' stay as they are."""
         elsewhere = opts.rootRank != self._rank
-        return self._begin(calls.allreduce("reduce", tensors, opts.reduceOp, keep_input=elsewhere), opts)
+        return self._begin(reduce_calls.allreduce("reduce", tensors, opts.reduceOp, keep_input=elsewhere), opts)
 
     def reduce_scatter(self, outputs: list[torch.Tensor], inputs: list[list[torch.Tensor]], opts: Any = None) -> Work:
         """Reduce a list of tensors, of which every member gets one."""
@@ -207,9 +188,11 @@ class ProcessGroup(dist.ProcessGroup):
                 "size of the output."
             )
         if any(part.numel() != output.numel() for part in parts):
-            return self._begin(calls.uneven_reduce_scatter(output, parts, opts.reduceOp, self._rank), opts)
+            return self._begin(reduce_calls.uneven_reduce_scatter(output, parts, opts.reduceOp, self._rank), opts)
         whole = torch.cat([part.detach().reshape(-1) for part in parts])
-        return self._begin(calls.reduce_scatter("reduce_scatter", [output], [whole], opts.reduceOp, self._size), opts)
+        return self._begin(
+            reduce_calls.reduce_scatter("reduce_scatter", [output], [whole], opts.reduceOp, self._size), opts
+        )
 
     def reduce_scatter_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> Work:
         """Reduce a tensor, of which every member gets an equal part."""
@@ -221,7 +204,7 @@ class ProcessGroup(dist.ProcessGroup):
         """Reduce tensors, of each of which every member gets an equal part."""
         opts = opts or dist.ReduceScatterOptions()
         label = "reduce_scatter_tensor"
-        return self._begin(calls.reduce_scatter(label, outputs, inputs, opts.reduceOp, self._size), opts)
+        return self._begin(reduce_calls.reduce_scatter(label, outputs, inputs, opts.reduceOp, self._size), opts)
 
     _reduce_scatter_base = reduce_scatter_single
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
@@ -321,73 +304,15 @@ class ProcessGroup(dist.ProcessGroup):
     def _begin_transfer(self, label: str, tensors: list[torch.Tensor], source: int, destination: int, tag: int) -> Work:
         (tensor,) = tensors
         call = calls.transfer(label, tensor, source, destination, self._rank)
-        path = (source, destination, tag)
-        with self._lock:
-            self._prepare(label)
-            number = self._transfers[path]
-            call.requests[0].name = f"{source} to {destination}, tag {tag}, number {number % TRANSFER_NAMES}".encode()
-            submission = self._submit(call)
-            self._transfers[path] += 1
-            title = f"{label} of tensor number {number} from rank {source} to {destination} in {self._label}"
-            terms = Terms(title, self.timeout.total_seconds(), number, self._rank, transfer=True, source_rank=source)
-            work = Work(self._engine, submission, call, terms, self._completer, self._forget_transfer)
-            self._transfers_in_flight[work] = None
-        return self._coalesce(work)
-
-    def _forget_transfer(self, work: Work) -> None:
-        with self._lock:
-            self._transfers_in_flight.pop(work, None)
+        seconds = self.timeout.total_seconds()
+        return self._coalesce(self._works.begin_transfer(call, source, destination, tag, seconds))
 
     # --- calls ----------------------------------------------------------------------------------------------------
 
     def _begin(self, call: Call, opts: Any) -> Work:
         """Submit a collective."""
         seconds = total_seconds(getattr(opts, "timeout", None), self.timeout.total_seconds())
-        with self._lock:
-            number = self._number
-            self._prepare(call.label, number + len(call.requests))
-            for offset, request in enumerate(call.requests):
-                request.name = f"collective {(number + offset) % COLLECTIVE_NAMES}".encode()
-            submission = self._submit(call)
-            self._number += len(call.requests)
-            title = f"{call.label}, collective number {number} of {self._label},"
-            terms = Terms(title, seconds, number, self._rank)
-            work = Work(self._engine, submission, call, terms, self._completer, self._forget_collectives)
-            self._collectives_in_flight.append(work)
-        return self._coalesce(work)
-
-    def _prepare(self, label: str, next_number: int = 0) -> None:
-        """Let go of works that are over, and wait for the oldest when there would not be enough names."""
-        if self._closed:
-            raise dist.DistBackendError(f"{label}: {self._label} has been destroyed in this process.")
-        for transfer in list(self._transfers_in_flight):
-            if transfer.is_completed() or len(self._transfers_in_flight) >= TRANSFER_NAMES:
-                transfer.settle()
-                self._forget_transfer(transfer)
-        while self._collectives_in_flight:
-            oldest = self._collectives_in_flight[0]
-            if not oldest.is_completed() and next_number - oldest.number <= COLLECTIVE_NAMES:
-                break
-            oldest.settle()
-            # Here too: the thread that saw its end may wait for this lock to do so.
-            self._forget_collectives(oldest)
-
-    def _submit(self, call: Call) -> Submission | None:
-        if not call.requests:
-            return None
-        submission = Submission(call.requests)
-        try:
-            self._engine.submit(submission)
-        except InvalidRequestError:
-            raise
-        except FarandoleError as error:  # The group's world has ended.
-            raise failure(f"{call.label} in {self._label}", error) from error
-        return submission
-
-    def _forget_collectives(self, _: Work) -> None:
-        with self._lock:
-            while self._collectives_in_flight and self._collectives_in_flight[0].is_over():
-                self._collectives_in_flight.popleft()
+        return self._coalesce(self._works.begin(call, seconds))
 
     def _check_count(self, label: str, what: str, tensors: Sequence[torch.Tensor]) -> None:
         if len(tensors) != self._size:
@@ -413,42 +338,11 @@ class ProcessGroup(dist.ProcessGroup):
 
     def shutdown(self) -> None:
         """Leave the group in good order, together with the others or, if some stay, after a while."""
-        self._leave(DESTROY_SECONDS)
+        self._works.leave(DESTROY_SECONDS)
 
     def abort(self) -> None:
         """End the group at once for all members; their calls fail."""
-        self._end(f"rank {self._rank} aborted {self._label}")
-
-    def _end(self, reason: str) -> None:
-        with contextlib.suppress(FarandoleError):
-            self._engine.revoke(self._rank, reason)
-        self._leave(0.0)
-
-    def _leave(self, patience: float) -> None:
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-        try:
-            self._await_others(patience)
-        finally:
-            with contextlib.suppress(FarandoleError):  # The world may have ended before.
-                self._engine.leave(LEAVE_SECONDS)
-            for work in (*self._collectives_in_flight, *self._transfers_in_flight):
-                work.settle()
-            self._completer.close()
-
-    def _await_others(self, patience: float) -> None:
-        """Wait until all members are about to leave: calls among the others may still need this one's engine."""
-        deadline = time.monotonic() + patience
-        with contextlib.suppress(FarandoleError):
-            farewell = Submission((make_request(Kind.BARRIER, "farewell"),))
-            self._engine.submit(farewell)
-            try:
-                while not self._engine.wait_for(farewell, WAIT_SLICE_SECONDS) and time.monotonic() < deadline:
-                    pass
-            finally:
-                self._engine.release(farewell)
+        self._works.abort(f"rank {self._rank} aborted {self._label}")
 
 
 @cache
@@ -475,15 +369,15 @@ def _leave_all() -> None:
     error = getattr(sys, "last_value", None)  # Python keeps here what it printed as the cause of its end.
     for group in sorted(_open_groups, key=lambda group: group._name, reverse=True):
         if error is None:
-            group._leave(EXIT_SECONDS)
+            group._works.leave(EXIT_SECONDS)
         else:
-            group._end(f"rank {group.rank()} raised {traceback.format_exception_only(error)[-1].strip()}")
+            group._works.abort(f"rank {group.rank()} raised {traceback.format_exception_only(error)[-1].strip()}")
 
 
 def _forget_all() -> None:
     """In a forked child, let nobody touch the parent's groups: their threads and connections are not here."""
     for group in list(_open_groups):
-        group._closed = True
+        group._works.close()
     _open_groups.clear()
 
 

@@ -1,0 +1,167 @@
+"""The calls of one process group, from their submission until the engine has let go of their tensors.
+
+Members match their calls by order, as c10d demands. So requests are named by a number that counts the group's
+collectives, whatever they are: members that ask for different things at the same number get an error that says so.
+Transfers are counted for each sender, receiver and tag.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import Counter, deque
+
+import torch.distributed as dist
+
+from farandole.core.dtype import Kind
+from farandole.core.engine import WAIT_SLICE_SECONDS, Engine
+from farandole.core.request import make_request
+from farandole.core.submission import Submission
+from farandole.errors import FarandoleError, InvalidRequestError
+from farandole.torch.distributed.calls import Call
+from farandole.torch.distributed.work import Completer, Terms, Work, failure
+
+# Names come round again after so many calls, so that the engine's response cache stays small. More calls than that are
+# never in flight: the next one waits for the oldest.
+COLLECTIVE_NAMES = 1 << 14
+TRANSFER_NAMES = 1 << 14
+LEAVE_SECONDS = 5.0
+
+
+class WorksInFlight:
+    """Submits the calls of a group in order, and holds their works while the engine uses their tensors.
+
+    Attributes:
+        number: collectives that were begun; the same on all members.
+    """
+
+    def __init__(self, engine: Engine, rank: int, label: str, name: str) -> None:
+        """Begin with no call.
+
+        Args:
+            engine: of the group.
+            rank: this process's place in the group.
+            label: of the group, for messages.
+            name: of the group, for its thread.
+        """
+        self._engine = engine
+        self._rank = rank
+        self._label = label
+        self._completer = Completer(f"farandole-futures-{name}")
+        # Guards what follows, and the order of calls: a number must be submitted before the next one is taken.
+        self._lock = threading.RLock()
+        self.number = 0
+        self._transfer_numbers: Counter[tuple[int, int, int]] = Counter()
+        # In order; the works hold their tensors, which the engine uses whether or not the user holds the work.
+        self._collectives: deque[Work] = deque()
+        self._transfers: dict[Work, None] = {}
+        self._closed = False
+
+    def begin(self, call: Call, seconds: float) -> Work:
+        """Submit a collective, which may take so long."""
+        with self._lock:
+            number = self.number
+            self._prepare(call.label, number + len(call.requests))
+            for offset, request in enumerate(call.requests):
+                request.name = f"collective {(number + offset) % COLLECTIVE_NAMES}".encode()
+            submission = self._submit(call)
+            self.number += len(call.requests)
+            title = f"{call.label}, collective number {number} of {self._label},"
+            terms = Terms(title, seconds, number, self._rank)
+            work = Work(self._engine, submission, call, terms, self._completer, self._forget_collectives)
+            self._collectives.append(work)
+        return work
+
+    def begin_transfer(self, call: Call, source: int, destination: int, tag: int, seconds: float) -> Work:
+        """Submit a transfer from one member to another, which may take so long."""
+        path = (source, destination, tag)
+        with self._lock:
+            self._prepare(call.label)
+            number = self._transfer_numbers[path]
+            call.requests[0].name = f"{source} to {destination}, tag {tag}, number {number % TRANSFER_NAMES}".encode()
+            submission = self._submit(call)
+            self._transfer_numbers[path] += 1
+            title = f"{call.label} of tensor number {number} from rank {source} to {destination} in {self._label}"
+            terms = Terms(title, seconds, number, self._rank, transfer=True, source_rank=source)
+            work = Work(self._engine, submission, call, terms, self._completer, self._forget_transfer)
+            self._transfers[work] = None
+        return work
+
+    # --- the end ---------------------------------------------------------------------------------------------------
+
+    def abort(self, reason: str) -> None:
+        """End the group at once for all members; their calls fail."""
+        with contextlib.suppress(FarandoleError):
+            self._engine.revoke(self._rank, reason)
+        self.leave(0.0)
+
+    def leave(self, seconds: float) -> None:
+        """Leave the group when all members do, or after so long. Later calls are refused."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        try:
+            self._await_others(seconds)
+        finally:
+            with contextlib.suppress(FarandoleError):  # The world may have ended before.
+                self._engine.leave(LEAVE_SECONDS)
+            for work in (*self._collectives, *self._transfers):
+                work.settle()
+            self._completer.close()
+
+    def close(self) -> None:
+        """Refuse later calls, and leave the engine alone: in a forked child its threads and connections are absent."""
+        self._closed = True
+
+    def _await_others(self, seconds: float) -> None:
+        """Wait until all members are about to leave: calls among the others may still need this one's engine."""
+        deadline = time.monotonic() + seconds
+        with contextlib.suppress(FarandoleError):
+            farewell = Submission((make_request(Kind.BARRIER, "farewell"),))
+            self._engine.submit(farewell)
+            try:
+                while not self._engine.wait_for(farewell, WAIT_SLICE_SECONDS) and time.monotonic() < deadline:
+                    pass
+            finally:
+                self._engine.release(farewell)
+
+    # --- one call --------------------------------------------------------------------------------------------------
+
+    def _prepare(self, label: str, next_number: int = 0) -> None:
+        """Let go of works that are over, and wait for the oldest when there would not be enough names."""
+        if self._closed:
+            raise dist.DistBackendError(f"{label}: {self._label} has been destroyed in this process.")
+        for transfer in list(self._transfers):
+            if transfer.is_completed() or len(self._transfers) >= TRANSFER_NAMES:
+                transfer.settle()
+                self._forget_transfer(transfer)
+        while self._collectives:
+            oldest = self._collectives[0]
+            if not oldest.is_completed() and next_number - oldest.number <= COLLECTIVE_NAMES:
+                break
+            oldest.settle()
+            # Here too: the thread that saw its end may wait for this lock to do so.
+            self._forget_collectives(oldest)
+
+    def _submit(self, call: Call) -> Submission | None:
+        if not call.requests:
+            return None
+        submission = Submission(call.requests)
+        try:
+            self._engine.submit(submission)
+        except InvalidRequestError:
+            raise
+        except FarandoleError as error:  # The group's world has ended.
+            raise failure(f"{call.label} in {self._label}", error) from error
+        return submission
+
+    def _forget_transfer(self, work: Work) -> None:
+        with self._lock:
+            self._transfers.pop(work, None)
+
+    def _forget_collectives(self, _: Work) -> None:
+        with self._lock:
+            while self._collectives and self._collectives[0].is_over():
+                self._collectives.popleft()
