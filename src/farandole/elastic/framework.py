@@ -1,4 +1,4 @@
-"""What the loop of steps needs of a framework: who reads samples, and what is trained."""
+"""What the loop of steps needs of a framework: a reader of samples, and what is trained."""
 
 from __future__ import annotations
 

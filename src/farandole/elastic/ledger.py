@@ -1,12 +1,12 @@
-"""The ledger: which samples of the epoch are used up, and who reads what next.
+"""The ledger: which samples of the epoch are used up, and which rank reads which samples next.
 
 An epoch has an order of its samples; a *position* is a place in that order. A *range* is the positions from its begin
 up to, but not including, its end. A *share* is what one rank reads in one step. The ledger knows how far the order is
-used up (the *cursor*), and which ranges before that are to be done again because those who read them were lost.
+used up (the *cursor*), and which ranges before that are to be done again because the ranks that read them were lost.
 
-It is a value, and all ranks have the same: who reads what is a pure function of the ledger and of how many samples each
-rank takes. It changes when a step is committed, together with the weights. So every sample is used exactly once in an
-epoch, whatever happens to the workers: a step that was not committed left no trace in either.
+It is a value, and all ranks have the same: what each rank reads is a pure function of the ledger and of how many
+samples each rank takes. It changes when a step is committed, together with the weights. So every sample is used exactly
+once in an epoch, whatever happens to the workers: a step that was not committed left no trace in either.
 """
 
 from __future__ import annotations
@@ -89,9 +89,9 @@ class Ledger(msgspec.Struct, frozen=True):
         return self.step(counts)[0]
 
     def step(self, counts: Sequence[int]) -> tuple[tuple[Share, ...], Ledger]:
-        """Return what each rank reads in the next step, as `take` does, and the ledger after it if nobody is lost.
+        """Return what each rank reads in the next step, as `take` does, and the ledger after it if no rank is lost.
 
-        Who plans many steps ahead needs no `commit` for it, which goes through all shares once more.
+        With it, a plan of many steps ahead needs no `commit`, which goes through all shares once more.
 
         Raises:
             ValueError: a count is negative, or all are 0.
@@ -172,8 +172,8 @@ def _wanted(counts: Sequence[int], left: int) -> int:
 def _short(counts: Sequence[int], left: int) -> Sequence[int]:
     """Return the counts, scaled down if there are to be fewer samples.
 
-    Rank by rank, the sum so far is the proportional one, rounded up: so nobody is more than one away from its
-    proportion, nobody gets more than its count, and first ranks rather have one more.
+    Rank by rank, the sum so far is the proportional one, rounded up: so no rank is more than one away from its
+    proportion, none gets more than its count, and the first ranks are those that have one more.
     """
     total = sum(counts)
     if left >= total:

@@ -134,7 +134,7 @@ class LoopWorlds:
         """
         if self.shadows.send_some(is_over=self.progress.is_over):
             self.enter(None)
-        elif self.shadows.is_astray:
+        elif self.shadows.has_lost_world:
             self.begin_again()
         else:
             return False
@@ -144,7 +144,7 @@ class LoopWorlds:
         """Be a newcomer once more."""
         self._step.plan = None
         self.progress.stop = False
-        self.own_ballot.stopping = False  # If its body has asked for that, it did so with half a state.
+        self.own_ballot.stopping = False  # Its body may have asked for that with only a part of the state.
         self.enter(membership.reform)
 
     # --- between two steps -----------------------------------------------------------------------------------------
@@ -261,7 +261,7 @@ class LoopWorlds:
         was_shadow = self.shadows.include_this_rank
         self.shadows.give(sources, receivers, may_stream=may_stream)
         if was_shadow:
-            # It was a body with half a state that asked.
+            # If its body has asked for the end, it did so with only a part of the state.
             self.own_ballot.stopping = False
 
     def _can_have_shadows(self) -> bool:

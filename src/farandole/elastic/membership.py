@@ -1,4 +1,4 @@
-"""The world of this worker, where workers come and go: whether it is to change, and how the next one is entered."""
+"""The worker's side of a changing world: whether the world is to change, and how the next one is entered."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def is_broken() -> bool:
 
 
 def arrive() -> World:
-    """Enter a world, if `init()` has only looked at it: it waits for nobody's preparations.
+    """Enter a world, if `init()` has only looked at it: it waits for no other worker's preparations.
 
-    No-op for who is in one already.
+    No-op for a worker that is in a world already.
 
     Raises:
         EvictedError, StartError: as `reform`.
@@ -54,7 +54,7 @@ def arrive() -> World:
 
 
 def reform(open: bool = True) -> World:
-    """Turn away from the world, which ends for all its workers, and enter the next one, in the same process.
+    """Leave the world, which ends for all its workers, and enter the next one, in the same process.
 
     Blocks until there is one. The session, its engine and what lies in the arena stay; process sets but the world's own
     are unregistered.

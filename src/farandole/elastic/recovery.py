@@ -1,13 +1,13 @@
-"""What goes on in the middle of a step when the world breaks: the survivors finish the step in the next one.
+"""How the survivors finish a step in the next world when the world breaks in the middle of it.
 
 All ranks make the same blocking calls in the same order, and none can finish a call before all have begun it. So when
-the world breaks, each survivor is in the call that the others are in, or in the next one: then the others' call has a
-result, and those who have it give it to those who do not. A call that nobody has finished is made again by all.
+the world breaks, any two survivors are in the same call or in neighbouring ones. If a call has a result on some ranks,
+these ranks give it to the others. If no rank has finished a call, all ranks make it again.
 
-The reduction of a step's gradients is such a call. Its result lets the step count, and each rank applies it by itself.
-With the gradients travel the ranks' *ballots*: whether the world is to change after the step, for one thing. Reduced
-gradients are large, and are not copied for those who might need them: they stay where they are until the next call has
-a result. Where somebody may change them before, all ranks *meet* once more, behind the reduction.
+The reduction of a step's gradients is such a call. With its result the step counts, and each rank applies it by itself.
+The ranks' *ballots* travel with the gradients: for example, whether the world is to change after the step. Reduced
+gradients are large, so they are not copied for ranks that might need them: they stay where they are until the next call
+has a result. If they may be changed before that, all ranks *meet* once more after the reduction.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ class Position(msgspec.Struct, frozen=True, array_like=True):
     inside: bool
     """Whether it is in the middle of a step, or behind the last one."""
     trained: bool
-    """Whether it holds the job's state; the rest is only about those who do."""
+    """Whether it holds the job's state; all other fields are only about workers that do."""
     can_give: bool
-    """Whether others can have the result of its last call."""
+    """Whether it can give the result of its last call to others."""
     shadows: int
     """How many ranks have no part in the plan of its step, as they do not hold the state yet."""
     training: int
-    """Which of the script's trainings it is in, from 1 on. Of others, what is above says nothing."""
+    """Which of the script's trainings it is in, from 1 on. The fields above are about this training only."""
 
 
 class Ballot(NamedTuple):
@@ -69,7 +69,7 @@ NOTHING_ASKED = Ballot(change=False, stop=False, save=False, calls=False, meet=F
 
 
 class _Result(NamedTuple):
-    """Of a call, as it is told to those who have not got it."""
+    """Of a call, as it is sent to ranks that lack it."""
 
     value: Any
     with_gradients: bool
@@ -94,7 +94,7 @@ class Comparison(msgspec.Struct, frozen=True):
 
 
 class Listener(Protocol):
-    """Who takes the steps."""
+    """What takes the steps."""
 
     def position(self, calls: int, can_give: bool) -> Position:
         """Return how far this worker has come."""
@@ -110,7 +110,7 @@ class Listener(Protocol):
 
 
 class Recovery:
-    """Makes broken calls again, in one session."""
+    """Makes the broken calls of one session again."""
 
     def __init__(self, session: Session, listener: Listener) -> None:
         """Recover nothing yet."""
@@ -119,7 +119,7 @@ class Recovery:
         self._listener = listener
         self._calls = 0
         self._last: Any = None
-        """Result of the last call, for a rank that has not got it."""
+        """Result of the last call, for ranks that lack it."""
         self._last_gradients: Gradients | None = None
         """What belongs to that result."""
         self._votes = _Votes()
@@ -162,7 +162,7 @@ class Recovery:
         return self._votes.count(self._session, ballot)
 
     def reduced(self, outcome: Ballot, gradients: Gradients) -> None:
-        """Take note that the gradients of the step are reduced, on this rank."""
+        """Take note that this rank has the reduced gradients of the step."""
         self._done(outcome, gradients)
         if outcome.meet:
             self.run(lambda: self.meet(outcome))
@@ -180,7 +180,7 @@ class Recovery:
 
     def broken(self, error: Exception) -> bool:
         """Say whether it was the end of its world that a call has failed with, and there can be another world."""
-        # Ranks that ask for different things would do so in the next world as well.
+        # Ranks that disagree about a call would disagree in the next world as well.
         return self._elastic and isinstance(error, HorovodInternalError) and not isinstance(error, MismatchError)
 
     def compare(self, lacking: Gradients | None = None) -> Comparison:
@@ -219,7 +219,7 @@ class Recovery:
         )
 
     def catch_up(self, calls: int) -> None:
-        """Count as the others do; for who has just got the state from them."""
+        """Count as the other ranks do, from which this rank has just got the state."""
         self._calls = calls
 
     @property
@@ -236,7 +236,7 @@ class Recovery:
         return self._last_gradients is None or self._last_gradients.are_intact()
 
     def _give(self, trained: dict[int, Position], lacking: Gradients | None) -> tuple[Any] | None:
-        """Give the result of a call to those who are in it; return it, if this rank is one of them. A collective."""
+        """Give the result of a call to the ranks that are in it; return it if this is one of them. A collective."""
         session = self._session
         rank = session.world.rank
         furthest = max(each.calls for each in trained.values())

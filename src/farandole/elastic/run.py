@@ -3,7 +3,7 @@
 A worker comes out of the function in one of three ways, and the ranks of a world need not come out in the same:
 
 - *interrupted* (`HostsUpdatedInterrupt`), at a commit or a check: it keeps what it has;
-- *broken* (`HorovodInternalError`), in a collective that others had turned away from: it goes back to its last commit;
+- *broken* (`HorovodInternalError`), in a collective whose world others had left: it goes back to its last commit;
 - *finished*.
 
 As commits are no collectives, these need not be the same commit: a rank that hears of a change is at most one
@@ -13,13 +13,13 @@ the same count of checks, by workers that only leave, they have the same state. 
 survivors keep their order and come first, so it is the most senior one's, and it is whole, a commit or the point where
 it was interrupted.
 
-A worker that has finished waits for the others in the same collective. Otherwise it might be gone, or at something
-else, when the others turn to a next world.
+A worker that has finished waits for the others in the same collective. Otherwise it might have ended, or be doing
+something else, when the others enter a next world.
 
 A script may have several such functions, one after the other, so workers also tell each other which one they are in. A
-newcomer begins with the first one, which the others may have behind them. It is let through, without its function being
-called, up to the one that they are in; they wait for it there. Until then it makes no collectives: they would meet
-nobody.
+newcomer begins with the first one, which the others may have finished. Functions are skipped on the newcomer up to the
+one that the others are in; the others wait for it there. Until then it makes no collectives, in which no other worker
+would take part.
 """
 
 from __future__ import annotations
@@ -71,10 +71,10 @@ class Worlds(Protocol):
         """Leave this world behind and enter the next one; blocks."""
 
     def inherits(self) -> bool:
-        """Say whether something was trained before this worker came, whether or not somebody still holds it."""
+        """Say whether something was trained before this worker came, whether or not some worker still holds it."""
 
     def lost(self) -> Sequence[str]:
-        """Return who was in the world before this one and is not any more, each with how it was lost."""
+        """Return the workers of the previous world that are not in this one, each with how it was lost."""
 
     def hold_state(self) -> None:
         """Note that this worker holds the state from now on."""
@@ -124,13 +124,13 @@ class JobWorlds:
         return membership.reform()
 
     def inherits(self) -> bool:
-        """Say whether something was trained before this worker came, whether or not somebody still holds it."""
+        """Say whether something was trained before this worker came, whether or not some worker still holds it."""
         session = current()
-        # Who was there for it knows by itself, also that another training is yet to begin.
+        # A worker that took part knows by itself, also that another training is yet to begin.
         return not session.trained and (session.world.state_lost or any(rank >= 0 for rank in session.world.previous))
 
     def lost(self) -> Sequence[str]:
-        """Return who was in the world before this one and is not any more, each with how it was lost."""
+        """Return the workers of the previous world that are not in this one, each with how it was lost."""
         return current().world.lost
 
     def hold_state(self) -> None:
@@ -229,8 +229,8 @@ class _Standing(msgspec.Struct, frozen=True, array_like=True):
     has_begun: bool = False
     """It knows that there has been such a state."""
     saw_beginning: bool = False
-    """It has been in a world in which nobody knew of one. Such a worker has missed nothing: without it, none could get
-    past the function's first collective."""
+    """It has been in a world in which no worker knew of one. Such a worker has missed nothing: without it, none could
+    get past the function's first collective."""
     may_keep: bool = False
     """It was interrupted, by workers that only leave."""
     finished: bool = False
@@ -304,7 +304,7 @@ class _Training:
         return False
 
     def _is_over(self, standings: Sequence[_Standing]) -> bool:
-        """Say whether all have finished that had something to train; who came too late for it gets what they have."""
+        """Say whether all have finished that had something to train; a worker that came too late gets their state."""
         trained = [standing for standing in standings if standing.has_state]
         if not trained or not all(standing.finished for standing in trained):
             return False

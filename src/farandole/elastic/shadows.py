@@ -1,9 +1,9 @@
-"""Newcomers that get the state while the others train on.
+"""Newcomers that get the state while the other ranks train on.
 
 A large state travels in parts, between the steps. Meanwhile a newcomer is a *shadow* of rank 0: it goes through the
-same steps, with the samples of that rank, gets the same reduced gradients, and counts for nothing. So what it has of
-the state stays as the others' is. When its world breaks before it has all, it is a newcomer again, and the others
-finish the step without it.
+same steps with the samples of that rank and gets the same reduced gradients, but its own gradients have no weight. So
+the part of the state that it has stays equal to the others'. When its world breaks before it has all of the state, it
+is a newcomer again, and the others finish the step without it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Shadows:
         self.count = 0
         """So many ranks of this world, the last ones, do not have the state yet."""
         self.include_this_rank = False
-        self.is_astray = False
+        self.has_lost_world = False
         """This rank is a shadow whose world has ended."""
         self._stream: Stream | None = None
         self._step_began = time.monotonic()
@@ -83,8 +83,8 @@ class Shadows:
             if not self._broken(error):
                 raise
             self._drop_stream()
-            # For who is none, the next step begins in this world, as it does for those who have not noticed yet.
-            self.is_astray = self.include_this_rank
+            # On a rank that is none, the next step begins in this world, as on ranks that have not noticed the end yet.
+            self.has_lost_world = self.include_this_rank
             return False
         return True
 
@@ -101,17 +101,17 @@ class Shadows:
         except HorovodInternalError as error:
             if not self._broken(error):
                 raise
-            self.go_astray()
+            self.lose_world()
 
-    def go_astray(self) -> None:
+    def lose_world(self) -> None:
         """Take note that the world of this shadow has ended."""
-        self.is_astray = True
+        self.has_lost_world = True
 
     def reformed(self) -> None:
         """Take note that another world has followed: it has newcomers, and no shadows yet."""
         self._drop_stream()
         self.count = 0
-        self.include_this_rank = self.is_astray = False
+        self.include_this_rank = self.has_lost_world = False
 
     def _drop_stream(self) -> None:
         if self._stream is not None:

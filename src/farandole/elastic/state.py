@@ -28,12 +28,12 @@ _LOOK_SECONDS = 0.01
 
 
 class HostMessages:
-    """What this worker has heard of changes, and has not turned to yet. Horovod's scripts see a queue in it.
+    """The changes of the world that this worker has heard of and has not followed yet; to Horovod's scripts, a queue.
 
     Horovod tells of a change as soon as it has found other hosts, and lets all workers wait until those are ready. Here
     they train until the newcomers are there. But there are scripts that look into the queue and wait for something to
     be in it, sometimes for a few seconds only. They see it as soon as workers have been started; as they expect then to
-    turn to another world at the next commit, that one waits for the newcomers.
+    enter another world at the next commit, that commit waits for the newcomers.
     """
 
     def __init__(self) -> None:
@@ -44,18 +44,18 @@ class HostMessages:
         """When the first of several newcomers was here."""
 
     def put(self, message: tuple[Any, int]) -> None:
-        """Take a change that somebody else than the roster tells of: when, and what."""
+        """Take a change that something else than the roster tells of: when, and what."""
         self._told.append(message)
 
     def empty(self) -> bool:
-        """Say whether there is nothing to turn to at the next commit."""
+        """Say whether there is no change to follow at the next commit."""
         if self._told or _pending_change() is not None:
             return False
         self._promised = _coming() > 0
         return not self._promised
 
     def take(self) -> HostsUpdatedInterrupt | None:
-        """Return how to turn to the next world, if there is a reason to.
+        """Return how to enter the next world, if there is a reason to.
 
         What the roster has said stays said until a world answers it, so nothing is lost between two worlds.
         """
@@ -72,7 +72,7 @@ class HostMessages:
     def _wait_for_newcomers(self) -> None:
         self._promised = False
         end = time.monotonic() + PROMISE_SECONDS
-        # Who is to leave is not waited with, and in a broken world the next collective says what to do.
+        # A worker that is to leave does not wait, and in a broken world the next collective says what to do.
         while time.monotonic() < end and _coming() > 0 and not membership.is_broken():
             change = _pending_change()
             if change is not None and change.removed:
@@ -146,7 +146,7 @@ class State(Kept):
             callback()
 
     def on_hosts_updated(self, timestamp: Any, update_res: int) -> None:
-        """Have this worker turn to the next world at its next commit, as if the roster had asked for it.
+        """Have this worker enter the next world at its next commit, as if the roster had asked for it.
 
         Args:
             timestamp: when.
@@ -166,7 +166,7 @@ class State(Kept):
     def check_host_updates(self) -> None:
         """See whether workers come or go. No collective: ranks may hear of it at different calls.
 
-        The first that hear of it turn away from this world, so that the others' next collective fails: they find the
+        The first that hear of it leave this world, so that the others' next collective fails: they find the
         same next world, and go back to their last commit.
 
         Raises:

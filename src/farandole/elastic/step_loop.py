@@ -112,7 +112,7 @@ class Loop:
                 self._loader.next_epoch()
                 continue
             yield from self._one_step(plan)
-            if self._shadows.is_astray:
+            if self._shadows.has_lost_world:
                 worlds.begin_again()
                 continue
             self._commit(plan)
@@ -140,7 +140,7 @@ class Loop:
             step.share = 0.0 if self._shadows.include_this_rank else plan.share(self._session.world.rank)
             data = plan.batch.data
             if data is None:
-                # Only the body knows what a step is, and whether it has calls that all ranks have to make.
+                # Only the loop's body shows what a step is, and whether it has calls that all ranks have to make.
                 data = self._loader.borrow(plan.batch)
             if data is None:
                 self._check_for_calls()
@@ -150,7 +150,7 @@ class Loop:
                 self._worlds.retry.body_has_run()
             if not step.is_to_repeat:
                 break
-        if self._shadows.is_astray:
+        if self._shadows.has_lost_world:
             return
         self._check_gradients_are_used()
         if not step.counts:

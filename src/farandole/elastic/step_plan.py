@@ -1,11 +1,11 @@
-"""The plan of a step: which ranks read which samples, and which of them are still there to do it.
+"""The plan of a step: which ranks read which samples, and which of these ranks are still present.
 
-It is made from the ledger and the world that there is. When ranks are lost before the step counts, the plan stays,
-their part of it is given back to the ledger, and the others' gradients are weighted by the samples that are left. The
-next step is planned for the world that there is then.
+It is made from the ledger and the current world. When ranks are lost before the step counts, the plan stays, their part
+of it is given back to the ledger, and the gradients of the others are weighted by the samples that are left. The next
+step is planned for the world that is current then.
 
-A rank that learns only from others that a step counts (see `recovery`) takes the following step by the plan that they
-have made meanwhile, in the world of before.
+A rank that learns from others that a step counts (see `recovery`) takes the following step by the plan that the others
+have made meanwhile, in the previous world.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from farandole.wire.rendezvous import World
 
 
 class Plan:
-    """One step: who reads what, and who is still there to do it."""
+    """One step: what each rank reads, and which ranks are still present."""
 
     def __init__(self, batch: Batch, world: World, shadows: int) -> None:
         self.batch = batch
         self.shadows = shadows
-        """So many ranks of its world, the last ones, have no part in it."""
+        """How many ranks of its world, the last ones, have no part in it."""
         self.present = list(range(world.size))
-        """By their ranks of now: the ranks that those who are still there have in the world of the plan."""
+        """For each rank of the current world, which rank it has in the world of the plan."""
         self.lost: frozenset[int] = frozenset()
-        """Whose samples will not be in the result."""
+        """The ranks whose samples will not be in the result."""
         self._world = world
 
     @property
@@ -36,12 +36,12 @@ class Plan:
         return self._world.size - self.shadows
 
     def survived_by(self, world: World) -> None:
-        """Take note of the world of now, which has members of the plan's world only."""
-        # By their numbers: between the two worlds there may have been some that this worker has never seen.
+        """Take note of the current world, which has only members of the plan's world."""
+        # By the workers' numbers: between the two worlds there may have been worlds that this worker has never seen.
         self.present = [self._world.workers.index(worker) for worker in world.workers]
 
     def goes_on_without_the_lost(self) -> None:
-        """The step will be finished by those who are present."""
+        """Take note that the ranks that are present will finish the step."""
         self.lost = frozenset(range(len(self.batch.shares))).difference(self.present)
 
     def share(self, rank: int) -> float:
@@ -64,18 +64,18 @@ class Plans:
     def __init__(self, loader: Loader) -> None:
         self._loader = loader
         self.as_before = False
-        """The others have planned the next step already, in the world of before."""
+        """The other ranks have planned the next step already, in the previous world."""
         self._before: World | None = None
-        """The world in which the current plan was made, or the others have made the next one; None: that of now."""
+        """In which the current plan was made, or the other ranks have made the next one; None: the current world."""
         self._shadows_before = 0
-        """So many ranks of it have no part in the plan that the others have made."""
+        """How many ranks of it have no part in the plan that the other ranks have made."""
 
     def next(self, now: World, shadows: int, is_shadow: bool) -> Plan | None:
         """Return the plan of the next step, or None at the end of the epoch.
 
         Args:
-            now: the world that there is.
-            shadows: so many ranks of it, the last ones, do not have the state yet.
+            now: the current world.
+            shadows: how many ranks of it, the last ones, do not have the state yet.
             is_shadow: this rank is one of them.
         """
         world = now
@@ -111,7 +111,7 @@ class Plans:
             self.forget_worlds()
 
     def forget_worlds(self) -> None:
-        """Plan for the world of now."""
+        """Plan for the current world."""
         self._before, self._shadows_before, self.as_before = None, 0, False
 
 

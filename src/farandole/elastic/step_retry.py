@@ -122,7 +122,7 @@ class StepRetry:
         """See `Retry`."""
         if self._shadows.include_this_rank:
             # What its optimizer makes of these gradients is not used.
-            self._shadows.go_astray()
+            self._shadows.lose_world()
             return True
         outcome = self._recovery.recover(gradients)
         if outcome is None:

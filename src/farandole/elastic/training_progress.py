@@ -28,7 +28,7 @@ class _Record(msgspec.Struct, frozen=True):
     body_has_calls: bool
     """Whether the body of the loop makes calls that all ranks have to make."""
     stop: bool
-    """Whether there is no other step, as somebody has asked for that."""
+    """Whether there is no other step, because some rank has asked for that."""
     first_epoch: int
     """In which the loop began."""
 
@@ -57,9 +57,9 @@ class Progress:
         self.step = 0
         """Steps that count, since the loop began."""
         self.body_has_calls = False
-        """All ranks know that some body makes calls that all have to make."""
+        """All ranks know that the loop's body makes calls that all have to make."""
         self.stop = False
-        """They know that somebody has asked for no other step."""
+        """All ranks know that some rank has asked for the end after this step."""
         self._first_epoch = loader.ledger.epoch
         self._first_batch = 0
         self._factor = 1.0
@@ -72,9 +72,9 @@ class Progress:
         return self._loader.ledger.epoch >= self._first_epoch + self._epochs or self.stop
 
     def begin(self, *, is_lost: bool) -> None:
-        """Nobody holds the state: rank 0's becomes everyone's, which is the last checkpoint's if there is one.
+        """Take rank 0's state, which no rank has trained yet: that of the last checkpoint if there is one.
 
-        A collective. The other ranks have it by `follow`.
+        A collective. The other ranks get it by `follow`.
 
         Args:
             is_lost: there was a state, with steps that may count.
@@ -105,7 +105,7 @@ class Progress:
 
     def kept(self) -> bytes:
         """Return what is kept with a checkpoint."""
-        # Who goes on from there has not been asked to stop.
+        # A training that goes on from there has not been asked to stop.
         return msgspec.msgpack.encode(msgspec.structs.replace(self._record(), stop=False))
 
     def follow(self, text: bytes) -> None:

@@ -1,7 +1,7 @@
 """The ballot of a step as one more gradient: what a rank asks of all when the step counts.
 
 It has the element type and the operation of the gradients, so that it travels in one bucket with them. Each question is
-an element that the reduction leaves as it is while nobody asks, and changes as soon as one rank does.
+an element that the reduction leaves as it is while no rank asks, and changes as soon as one does.
 """
 
 from __future__ import annotations

@@ -63,4 +63,4 @@ class FrontEnd(Protocol):
         """Return the gradients that there are, in the framework's own form, each with its entry."""
 
     def versions(self, gradients: Sequence[tuple[Entry, Any]]) -> list[int]:
-        """Return numbers of which one changes when somebody writes into a gradient, as far as the framework knows."""
+        """Return numbers of which one changes when a gradient is written to, as far as the framework knows."""

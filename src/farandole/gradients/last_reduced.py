@@ -1,8 +1,8 @@
 """The reduced gradients of the step that counted last, for ranks that lack them when the world breaks.
 
-They are not copied: a gradient that lies in its view stays there until the next step's is reduced, unless somebody
-writes over it. Frameworks count the writes that they know of. What goes past them is looked for once, in the first step
-in which gradients have views.
+They are not copied: a gradient that lies in its view stays there until the next step's is reduced, unless it is written
+over. Frameworks count the writes that they know of. Other writes are looked for once, in the first step in which
+gradients have views.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class LastReduced:
         self._kept, self._versions, self._checksums = [], [], None
 
     def are_intact(self) -> bool:
-        """Say whether nobody has changed them."""
+        """Say whether they are unchanged."""
         if self._versions != self._front_end.versions(self._kept):
             return False
         return self._checksums is None or self._checksums == self._sums()

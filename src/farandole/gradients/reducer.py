@@ -2,7 +2,7 @@
 
 Each gradient has an *entry*, in a *bundle* (see `entry`). The front end calls `on_gradient` for each gradient of each
 backward pass; when every entry of a bundle has seen enough passes, the bundle is *launched*. `finish` launches what no
-backward pass has, so that a branch which one rank did not take stops nobody, and waits for all.
+backward pass has, so that a branch which one rank did not take stops no other rank, and waits for all.
 
 A dense gradient in host memory has a *view* of the arena: it is copied there when it is launched and lives there from
 then on. What is launched leaves in *submit batches* (see `submit_batch`). An entry gets its view at the end of its
@@ -10,8 +10,8 @@ first step, when it is known that it has gradients and that they are dense (see 
 devices and with compression always, gradients take the *general way*: the front end makes a call for them (see
 `front_end`). Sparse gradients are gathered, or made dense for the reduction.
 
-Where workers come and go, this rank's own gradients are kept until the step counts. When the world breaks, those who
-are left reduce once more, in the next world, what was reduced in the broken one or was to be; unless some rank has all
+Where workers come and go, this rank's own gradients are kept until the step counts. When the world breaks, the
+survivors reduce once more, in the next world, what was reduced in the broken one or was to be; unless some rank has all
 reduced gradients, and gives them to the others. The step counts on a rank that has all gradients, and every rank's
 *ballot*, which is the last of them (see `step_ballot`).
 
@@ -93,7 +93,7 @@ class Reducer:
         if not self._fired or not is_initialized():
             return False
         session = current()
-        # A step goes on in the next world only if somebody sees to that.
+        # A step goes on in the next world only where broken calls are retried.
         goes_on = session.retry is not None or session.world.generation == self._context.generation
         return session is self._context.session and goes_on
 
@@ -295,7 +295,7 @@ class Reducer:
     # --- one session -----------------------------------------------------------------------------------------------
 
     def _active(self) -> bool:
-        """Say whether there is anybody to reduce with, after making this ready for the current session and world."""
+        """Say whether there are others to reduce with, after making this ready for the current session and world."""
         session = current()
         context = self._context
         has_next_world = session.retry is not None and session.notices is not None

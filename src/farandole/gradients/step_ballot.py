@@ -43,7 +43,7 @@ class StepBallot:
         self._are_changed = False
 
     def expect_changes(self) -> None:
-        """Take note that somebody changes reduced gradients, now and then, before the next step's are reduced."""
+        """Take note that the user may change reduced gradients before those of the next step are reduced."""
         self._are_changed = True
 
     def cast(self) -> None:

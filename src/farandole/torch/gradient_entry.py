@@ -121,7 +121,7 @@ class GradientEntry(Entry):
     def take_back(self) -> None:
         """See `Entry`."""
         assert self.in_view is not None
-        # Somebody may have put another tensor there meanwhile.
+        # The user may have put another tensor there meanwhile.
         if self.parameter.grad is not self.in_view or self.sparse_dim is not None:
             self.store(self.in_view)
 

@@ -16,7 +16,7 @@ def no_compile(function: Function) -> Function:
     """Return the function, which a compiled caller leaves its graph for.
 
     As `torch.compiler.disable`, which loads the compiler, some seconds' work, when it decorates. This one waits until
-    somebody else has loaded it.
+    something else has loaded it.
     """
     disabled: Callable[..., Any] | None = None
 

@@ -233,7 +233,7 @@ def DistributedOptimizer(
 def _wrap(optimizer: torch.optim.Optimizer, front: type[torch.optim.Optimizer]) -> torch.optim.Optimizer:
     """Return an instance of a new subclass, `front` before the optimizer's class, that shares all the optimizer has.
 
-    Its `__init__` is not run again: what a subclass of the user's does there is none of our business.
+    Its `__init__` is not run again: a subclass of the user's may do there what must not be done twice.
     """
     wrapped = type(optimizer)
     namespace = {"__module__": wrapped.__module__, "__doc__": wrapped.__doc__}

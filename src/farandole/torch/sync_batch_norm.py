@@ -34,7 +34,7 @@ _numbers = itertools.count()
 class SyncBatchNorm(_BatchNorm):
     """Batch normalisation [N, C, ...] whose mean and variance are those of all ranks' batches together.
 
-    It works on every device. Where there is nobody to share with (evaluation with running statistics, one rank, a rank
+    It works on every device. Where there is no rank to share with (evaluation with running statistics, one rank, a rank
     outside the process set) it is the plain batch normalisation. In training, and in evaluation without running
     statistics, all ranks of the process set must take part in each forward and each backward pass; a rank that has
     joined need not.
@@ -234,7 +234,7 @@ class _Normalise(torch.autograd.Function):
         batch, weight, bias, mean, variance = ctx.saved_tensors
         count, eps, name, process_set = ctx.how
         if torch.is_grad_enabled():
-            # Somebody wants the gradient's gradient. What is saved does not know how it depends on the batch.
+            # The user wants the gradient's gradient. What is saved does not know how it depends on the batch.
             own = _gradients_with_graph(ctx.needs_input_grad, batch, weight, bias, gradient, eps, process_set)
             return (*own, None, None, None, None, None, None)
         dims = _all_but_channels(batch)

@@ -1,1 +1,1 @@
-"""Checkpoints for the loss of everything: what is written, who writes which part, and when it counts as good."""
+"""Checkpoints against the loss of all workers: what is written, which rank writes which part, when it is complete."""

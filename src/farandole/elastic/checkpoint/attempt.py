@@ -1,8 +1,8 @@
 """One rank's part in the attempt to write one checkpoint, without any collective: ranks meet in the attempt's folder.
 
 Each rank writes its files there and then a record of them, or of why there are none. Rank 0 waits for all records and
-makes the folder a checkpoint; the others wait until the folder is gone, which tells that rank 0 has decided. Whoever
-gives up takes back what is its own. An attempt that anybody gives up comes to nothing: the checkpoints before it stay.
+makes the folder a checkpoint; the others wait until the folder is gone, which tells that rank 0 has decided. A rank
+that gives up removes its own files. If any rank gives up, the attempt has failed: the checkpoints before it stay.
 
 Races: a rank may give up (its world is over) in the moment in which rank 0 publishes; rank 0 looks again after the
 rename. A rank may be in its next attempt while rank 0 is still in this one; only attempts that come before one's own
@@ -130,7 +130,7 @@ class Attempt:
         for name in names:
             sync_file(self._folder / name)
         files = tuple(describe(self._folder / name) for name in names)
-        # The names must be there before anybody is told; rank 0's own sync may be that of another host.
+        # The names must be on disk before any rank is told; rank 0's own sync may be that of another host.
         sync_directory(self._folder)
         write_through(_record_path(self._folder, part.rank), seal(Record(part.layout, files)))
 

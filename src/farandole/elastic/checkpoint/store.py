@@ -139,7 +139,7 @@ class Store:
         return Complete(self._check(path, manifest), manifest)
 
     def retain(self, keep: int) -> None:
-        """Remove all but the newest `keep`; what has no readable manifest is nobody's to remove."""
+        """Remove all but the newest `keep`; a folder without a readable manifest is never removed."""
         complete, _ = self._complete()
         for each in complete[:-keep]:
             _discard(each.path)
@@ -178,7 +178,7 @@ class Store:
         return partial.rename(self.directory / name)
 
     def _check(self, path: Path, manifest: Manifest) -> Path:
-        # Until the rename, a rank that turned to another world may have taken its shard back.
+        # Until the rename, a rank that entered another world may have removed its shard.
         for file in manifest.files:
             if not (path / file.name).is_file() or (path / file.name).stat().st_size != file.size:
                 _discard(path)

@@ -365,7 +365,7 @@ _open_groups: weakref.WeakSet[ProcessGroup] = weakref.WeakSet()
 
 
 def _leave_all() -> None:
-    """At the interpreter's end, leave the groups that nobody destroyed."""
+    """At the interpreter's end, leave the groups that were not destroyed."""
     error = getattr(sys, "last_value", None)  # Python keeps here what it printed as the cause of its end.
     for group in sorted(_open_groups, key=lambda group: group._name, reverse=True):
         if error is None:
@@ -375,7 +375,7 @@ def _leave_all() -> None:
 
 
 def _forget_all() -> None:
-    """In a forked child, let nobody touch the parent's groups: their threads and connections are not here."""
+    """In a forked child, refuse calls of the parent's groups: their threads and connections are not here."""
     for group in list(_open_groups):
         group._works.close()
     _open_groups.clear()

@@ -153,7 +153,7 @@ def _bitwise_allreduce(call: Call, tensors: Sequence[torch.Tensor], op: Any) -> 
 
 
 def _sparse_allreduce(label: str, tensors: Sequence[torch.Tensor], op: Any) -> Call:
-    """Sum sparse tensors in place: gather everybody's elements, and add up those of one place."""
+    """Sum sparse tensors in place: gather the elements of all members, and add up those at one index."""
     (tensor,) = tensors
     if getattr(op, "op", op) != dist.ReduceOp.SUM:
         raise InvalidRequestError("sparse tensors can only be summed.")

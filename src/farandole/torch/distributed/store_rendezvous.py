@@ -1,8 +1,8 @@
 """How the members of a process group find each other: through the store that torch gives the backend.
 
 Every member writes its engine's *contact* into the store. The first member collects them and writes one message with
-all contacts and a secret it has just made; everybody reads it, connects to everybody, and proves the secret. So the
-store is where trust comes from: who can read it while a group forms can join that group. The message is deleted as
+all contacts and a secret it has just made. Every member reads it, connects to all others, and proves the secret. So
+the store is the root of trust: whoever can read it while a group forms can join that group. The message is deleted as
 soon as the group has formed.
 """
 
@@ -30,7 +30,7 @@ def meet(store: Store, rank: int, size: int, timeout: timedelta) -> Engine:
     """Return an engine in a world of the group's members.
 
     Args:
-        store: shared by the members, and by nobody else under its prefix.
+        store: shared by the members, and by no other process under its prefix.
         rank: this member's place in the group.
         size: number of members.
         timeout: for all members to have come and to be connected.
@@ -60,7 +60,7 @@ def meet(store: Store, rank: int, size: int, timeout: timedelta) -> Engine:
         contacts, secret = world["contacts"], bytes.fromhex(world["secret"])
     engine.form(1, rank, size, contacts, secret, _remaining(deadline))
     if rank == 0:
-        # Everybody is connected to this rank, so everybody has read it. Some stores cannot delete.
+        # All members are connected to this rank, so all have read it. Some stores cannot delete.
         with contextlib.suppress(RuntimeError, NotImplementedError):
             store.delete_key(f"{attempt}/world")
     return engine

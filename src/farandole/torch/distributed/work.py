@@ -1,10 +1,10 @@
 """What a c10d call gives back, and the thread that completes futures.
 
-Who waits for a `Work` waits in the native engine, without Python's lock; no thread stands between. A future is another
-matter: its callbacks have to run whether somebody waits or not. So the first future of a group starts one thread, which
-waits for the works whose futures were asked for, in the order in which they were begun. That is the order in which
-they end: all members of a group begin the same collectives in the same order. Only transfers between two members end
-in any order, so each of their futures, which hardly anybody asks for, has a thread of its own.
+A thread that waits for a `Work` waits in the native engine, without Python's lock; there is no other thread between. A
+future is different: its callbacks have to run whether or not a thread waits. So the first future of a group starts one
+thread, which waits for the works whose futures were asked for, in the order in which they were begun. That is the order
+in which they end: all members of a group begin the same collectives in the same order. Only transfers between two
+members end in any order, so each of their futures, which are hardly ever asked for, has a thread of its own.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Terms:
         number: its place in the order of the group's collectives, or of such transfers.
         rank: this process's place in the group.
         transfer: it is between two members of the group only.
-        source_rank: for a received tensor, who sent it.
+        source_rank: for a received tensor, the member that sent it.
     """
 
     label: str
@@ -203,7 +203,7 @@ class Work(dist.Work):
             if self._future is not None:
                 return self._future
             source: torch.futures.Future[None] = torch.futures.Future()
-            # An error given to a Python future stays a mere value for those who wait in C++, as DDP does. An error
+            # An error given to a Python future is a mere value for code that waits in C++, as DDP does. An error
             # raised by a callback is one for all.
             self._future = source.then(lambda _: self.result())
         if self.is_completed():
@@ -253,8 +253,8 @@ class Completer:
                 self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
                 self._thread.start()
         if threading.current_thread() is self._thread:
-            # A callback begins another call and asks for its future. It may wait for it, and nobody else would
-            # complete it meanwhile.
+            # A callback begins another call and asks for its future. It may wait for it, and no other
+            # thread would complete it meanwhile.
             _complete(work, source)
         else:
             self._queue.put((work, source))
@@ -278,7 +278,7 @@ def _complete(work: Work, source: torch.futures.Future[None]) -> None:
 
 
 def failure(label: str, cause: Exception) -> Exception:
-    """Return what torch's users catch, with the cause behind it, where `lost_rank_behind` finds who was lost."""
+    """Return what torch's users catch, with its cause, in which `lost_rank_behind` finds the rank that was lost."""
     error: Exception = dist.DistBackendError(f"{label} failed: {cause}")
     error.__cause__ = cause
     return error

@@ -35,7 +35,7 @@ class Batch(msgspec.Struct, frozen=True, eq=False):
     ledger: Ledger
     """From which the step was taken."""
     after: Ledger
-    """The ledger after the step, if nobody is lost."""
+    """The ledger after the step, if no rank is lost."""
     end: int | None
     """The length of a stream whose end was seen in this step."""
 
@@ -214,7 +214,7 @@ class ElasticLoader:
         return self._collate([self._dataset[batch.ledger.index(position)] for position in (first, second)])
 
     def commit(self, batch: Batch, lost: Collection[int] = ()) -> None:
-        """Count the samples of a step as used, and turn to the next one.
+        """Count the samples of a step as used, and go on to the next one.
 
         Args:
             batch: of the step; its samples are those of all ranks.

@@ -22,9 +22,9 @@ from farandole.elastic.ledger import UNBOUNDED, Ledger, Share
 from farandole.torch.elastic.order import indices
 from farandole.torch.elastic.reading import (
     Collate,
-    Errand,
     Portion,
     ProcessStart,
+    ReadRequest,
     Source,
     can_gather,
     gather,
@@ -46,7 +46,7 @@ class Step:
         self.ledger = ledger
         self.shares = shares
         self.after = after
-        """The ledger after it, if nobody is lost and no stream ends."""
+        """The ledger after it, if no rank is lost and no stream ends."""
         self.samples = sum(end - begin for begin, end in shares[rank])
         """Of this rank, if no stream ends."""
         self.total = ledger.left - after.left
@@ -98,7 +98,7 @@ class Plan:
 
         Args:
             by_ranges: whether the reader takes portions.
-            sends: whether errands go to other processes.
+            sends: whether read requests go to other processes.
         """
         self._by_ranges = by_ranges
         self._sends = sends
@@ -146,7 +146,7 @@ class Plan:
     def __iter__(self) -> Plan:
         return self
 
-    def __next__(self) -> Errand | Sequence[Any]:
+    def __next__(self) -> ReadRequest | Sequence[Any]:
         """Return the next portion that is to be read; what torch's DataLoader asks for."""
         while True:
             if self._asked == len(self._steps) and self._reads:
@@ -156,7 +156,7 @@ class Plan:
             step = self._steps[self._asked]
             self._asked += 1
             if step.portion is not None:
-                return Errand(self.number.value, step.portion, self._by_ranges) if self._sends else step.items
+                return ReadRequest(self.number.value, step.portion, self._by_ranges) if self._sends else step.items
 
     @property
     def _reads(self) -> bool:
@@ -218,7 +218,7 @@ class ReadAhead:
         self._make_loader: Callable[[], DataLoader[Any]] = partial(
             DataLoader,
             source.reader,
-            batch_sampler=self._plan,  # type: ignore[arg-type]  # An errand becomes a list on its way.
+            batch_sampler=self._plan,  # type: ignore[arg-type]  # A read request becomes a list on its way.
             num_workers=num_workers,
             collate_fn=self._collate,
             worker_init_fn=self._start,
@@ -286,7 +286,7 @@ class ReadAhead:
         try:
             self._batches = iter(self._loader)
         except BaseException:
-            # Nobody knows what they still answer to: other processes begin next time.
+            # It is not known which requests they still answer: other processes begin next time.
             self.close()
             raise
         self._is_outdated = False

@@ -1,13 +1,13 @@
 """How samples are read, mostly in worker processes of torch's DataLoader: what those get, and what they do with it.
 
-A *portion* is what one rank reads in one step. It travels to a worker process as an *errand*, and arrives there as the
-list that torch's fetcher goes through: of the dataset's indices, or, if the dataset is read by ranges, of the portion
-itself. So a dataset with indices is read by torch alone, as in any DataLoader. Without worker processes nothing
-travels, and `read` does what the fetcher does.
+A *portion* is what one rank reads in one step. It is sent to a worker process as a *read request*, and arrives there as
+the list that torch's fetcher goes through: of the dataset's indices, or, if the dataset is read by ranges, of the
+portion itself. So a dataset with indices is read by torch alone, as in any DataLoader. Without worker processes nothing
+is sent, and `read` does what the fetcher does.
 
-When the world changes, portions that wait in a worker process's queue are outdated. The plan's number, in memory that
-the processes share, tells so: they arrive as empty lists, and the next good one has to wait for nothing but the batch
-in the making.
+When the world changes, portions that wait in a worker process's queue are outdated. The processes know it from the
+plan's number, in memory that they share: outdated portions arrive as empty lists, so the next valid one waits only for
+the batch that is being made.
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ class Collate:
     def __call__(self, read: Any) -> tuple[Any, int | None]:
         """Return the batch, or None without samples; and of a portion how many positions there are, as its reader."""
         if isinstance(read, list) and not read:
-            return None, None  # It was outdated; nobody looks.
+            return None, None  # It was outdated, and is not looked at.
         if not self._by_ranges:
             return self._collate_fn(read), None
         samples, end = read[0]
@@ -276,7 +276,7 @@ def gather(dataset: TensorDataset, items: Sequence[int]) -> list[torch.Tensor]:
 _plan_of_now: Any = None
 
 
-class Errand:
+class ReadRequest:
     """A portion on its way to a worker process, where a list arrives.
 
     Args:
@@ -291,7 +291,7 @@ class Errand:
         self._by_ranges = by_ranges
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The indices are computed where the errand arrives: they are many, and this process has other things to do.
+        # The indices are computed where the request arrives: they are many, and this process has other things to do.
         return _arrived, (self._plan, self._portion, self._by_ranges)
 
 
@@ -315,7 +315,7 @@ class ProcessStart:
         self._ends_with_parent = False
 
     def prepare(self) -> None:
-        """Take note of who starts the processes, just before."""
+        """Take note of the process that starts the others, just before it does."""
         # The kernel counts the end of the thread that started a process as that of its parent.
         self._ends_with_parent = threading.get_native_id() == os.getpid()
 

@@ -107,7 +107,7 @@ def steps(
     """Go through the batches of a training whose workers may die, join and leave.
 
     A step is one round of the loop. It counts as a whole, on all workers alike, when `optimizer.step()` has all ranks'
-    gradients, or it is done again by those who are left: no step is lost, and each sample is used once in an epoch.
+    gradients. Otherwise the survivors do it again: no step is lost, and each sample is used once in an epoch.
     Newcomers get the state of `things` between two steps; a large one while the others go on, and then they take the
     steps of rank 0 meanwhile, and count for nothing. In the tail of an epoch there may be fewer samples than workers:
     then this worker goes through the step with samples of others, and counts for nothing.
@@ -129,8 +129,8 @@ def steps(
             whatever else has `state_dict` and `load_state_dict`.
 
     Returns:
-        What to iterate over, once. `stop()` of it ends the training after the current step, on all workers; leaving the
-        loop by `break` is for those who do so on all workers in the same step.
+        What to iterate over, once. `stop()` of it ends the training after the current step, on all workers; a script
+        may leave the loop by `break` only if all workers do so in the same step.
 
     Raises:
         ValueError: an optimizer is not distributed, or a thing has no state.

@@ -94,7 +94,7 @@ class Safetensors:
             serialize_file({key: _spec(view) for key, view in stored.items()}, folder / name, {"format": "pt"})
         except SafetensorError as error:
             raise _as_os_error(error) from error
-        # The library keeps its files from everybody else; who may read the folder may read what is in it.
+        # The library makes files that only their owner can read; whoever may read the folder may read what is in it.
         (folder / name).chmod(folder.stat().st_mode & 0o666)
         return (name,)
 

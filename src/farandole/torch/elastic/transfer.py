@@ -1,7 +1,8 @@
-"""Gives newcomers the state of a training, from the memory of those who hold it.
+"""Gives newcomers the state of a training, from the memory of the ranks that hold it.
 
-All of them hold the same, so each sends a part: pieces go round over the sources. What the parts are, every receiver
-learns first, from one of the sources; when all pieces have come, it compares their checksums with the senders'.
+All these ranks hold the same state, so each of them sends a part of it: the pieces are dealt out to the sources in
+turn. Every receiver first learns from one of the sources what the pieces are; when all of them have come, it compares
+their checksums with the senders'.
 """
 
 from __future__ import annotations
