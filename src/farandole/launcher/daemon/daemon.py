@@ -22,15 +22,15 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from farandole.agent.protocol import STDERR, STDOUT
 from farandole.launcher.daemon.client_connection import MOST_DESCRIPTORS, ClientConnection
 from farandole.launcher.daemon.daemon_connection import DaemonConnection, check_peer
+from farandole.launcher.daemon.display import STREAMS, JobDisplay
 from farandole.launcher.daemon.jobs import LIFE_SECONDS, JobDirectory, JobRecord, cannot_write
-from farandole.launcher.daemon.launch_request import LaunchRequest, look_behind
+from farandole.launcher.daemon.launch_request import LaunchRequest
+from farandole.launcher.daemon.log_file import LogFile
 from farandole.launcher.daemon.messages import (
     MESSAGE_LIMIT,
     AddHosts,
@@ -39,7 +39,6 @@ from farandole.launcher.daemon.messages import (
     Ended,
     FromClient,
     FromDaemon,
-    Hidden,
     Hide,
     HostsAre,
     HostsRequest,
@@ -50,16 +49,11 @@ from farandole.launcher.daemon.messages import (
     Show,
     StatusIs,
     Stop,
-    TakenOver,
-    Unread,
 )
-from farandole.launcher.daemon.output_sink import LogFile, OutputSink, Recall, Side, heed_waking, open_sinks
+from farandole.launcher.daemon.output_sink import let_writes_be_interrupted
 from farandole.launcher.daemon.watchdog import run_watched
 from farandole.launcher.errors import SpecError
 from farandole.launcher.job.host_list import parse_hosts, slots_of
-from farandole.launcher.output.console import Console
-from farandole.launcher.output.outlet import Outlet
-from farandole.launcher.output.terminal import Look
 from farandole.launcher.supervise.control import Job
 from farandole.launcher.supervise.ending import READER_SECONDS
 from farandole.launcher.supervise.failover_files import NothingLeft, NotTakenOver
@@ -68,35 +62,15 @@ from farandole.wire import clock
 from farandole.wire.errors import BadMessage, ConnectionLost, WireError
 from farandole.wire.frames import LENGTH_BYTES, Codec, frame_length
 
-STREAMS = (STDOUT, STDERR)
 # What a successor needs that a daemon loads when it knows what is to be done.
 _ELASTIC = "farandole.launcher.start.elastic"
 
 LAUNCH_REQUEST_SECONDS = 30.0
-# A client that is left in good order gets what is being written, and its bottom rows tidied up, for so long.
-LEAVING_SECONDS = 0.5
 LAST_WORD_SECONDS = 2.0
 
 
-class _AttachedClient:
-    """A client that shows the job, or has shown it and may again."""
-
-    def __init__(self, peer: ClientConnection) -> None:
-        self.peer = peer
-        self.sinks: set[OutputSink] = set()
-        """Those on its descriptors that have not been left."""
-        self.seen: int | None = None
-        """How many lines of the job there were when it was left; None while it shows the job."""
-        self.then: FromDaemon | None = None
-        """What it is told when all is left."""
-
-    def sever(self) -> None:
-        for sink in self.sinks:
-            sink.sever()
-
-
 class JobDaemon:
-    """One job and its clients. Everything but the sinks is the loop's thread's.
+    """One job and its clients. Everything is done in the loop's thread.
 
     Args:
         request: what to run.
@@ -115,19 +89,9 @@ class JobDaemon:
         self._follows = self._failover_files.is_whole()
         """There was a daemon before, which was killed."""
         self._loop = asyncio.get_running_loop()
-        self._recall = Recall()
         self._log, self._listener = self._make_ready()
-        log_sink = OutputSink(Outlet(self._log, Look()), STREAMS)
-        self._sides = {stream: Side(stream, log_sink, self._recall, self._lost_soon) for stream in STREAMS}
-        self._console = Console(self._sides[STDOUT], self._sides[STDERR], options=request.spec.output)
-        reading, self._nobody = os.pipe()
-        os.close(reading)
-        self._client: _AttachedClient | None = None
-        """Who shows the job, or is stopped and may do so again."""
-        self._clients: set[_AttachedClient] = set()
-        """All that have not been left."""
-        self._shown: dict[int, OutputSink] | None = None
-        """The sinks of that client; None while the log is the only one."""
+        self._display = JobDisplay(self._log, request.spec.output)
+        self._console = self._display.console
         self._job: Job | None = None
         self._stops: list[Stop] = []
         """Orders that came before the job was taken over."""
@@ -273,13 +237,13 @@ class JobDaemon:
                 self._directory.write_ended(_as_ended(end))
             self._failover_files.clear()
             self._directory.forget_launch_request()
-        client = self._client
-        if client is None or not client.peer.open:
+        client = self._display.client
+        if client is None or not client.open:
             return
-        shown = self._shown is not None
-        client.peer.post(end)
+        shown = self._display.is_shown
+        client.post(end)
         # A client that is stopped, with Ctrl-Z, has not seen the last lines, and will look for them here.
-        if await client.peer.all_sent(LAST_WORD_SECONDS) and shown and not self._goes_on_without:
+        if await client.all_sent(LAST_WORD_SECONDS) and shown and not self._goes_on_without:
             self._directory.remove()
 
     # --- clients -----------------------------------------------------------------------------------------------
@@ -299,9 +263,9 @@ class JobDaemon:
 
     def _take(self, peer: ClientConnection, message: FromClient) -> None:
         if isinstance(message, Show):
-            self._show(peer, message)
+            self._display.show(peer, message)
         elif isinstance(message, Hide):
-            self._hide(peer)
+            self._display.hide(peer)
         elif isinstance(message, Stop):
             self._stop(message)
         elif isinstance(message, AskStatus):
@@ -313,11 +277,7 @@ class JobDaemon:
 
     def _gone(self, peer: ClientConnection) -> None:
         self._peers.discard(peer)
-        client = self._client
-        if client is not None and client.peer is peer:
-            self._client = None
-            self._turn_to(None)
-            client.sever()
+        self._display.gone(peer)
 
     def _status(self) -> StatusIs:
         if self._job is None:
@@ -329,79 +289,6 @@ class JobDaemon:
             return _ask(self._job, request)
         except SpecError as error:
             return Refused(error.message, error.hint)
-
-    # --- where it is shown --------------------------------------------------------------------------------------
-
-    def _show(self, peer: ClientConnection, message: Show) -> None:
-        descriptors = peer.take_descriptors(len(STREAMS))
-        before = self._client
-        client = before if before is not None and before.peer is peer else _AttachedClient(peer)
-        if before is not None and before is not client:
-            self._leave(before, TakenOver())
-        since = client.seen if message.again and client.seen is not None else 0
-        client.seen = client.then = None
-        looks = [look_behind(*each) for each in zip(descriptors, (message.out, message.err), strict=True)]
-        sinks = open_sinks(descriptors, looks, self._nobody, since, self._left_soon)
-        client.sinks.update(sinks.values())
-        self._clients.add(client)
-        self._client = client
-        self._turn_to(sinks)
-
-    def _hide(self, peer: ClientConnection) -> None:
-        client = self._client
-        if client is None or client.peer is not peer:
-            peer.post(Hidden())
-        else:
-            self._leave(client, Hidden())
-            self._turn_to(None)
-
-    def _turn_to(self, sinks: dict[int, OutputSink] | None) -> None:
-        self._shown = sinks
-        for stream, side in self._sides.items():
-            side.turn_to(None if sinks is None else sinks[stream])
-            # A thread that waits for something to write would not notice.
-            self._console.submit(stream, lambda outlet: None)
-
-    def _leave(self, client: _AttachedClient, then: FromDaemon) -> None:
-        """Let a client be left in good order, and say so when that is done."""
-        if client.sinks:
-            client.then = then
-            self._loop.call_later(LEAVING_SECONDS, client.sever)
-        else:
-            client.peer.post(then)
-
-    def _left(self, sink: OutputSink) -> None:
-        """All is written on a sink that is to be."""
-        for client in [each for each in self._clients if sink in each.sinks]:
-            client.sinks.discard(sink)
-            if client.seen is None:
-                client.seen = self._recall.count
-            if client.sinks:
-                continue
-            self._clients.discard(client)
-            if client.then is not None:
-                client.peer.post(client.then)
-                client.then = None
-
-    def _lost(self, sink: OutputSink) -> None:
-        """Nobody reads what is written on a sink."""
-        client = self._client
-        if client is None or self._shown is None or sink not in self._shown.values():
-            return  # It was severed.
-        self._turn_to(None)
-        client.sever()
-        client.peer.post(Unread())
-
-    def _left_soon(self, sink: OutputSink) -> None:
-        self._call_soon(lambda: self._left(sink))
-
-    def _lost_soon(self, sink: OutputSink) -> None:
-        self._call_soon(lambda: self._lost(sink))
-
-    def _call_soon(self, callback: Callable[[], None]) -> None:
-        """Call in the loop's thread; no-op at the very end."""
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(callback)
 
 
 def _find(name: str) -> Any:
@@ -480,7 +367,7 @@ def _refuse(client: socket.socket, directory: JobDirectory, error: SpecError) ->
 
 def main() -> None:
     """Keep the job that the client at the other end of standard input asks for."""
-    heed_waking()
+    let_writes_be_interrupted()
     nowhere = os.open(os.devnull, os.O_RDWR)
     first = socket.socket(fileno=os.dup(0))
     os.dup2(nowhere, 0)

@@ -25,6 +25,8 @@ HOST_TIMEOUT_SECONDS = 1.75
 class JobSpec:
     """One job, as the user asked for it.
 
+    A job has as many fields as there are things to ask for; those of the workers are one mapping, `settings`.
+
     Raises:
         SpecError: a value that no job can have.
     """

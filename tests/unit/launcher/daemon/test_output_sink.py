@@ -11,15 +11,10 @@ import pytest
 from waiting import until
 
 from farandole.agent.protocol import STDERR, STDOUT
-from farandole.launcher.daemon.output_sink import (
-    LogFile,
-    OutputSink,
-    Recall,
-    SeverableWriter,
-    Side,
-    heed_waking,
-    open_sinks,
-)
+from farandole.launcher.daemon.log_file import LogFile
+from farandole.launcher.daemon.output_sink import OutputSink, SeverableWriter, let_writes_be_interrupted, open_sinks
+from farandole.launcher.daemon.recent_lines import RecentLines
+from farandole.launcher.daemon.switched_outlet import SwitchedOutlet
 from farandole.launcher.output.console import Console, WorkerStream
 from farandole.launcher.output.outlet import Outlet
 from farandole.launcher.output.terminal import Look, Source
@@ -28,10 +23,10 @@ SOURCE = Source(0, STDOUT)
 
 
 @pytest.fixture
-def nobody() -> Iterator[int]:
+def unread_pipe() -> Iterator[int]:
     reading, writing = os.pipe()
     os.close(reading)
-    heed_waking()
+    let_writes_be_interrupted()
     yield writing
     os.close(writing)
 
@@ -39,19 +34,19 @@ def nobody() -> Iterator[int]:
 class Shown:
     """A console with a log, whose sinks change."""
 
-    def __init__(self, nobody: int) -> None:
-        self._nobody = nobody
-        self.recall = Recall()
+    def __init__(self, unread_pipe: int) -> None:
+        self._unread_pipe = unread_pipe
+        self.recent = RecentLines()
         self.log = bytearray()
         self.lost: list[OutputSink] = []
         self.left: list[OutputSink] = []
         log = OutputSink(Outlet(self.log.extend, Look()), (STDOUT, STDERR))
-        self.sides = {stream: Side(stream, log, self.recall, self.lost.append) for stream in (STDOUT, STDERR)}
+        self.sides = {stream: SwitchedOutlet(stream, log, self.recent, self.lost.append) for stream in (STDOUT, STDERR)}
         self.console = Console(self.sides[STDOUT], self.sides[STDERR])
         self.worker = WorkerStream(self.console, 0, STDOUT)
 
-    def turn_to(self, out: int, err: int, since: int = 0) -> dict[int, OutputSink]:
-        sinks = open_sinks([out, err], [Look(), Look()], self._nobody, since, self.left.append)
+    def switch_to(self, out: int, err: int, since: int = 0) -> dict[int, OutputSink]:
+        sinks = open_sinks([out, err], [Look(), Look()], self._unread_pipe, since, self.left.append)
         self._turn(sinks)
         return sinks
 
@@ -60,7 +55,7 @@ class Shown:
 
     def _turn(self, sinks: dict[int, OutputSink]) -> None:
         for stream, side in self.sides.items():
-            side.turn_to(sinks.get(stream))
+            side.switch_to(sinks.get(stream))
             self.console.submit(stream, lambda outlet: None)
 
 
@@ -69,21 +64,21 @@ def files(directory: Path, name: str) -> tuple[Path, list[int]]:
     return path, [os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND) for _ in range(2)]
 
 
-def test_lines_follow_the_sink(tmp_path: Path, nobody: int) -> None:
-    shown = Shown(nobody)
+def test_lines_follow_the_sink(tmp_path: Path, unread_pipe: int) -> None:
+    shown = Shown(unread_pipe)
     shown.worker.write(b"one\n")
-    until(lambda: shown.recall.count == 1, "it is written")
+    until(lambda: shown.recent.count == 1, "it is written")
     first, descriptors = files(tmp_path, "first")
-    shown.turn_to(*descriptors)
+    shown.switch_to(*descriptors)
     until(lambda: first.exists() and "one" in first.read_text(), "it is caught up on")
     shown.console.say("two")
-    until(lambda: shown.recall.count == 2, "it is written")
+    until(lambda: shown.recent.count == 2, "it is written")
     shown.turn_to_log()
     until(lambda: len(shown.left) == 2, "both threads have left")
     shown.worker.write(b"three\n")
-    until(lambda: shown.recall.count == 3, "it is written")
+    until(lambda: shown.recent.count == 3, "it is written")
     second, descriptors = files(tmp_path, "second")
-    shown.turn_to(*descriptors, since=2)
+    shown.switch_to(*descriptors, since=2)
     shown.worker.close()
     assert shown.console.close(20)
     assert bytes(shown.log) == b"[0]<stdout>:one\n[0]<stdout>:three\n"
@@ -92,10 +87,10 @@ def test_lines_follow_the_sink(tmp_path: Path, nobody: int) -> None:
     assert shown.lost == [] and len(shown.left) == 4
 
 
-def test_what_cannot_be_written_goes_to_the_log(nobody: int) -> None:
-    shown = Shown(nobody)
+def test_what_cannot_be_written_goes_to_the_log(unread_pipe: int) -> None:
+    shown = Shown(unread_pipe)
     reading, writing = os.pipe()
-    sinks = shown.turn_to(writing, os.open(os.devnull, os.O_WRONLY))
+    sinks = shown.switch_to(writing, os.open(os.devnull, os.O_WRONLY))
     os.close(reading)
     shown.worker.write(b"lost\n")
     until(lambda: bytes(shown.log) == b"[0]<stdout>:lost\n", "the log has it")
@@ -103,10 +98,10 @@ def test_what_cannot_be_written_goes_to_the_log(nobody: int) -> None:
     assert shown.console.close(20)
 
 
-def test_a_write_that_waits_is_interrupted_and_nothing_is_lost(nobody: int) -> None:
-    shown = Shown(nobody)
+def test_a_write_that_waits_is_interrupted_and_nothing_is_lost(unread_pipe: int) -> None:
+    shown = Shown(unread_pipe)
     reading, writing = os.pipe()
-    sinks = shown.turn_to(writing, os.open(os.devnull, os.O_WRONLY))
+    sinks = shown.switch_to(writing, os.open(os.devnull, os.O_WRONLY))
     data = b"".join(b"%07d\n" % number for number in range(20_000))
     shown.worker.write(data)
     shown.worker.write(b"last\n")
@@ -120,15 +115,15 @@ def test_a_write_that_waits_is_interrupted_and_nothing_is_lost(nobody: int) -> N
     os.close(reading)
 
 
-def test_a_sink_that_nobody_entered_is_closed_as_well(tmp_path: Path, nobody: int) -> None:
-    shown = Shown(nobody)
+def test_a_sink_that_nobody_entered_is_closed_as_well(tmp_path: Path, unread_pipe: int) -> None:
+    shown = Shown(unread_pipe)
     busy = threading.Event()
     for stream in (STDOUT, STDERR):
         shown.console.submit(stream, lambda outlet: busy.wait(20) and None)
     _, first = files(tmp_path, "first")
-    shown.turn_to(*first)
+    shown.switch_to(*first)
     second, descriptors = files(tmp_path, "second")
-    shown.turn_to(*descriptors)
+    shown.switch_to(*descriptors)
     busy.set()
     shown.console.say("hello")
     until(lambda: len(shown.left) == 2, "the first is left")
@@ -139,9 +134,9 @@ def test_a_sink_that_nobody_entered_is_closed_as_well(tmp_path: Path, nobody: in
     assert second.read_text() == "hello\n"
 
 
-def test_severing_after_closing_touches_nobody(nobody: int) -> None:
+def test_severing_after_closing_touches_nobody(unread_pipe: int) -> None:
     reading, writing = os.pipe()
-    writer = SeverableWriter(writing, nobody)
+    writer = SeverableWriter(writing, unread_pipe)
     writer.close()
     other = os.open(os.devnull, os.O_RDONLY)  # Very likely the same number.
     writer.sever()
@@ -151,21 +146,21 @@ def test_severing_after_closing_touches_nobody(nobody: int) -> None:
 
 
 def test_only_the_last_lines_are_recalled() -> None:
-    recall = Recall(most=3)
-    recall.add(STDOUT, SOURCE, [f"{number}\n" for number in range(5)])
-    recall.add(STDERR, None, ["said"])
-    assert [line.text for line in recall.since(0, (STDOUT, STDERR))] == ["3\n", "4\n", "said"]
-    assert [line.text for line in recall.since(5, (STDOUT, STDERR))] == ["said"]
-    assert [line.text for line in recall.since(0, (STDOUT,))] == ["3\n", "4\n"]
-    assert recall.count == 6
+    recent = RecentLines(most=3)
+    recent.add(STDOUT, SOURCE, [f"{number}\n" for number in range(5)])
+    recent.add(STDERR, None, ["said"])
+    assert [line.text for line in recent.since(0, (STDOUT, STDERR))] == ["3\n", "4\n", "said"]
+    assert [line.text for line in recent.since(5, (STDOUT, STDERR))] == ["said"]
+    assert [line.text for line in recent.since(0, (STDOUT,))] == ["3\n", "4\n"]
+    assert recent.count == 6
 
 
 def test_of_a_bar_its_end_is_recalled() -> None:
-    recall = Recall()
-    recall.add(STDOUT, SOURCE, ["[0]<stdout>: 10%\r", "[0]<stdout>: 99%\r"])
-    assert recall.since(0, (STDOUT,)) == []
-    recall.add(STDOUT, SOURCE, ["\n"])
-    assert [line.text for line in recall.since(0, (STDOUT,))] == ["[0]<stdout>: 99%\n"]
+    recent = RecentLines()
+    recent.add(STDOUT, SOURCE, ["[0]<stdout>: 10%\r", "[0]<stdout>: 99%\r"])
+    assert recent.since(0, (STDOUT,)) == []
+    recent.add(STDOUT, SOURCE, ["\n"])
+    assert [line.text for line in recent.since(0, (STDOUT,))] == ["[0]<stdout>: 99%\n"]
 
 
 def test_a_log_begins_anew_and_keeps_what_it_was_once(tmp_path: Path) -> None:

@@ -1,0 +1,47 @@
+"""The file that keeps what is printed while no client shows it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from pathlib import Path
+
+LOG_BYTES = 64 * 1024 * 1024
+
+
+class LogFile:
+    """A file that grows up to a limit and begins anew then; what it was is kept once. Never raises, never waits long.
+
+    Args:
+        path: where; beside it, with `.1` at its end, is what it was before.
+        limit: bytes.
+    """
+
+    def __init__(self, path: Path, limit: int = LOG_BYTES) -> None:
+        self._path = path
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._written = 0
+        self._descriptor = self._open()
+
+    def __call__(self, data: bytes) -> None:
+        """Write, as far as the disk lets us: a full one must not end a training that runs."""
+        with self._lock, contextlib.suppress(OSError):
+            if self._written and self._written + len(data) > self._limit:
+                self._begin_anew()
+            self._written += os.write(self._descriptor, data)
+
+    def fileno(self) -> int:
+        """Return the descriptor, which stays the same."""
+        return self._descriptor
+
+    def _open(self) -> int:
+        return os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+
+    def _begin_anew(self) -> None:
+        os.replace(self._path, self._path.with_name(f"{self._path.name}.1"))
+        fresh = self._open()
+        os.dup2(fresh, self._descriptor, inheritable=False)
+        os.close(fresh)
+        self._written = 0
