@@ -22,7 +22,7 @@ def test_formula(world):
         for process_set in sets:
             if not process_set.included():
                 continue
-            for dtype in FLOATS:
+            for dtype in filter(front.dtypes.__contains__, FLOATS):
                 noise = np.random.default_rng(5)
                 shapes = [(1,), (33,), (4, 7), (0,), (), (3001,)]
                 given = [
@@ -115,11 +115,12 @@ def test_whole_numbers_are_refused(world):
                 assert "Adasum" in str(error), error
             else:
                 raise AssertionError(f"Adasum took {dtype}")
-        assert float(hvd.allreduce(front.tensor([1.0]), op=hvd.Sum)) == hvd.size()
+        assert front.number(hvd.allreduce(front.tensor([1.0]), op=hvd.Sum)) == hvd.size()
 
     world.run(body)
 
 
+@pytest.mark.needs("gradients")
 def test_gradient(world):
     """As in Horovod: the adaptive sum of the gradients."""
 

@@ -12,6 +12,8 @@ from farandole.core import buffers
 from farandole.core.dtype import DType, Max, Sum
 from farandole.errors import MismatchError
 
+pytestmark = pytest.mark.once
+
 
 def test_every_collective(world):
     def body(front):

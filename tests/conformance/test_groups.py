@@ -94,18 +94,19 @@ def test_collectives_in_sets(crowd):
         mine = sets[rank % 2]
         members = mine.ranks
         result = hvd.allreduce(front.tensor([float(rank)]), op=hvd.Sum, process_set=mine)
-        assert float(result) == sum(members)
-        assert float(hvd.allreduce(front.tensor([float(rank)]), process_set=mine)) == sum(members) / len(members)
+        assert front.number(result) == sum(members)
+        assert front.number(hvd.allreduce(front.tensor([float(rank)]), process_set=mine)) == sum(members) / len(members)
         gathered = hvd.allgather(front.tensor([[rank]] * (rank + 1), "int64"), process_set=mine)
         np.testing.assert_array_equal(front.array(gathered)[:, 0], np.repeat(members, np.array(members) + 1))
-        assert float(hvd.broadcast(front.tensor([float(rank)]), members[-1], process_set=mine)) == members[-1]
+        assert front.number(hvd.broadcast(front.tensor([float(rank)]), members[-1], process_set=mine)) == members[-1]
         assert hvd.broadcast_object({"from": rank}, root_rank=members[0], process_set=mine) == {"from": members[0]}
         assert hvd.allgather_object(rank, process_set=mine) == members
         hvd.barrier(process_set=mine)
-        gradient = front.gradient(
-            lambda tensor: (rank + 1) * hvd.allreduce(tensor, op=hvd.Sum, process_set=mine).sum(), np.ones(2)
-        )
-        np.testing.assert_allclose(gradient, np.full(2, sum(members) + len(members)))
+        if "gradients" in front.has:
+            gradient = front.gradient(
+                lambda tensor: (rank + 1) * hvd.allreduce(tensor, op=hvd.Sum, process_set=mine).sum(), np.ones(2)
+            )
+            np.testing.assert_allclose(gradient, np.full(2, sum(members) + len(members)))
         theirs = sets[1 - rank % 2]
         for call in (
             lambda: hvd.allreduce(front.tensor([1.0]), process_set=theirs),
@@ -153,9 +154,9 @@ def test_a_slow_set_holds_up_nobody(world):
         hvd.barrier()
         begun = time.monotonic()
         if rank == 2:
-            assert float(hvd.allreduce(one, name="slow", op=hvd.Sum, process_set=slow)) == 2.0
+            assert front.number(hvd.allreduce(one, name="slow", op=hvd.Sum, process_set=slow)) == 2.0
         if rank == 0:
-            assert float(hvd.synchronize(waiting)) == 2.0
+            assert front.number(hvd.synchronize(waiting)) == 2.0
         hvd.remove_process_set(slow)
         hvd.remove_process_set(quick)
         return finished, begun

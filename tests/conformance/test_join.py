@@ -38,7 +38,7 @@ def test_the_last_one_is_told(crowd):
                 continue
             one = front.tensor([1.0])
             # The sum falls to 1 when nobody else contributes any more.
-            while float(hvd.allreduce(one, name="who is left", op=hvd.Sum)) > 1:
+            while front.number(hvd.allreduce(one, name="who is left", op=hvd.Sum)) > 1:
                 pass
             lasts.append(hvd.join())
         return lasts
@@ -56,6 +56,7 @@ def test_allreduce_goes_on(crowd, known):
         size, rank = hvd.size(), hvd.rank()
         cases = [(dtype, op) for dtype in (*INTEGERS, *FLOATS) for op in ("Average", "Sum", "Min", "Max", "Product")]
         cases += [("bool", op) for op in ("Sum", "Min", "Max", "Product")]
+        cases = [(dtype, op) for dtype, op in cases if dtype in front.dtypes]
 
         def begin(dtype, op):
             how = {"op": getattr(hvd, op), "prescale_factor": 1.0, "postscale_factor": 1.0}
@@ -88,7 +89,7 @@ def test_scales_grouped_and_adasum_go_on(crowd):
             assert [front.array(each).tolist() for each in outputs] == [[2.0 * sum(others)] * n for n in (1, 5)]
             for op, wanted in (("Min", 1.0), ("Max", float(size - 1))):
                 output = hvd.allreduce(front.tensor([float(rank)]), name=op, op=getattr(hvd, op), postscale_factor=2.0)
-                assert float(output) == 2 * wanted
+                assert front.number(output) == 2 * wanted
             vectors = [np.random.default_rng(each).normal(size=20) for each in range(size)]
             output = hvd.allreduce(front.tensor(vectors[rank], "float64"), name="adasum", op=hvd.Adasum)
             wanted = adasum([np.zeros(20), *vectors[1:]])
@@ -108,8 +109,8 @@ def test_allreduce_in_sets_goes_on(crowd):
         without_0 = hvd.add_process_set(list(range(1, size)))
         if rank == 1:
             one = front.tensor([3.0])
-            assert float(hvd.allreduce(one, name="x", op=hvd.Sum, process_set=with_0)) == 3.0
-            assert float(hvd.allreduce(one, name="y", process_set=with_0)) == 1.5
+            assert front.number(hvd.allreduce(one, name="x", op=hvd.Sum, process_set=with_0)) == 3.0
+            assert front.number(hvd.allreduce(one, name="y", process_set=with_0)) == 1.5
         if rank > 0:
             assert hvd.allgather_object(rank, process_set=without_0) == list(range(1, size))
             hvd.barrier(process_set=without_0)
@@ -148,7 +149,7 @@ def test_others_are_refused_and_can_be_caught(crowd):
                     else:
                         raise AssertionError(f"{kind} went through without rank 0")
             hvd.join()
-            assert float(hvd.allreduce(front.tensor([float(turn)]), op=hvd.Sum)) == turn * size
+            assert front.number(hvd.allreduce(front.tensor([float(turn)]), op=hvd.Sum)) == turn * size
             assert hvd.allgather(one).shape[0] == size * size
             np.testing.assert_array_equal(front.array(hvd.broadcast(one * rank, 1)), np.ones((size, 2)))
             assert hvd.reducescatter(one).shape[0] == 1
@@ -166,7 +167,7 @@ def test_uneven_epochs(crowd):
         for epoch in range(3):
             for step in range((rank + epoch) % size + 1):
                 active = sum((each + epoch) % size + 1 > step for each in range(size))
-                assert float(hvd.allreduce(front.tensor([6.0]))) == 6.0 * active / size
+                assert front.number(hvd.allreduce(front.tensor([6.0]))) == 6.0 * active / size
             hvd.join()
 
     crowd.run(body)

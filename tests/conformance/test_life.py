@@ -50,6 +50,7 @@ def test_routes(world):
         assert set(routes) == others
 
 
+@pytest.mark.once
 def test_init_and_shutdown_a_hundred_times(world):
     """Each time is a new world, which computes; descriptors do not pile up."""
 
@@ -203,6 +204,7 @@ def test_a_worker_that_does_not_come_is_named(nursery, front):
     world.close()
 
 
+@pytest.mark.once
 def test_a_forked_child_leaves_the_world_alone(world):
     """A child process has no session, and its end does not disturb the parent's."""
 

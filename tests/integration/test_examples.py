@@ -132,3 +132,19 @@ def test_synthetic_benchmark(model: str, options: list[str]) -> None:
     few = ["--batch-size", "2", "--num-warmup-batches", "1", "--num-batches-per-iter", "1", "--num-iters", "2"]
     output = on_workers(2, str(EXAMPLES / "synthetic_benchmark.py"), "--model", model, "--no-cuda", *few, *options)
     assert re.search(r"^Total img/sec on 2 worker\(s\): [0-9.]+ ", output, re.MULTILINE)
+
+
+# --- NumPy ---------------------------------------------------------------------------------------------------------
+
+KMEANS = str(EXAMPLES / "numpy_kmeans.py")
+
+
+def test_clusters_are_the_same_on_one_worker_and_on_three() -> None:
+    def distances(output: str) -> list[str]:
+        return re.findall(r"^round \d+: mean squared distance ([0-9.]+)$", output, re.MULTILINE)
+
+    short = ["--points", "3000", "--clusters", "8", "--rounds", "6"]
+    many, one = on_workers(3, KMEANS, *short), alone(KMEANS, *short)
+    assert len(distances(one)) == 6
+    assert distances(many) == distances(one)
+    assert "centres: bit-identical on 3 worker(s)" in many

@@ -273,6 +273,7 @@ def _read(connection: socket.socket, count: int) -> bytes:
 def _nursery(connection: socket.socket) -> None:
     import torch._dynamo  # noqa: F401  (every optimizer and process group imports it)
 
+    import farandole.numpy
     import farandole.torch  # Here, once: every worker would spend two seconds on it.
 
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)

@@ -335,9 +335,9 @@ def _run(
     def call_of(session: Session, group: int, full_name: str) -> Call:
         encoded, shape = full_name.encode(), () if sent is None else (sent.count,)
         dtype = DType.U8 if sent is None else sent.dtype
-        addresses = [0 if memory is None else memory.address for memory in (sent, received)]
+        input, output = (0 if memory is None else memory.address for memory in (sent, received))
         single = session.pool.single(encoded, shape)
-        single.fill(kind, dtype, op, group, root, shape, *factors, encoded, *addresses)
+        single.fill(kind, dtype, group, shape, encoded, input, output, op, root, *factors)
 
         def finish(handles: Any, _: Any = (sent, received)) -> None:
             # The memory is held: the engine uses it until now.

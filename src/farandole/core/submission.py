@@ -16,6 +16,7 @@ from functools import cache
 from itertools import accumulate
 
 from farandole.core.binding import NativeRequest
+from farandole.core.dtype import Average
 
 # A request in words of 8 bytes: one field of all requests of an array is a slice with this step.
 _WORD = 8
@@ -71,6 +72,9 @@ class Submission:
 class Single(Submission):
     """One request, written over for each call."""
 
+    # The fields that a collective's options may set.
+    OPTIONS = frozenset(("op", "root", "prescale", "postscale"))
+
     __slots__ = ("_name", "_name_address", "_pool", "_room", "_shape", "_shape_address")
 
     def __init__(self, pool: SubmissionPool, name_bytes: int = 120, ndim: int = 8) -> None:
@@ -92,15 +96,15 @@ class Single(Submission):
         self,
         kind: int,
         dtype: int,
-        op: int,
         group: int,
-        root: int,
         shape: Sequence[int],
-        prescale: float,
-        postscale: float,
         name: bytes,
         input: int,
         output: int,
+        op: int = Average,
+        root: int = 0,
+        prescale: float = 1.0,
+        postscale: float = 1.0,
     ) -> None:
         """Write the request; `input` and `output` are addresses, 0 is none. See `farandole_request` in farandole.h."""
         ndim = len(shape)

@@ -21,8 +21,7 @@ from farandole.gradients.front_end import GeneralCall
 from farandole.gradients.reduce_options import ReduceOptions
 from farandole.gradients.reducer import Reducer
 from farandole.torch.collectives import allreduce_call, compressed_call
-from farandole.torch.collectives.allgather import gather_member
-from farandole.torch.collectives.call import call_of_several
+from farandole.torch.collectives.calls import call_of_several, gather_member
 from farandole.torch.compression import Compression, Feedback, Recipe
 from farandole.torch.gradient_entry import GradientEntry
 from farandole.torch.no_compile import no_compile

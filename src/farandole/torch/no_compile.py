@@ -21,12 +21,12 @@ def no_compile(function: Function) -> Function:
     disabled: Callable[..., Any] | None = None
 
     @functools.wraps(function)
-    def call(*arguments: Any) -> Any:
+    def call(*arguments: Any, **named: Any) -> Any:
         nonlocal disabled
         if "torch._dynamo" not in sys.modules:
-            return function(*arguments)
+            return function(*arguments, **named)
         if disabled is None:
             disabled = torch.compiler.disable(function)
-        return disabled(*arguments)
+        return disabled(*arguments, **named)
 
     return call  # type: ignore[return-value]

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from farandole.collectives.compressed import check_compressible
 from farandole.core.basics import current
 from farandole.core.dtype import OPS, Adasum, Average, Sum
 from farandole.core.group import ProcessSet, global_process_set
@@ -16,7 +17,6 @@ from farandole.errors import InvalidRequestError
 from farandole.gradients.reduce_options import ReduceOptions
 from farandole.torch.adasum import AdasumOptimizer, DeltaReducer
 from farandole.torch.collectives import allreduce
-from farandole.torch.collectives.compressed import check_reducible
 from farandole.torch.compression import Compression, Feedback, Recipe
 from farandole.torch.gradient_entry import GradientEntry
 from farandole.torch.gradient_front_end import GradientFrontEnd, GradientReducer
@@ -195,7 +195,7 @@ def DistributedOptimizer(
     if gradient_predivide_factor != 1.0 and op != Average:
         raise InvalidRequestError("gradient_predivide_factor not supported with op != Average")
     if isinstance(compression, (Recipe, Feedback)):
-        check_reducible(op)
+        check_compressible(op)
     _check_passes(backward_passes_per_step)
     if num_groups:
         warnings.warn("num_groups is deprecated: use groups.", DeprecationWarning, stacklevel=2)

@@ -26,7 +26,7 @@ def fields(request):
 
 
 def fill(single, name, shape):
-    single.fill(Kind.BROADCAST, DType.F64, Sum, 3, -1, shape, 0.5, 2.0, name, 64, 128)
+    single.fill(Kind.BROADCAST, DType.F64, 3, shape, name, 64, 128, op=Sum, root=-1, prescale=0.5, postscale=2.0)
 
 
 @pytest.mark.parametrize("name", [b"x", b"long" * 100, "Grüße".encode()])

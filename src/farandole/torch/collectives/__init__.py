@@ -1,40 +1,43 @@
-"""The collectives on tensors: plain, in place, grouped, and each of them asynchronous. One file each.
+"""The collectives on tensors.
 
-A file has, from above to below: how one tensor becomes a member of a call (see `call`), the public functions, and what
-autograd does. The plain functions are differentiable; the gradient of a collective is a collective again, which runs in
-the backward pass on every rank.
+What a collective is, its forms and its gradient are declared in `farandole.collectives`. Here is what PyTorch adds: its
+tensors (`tensors`), its graph of gradients (`autograd`), the functions that are rendered from the two (`functions`),
+sparse tensors, PowerSGD, and calls for the optimizer (`calls`).
 """
 
-from farandole.torch.collectives.allgather import (
+from farandole.collectives.barrier import barrier as _barrier
+from farandole.collectives.barrier import join
+from farandole.collectives.forms import poll, synchronize
+from farandole.torch.collectives.calls import allreduce_call, compressed_call, native_dtype
+from farandole.torch.collectives.functions import (
     allgather,
     allgather_async,
-    gather,
-    grouped_allgather,
-    grouped_allgather_async,
-)
-from farandole.torch.collectives.allreduce import (
     allreduce,
     allreduce_,
     allreduce_async,
     allreduce_async_,
+    alltoall,
+    alltoall_async,
+    broadcast,
+    broadcast_,
+    broadcast_async,
+    broadcast_async_,
+    grouped_allgather,
+    grouped_allgather_async,
     grouped_allreduce,
     grouped_allreduce_,
     grouped_allreduce_async,
     grouped_allreduce_async_,
-)
-from farandole.torch.collectives.alltoall import alltoall, alltoall_async
-from farandole.torch.collectives.barrier import barrier, join
-from farandole.torch.collectives.broadcast import broadcast, broadcast_, broadcast_async, broadcast_async_
-from farandole.torch.collectives.call import DTYPES, native_dtype, poll, synchronize
-from farandole.torch.collectives.compressed import compressed_call
-from farandole.torch.collectives.reducescatter import (
     grouped_reducescatter,
     grouped_reducescatter_async,
     reducescatter,
     reducescatter_async,
 )
-from farandole.torch.collectives.reduction import allreduce_call
 from farandole.torch.collectives.sparse import sparse_allreduce_async
+from farandole.torch.collectives.tensors import DTYPES
+from farandole.torch.no_compile import no_compile
+
+barrier = no_compile(_barrier)
 
 __all__ = [
     "DTYPES",
@@ -53,7 +56,6 @@ __all__ = [
     "broadcast_async",
     "broadcast_async_",
     "compressed_call",
-    "gather",
     "grouped_allgather",
     "grouped_allgather_async",
     "grouped_allreduce",

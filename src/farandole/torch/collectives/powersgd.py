@@ -28,12 +28,14 @@ from typing import Any
 
 import torch
 
+from farandole.collectives.allreduce import ALLREDUCE
+from farandole.collectives.calls import allreduce_call, checked_dtype
+from farandole.collectives.compression import Feedback, PowerSGD
+from farandole.collectives.declaration import Options
+from farandole.collectives.front_end import FrontEnd
 from farandole.core.dtype import Average
 from farandole.core.handle import Call
 from farandole.core.session import Session
-from farandole.torch.collectives.call import native_dtype_to_reduce
-from farandole.torch.collectives.reduction import allreduce_call
-from farandole.torch.compression import Feedback
 
 # A column whose square loses this much when those before it are taken out is made of them, but for rounding.
 DEPENDENT = 1e-10
@@ -44,15 +46,14 @@ Reduce = Callable[[Sequence[torch.Tensor], Sequence[str], int, float], Call]
 
 
 def powersgd_call(
+    front: FrontEnd[torch.Tensor],
     session: Session,
-    rank: int,
+    recipe: PowerSGD,
     memory: Feedback | None,
     tensors: Sequence[torch.Tensor],
     outputs: Sequence[torch.Tensor | None],
     names: Sequence[str],
-    op: int,
-    prescale: float,
-    postscale: float,
+    options: Options,
     group: int,
 ) -> Call:
     """Return a call that reduces tensors; its result is the tuple of outputs (a new one for None).
@@ -62,35 +63,35 @@ def powersgd_call(
     Raises:
         ValueError: a tensor cannot be sent.
     """
-    for tensor in tensors:
-        native_dtype_to_reduce(tensor, op)
+    for tensor, name in zip(tensors, names, strict=True):
+        checked_dtype(front, ALLREDUCE, tensor, name, options)
     results = [
         torch.empty_like(tensor, requires_grad=False) if output is None else output
         for tensor, output in zip(tensors, outputs, strict=True)
     ]
     parts = list(zip(tensors, results, names, strict=True))
-    factored = [is_worth_factoring(tensor, rank) for tensor in tensors]
+    factored = [is_worth_factoring(tensor, recipe.rank) for tensor in tensors]
     plain = [part for part, is_factored in zip(parts, factored, strict=True) if not is_factored]
     plain_call = allreduce_call(
+        front,
         session,
         [tensor for tensor, _, _ in plain],
         [result for _, result, _ in plain],
         [name for _, _, name in plain],
-        op,
-        prescale,
-        postscale,
+        options,
         group,
     )
 
     def reduce(factors: Sequence[torch.Tensor], names: Sequence[str], op: int, postscale: float) -> Call:
-        return allreduce_call(session, factors, factors, names, op, 1.0, postscale, group)
+        scaled = {"op": op, "prescale": 1.0, "postscale": postscale}
+        return allreduce_call(front, session, factors, factors, names, scaled, group)
 
     matrices = [
-        Matrix(*part, _state(memory, rank, part[0], part[2]), prescale, keeps=memory is not None)
+        Matrix(*part, _state(memory, recipe.rank, part[0], part[2]), options["prescale"], keeps=memory is not None)
         for part, is_factored in zip(parts, factored, strict=True)
         if is_factored
     ]
-    return PowerSGDCall(memory, plain_call, matrices, reduce, op, postscale, tuple(results))
+    return PowerSGDCall(memory, plain_call, matrices, reduce, options["op"], options["postscale"], tuple(results))
 
 
 def is_worth_factoring(tensor: torch.Tensor, rank: int) -> bool:

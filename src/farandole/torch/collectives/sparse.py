@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import torch
 
+from farandole.collectives.reductions import divisor
 from farandole.core.basics import current
 from farandole.core.dtype import Average, Sum
 from farandole.core.group import ProcessSet, global_process_set
 from farandole.errors import InvalidRequestError
-from farandole.torch.collectives.allgather import gather_member
-from farandole.torch.collectives.call import call_of_several
+from farandole.torch.collectives.calls import call_of_several, gather_member
 
 
 def sparse_allreduce_async(
@@ -57,7 +57,7 @@ def sparse_allreduce_async(
             raise InvalidRequestError(f"the result of sparse_allreduce_async of {name} was taken before; keep it.")
         (all_indices, _), (all_values, _) = gathered
         if op == Average:
-            all_values = all_values / len(process_set.ranks)
+            all_values = all_values / divisor(op, len(process_set.ranks))
         # Every rank's part was right on that rank; to look again would wait for the device.
         return torch.sparse_coo_tensor(
             all_indices.transpose(0, 1), all_values, tensor.size(), device=tensor.device, check_invariants=False

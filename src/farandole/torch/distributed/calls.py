@@ -20,7 +20,7 @@ from farandole.core.dtype import DType, Kind
 from farandole.core.engine import Engine
 from farandole.core.request import make_request
 from farandole.errors import InvalidRequestError
-from farandole.torch.collectives.call import DTYPES
+from farandole.torch.collectives import DTYPES
 
 Finish = Callable[[Engine, Sequence[int]], None]
 

@@ -1,14 +1,14 @@
-"""Collectives without tensors: barrier and join."""
+"""Collectives without tensors: barrier and join. They are the same functions in every front end."""
 
 from __future__ import annotations
 
 from farandole.core.basics import current
 from farandole.core.dtype import Kind
 from farandole.core.group import ProcessSet, global_process_set
-from farandole.core.handle import Call
+from farandole.core.handle import Call, HandleTable, Pending
 from farandole.core.request import make_request
 from farandole.core.session import Session
-from farandole.torch.collectives.call import call_of_one, now
+from farandole.core.submission import Submission
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:
@@ -19,11 +19,11 @@ def barrier(process_set: ProcessSet = global_process_set) -> None:
     Raises:
         HorovodInternalError: a worker was lost.
     """
-    now("barrier", None, process_set, _barrier)
+    current().carry_out(HandleTable.run, "barrier", None, process_set, _barrier)
 
 
 def _barrier(session: Session, group: int, name: str) -> Call:
-    return call_of_one(session, (make_request(Kind.BARRIER, name, group=group), None, lambda _: None))
+    return Pending(session.engine, Submission((make_request(Kind.BARRIER, name, group=group),)), lambda _: None)
 
 
 def join(device: int = -1) -> int:

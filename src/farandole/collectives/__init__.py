@@ -1,0 +1,7 @@
+"""The collectives, each declared once for all front ends; this package knows no framework.
+
+A declaration (`declaration`, one file for each collective, all of them in `table`) says a collective's name, its
+arguments with their defaults, what is refused and in which words, the shape of the result, and its gradient. A front
+end tells how its tensors lie in memory (`front_end`). From the two, `render` makes the functions that users call:
+plain, asynchronous, in place and grouped.
+"""

@@ -1,0 +1,90 @@
+"""A call through which gradients flow: how a front end runs it, and how it gets the gradients of its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from farandole.collectives.declaration import PLAIN, Collective, Form, Options, Tensor
+from farandole.collectives.gradient_rules import CallFacts, Maths, Plan
+from farandole.collectives.table import COLLECTIVES
+from farandole.core.group import ProcessSet
+
+if TYPE_CHECKING:
+    from farandole.collectives.forms import Forms
+
+
+class Outcome(NamedTuple):
+    """What came of a call."""
+
+    outputs: Sequence[Tensor]
+    received: Sequence[Sequence[int]]
+    """For each output, how many rows came from each rank, where the collective says that."""
+
+
+class DifferentiableCall:
+    """One call. A front end calls `run` in the forward pass and `gradients` in the backward pass.
+
+    Attributes:
+        received: of the outcome.
+        needs_inputs: whether `gradients` needs the inputs.
+    """
+
+    def __init__(
+        self,
+        forms: Forms,
+        collective: Collective,
+        options: Options,
+        process_set: ProcessSet,
+        run: Callable[[Sequence[Tensor]], Outcome],
+    ) -> None:
+        """Describe a call.
+
+        Args:
+            forms: the front end's collectives.
+            collective: what is done.
+            options: settled.
+            process_set: which ranks take part.
+            run: carries the call out.
+        """
+        self._forms = forms
+        self._rule = collective.gradient
+        self._options = options
+        self._process_set = process_set
+        self._run = run
+        self._shapes: Sequence[Sequence[int]] = ()
+        self.received: Sequence[Sequence[int]] = ()
+        self.needs_inputs = self._rule.needs_inputs(options)
+
+    def run(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Carry the call out, and return its outputs."""
+        outcome = self._run(tensors)
+        self._shapes, self.received = [tensor.shape for tensor in tensors], outcome.received
+        return tuple(outcome.outputs)
+
+    def reduce(self, tensors: Sequence[Tensor], op: int) -> Sequence[Tensor]:
+        """Reduce tensors over the ranks of the call. See `Maths`."""
+        plan = Plan("allreduce", {"op": op, "prescale": 1.0, "postscale": 1.0})
+        return self._through(plan, tensors)
+
+    def gradients(self, maths: Maths, inputs: Sequence[Tensor], gradients: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Return the gradients of the inputs.
+
+        Args:
+            maths: of the front end.
+            inputs: of the call, if it needs them; through them, no gradients flow.
+            gradients: of the outputs.
+        """
+        facts = CallFacts(self._options, self._process_set.ranks, self._process_set.rank(), self._shapes, self.received)
+        if self.needs_inputs:
+            assert self._rule.program is not None
+            return self._rule.program(maths, facts, inputs, gradients)
+        plan = self._rule.plan(facts)
+        through = self._through(plan, gradients)
+        return [local.apply(maths, gradient) for local, gradient in zip(plan.locals, through, strict=True)]
+
+    def _through(self, plan: Plan, gradients: Sequence[Tensor]) -> Sequence[Tensor]:
+        form = PLAIN if len(gradients) == 1 else Form(grouped=True)
+        return self._forms.outputs(
+            COLLECTIVES[plan.collective], form, gradients, None, self._process_set, dict(plan.options)
+        )

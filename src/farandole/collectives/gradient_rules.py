@@ -1,0 +1,147 @@
+"""The gradients of collectives, as data.
+
+The gradient of a collective is a collective again, of the outputs' gradients, and then arithmetic on each rank. A rule
+is a pure function from what is known of a call (`CallFacts`) to a `Plan` of the two. Reductions that are not linear
+need values of their own: their rule is a program over `Maths`, in which a front end computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+Tensor = Any
+
+
+class CallFacts(NamedTuple):
+    """What is known of a call when its gradient is asked for."""
+
+    options: Mapping[str, Any]
+    """By the names of the request's fields; see `Collective.settle`."""
+    ranks: Sequence[int]
+    """Ranks in the world that took part, in order."""
+    position: int
+    """This rank's place among them."""
+    shapes: Sequence[Sequence[int]]
+    """Of the inputs."""
+    received: Sequence[Sequence[int]]
+    """For each input, how many rows came from each rank; empty where the collective says nothing of it."""
+
+
+# --- what is done on each rank after the collective ------------------------------------------------------------
+
+
+class Local(Protocol):
+    """Arithmetic on one gradient."""
+
+    def apply(self, maths: Maths, gradient: Tensor) -> Tensor:
+        """Return what becomes of it."""
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """The gradient is what the collective gave."""
+
+    def apply(self, maths: Maths, gradient: Tensor) -> Tensor:
+        """Return it."""
+        return gradient
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Multiply the gradient."""
+
+    factor: float
+
+    def apply(self, maths: Maths, gradient: Tensor) -> Tensor:
+        """Return the product."""
+        return gradient if self.factor == 1.0 else gradient * self.factor
+
+
+@dataclass(frozen=True)
+class TakeRows:
+    """Take some of the gradient's rows."""
+
+    begin: int
+    count: int
+
+    def apply(self, maths: Maths, gradient: Tensor) -> Tensor:
+        """Return them."""
+        return gradient[self.begin : self.begin + self.count]
+
+
+@dataclass(frozen=True)
+class PadRows:
+    """Add rows of zeros until there are so many."""
+
+    rows: int
+
+    def apply(self, maths: Maths, gradient: Tensor) -> Tensor:
+        """Return the gradient with them."""
+        missing = self.rows - gradient.shape[0]
+        return maths.with_zero_rows(gradient, missing) if missing else gradient
+
+
+@dataclass(frozen=True)
+class Zero:
+    """The gradient is zero."""
+
+    def apply(self, maths: Maths, gradient: Tensor) -> Tensor:
+        """Return zeros."""
+        return maths.zeros_like(gradient)
+
+
+# --- rules -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How the gradients of a call's inputs are made of the gradients of its outputs.
+
+    Attributes:
+        collective: through which all gradients go, together if there are several, in the call's process set.
+        options: of that collective, by the names of the request's fields.
+        locals: what is then done on this rank, for each gradient.
+    """
+
+    collective: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    locals: Sequence[Local] = ()
+
+
+class Maths(Protocol):
+    """What rules need of a front end, beside the operators `+ - * /` and slices of tensors."""
+
+    def reduce(self, tensors: Sequence[Tensor], op: int) -> Sequence[Tensor]:
+        """Reduce tensors over the ranks of the call."""
+
+    def equal(self, tensor: Tensor, other: Tensor | float) -> Tensor:
+        """Return 1 where the two are equal and 0 elsewhere, of the type of `tensor`."""
+
+    def where(self, flags: Tensor, then: Tensor | float, otherwise: Tensor | float) -> Tensor:
+        """Return `then` where flags are not 0, and `otherwise` elsewhere."""
+
+    def zeros_like(self, tensor: Tensor) -> Tensor:
+        """Return zeros."""
+
+    def with_zero_rows(self, tensor: Tensor, count: int) -> Tensor:
+        """Return the tensor with so many rows of zeros behind it."""
+
+
+Program = Callable[[Maths, CallFacts, Sequence[Tensor], Sequence[Tensor]], Sequence[Tensor]]
+
+
+@dataclass(frozen=True)
+class GradientRule:
+    """The gradient of a collective.
+
+    Attributes:
+        plan: from the facts of a call to its gradient's plan.
+        program: from (maths, facts, inputs, outputs' gradients) to the inputs' gradients, for calls that have no plan.
+        needs_inputs: says, from the options, whether a call's gradient is the program's.
+    """
+
+    plan: Callable[[CallFacts], Plan]
+    program: Program | None = None
+    needs_inputs: Callable[[Mapping[str, Any]], bool] = lambda options: False

@@ -1,0 +1,47 @@
+"""What allreduce and reducescatter have in common: the argument `op`, and what it can be applied to."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from farandole.core.dtype import Average, DType, Sum
+from farandole.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    from farandole.collectives.front_end import FrontEnd
+
+
+def divisor(op: int, size: int) -> int:
+    """Return by what the sum of `size` ranks' tensors is divided."""
+    return size if op == Average else 1
+
+
+def op_asked_for(op: int | None, average: bool | None, stacklevel: int) -> int:
+    """Return the operation that `op` and Horovod's older argument `average` ask for together.
+
+    Args:
+        op: the operation; None is Average.
+        average: Average or Sum; None: it was not given.
+        stacklevel: of the warning that `average` is deprecated, as seen from the caller.
+
+    Raises:
+        ValueError: both were given.
+    """
+    if average is None:
+        return Average if op is None else op
+    if op is not None:
+        raise InvalidRequestError("The op parameter supersedes average. Please provide only one of them.")
+    warnings.warn(
+        "average is deprecated: use op=hvd.Average or op=hvd.Sum.", DeprecationWarning, stacklevel=stacklevel + 1
+    )
+    return Average if average else Sum
+
+
+def check_reducible(front: FrontEnd[Any], tensor: Any, dtype: DType, op: int) -> None:
+    """Raise ValueError if tensors of this type have no such reduction."""
+    if dtype is DType.BOOL and op == Average:
+        raise InvalidRequestError(
+            f"Tensor type {front.type_name(tensor)} is not supported with op=hvd.Average. Use "
+            'hvd.Sum or hvd.Max ("or"), or hvd.Min or hvd.Product ("and").'
+        )

@@ -1,0 +1,169 @@
+"""From declarations to the functions that users call, and to stubs that type checkers read."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from farandole.collectives.declaration import PLAIN, Collective, Form, Parameter, Required, Result
+from farandole.collectives.forms import Forms
+from farandole.collectives.front_end import FrontEnd
+from farandole.collectives.table import COLLECTIVES
+from farandole.core.group import global_process_set
+
+WIDTH = 116
+
+
+def functions(front: FrontEnd[Any], module: str) -> dict[str, Callable[..., Any]]:
+    """Return all functions of a front end by name.
+
+    Args:
+        front: whose.
+        module: in which users find them.
+    """
+    forms = Forms(front)
+    return {
+        form.function(collective.name): _function(forms, module, collective, form)
+        for collective in COLLECTIVES.values()
+        for form in collective.forms()
+    }
+
+
+# --- functions ---------------------------------------------------------------------------------------------------
+
+# Arguments that have a place of their own in the call of a `Runner`; the others are options.
+_PLACED = ("name", "compression", "process_set")
+
+
+def _function(forms: Forms, module: str, collective: Collective, form: Form) -> Callable[..., Any]:
+    """Compile a function, as `dataclasses` does: it has a real signature, and is as fast as one written by hand."""
+    name, tensor = form.function(collective.name), _tensor_argument(form)
+    parameters = collective.parameters_of(form)
+    scope: dict[str, Any] = {"_run": forms.runner(collective, form)}
+    arguments = [tensor]
+    for parameter in parameters:
+        default = _default(forms.front, parameter)
+        scope[f"_{parameter.name}"] = default
+        arguments.append(parameter.name if default is Required else f"{parameter.name}=_{parameter.name}")
+    passed = [tensor, "name", "process_set", f"{{{_options(parameters)}}}"]
+    if any(parameter.name == "compression" for parameter in parameters):
+        passed.append("compression")
+    source = f"def {name}({', '.join(arguments)}):\n    return _run({', '.join(passed)})\n"
+    exec(compile(source, f"<{module}.{name}>", "exec"), scope)
+    function: Callable[..., Any] = scope[name]
+    function.__module__ = module
+    function.__doc__ = docstring(collective, form, forms.front)
+    return function
+
+
+def _options(parameters: Sequence[Parameter]) -> str:
+    """Return the items of a dict display: the request's fields, and what `Collective.settle` makes fields of."""
+    options = [parameter for parameter in parameters if parameter.name not in _PLACED]
+    return ", ".join(f"{(parameter.field or parameter.name)!r}: {parameter.name}" for parameter in options)
+
+
+def _tensor_argument(form: Form) -> str:
+    return "tensors" if form.grouped else "tensor"
+
+
+def _default(front: FrontEnd[Any], parameter: Parameter) -> Any:
+    if parameter.name == "process_set":
+        return global_process_set
+    return front.no_compression if parameter.name == "compression" else parameter.default
+
+
+# --- docstrings --------------------------------------------------------------------------------------------------
+
+
+def docstring(collective: Collective, form: Form, front: FrontEnd[Any]) -> str:
+    """Return the docstring of a function."""
+    text = _plain_docstring(collective, front) if form == PLAIN else _other_docstring(collective, form, front)
+    article = "an" if front.noun[0] in "aeiou" else "a"
+    return text.replace("{tensor}", front.noun).replace("{a tensor}", f"{article} {front.noun}")
+
+
+def _plain_docstring(collective: Collective, front: FrontEnd[Any]) -> str:
+    first, _, rest = collective.summary.partition(". ")
+    paragraphs = [_wrapped(first.removesuffix(".") + ".")]
+    if rest:
+        paragraphs.append(_wrapped(rest))
+    if front.has_gradients:
+        paragraphs.append(_wrapped(f"Differentiable. {collective.differentiable}"))
+    meanings = [("tensor", front.requirement), *((each.name, each.meaning) for each in collective.parameters)]
+    paragraphs.append("Args:\n" + "\n".join(_wrapped(f"{name}: {meaning}", "    ") for name, meaning in meanings))
+    if collective.returned:
+        paragraphs.append(f"Returns:\n{_wrapped(collective.returned, '    ', '    ')}")
+    paragraphs.append(
+        "Raises:\n    ValueError: the call is wrong by itself.\n"
+        "    HorovodInternalError: the ranks' {tensor}s do not fit together, or a worker was lost."
+    )
+    return "\n\n".join(paragraphs) + "\n"
+
+
+def _other_docstring(collective: Collective, form: Form, front: FrontEnd[Any]) -> str:
+    if form.later:
+        begun = form._replace(later=False).function(collective.name)
+        text = f"Begin `{begun}` and return a handle for `synchronize`."
+        if front.has_gradients:
+            text += " Not differentiable."
+        if form.in_place:
+            return f"{text}\n"
+        inputs = "The {tensor}s" if form.grouped else "The {tensor}"
+        return f"{text}\n\n{inputs} must not change until then.\n"
+    several = " for several {tensor}s together; they may differ in shape and type" if form.grouped else ""
+    if form.in_place:
+        return _wrapped(f"Do what `{collective.name}` does{several}, in place, and return its arguments.") + "\n"
+    return _wrapped(f"Do what `{collective.name}` does{several}.") + "\n"
+
+
+def _wrapped(text: str, first: str = "", further: str | None = None) -> str:
+    indent = first + "    " if further is None and first else further or ""
+    return textwrap.fill(text, WIDTH, initial_indent=first, subsequent_indent=indent, break_long_words=False)
+
+
+# --- stubs -------------------------------------------------------------------------------------------------------
+
+
+def stub(front: FrontEnd[Any], tensor: str, accepted: str, imports: str) -> str:
+    """Return the text of the stub for a front end's functions, for type checkers and editors.
+
+    Args:
+        front: whose.
+        tensor: its type of tensors, as an annotation.
+        accepted: the type of what stands for a tensor where nothing is written over it.
+        imports: the line that imports the two.
+    """
+    head = f"""\
+# Rendered from farandole.collectives by `make fix` (tools/stubs.py). Do not edit.
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+{imports}
+
+from farandole.core.group import ProcessSet
+
+"""
+    return head + "\n".join(_stubs(front, tensor, accepted)) + "\n"
+
+
+def _stubs(front: FrontEnd[Any], tensor: str, accepted: str) -> Iterator[str]:
+    for collective in COLLECTIVES.values():
+        for form in collective.forms():
+            one = tensor if form.in_place else accepted
+            arguments = [f"{_tensor_argument(form)}: {f'Sequence[{one}]' if form.grouped else one}"]
+            for parameter in collective.parameters_of(form):
+                default = "" if _default(front, parameter) is Required else " = ..."
+                arguments.append(f"{parameter.name}: {parameter.annotation.replace('{Tensor}', accepted)}{default}")
+            listed = "".join(f"    {argument},\n" for argument in arguments)
+            yield f"def {form.function(collective.name)}(\n{listed}) -> {_stub_result(collective, form, tensor)}: ..."
+
+
+def _stub_result(collective: Collective, form: Form, tensor: str) -> str:
+    if form.later:
+        return "int"
+    if collective.result is Result.RECEIVED_ROWS and collective.returned:
+        return "Any"  # One tensor or two, as its arguments say.
+    if form.grouped:
+        return f"tuple[{tensor}, ...]" if form.in_place else f"list[{tensor}]"
+    return tensor

@@ -1,0 +1,90 @@
+"""How rows are shared among ranks: of a reducescatter, and those that an alltoall sends."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, NamedTuple
+
+from farandole.errors import InvalidRequestError
+
+
+class Int32Only(NamedTuple):
+    """Tensors that say how many rows go where, as 32-bit integers and nothing else, as in Horovod."""
+
+    kind: type[Any]
+    """Of the tensors."""
+    dtype: Any
+    """What they call int32."""
+    cast: str
+    """How a user makes one of `splits`."""
+
+
+def own_rows(rows: int, size: int, position: int) -> int:
+    """Return how many of `rows` rows a rank gets; the first ranks get one more where it does not come out even.
+
+    Example:
+        >>> [own_rows(5, 3, position) for position in range(3)]
+        [2, 2, 1]
+    """
+    return rows // size + (position < rows % size)
+
+
+def rows_to_send(splits: Any, rows: int, size: int, int32_only: Int32Only | None = None) -> list[int]:
+    """Return how many rows go to each of `size` ranks, of a tensor that has `rows`.
+
+    Args:
+        splits: how many rows go to each rank: a tensor, or anything that gives whole numbers. None gives equally many
+            to each.
+        rows: of the tensor.
+        size: how many ranks take part.
+        int32_only: tensors that have to be 1-D and of int32, if there are such.
+
+    Raises:
+        ValueError: they do not fit the tensor or the number of ranks.
+
+    Example:
+        >>> rows_to_send(None, 6, 3)
+        [2, 2, 2]
+        >>> rows_to_send([0, 5, 1], 6, 3)
+        [0, 5, 1]
+    """
+    if splits is None:
+        if rows % size:
+            raise InvalidRequestError(
+                f"splits not provided, but first dimension of tensor ({rows}) is not an even multiple of the number of "
+                f"workers ({size}). Pass splits: the number of rows for each worker."
+            )
+        return [rows // size] * size
+    numbers = _numbers(splits, int32_only)
+    if len(numbers) != size:
+        raise InvalidRequestError(
+            f"Number of entries in splits does not equal number of workers: {len(numbers)} entries, {size} workers."
+        )
+    if min(numbers) < 0:
+        raise InvalidRequestError(f"splits cannot be negative, but are {numbers}.")
+    if sum(numbers) > rows:
+        raise InvalidRequestError(
+            "Sum of splits entries is greater than the first dimension of tensor: "
+            f"{numbers} make {sum(numbers)} rows, the tensor has {rows}."
+        )
+    return numbers
+
+
+def _numbers(splits: Any, int32_only: Int32Only | None) -> list[int]:
+    if int32_only is not None and isinstance(splits, int32_only.kind):
+        shape, dtype = splits.shape, splits.dtype
+        if len(shape) != 1:
+            raise InvalidRequestError(f"alltoall expects a 1D splits tensor, but this one has shape {list(shape)}.")
+        if dtype != int32_only.dtype:
+            raise InvalidRequestError(
+                "alltoall expects splits to contain 32-bit integer elements, "
+                f"but these are {dtype}. Pass {int32_only.cast}, or a list."
+            )
+        splits = splits.tolist()
+    try:
+        return [operator.index(split) for split in splits]
+    except TypeError:
+        raise InvalidRequestError(
+            f"alltoall expects a 1D splits tensor with 32-bit integer elements, or a list of whole numbers, "
+            f"but got {splits!r}."
+        ) from None

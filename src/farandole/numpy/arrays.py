@@ -1,0 +1,142 @@
+"""Arrays as the engine sees them.
+
+An array is used where it is if it is contiguous, aligned and in the machine's byte order; any other is copied, and for
+calls in place the result is copied back.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from farandole.collectives.compression import NoneCompressor
+from farandole.collectives.front_end import FrontEnd
+from farandole.core.dtype import DType
+from farandole.errors import InvalidRequestError
+
+Array = NDArray[Any]
+
+DTYPES = {
+    np.dtype(np.uint8): DType.U8,
+    np.dtype(np.int8): DType.I8,
+    np.dtype(np.int16): DType.I16,
+    np.dtype(np.int32): DType.I32,
+    np.dtype(np.int64): DType.I64,
+    np.dtype(np.float16): DType.F16,
+    np.dtype(np.float32): DType.F32,
+    np.dtype(np.float64): DType.F64,
+    np.dtype(np.bool_): DType.BOOL,
+}
+# What to do instead, by the kind of an element type that the engine does not have.
+_INSTEAD = {
+    "O": "Use broadcast_object or allgather_object for Python objects.",
+    "S": "Use broadcast_object or allgather_object for texts.",
+    "U": "Use broadcast_object or allgather_object for texts.",
+    "V": "Pass each field of a structured array by itself.",
+    "c": "Pass the real and the imaginary part, as array.view(np.float64) has them for complex128.",
+    "u": "Pass array.astype(np.int64), or the bytes, as array.view(np.uint8).",
+    "M": "Pass array.view(np.int64).",
+    "m": "Pass array.view(np.int64).",
+    "f": "Pass array.astype(np.float64).",
+}
+
+
+class Arrays(FrontEnd[Array]):
+    """The front end of NumPy."""
+
+    noun = "array"
+    requirement = "an array, or what `numpy.asarray` makes one of; of the same element type on all ranks."
+    no_compression = NoneCompressor
+    converts = True
+
+    def accept(self, given: Any, in_place: bool) -> Array:
+        """Return the array that an argument stands for.
+
+        Raises:
+            ValueError: it stands for none, or is to be written over and cannot be.
+        """
+        if in_place:
+            _check_writable(given)
+        elif type(given) is not np.ndarray and not isinstance(given, np.ma.MaskedArray):
+            given = np.asarray(given)
+        if isinstance(given, np.ma.MaskedArray):
+            raise InvalidRequestError("a masked array cannot be sent with its mask. Pass array.filled(value).")
+        array: Array = given
+        return array
+
+    def dtype(self, tensor: Array) -> DType:
+        """Return its element type for the engine.
+
+        Raises:
+            ValueError: the engine has no such type.
+        """
+        dtype = DTYPES.get(tensor.dtype if tensor.dtype.isnative else tensor.dtype.newbyteorder("="))
+        if dtype is not None:
+            return dtype
+        if tensor.dtype.name == "bfloat16":  # That of ml_dtypes, which need not be installed.
+            return DType.BF16
+        instead = _INSTEAD.get(tensor.dtype.kind, "")
+        raise InvalidRequestError(f"Tensor type {self.type_name(tensor)} is not supported. {instead}".rstrip())
+
+    def type_name(self, tensor: Array) -> str:
+        """Return the name of its element type."""
+        return f"numpy.ndarray of {tensor.dtype}"
+
+    def is_ready(self, tensor: Array) -> bool:
+        """Say whether it is contiguous, aligned and in the machine's byte order."""
+        flags = tensor.flags
+        return flags.c_contiguous and flags.aligned and tensor.dtype.isnative
+
+    def address(self, tensor: Array) -> int:
+        """Return where it begins."""
+        return tensor.ctypes.data
+
+    def stage(self, tensor: Array) -> tuple[Array, None]:
+        """Return it, or a copy that is ready."""
+        return (tensor if self.is_ready(tensor) else self.copy(tensor)), None
+
+    def empty(self, like: Array, shape: Sequence[int]) -> Array:
+        """Return a new array."""
+        return np.empty(shape, dtype=_native(like))
+
+    def deliver(self, host: Array, like: Array) -> Array:
+        """Return the array itself."""
+        return host
+
+    def assign(self, output: Array, host: Array) -> None:
+        """Copy the content, into whichever order."""
+        output[...] = host
+
+    def copy(self, tensor: Array) -> Array:
+        """Return a copy that is ready."""
+        return np.array(tensor, dtype=_native(tensor), order="C", copy=True)
+
+    def zeros(self, like: Array) -> Array:
+        """Return zeros of float32."""
+        return np.zeros(math.prod(like.shape), dtype=np.float32)
+
+    def whole_numbers(self, numbers: Sequence[int], like: object) -> Array:
+        """Return an array of int32, or of int64 if that is too small."""
+        fits = max(numbers, default=0) <= np.iinfo(np.int32).max
+        return np.array(numbers, dtype=np.int32 if fits else np.int64)
+
+
+def _native(array: Array) -> np.dtype[Any]:
+    return array.dtype if array.dtype.isnative else array.dtype.newbyteorder("=")
+
+
+def _check_writable(given: Any) -> None:
+    if not isinstance(given, np.ndarray):
+        raise InvalidRequestError(
+            f"a call in place writes over a numpy.ndarray, but got {type(given).__name__}. Use the function without "
+            "the underscore, which returns a new array."
+        )
+    if not given.flags.writeable:
+        raise InvalidRequestError(
+            "the array is read-only, and a call in place writes over it. Use the function without the underscore, "
+            "which returns a new array, or pass array.copy()."
+        )

@@ -1,0 +1,78 @@
+"""Calls of an optimizer, which has its own names for its tensors and waits for its calls by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from farandole.collectives import calls, compressed
+from farandole.collectives.allgather import ALLGATHER
+from farandole.collectives.calls import Member
+from farandole.collectives.compression import Feedback, Recipe
+from farandole.collectives.declaration import Received
+from farandole.core.dtype import DType
+from farandole.core.group import global_process_set
+from farandole.core.handle import Call
+from farandole.core.session import Session
+from farandole.torch.collectives.tensors import FRONT
+
+
+def native_dtype(tensor: torch.Tensor) -> DType:
+    """Return the tensor's element type for the engine.
+
+    Raises:
+        ValueError: the tensor cannot be sent as it is.
+    """
+    return FRONT.dtype(tensor)
+
+
+def allreduce_call(
+    session: Session,
+    tensors: Sequence[torch.Tensor],
+    outputs: Sequence[torch.Tensor | None],
+    names: Sequence[str],
+    op: int,
+    prescale: float,
+    postscale: float,
+    group: int,
+) -> Call:
+    """Return a call that reduces each tensor into its output (None: a new one), under the full name given.
+
+    The result is the outputs.
+    """
+    options = {"op": op, "prescale": prescale, "postscale": postscale}
+    return calls.allreduce_call(FRONT, session, tensors, outputs, names, options, group)
+
+
+def compressed_call(
+    session: Session,
+    compression: Recipe | Feedback,
+    tensors: Sequence[torch.Tensor],
+    outputs: Sequence[torch.Tensor | None],
+    names: Sequence[str],
+    op: int,
+    prescale: float,
+    postscale: float,
+    group: int,
+) -> Call:
+    """Return a call as `allreduce_call` does, with a compression that is a part of the reduction.
+
+    Raises:
+        ValueError: the reduction or a tensor's type cannot be compressed so.
+    """
+    options = {"op": op, "prescale": prescale, "postscale": postscale}
+    return compressed.compressed_call(FRONT, session, compression, tensors, outputs, names, options, group)
+
+
+def gather_member(
+    session: Session, group: int, name: str, tensor: torch.Tensor, taken: Callable[[Received], Any] | None = None
+) -> Member:
+    """Gather a tensor. The result is a `Received`, or what `taken` takes of it."""
+    return calls.member(session, group, name, FRONT, ALLGATHER, tensor, None, {}, global_process_set, taken)
+
+
+def call_of_several(session: Session, members: Sequence[Member]) -> Call:
+    """Return a call of several members, whose result is the tuple of theirs."""
+    return calls.call_of_members(session, FRONT, members)

@@ -1,0 +1,173 @@
+"""PyTorch's tensors as the engine sees them. A CPU tensor is used where it is; see `farandole.torch.staging`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import torch
+
+from farandole.collectives.compression import Feedback, NoneCompressor, PowerSGD
+from farandole.collectives.declaration import Options
+from farandole.collectives.differentiation import DifferentiableCall
+from farandole.collectives.front_end import FrontEnd
+from farandole.collectives.rows import Int32Only
+from farandole.core.binding import NativeRequest
+from farandole.core.dtype import DType
+from farandole.core.handle import Call
+from farandole.core.session import Session
+from farandole.errors import HorovodInternalError, InvalidRequestError
+from farandole.torch import staging
+from farandole.torch.collectives.autograd import differentiate
+from farandole.torch.collectives.powersgd import powersgd_call
+from farandole.torch.no_compile import no_compile
+
+DTYPES = {
+    torch.uint8: DType.U8,
+    torch.int8: DType.I8,
+    torch.int16: DType.I16,
+    torch.int32: DType.I32,
+    torch.int64: DType.I64,
+    torch.float16: DType.F16,
+    torch.bfloat16: DType.BF16,
+    torch.float32: DType.F32,
+    torch.float64: DType.F64,
+    torch.bool: DType.BOOL,
+}
+
+_STRIDED = torch.strided
+_increment_version = torch.autograd.graph.increment_version
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class Tensors(FrontEnd[torch.Tensor]):
+    """The front end of PyTorch."""
+
+    noun = "tensor"
+    requirement = "contiguous; of the same element type on all ranks."
+    has_gradients = True
+    no_compression = NoneCompressor
+    splits = Int32Only(torch.Tensor, torch.int32, "splits.to(torch.int32)")
+
+    # --- a tensor and its memory ---------------------------------------------------------------------------------
+
+    def dtype(self, tensor: torch.Tensor) -> DType:
+        """Return the tensor's element type for the engine.
+
+        Raises:
+            ValueError: the tensor cannot be sent as it is.
+        """
+        dtype = DTYPES.get(tensor.dtype)
+        if dtype is None or tensor.layout is not _STRIDED:
+            raise InvalidRequestError(f"Tensor type {tensor.type()} is not supported.")
+        if not tensor.is_contiguous():
+            raise InvalidRequestError("Tensor is required to be contiguous. Pass tensor.contiguous().")
+        return dtype
+
+    def type_name(self, tensor: torch.Tensor) -> str:
+        """Return PyTorch's name for its type."""
+        return tensor.type()
+
+    def is_ready(self, tensor: torch.Tensor) -> bool:
+        """Say whether the engine can read and write the tensor where it is."""
+        return tensor.is_cpu and tensor.layout is _STRIDED and tensor.is_contiguous()
+
+    # Where it begins. PyTorch's own method, because it is called twice for every small tensor; its argument is `self`.
+    address = staticmethod(torch.Tensor.data_ptr)  # type: ignore[assignment]
+
+    def stage(self, tensor: torch.Tensor) -> tuple[torch.Tensor, torch.cuda.Event | None]:
+        """Return it, or a copy in host memory."""
+        return staging.to_host(tensor)
+
+    def empty(self, like: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+        """Return a host tensor."""
+        return staging.host_like(like, shape)
+
+    def empty_like(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a host tensor of the same shape."""
+        return torch.empty_like(tensor, requires_grad=False)
+
+    def deliver(self, host: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+        """Return the host tensor, or a copy on the device of `like`."""
+        if like.device.type == "cpu":
+            return host
+        output = torch.empty_like(host, device=like.device)
+        staging.from_host(host, output)
+        return output
+
+    def assign(self, output: torch.Tensor, host: torch.Tensor) -> None:
+        """Copy the content, on the current stream of the tensor's device."""
+        with torch.no_grad():
+            staging.from_host(host, output)
+
+    def copy(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a copy through which no gradients flow."""
+        return tensor.detach().clone()
+
+    def zeros(self, like: torch.Tensor) -> torch.Tensor:
+        """Return zeros of float32 in host memory."""
+        return torch.zeros(like.numel(), dtype=torch.float32, device="cpu")
+
+    def whole_numbers(self, numbers: Sequence[int], like: Any) -> torch.Tensor:
+        """Return a tensor of int32, or of int64 if that is too small."""
+        fits = max(numbers) <= torch.iinfo(torch.int32).max
+        device = like.device if isinstance(like, torch.Tensor) else "cpu"
+        return torch.tensor(numbers, dtype=torch.int32 if fits else torch.int64, device=device)
+
+    # --- calls ---------------------------------------------------------------------------------------------------
+
+    def check_together(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Raise HorovodInternalError if tensors of one call are on different devices."""
+        devices = {tensor.device for tensor in tensors}
+        if len(devices) > 1:
+            raise HorovodInternalError(
+                f"Tensors in list must be on same device, but these are on {', '.join(sorted(map(str, devices)))}. "
+                "Call once for each device."
+            )
+
+    def note_writes(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Tell autograd of writes that it has not seen, so that it refuses stale saved values."""
+        _increment_version([tensor for tensor in tensors if not tensor.is_inference()])
+
+    def call_of(
+        self,
+        session: Session,
+        requests: Sequence[NativeRequest],
+        events: Sequence[torch.cuda.Event | None],
+        finish: Callable[[Sequence[int]], Any],
+    ) -> Call:
+        """Return a call that is submitted as soon as the device has finished the inputs."""
+        return staging.call_of(session, requests, events, finish)
+
+    def outside_graphs(self, function: Function) -> Function:
+        """Keep `torch.compile` out of a function."""
+        return no_compile(function)
+
+    # --- gradients and compression -------------------------------------------------------------------------------
+
+    def is_tracked(self, tensor: torch.Tensor) -> bool:
+        """Say whether gradients are to flow. Going through autograd costs more than a small call."""
+        return tensor.requires_grad and torch.is_grad_enabled()
+
+    def differentiate(self, call: DifferentiableCall, tensors: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        """Run a call as a node of autograd's graph."""
+        return differentiate(call, tensors)
+
+    def powersgd_call(
+        self,
+        session: Session,
+        recipe: PowerSGD,
+        memory: Feedback | None,
+        tensors: Sequence[torch.Tensor],
+        outputs: Sequence[torch.Tensor | None],
+        names: Sequence[str],
+        options: Options,
+        group: int,
+    ) -> Call:
+        """Return a call that reduces tensors as products of thin matrices."""
+        return powersgd_call(self, session, recipe, memory, tensors, outputs, names, options, group)
+
+
+# There is one of it: it keeps nothing.
+FRONT = Tensors()

@@ -1,0 +1,126 @@
+"""What the declarations say, and what is rendered from them."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+
+import pytest
+
+from farandole.collectives.declaration import FORMS, Form, Required
+from farandole.collectives.front_end import FrontEnd
+from farandole.collectives.plain_memory import Block, PlainMemory
+from farandole.collectives.render import docstring, functions
+from farandole.collectives.rows import own_rows, rows_to_send
+from farandole.collectives.table import COLLECTIVES
+from farandole.core.binding import NativeRequest
+from farandole.core.dtype import DType
+from farandole.errors import InvalidRequestError
+
+
+def test_names_of_forms():
+    assert [form.function("x") for form in FORMS] == [
+        "x",
+        "x_async",
+        "x_",
+        "x_async_",
+        "grouped_x",
+        "grouped_x_async",
+        "grouped_x_",
+        "grouped_x_async_",
+    ]
+
+
+def test_what_has_which_forms():
+    rendered = functions(PlainMemory(), "somewhere")
+    assert sorted(rendered) == sorted(
+        form.function(collective.name) for collective in COLLECTIVES.values() for form in collective.forms()
+    )
+    assert "broadcast_async_" in rendered and "grouped_broadcast" not in rendered and "allgather_" not in rendered
+
+
+def test_a_rendered_function_looks_as_if_written_by_hand():
+    broadcast = functions(PlainMemory(), "somewhere")["broadcast"]
+    signature = inspect.signature(broadcast)
+    assert list(signature.parameters) == ["tensor", "root_rank", "name", "process_set"]
+    assert signature.parameters["root_rank"].default is inspect.Parameter.empty
+    assert signature.parameters["name"].default is None
+    assert (broadcast.__name__, broadcast.__module__) == ("broadcast", "somewhere")
+    with pytest.raises(TypeError, match=r"broadcast\(\) missing 1 required positional argument: 'root_rank'"):
+        broadcast(Block(DType.U8, (1,)))
+    with pytest.raises(TypeError, match="unexpected keyword argument 'average'"):
+        broadcast(Block(DType.U8, (1,)), 0, average=True)
+
+
+@pytest.mark.parametrize("name", COLLECTIVES)
+def test_docstrings_are_whole(name):
+    """Every argument is explained, no line is too long, and no placeholder is left."""
+    collective = COLLECTIVES[name]
+    for form in collective.forms():
+        text = docstring(collective, form, PlainMemory())
+        assert "{" not in text and max(map(len, text.splitlines())) <= 116
+        if form == Form():
+            assert all(f"    {parameter.name}: " in text for parameter in collective.parameters)
+
+
+@pytest.mark.parametrize("name", COLLECTIVES)
+def test_every_option_has_a_field_of_the_request(name):
+    fields = {field for field, _ in NativeRequest._fields_}
+    for parameter in COLLECTIVES[name].parameters:
+        assert parameter.field is None or parameter.field in fields
+        assert parameter.field or parameter.name in ("name", "compression", "process_set", "average")
+        assert parameter.default is not Required or parameter.name in ("compression", "process_set", "root_rank")
+
+
+def test_result_shapes():
+    def shape(name, *given, size=3, position=0):
+        return COLLECTIVES[name].result_shape(given, size, position)
+
+    assert shape("allreduce", 2, 3) == shape("broadcast", 2, 3) == (2, 3)
+    assert [shape("reducescatter", 7, 2, position=position) for position in range(3)] == [(3, 2), (2, 2), (2, 2)]
+    assert shape("allgather", 7, 2) == shape("alltoall", 7, 2) == (None, 2)
+
+
+def test_own_rows():
+    assert [own_rows(7, 3, rank) for rank in range(3)] == [3, 2, 2]
+    assert [own_rows(2, 3, rank) for rank in range(3)] == [1, 1, 0]
+
+
+def test_rows_to_send():
+    assert rows_to_send(None, 6, 3) == [2, 2, 2]
+    assert rows_to_send(None, 0, 3) == [0, 0, 0]
+    assert rows_to_send([1, 0, 2], 3, 3) == [1, 0, 2]
+    assert rows_to_send([1, 0], 3, 2) == [1, 0]
+    assert rows_to_send(iter((1, 2)), 3, 2) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("splits", "words"),
+    [
+        (None, "splits not provided, but first dimension of tensor (3)"),
+        ([1, 3], "Sum of splits entries is greater than the first dimension of tensor"),
+        ([1], "Number of entries in splits does not equal number of workers"),
+        ([-1, 2], "negative"),
+        (3, "alltoall expects a 1D splits tensor"),
+    ],
+)
+def test_wrong_splits(splits, words):
+    with pytest.raises(InvalidRequestError) as caught:
+        rows_to_send(splits, 3, 2)
+    assert words in str(caught.value)
+
+
+def test_a_front_end_has_to_answer_what_has_no_default():
+    assert {name for name in FrontEnd.__abstractmethods__} == {
+        name for name, member in vars(PlainMemory).items() if inspect.isfunction(member)
+    }
+
+
+def test_no_framework_is_loaded():
+    script = """
+import sys
+import farandole.collectives.render, farandole.collectives.objects
+assert not {"torch", "numpy"} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)

@@ -1,0 +1,56 @@
+"""Gradients as data: what goes through which collective, and what is done after it."""
+
+from __future__ import annotations
+
+import pytest
+
+from farandole.collectives.gradient_rules import CallFacts, Nothing, PadRows, Plan, Scale, TakeRows, Zero
+from farandole.collectives.table import COLLECTIVES
+from farandole.core.dtype import Adasum, Average, Max, Min, Product, Sum
+from farandole.errors import InvalidRequestError
+
+AVERAGE = {"op": Average, "prescale": 1.0, "postscale": 1.0}
+
+
+def plan(name: str, options: dict[str, object], **facts: object) -> Plan:
+    whole = {"ranks": [1, 4, 5], "position": 1, "shapes": [(7, 2)], "received": []} | facts
+    return COLLECTIVES[name].gradient.plan(CallFacts(options, **whole))  # type: ignore[arg-type]
+
+
+def reduction(op: int) -> dict[str, object]:
+    return {"op": op, "prescale": 0.5, "postscale": 3.0}
+
+
+@pytest.mark.parametrize("op", [Average, Sum, Adasum])
+def test_of_a_linear_reduction_it_is_the_same_reduction(op):
+    assert plan("allreduce", reduction(op)) == Plan("allreduce", reduction(op), (Nothing(),))
+    two = plan("allreduce", reduction(op), shapes=[(7, 2), ()])
+    assert two == Plan("allreduce", reduction(op), (Nothing(), Nothing()))
+    assert not COLLECTIVES["allreduce"].gradient.needs_inputs(reduction(op))
+
+
+@pytest.mark.parametrize("op", [Min, Max, Product])
+def test_of_another_reduction_it_needs_the_inputs(op):
+    assert COLLECTIVES["allreduce"].gradient.needs_inputs(reduction(op))
+
+
+def test_of_allgather_it_is_the_average_of_which_each_rank_takes_its_rows():
+    found = plan("allgather", {}, received=[(1, 2, 3), (0, 0, 4)])
+    assert found == Plan("allreduce", AVERAGE, [TakeRows(1, 2), TakeRows(0, 0)])
+
+
+def test_of_broadcast_it_is_the_average_on_the_root():
+    assert plan("broadcast", {"root": 4}) == Plan("allreduce", AVERAGE, (Nothing(),))
+    assert plan("broadcast", {"root": 1}) == Plan("allreduce", AVERAGE, (Zero(),))
+
+
+def test_of_alltoall_the_rows_go_back():
+    found = plan("alltoall", {"splits": None}, received=[(1, 2, 3)])
+    assert found == Plan("alltoall", {"splits": (1, 2, 3)}, (PadRows(7),))
+
+
+def test_of_reducescatter_it_is_gathered():
+    assert plan("reducescatter", reduction(Average)) == Plan("allgather", {}, (Scale(1.5),))
+    assert plan("reducescatter", reduction(Sum)) == Plan("allgather", {}, (Scale(4.5),))
+    with pytest.raises(InvalidRequestError, match="reducescatter has a gradient for Average and Sum only"):
+        plan("reducescatter", reduction(Max))

@@ -1,0 +1,31 @@
+"""Write the stubs of the front ends' collectives, from their declarations. Run it after a change of a declaration.
+
+A test compares what it would write with what is there.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from farandole.collectives.render import stub
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def stubs() -> dict[Path, str]:
+    """Return the text of each stub, by its file."""
+    from farandole.numpy.arrays import Arrays
+    from farandole.torch.collectives.tensors import FRONT
+
+    package = ROOT / "src" / "farandole"
+    numpy = stub(Arrays(), "NDArray[Any]", "ArrayLike", "from numpy.typing import ArrayLike, NDArray")
+    torch = stub(FRONT, "torch.Tensor", "torch.Tensor", "import torch")
+    return {
+        package / "numpy" / "functions.pyi": numpy,
+        package / "torch" / "collectives" / "functions.pyi": torch,
+    }
+
+
+if __name__ == "__main__":
+    for file, text in stubs().items():
+        file.write_text(text)
