@@ -62,6 +62,8 @@ def test_refused(world):
             (lambda: hvd.grouped_reducescatter([rows, front.tensor(1.0)]), "does not support scalar inputs"),
             (lambda: hvd.reducescatter(rows, op=hvd.Adasum), "Reducescatter currently only supports AVERAGE and SUM"),
             (lambda: hvd.reducescatter(front.tensor([True] * 4, "bool")), "not supported"),
+            (lambda: hvd.reducescatter(rows, compression=hvd.Compression.int8), "for allreduce only"),
+            (lambda: hvd.grouped_reducescatter([rows], compression=hvd.Compression.int8), "for allreduce only"),
         ):
             try:
                 call()

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from farandole.collectives.allreduce import ALLREDUCE
 from farandole.collectives.calls import call_of_members, member
 from farandole.collectives.compression import Feedback, Int8, PowerSGD, Recipe, TopK
-from farandole.collectives.declaration import Options, Tensor
+from farandole.collectives.declaration import Collective, Options, Tensor
 from farandole.collectives.front_end import FrontEnd
 from farandole.core.dtype import Average, Sum
 from farandole.core.group import global_process_set
@@ -28,8 +28,16 @@ def check_compressible(op: int) -> None:
         )
 
 
-def check_named(compression: Recipe | Feedback, name: str | None) -> None:
-    """Raise ValueError if a compression remembers by name what it has not sent, and there is no name."""
+def check_compressed_call(collective: Collective, compression: Recipe | Feedback, name: str | None) -> None:
+    """Raise ValueError if a call cannot be compressed so.
+
+    Only an allreduce can; and a compression that remembers by name what it has not sent needs a name.
+    """
+    if collective is not ALLREDUCE:
+        raise InvalidRequestError(
+            "Compression.int8, .topk and .powersgd are for allreduce only; use another compression for "
+            f"{collective.name}."
+        )
     if name is None and isinstance(compression, Feedback):
         raise InvalidRequestError(
             "a compression with feedback remembers by name what it has not sent: pass name= to the call, the same one "

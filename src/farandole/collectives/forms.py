@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from farandole.collectives.allreduce import ALLREDUCE
 from farandole.collectives.calls import call_of_one, call_of_several, member_names
-from farandole.collectives.compressed import check_named, compressed_call
+from farandole.collectives.compressed import check_compressed_call, compressed_call
 from farandole.collectives.compression import Feedback, Recipe
 from farandole.collectives.declaration import PLAIN, Collective, Form, Options, Received, Result, Tensor
 from farandole.collectives.differentiation import DifferentiableCall, Outcome
@@ -61,11 +60,9 @@ class Forms:
             return self._later_runner(collective, form)
         if form.in_place:
             return self._in_place_runner(collective, form)
-        compresses = any(parameter.name == "compression" for parameter in collective.parameters)
-        plain = self._grouped_runner if form.grouped else self._plain_runner
-        return plain(collective, compresses)
+        return self._grouped_runner(collective) if form.grouped else self._plain_runner(collective)
 
-    def _plain_runner(self, collective: Collective, compresses: bool) -> Runner:
+    def _plain_runner(self, collective: Collective) -> Runner:
         front, settle, returns = self.front, collective.settle, collective.returns
         none, converts = front.no_compression, front.converts
         now, make, operation = self.now, call_of_one, collective.name
@@ -84,7 +81,7 @@ class Forms:
                 (output,) = self.outputs(collective, PLAIN, [tensor], name, process_set, options)
                 return output
             if isinstance(compression, (Recipe, Feedback)):
-                (output,) = self._compressed(PLAIN, compression, [tensor], name, process_set, options)
+                (output,) = self._compressed(collective, PLAIN, compression, [tensor], name, process_set, options)
                 return output
             compressed, context = compression.compress(tensor)
             (output,) = self.outputs(collective, PLAIN, [compressed], name, process_set, options)
@@ -98,10 +95,9 @@ class Forms:
             tensor = front.accept(tensor, False)
             return returns(front, self.received(collective, tensor, name, process_set, options), options)
 
-        assert not compresses
         return run_and_take
 
-    def _grouped_runner(self, collective: Collective, compresses: bool) -> Runner:
+    def _grouped_runner(self, collective: Collective) -> Runner:
         front, settle = self.front, collective.settle
         none, form = front.no_compression, Form(grouped=True)
 
@@ -111,7 +107,7 @@ class Forms:
             settle(options)
             tensors = [front.accept(tensor, False) for tensor in tensors]
             if isinstance(compression, (Recipe, Feedback)):
-                return list(self._compressed(form, compression, tensors, name, process_set, options))
+                return list(self._compressed(collective, form, compression, tensors, name, process_set, options))
             pairs = [compression.compress(tensor) for tensor in tensors]
             outputs = self.outputs(collective, form, [tensor for tensor, _ in pairs], name, process_set, options)
             return [
@@ -223,6 +219,7 @@ class Forms:
 
     def _compressed(
         self,
+        collective: Collective,
         form: Form,
         compression: Recipe | Feedback,
         tensors: Sequence[Tensor],
@@ -230,8 +227,8 @@ class Forms:
         process_set: ProcessSet,
         options: Options,
     ) -> Sequence[Tensor]:
-        check_named(compression, name)
-        operation = form.operation(ALLREDUCE.name)
+        check_compressed_call(collective, compression, name)
+        operation = form.operation(collective.name)
 
         def make(session: Session, group: int, full_name: str, inputs: Sequence[Tensor]) -> Call:
             self.front.check_together(inputs)
@@ -244,7 +241,7 @@ class Forms:
 
         if any(map(self.front.is_tracked, tensors)):
             # The gradient is that of the reduction without compression.
-            call = DifferentiableCall(self, ALLREDUCE, options, process_set, run)
+            call = DifferentiableCall(self, collective, options, process_set, run)
             return self.front.differentiate(call, tensors)
         return run(tensors).outputs
 
