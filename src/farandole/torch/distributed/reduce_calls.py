@@ -15,7 +15,7 @@ from farandole.core.dtype import Average, Kind, Max, Min, Product, Sum
 from farandole.core.engine import Engine
 from farandole.core.request import make_request
 from farandole.errors import InvalidRequestError
-from farandole.torch.collectives.call import DTYPES
+from farandole.torch.collectives import DTYPES
 from farandole.torch.distributed.calls import (
     Call,
     Row,
