@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from farandole.elastic.membership import Change
+from farandole.elastic.world_changes import Change
 from farandole.errors import EvictedError, HorovodInternalError
 
 SECONDS = 30.0

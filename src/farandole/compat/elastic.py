@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from farandole.core.basics import is_initialized
-from farandole.elastic.run import JobWorlds, run_in
+from farandole.elastic.run_decorator import JobWorlds, run_in
 from farandole.elastic.state import ObjectState, State
 from farandole.errors import HorovodInternalError, HostsUpdatedInterrupt
 

@@ -12,7 +12,7 @@ import msgspec
 
 from farandole.core.retry import Gradients
 from farandole.core.session import Session
-from farandole.elastic import membership
+from farandole.elastic import world_changes
 from farandole.elastic.batches import RatePolicy
 from farandole.elastic.current_step import CurrentStep, OwnBallot
 from farandole.elastic.framework import Loader, Trained
@@ -70,7 +70,7 @@ class LoopWorlds:
             rate: what the learning rate does as the world changes.
         """
         self._session = session
-        self._elastic = membership.is_elastic()
+        self._elastic = world_changes.is_elastic()
         self._number = number
         self._trained = trained
         self._step = step
@@ -145,7 +145,7 @@ class LoopWorlds:
         self._step.plan = None
         self.progress.stop = False
         self.own_ballot.stopping = False  # Its body may have asked for that with only a part of the state.
-        self.enter(membership.reform)
+        self.enter(world_changes.reform)
 
     # --- between two steps -----------------------------------------------------------------------------------------
 
@@ -155,7 +155,7 @@ class LoopWorlds:
         if not self._plans.as_before:
             self._give_the_rest()
             self._wait_for_all()
-        self.enter(membership.reform)
+        self.enter(world_changes.reform)
 
     def enter(self, way: Callable[[], World] | None) -> None:
         """Enter a world, and make all its members alike.
@@ -184,11 +184,11 @@ class LoopWorlds:
                     continue
                 self._wait_for_all()
                 self._plans.forget_worlds()
-                way = membership.reform
+                way = world_changes.reform
             except HorovodInternalError as error:
                 if not self.recovery.broken(error):
                     raise
-                way = membership.reform
+                way = world_changes.reform
         self._session.retry = self.retry
 
     def _all_are_here(self) -> bool:
@@ -246,7 +246,7 @@ class LoopWorlds:
         if not (self.has_state or self.shadows.include_this_rank):
             self.has_state = True
             if self._elastic:
-                membership.trained(self._number)
+                world_changes.trained(self._number)
 
     def _check_loop(self, numbers: Sequence[int]) -> None:
         """Raise InvalidRequestError if the others are in another loop of the script."""

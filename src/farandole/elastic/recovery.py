@@ -24,7 +24,7 @@ from farandole.core.request import make_request
 from farandole.core.retry import Gradients
 from farandole.core.session import Session
 from farandole.core.submission import Submission
-from farandole.elastic import membership
+from farandole.elastic import world_changes
 from farandole.errors import HorovodInternalError, InvalidRequestError, MismatchError
 from farandole.wire.rendezvous import World
 
@@ -115,7 +115,7 @@ class Recovery:
     def __init__(self, session: Session, listener: Listener) -> None:
         """Recover nothing yet."""
         self._session = session
-        self._elastic = membership.is_elastic()
+        self._elastic = world_changes.is_elastic()
         self._listener = listener
         self._calls = 0
         self._last: Any = None
@@ -262,7 +262,7 @@ class Recovery:
         """Enter the next world; return the result of the call that this rank is in, if another rank has it."""
         while True:
             before = self._session.world
-            membership.reform(open=False)
+            world_changes.reform(open=False)
             self._listener.reformed(before)
             try:
                 comparison = self.compare(lacking)

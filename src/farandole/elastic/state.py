@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from farandole.elastic import membership
+from farandole.elastic import world_changes
 from farandole.errors import HostsUpdatedInterrupt, InvalidRequestError
 
 # Of Horovod's HostUpdateResult: no_update, removed, added, mixed.
@@ -73,13 +73,13 @@ class HostMessages:
         self._promised = False
         end = time.monotonic() + PROMISE_SECONDS
         # A worker that is to leave does not wait, and in a broken world the next collective says what to do.
-        while time.monotonic() < end and _coming() > 0 and not membership.is_broken():
+        while time.monotonic() < end and _coming() > 0 and not world_changes.is_broken():
             change = _pending_change()
             if change is not None and change.removed:
                 return
             time.sleep(_LOOK_SECONDS)
 
-    def _others_follow(self, change: membership.Change) -> bool:
+    def _others_follow(self, change: world_changes.Change) -> bool:
         """Say whether newcomers should wait for others that are about to come."""
         if change.removed or _coming() == 0:
             return False
@@ -90,12 +90,12 @@ class HostMessages:
 
 
 def _coming() -> int:
-    return membership.coming() if membership.is_elastic() else 0
+    return world_changes.coming() if world_changes.is_elastic() else 0
 
 
-def _pending_change() -> membership.Change | None:
+def _pending_change() -> world_changes.Change | None:
     # A state can be used without a world.
-    return membership.pending_change() if membership.is_elastic() else None
+    return world_changes.pending_change() if world_changes.is_elastic() else None
 
 
 class Kept:

@@ -15,7 +15,7 @@ from typing import Any
 from farandole.core import basics
 from farandole.core.user_log import tell_user
 from farandole.core.worlds import goodbye
-from farandole.elastic import membership
+from farandole.elastic import world_changes
 from farandole.elastic.batches import RatePolicy
 from farandole.elastic.current_step import CurrentStep
 from farandole.elastic.framework import Loader, Trained
@@ -38,7 +38,7 @@ class Loop:
         self._loader = loader
         self._trained = trained
         self._session = basics.current()
-        self._elastic = membership.is_elastic()
+        self._elastic = world_changes.is_elastic()
         self._session.trainings += 1
         self._number = self._session.trainings
         """Which of the script's loops this is, from 1 on."""
@@ -101,7 +101,7 @@ class Loop:
 
     def _steps(self) -> Iterator[Any]:
         worlds = self._worlds
-        worlds.enter(membership.arrive if self._elastic else None)
+        worlds.enter(world_changes.arrive if self._elastic else None)
         while True:
             if worlds.bring_state():
                 continue

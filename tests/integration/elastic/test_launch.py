@@ -161,7 +161,7 @@ TWO_FAIL = """\
 import atexit, os, time
 from farandole.core import basics, buffers
 from farandole.errors import WorkerLostError
-from farandole.elastic.membership import reform, trained
+from farandole.elastic.world_changes import reform, trained
 
 basics.init()
 trained()

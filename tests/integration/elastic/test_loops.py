@@ -23,7 +23,7 @@ def learn(folder: str, loops: int, waits_at: int) -> list[tuple[int, str]]:
 
     import farandole.torch as hvd
     from farandole.core.basics import current
-    from farandole.elastic import membership
+    from farandole.elastic import world_changes
 
     torch.set_num_threads(1)
     hvd.init()
@@ -44,7 +44,7 @@ def learn(folder: str, loops: int, waits_at: int) -> list[tuple[int, str]]:
             model(x).square().mean().backward()
             optimizer.step()
             Path(folder, f"{current().settings.rank}-in-{number}").touch()
-            while number == 2 and loop.step == waits_at and membership.pending_change() is None:
+            while number == 2 and loop.step == waits_at and world_changes.pending_change() is None:
                 time.sleep(0.01)
         digest = hashlib.sha256(model.weight.detach().numpy().tobytes()).hexdigest()
         results.append((taken, digest))

@@ -82,7 +82,7 @@ def train(options: dict[str, Any]) -> dict[str, Any]:
 
     import farandole.torch as hvd
     from farandole.core.basics import current
-    from farandole.elastic import membership
+    from farandole.elastic import world_changes
 
     torch.set_num_threads(1)
     hvd.init()
@@ -101,7 +101,7 @@ def train(options: dict[str, Any]) -> dict[str, Any]:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def will_have(size: int) -> bool:
-        change = membership.pending_change()
+        change = world_changes.pending_change()
         return change is not None and hvd.size() + change.added == size
 
     samples = samples_of(kind)

@@ -35,7 +35,7 @@ def begin() -> int:
 def go_on(size: int) -> int:
     """Enter worlds until one has that size; return what its chunks are."""
     from farandole.core import basics, buffers
-    from farandole.elastic.membership import reform
+    from farandole.elastic.world_changes import reform
 
     while reform().size != size:
         pass

@@ -1,4 +1,4 @@
-"""Waves: gradients that are ready travel together, and none of them waits for more than the backward pass."""
+"""Submit batches: gradients that are ready travel together, and none of them waits for more than the backward pass."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_small_gradients_need_few_agreements(worlds):
 
 
 def test_gradients_of_any_size(worlds):
-    """Waves end in the middle of the backward pass, too."""
+    """Batches end in the middle of the backward pass, too."""
 
     def body():
         parameters, optimizer = make([(1 << 18,), (3,), (1 << 20,), (0,), (5, 7), (1 << 19,)])
@@ -71,8 +71,8 @@ def test_nothing_waits_longer_than_the_backward_pass(worlds):
     worlds.run(2, body)
 
 
-def test_one_gradient_of_a_wave_fails(worlds):
-    """The others of the wave are reduced, and the next step works."""
+def test_one_gradient_of_a_batch_fails(worlds):
+    """The others of the batch are reduced, and the next step works."""
 
     def body():
         parameters, optimizer = make([(4,)] * 3)
@@ -101,7 +101,7 @@ def test_one_gradient_of_a_wave_fails(worlds):
         assert reduced == [True, False, True]
 
 
-def test_a_wave_that_is_refused_is_launched_by_the_step(worlds):
+def test_a_batch_that_is_refused_is_launched_by_the_step(worlds):
     """A name of it is in flight when the backward pass ends, and free when the step begins."""
 
     def body():

@@ -12,7 +12,7 @@ import pytest
 from waiting import until
 
 from farandole.elastic.checkpoint.attempt import Attempt, AttemptDropped, Part, excuse, shard_name
-from farandole.elastic.checkpoint.background import Background
+from farandole.elastic.checkpoint.background_writer import BackgroundWriter
 from farandole.elastic.checkpoint.manifest import Manifest
 from farandole.elastic.checkpoint.store import AttemptId, Complete, Store
 
@@ -161,7 +161,7 @@ def told() -> Told:
 
 
 def test_trouble_is_told_once_and_its_end_too(store: Store, told: Told) -> None:
-    background = Background(store, 2, told)
+    background = BackgroundWriter(store, 2, told)
     for step, write in (
         (1, None),
         (2, fails(errno.ENOSPC)),
@@ -182,14 +182,14 @@ def test_trouble_is_told_once_and_its_end_too(store: Store, told: Told) -> None:
 
 def test_a_directory_that_is_none_does_not_stop_training(tmp_path: Path, told: Told) -> None:
     (tmp_path / "file").touch()
-    background = Background(Store(tmp_path / "file"), 2, told)
+    background = BackgroundWriter(Store(tmp_path / "file"), 2, told)
     background.start(part(0, 1))
     assert not background.wait(WAIT_SECONDS)
     assert "Not a directory" in told.lines[0][1] and "there is no earlier one" in told.lines[0][1]
 
 
 def test_an_attempt_whose_world_is_over_makes_room_for_the_next(store: Store, told: Told) -> None:
-    background = Background(store, 2, told)
+    background = BackgroundWriter(store, 2, told)
     background.start(part(0, 2))  # Rank 1 is dead.
     until((store.path_of(ID) / "record-00000.json").exists, "rank 0 waits for rank 1")
     assert background.busy_with(1) == ID
@@ -201,7 +201,7 @@ def test_an_attempt_whose_world_is_over_makes_room_for_the_next(store: Store, to
 
 
 def test_a_rank_that_is_busy_lets_the_others_go_on_at_once(store: Store, told: Told) -> None:
-    background = Background(store, 2, told)
+    background = BackgroundWriter(store, 2, told)
     excuse(store, ID, 1, "the checkpoint of step 90 was still being written")
     background.start(part(0, 2))
     assert not background.wait(WAIT_SECONDS)
@@ -209,7 +209,7 @@ def test_a_rank_that_is_busy_lets_the_others_go_on_at_once(store: Store, told: T
 
 
 def test_rank_0_that_is_busy_lets_the_others_go_on_at_once(store: Store, told: Told) -> None:
-    Background(store, 2, told).skip(ID, 0, AttemptId("run", 1, 90))
+    BackgroundWriter(store, 2, told).skip(ID, 0, AttemptId("run", 1, 90))
     assert told.lines[0][1].startswith("the checkpoint of step 100 is skipped: the checkpoint of step 90 was still")
     (outcome,) = run_all([Attempt(store, part(1, 2))])
     assert str(outcome) == "rank 0: the checkpoint of step 90 was still being written"

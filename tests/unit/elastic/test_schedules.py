@@ -17,7 +17,7 @@ import pytest
 from played_jobs import Job, Killed, Worker
 
 from farandole.core.retry import Gradients
-from farandole.elastic import membership, step_loop
+from farandole.elastic import step_loop, world_changes
 from farandole.elastic.batches import ConstantGlobalBatch, KeepRate
 from farandole.elastic.ledger import Ledger
 from farandole.errors import EvictedError, HorovodInternalError, InvalidRequestError
@@ -29,7 +29,7 @@ SEEDS = 10 if os.environ.get("FARANDOLE_EXPLORE") == "brief" else 50
 
 @pytest.fixture(autouse=True)
 def on_stage(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(membership, "basics", played_jobs.basics)
+    monkeypatch.setattr(world_changes, "basics", played_jobs.basics)
     monkeypatch.setattr(step_loop, "basics", played_jobs.basics)
 
 

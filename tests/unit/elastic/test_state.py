@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from farandole.elastic import membership
-from farandole.elastic.membership import Change
+from farandole.elastic import world_changes
 from farandole.elastic.state import ObjectState, State
+from farandole.elastic.world_changes import Change
 from farandole.errors import FarandoleError, HostsUpdatedInterrupt
 
 REMOVED, ADDED, MIXED = 1, 2, 3
@@ -33,10 +33,10 @@ class Roster:
 @pytest.fixture
 def roster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Roster]:
     roster = Roster()
-    monkeypatch.setattr(membership, "is_elastic", lambda: True)
-    monkeypatch.setattr(membership, "pending_change", lambda: roster.change)
-    monkeypatch.setattr(membership, "coming", lambda: roster.coming)
-    monkeypatch.setattr(membership, "is_broken", lambda: roster.broken)
+    monkeypatch.setattr(world_changes, "is_elastic", lambda: True)
+    monkeypatch.setattr(world_changes, "pending_change", lambda: roster.change)
+    monkeypatch.setattr(world_changes, "coming", lambda: roster.coming)
+    monkeypatch.setattr(world_changes, "is_broken", lambda: roster.broken)
     yield roster
 
 

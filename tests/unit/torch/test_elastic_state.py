@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import farandole.torch as hvd
-from farandole.elastic import membership
-from farandole.elastic.membership import Change
+from farandole.elastic import world_changes
+from farandole.elastic.world_changes import Change
 from farandole.torch.elastic.state import (
     ModelStateHandler,
     OptimizerStateHandler,
@@ -251,8 +251,8 @@ def test_a_reset_deals_the_rest_out_again(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_change_is_heard_at_a_commit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(membership, "is_elastic", lambda: True)
-    monkeypatch.setattr(membership, "pending_change", lambda: Change(1, 0, "one waits"))
-    monkeypatch.setattr(membership, "coming", lambda: 0)
+    monkeypatch.setattr(world_changes, "is_elastic", lambda: True)
+    monkeypatch.setattr(world_changes, "pending_change", lambda: Change(1, 0, "one waits"))
+    monkeypatch.setattr(world_changes, "coming", lambda: 0)
     with pytest.raises(hvd.elastic.HostsUpdatedInterrupt):
         TorchState(epoch=0).commit()

@@ -1,7 +1,7 @@
 """Elastic training for PyTorch."""
 
 from farandole.elastic.batches import ConstantGlobalBatch, ConstantWorkerBatch, KeepRate, LinearScaling, ScaledBy
-from farandole.elastic.run import run
+from farandole.elastic.run_decorator import run
 from farandole.elastic.state import ObjectState, State
 from farandole.errors import HorovodInternalError, HostsUpdatedInterrupt
 from farandole.torch.elastic.checkpoint import Checkpoint

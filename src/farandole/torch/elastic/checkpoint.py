@@ -20,7 +20,7 @@ import torch
 
 from farandole.core.user_log import tell_user
 from farandole.elastic.checkpoint.attempt import Part
-from farandole.elastic.checkpoint.background import Background
+from farandole.elastic.checkpoint.background_writer import BackgroundWriter
 from farandole.elastic.checkpoint.manifest import Manifest, TensorEntry
 from farandole.elastic.checkpoint.sharding import Extent, share_out
 from farandole.elastic.checkpoint.store import AttemptId, Complete, Search, Store
@@ -89,7 +89,7 @@ class Checkpoint:
         self._say = say or tell_user
         # A script may change its folder.
         self._store = Store(Path(directory).expanduser().absolute())
-        self._background = Background(self._store, keep, self._say)
+        self._background = BackgroundWriter(self._store, keep, self._say)
         self._buffers: dict[str, torch.Tensor] = {}
         self._saved_at = time.monotonic()
 

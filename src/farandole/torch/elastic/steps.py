@@ -13,8 +13,8 @@ from farandole.core.basics import current
 from farandole.core.dtype import Average
 from farandole.core.retry import Gradients
 from farandole.elastic.batches import KeepRate, RatePolicy
-from farandole.elastic.membership import is_elastic
 from farandole.elastic.step_loop import Loop
+from farandole.elastic.world_changes import is_elastic
 from farandole.errors import InvalidRequestError
 from farandole.torch.adasum import AdasumOptimizer
 from farandole.torch.elastic import stream

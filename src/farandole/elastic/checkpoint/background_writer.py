@@ -21,7 +21,7 @@ Say = Callable[[str, str], None]
 """Takes a level (info or warning) and a line for people."""
 
 
-class Background:
+class BackgroundWriter:
     """Writes checkpoints behind training's back.
 
     Args:

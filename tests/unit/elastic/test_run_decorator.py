@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from thread_worlds import SECONDS, Job, Killed, Worker
 
-from farandole.elastic import membership
-from farandole.elastic.run import run, run_in
+from farandole.elastic import world_changes
+from farandole.elastic.run_decorator import run, run_in
 from farandole.elastic.state import ObjectState
 from farandole.errors import (
     EvictedError,
@@ -289,9 +289,9 @@ _here = threading.local()
 @pytest.fixture
 def job(monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
     """A job whose workers hear of changes at once, each at its next check."""
-    monkeypatch.setattr(membership, "is_elastic", lambda: True)
-    monkeypatch.setattr(membership, "pending_change", lambda: _here.hear())
-    monkeypatch.setattr(membership, "coming", lambda: 0)
+    monkeypatch.setattr(world_changes, "is_elastic", lambda: True)
+    monkeypatch.setattr(world_changes, "pending_change", lambda: _here.hear())
+    monkeypatch.setattr(world_changes, "coming", lambda: 0)
     job = Job()
     yield job
     job.join()

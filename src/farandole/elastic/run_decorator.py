@@ -37,7 +37,7 @@ from farandole.core.request import Names
 from farandole.core.session import Session
 from farandole.core.user_log import tell_user
 from farandole.core.worlds import goodbye
-from farandole.elastic import membership
+from farandole.elastic import world_changes
 from farandole.elastic.state import State
 from farandole.errors import (
     EvictedError,
@@ -107,7 +107,7 @@ class JobWorlds:
 
     def go_on(self) -> bool:
         """Say whether there is a world, and a roster that makes next ones."""
-        return is_initialized() and membership.is_elastic()
+        return is_initialized() and world_changes.is_elastic()
 
     def enter(self) -> bool:
         """Enter a world, if `init()` has only looked at it. Say whether rank or size are others than it said."""
@@ -116,12 +116,12 @@ class JobWorlds:
             session, (world, names) = current(), progress.aside
             session.world, session.names, progress.aside = world, names, None
         before = current().world
-        world = membership.arrive() if membership.is_elastic() else before
+        world = world_changes.arrive() if world_changes.is_elastic() else before
         return (world.rank, world.size) != (before.rank, before.size)
 
     def enter_next(self) -> object:
         """Leave this world behind and enter the next one; blocks."""
-        return membership.reform()
+        return world_changes.reform()
 
     def inherits(self) -> bool:
         """Say whether something was trained before this worker came, whether or not some worker still holds it."""
@@ -135,7 +135,7 @@ class JobWorlds:
 
     def hold_state(self) -> None:
         """Let the roster put this worker before those without a state."""
-        membership.trained()
+        world_changes.trained()
 
     def exchange(self, payload: bytes) -> Sequence[bytes]:
         """Return every rank's payload, in rank order. A collective."""
