@@ -104,9 +104,10 @@ class BatchQueue:
         bundles = self.take()
         if not bundles or session is None:
             return
+        generation, share = session.world.generation, self._context.share()
         for bundle in bundles:
-            bundle.generation = session.world.generation
-            bundle.weight(self._context.share())
+            bundle.generation = generation
+            bundle.weight(share)
         try:
             self._calls.begin(session, SubmitBatch(session.engine, bundles), _store)
         except Exception:
