@@ -5,8 +5,8 @@ the other; each join says that this worker will do nothing more in the old world
 dead is waited for; who is not heard of is counted out, unless that would leave fewer workers than it counts out: then
 those others may be the larger part of a world that was cut in two, and this part waits, and ends.
 
-The next world has the old one's members in their old order, and after them newcomers, in the order they came. Those who
-hold the job's state come first, because the others get it from them.
+The next world has the old one's members in their old order, and after them newcomers, the lowest number first. Workers
+that hold the job's state come before all others, which get it from them.
 
 Newcomers never disturb a world by themselves: its members are told, and join again at the end of a step. A world that
 breaks in the middle of one is followed by a world of all its survivors and nobody else, in which they finish the step.

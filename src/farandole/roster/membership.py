@@ -83,8 +83,12 @@ class State(msgspec.Struct, frozen=True):
         return {each.worker: each for each in self.waiting}
 
     def newcomers(self) -> list[int]:
-        """Return the workers that wait and are not of the latest world, in the order they came."""
-        return [each.worker for each in self.waiting if each.worker not in self.members]
+        """Return the workers that wait and are not of the latest world, the lowest number first.
+
+        A worker is told its number as its rank when it starts (HOROVOD_RANK). Whichever of two joins first, the lower
+        one gets the lower rank, and survivors keep their order from then on.
+        """
+        return sorted(each.worker for each in self.waiting if each.worker not in self.members)
 
     def name(self, worker: int) -> str:
         """Return what people call a worker."""

@@ -224,7 +224,7 @@ class RosterService:
 
     @property
     def newcomers(self) -> tuple[int, ...]:
-        """The workers that wait for a place in the world, in the order they came."""
+        """The workers that wait for a place in the world, the lowest number first."""
         return tuple(self._state.newcomers()) if isinstance(self._state, elastic.State) else ()
 
     async def silence(self, worker: int, seconds: float) -> None:

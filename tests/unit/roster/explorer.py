@@ -75,7 +75,7 @@ class Explorer:
         self._most = most
         self._forgets = forgets
         grows = "newcomer" in kinds or "shrink" in kinds or len(first.workers) > first.state.limits.max_size
-        self.essence = Essence(all_have_room=not grows)
+        self.essence = Essence()
         self.keys = Keys()
         self._came: dict[bytes, bytes] = {}
         """By the key of a system: that of the one from which it was reached first."""
@@ -189,14 +189,9 @@ class Keys:
 
 
 class Essence:
-    """Forgets of systems what nothing depends on any more.
+    """Forgets of systems what nothing depends on any more."""
 
-    Args:
-        all_have_room: whether the first world can never be too small for those who wait for it.
-    """
-
-    def __init__(self, *, all_have_room: bool) -> None:
-        self._all_have_room = all_have_room
+    def __init__(self) -> None:
         self._states: dict[object, State] = {}
 
     def of(self, system: System) -> System:
@@ -216,27 +211,15 @@ class Essence:
         )
 
     def _state(self, system: System) -> State:
-        """Forget words for people, and the order of joins as far as no rule looks at it.
-
-        Members that hold the job's state are all in the next world, by rank, or are refused; so are the others if
-        nobody holds it, and nobody can get it any more once one has turned away. Only who may have to wait on has a
-        place in the order they came. The first world has its workers by number.
-        """
+        """Forget words for people, and the order of joins: the next world has its workers by rank and by number."""
         state = system.state
-        untaught = not any(system.workers[each].trained for each in state.members)
-        untaught = untaught and not any(each.trained for each in state.waiting)
-        key = (id(state), untaught)
+        key = id(state)
         if key not in self._states:
-            first = self._all_have_room and not state.members
             joins = [_join(state, each) for each in state.waiting]
-            in_any_order = {
-                each for each in joins if first or (each.worker in state.members and (each.trained or untaught))
-            }
-            by_number = sorted(in_any_order, key=lambda each: each.worker)
             self._states[key] = the_one(
                 replace(
                     state,
-                    waiting=(*by_number, *(each for each in joins if each not in in_any_order)),
+                    waiting=tuple(sorted(joins, key=lambda each: each.worker)),
                     suspects=dict.fromkeys(sorted(state.suspects), ""),
                     lost=tuple(sorted((replace(each, how="") for each in state.lost), key=lambda each: each.rank)),
                     hold=Hold(state.hold.kind),

@@ -391,6 +391,17 @@ def test_who_has_no_state_yet_comes_in_behind_those_who_have() -> None:
     assert announced(decide(state, again(0, 2, open=False))[1]) == (0,)
 
 
+def test_newcomers_come_in_by_number_and_keep_their_order_when_all_before_them_leave() -> None:
+    """A worker is told its number as HOROVOD_RANK when it starts: of two, the lower one has the lower rank."""
+    state = after(world(0, 1), Expected(2, "h2"), Expected(3, "h3"), Joined(3, "at 3"), Joined(2, "at 2"))
+    assert state.newcomers() == [2, 3]
+    state = after(state, again(0))
+    state, actions, _ = decide(state, again(1))
+    assert announced(actions) == (0, 1, 2, 3)
+    state = after(state, Finished(0, "was killed"), Finished(1, "was killed"), again(3, 2))
+    assert announced(decide(state, again(2, 2))[1]) == (2, 3)
+
+
 def test_those_for_whom_there_is_no_room_wait() -> None:
     state, actions, _ = decide(after(world(0, 1, most=2), *newcomer(2)), Lost(9))
     assert (actions, state.newcomers()) == ((), [2])
