@@ -291,6 +291,8 @@ const char* farandole_setting_names(void) {
   return answered([] { return farandole::capi::setting_names(); });
 }
 
+void farandole_log_copy_to(int fd) { farandole::base::set_log_copy(fd); }
+
 const char* farandole_isa(void) { return farandole::reduce::active_isa().data(); }
 
 int farandole_engine_create(uint32_t abi_version, const farandole_setting* settings, size_t count,

@@ -180,6 +180,9 @@ FARANDOLE_API const char* farandole_choose_for(uint32_t kind, uint32_t op, uint6
                                                int32_t hosts, int32_t fewest);
 /* A JSON array of the names that farandole_engine_create takes. */
 FARANDOLE_API const char* farandole_setting_names(void);
+/* Warnings and errors of the engines of this process are written to this descriptor as well, while it stays open and is
+ * another file than standard error; -1: to standard error only. */
+FARANDOLE_API void farandole_log_copy_to(int fd);
 /* The instruction set that the reduction kernels use: "avx512", "avx2" or "baseline". */
 FARANDOLE_API const char* farandole_isa(void);
 

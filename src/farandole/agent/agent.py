@@ -67,6 +67,8 @@ if TYPE_CHECKING:
     from farandole.agent.files import Files
 
 _CHUNK = 64 * 1024
+# Read by `farandole.core.user_log`: descriptor, device and inode of the pipe to the launcher.
+_STDERR_VARIABLE = "FARANDOLE_LAUNCHER_STDERR"
 # Looking for processes costs a walk over /proc, so it is not done more often than this.
 _LOOK_SECONDS = 0.02
 # How long processes that were sent SIGKILL may take to go. A process in an uninterruptible wait may never.
@@ -245,23 +247,35 @@ class Agent:
 
     def _start(self, order: Start) -> None:
         try:
+            stderr, stderr_writer = os.pipe()
+        except OSError as error:
+            self._line.say(NotStarted(order.rank, str(error)))
+            return
+        # The worker has it twice: as standard error, which it may redirect, and under this number.
+        status = os.fstat(stderr_writer)
+        twice = {_STDERR_VARIABLE: f"{stderr_writer}:{status.st_dev}:{status.st_ino}"}
+        try:
             process = subprocess.Popen(
                 order.command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env=self._environment(order),
+                stderr=stderr_writer,
+                env=self._environment(order) | twice,
                 cwd=order.directory,
                 start_new_session=True,
                 preexec_fn=die_with_parent(os.getpid()),
+                pass_fds=[stderr_writer],
             )
         except (OSError, subprocess.SubprocessError, ValueError) as error:
+            os.close(stderr)
             self._line.say(NotStarted(order.rank, str(error)))
             return
-        assert process.stdout is not None and process.stderr is not None
-        for stream, file in ((STDOUT, process.stdout), (STDERR, process.stderr)):
-            fd = os.dup(file.fileno())
-            file.close()
+        finally:
+            os.close(stderr_writer)
+        assert process.stdout is not None
+        stdout = os.dup(process.stdout.fileno())
+        process.stdout.close()
+        for stream, fd in ((STDOUT, stdout), (STDERR, stderr)):
             os.set_blocking(fd, False)
             self._streams[order.rank, stream] = _Stream(order.rank, stream, fd)
             self._watch_stream(self._streams[order.rank, stream])

@@ -145,6 +145,7 @@ _QUICK: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "farandole_last_error": (c_char_p, ()),
     "farandole_last_lost_rank": (c_int32, ()),
     "farandole_algorithms": (c_char_p, ()),
+    "farandole_log_copy_to": (None, (c_int,)),
     "farandole_isa": (c_char_p, ()),
     "farandole_knobs": (c_char_p, ()),
     "farandole_setting_names": (c_char_p, ()),

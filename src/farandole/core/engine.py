@@ -18,6 +18,7 @@ from farandole.core.binding import ABI_VERSION, Library, NativeEvent, NativeSett
 from farandole.core.dtype import Kind
 from farandole.core.status import Status, from_status
 from farandole.core.submission import Submission
+from farandole.core.user_log import launcher_stderr
 from farandole.errors import FarandoleError
 from farandole.settings.table import Settings
 
@@ -81,6 +82,7 @@ class Engine:
         self._blocked_ns = 0
         self._generation = 0
         given = _native_settings(settings)
+        library.farandole_log_copy_to(launcher_stderr())
         self._check(library.farandole_engine_create(ABI_VERSION, given, len(given), self._pointer))
         weakref.finalize(self, _destroy, library, self._pointer, os.getpid()).atexit = False
 

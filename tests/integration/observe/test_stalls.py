@@ -179,6 +179,61 @@ open("over", "w").close()
 """
 
 
+TESTS = """
+import pytest
+import torch
+
+import farandole.torch as hvd
+
+
+def test_one():
+    hvd.init()
+    assert hvd.rank() != 2, "this rank leaves before the collective"
+    with pytest.raises(hvd.HorovodInternalError, match="'allreduce.one'"):
+        hvd.allreduce(torch.ones(3), name="one")
+
+
+def test_two():
+    hvd.init()
+    with pytest.raises(hvd.HorovodInternalError, match="stalled"):
+        hvd.allgather(torch.ones(3), name="two")
+"""
+
+
+@pytest.mark.timeout(JOB_SECONDS + 20)
+def test_a_failed_assertion_on_one_rank_under_pytest_ends_all_and_the_launcher_says_why(tmp_path: Path) -> None:
+    """Rank 2 leaves a test by an assertion and waits in the next one, while the others wait in the first.
+
+    pytest captures the workers' standard error, and shows that of tests that fail, at their end.
+    """
+    (tmp_path / "test_job.py").write_text(TESTS)
+    pytest_command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--show-capture=no",
+        "test_job.py",
+    ]
+    job = subprocess.run(
+        [sys.executable, "-m", "farandole", "run", "-np", "3", *pytest_command],
+        capture_output=True,
+        text=True,
+        timeout=JOB_SECONDS,
+        cwd=tmp_path,
+        env={**os.environ, "HOROVOD_STALL_CHECK_TIME_SECONDS": "0.4", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": TOO_LONG},
+        check=False,
+    )
+    assert job.returncode == 1, job.stderr
+    said = job.stderr
+    assert re.search(r"\[0\]<stderr>:farandole \[rank 0\] warning: some ranks wait for others", said), said
+    assert "allreduce 'allreduce.one', for" in said and "'allgather.two'" in said, said
+    assert len(re.findall(r"\[rank 0\] error: some ranks wait", said)) == 1, said
+    assert "this rank leaves before the collective" in job.stdout
+
+
 @pytest.mark.timeout(JOB_SECONDS + 20)
 def test_a_job_of_the_launcher(tmp_path: Path) -> None:
     """A rank that comes when it is too late: all get an error, and may live with it."""

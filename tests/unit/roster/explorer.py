@@ -74,7 +74,6 @@ class Explorer:
         self._prompt = prompt
         self._most = most
         self._forgets = forgets
-        grows = "newcomer" in kinds or "shrink" in kinds or len(first.workers) > first.state.limits.max_size
         self.essence = Essence()
         self.keys = Keys()
         self._came: dict[bytes, bytes] = {}
