@@ -19,7 +19,7 @@ class Batch(Protocol):
     total: int
     """Samples of all ranks."""
     shares: Sequence[Any]
-    """Of all ranks, as ranges of positions."""
+    """What each rank reads, as ranges of positions."""
 
 
 class Loader(Protocol):
@@ -54,10 +54,10 @@ class Stream(Protocol):
         """
 
     def take(self) -> None:
-        """Wait for what is being sent, and have it, on newcomers. Called when a step counts, before it is taken."""
+        """Wait for what is being sent; newcomers store it. Called when a step counts, before the optimizer takes it."""
 
     def finish(self) -> None:
-        """Give the newcomers all that they have not got as the others have it. A collective."""
+        """Give the newcomers all in which their state still differs from the others'. A collective."""
 
     def abandon(self) -> None:
         """Do nothing more: the world has ended."""

@@ -21,7 +21,7 @@ Range = tuple[int, int]
 Share = tuple[Range, ...]
 
 UNBOUNDED = (1 << 63) - 1
-"""So many samples has a stream whose end has not been seen."""
+"""The number of samples of a stream whose end has not been seen."""
 
 
 class Ledger(msgspec.Struct, frozen=True):

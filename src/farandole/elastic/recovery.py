@@ -39,7 +39,7 @@ class Position(msgspec.Struct, frozen=True, array_like=True):
     step: int
     """Steps that count, since the job began."""
     inside: bool
-    """Whether it is in the middle of a step, or behind the last one."""
+    """Whether it is in the middle of a step, or has finished the last one."""
     trained: bool
     """Whether it holds the job's state; all other fields are only about workers that do."""
     can_give: bool
@@ -77,7 +77,7 @@ class _Result(NamedTuple):
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """What the members of a world have found out about each other."""
+    """What a rank has found out about the other members of its world."""
 
     known: tuple[Any] | None = None
     """The result of the call that this rank is in, if others have it."""
@@ -86,11 +86,11 @@ class Comparison(msgspec.Struct, frozen=True):
     others_behind: bool = False
     """Whether others are in an earlier step."""
     others_inside: bool = False
-    """Whether others are in the middle of the furthest step, or behind the last one."""
+    """Whether others are in the middle of the furthest step, or have finished the last one."""
     shadows: int = 0
     """How many ranks have no part in the plan of that step."""
     others_before: bool = False
-    """Whether others have not left the training before."""
+    """Whether others are still in the training before this one."""
 
 
 class Listener(Protocol):
@@ -119,7 +119,7 @@ class Recovery:
         self._listener = listener
         self._calls = 0
         self._last: Any = None
-        """Result of the last call, for ranks that lack it."""
+        """The result of the last call, for ranks that lack it."""
         self._last_gradients: Gradients | None = None
         """What belongs to that result."""
         self._votes = _Votes()

@@ -1,4 +1,4 @@
-"""`hvd.elastic.run`: takes a training function from world to world, as Horovod's scripts know it.
+"""`hvd.elastic.run`: calls a training function in one world after the other, as Horovod's scripts know it.
 
 A worker comes out of the function in one of three ways, and the ranks of a world need not come out in the same:
 
@@ -52,9 +52,9 @@ from farandole.wire.rendezvous import World
 
 __all__ = ["HorovodInternalError", "HostsUpdatedInterrupt", "JobWorlds", "Worlds", "run", "run_in"]
 
-# What another world would not cure: the script would come to the same point again, for ever.
+# Errors that would come again in the next world, as the script would come to the same point.
 _INCURABLE = (MismatchError, NotInitializedError)
-# How one of them is told of a worker that it has ended.
+# How the report of a worker's end names one of them.
 _OF_MISMATCH = f"{MismatchError.__module__}.{MismatchError.__qualname__}"
 
 
@@ -68,7 +68,7 @@ class Worlds(Protocol):
         """Enter a world, if this worker has only looked at it; blocks. Say whether it is not what it looked like."""
 
     def enter_next(self) -> object:
-        """Leave this world behind and enter the next one; blocks."""
+        """Leave this world and enter the next one; blocks."""
 
     def inherits(self) -> bool:
         """Say whether something was trained before this worker came, whether or not some worker still holds it."""
@@ -83,7 +83,7 @@ class Worlds(Protocol):
         """Return every rank's payload, in rank order. A collective."""
 
     def done(self) -> Counter[str]:
-        """Return how many trainings this worker has behind it, by name; the caller counts on."""
+        """Return how many trainings this worker has finished, by name; the caller adds to it."""
 
     def step_aside(self) -> None:
         """Let this worker make no collectives before it enters again: the others are in a later training."""
@@ -120,7 +120,7 @@ class JobWorlds:
         return (world.rank, world.size) != (before.rank, before.size)
 
     def enter_next(self) -> object:
-        """Leave this world behind and enter the next one; blocks."""
+        """Leave this world and enter the next one; blocks."""
         return world_changes.reform()
 
     def inherits(self) -> bool:
@@ -142,7 +142,7 @@ class JobWorlds:
         return current().exchange("elastic.run", payload)
 
     def done(self) -> Counter[str]:
-        """Return how many trainings this worker has behind it, by name; the caller counts on."""
+        """Return how many trainings this worker has finished, by name; the caller adds to it."""
         return self._progress().done
 
     def step_aside(self) -> None:
@@ -213,7 +213,7 @@ def _until_evicted(training: Callable[[], Any]) -> Any:
     try:
         return training()
     except EvictedError as error:
-        # Not a failure: the others go on. What the script does after its training is theirs to do.
+        # Not a failure: the others go on, and do what the script does after its training.
         raise goodbye(error) from None
 
 
@@ -221,9 +221,9 @@ class _Standing(msgspec.Struct, frozen=True, array_like=True):
     """What a worker tells the others of a new world."""
 
     training: str = ""
-    """Which training it is in: its name, and how many of that name it has behind it."""
+    """Which training it is in: its name, and how many of that name it has finished."""
     done: int = 0
-    """How many trainings it has behind it."""
+    """How many trainings it has finished."""
     has_state: bool = False
     """It has been made like the others once, so it has what was trained, if anything was."""
     has_begun: bool = False
@@ -317,7 +317,7 @@ class _Training:
         try:
             self._worlds.enter_next()
         except FarandoleError as failure:
-            # The worker that was lost first is to blame, not this one: see `lost_rank_behind`.
+            # The worker that was lost first is the cause, not this one: see `lost_rank_behind`.
             raise failure from cause
         self._share_mismatch(cause)
         # After the change of worlds: nothing of the old one is on its way any more, into a gradient for example.
@@ -327,7 +327,7 @@ class _Training:
         self._state.on_reset()
 
     def _share_mismatch(self, cause: FarandoleError) -> None:
-        """Fail with those that a mismatch has ended.
+        """Fail as the workers did that a mismatch has ended.
 
         All ranks get that error, but one may hear first that another one is lost, which ends by it. It would go on, and
         alone might not come to the mismatch again. Newcomers find then that the state is lost, which ends the job.
@@ -346,7 +346,7 @@ class _Training:
 
     def _make_alike(self, standings: Sequence[_Standing]) -> None:
         has_begun = any(standing.has_begun for standing in standings)
-        # The roster puts those first that hold the state.
+        # The roster puts workers first that hold the state.
         is_there = standings[0].has_state or any(standing.saw_beginning for standing in standings)
         if has_begun and not is_there:
             raise StateLostError.after(

@@ -17,7 +17,7 @@ from farandole.errors import HorovodInternalError
 
 
 class Shadows:
-    """The shadows of one world after the other, and what brings them the state.
+    """The shadows of each world, and the stream that gives them the state.
 
     Args:
         session: in whose worlds they are.
@@ -30,7 +30,7 @@ class Shadows:
         self._trained = trained
         self._broken = broken
         self.count = 0
-        """So many ranks of this world, the last ones, do not have the state yet."""
+        """How many ranks of this world, the last ones, do not have the state yet."""
         self.include_this_rank = False
         self.has_lost_world = False
         """This rank is a shadow whose world has ended."""
@@ -39,7 +39,7 @@ class Shadows:
 
     @property
     def are_served(self) -> bool:
-        """Whether the state is on its way to them."""
+        """Whether the state is being sent to them."""
         return self._stream is not None
 
     def give(self, sources: Sequence[int], receivers: Sequence[int], *, may_stream: bool) -> None:

@@ -22,7 +22,7 @@ _REMOVED = 1
 # Workers that are started at the same time come one after the other. So long the first waits for the next, so that all
 # of them come in one change: each costs scripts a call of their training function, and counts as a reset.
 GATHER_SECONDS = 10.0
-# So long a worker that has been told of a change that is coming waits for it.
+# How long a worker waits for a change that it has been told of.
 PROMISE_SECONDS = 60.0
 _LOOK_SECONDS = 0.01
 

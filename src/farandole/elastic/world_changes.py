@@ -16,7 +16,7 @@ class Change(msgspec.Struct, frozen=True):
     removed: int
     """Members that are to leave."""
     reason: str
-    """In one line, for people."""
+    """In one line, for the user."""
 
 
 def is_elastic() -> bool:

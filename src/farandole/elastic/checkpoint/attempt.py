@@ -43,7 +43,7 @@ _LONGEST_LOOK_SECONDS = 0.5
 
 
 class AttemptDropped(Exception):
-    """This attempt comes to nothing; the message says why, in words that follow "was not written: "."""
+    """This attempt has failed; the message says why, in words that follow "was not written: "."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Part:
 
 
 class Attempt:
-    """Writes a rank's part and sees the attempt to its end, in whatever thread calls `run`.
+    """Writes a rank's part and completes the attempt with the others, in whatever thread calls `run`.
 
     Attributes:
         waiting: its files are written, and it waits for other ranks.
@@ -135,7 +135,7 @@ class Attempt:
         write_through(_record_path(self._folder, part.rank), seal(Record(part.layout, files)))
 
     def _take_back(self, reason: str) -> None:
-        """Remove this rank's files, rank 0 all; leave word for ranks that cannot know why."""
+        """Remove this rank's files, on rank 0 all files; leave the reason for ranks that cannot know it."""
         part = self._part
         says_why = bool(reason) and part.writers > 1
         if part.rank == 0:
@@ -183,7 +183,7 @@ class Attempt:
 
     def _wait_for_rank_0(self) -> None:
         """Return when rank 0 has decided: then the folder has its final name, or is gone."""
-        waiting = _Patience(2 * self._part.patience)  # Rank 0 is the one to lose patience first, and to say so.
+        waiting = _Patience(2 * self._part.patience)  # Rank 0 is to give up first, and to say so.
         with contextlib.suppress(FileNotFoundError):
             while True:
                 leader = self._records(only=0).get(0)
@@ -250,7 +250,7 @@ def excuse(store: Store, attempt: AttemptId, rank: int, reason: str) -> None:
 
 
 def _make(folder: Path) -> None:
-    """See that there is a folder, whatever other ranks do to it in this moment."""
+    """Make a folder, even if other ranks remove it at this moment."""
     while True:
         try:
             return folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Sees attempts to write checkpoints to their end, one at a time, in a thread of its own while training goes on."""
+"""Writes checkpoints one at a time, in a thread of its own, while training goes on."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _LOOK_SECONDS = 0.02
 _EXIT_SECONDS = 120.0
 
 Say = Callable[[str, str], None]
-"""Takes a level (info or warning) and a line for people."""
+"""Takes a level (info or warning) and a line for the user."""
 
 
 class BackgroundWriter:
-    """Writes checkpoints behind training's back.
+    """Writes checkpoints while training goes on.
 
     Args:
         store: where they go.
@@ -37,13 +37,13 @@ class BackgroundWriter:
         self._attempt: Attempt | None = None
         self._thread: threading.Thread | None = None
         self._trouble = ""
-        """Why the last attempt came to nothing; "" if it did not."""
+        """Why the last attempt failed; "" if it did not."""
         self._told_busy: AttemptId | None = None
-        """The attempt of which it was last said that another one is skipped for it."""
+        """The attempt for which a later one was skipped, as the user was last told."""
         atexit.register(self._at_exit)
 
     def busy_with(self, generation: int) -> AttemptId | None:
-        """Return the attempt that is still in the writing, or None.
+        """Return the attempt that is still being written, or None.
 
         One that only waits for other ranks is looked at again; if its world is not of this generation, it is given up.
         """
@@ -57,7 +57,7 @@ class BackgroundWriter:
         return self._attempt.id if self._thread.is_alive() else None
 
     def start(self, part: Part) -> None:
-        """Begin to write; nothing may be in the writing."""
+        """Begin to write; no attempt may be under way."""
         assert self._thread is None or not self._thread.is_alive()
         self._attempt = Attempt(self._store, part)
         self._thread = threading.Thread(
@@ -74,7 +74,7 @@ class BackgroundWriter:
         threading.Thread(target=excuse, args=(self._store, attempt, rank, reason), daemon=True).start()
 
     def wait(self, timeout: float | None) -> bool:
-        """Wait until nothing is in the writing; return whether the last attempt came to a good end."""
+        """Wait until no attempt is under way; return whether the last one succeeded."""
         if self._thread is not None:
             self._thread.join(timeout)
             if self._thread.is_alive():
@@ -103,7 +103,7 @@ class BackgroundWriter:
         self._say(level, f"the checkpoint of step {step} is in {complete.path}{again} ({size:.1f} MB, {seconds:.1f} s)")
 
     def _tell_of_drop(self, part: Part, reason: str, seconds: float) -> None:
-        # A full disk is full at the next attempt too: it is told once.
+        # A full disk is full at the next attempt too: the user is told once.
         if part.rank != 0 or reason == self._trouble:
             return
         newest = self._store.newest()
@@ -116,7 +116,7 @@ class BackgroundWriter:
         )
 
     def _at_exit(self) -> None:
-        """A script that ends right after saving means what it saved; one that fails should not be kept from it."""
+        """Wait for the last checkpoint when a script ends; one that ends by an error is not held up."""
         if self._attempt is None or hasattr(sys, "last_value"):
             return
         self.wait(_EXIT_SECONDS)

@@ -35,7 +35,7 @@ _COMPLETE = re.compile(r"step-\d{8,}(\.\d+)?")
 
 
 class AttemptId(msgspec.Struct, frozen=True, order=True):
-    """What tells attempts to write a checkpoint apart, so that no file of one is ever taken for another's."""
+    """The identity of an attempt to write a checkpoint, so that no file of one is taken for another's."""
 
     run: str
     """Of the job: letters and digits."""

@@ -44,7 +44,7 @@ class Checkpoint:
         wait_if_busy: whether `save` waits for a checkpoint that is still being written, and does not skip the new one.
         patience: seconds that rank 0 waits for other ranks' shards while nothing of them grows.
         run: what tells this job from others that write here, letters and digits; by default, what the launcher gave.
-        say: hears a level (info or warning) and a line for people; by default, standard error.
+        say: is given a level (info or warning) and a line for the user; by default, it goes to standard error.
 
     Attributes:
         resume: whether the user wants to begin with what `load` finds (`farandole run --resume auto`).

@@ -48,7 +48,7 @@ class Batch(msgspec.Struct, frozen=True, eq=False):
 
 
 class ElasticLoader:
-    """Loads batches of a dataset, shared among the ranks of the world of now.
+    """Loads batches of a dataset, shared among the ranks of the current world.
 
     Three kinds of datasets:
 
@@ -114,7 +114,7 @@ class ElasticLoader:
         multiprocessing_context: Any = None,
     ) -> None:
         policy = _policy(batch_size, global_batch_size, batches)
-        # Ours always say the same of a world. What the user's do is unknown: they may be different at another time.
+        # Our policies always return the same for a world. The user's may not.
         self._counts: Callable[[int], tuple[int, ...]] = lru_cache(policy.counts) if batches is None else policy.counts
         source = source_of(dataset)
         if shuffle and source.by_ranges:

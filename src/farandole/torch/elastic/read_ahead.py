@@ -31,7 +31,7 @@ from farandole.torch.elastic.reading import (
     read,
 )
 
-# So much is planned at once. Between two steps of a training, the caches forget all about planning: the first step
+# How many steps are planned at once. Between two steps of a training, planning drops out of the caches: the first step
 # planned costs many times what the others do. More than this gains little, and takes memory, and time if it is dropped.
 _STEPS_AT_ONCE = 64
 _SAMPLES_AT_ONCE = 2048  # Of this rank.
@@ -91,7 +91,7 @@ def _portion(ledger: Ledger, shares: tuple[Share, ...], rank: int) -> Portion | 
 
 
 class Plan:
-    """The steps that come if the world stays, from the one of now on."""
+    """The steps that come if the world stays, from the current one on."""
 
     def __init__(self, by_ranges: bool, sends: bool) -> None:
         """Make a plan of nothing.
@@ -110,7 +110,7 @@ class Plan:
         self._rank = 0
         self._steps: deque[Step] = deque()
         self._asked = 0
-        """So many of the planned steps, from the one of now on, the DataLoader has asked for."""
+        """How many of the planned steps, from the current one on, the DataLoader has asked for."""
 
     def begin(self, ledger: Ledger, counts: Sequence[int], rank: int) -> None:
         """Plan anew, from a ledger, for a world."""
@@ -131,13 +131,13 @@ class Plan:
         return (planned is ledger or planned == ledger) and self._counts == counts and self._rank == rank
 
     def first(self) -> Step | None:
-        """Return the step of now, or None at the end of the epoch."""
+        """Return the current step, or None at the end of the epoch."""
         if not self._steps:
             self._extend()
         return self._steps[0] if self._steps else None
 
     def advance(self) -> None:
-        """Turn to the next step."""
+        """Go on to the next step."""
         if self._steps:
             self._steps.popleft()
             if self._asked:
@@ -231,7 +231,7 @@ class ReadAhead:
         self._is_outdated = False
 
     def first(self, ledger: Ledger, counts: Sequence[int], rank: int) -> Step | None:
-        """Return the step of now with what this rank reads in it, or None at the end of the epoch."""
+        """Return the current step with what this rank reads in it, or None at the end of the epoch."""
         if not self._plan.fits(ledger, counts, rank):
             self.forget()
             self._plan.begin(ledger, counts, rank)
@@ -246,7 +246,7 @@ class ReadAhead:
         return step
 
     def advance(self) -> None:
-        """Turn to the next step, as planned."""
+        """Go on to the next step, as planned."""
         self._plan.advance()
 
     def forget(self) -> None:
@@ -277,7 +277,7 @@ class ReadAhead:
         return read(self._reader, step.items, self._collate)
 
     def _begin(self) -> None:
-        """Have the worker processes begin anew: wait for what they are at, and ask for as much as fits.
+        """Let the worker processes begin anew: wait for what they are reading, and ask for as much as fits.
 
         Without any this is done once as well: it takes a random number of the user's, as each pass through a DataLoader
         does, and prepares torch's data pipes.

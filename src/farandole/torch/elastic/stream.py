@@ -1,13 +1,13 @@
 """Gives newcomers the state while the training goes on, a part between any two steps.
 
 A newcomer takes the steps with the others, with the same reduced gradients (see `farandole.elastic.shadows`). A
-*part* is a parameter with what the optimizer knows of it: what a step makes of these follows from them and the
-gradient. So a part that has come once stays as new as the others' is. It is copied between two steps, and travels
-during the next one.
+*part* is a parameter with the optimizer's state of it: what a step makes of these depends on them and the gradient
+only. So a part that has arrived stays equal to the others'. It is copied between two steps, and sent during the next
+one.
 
 Where that is not so (an optimizer that looks at several parameters at once, buffers, averages of weights that began
-before), what has come gets old. Therefore all is compared in the end, by checksums; what differs is sent once more, and
-whatever is no part, while all wait.
+before), what has arrived gets outdated. Therefore all parts are compared in the end, by checksums. Parts that differ
+are sent once more, together with everything that is no part, while all ranks wait.
 """
 
 from __future__ import annotations
