@@ -18,7 +18,7 @@ from farandole.errors import WorkerLostError
 from farandole.gradients import reducer
 from farandole.gradients.buckets import Layout
 from farandole.gradients.entry import Entry
-from farandole.gradients.front_end import GeneralCall
+from farandole.gradients.gradient_front_end import GeneralCall
 from farandole.gradients.reduce_options import ReduceOptions
 from farandole.gradients.reducer import Reducer
 from farandole.gradients.requests import request_of
@@ -197,7 +197,7 @@ class PlainEntry(Entry):
         return self._in_view() if self.own_view is None else self.own_view.bytes().cast("f")
 
 
-class FrontEnd:
+class GradientFrontEnd:
     """A framework whose backward pass is `Rank.backward`."""
 
     uses_views = True
@@ -256,7 +256,7 @@ class Rank:
         self.session = session
         _local.session = session
         self.entries = {name: PlainEntry(name, count) for name, count in counts.items()}
-        self.front_end = FrontEnd(options)
+        self.front_end = GradientFrontEnd(options)
         bundles = [[self.entries[name] for name in group] for group in groups or [[name] for name in counts]]
         self.reducer = Reducer(self.front_end, bundles, options, passes=how.pop("passes", 1))
         assert not how

@@ -20,8 +20,8 @@ class Entry(ABC):
     """One gradient and its way. A front end derives a class that knows what a gradient is in its framework.
 
     At first a gradient travels from wherever its framework has put it, by calls that the front end makes (see
-    `FrontEnd.dense_call`). When the reducer has given the entry a *view* of the arena, `put` copies the gradient there,
-    and it needs no call of its own any more.
+    `GradientFrontEnd.dense_call`). When the reducer has given the entry a *view* of the arena, `put` copies the
+    gradient there, and it needs no call of its own any more.
 
     Attributes:
         name: by which the ranks' gradients match.
@@ -104,7 +104,7 @@ class Entry(ABC):
 
     @abstractmethod
     def lies_in_view(self, gradient: Any) -> bool:
-        """Say whether a gradient (see `FrontEnd.present`) is the view."""
+        """Say whether a gradient (see `GradientFrontEnd.present`) is the view."""
 
     # --- on the general way ----------------------------------------------------------------------------------------
 

@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from farandole.gradients.entry import Bundle, Entry
-from farandole.gradients.front_end import FrontEnd
+from farandole.gradients.gradient_front_end import GradientFrontEnd
 
 
 class LastReduced:
     """Reduced gradients, where they are; what `farandole.core.retry.Gradients` asks for."""
 
-    def __init__(self, bundles: Sequence[Bundle], front_end: FrontEnd) -> None:
+    def __init__(self, bundles: Sequence[Bundle], front_end: GradientFrontEnd) -> None:
         """Keep none yet of these bundles."""
         self._bundles = bundles
         self._front_end = front_end

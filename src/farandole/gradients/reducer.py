@@ -8,7 +8,7 @@ A dense gradient in host memory has a *view* of the arena: it is copied there wh
 then on. What is launched leaves in *submit batches* (see `submit_batch`). An entry gets its view at the end of its
 first step, when it is known that it has gradients and that they are dense (see `arena_views`). Until then, and on other
 devices and with compression always, gradients take the *general way*: the front end makes a call for them (see
-`front_end`). Sparse gradients are gathered, or made dense for the reduction.
+`gradient_front_end`). Sparse gradients are gathered, or made dense for the reduction.
 
 Where workers come and go, this rank's own gradients are kept until the step counts. When the world breaks, the
 survivors reduce once more, in the next world, what was reduced in the broken one or was to be; unless some rank has all
@@ -35,7 +35,7 @@ from farandole.gradients.arena_views import ArenaViews
 from farandole.gradients.calls_in_flight import CallsInFlight
 from farandole.gradients.context import Context
 from farandole.gradients.entry import Bundle, Entry
-from farandole.gradients.front_end import FrontEnd, GeneralCall
+from farandole.gradients.gradient_front_end import GeneralCall, GradientFrontEnd
 from farandole.gradients.last_reduced import LastReduced
 from farandole.gradients.reduce_options import ReduceOptions
 from farandole.gradients.step_ballot import StepBallot
@@ -56,7 +56,7 @@ class Reducer:
     """
 
     def __init__(
-        self, front_end: FrontEnd, bundles: Iterable[Sequence[Entry]], options: ReduceOptions, *, passes: int
+        self, front_end: GradientFrontEnd, bundles: Iterable[Sequence[Entry]], options: ReduceOptions, *, passes: int
     ) -> None:
         """Watch the gradients.
 

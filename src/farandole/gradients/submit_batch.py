@@ -71,7 +71,7 @@ class BatchQueue:
         Args:
             context: of the step.
             calls: to which each submitted batch is added.
-            at_end_of_backward: see `FrontEnd`.
+            at_end_of_backward: see `GradientFrontEnd`.
         """
         self._context = context
         self._calls = calls

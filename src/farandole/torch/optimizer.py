@@ -19,9 +19,9 @@ from farandole.torch.adasum import AdasumOptimizer, DeltaReducer
 from farandole.torch.collectives import allreduce
 from farandole.torch.compression import Compression, Feedback, Recipe
 from farandole.torch.gradient_entry import GradientEntry
-from farandole.torch.gradient_front_end import GradientFrontEnd, GradientReducer
 from farandole.torch.naming import Named, can_be_trained, name_last_group, parameter_names
 from farandole.torch.step_count import count_step
+from farandole.torch.tensor_gradients import GradientReducer, TensorGradients
 
 
 class _Distributed(torch.optim.Optimizer):
@@ -220,7 +220,7 @@ def DistributedOptimizer(
         if process_set.included():
             options = ReduceOptions(op, 1.0 / gradient_predivide_factor, gradient_predivide_factor, process_set)
             distributed._reducer = GradientReducer(
-                GradientFrontEnd(options, compression),
+                TensorGradients(options, compression),
                 _entries(bundles, sparse_as_dense),
                 options,
                 passes=backward_passes_per_step,

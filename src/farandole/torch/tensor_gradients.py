@@ -17,7 +17,7 @@ from farandole.core.dtype import Average, Sum
 from farandole.core.session import Session
 from farandole.errors import InvalidRequestError
 from farandole.gradients.entry import Bundle, Entry
-from farandole.gradients.front_end import GeneralCall
+from farandole.gradients.gradient_front_end import GeneralCall
 from farandole.gradients.reduce_options import ReduceOptions
 from farandole.gradients.reducer import Reducer
 from farandole.torch.collectives import allreduce_call, compressed_call
@@ -28,8 +28,8 @@ from farandole.torch.no_compile import no_compile
 from farandole.torch.sparse_rows import pack, unpack
 
 
-class GradientFrontEnd:
-    """What `farandole.gradients.front_end.FrontEnd` asks for.
+class TensorGradients:
+    """What `farandole.gradients.gradient_front_end.GradientFrontEnd` asks for.
 
     Attributes:
         compression: done before and undone after the reduction.
@@ -50,11 +50,11 @@ class GradientFrontEnd:
 
     @property
     def uses_views(self) -> bool:
-        """See `FrontEnd`."""
+        """See `GradientFrontEnd`."""
         return self.compression is Compression.none and self.feedback is None
 
     def watch(self, entry: Entry, reducer: weakref.ref[Reducer]) -> Callable[[], None]:
-        """See `FrontEnd`."""
+        """See `GradientFrontEnd`."""
         assert isinstance(entry, GradientEntry)
 
         def on_gradient(_: torch.Tensor) -> None:
@@ -66,7 +66,7 @@ class GradientFrontEnd:
         return remove
 
     def at_end_of_backward(self, callback: Callable[[], None]) -> bool:
-        """See `FrontEnd`."""
+        """See `GradientFrontEnd`."""
         try:
             torch.autograd.Variable._execution_engine.queue_callback(partial(_call, callback))
         except RuntimeError:
@@ -74,7 +74,7 @@ class GradientFrontEnd:
         return True
 
     def dense_call(self, session: Session, entries: Sequence[Entry]) -> GeneralCall:
-        """See `FrontEnd`."""
+        """See `GradientFrontEnd`."""
         tensors = [entry for entry in entries if isinstance(entry, GradientEntry)]
         pairs = [self.compression.compress(entry.dense()) for entry in tensors]
         sent = [tensor.contiguous() for tensor, _ in pairs]
@@ -93,7 +93,7 @@ class GradientFrontEnd:
         return GeneralCall(call, store)
 
     def sparse_call(self, session: Session, entry: Entry) -> GeneralCall:
-        """See `FrontEnd`. All ranks' rows are gathered, and added up by whoever reads them."""
+        """See `GradientFrontEnd`. All ranks' rows are gathered, and added up by whoever reads them."""
         assert isinstance(entry, GradientEntry)
         options = self._options
         if options.op not in (Average, Sum):
@@ -118,18 +118,18 @@ class GradientFrontEnd:
         return GeneralCall(call_of_several(session, [member]), store)
 
     def forget_residuals(self) -> None:
-        """See `FrontEnd`."""
+        """See `GradientFrontEnd`."""
         if self.feedback is not None:
             self.feedback.forget()
 
     def present(self, bundles: Sequence[Bundle]) -> list[tuple[Any, torch.Tensor]]:
-        """See `FrontEnd`."""
+        """See `GradientFrontEnd`."""
         entries: Any = (entry for bundle in bundles for entry in bundle.entries)
         gradients = [(entry, entry.parameter.grad) for entry in entries]
         return [(entry, gradient) for entry, gradient in gradients if gradient is not None]
 
     def versions(self, gradients: Sequence[tuple[Any, torch.Tensor]]) -> list[int]:
-        """See `FrontEnd`. PyTorch counts writes, but for those that go by `.data`."""
+        """See `GradientFrontEnd`. PyTorch counts writes, but for those that go by `.data`."""
         return [gradient._version for _, gradient in gradients]
 
 

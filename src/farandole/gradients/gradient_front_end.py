@@ -22,7 +22,7 @@ class GeneralCall(NamedTuple):
     """Puts the result of the call into the gradients."""
 
 
-class FrontEnd(Protocol):
+class GradientFrontEnd(Protocol):
     """The adapter of one framework. The reducer calls it in the thread that calls the reducer."""
 
     def watch(self, entry: Entry, reducer: weakref.ref[Reducer]) -> Callable[[], None]:
