@@ -13,6 +13,8 @@ import pytest
 from frontends import DTYPES
 from oracle import FLOATS, check, reduced, scattered_rows, values
 
+from farandole.collectives.table import COLLECTIVES as DECLARED
+
 OPS = ["Average", "Sum", "Min", "Max", "Product"]
 
 
@@ -205,6 +207,19 @@ def run_forms(front: Any, collective: Collective, process_set: Any, dtype: str) 
                 assert (output is tensor) == in_place, (name, options)
                 if not in_place:
                     np.testing.assert_array_equal(front.array(tensor), before)
+
+
+def test_no_declared_form_is_left_out():
+    assert set(COLLECTIVES) == set(DECLARED)
+    for name, collective in COLLECTIVES.items():
+        words = ("grouped", "async", "in place")
+        declared = {
+            " ".join(
+                word for word, holds in zip(words, (form.grouped, form.later, form.in_place), strict=True) if holds
+            )
+            for form in DECLARED[name].forms()
+        }
+        assert set(collective.forms) == {form or "plain" for form in declared}
 
 
 @pytest.mark.parametrize("kind", COLLECTIVES)

@@ -124,7 +124,7 @@ class Numpy(FrontEnd):
     """farandole.numpy."""
 
     name = "numpy"
-    has = frozenset()
+    has = frozenset({"numpy"})
 
     def __init__(self) -> None:
         if importlib.util.find_spec("ml_dtypes") is None:
