@@ -2,6 +2,6 @@
 
 A declaration (`declaration`, one file for each collective, all of them in `table`) says a collective's name, its
 arguments with their defaults, what is refused and in which words, the shape of the result, and its gradient. A front
-end tells how its tensors lie in memory (`front_end`). From the two, `render` makes the functions that users call:
+end says where its tensors are in memory (`front_end`). From the two, `render` makes the functions that users call:
 plain, asynchronous, in place and grouped.
 """

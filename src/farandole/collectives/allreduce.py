@@ -67,7 +67,7 @@ def _extreme_gradients(
     sums = maths.reduce([*gradients, *mine], Sum)
     totals, owners = sums[: len(inputs)], sums[len(inputs) :]
     return [
-        # Nobody owns an element that is not a number.
+        # No rank owns an element that is not a number.
         total * own * (prescale * postscale) / maths.where(owner, owner, 1)
         for total, own, owner in zip(totals, mine, owners, strict=True)
     ]

@@ -65,7 +65,7 @@ class Feedback:
     Attributes:
         recipe: what is done.
         states: what is remembered of each tensor, by its full name.
-        open: calls that have begun and need a push to go on.
+        open: calls whose second round has yet to begin (PowerSGD).
     """
 
     def __init__(self, recipe: Recipe) -> None:

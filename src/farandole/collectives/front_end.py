@@ -1,4 +1,4 @@
-"""What a front end tells of its tensors; all else about collectives is the same for all front ends.
+"""What a front end says of its tensors; all else about collectives is the same for all front ends.
 
 The engine reads and writes host memory only. A tensor that the engine can use where it is is *ready*; another one is
 *staged*: copied to a host tensor before the call, and the result copied from there after it.
@@ -89,7 +89,7 @@ class FrontEnd(ABC, Generic[Tensor]):
 
     @abstractmethod
     def copy(self, tensor: Tensor) -> Tensor:
-        """Return a copy that nobody else has."""
+        """Return a copy."""
 
     @abstractmethod
     def zeros(self, like: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ from farandole.errors import InvalidRequestError, MismatchError
 
 Result = TypeVar("Result")
 
-# Any object with the buffer protocol; Python has no type for that before 3.12.
+# Any object with the buffer protocol; Python before 3.12 has no type for that.
 Buffer = Any
 
 _SIZES = {
@@ -244,7 +244,7 @@ def exchange(
 def transfer(moves: Sequence[tuple[Buffer, int, int]], *, name: str) -> None:
     """Move buffers between pairs of ranks, one after the other.
 
-    Only the two ranks of a move ask for it. Two who have several moves in common give them in the same order.
+    Only the two ranks of a move call this for it. Two ranks that have several moves in common give them in one order.
 
     Args:
         moves: for each, what is moved or room for it, the rank that sends it and the rank that receives it.

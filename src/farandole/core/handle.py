@@ -1,7 +1,7 @@
 """Calls: what keeps their memory alive while the engine works, and how their results are made.
 
-A front end makes one `Pending` for each call. A call that its user waits for later gets a number, an int as in Horovod;
-the table holds it until the user asks for the result, so its tensors live whatever the user drops.
+A front end makes one `Pending` for each call. An asynchronous call gets a number, an int as in Horovod, which is what
+its user holds. The table holds the call until the user fetches the result, and so its tensors.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from farandole.core.submission import Submission
 if TYPE_CHECKING:
     from concurrent.futures import Executor, Future
 
-# Numbers are never used twice in a process: a handle from before a shutdown is unknown after it, not somebody else's.
+# Numbers are never used twice in a process: after a shutdown, an older handle is unknown, and names no other call.
 _numbers = itertools.count(1)
 
 
@@ -53,8 +53,8 @@ class Pending:
         Args:
             engine: where to submit.
             submission: the requests.
-            finish: makes the result from the native handles once all are done. It holds whatever must stay alive until
-                then.
+            finish: makes the result from the native handles once all are done. It holds the memory that the engine uses
+                until then.
         """
         self._engine = engine
         self._submission: Submission | None = submission
@@ -143,7 +143,7 @@ class Deferred:
         return self.result()
 
     def begun(self) -> bool:
-        """Say whether the other thread has been told."""
+        """Say whether the other thread has been asked to submit."""
         return self._begun is not None
 
     def done(self) -> bool:

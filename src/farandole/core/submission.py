@@ -45,14 +45,14 @@ class Submission:
     __slots__ = ("count", "handles", "requests")
 
     def __init__(self, requests: Sequence[NativeRequest]) -> None:
-        """Copy requests into an array, which keeps alive what they point to."""
+        """Copy requests into an array, which holds what they point to."""
         self.count = len(requests)
         self.requests = (NativeRequest * self.count)(*requests)
         self.handles = (ctypes.c_uint64 * self.count)()
 
     @classmethod
     def joined(cls, parts: Sequence[Submission]) -> Submission:
-        """Return one of the requests of all parts, which are to live as long: what requests point to is theirs."""
+        """Return one of the requests of all parts. Hold the parts as long: they own what requests point to."""
         whole = cls.__new__(cls)
         whole.count = sum(part.count for part in parts)
         everything = b"".join([part.requests for part in parts])
@@ -66,7 +66,7 @@ class Submission:
         return self.handles[0] != 0
 
     def put_back(self) -> None:
-        """Let it be used for another call; the requests are done and released. It is not to be touched after that."""
+        """Let another call use it. The requests are done and released; the caller does not touch it after that."""
 
 
 class Single(Submission):

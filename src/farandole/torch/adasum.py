@@ -34,7 +34,7 @@ class DeltaReducer:
 
         Args:
             named: parameters with the names by which the ranks' deltas match.
-            compression: how deltas travel.
+            compression: how deltas are sent.
             process_set: which ranks take part.
         """
         self._named = list(named)

@@ -1,6 +1,6 @@
 """Where a tensor's bytes are for the engine, which reads and writes host memory only.
 
-A CPU tensor is used where it lies. A CUDA tensor is copied to pinned host memory on the caller's current stream; the
+A CPU tensor is used where it is. A CUDA tensor is copied to pinned host memory on the caller's current stream; the
 copy is ready when its event has happened, and the way back is again a copy on the stream that is current then. So
 Python never waits for the device, except at the user's own `synchronize`.
 """
@@ -53,7 +53,7 @@ def call_of(
 
     Args:
         session: where to.
-        requests: their inputs and outputs lie in host memory, held by `finish`.
+        requests: their inputs and outputs are in host memory, held by `finish`.
         events: what the inputs wait for.
         finish: makes the result from the native handles.
     """

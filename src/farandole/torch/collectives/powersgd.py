@@ -1,4 +1,4 @@
-"""PowerSGD: a matrix travels as the product of two thin ones (Vogels, Karimireddy and Jaggi, NeurIPS 2019).
+"""PowerSGD: a matrix is sent as the product of two thin ones (Vogels, Karimireddy and Jaggi, NeurIPS 2019).
 
 Of the sum M of all ranks' matrices [n, m], one step of subspace iteration finds the best of its columns' directions:
 
@@ -14,8 +14,8 @@ The products of a rank's own matrix are torch's business. What all ranks compute
 same bits by elementwise operations alone, which are exact roundings on every processor: so all end with the same bits,
 whatever their matrix libraries do.
 
-A call has two rounds. Who waits for the first of several calls begins the second round of all of them, so that a step
-of an optimizer takes two rounds, and not two for each matrix.
+A call has two rounds. Waiting for the first of several calls begins the second round of all of them, so that a step of
+an optimizer takes two rounds, and not two for each matrix.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ class PowerSGDCall:
 
     @torch.no_grad()
     def go_on(self) -> None:
-        """Wait for the first round, and begin the second one. What goes wrong is told by `result`."""
+        """Wait for the first round, and begin the second one. `result` raises what goes wrong here."""
         with self._lock:
             if self._second is not None or self._error is not None:
                 return
