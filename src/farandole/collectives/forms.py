@@ -5,7 +5,7 @@ A call is waited for at once (`now`, and `now_in_place` where it writes over its
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from farandole.collectives.calls import call_of_one, call_of_several, member_names
@@ -105,7 +105,7 @@ class Forms:
             tensors: Any, name: str | None, process_set: ProcessSet, options: Options, compression: Any = none
         ) -> list[Any]:
             settle(options)
-            tensors = [front.accept(tensor, False) for tensor in tensors]
+            tensors = self._accepted(tensors, False)
             if isinstance(compression, (Recipe, Feedback)):
                 return list(self._compressed(collective, form, compression, tensors, name, process_set, options))
             pairs = [compression.compress(tensor) for tensor in tensors]
@@ -127,7 +127,7 @@ class Forms:
 
         def run_grouped(tensors: Any, name: str | None, process_set: ProcessSet, options: Options) -> Any:
             settle(options)
-            tensors = [front.accept(tensor, True) for tensor in tensors]
+            tensors = self._accepted(tensors, True)
             call = front, collective, tensors, True, options, process_set
             return self._now_in_place(tensors, operation, name, process_set, call_of_several, *call)
 
@@ -145,7 +145,7 @@ class Forms:
 
         def begin_grouped(tensors: Any, name: str | None, process_set: ProcessSet, options: Options) -> int:
             settle(options)
-            tensors = [front.accept(tensor, in_place) for tensor in tensors]
+            tensors = self._accepted(tensors, in_place)
             call = front, collective, tensors, in_place, options, process_set
             return self._later(operation, name, process_set, call_of_several, *call, taking(options))
 
@@ -153,6 +153,12 @@ class Forms:
             return None if returns is None else lambda received: returns(front, received, options)
 
         return begin_grouped if form.grouped else begin
+
+    def _accepted(self, given: Iterable[Any], in_place: bool) -> list[Tensor]:
+        """Return the tensors that arguments stand for; see `FrontEnd.accept`."""
+        if not self.front.converts:
+            return list(given)
+        return [self.front.accept(each, in_place) for each in given]
 
     # --- plain calls ---------------------------------------------------------------------------------------------
 
