@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import socket
 
-from farandole.wire.peer_credentials import user_behind
+from farandole.wire.unix_socket import user_behind
 
 
 def address_of(door: str) -> str:

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Protocol
 from farandole.agent.failover import FailoverListener, Spool, UnwrittenOutput
 from farandole.agent.loop import Loop, Timer
 from farandole.agent.protocol import GREETING, Beat, Closed, Credit, FromAgent, Outlive, Output, ToAgent
-from farandole.wire.frames import LARGEST_FRAME, Codec, FrameReader, frame
+from farandole.wire.errors import ConnectionLost
+from farandole.wire.frame_stream import FrameStream, PipeEnd
+from farandole.wire.frames import LARGEST_FRAME, Codec
 
 if TYPE_CHECKING:
     import socket
 
-_CHUNK = 64 * 1024
 # What is said to a launcher that asks for signs of life.
 _BEAT_SECONDS = 0.5
 # A launcher that is stopped may stay so for longer than any clock here can be set.
@@ -77,16 +78,14 @@ class LauncherConnection:
         self._control = control
         self._report = report
         self._stands = True
-        self._frames = FrameReader(LARGEST_FRAME)
-        self._unsent = bytearray(GREETING)
+        self._stream = FrameStream(PipeEnd(control), PipeEnd(report), LARGEST_FRAME)
+        self._stream.post_bytes(GREETING)
         self._silence: Timer | None = None
         """Runs while the launcher is expected to be heard of."""
         self._next_beat: Timer | None = None
         self._within = 0.0
         """Seconds of silence after which the launcher counts as gone."""
         self._heard_at = time.monotonic()
-        for fd in {control, report}:
-            os.set_blocking(fd, False)
         self._loop.watch(control, self._read)
 
     @property
@@ -107,7 +106,7 @@ class LauncherConnection:
     @property
     def has_unsent(self) -> bool:
         """Whether something is still to be read by the launcher."""
-        return self._stands and bool(self._unsent)
+        return self._stands and self._stream.unsent
 
     # --- talking ------------------------------------------------------------------------------------------------
 
@@ -119,7 +118,7 @@ class LauncherConnection:
         if self._stands:
             if isinstance(message, Output | Closed) and self.may_be_continued:
                 self._unwritten.sent(message)
-            self._unsent += frame(self._codec.encode(message))
+            self._stream.post(self._codec.encode(message))
             self._flush()
         elif self.waits and isinstance(message, Output | Closed):
             self.spool.add(message)
@@ -148,13 +147,11 @@ class LauncherConnection:
 
     def _flush(self) -> None:
         try:
-            del self._unsent[: os.write(self._report, self._unsent)]
-        except BlockingIOError:
-            pass
-        except OSError:
+            self._stream.flush()
+        except ConnectionLost:
             self.ended()
             return
-        writable = self._flush if self._unsent else None
+        writable = self._flush if self._stream.unsent else None
         if self._report == self._control:
             self._loop.watch(self._report, self._read, writable)
         else:
@@ -162,20 +159,17 @@ class LauncherConnection:
 
     def _read(self) -> None:
         try:
-            data = os.read(self._control, _CHUNK)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        if not data:
+            payloads = self._stream.read()
+        except ConnectionLost:
             self.ended()
             return
-        self._heard_at = time.monotonic()
-        for payload in self._frames.feed(data):
-            self._owner.obey(self._codec.decode(payload))
+        if payloads is not None:
+            self._heard_at = time.monotonic()
+            for payload in payloads:
+                self._owner.obey(self._codec.decode(payload))
 
     def _beat(self) -> None:
-        if not self._unsent:  # Otherwise what is on its way is the sign of life.
+        if not self._stream.unsent:  # Otherwise what is on its way is the sign of life.
             self.say(Beat())
         self._next_beat = self._loop.call_later(_BEAT_SECONDS, self._beat)
 
@@ -226,7 +220,6 @@ class LauncherConnection:
         for fd in {self._control, self._report}:
             self._loop.watch(fd)
             os.close(fd)
-        self._unsent.clear()
         for timer in (self._silence, self._next_beat):
             if timer is not None:
                 timer.cancel()

@@ -8,7 +8,6 @@ a command line, and it ends when that input ends or this process does, whichever
 from __future__ import annotations
 
 import os
-import select
 import subprocess
 import sys
 import time
@@ -16,7 +15,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from farandole.errors import StartError
-from farandole.wire.frames import FRAME_LIMIT, Codec, FrameReader, frame
+from farandole.wire.channel import Channel
+from farandole.wire.errors import ConnectionLost, WireTimeout
+from farandole.wire.frame_stream import PipeEnd
+from farandole.wire.frames import FRAME_LIMIT, Codec
 from farandole.wire.rendezvous import FromServer, NotServed, Serve
 
 ANSWER_SECONDS = 30.0
@@ -87,23 +89,20 @@ class OwnRoster:
     def _ask(self, order: Serve) -> FromServer:
         assert self._process.stdin is not None and self._process.stdout is not None
         codec: Codec[FromServer] = Codec(FromServer)
-        frames = FrameReader(FRAME_LIMIT)
+        channel = Channel(PipeEnd(self._process.stdout.fileno()), PipeEnd(self._process.stdin.fileno()), FRAME_LIMIT)
         deadline = time.monotonic() + ANSWER_SECONDS
         try:
-            self._process.stdin.write(frame(codec.encode(order)))
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            pass  # It ended at once: so does its output.
-        while select.select([self._process.stdout], [], [], max(0.0, deadline - time.monotonic()))[0]:
-            data = os.read(self._process.stdout.fileno(), 1 << 16)
-            if not data:
-                raise StartError(
-                    "rank 0 started a process to serve the roster, which ended at once; what it wrote to standard "
-                    "error says why"
-                )
-            for payload in frames.feed(data):
-                return codec.decode(payload)
-        raise StartError(f"the process that rank 0 started to serve the roster did not answer in {ANSWER_SECONDS:g} s")
+            channel.send(codec.encode(order), deadline)
+            return codec.decode(channel.receive(deadline))
+        except WireTimeout:
+            raise StartError(
+                f"the process that rank 0 started to serve the roster did not answer in {ANSWER_SECONDS:g} s"
+            ) from None
+        except ConnectionLost:
+            raise StartError(
+                "rank 0 started a process to serve the roster, which ended at once; what it wrote to standard "
+                "error says why"
+            ) from None
 
 
 def own_environment() -> dict[str, str]:

@@ -13,22 +13,25 @@ import sys
 
 from farandole.roster.service import RosterService
 from farandole.wire.address import format_address
-from farandole.wire.frames import FRAME_LIMIT, Codec, FrameReader, frame
+from farandole.wire.channel import Channel
+from farandole.wire.errors import ConnectionLost
+from farandole.wire.frame_stream import PipeEnd
+from farandole.wire.frames import FRAME_LIMIT, Codec
 from farandole.wire.rendezvous import FromServer, NotServed, Serve, Serving
 
 
-async def serve(order: Serve, control: int, report: int, parent: int) -> None:
+async def serve(order: Serve, control: int, channel: Channel, parent: int) -> None:
     """Carry out an order, and stay until the input ends or the parent does.
 
     Args:
         order: what to serve.
         control: file descriptor of the input.
-        report: file descriptor that takes the answer.
-        parent: process id of who gave the order.
+        channel: takes the answer.
+        parent: process id of the process that gave the order.
     """
     service = RosterService((None,) * order.size, order.secret)
     answer = await _listen(service, order)
-    os.write(report, frame(Codec[Serve](Serve).encode(answer)))
+    channel.send(Codec[Serve](Serve).encode(answer))
     if isinstance(answer, Serving):
         await _end_of(control, parent)
     await service.close()
@@ -64,24 +67,18 @@ async def _end_of(control: int, parent: int) -> None:
         await ended.wait()
 
 
-def _read_order(control: int) -> Serve | None:
-    codec: Codec[Serve] = Codec(Serve)
-    frames = FrameReader(FRAME_LIMIT)
-    while data := os.read(control, 1 << 16):
-        for payload in frames.feed(data):
-            return codec.decode(payload)
-    return None
-
-
 def main() -> None:
-    """Serve who is at the other end of standard input and output."""
+    """Serve the process at the other end of standard input and output."""
     parent = os.getppid()
     control = sys.stdin.fileno()
     report = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # Nothing that prints may break into the answer.
-    order = _read_order(control)
-    if order is not None:
-        asyncio.run(serve(order, control, report, parent))
+    channel = Channel(PipeEnd(control), PipeEnd(report), FRAME_LIMIT)
+    try:
+        order = Codec[Serve](Serve).decode(channel.receive())
+    except ConnectionLost:
+        return  # Rank 0 has ended before it said what to serve.
+    asyncio.run(serve(order, control, channel, parent))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,11 @@
-"""A proven connection over a blocking socket, and the race of several addresses for it."""
+"""The one carrier of frames that waits: over a socket with proof, over a Unix socket, or over pipes.
+
+`Channel.connect` proves the connection, and races several addresses for it.
+"""
 
 from __future__ import annotations
 
+import collections
 import os
 import select
 import socket
@@ -11,21 +15,37 @@ from typing import Any
 
 from farandole.wire.address import parse_address
 from farandole.wire.errors import AuthenticationFailed, BadMessage, ConnectionLost, WireError, WireTimeout
-from farandole.wire.frames import FRAME_LIMIT, LENGTH_BYTES, FrameReader, frame, frame_length
+from farandole.wire.frame_stream import PIECE_BYTES, FrameStream, Sink, Source
+from farandole.wire.frames import FRAME_LIMIT
 from farandole.wire.handshake import HANDSHAKE_LIMIT, ClientHandshake
 
 
 class Channel:
-    """A proven connection over a blocking socket. One thread may send while another receives.
+    """Frames over a connection that is waited for. One thread may send while another receives.
+
+    A signal handler may send too, whatever the thread that it interrupts is doing.
 
     After any `WireError` from `receive` or `send` the stream may be cut in the middle of a frame: close the channel.
+
+    Args:
+        source: what is received from. It must not block.
+        sink: what is sent to; may be the same.
+        limit: longest frame, in bytes, that is taken.
+        alarm: a descriptor that can be read when a signal has come. Without it, the handler of a signal that comes just
+            before `receive` begins to wait is called only when something else comes.
     """
 
-    def __init__(self, sock: socket.socket, limit: int) -> None:
+    def __init__(self, source: Source, sink: Sink, limit: int, alarm: int | None = None) -> None:
+        self._stream = FrameStream(source, sink, limit)
+        self._received: collections.deque[bytes] = collections.deque()
+        self._alarm = alarm
+
+    @classmethod
+    def over(cls, sock: socket.socket, limit: int) -> Channel:
+        """Return a channel over a socket, which belongs to it then."""
         # Not settimeout: it is one value for both directions, and two threads may wait with different deadlines.
         sock.setblocking(False)
-        self._sock = sock
-        self._limit = limit
+        return cls(sock, sock, limit)
 
     @classmethod
     def connect(cls, address: str, secret: bytes, *, timeout: float, limit: int = FRAME_LIMIT) -> Channel:
@@ -43,57 +63,71 @@ class Channel:
             WireTimeout: not done within `timeout` seconds.
         """
         channel = _race(cls, address.split(","), secret, timeout)
-        channel._limit = limit
+        channel._stream.accept_up_to(limit)
         return channel
 
     def send(self, payload: bytes, deadline: float | None = None) -> None:
-        """Send one frame; `deadline` is on the monotonic clock."""
-        view = memoryview(frame(payload))
-        while view:
-            try:
-                view = view[self._sock.send(view) :]
-            except BlockingIOError:
-                self._wait(select.POLLOUT, deadline)
-            except OSError as error:
-                raise ConnectionLost(f"the connection broke: {error.strerror or error}") from None
+        """Send one frame; `deadline` is on the monotonic clock.
+
+        Raises:
+            ConnectionLost: the other side closed the connection, or it broke.
+            WireTimeout: the other side did not take it in time.
+        """
+        self._stream.post(payload)
+        if self._stream.flushing:
+            return  # A signal handler calls, and has interrupted a `send`, which goes on with this one when it returns.
+        while self._stream.unsent:
+            self._stream.flush()
+            if self._stream.unsent:
+                self._wait(self._stream.sink, select.POLLOUT, deadline)
 
     def receive(self, deadline: float | None = None) -> bytes:
-        """Wait for one frame and return its payload; `deadline` is on the monotonic clock."""
-        length = frame_length(self._read(LENGTH_BYTES, deadline), self._limit)
-        return self._read(length, deadline)
+        """Wait for one frame and return its payload; `deadline` is on the monotonic clock.
+
+        Raises:
+            ConnectionLost: the other side closed the connection, or it broke.
+            WireTimeout: nothing came in time.
+            BadMessage: the frame is too long.
+        """
+        while not self._received:
+            payloads = self._stream.read()
+            if payloads is None:
+                self._wait(self._stream.source, select.POLLIN, deadline)
+            else:
+                self._received.extend(payloads)
+        return self._received.popleft()
 
     def close(self) -> None:
         """Close in good order: what was sent still arrives. Wakes a thread that waits in `receive`."""
+        sock = self._stream.source
+        assert isinstance(sock, socket.socket)
         try:
-            self._sock.shutdown(socket.SHUT_RDWR)
+            sock.shutdown(socket.SHUT_RDWR)
         except OSError:
             pass  # The other side was quicker.
-        self._sock.close()
+        sock.close()
 
-    def _read(self, count: int, deadline: float | None) -> bytes:
-        data = bytearray()
-        while len(data) < count:
-            try:
-                piece = self._sock.recv(min(count - len(data), 1 << 20))
-            except BlockingIOError:
-                self._wait(select.POLLIN, deadline)
-                continue
-            except OSError as error:
-                raise ConnectionLost(f"the connection broke: {error.strerror or error}") from None
-            if not piece:
-                raise ConnectionLost("the other side closed the connection")
-            data += piece
-        return bytes(data)
+    def _wait(self, end: Source | Sink, event: int, deadline: float | None) -> None:
+        """Wait until an end is ready, or a signal has come.
 
-    def _wait(self, event: int, deadline: float | None) -> None:
+        Raises:
+            ConnectionLost: this side has closed the connection.
+            WireTimeout: the deadline has passed.
+        """
         poll = select.poll()
         try:
-            poll.register(self._sock, event)
+            poll.register(end, event)
         except ValueError:
             raise ConnectionLost("this side closed the connection") from None
+        if self._alarm is not None:
+            poll.register(self._alarm, select.POLLIN)
         milliseconds = None if deadline is None else max(0.0, (deadline - time.monotonic()) * 1000)
-        if not poll.poll(milliseconds):
+        ready = poll.poll(milliseconds)
+        if not ready:
             raise WireTimeout("the other side did not answer in time")
+        if any(fd == self._alarm for fd, _ in ready):
+            assert self._alarm is not None
+            os.read(self._alarm, PIECE_BYTES)
 
 
 class _Attempt:
@@ -102,11 +136,10 @@ class _Attempt:
     def __init__(self, kind: type[Channel], address: str, family: int, where: Any, secret: bytes) -> None:
         self.address = address
         self.socket = socket.socket(family, socket.SOCK_STREAM)
-        self.channel = kind(self.socket, HANDSHAKE_LIMIT)
+        self.channel = kind.over(self.socket, HANDSHAKE_LIMIT)
         self.connected = False
         self._handshake = ClientHandshake(secret)
-        self._frames = FrameReader(HANDSHAKE_LIMIT)
-        # What becomes of it is asked when the socket is ready.
+        # The kernel tells the outcome when the socket is ready.
         self.socket.connect_ex(where)
 
     def proceed(self) -> bool:
@@ -123,15 +156,8 @@ class _Attempt:
             self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.channel.send(self._handshake.hello())  # A fresh socket takes so little at once.
             return False
-        try:
-            data = self.socket.recv(HANDSHAKE_LIMIT)
-        except BlockingIOError:
-            return False
-        except OSError as error:
-            raise ConnectionLost(f"the connection broke: {error.strerror or error}") from None
-        if not data:
-            raise ConnectionLost("the other side closed the connection")
-        challenges = self._frames.feed(data)
+        # No more is read than a challenge may have: what comes after the proof is not read with the limit before it.
+        challenges = self.channel._stream.read(HANDSHAKE_LIMIT)
         if challenges:
             self.channel.send(self._handshake.answer(challenges[0]))
         return bool(challenges)

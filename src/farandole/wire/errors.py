@@ -15,7 +15,13 @@ class WireError(ConnectionError):
 
 
 class ConnectionLost(WireError):
-    """The other side closed the connection, or the network broke."""
+    """The other side closed the connection, or the network broke.
+
+    Attributes:
+        unread: whether the kernel says that the other side ended before it had read all that was sent to it.
+    """
+
+    unread = False
 
 
 class AuthenticationFailed(WireError):

@@ -3,8 +3,8 @@
 A *frame* is a 4-byte little-endian length and that many bytes. A *message* is a tagged msgspec struct, encoded as
 MessagePack, in one frame.
 
-Nothing here does I/O: `wire.channel` sends and receives frames over a blocking socket, `wire.async_channel` over
-asyncio streams.
+Nothing here does I/O. `wire.frame_stream` carries frames over whatever does not block, `wire.channel` waits for them,
+and `wire.async_channel` carries them over asyncio's streams.
 """
 
 from __future__ import annotations
@@ -46,10 +46,14 @@ def frame_length(header: bytes, limit: int) -> int:
 
 
 class FrameReader:
-    """Cuts a stream of bytes, fed as they come, into the payloads of its frames."""
+    """Cuts a stream of bytes, fed as they come, into the payloads of its frames.
+
+    Attributes:
+        limit: longest frame, in bytes, that is taken.
+    """
 
     def __init__(self, limit: int = FRAME_LIMIT) -> None:
-        self._limit = limit
+        self.limit = limit
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[bytes]:
@@ -63,10 +67,11 @@ class FrameReader:
         start = 0
         while len(self._buffer) - start >= LENGTH_BYTES:
             body = start + LENGTH_BYTES
-            length = frame_length(bytes(self._buffer[start:body]), self._limit)
+            length = frame_length(bytes(self._buffer[start:body]), self.limit)
             if len(self._buffer) - body < length:
                 break
-            payloads.append(bytes(self._buffer[body : body + length]))
+            with memoryview(self._buffer) as whole:
+                payloads.append(bytes(whole[body : body + length]))
             start = body + length
         del self._buffer[:start]
         return payloads

@@ -509,8 +509,10 @@ def raw_listener(roster: Running, worker: int) -> socket.socket:
     channel.send(codec.encode(Listen()))
     while not listens(roster, worker):
         pass
-    channel._sock.setblocking(True)
-    return channel._sock
+    sock = channel._stream.source
+    assert isinstance(sock, socket.socket)
+    sock.setblocking(True)
+    return sock
 
 
 def listens(roster: Running, worker: int) -> bool:

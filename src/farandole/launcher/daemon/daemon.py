@@ -25,7 +25,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from farandole.launcher.daemon.client_connection import MOST_DESCRIPTORS, ClientConnection
+from farandole.launcher.daemon.client_connection import ClientConnection
 from farandole.launcher.daemon.daemon_connection import DaemonConnection, check_peer
 from farandole.launcher.daemon.display import STREAMS, JobDisplay
 from farandole.launcher.daemon.jobs import LIFE_SECONDS, JobDirectory, JobRecord, cannot_write
@@ -61,6 +61,7 @@ from farandole.launcher.supervise.fixed import Outcome
 from farandole.wire import clock
 from farandole.wire.errors import BadMessage, ConnectionLost, WireError
 from farandole.wire.frames import LENGTH_BYTES, Codec, frame_length
+from farandole.wire.unix_socket import MOST_DESCRIPTORS
 
 # What a successor needs that a daemon loads when it knows what is to be done.
 _ELASTIC = "farandole.launcher.start.elastic"

@@ -1,22 +1,18 @@
-"""The client's end of the socket to a daemon: blocking, and made for signals that come while it waits."""
+"""The client's end of the socket to a daemon. It waits, and signals may come while it does."""
 
 from __future__ import annotations
 
-import collections
 import os
-import select
 import socket
-import time
 from collections.abc import Sequence
 
 import msgspec
 
 from farandole.launcher.daemon.messages import MESSAGE_LIMIT, FromDaemon
+from farandole.wire.channel import Channel
 from farandole.wire.errors import AuthenticationFailed, ConnectionLost, WireTimeout
-from farandole.wire.frames import Codec, FrameReader, frame
-from farandole.wire.peer_credentials import user_behind
-
-_PIECE_BYTES = 1 << 16
+from farandole.wire.frames import Codec
+from farandole.wire.unix_socket import DescriptorSocket, user_behind
 
 
 def check_peer(sock: socket.socket) -> None:
@@ -35,20 +31,16 @@ class DaemonConnection:
 
     Args:
         sock: connected.
-        alarm: a descriptor that can be read when a signal has come; without it, a signal that comes just before
-            `receive` begins to wait is seen when a message comes.
+        alarm: see `Channel`.
 
     Attributes:
         unread: whether the daemon is gone and has not read all that was sent, as far as the kernel says so.
     """
 
     def __init__(self, sock: socket.socket, alarm: int | None = None) -> None:
-        sock.setblocking(True)
-        self._sock = sock
-        self._alarm = alarm
+        self._sock = DescriptorSocket(sock)
+        self._channel = Channel(self._sock, self._sock, MESSAGE_LIMIT, alarm)
         self._codec: Codec[FromDaemon] = Codec(FromDaemon)
-        self._frames = FrameReader(MESSAGE_LIMIT)
-        self._received: collections.deque[bytes] = collections.deque()
         self.unread = False
 
     def send(self, message: msgspec.Struct, descriptors: Sequence[int] = ()) -> None:
@@ -57,12 +49,8 @@ class DaemonConnection:
         Raises:
             ConnectionLost: the daemon is gone.
         """
-        data = frame(self._codec.encode(message))
-        try:
-            sent = socket.send_fds(self._sock, [data], list(descriptors)) if descriptors else 0
-            self._sock.sendall(data[sent:])
-        except OSError as error:
-            raise ConnectionLost(f"the connection broke: {error.strerror or error}") from None
+        self._sock.attach(descriptors)
+        self._channel.send(self._codec.encode(message))
 
     def receive(self, deadline: float | None = None) -> FromDaemon:
         """Wait for a message; `deadline` is on the monotonic clock.
@@ -71,30 +59,14 @@ class DaemonConnection:
             ConnectionLost: the daemon is gone.
             WireTimeout: nothing came in time.
         """
-        while not self._received:
-            if not self._ready(deadline):
-                continue
-            try:
-                data = self._sock.recv(_PIECE_BYTES)
-            except OSError as error:
-                self.unread = isinstance(error, ConnectionResetError)
-                raise ConnectionLost(f"the connection broke: {error.strerror or error}") from None
-            if not data:
-                raise ConnectionLost("the other side closed the connection")
-            self._received.extend(self._frames.feed(data))
-        return self._codec.decode(self._received.popleft())
+        try:
+            return self._codec.decode(self._channel.receive(deadline))
+        except WireTimeout:
+            raise WireTimeout("the launcher of the job did not answer in time") from None
+        except ConnectionLost as error:
+            self.unread = error.unread
+            raise
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._sock.close()
-
-    def _ready(self, deadline: float | None) -> bool:
-        """Wait for something to read, or for a signal; say whether there is something to read."""
-        alarms = [] if self._alarm is None else [self._alarm]
-        patience = None if deadline is None else max(0.0, deadline - time.monotonic())
-        ready = select.select([self._sock.fileno(), *alarms], [], [], patience)[0]
-        if not ready:
-            raise WireTimeout("the launcher of the job did not answer in time")
-        for alarm in set(alarms).intersection(ready):
-            os.read(alarm, _PIECE_BYTES)
-        return self._sock.fileno() in ready
