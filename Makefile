@@ -117,6 +117,7 @@ docs:
 	@echo "docs/elastic.md        workers that come and go"
 	@echo "docs/checkpoints.md    against the loss of everything"
 	@echo "docs/observing.md      timelines, stalls, counts"
+	@echo "docs/numpy.md          arrays, without a framework"
 	@echo "docs/torch_distributed.md   the backend for torch.distributed"
 	@echo "docs/performance.md    how fast it is, and what that was measured against"
 	@echo "docs/architecture.md   the rooms, the arrows, the words, a gradient's way"

@@ -111,10 +111,10 @@ def _other_docstring(collective: Collective, form: Form, front: FrontEnd[Any]) -
             return f"{text}\n"
         inputs = "The {tensor}s" if form.grouped else "The {tensor}"
         return f"{text}\n\n{inputs} must not change until then.\n"
-    several = " for several {tensor}s together; they may differ in shape and type" if form.grouped else ""
     if form.in_place:
-        return _wrapped(f"Do what `{collective.name}` does{several}, in place, and return its arguments.") + "\n"
-    return _wrapped(f"Do what `{collective.name}` does{several}.") + "\n"
+        plain = form._replace(in_place=False).function(collective.name)
+        return f"Do what `{plain}` does, in place, and return what was given.\n"
+    return f"Do what `{collective.name}` does for several {{tensor}}s together; they may differ in shape and type.\n"
 
 
 def _wrapped(text: str, first: str = "", further: str | None = None) -> str:
