@@ -24,7 +24,7 @@ def functions(front: FrontEnd[Any], module: str) -> dict[str, Callable[..., Any]
     """
     forms = Forms(front)
     return {
-        form.function(collective.name): _function(forms, module, collective, form)
+        form.function(collective.name): render_function(forms, module, collective, form)
         for collective in COLLECTIVES.values()
         for form in collective.forms()
     }
@@ -36,8 +36,8 @@ def functions(front: FrontEnd[Any], module: str) -> dict[str, Callable[..., Any]
 _PLACED = ("name", "compression", "process_set")
 
 
-def _function(forms: Forms, module: str, collective: Collective, form: Form) -> Callable[..., Any]:
-    """Compile a function, as `dataclasses` does: it has a real signature, and is as fast as one written by hand."""
+def render_function(forms: Forms, module: str, collective: Collective, form: Form) -> Callable[..., Any]:
+    """Compile one function, as `dataclasses` does: it has a real signature, and is as fast as one written by hand."""
     name, tensor = form.function(collective.name), _tensor_argument(form)
     parameters = collective.parameters_of(form)
     scope: dict[str, Any] = {"_run": forms.runner(collective, form)}

@@ -5,17 +5,21 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
-from farandole.collectives.declaration import FORMS, Form, Required
+from farandole.collectives.calls import member
+from farandole.collectives.declaration import FORMS, Form, Parameter, Required
+from farandole.collectives.forms import Forms
 from farandole.collectives.front_end import FrontEnd
 from farandole.collectives.plain_memory import Block, PlainMemory
-from farandole.collectives.render import docstring, functions
+from farandole.collectives.render import docstring, functions, render_function
 from farandole.collectives.rows import own_rows, rows_to_send
 from farandole.collectives.table import COLLECTIVES
 from farandole.core.binding import NativeRequest
 from farandole.core.dtype import DType
+from farandole.core.group import global_process_set
 from farandole.errors import InvalidRequestError
 
 
@@ -124,3 +128,25 @@ import farandole.collectives.render, farandole.collectives.objects
 assert not {"torch", "numpy"} & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+def test_a_new_option_needs_its_parameter_only():
+    """Signature, docstring and request follow from it; here one that sets a field which allreduce does not have."""
+    allreduce = COLLECTIVES["allreduce"]
+    option = Parameter("priority", "int", 3, "which of several requests goes first.", "peer")
+    collective = replace(allreduce, parameters=(*allreduce.parameters, option))
+    front = PlainMemory()
+    given: list[dict[str, object]] = []
+
+    class Recording(Forms):
+        def runner(self, collective, form):
+            return lambda tensor, name, process_set, options, compression: given.append(options)
+
+    function = render_function(Recording(front), "somewhere", collective, Form())
+    assert inspect.signature(function).parameters["priority"].default == 3
+    assert "    priority: which of several requests goes first." in (function.__doc__ or "")
+    function(Block(DType.F32, (2,)), op=1, priority=7)
+    (options,) = given
+    collective.settle(options)
+    request, _, _ = member(None, 0, "x", front, collective, Block(DType.F32, (2,)), None, options, global_process_set)
+    assert (request.op, request.prescale, request.peer) == (1, 1.0, 7)
