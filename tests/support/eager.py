@@ -10,7 +10,7 @@ import patient
 from farandole.cli import main
 from farandole.launcher.daemon import launch_request
 from farandole.launcher.discovery.discovery import FileHosts
-from farandole.launcher.supervise.fixed import Outcome
+from farandole.launcher.supervise.outcome import Outcome
 
 _SECONDS = 0.02
 

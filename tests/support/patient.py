@@ -13,7 +13,7 @@ from farandole.cli import main
 from farandole.launcher.daemon import launch_request
 from farandole.launcher.start import launch as start
 from farandole.launcher.supervise import messages as telling
-from farandole.launcher.supervise.fixed import Outcome
+from farandole.launcher.supervise.outcome import Outcome
 
 _SECONDS = 20.0
 

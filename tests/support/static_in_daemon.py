@@ -17,9 +17,10 @@ from farandole.launcher.job.machine import Machine
 from farandole.launcher.job.spec import JobSpec
 from farandole.launcher.output.console import Console
 from farandole.launcher.start import launch as start
-from farandole.launcher.supervise import fixed as supervise
+from farandole.launcher.supervise import fixed_policy, supervisor
 from farandole.launcher.supervise.control import HostRow, Job, Status
-from farandole.launcher.supervise.fixed import Outcome, Supervisor
+from farandole.launcher.supervise.outcome import Outcome
+from farandole.launcher.supervise.supervisor import Supervisor
 
 
 class FakeJob:
@@ -56,12 +57,12 @@ async def launch(
     spec: JobSpec, machine: Machine, console: Console, *, started: Callable[[Job], None], **rest: Any
 ) -> Outcome:
     """Run it as a static job, and say that it is a `FakeJob`."""
-    supervise.GRACE_SECONDS = float(os.environ["TEST_GRACE"])
+    fixed_policy.GRACE_SECONDS = supervisor.GRACE_SECONDS = float(os.environ["TEST_GRACE"])
     return await start.launch(
         dataclasses.replace(spec, elastic=None),
         machine,
         console,
-        started=lambda supervisor: started(FakeJob(supervisor, spec.num_proc or 1)),
+        started=lambda job: started(FakeJob(job, spec.num_proc or 1)),
         **rest,
     )
 

@@ -140,7 +140,7 @@ def modules_and_maps_after(statement: str) -> tuple[set[str], str]:
         "import farandole",
         "import farandole.core.basics",
         "import farandole.cli.main; farandole.cli.main.make_parser()",
-        "import farandole.launcher.supervise.fixed, farandole.roster.service",
+        "import farandole.launcher.supervise.supervisor, farandole.roster.service",
     ],
 )
 def test_the_control_side_loads_no_framework_and_no_library(statement: str) -> None:

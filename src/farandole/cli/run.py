@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from farandole.launcher.job.spec import JobSpec
     from farandole.launcher.output.console import Console
     from farandole.launcher.start.external import ExternalJob
-    from farandole.launcher.supervise.fixed import Observer, Outcome, Running
+    from farandole.launcher.supervise.outcome import Observer, Outcome, Running
 
 _PAUSE_SECONDS = 0.05
 
@@ -189,7 +189,7 @@ def _dry_run(spec: JobSpec, machine: Machine, through: str | None, json: bool) -
     from farandole.launcher.plan.make import make_plan
     from farandole.launcher.plan.model import Identity
     from farandole.launcher.plan.render import as_json, render
-    from farandole.launcher.start.launch import unknown_sites, where_hosts_are
+    from farandole.launcher.start.fixed import unknown_sites, where_hosts_are
 
     if spec.elastic is not None:
         import asyncio
@@ -330,7 +330,7 @@ def _run_in_daemon(
 
     ended = run_in_daemon(LaunchRequest(spec, machine, verbose, observe), client or ClientOptions())
     # Not before: it loads a launcher, for which the daemon would have to wait.
-    from farandole.launcher.supervise.fixed import Outcome
+    from farandole.launcher.supervise.outcome import Outcome
 
     return Outcome(ended.exit_code, ended.report, ended.rank)
 

@@ -11,7 +11,7 @@ from farandole.cli import options
 
 if TYPE_CHECKING:
     from farandole.launcher.job.spec import JobSpec
-    from farandole.launcher.supervise.fixed import Outcome
+    from farandole.launcher.supervise.outcome import Outcome
 
 _NOT_GOOD = 1
 

@@ -19,7 +19,7 @@ from farandole.launcher.job.machine import Machine, look
 from farandole.launcher.job.spec import JobSpec, read_start_timeout
 from farandole.launcher.output.console import Console, text_writer
 from farandole.launcher.start.launch import launch
-from farandole.launcher.supervise.fixed import Observer, Outcome, Running
+from farandole.launcher.supervise.outcome import Observer, Outcome, Running
 
 _INTERRUPTED = 130
 

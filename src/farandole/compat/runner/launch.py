@@ -21,7 +21,7 @@ from farandole.launcher.job.host_list import Host
 from farandole.launcher.job.machine import Machine, look
 from farandole.launcher.job.options import SshOptions
 from farandole.launcher.job.spec import JobSpec, read_start_timeout
-from farandole.launcher.supervise.fixed import Observer, Outcome
+from farandole.launcher.supervise.outcome import Observer, Outcome
 from farandole.settings.table import SETTINGS
 
 if TYPE_CHECKING:

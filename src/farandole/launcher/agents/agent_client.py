@@ -109,6 +109,7 @@ class AgentClient:
         self._said_at_start = 0
         """Bytes that ssh wrote before the agent was ready, such as warnings about keys."""
         self._lost: AgentLost | None = None
+        self._closed = False
         self._reading = loop.create_task(self._read())
 
     @classmethod
@@ -290,7 +291,10 @@ class AgentClient:
                 signal.pidfd_send_signal(self._itself, signal.SIGKILL)
 
     async def close(self) -> None:
-        """Kill it if it lives, and wait until it has ended."""
+        """Kill it if it lives, and wait until it has ended. No-op the second time."""
+        if self._closed:
+            return
+        self._closed = True
         try:
             if self._ready.done() and self._lost is None and not self._ended.done():
                 self.tell(End(0))

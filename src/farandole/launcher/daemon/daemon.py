@@ -57,7 +57,7 @@ from farandole.launcher.job.host_list import parse_hosts, slots_of
 from farandole.launcher.supervise.control import Job
 from farandole.launcher.supervise.ending import READER_SECONDS
 from farandole.launcher.supervise.failover_files import NothingLeft, NotTakenOver
-from farandole.launcher.supervise.fixed import Outcome
+from farandole.launcher.supervise.outcome import Outcome
 from farandole.wire import clock
 from farandole.wire.errors import BadMessage, ConnectionLost, WireError
 from farandole.wire.frames import LENGTH_BYTES, Codec, frame_length

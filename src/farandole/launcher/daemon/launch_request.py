@@ -14,7 +14,7 @@ from farandole.launcher.output.terminal import Look, look_of, terminal_size
 
 if TYPE_CHECKING:
     from farandole.launcher.output.console import Console
-    from farandole.launcher.supervise.fixed import Observer
+    from farandole.launcher.supervise.outcome import Observer
 
 OUT, ERR = 1, 2
 

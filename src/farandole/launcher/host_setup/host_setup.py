@@ -49,11 +49,11 @@ class JobHost:
     agent: AgentClient
     plan: Plan
     """Of this host alone, with a worker in each slot."""
-    token: str
-    """That all its workers have in their environment."""
-    notice: str
+    token: str = ""
+    """That all its workers have in their environment; "": the job's id will do."""
+    notice: str = ""
     """Why it was about to be taken away when it became ready; "" if it was not."""
-    doors: tuple[str, ...]
+    doors: tuple[str, ...] = ()
     """At which its agent may wait for another launcher: the last is this launcher's own, those before it earlier ones',
     if this one does not get to say so."""
 
@@ -65,6 +65,8 @@ class JobHost:
     @property
     def mark(self) -> str:
         """The variable by which what this agent started is found."""
+        if not self.token:
+            return f"FARANDOLE_JOB={self.plan.environment['FARANDOLE_JOB']}"
         return f"{AGENT_VARIABLE}={self.token}"
 
     def order(self, worker: int, slot: int, size: int, inherited: Mapping[str, str]) -> Start:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
 from dataclasses import replace
 
 from farandole.launcher.discovery.discovery import Discovery, make_source
@@ -15,23 +14,24 @@ from farandole.launcher.job.elastic import Elastic
 from farandole.launcher.job.host_list import Host, slots_of
 from farandole.launcher.job.machine import Machine
 from farandole.launcher.job.spec import JobSpec, check_command
-from farandole.launcher.output.console import Console
 from farandole.launcher.plan.first import first_plan
 from farandole.launcher.plan.model import LOOPBACK, Identity, Plan, Site
 from farandole.launcher.slots.slot_state import Policy, most_members
-from farandole.launcher.supervise.elastic import ElasticSupervisor
+from farandole.launcher.start.context import SECRET_BYTES, LaunchContext
+from farandole.launcher.supervise.elastic_job import ElasticJob
+from farandole.launcher.supervise.elastic_policy import ElasticPolicy
 from farandole.launcher.supervise.failover_files import FailoverFiles, NothingLeft, NotTakenOver
 from farandole.launcher.supervise.failover_state import FailoverState, read_failover_state
-from farandole.launcher.supervise.fixed import Observer, Outcome, Running
+from farandole.launcher.supervise.outcome import Outcome
+from farandole.launcher.supervise.roster_watcher import RosterWatcher
+from farandole.launcher.supervise.supervisor import Supervisor
+from farandole.launcher.supervise.workers import Workers
 from farandole.launcher.targets.local import LocalNames
 from farandole.launcher.wording import count
 from farandole.roster.elastic import Limits
 from farandole.roster.failover_state import RosterFailoverState
-from farandole.roster.service import RosterService
 from farandole.wire.address import parse_address
-from farandole.wire.frames import FRAME_LIMIT, LARGEST_FRAME
 
-SECRET_BYTES = 32
 # A worker takes no shorter time to leave than that, though it may be ended earlier.
 LEAST_GRACE_SECONDS = 0.001
 
@@ -107,31 +107,26 @@ async def plan_elastic(spec: JobSpec, machine: Machine) -> Plan:
     return first_plan(spec, policy_of(spec), machine, hosts, sites)
 
 
-async def launch_elastic(
-    spec: JobSpec,
-    machine: Machine,
-    console: Console,
-    log: Callable[[str], None],
-    started: Callable[[Running], None],
-    call: bytes | None,
-    observer: Observer,
-    failover_files: FailoverFiles | None = None,
-) -> Outcome:
-    """Run an elastic job to its end; see `farandole.launcher.start.launch`.
+async def launch_elastic(context: LaunchContext, failover_files: FailoverFiles | None) -> Outcome:
+    """Run an elastic job to its end; see `farandole.launcher.start.launch.launch`.
+
+    Args:
+        context: of the job.
+        failover_files: where the job leaves what another launcher has to know; None: nowhere.
 
     Raises:
         NothingLeft: another launcher had it, and nothing of it lives.
         NotTakenOver: another launcher had it, and it goes on without this one.
         SpecError: it cannot be started; nothing was.
     """
-    inheritance = _read_failover_state(failover_files)
-    job = _Launch(spec, machine, console, log, started, call, observer, failover_files)
+    left, roster_left = _read_failover_state(failover_files) or (None, None)
+    job = _ElasticLaunch(context, failover_files, left)
     try:
-        return await job.run(inheritance)
+        return await job.run(roster_left)
     except NothingLeft:
         raise
     except Exception as error:
-        if inheritance is None or job.has_taken_over:
+        if left is None or job.has_taken_over:
             raise
         raise NotTakenOver(f"the job could not be taken over: {error}", "its workers go on; try again") from error
 
@@ -146,113 +141,107 @@ def _read_failover_state(failover_files: FailoverFiles | None) -> tuple[Failover
         ) from error
 
 
-class _Launch:
+class _ElasticLaunch:
     """One job, from what the user wants, or what another launcher has left of it, to its end."""
 
     def __init__(
-        self,
-        spec: JobSpec,
-        machine: Machine,
-        console: Console,
-        log: Callable[[str], None],
-        started: Callable[[Running], None],
-        call: bytes | None,
-        observer: Observer,
-        failover_files: FailoverFiles | None,
+        self, context: LaunchContext, failover_files: FailoverFiles | None, left: FailoverState | None
     ) -> None:
-        self._spec = replace(spec, exports=(*spec.exports, *exports_of(spec)))
-        self._machine = machine
-        self._console = console
-        self._log = log
-        self._started = started
-        self._call = call
-        self._observer = observer
+        spec = context.spec
+        self._context = replace(context, spec=replace(spec, exports=(*spec.exports, *exports_of(spec))))
         self._failover_files = failover_files
+        self._left = left
         self._elastic = _elastic(spec)
         self._spreads = _spreads(spec)
-        self._named = first_hosts(spec, machine)
-        self._supervised: ElasticSupervisor | None = None
+        self._named = first_hosts(spec, context.machine)
+        self._policy: ElasticPolicy | None = None
 
     @property
     def has_taken_over(self) -> bool:
         """Whether the hosts that another launcher had are this one's now."""
-        return self._supervised is not None and self._supervised.has_taken_over
+        return self._policy is not None and self._policy.take_over.done
 
-    async def run(self, inheritance: tuple[FailoverState, RosterFailoverState] | None) -> Outcome:
-        """Run the job to its end; go on with it, if another launcher has left something."""
-        failover, memory = inheritance or (None, None)
-        discovery = await self._discovery(failover)
-        identity = _new_identity(self._spec) if failover is None else failover.identity
-        preparation = await self._preparation(identity, failover)
-        supervisor = self._supervised = self._supervisor(discovery)
-        service = self._service(identity, supervisor, memory)
+    async def run(self, roster_left: RosterFailoverState | None) -> Outcome:
+        """Run the job to its end; go on with it, if another launcher has left something.
+
+        Args:
+            roster_left: what the roster of that launcher has left.
+        """
+        context, left = self._context, self._left
+        discovery = await self._discovery()
+        identity = _new_identity(context.spec) if left is None else left.identity
+        preparation = await self._preparation(identity)
+        policy: ElasticPolicy
+        supervisor: Supervisor
+        watcher = RosterWatcher(context.log)
+        service = context.roster(
+            bytes.fromhex(identity.secret),
+            lambda: supervisor,
+            places=(),
+            elastic=limits_of(context.spec),
+            watcher=watcher,
+            memory=roster_left,
+            remember=lambda memory: policy.writer.remember(memory),
+        )
         # A successor listens only when it knows the workers, and where they look for it.
-        roster = await service.start(LOOPBACK) if failover is None else failover.roster
-        setup = self._setup(preparation, identity, roster)
+        roster = await service.start(LOOPBACK) if left is None else left.roster
         try:
-            self._started(supervisor)
-            return await supervisor.run(service, setup, lambda: service.start(*parse_address(roster)), failover)
+            setup = self._setup(preparation, identity, roster)
+            workers = Workers(context.spec, context.console, ElasticPolicy.noun, None)
+            policy = self._policy = ElasticPolicy(
+                policy_of(context.spec),
+                discovery,
+                workers,
+                setup,
+                lambda: service.start(*parse_address(roster)),
+                dict(context.machine.environment),
+                context.console,
+                context.log,
+                context.observer,
+                self._failover_files,
+                left,
+            )
+            watcher.tell(policy)
+            outlive = self._elastic.patience if policy.writer.exists else 0.0
+            supervisor = Supervisor(
+                context.spec, policy, workers, service, setup, context.console, context.log, setup.hint, outlive
+            )
+            context.started(ElasticJob(supervisor, policy))
+            return await supervisor.run()
         finally:
             await service.close()
 
-    async def _discovery(self, failover: FailoverState | None) -> Discovery:
-        elastic = self._elastic
+    async def _discovery(self) -> Discovery:
+        context, elastic = self._context, self._elastic
         source = make_source(elastic, self._named)
-        discovery = Discovery(source, self._console.say, elastic.discovery, elastic.timeout)
-        if failover is None:
-            _check_command(self._spec, self._machine)
+        discovery = Discovery(source, context.console.say, elastic.discovery, elastic.timeout)
+        if self._left is None:
+            _check_command(context.spec, context.machine)
             await discovery.first()
         else:
-            discovery.hosts = failover.hosts.found
+            discovery.hosts = self._left.hosts.found
         return discovery
 
-    async def _preparation(self, identity: Identity, failover: FailoverState | None) -> Preparation:
+    async def _preparation(self, identity: Identity) -> Preparation:
+        context = self._context
         preparation = Preparation(
-            self._spec, self._machine, self._console, self._log, identity.job, spreads=self._spreads
+            context.spec, context.machine, context.console, context.log, identity.job, spreads=self._spreads
         )
-        if self._spec.ship and self._spreads:
+        if context.spec.ship and self._spreads:
             try:
                 await preparation.take_stock()
             except SpecError as error:
-                if failover is None:
+                if self._left is None:
                     raise
-                self._console.say(f"warning: hosts that come now get no code: {error.message}")
+                context.console.say(f"warning: hosts that come now get no code: {error.message}")
         return preparation
 
-    def _supervisor(self, discovery: Discovery) -> ElasticSupervisor:
-        return ElasticSupervisor(
-            self._spec,
-            policy_of(self._spec),
-            discovery,
-            dict(self._machine.environment),
-            self._console,
-            self._log,
-            self._observer,
-            self._failover_files,
-        )
-
-    def _service(
-        self, identity: Identity, supervisor: ElasticSupervisor, memory: RosterFailoverState | None
-    ) -> RosterService:
-        return RosterService(
-            (),
-            bytes.fromhex(identity.secret),
-            on_failure=supervisor.failure_reported,
-            on_progress=supervisor.progress_reported,
-            log=self._log,
-            call=self._call,
-            elastic=limits_of(self._spec),
-            watcher=supervisor,
-            memory=memory,
-            remember=supervisor.remember,
-            frame_limit=FRAME_LIMIT if self._call is None else LARGEST_FRAME,
-        )
-
     def _setup(self, preparation: Preparation, identity: Identity, roster: str) -> HostSetup:
+        context = self._context
         # Without any name of the user's, the one host is this machine, whatever its own name leads to.
         here = frozenset() if self._spreads else frozenset(host.label for host in self._named)
-        preemption = PreemptionWatch(self._elastic, self._machine.environment, self._console.say)
-        return HostSetup(preparation, self._spec.ssh, identity, roster, here, self._spreads, preemption)
+        preemption = PreemptionWatch(self._elastic, context.machine.environment, context.console.say)
+        return HostSetup(preparation, context.spec.ssh, identity, roster, here, self._spreads, preemption)
 
 
 def _new_identity(spec: JobSpec) -> Identity:

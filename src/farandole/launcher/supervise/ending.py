@@ -35,6 +35,11 @@ class Ending:
         self.kill_at = 0.0
         self.stop_code: int | None = None
 
+    @property
+    def begun(self) -> bool:
+        """Whether the job is about to end."""
+        return self.since is not None
+
     def begin(self, grace: float) -> bool:
         """Note that all workers get so many seconds to end, or fewer if they had fewer; say whether that is new."""
         now = time.monotonic()

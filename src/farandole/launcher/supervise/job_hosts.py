@@ -1,14 +1,15 @@
-"""The hosts of an elastic job that can start workers: how each becomes one, and how it is one no more.
+"""The hosts of a job that can start workers: how a host becomes one of them, and how it ceases to be one.
 
-A host that is lost makes its workers *suspects* at once, and they count as ended when that is certain: what its agent
-left behind was swept away, or the agent must have ended them itself, because it has heard nothing for so long.
+Where the job goes on without a host that is lost, the workers there are *suspects* at once. They count as ended when
+that is certain: what the agent left behind was swept away, or the agent must have ended them itself, because it has
+heard nothing for so long.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from typing import Protocol
+from collections.abc import Callable
 
 from farandole.agent.protocol import End, FromAgent, Leaving, Outlive
 from farandole.launcher.agents.agent_client import AgentClient, AgentLost
@@ -17,31 +18,15 @@ from farandole.launcher.job.host_list import Host
 from farandole.launcher.job.spec import JobSpec
 from farandole.launcher.slots import slot_events as words
 from farandole.launcher.supervise.background import Background
-from farandole.launcher.supervise.ending import sweep_elsewhere, sweep_here
+from farandole.launcher.supervise.ending import Ending, sweep_elsewhere, sweep_here
+from farandole.launcher.supervise.policy import JobPolicy
 from farandole.launcher.supervise.worker_control import WorkerControl
-from farandole.launcher.supervise.workers import Worker
 
 # For so long the agent of another host waits for another launcher when the connection to this one ends. That may have
 # ended though this launcher lives, and then its workers must have ended soon.
 OUTLIVE_SECONDS = 10.0
 # An agent that has heard nothing for as long as it may ends its workers; after so many seconds more it has.
 FENCED_SECONDS = 3.0
-
-
-class Owner(Protocol):
-    """Whose hosts they are: hears what becomes of them."""
-
-    def happened(self, event: words.Event) -> None:
-        """Something has happened to a host."""
-
-    def host_leaves(self, label: str) -> None:
-        """A host was asked to go."""
-
-    def host_lost(self, job_host: JobHost, lost: AgentLost) -> list[Worker]:
-        """A host is lost; return the workers that are lost with it."""
-
-    def is_ending(self) -> bool:
-        """Whether the job is about to end."""
 
 
 class JobHosts:
@@ -55,20 +40,24 @@ class JobHosts:
     def __init__(
         self,
         spec: JobSpec,
-        setup: HostSetup,
+        setup: HostSetup | None,
         control: WorkerControl,
-        owner: Owner,
+        policy: JobPolicy,
+        ending: Ending,
         background: Background,
+        log: Callable[[str], None],
         outlive: float,
     ) -> None:
         """Have none yet.
 
         Args:
             spec: of the job.
-            setup: makes hosts ready.
+            setup: makes hosts ready while the job runs; None: all were ready before.
             control: takes what is said of workers.
-            owner: hears what becomes of hosts.
+            policy: of the job: hears what becomes of hosts.
+            ending: of the job.
             background: of the job.
+            log: takes what only a curious user wants to know.
             outlive: for how many seconds an agent of this machine waits for another launcher when this one is killed;
                 0: there will be none.
         """
@@ -77,8 +66,10 @@ class JobHosts:
         self._spec = spec
         self._setup = setup
         self._control = control
-        self._owner = owner
+        self._policy = policy
+        self._ending = ending
         self._background = background
+        self._log = log
         self._outlive = outlive
         self._followed = True
         self._setting_up: dict[str, asyncio.Task[None]] = {}
@@ -108,22 +99,23 @@ class JobHosts:
             await asyncio.wait(self._listening)
 
     async def _set_up(self, host: Host) -> None:
+        assert self._setup is not None
         try:
             job_host = await self._setup.set_up(host)
         except NotReady as error:
-            if not self._owner.is_ending():
-                self._owner.happened(words.HostNotReady(host.label, str(error), error.refused))
+            if not self._ending.begun:
+                self._policy.happened(words.HostNotReady(host.label, str(error), error.refused))
             return
         finally:
             if self._setting_up.get(host.label) is asyncio.current_task():
                 del self._setting_up[host.label]
-        if self._owner.is_ending():
+        if self._ending.begun:
             await job_host.agent.close()
             return
         self.have(job_host)
         self._let_outlive(job_host)
-        self._owner.happened(words.HostNoticed(host.label, job_host.notice))
-        self._owner.happened(words.HostReady(host.label))
+        self._policy.happened(words.HostNoticed(host.label, job_host.notice))
+        self._policy.happened(words.HostReady(host.label))
 
     def have(self, job_host: JobHost) -> None:
         """Have a host that can start workers."""
@@ -150,7 +142,10 @@ class JobHosts:
     async def _listen(self, job_host: JobHost) -> None:
         """Take a host's messages until all of it has ended, or is lost."""
         agent, label = job_host.agent, job_host.host.label
-        watches = [self._setup.watch(job_host, lambda why: self._owner.happened(words.HostNoticed(label, why)))]
+        watches = []
+        if self._setup is not None:
+            notice = self._setup.watch(job_host, lambda why: self._policy.happened(words.HostNoticed(label, why)))
+            watches.append(notice)
         if not agent.local:
             watches.append(self._watch(agent))
         watching = [asyncio.get_running_loop().create_task(watch) for watch in watches]
@@ -170,21 +165,21 @@ class JobHosts:
         try:
             await agent.ready()  # One that is taken over is reached only now.
         except AgentLost:
-            return  # Who listens hears of it too.
+            return  # Whatever listens to it hears of that too.
         await agent.watch(self._spec.host_timeout)
 
     def _take(self, job_host: JobHost, message: FromAgent) -> None:
         if isinstance(message, Leaving):
-            self._owner.host_leaves(job_host.host.label)
+            self._policy.host_leaves(job_host.host.label)
         else:
             self._control.take(job_host, message)
 
     async def _lose(self, job_host: JobHost, lost: AgentLost) -> None:
-        here = self._owner.host_lost(job_host, lost)
+        here = self._policy.host_lost(job_host, lost)
         await self._make_certain(job_host, lost)
         self._control.are_gone(here, lost)
-        if self._forget(job_host) and not self._owner.is_ending():
-            self._owner.happened(words.HostNotReady(job_host.host.label, str(lost)))
+        if self._forget(job_host) and not self._ending.begun:
+            self._policy.happened(words.HostNotReady(job_host.host.label, str(lost)))
 
     def _forget(self, job_host: JobHost) -> bool:
         """Have this host no more; say whether it was its host's."""
@@ -198,7 +193,13 @@ class JobHosts:
         if job_host.agent.local:
             left = await sweep_here(job_host.mark)
             self.survivors += [f"process {pid} on {job_host.host.label}" for pid in left]
-        elif lost.silent or not await sweep_elsewhere(job_host.host, self._spec.ssh, job_host.mark):
+            return
+        if not lost.silent and await sweep_elsewhere(job_host.host, self._spec.ssh, job_host.mark):
+            return
+        if self._policy.fence:
             since = time.monotonic() - lost.at
             alone = OUTLIVE_SECONDS if self._outlive and not lost.silent else self._spec.host_timeout
             await asyncio.sleep(max(0.0, alone + FENCED_SECONDS - since))
+        elif not lost.silent:
+            # Where nothing is heard, nothing can be said; the agent there ends its workers by itself.
+            self._log(f"host {job_host.host.label} cannot be reached to see whether anything is left there")

@@ -1,21 +1,53 @@
-"""How an elastic job ended, from how its workers did: a pure function, but for the error files that it writes."""
+"""How a job ended, from how its workers did: a pure function, but for the error files that it writes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from farandole.launcher.failure.error_file import write_error_files
 from farandole.launcher.failure.record import WorkerRecord, first_failure
 from farandole.launcher.failure.report import exit_code, render_failure
 from farandole.launcher.job.spec import JobSpec
-from farandole.launcher.output.logs import worker_folder
 from farandole.launcher.plan.model import HostPlan, Plan, WorkerPlan
-from farandole.launcher.supervise.fixed import Outcome
 from farandole.launcher.supervise.workers import Workers
 
 # Failures further apart than that have nothing to do with each other: by then, others are in the places of the first.
 TOGETHER_SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a job ended."""
+
+    exit_code: int
+    report: str = ""
+    """For people; "" when all went well or the user ended it."""
+    rank: int | None = None
+    """The rank that failed first."""
+    results: tuple[bytes | None, ...] = ()
+    """By rank: what workers of `farandole.run` sent back."""
+
+
+class Running(Protocol):
+    """A job that can be ended early."""
+
+    def stop(self, code: int, why: str) -> None:
+        """End the job because the user wants it; a second time: at once. `code` becomes the exit code."""
+
+    def pause(self) -> None:
+        """Let the agents know that the launcher is about to be stopped, so that they do not miss it."""
+
+
+class Observer:
+    """Hears what becomes of the workers while they run; this one keeps it to itself. Called in the loop's thread."""
+
+    def worker_failed(self, rank: int, code: int) -> None:
+        """A worker ended otherwise than with exit code 0; `code` is as a shell gives it."""
+
+    def ends_others(self, rank: int) -> None:
+        """The other workers are ended, because this one has failed."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +86,7 @@ def outcome_of(
         return Outcome(0, results=results), ""
     trouble = ""
     if spec.output_dir is not None:
-        folders = {record.rank: worker_folder(spec.output_dir, record.rank) for record in records}
+        folders = {record.rank: workers.folder(record.rank) for record in records}
         trouble = write_error_files(folders, records, ended_at)
     if first is None:
         report = f"error: {verdict.why}" + (f"\nhint: {verdict.hint}" if verdict.hint else "")
@@ -111,5 +143,5 @@ def _plan_of(workers: Workers, numbers: Sequence[int]) -> Plan:
             )
             for name, host in hosts.items()
         ),
-        noun="worker",
+        noun=workers.noun,
     )

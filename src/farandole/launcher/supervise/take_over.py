@@ -8,22 +8,145 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
 
 from farandole.agent.protocol import Resumed
 from farandole.launcher.agents.agent_client import AgentLost
 from farandole.launcher.host_setup.host_setup import HostSetup, JobHost
+from farandole.launcher.output.console import Console
+from farandole.launcher.slots import slot_events as events
 from farandole.launcher.slots.slot_state import living, site_of
+from farandole.launcher.supervise.ending import GRACE_SECONDS
 from farandole.launcher.supervise.failover_files import NothingLeft
-from farandole.launcher.supervise.failover_state import FailoverState, SavedHost, SavedWorker
+from farandole.launcher.supervise.failover_state import FailoverState, SavedEnd, SavedHost, SavedWorker
 from farandole.launcher.supervise.job_hosts import JobHosts
 from farandole.launcher.supervise.messages import take_over_message
+from farandole.launcher.supervise.roster_port import PortLost, listen_again
 from farandole.launcher.supervise.workers import Worker, Workers
+
+if TYPE_CHECKING:
+    from farandole.launcher.supervise.elastic_policy import ElasticPolicy
 
 # By then a host has let us in and led us to its agent, or it is lost like one that falls silent.
 TAKE_OVER_SECONDS = 15.0
 # Between two attempts to start what leads to an agent.
 _REST_SECONDS = 0.5
+
+
+class TakeOver:
+    """Goes on where the launcher before was killed, if there was one.
+
+    Attributes:
+        left: what it has left; None: there was none.
+        done: the hosts that it had are this launcher's now.
+        inherited_end: set if it was ending the job, or this launcher was told to before it knew all agents.
+
+    Args:
+        policy: of the job.
+        setup: leads to the agents.
+        listen: lets workers reach the roster.
+        console: where words to the user go.
+        left: see above.
+    """
+
+    def __init__(
+        self,
+        policy: ElasticPolicy,
+        setup: HostSetup,
+        listen: Callable[[], Awaitable[object]],
+        console: Console,
+        left: FailoverState | None,
+    ) -> None:
+        self.left = left
+        self.done = False
+        self.inherited_end: SavedEnd | None = None
+        self._policy = policy
+        self._setup = setup
+        self._listen = listen
+        self._console = console
+        self._going_on = False
+        """Whether not all agents are known yet."""
+        self._hasty = False
+        """Whether this launcher was told to end the job a second time."""
+
+    def postpones_end(self, code: int) -> bool:
+        """Keep for later that the user wants the job to end, if not all agents are known yet."""
+        if self._going_on:
+            self._hasty = self.inherited_end is not None
+            self.inherited_end = self.inherited_end or SavedEnd(self._policy.job.verdict, code, time.monotonic())
+        return self._going_on
+
+    async def run(self) -> None:
+        """Take the job over.
+
+        Raises:
+            NothingLeft: nothing of it lives.
+            AgentLost: there is no ssh any more.
+        """
+        assert self.left is not None
+        policy, job = self._policy, self._policy.job
+        self._going_on = True
+        policy.decider.state, policy.hosts, self.inherited_end = self.left.slots, self.left.hosts, self.left.ends
+        job.workers.world, job.workers.generation = job.service.world, job.service.generation
+        try:
+            told = await take_over_hosts(self.left, self._setup, job.hosts, job.workers)
+        except NothingLeft:
+            if self.inherited_end is None:
+                raise
+            self._console.say("farandole: the launcher was killed when the job was ending; nothing of it is left")
+            self._go_on_ending(self.inherited_end)
+            return
+        self.done = True
+        policy.writer.write()
+        job.hosts.let_all_outlive()
+        self._console.say(told)
+        unheard = job.ending.begun  # The agents were not known yet.
+        await self._listen_again()
+        job.service.go_on()
+        self._tell_what_happened()
+        policy.show_places()
+        self._going_on = False
+        if unheard:
+            job.end_agents(0)
+        elif self.inherited_end is not None and not job.ending.begun:
+            self._go_on_ending(self.inherited_end)
+        policy.happened(events.Tick())
+
+    def _tell_what_happened(self) -> None:
+        """Let the policy of the slots, and the roster, know what happened while there was no launcher."""
+        policy, job = self._policy, self._policy.job
+        for worker in [each for each in job.workers.by_number.values() if each.record.ended and not each.over.is_set()]:
+            policy.worker_over(worker)
+        for number in living(policy.decider.state).keys() - job.workers.by_number.keys():
+            # Its host was being left, and no agent would tell of its end any more.
+            job.service.finished(number, "was lost with its launcher", failed=True)
+            policy.happened(events.WorkerEnded(number, events.KILLED, "lost with its launcher"))
+        for site in [each for each in policy.decider.state.sites if each.phase == "reaching"]:
+            if site.label in policy.hosts.hosts:
+                job.hosts.reach(policy.hosts.hosts[site.label])
+            else:
+                policy.happened(events.HostNotReady(site.label, "it is not one of the hosts any more"))
+        if job.workers.world != policy.decider.state.members:
+            policy.happened(events.WorldBegan(job.workers.world))
+
+    def _go_on_ending(self, end: SavedEnd) -> None:
+        job = self._policy.job
+        self._going_on = False
+        job.ending.stop_code = end.stop_code
+        job.end(0 if self._hasty else GRACE_SECONDS, end.verdict)
+        job.ending.since = end.since  # A worker that failed after that has not failed by itself.
+
+    async def _listen_again(self) -> None:
+        """Let workers reach the roster where they look for it; end the job if that cannot be."""
+        try:
+            await listen_again(self._listen, self._setup.roster, self._console.say, self._goes_on)
+        except PortLost as error:
+            hint = "start it again with --resume auto: it goes on from the last checkpoint, if it has written any"
+            self._policy.end_job(events.EndJob(str(error), hint))
+
+    def _goes_on(self) -> bool:
+        return not self._policy.job.ending.begun and self.inherited_end is None
 
 
 async def take_over_hosts(failover: FailoverState, setup: HostSetup, job_hosts: JobHosts, workers: Workers) -> str:

@@ -1,4 +1,4 @@
-"""Has workers started and ended by the agents of their hosts, and takes what those say of them.
+"""Has workers ended by the agents of their hosts, and takes what those say of them.
 
 A worker that ends is reported at once; only one that may have last words is waited for a moment.
 """
@@ -18,7 +18,6 @@ from farandole.agent.protocol import (
     Output,
     Resumed,
     Stalled,
-    Start,
     Started,
 )
 from farandole.launcher.agents.agent_client import AgentLost
@@ -26,10 +25,11 @@ from farandole.launcher.host_setup.host_setup import JobHost
 from farandole.launcher.output.status import StatusLine
 from farandole.launcher.supervise.background import Background
 from farandole.launcher.supervise.ending import GRACE_SECONDS
-from farandole.launcher.supervise.fixed import LAST_WORDS_SECONDS, note_end
 from farandole.launcher.supervise.workers import WAS_STOPPED, Worker, Workers
 from farandole.roster.service import RosterService
 
+# How long the last words of a dead worker may be on their way through its roster connection.
+LAST_WORDS_SECONDS = 0.2
 # A worker that is stopped for so long, and half a second that it may take to notice, is counted out.
 STALLED_SECONDS = 0.75
 
@@ -62,12 +62,6 @@ class WorkerControl:
         self._background = background
         self._log = log
 
-    def start(self, job_host: JobHost, order: Start) -> None:
-        """Start a worker."""
-        self._workers.take_on(order.rank, job_host)
-        self._service.expect(order.rank, job_host.host.label)
-        job_host.agent.tell(order)
-
     def take(self, job_host: JobHost, message: FromAgent) -> None:
         """Take what an agent says of a worker; what is about something else is passed over."""
         if isinstance(message, Output | Closed):
@@ -76,7 +70,7 @@ class WorkerControl:
             self._workers.flow.take(message)
         elif isinstance(message, Started):
             self._status.worker_started(message.rank)
-            self._log(f"worker {message.rank} runs on {job_host.host.label} as process {message.pid}")
+            self._log(f"{self._workers.noun} {message.rank} runs on {job_host.host.label} as process {message.pid}")
         elif isinstance(message, NotStarted | Exited):
             self._process_ended(self._workers.by_number[message.rank], message)
         elif isinstance(message, Resumed):
@@ -119,7 +113,7 @@ class WorkerControl:
     def are_gone(self, workers: Sequence[Worker], lost: AgentLost) -> None:
         """Take note that the workers of a host that is lost have certainly ended."""
         for each in workers:
-            each.record.host_lost, each.record.exit_time = str(lost), lost.at
+            each.lost_with_host(lost)
             self._workers.flow.close(each.number)
             self._over(each)
 
@@ -133,7 +127,7 @@ class WorkerControl:
 
     def _process_ended(self, worker: Worker, message: NotStarted | Exited) -> None:
         record = worker.record
-        note_end(record, message)
+        worker.process_ended(message)
         worker.stop_timer()
         if isinstance(message, NotStarted):
             self._workers.flow.close(record.rank)  # It never had any.

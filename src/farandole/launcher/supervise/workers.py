@@ -1,4 +1,4 @@
-"""The workers of an elastic job: where each is, what it prints, and how those ended that are not there any more."""
+"""The workers of a job: where each is, what it prints, and how those ended that are not there any more."""
 
 from __future__ import annotations
 
@@ -8,17 +8,20 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from farandole.agent.protocol import Stop
+from farandole.agent.protocol import Exited, NotStarted, Stop
 from farandole.errors import StateLostError
+from farandole.launcher.agents.agent_client import AgentLost
 from farandole.launcher.errors import SpecError
+from farandole.launcher.failure.error_file import learn
 from farandole.launcher.failure.record import CRASHES, WorkerRecord, how_it_ended
 from farandole.launcher.host_setup.host_setup import JobHost
 from farandole.launcher.job.spec import JobSpec
 from farandole.launcher.output.console import Console, WorkerStream, open_worker
-from farandole.launcher.output.logs import worker_folder
+from farandole.launcher.output.logs import begin_attempt, rank_folder, worker_folder
 from farandole.launcher.slots.slot_events import FAILED, KILLED, STATE_LOST, SUCCEEDED
 from farandole.launcher.supervise.output_flow import OutputFlow
 from farandole.roster.events import Departure
+from farandole.wire.rendezvous import Failure
 
 # Of how many ended workers it is kept how they ended.
 MOST_RECORDS = 256
@@ -86,6 +89,29 @@ class Worker:
             return KILLED
         return STATE_LOST if self.record.exception.startswith(_OF_STATE_LOST) else FAILED
 
+    def reported(self, failure: Failure) -> None:
+        """Take note of what it says about its own failure. Only the first report counts."""
+        record = self.record
+        if record.report_time is None:
+            record.report_time = time.monotonic()
+            record.exception = failure.exception
+            record.traceback = failure.traceback
+            record.consequence_of = failure.consequence_of if failure.consequence_of != record.rank else None
+
+    def process_ended(self, message: NotStarted | Exited) -> None:
+        """Take note of how its process ended."""
+        self.record.exit_time = time.monotonic()
+        if isinstance(message, Exited):
+            self.record.exit_code = message.code
+            self.record.out_of_memory = message.out_of_memory
+            learn(self.record, message.error_file)
+        else:
+            self.record.not_started = message.reason
+
+    def lost_with_host(self, lost: AgentLost) -> None:
+        """Take note that its host is lost, and that it has ended with it."""
+        self.record.host_lost, self.record.exit_time = str(lost), lost.at
+
     def stop(self, grace: float) -> None:
         """End it and all that it has started, if it lives: SIGTERM, and SIGKILL after so many seconds."""
         if not self.record.ended:
@@ -105,18 +131,34 @@ class Workers:
     Attributes:
         by_number: the workers.
         world: the numbers of those of the latest world, by rank; empty before the first.
+        generation: the number of the latest world; 0 before the first.
         flow: of what they print.
+        noun: what people call a worker, with its number.
+
+    Args:
+        spec: of the job.
+        console: where output is shown.
+        noun: see above.
+        ranks: how many there are from the beginning to the end, numbered by their ranks; None: workers come and go.
     """
 
-    def __init__(self, spec: JobSpec, console: Console) -> None:
+    def __init__(self, spec: JobSpec, console: Console, noun: str, ranks: int | None) -> None:
         self.by_number: dict[int, Worker] = {}
         self.world: tuple[int, ...] = ()
-        self.flow = OutputFlow(prompt=True)
+        self.generation = 0
+        # Of a job that another launcher may take over, agents keep what has not been confirmed.
+        self.flow = OutputFlow(prompt=ranks is None)
+        self.noun = noun
         self._spec = spec
         self._console = console
+        self._ranks = ranks
 
     def take_on(self, number: int, job_host: JobHost) -> Worker:
-        """Have one more worker, which is about to be started."""
+        """Have one more worker, which is about to be started.
+
+        Raises:
+            SpecError: what a worker of a job of fixed size prints cannot be kept.
+        """
         worker = self.by_number[number] = Worker(number, job_host)
         ended = [each for each, known in self.by_number.items() if known.over.is_set()]
         for oldest in ended[: max(0, len(ended) - MOST_RECORDS)]:
@@ -144,20 +186,39 @@ class Workers:
         worker = self.by_number.get(loss.worker)
         if worker is None:
             return ""
-        # As by os._exit(0): who says goodbye is not lost, and of others the roster knows why they left.
+        # As by os._exit(0). A worker that says goodbye is not lost, and of the others the roster knows why they left.
         if worker.record.exit_code == 0 and loss.how == _WITHOUT_GOODBYE:
             return "exited with code 0 without saying goodbye"
         if worker.is_suspended and loss.how.startswith(_SILENT):
             return WAS_STOPPED  # The others have missed it before its agent's word counted.
         return worker.end
 
-    def _streams(self, number: int) -> dict[tuple[int, int], WorkerStream]:
+    def folder(self, number: int) -> Path:
+        """Return where the files of a worker are. Only of jobs with an output directory."""
+        assert self._spec.output_dir is not None
+        if self._ranks is None:
+            return worker_folder(self._spec.output_dir, number)
+        return rank_folder(self._spec.output_dir, number, self._ranks)
+
+    def prepare_folders(self) -> None:
+        """Make the output directory, if there is one, ready for a new job.
+
+        Raises:
+            SpecError: it cannot be used.
+        """
         directory = self._spec.output_dir
-        if directory is None:
+        if directory is not None and (earlier := begin_attempt(directory)) is not None:
+            self._console.say(f"note: what an earlier run left in {directory} is now in {earlier}")
+
+    def _streams(self, number: int) -> dict[tuple[int, int], WorkerStream]:
+        if self._spec.output_dir is None:
             return self._open(number, None)
         try:
-            return self._open(number, worker_folder(directory, number))
-        except SpecError as error:  # A full disk must not end a training that runs.
+            return self._open(number, self.folder(number))
+        except SpecError as error:
+            if self._ranks is not None:
+                raise  # Nothing has been started yet.
+            # A full disk must not end a training that runs.
             self._console.say(f"warning: what worker {number} prints is not kept: {error.message}")
             return self._open(number, None)
 

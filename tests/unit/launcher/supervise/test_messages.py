@@ -130,7 +130,7 @@ def test_how_the_others_see_an_end() -> None:
 
 def test_who_ends_with_code_0_and_says_nothing() -> None:
     async def hows(*losses: Departure) -> list[str]:
-        workers = Workers(cast("Any", None), cast("Any", None))
+        workers = Workers(cast("Any", None), cast("Any", None), "worker", None)
         workers.by_number[5] = ended(5, 0)
         return [workers.how_it_ended(loss) for loss in losses]
 
@@ -144,7 +144,7 @@ def test_who_is_stopped_and_missed_before_its_agents_word_counts() -> None:
     left = Departure(1, 5, "left because it was asked to leave")
 
     async def hows(is_suspended: bool) -> list[str]:
-        workers = Workers(cast("Any", None), cast("Any", None))
+        workers = Workers(cast("Any", None), cast("Any", None), "worker", None)
         worker = workers.by_number[5] = Worker(5, cast("Any", None))
         worker.is_suspended = is_suspended
         return [workers.how_it_ended(loss) for loss in (silent, left)]

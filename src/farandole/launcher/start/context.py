@@ -1,0 +1,54 @@
+"""What starting a job of any kind is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from farandole.launcher.job.machine import Machine
+from farandole.launcher.job.spec import JobSpec
+from farandole.launcher.output.console import Console
+from farandole.launcher.supervise.outcome import Observer, Running
+from farandole.launcher.supervise.supervisor import Supervisor
+from farandole.roster.service import RosterService
+from farandole.wire.frames import FRAME_LIMIT, LARGEST_FRAME
+
+SECRET_BYTES = 32
+
+
+@dataclass(frozen=True)
+class LaunchContext:
+    """One job, and who hears of it."""
+
+    spec: JobSpec
+    machine: Machine
+    """The one that this runs on."""
+    console: Console
+    """Where output goes."""
+    log: Callable[[str], None]
+    """Takes what only a curious user wants to know."""
+    started: Callable[[Running], None]
+    """Called with the job, whose `stop` ends it early."""
+    call: bytes | None
+    """The pickled call that the workers fetch, if they run a function."""
+    observer: Observer
+    """Hears of failures at once."""
+
+    def roster(self, secret: bytes, supervisor: Callable[[], Supervisor], **options: Any) -> RosterService:
+        """Return the roster of the job, which does not listen yet.
+
+        Args:
+            secret: what workers must prove to hold.
+            supervisor: returns who is told what workers say of themselves.
+            options: see `RosterService`.
+        """
+        return RosterService(
+            secret=secret,
+            on_failure=lambda worker, failure: supervisor().failure_reported(worker, failure),
+            on_progress=lambda worker, progress: supervisor().progress_reported(worker, progress),
+            log=self.log,
+            call=self.call,
+            frame_limit=FRAME_LIMIT if self.call is None else LARGEST_FRAME,
+            **options,
+        )

@@ -1,0 +1,90 @@
+"""An elastic job, as those see it who ask something of it while it runs: see `control.Job`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from farandole.launcher.job.host_list import Host
+from farandole.launcher.slots import slot_events as events
+from farandole.launcher.slots.decide import describe
+from farandole.launcher.slots.phrases import named, who_leaves
+from farandole.launcher.slots.slot_state import living, most_members
+from farandole.launcher.supervise.control import HostRow, Status
+from farandole.launcher.supervise.elastic_policy import ElasticPolicy
+from farandole.launcher.supervise.supervisor import Supervisor
+from farandole.launcher.wording import count
+
+
+class ElasticJob:
+    """Answers questions about an elastic job, and changes its hosts and its size.
+
+    Args:
+        supervisor: of the job.
+        policy: of the job.
+    """
+
+    def __init__(self, supervisor: Supervisor, policy: ElasticPolicy) -> None:
+        self._supervisor = supervisor
+        self._policy = policy
+        self.stop = supervisor.stop
+        self.pause = supervisor.pause
+
+    def add_host(self, host: Host, slots: int) -> str:
+        """Let workers run on another host as well, or on more slots of one that the job has; say what happens now."""
+        self._policy.hosts.add(Host(host.name, slots, host.python))
+        self._policy.hosts_changed()
+        return f"host {host.label} has {count(slots, 'slot')} now; workers start there as far as the job needs them"
+
+    def remove_host(self, name: str) -> str:
+        """Take a host away at once, with the workers that live there; say what happens now.
+
+        Raises:
+            SpecError: the job does not have it.
+        """
+        here = self._take_away(name)
+        self._policy.happened(events.HostRemoved(name))
+        self._policy.hosts_changed()
+        return f"host {name} is removed, with {named(here) if here else 'no worker'}"
+
+    def drain_host(self, name: str) -> str:
+        """Take a host away when the workers there have finished their step and left; say what happens now.
+
+        Raises:
+            SpecError: the job does not have it.
+        """
+        here = self._take_away(name)
+        self._policy.hosts_changed()
+        return f"host {name}: {who_leaves(self._policy.decider.state, here)}; then the host is free"
+
+    def _take_away(self, name: str) -> list[int]:
+        self._policy.hosts.take_away(name)
+        return [worker for worker, (site, _) in living(self._policy.decider.state).items() if site.label == name]
+
+    def resize(self, min_size: int, max_size: int | None) -> str:
+        """Let the job have another size; say what happens now."""
+        self._supervisor.service.resize(min_size, most_members(max_size))
+        self._policy.happened(events.Resized(min_size, max_size))
+        return f"from {min_size} to {'any number of' if max_size is None else max_size} workers from now on"
+
+    def list_hosts(self) -> Sequence[HostRow]:
+        """Return all hosts that the job has or waits for."""
+        now = time.monotonic()
+        return [
+            HostRow(
+                site.label,
+                site.size,
+                tuple(slot.worker for slot in site.slots if slot.worker is not None),
+                describe(site, now),
+            )
+            for site in self._policy.decider.state.sites
+        ]
+
+    def status(self) -> Status:
+        """Return how the job is."""
+        workers = self._supervisor.workers
+        return {
+            "size": len(workers.world),
+            "generation": workers.generation,
+            "waits_for": self._policy.messages.waits_for,
+        }
