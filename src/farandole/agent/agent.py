@@ -36,9 +36,7 @@ from farandole.agent.processes import become_subreaper, descendants, die_with_pa
 from farandole.agent.protocol import (
     STDERR,
     STDOUT,
-    WINDOW,
     Beat,
-    Closed,
     Credit,
     End,
     Ended,
@@ -48,7 +46,6 @@ from farandole.agent.protocol import (
     NotStarted,
     OpenPorts,
     Outlive,
-    Output,
     Stalled,
     Start,
     Started,
@@ -62,6 +59,7 @@ from farandole.agent.roster_relay import RosterRelay
 from farandole.agent.tasks import Tasks
 from farandole.agent.worker_cleanup import LEFTOVER_SECONDS, StopWatch, WorkerCleanup
 from farandole.agent.worker_error_file import ErrorFiles
+from farandole.agent.worker_output import WorkerOutput
 
 if TYPE_CHECKING:
     from farandole.agent.files import Files
@@ -77,31 +75,28 @@ _KILL_SECONDS = 10.0
 _GRACE_SECONDS = 5.0
 
 
-class _Stream:
-    """A worker's standard output or error."""
-
-    def __init__(self, rank: int, stream: int, fd: int) -> None:
-        self.rank = rank
-        self.stream = stream
-        self.fd = fd
-        self.ahead = 0
-        """Bytes that the launcher has not written yet."""
-
-
 class Agent:
-    """Runs until the workers have been ended. `control` and `report` are file descriptors."""
+    """Runs until all workers have ended.
+
+    It has more than 15 fields because it owns one object for each thing that an agent does, and passes the launcher's
+    messages to them; what is its own is which workers live, and the end.
+
+    Args:
+        control: a descriptor on which the launcher is heard.
+        report: one on which it is told.
+    """
 
     def __init__(self, control: int, report: int) -> None:
         self._loop = Loop()
         self._parent: int | None = None
         """Watches the process that has started this one, as long as that leads to the launcher."""
-        self._line = LauncherConnection(self._loop, self, control, report)
-        self._relay = RosterRelay(self._loop, self._line.say)
-        self._doors = ConnectListeners(self._loop, self._line.say)
+        self._launcher = LauncherConnection(self._loop, self, control, report)
+        self._relay = RosterRelay(self._loop, self._launcher.say)
+        self._connect_listeners = ConnectListeners(self._loop, self._launcher.say)
         self._tasks = Tasks(self._loop)
         self._files: Files | None = None
         """Made when files come."""
-        self._memory = OomWatch()
+        self._oom = OomWatch()
         self._error_files: ErrorFiles | None = None
         """Made for the first worker, if it can be made."""
         self._workers: dict[int, int] = {}
@@ -110,25 +105,25 @@ class Agent:
         """Ranks of workers that may end while others run on."""
         self._goes_on = False
         """The job is elastic: it can do without this host."""
-        self._departures = WorkerCleanup(self._loop, self._departed)
-        self._stop_watch = StopWatch(self._loop, lambda rank, stopped: self._line.say(Stalled(rank, stopped)))
-        self._streams: dict[tuple[int, int], _Stream] = {}
+        self._cleanup = WorkerCleanup(self._loop, self._departed)
+        self._stop_watch = StopWatch(self._loop, lambda rank, stopped: self._launcher.say(Stalled(rank, stopped)))
+        self._output = WorkerOutput(self._loop, self._launcher.say, lambda: self._launcher.stands)
         self._ending = False
         self._kill_at = 0.0
         self._look_at = 0.0
         self._give_up_at: float | None = None
         """When SIGKILL has been sent: how long to wait for its effect."""
-        self._ends = ExitRecords()
+        self._exits = ExitRecords()
 
     def run(self) -> None:
         """Obey until all has ended."""
         become_subreaper()
         self._watch_signals()
         self._watch_launcher()
-        self._line.say(host_facts.look(self._relay.address))
+        self._launcher.say(host_facts.look(self._relay.address))
         while not self._finished():
             self._loop.turn(_LOOK_SECONDS if self._ending else None)
-        self._memory.close()
+        self._oom.close()
         if self._error_files is not None:
             self._error_files.close()
 
@@ -137,32 +132,29 @@ class Agent:
     def obey(self, message: ToAgent) -> None:
         """Do what the launcher says."""
         if isinstance(message, Start):
-            self._doors.close()
+            self._connect_listeners.close()
             if not self._workers:
                 self._before_workers()
             self._start(message)
         elif isinstance(message, Stop):
             self._stop(message)
         elif isinstance(message, Credit):
-            self._line.written(message)
-            stream = self._streams.get((message.rank, message.stream))
-            if stream is not None:
-                stream.ahead -= message.count
-                self._watch_stream(stream)
+            self._launcher.written(message)
+            self._output.written(message)
         elif isinstance(message, End):
             self._end(message)
         elif isinstance(message, Beat):
-            self._line.expect(message.within)
+            self._launcher.expect(message.within)
         elif isinstance(message, Outlive):
-            self._line.outlive(message)
+            self._launcher.outlive(message)
         elif isinstance(message, Task):
-            self._tasks.start(message, self._line.say)
+            self._tasks.start(message, self._launcher.say)
         elif isinstance(message, Look):
-            look(message, self._tasks, self._line.say)
+            look(message, self._tasks, self._launcher.say)
         elif isinstance(message, OpenPorts):
-            self._doors.open(message)
+            self._connect_listeners.open(message)
         elif isinstance(message, TryConnect):
-            ConnectRound(self._loop, self._line.say, message)
+            ConnectRound(self._loop, self._launcher.say, message)
         elif isinstance(message, ToFiles):
             self._take_files(message)
         else:
@@ -173,7 +165,7 @@ class Agent:
             # What most jobs do without need not be loaded by hundreds of agents.
             from farandole.agent.files import Files
 
-            self._files = Files(self._loop, self._line.say)
+            self._files = Files(self._loop, self._launcher.say)
         self._files.obey(message)
 
     def _watch_launcher(self) -> None:
@@ -188,7 +180,7 @@ class Agent:
 
     def _parent_is_gone(self) -> None:
         self._forget_parent()
-        self._line.ended()
+        self._launcher.ended()
 
     def _forget_parent(self) -> None:
         if self._parent is not None:
@@ -207,21 +199,18 @@ class Agent:
         # The next launcher is not our parent; what led to this one, such as sshd, may end much later.
         self._forget_parent()
         self._relay.hang_up()
-        for stream in self._streams.values():
-            self._watch_stream(stream)
+        self._output.launcher_is_gone()
 
     def taken_over(self, seconds: float) -> None:
         """Tell another launcher how things are. It may be gone by now; then another one is waited for already."""
-        spool = self._line.spool
-        streams = [*self._streams, *spool.closed]
-        self._line.say(host_facts.look(self._relay.address))
-        self._line.say(self._ends.report(self._workers, streams, seconds, spool.lost))
-        self._line.say_all(Stalled(rank, True) for rank in self._stop_watch.stopped())
-        for stream in self._streams.values():
-            stream.ahead = spool.size_of(stream.rank, stream.stream)
-            self._watch_stream(stream)
-        self._line.say_all(spool.take())
-        if self._line.stands:
+        spool = self._launcher.spool
+        streams = [*self._output.open, *spool.closed]
+        self._launcher.say(host_facts.look(self._relay.address))
+        self._launcher.say(self._exits.report(self._workers, streams, seconds, spool.lost))
+        self._launcher.say_all(Stalled(rank, True) for rank in self._stop_watch.stopped())
+        self._output.launcher_is_back(spool.size_of)
+        self._launcher.say_all(spool.take())
+        if self._launcher.stands:
             self._relay.serve()
 
     def alone(self) -> None:
@@ -232,7 +221,7 @@ class Agent:
     # --- workers ------------------------------------------------------------------------------------------------
 
     def _before_workers(self) -> None:
-        self._memory.note()
+        self._oom.note()
         if self._error_files is None:
             try:
                 self._error_files = ErrorFiles()
@@ -249,7 +238,7 @@ class Agent:
         try:
             stderr, stderr_writer = os.pipe()
         except OSError as error:
-            self._line.say(NotStarted(order.rank, str(error)))
+            self._launcher.say(NotStarted(order.rank, str(error)))
             return
         # The worker has it twice: as standard error, which it may redirect, and under this number.
         status = os.fstat(stderr_writer)
@@ -268,25 +257,23 @@ class Agent:
             )
         except (OSError, subprocess.SubprocessError, ValueError) as error:
             os.close(stderr)
-            self._line.say(NotStarted(order.rank, str(error)))
+            self._launcher.say(NotStarted(order.rank, str(error)))
             return
         finally:
             os.close(stderr_writer)
         assert process.stdout is not None
         stdout = os.dup(process.stdout.fileno())
         process.stdout.close()
-        for stream, fd in ((STDOUT, stdout), (STDERR, stderr)):
-            os.set_blocking(fd, False)
-            self._streams[order.rank, stream] = _Stream(order.rank, stream, fd)
-            self._watch_stream(self._streams[order.rank, stream])
+        self._output.add(order.rank, STDOUT, stdout)
+        self._output.add(order.rank, STDERR, stderr)
         process.returncode = 0  # Reaped by _reap, with the orphans; Popen must not wait for it.
         self._workers[process.pid] = order.rank
-        self._departures.is_taken(process.pid)
+        self._cleanup.is_taken(process.pid)
         if order.elastic:
             self._goes_on = True
             self._elastic.add(order.rank)
             self._stop_watch.add(process.pid, order.rank)
-        self._line.say(Started(order.rank, process.pid))
+        self._launcher.say(Started(order.rank, process.pid))
 
     def _watch_signals(self) -> None:
         read_end, write_end = os.pipe()
@@ -307,13 +294,13 @@ class Agent:
 
     def _asked_to_go(self) -> None:
         """Somebody wants us to go, and not without our workers."""
-        if self._line.waits:
+        if self._launcher.waits:
             self._end(End(_GRACE_SECONDS))  # There is nobody who would let workers leave in good order.
         elif self._goes_on and not self._ending:
             self._goes_on = False  # A second time, it is meant.
-            self._line.say(Leaving())
+            self._launcher.say(Leaving())
         else:
-            self._line.give_up()
+            self._launcher.give_up()
 
     def _reap(self) -> None:
         while True:
@@ -327,9 +314,9 @@ class Agent:
             rank = self._workers.pop(pid, None)
             if rank is not None:
                 end = self._exited(rank, pid, code)
-                if self._line.may_be_continued:
-                    self._ends.note(end)
-                self._line.say(end)
+                if self._launcher.may_be_continued:
+                    self._exits.note(end)
+                self._launcher.say(end)
                 self._depart(rank, pid)
             else:
                 self._tasks.ended(pid, code)
@@ -337,66 +324,26 @@ class Agent:
     def _exited(self, rank: int, pid: int, code: int) -> Exited:
         written = b"" if self._error_files is None else self._error_files.take(rank)
         # Once we have sent SIGKILL ourselves, one says nothing about memory.
-        not_by_us = code == -signal.SIGKILL and self._give_up_at is None and not self._departures.killed(rank)
-        return Exited(rank, code, written, self._memory.killed(pid) if not_by_us else "")
+        not_by_us = code == -signal.SIGKILL and self._give_up_at is None and not self._cleanup.killed(rank)
+        return Exited(rank, code, written, self._oom.killed(pid) if not_by_us else "")
 
     # --- workers that end alone ---------------------------------------------------------------------------------
 
     def _stop(self, order: Stop) -> None:
         pid = next((pid for pid, rank in self._workers.items() if rank == order.rank), None)
         if pid is not None:
-            self._departures.stop(order.rank, pid, order.grace)
+            self._cleanup.stop(order.rank, pid, order.grace)
 
     def _depart(self, rank: int, pid: int) -> None:
         """A worker has ended; if the others go on, so must what it left behind."""
         self._stop_watch.remove(pid)
         if rank in self._elastic and not self._ending:
-            self._departures.stop(rank, pid, LEFTOVER_SECONDS)
+            self._cleanup.stop(rank, pid, LEFTOVER_SECONDS)
 
     def _departed(self, rank: int) -> None:
         """Nothing of a worker is left but what it wrote."""
         self._elastic.discard(rank)
-        self._read_rest(rank)
-
-    def _read_rest(self, rank: int) -> None:
-        streams = [self._streams.get((rank, number)) for number in (STDOUT, STDERR)]
-        for stream in streams:
-            if stream is not None:
-                self._read_out(stream)
-        if any(stream is not None for stream in streams):
-            self._loop.call_later(_LOOK_SECONDS, lambda: self._read_rest(rank))
-
-    def _read_out(self, stream: _Stream) -> None:
-        """Read a piece of what a dead worker left in a pipe, as far as flow control allows; close it when empty."""
-        # Empty, though somebody outside the job may hold the other end: nobody of ours can write any more.
-        if stream.ahead < WINDOW and not self._forward(stream):
-            self._close_stream(stream)
-
-    # --- output -------------------------------------------------------------------------------------------------
-
-    def _watch_stream(self, stream: _Stream) -> None:
-        wanted = stream.ahead < WINDOW or not self._line.stands
-        self._loop.watch(stream.fd, (lambda: self._forward(stream)) if wanted else None)
-
-    def _forward(self, stream: _Stream) -> bool:
-        """Send on what there is to read; False when there was nothing."""
-        try:
-            data = os.read(stream.fd, _CHUNK)
-        except BlockingIOError:
-            return False
-        if not data:
-            self._close_stream(stream)
-            return True
-        stream.ahead += len(data)
-        self._line.say(Output(stream.rank, stream.stream, data))
-        self._watch_stream(stream)
-        return True
-
-    def _close_stream(self, stream: _Stream) -> None:
-        self._loop.watch(stream.fd)
-        os.close(stream.fd)
-        del self._streams[stream.rank, stream.stream]
-        self._line.say(Closed(stream.rank, stream.stream))
+        self._output.read_rest(rank)
 
     # --- the end ------------------------------------------------------------------------------------------------
 
@@ -429,18 +376,12 @@ class Agent:
                 self._give_up_at = self._give_up_at or now + _KILL_SECONDS
             if self._give_up_at is None or now < self._give_up_at:
                 return False
-        if self._line.stands and not self._drained():
+        if self._launcher.stands and not self._output.read_rest_of_all():
             return False
-        self._line.say(Ended(tuple(living)))
-        while self._line.has_unsent:
+        self._launcher.say(Ended(tuple(living)))
+        while self._launcher.has_unsent:
             self._loop.turn()
         return True
-
-    def _drained(self) -> bool:
-        """Read what dead workers left in their pipes, as far as flow control allows."""
-        for stream in list(self._streams.values()):
-            self._read_out(stream)
-        return not self._streams
 
 
 def main() -> None:

@@ -1,9 +1,10 @@
-"""The agent's line to its launcher: frames both ways, signs of life, and what comes between one launcher and the next.
+"""The agent's connection to its launcher: frames both ways, signs of life, and failover from one launcher to the next.
 
-A line *stands* while somebody reads what is said on it. When it ends, the launcher has died, or the way to it is
-broken; then another launcher is waited for, if the last one has allowed that (`Outlive`), and otherwise the agent is
-*alone* for good. When the launcher has said that it would be heard of (`Beat`), and is not, nobody is waited for: it
-may live, and count on it that this agent ends its workers.
+The connection *stands* while a launcher reads what is sent on it. When it ends, the launcher has died, or the network
+is broken. If that launcher has allowed it (`Outlive`), the agent waits for another one; otherwise it is *alone* for
+good.
+A launcher that has promised signs of life (`Beat`) and sends none is not waited for, and no other one either: it may
+live, and rely on this agent to end its workers.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from farandole.wire.frames import LARGEST_FRAME, Codec
 if TYPE_CHECKING:
     import socket
 
-# What is said to a launcher that asks for signs of life.
+# Between two signs of life to a launcher that has asked for them.
 _BEAT_SECONDS = 0.5
 # A launcher that is stopped may stay so for longer than any clock here can be set.
 _LONGEST_SILENCE = 1e6
 
 
 class Owner(Protocol):
-    """Whose line it is."""
+    """The agent, as its connection calls it."""
 
     def obey(self, message: ToAgent) -> None:
         """Do what the launcher says."""
@@ -39,24 +40,26 @@ class Owner(Protocol):
         """Say whether there is anything for which another launcher would be needed."""
 
     def waits(self) -> None:
-        """There is no launcher now, and another one is waited for."""
+        """Take note that there is no launcher now, and that another one is waited for."""
 
     def taken_over(self, seconds: float) -> None:
-        """There is another launcher, after so long."""
+        """Take note that another launcher has connected, after so many seconds without one."""
 
     def alone(self) -> None:
-        """There is no launcher, and there will be none."""
+        """Take note that there is no launcher, and that there will be none."""
 
 
 class LauncherConnection:
-    """To one launcher after the other.
+    """The connection to one launcher after the other.
+
+    Half of its fields belong to the present launcher (`_begin` sets them anew), the others to all of them.
 
     Attributes:
-        spool: what workers have printed while there was none, or the last one had not written when it ended.
+        spool: what workers have printed while there was no launcher, or the last one had not written when it ended.
 
     Args:
         loop: of the agent.
-        owner: hears what comes, and what becomes of the line.
+        owner: is called with what the launcher says, and with what becomes of the connection.
         control: a descriptor on which the launcher is heard.
         report: one on which it is told; may be the same.
     """
