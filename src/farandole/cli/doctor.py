@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from farandole.agent.inspect.facts import Facts
     from farandole.launcher.doctor.advice import Finding, Intent
     from farandole.launcher.doctor.inspection import Inspect, Silence
-    from farandole.launcher.doctor.prescription import Paint
+    from farandole.launcher.doctor.rendering import Paint
     from farandole.launcher.job.host_list import Host
 
 _PROBLEM = 1
@@ -110,7 +110,7 @@ def _findings(found: Facts | Silence, intent: Intent) -> list[Finding]:
 
 def _print_host(hosts: Mapping[str, Facts | Silence], findings: Mapping[str, Sequence[Finding]]) -> None:
     from farandole.agent.inspect.facts import Facts
-    from farandole.launcher.doctor.prescription import bug_report, render_findings, render_host, verdict
+    from farandole.launcher.doctor.rendering import bug_report, render_findings, render_host, verdict
 
     ((name, facts),) = hosts.items()
     paint = _paint()
@@ -125,7 +125,7 @@ def _print_host(hosts: Mapping[str, Facts | Silence], findings: Mapping[str, Seq
 def _print_hosts(
     hosts: Mapping[str, Facts | Silence], findings: Mapping[str, Sequence[Finding]], differing: Sequence[Finding]
 ) -> None:
-    from farandole.launcher.doctor.prescription import render_findings, render_hosts, verdict
+    from farandole.launcher.doctor.rendering import render_findings, render_hosts, verdict
 
     paint = _paint()
     print(render_hosts(hosts, findings, paint))
@@ -154,6 +154,6 @@ def _print_json(
 
 
 def _paint() -> Paint:
-    from farandole.launcher.doctor.prescription import coloured, plain
+    from farandole.launcher.doctor.rendering import coloured, plain
 
     return coloured if sys.stdout.isatty() and not os.environ.get("NO_COLOR") else plain

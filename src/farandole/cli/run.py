@@ -105,7 +105,7 @@ def _add_keeping(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_torchrun_spellings(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument_group("torchrun's options", "for who is used to them").add_argument
+    add = parser.add_argument_group("torchrun's options", "for those who are used to them").add_argument
     add("--master-addr", metavar="HOST", help="MASTER_ADDR of the workers (default: an address of rank 0's host)")
     add("--master-port", metavar="PORT", type=int, help="MASTER_PORT of the workers (default: a free one)")
     add("--rdzv-endpoint", metavar="HOST:PORT", help="the same two in one")
@@ -304,7 +304,7 @@ def run_until_end(
         spec: what the user wants.
         machine: where it runs.
         verbose: tell the plan and every decision of the roster.
-        observe: returns who hears of failures at once, and may say so on the console.
+        observe: returns the observer that is told of failures at once, and may say so on the console.
         through: the program that starts the workers, mpirun or srun; by default, that is done here.
         client: under which name and how an elastic job is shown, which a process of its own runs.
 

@@ -55,7 +55,7 @@ def execute(given: argparse.Namespace) -> int:
     from farandole.cli.run import interrupted, run_until_end
     from farandole.launcher.job.machine import look
 
-    # The job needs none of the user's files, so nobody has to put this folder on the other hosts first.
+    # The job needs none of the user's files, so this folder need not exist on the other hosts.
     machine = replace(look(), directory="/")
     try:
         outcome = run_until_end(_read(given), machine, verbose=given.verbose)

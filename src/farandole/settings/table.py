@@ -34,7 +34,7 @@ class Settings:
 
     roster: str | None = setting(None, values.roster, "host:port, with an IPv6 host in brackets; several with commas")
     """Address of the roster service; of several, separated by commas, the first that answers is taken. Not set: a
-    world of one, without any network, unless somebody else's launcher has started this worker."""
+    world of one, without any network, unless another launcher, such as mpirun, has started this worker."""
     secret: bytes = setting(b"", values.secret, "hexadecimal digits", shown=False)
     """The job's secret, in hexadecimal; every connection proves it."""
     job: str = setting("", values.text, "the id that farandole run gave the job")
@@ -44,7 +44,7 @@ class Settings:
     rank: int = setting(0, values.count, "a rank")
     """This worker's number, by which the roster knows it."""
     listen: str = setting("", values.text, "addresses, separated by commas", engine=True)
-    """Addresses that other hosts' workers may connect to. Empty is workers of this host only or, where somebody else's
+    """Addresses that other hosts' workers may connect to. Empty is workers of this host only or, where another
     launcher has started them on several, all addresses of `network`."""
     network: tuple[str, ...] = setting((), values.names, "interfaces, addresses or networks, separated by commas")
     """Which of this machine's addresses a worker offers that no launcher of ours has started; empty is all of them."""

@@ -41,7 +41,7 @@ from farandole.launcher.doctor import inspection
 from farandole.launcher.doctor.advice import Finding, Intent, advise, backends
 from farandole.launcher.doctor.differences import differences
 from farandole.launcher.doctor.inspection import Silence, inspect_hosts
-from farandole.launcher.doctor.prescription import bug_report, coloured, render_host, render_hosts
+from farandole.launcher.doctor.rendering import bug_report, coloured, render_host, render_hosts
 from farandole.launcher.job.host_list import Host
 from farandole.launcher.job.options import SshOptions
 

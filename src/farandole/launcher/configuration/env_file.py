@@ -11,7 +11,7 @@
 
 The syntax is that of Docker Compose and dotenv, without their expansion of variables: a `$` in a password stays a `$`.
 As with `docker run --env-file`, a name alone takes its value from the environment. (`docker run` itself keeps quotes
-as a part of the value, which nobody who moves from one to the other expects.) Of several lines with one name the last
+as a part of the value, which is rarely meant.) Of several lines with one name the last
 one counts.
 """
 

@@ -67,8 +67,8 @@ class Project:
 def find(directory: Path) -> Path | None:
     """Return the project file for a folder: in it or above, up to the root of its git work tree.
 
-    Above the folder itself, a file counts only if it is this user's or root's: nobody else may say from /tmp what is
-    to be run.
+    Above the folder itself, a file counts only if it belongs to this user or to root: another user must not say from
+    /tmp what is to be run.
     """
     for folder in (directory, *directory.parents):
         for path in (folder / NAME, folder / SHARED_NAME):
@@ -85,7 +85,7 @@ def _speaks_to_us(path: Path) -> bool:
     try:
         return path.name == NAME or b"[tool.farandole" in path.read_bytes()
     except OSError:
-        return False  # Other tools' file, which we may not read: nothing in it is meant for us.
+        return False  # A file of other tools that cannot be read: it has no settings of farandole.
 
 
 def read(path: Path) -> Project:

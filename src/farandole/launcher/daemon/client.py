@@ -1,7 +1,7 @@
-"""What the user starts, sees and signals, while a daemon has the job.
+"""The process that the user starts, sees and signals, while a daemon runs the job.
 
-A client hands its standard output and error to the daemon, which writes there; it waits, passes on what the user wants,
-and ends with the job's exit code. It imports next to nothing: what a launcher needs is the daemon's to load.
+A client hands its standard output and error to the daemon, which writes there. The client waits, passes on what the
+user wants, and ends with the job's exit code. It imports next to nothing: the daemon loads what a launcher needs.
 
 | to the client | to the job |
 |---|---|
@@ -33,11 +33,11 @@ from farandole.launcher.errors import SpecError
 from farandole.launcher.failure.record import signal_name
 from farandole.wire.errors import ConnectionLost, WireError, WireTimeout
 
-# The daemon needs less to let go of the terminal.
+# The daemon lets go of the terminal in less time.
 _HIDE_SECONDS = 2.0
-# One that was killed is followed by another within that time.
+# A daemon that was killed is followed by another within that time.
 _FOLLOW_SECONDS = 15.0
-_REST_SECONDS = 0.02
+_RETRY_SECONDS = 0.02
 _MOST_FOLLOWED = 10
 # A daemon whose socket has ended is about to end itself.
 _EXIT_SECONDS = 5.0
@@ -66,8 +66,8 @@ def run_in_daemon(request: LaunchRequest, options: ClientOptions) -> Ended:
         assert options.name is not None
         return _attach_to_same(jobs, options, request)
     directory, lock = started
-    with _Alarm() as alarm, _Client(directory, request.spec.output.color, options.detach, alarm) as client:
-        return client.stay(lambda: client.start(pickle.dumps(request), lock))
+    with _SignalWakeup() as alarm, _Client(directory, request.spec.output.color, options.detach, alarm) as client:
+        return client.run(lambda: client.start(pickle.dumps(request), lock))
 
 
 def attach(options: ClientOptions, color: str) -> Ended:
@@ -100,12 +100,12 @@ def _attach_to_same(jobs: Jobs, options: ClientOptions, request: LaunchRequest) 
 def _attach(directory: JobDirectory, record: JobRecord, color: str, detach: bool, request: bytes = b"") -> Ended:
     if directory.ended() is not None:
         return show_end(directory)
-    with _Alarm() as alarm, _Client(directory, color, detach, alarm) as client:
-        return client.stay(lambda: client.connect(record, request))
+    with _SignalWakeup() as alarm, _Client(directory, color, detach, alarm) as client:
+        return client.run(lambda: client.connect(record, request))
 
 
 def show_end(directory: JobDirectory) -> Ended:
-    """Show the last lines of a job that ended while nobody looked, forget it, and return how it ended."""
+    """Show the last lines of a job that ended while no client showed it, forget the job, and return how it ended."""
     ended = directory.ended() or Ended(1)
     with contextlib.suppress(OSError):
         lines = directory.log.read_text(errors="replace").splitlines(keepends=True)
@@ -116,8 +116,8 @@ def show_end(directory: JobDirectory) -> Ended:
     return ended
 
 
-class _Alarm:
-    """A descriptor that can be read when a signal has come. Without it, one that comes just before a wait is missed."""
+class _SignalWakeup:
+    """A descriptor that can be read when a signal has come. Without it, a signal just before a wait would be missed."""
 
     def __enter__(self) -> int:
         self._reading, self._writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -163,7 +163,7 @@ class _Client:
         """Whether the job is not shown here because of a Ctrl-Z."""
         self._reached = False
         """Whether there is a daemon that can be told something."""
-        self._early: list[int] = []
+        self._early_signals: list[int] = []
         """Signals that came while there was none."""
         self._last_stop: int | None = None
         """The last signal that this daemon was told of."""
@@ -175,9 +175,9 @@ class _Client:
         if self._link is not None:
             self._link.close()
         if self._daemon is not None and self._daemon.poll() is None:
-            self._daemon.returncode = 0  # It is nobody's child any more.
+            self._daemon.returncode = 0  # This process does not wait for it.
 
-    # --- beginning ----------------------------------------------------------------------------------------------
+    # --- starting ------------------------------------------------------------------------------------------------
 
     def start(self, request: bytes, lock: int) -> None:
         """Start the daemon and have it run the job, or go on with one whose daemon was killed.
@@ -224,7 +224,7 @@ class _Client:
         self._show()
 
     def _follow(self, request: bytes = b"") -> bool:
-        """Reach the daemon that follows one that was killed, and start it if nobody else does; False: there is none."""
+        """Reach the successor of a killed daemon, or start one if no other process does; False: there is none."""
         deadline = time.monotonic() + _FOLLOW_SECONDS
         self._followed += 1
         while self._followed <= _MOST_FOLLOWED and time.monotonic() < deadline and self._directory.can_be_taken_over():
@@ -235,16 +235,16 @@ class _Client:
                 self._link = DaemonConnection(self._directory.connect(), self._alarm)
                 self._show()
                 return True
-            time.sleep(_REST_SECONDS)
+            time.sleep(_RETRY_SECONDS)
         return False
 
     def _show(self, *, again: bool = False) -> None:
         assert self._link is not None
         self._link.send(show_here(self._color, again=again), [OUT, ERR])
 
-    # --- staying ------------------------------------------------------------------------------------------------
+    # --- running ------------------------------------------------------------------------------------------------
 
-    def stay(self, begin: Callable[[], None]) -> Ended:
+    def run(self, begin: Callable[[], None]) -> Ended:
         """Begin, and wait for the end.
 
         Raises:
@@ -253,22 +253,22 @@ class _Client:
         try:
             with self._signals():
                 begin()
-                self._tell_early()
+                self._pass_on_early_signals()
                 while (ended := self._wait_while_connected()) is None:
                     self._reached = False
                     if not self._follow():
                         return self._lost()
-                    self._tell_early()
+                    self._pass_on_early_signals()
                 return ended
         except _Leave as left:
             return self._left(left.signum)
         except ConnectionLost:
             return self._lost()
 
-    def _tell_early(self) -> None:
-        """Pass on what came while there was nobody to be told."""
+    def _pass_on_early_signals(self) -> None:
+        """Pass on the signals that came while there was no daemon to be told."""
         self._reached = True
-        early, self._early = self._early, []
+        early, self._early_signals = self._early_signals, []
         for signum in early:
             self._stop_signal(signum, None)
 
@@ -279,7 +279,7 @@ class _Client:
             return self._wait()
         except ConnectionLost:
             if self._link.unread and self._last_stop is not None:
-                self._early.append(self._last_stop)
+                self._early_signals.append(self._last_stop)
             self._last_stop = None
             return None
 
@@ -287,9 +287,9 @@ class _Client:
         assert self._link is not None
         while True:
             try:
-                message = self._link.receive(self._patience())
+                message = self._link.receive(self._receive_deadline())
             except WireTimeout:
-                self._go_on()
+                self._resume()
                 continue
             if isinstance(message, Ended):
                 return self._ended(message)
@@ -303,33 +303,33 @@ class _Client:
                     128 + signal.SIGPIPE, f"farandole: nobody reads the output any more; {self._how_to_return()}"
                 )
             if isinstance(message, Hidden) and self._hide_until is not None:
-                self._rest()
+                self._suspend()
 
-    def _patience(self) -> float | None:
+    def _receive_deadline(self) -> float | None:
         """Return until when to wait for a message."""
         # What came while this process was stopped may be that nothing is to be shown here any more.
         return time.monotonic() if self._hidden else self._hide_until
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         """Do what a Ctrl-Z wants when nothing else has come."""
         if self._hidden:
             self._show(again=True)
             self._hidden = False
         else:
-            self._rest()
+            self._suspend()
 
     def _ended(self, message: Ended) -> Ended:
         self._reap()
         return show_end(self._directory) if self._hidden else message
 
-    def _rest(self) -> None:
+    def _suspend(self) -> None:
         """Stop, as Ctrl-Z wants it."""
         self._hide_until = None
         self._hidden = True
         os.kill(os.getpid(), signal.SIGSTOP)
 
     def _left(self, signum: int) -> Ended:
-        """Have the terminal tidied up, and leave."""
+        """Have the terminal tidied up, and return."""
         assert self._link is not None
         with contextlib.suppress(WireError):
             self._link.send(Hide())
@@ -344,7 +344,7 @@ class _Client:
         return f"job {name} goes on; farandole run --attach {name} shows it again"
 
     def _lost(self) -> Ended:
-        """Say what became of a daemon that has ended without a word, or with one that waits in the directory."""
+        """Say what became of a daemon that has told this client nothing of its end; the directory may say it."""
         code = self._reap()
         if self._directory.ended() is not None:
             return show_end(self._directory)
@@ -393,7 +393,7 @@ class _Client:
 
     def _stop_signal(self, signum: int, where: object) -> None:
         if not self._reached:
-            self._early.append(signum)
+            self._early_signals.append(signum)
             return
         if self._detach:
             raise _Leave(signum)
@@ -402,7 +402,7 @@ class _Client:
             self._link.send(Stop(128 + signum, _STOPPING[signal.Signals(signum)]))
             self._last_stop = signum
         except WireError:
-            self._early.append(signum)  # Who waits notices it too, and looks for another daemon.
+            self._early_signals.append(signum)  # `_wait` notices it too, and looks for another daemon.
 
     def _pause_signal(self, signum: int, where: object) -> None:
         if self._reached and self._link is not None and self._hide_until is None:

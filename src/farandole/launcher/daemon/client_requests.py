@@ -15,9 +15,9 @@ from farandole.launcher.errors import LaunchError, SpecError
 from farandole.wire.errors import ConnectionLost, WireError, WireTimeout
 
 ANSWER_SECONDS = 10.0
-# A table of jobs does not wait long for one that is stuck.
+# A table of jobs does not wait long for a job that is stuck.
 _STATUS_SECONDS = 1.0
-# By then, workers that do not end were killed, and so was what does not let itself be killed given up.
+# By then, workers that do not end have been killed, and those that cannot be killed have been given up.
 END_SECONDS = 60.0
 _STOPPED_CODE = 143
 

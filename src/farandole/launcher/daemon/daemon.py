@@ -1,9 +1,9 @@
-"""Keeps a job: runs the launcher in a session of its own, so that it outlives the client that started it.
+"""Runs the launcher of a job in a session of its own, so that the job outlives the client that started it.
 
 The daemon's standard input is the connection to that client, which first says what is to be done. From then on the
-daemon has no terminal, pipe or file of its client but what the client hands it to show the job on; it lets go of that
-when the client is gone. A client that comes later, and everybody else who wants something of the job, comes through a
-Unix socket in the job's directory (see `jobs`), and must be a process of the same user.
+daemon has no terminal, pipe or file of its client but what the client hands it to show the job on, and lets go of that
+when the client is gone. All later clients connect to a Unix socket in the job's directory (see `jobs`), and must be
+processes of the same user.
 
 When the daemon is killed, another one follows (see `watchdog`), finds in the job's directory what this one has left
 there, and takes over the agents, which wait for it: see `farandole.launcher.supervise.take_over`.
@@ -97,7 +97,7 @@ class JobDaemon:
         self._stops: list[Stop] = []
         """Orders that came before the job was taken over."""
         self._goes_on_without = False
-        """The job, which could not be taken over."""
+        """Whether the job goes on without this daemon, which could not take it over."""
         self._running: asyncio.Task[FromDaemon] | None = None
         self._peers = set() if first is None else {ClientConnection(first, self._take, self._gone)}
 
@@ -106,7 +106,7 @@ class JobDaemon:
 
         Raises:
             SpecError: the disk does not take it; nothing was started.
-            OSError: the same, for who takes a job over.
+            OSError: the same, for a daemon that takes a job over.
         """
         try:
             return LogFile(self._directory.log), self._directory.listen()
@@ -116,10 +116,10 @@ class JobDaemon:
             raise cannot_write(self._directory.path, error) from None
 
     async def run(self) -> None:
-        """Run the job to its end, and see that somebody is told of it.
+        """Run the job to its end, and tell a client of it, or leave word in the directory.
 
         Raises:
-            SpecError: nobody could find the job; nothing was started.
+            SpecError: the job could not be found again; nothing was started.
         """
         self._let_go_of_the_client()
         self._write_record()
@@ -298,7 +298,7 @@ def _find(name: str) -> Any:
 
 
 def _as_ended(end: FromDaemon) -> Ended:
-    """Return what is kept for who asks later."""
+    """Return what is kept for a client that asks later."""
     if isinstance(end, Ended):
         return end
     assert isinstance(end, Refused)

@@ -10,9 +10,9 @@
         output.log      what was printed while no client showed it; output.log.1: what was printed before that
         ended.json      how the job ended, when there was no client to be told
 
-The directory is removed when a client was told of the end, or has asked for it. Who looks for jobs removes those of
-daemons that died without a word and nobody can follow, and what has waited for `KEPT_SECONDS` to be asked for. Homes
-may be shared: whether a job of another host runs is not judged here.
+The directory is removed when a client was told of the end, or has asked for it. Whichever command looks for jobs
+removes the directories of daemons that were killed and can have no successor, and ends that no command has asked for
+within `KEPT_SECONDS`. Homes may be shared: whether a job of another host runs is not judged here.
 
 Not in `XDG_RUNTIME_DIR`, although it is there for sockets: it is removed when its user logs out, and a job that trains
 on behind a closed laptop is to be found again.
@@ -44,7 +44,7 @@ from farandole.wire import clock
 LIFE_SECONDS = 10.0
 """How often a daemon shows that it lives."""
 KEPT_SECONDS = 30 * 24 * 3600.0
-# A claim without a record is that of a job that is being started, or of somebody who only looks whether it is dead.
+# A claim without a record belongs to a job that is being started, or to a process that looks whether the job is dead.
 _UNSURE_SECONDS = 1.0
 RESERVED = ("add", "drain", "remove")
 """Words that stand where a name may stand: `farandole hosts add`."""
@@ -58,7 +58,7 @@ _Content = TypeVar("_Content", bound=msgspec.Struct)
 
 
 class JobRecord(msgspec.Struct, frozen=True):
-    """What everybody may know of a job."""
+    """What every command of this user may know of a job."""
 
     name: str
     pid: int
@@ -90,11 +90,11 @@ class JobDirectory:
 
     @property
     def log(self) -> Path:
-        """What was printed while nobody showed it."""
+        """What was printed while no client showed it."""
         return self.path / "output.log"
 
     def failover_files(self) -> FailoverFiles:
-        """Return what the daemon has left to a successor; see there."""
+        """Return what the daemon leaves to a successor."""
         return FailoverFiles(self.path)
 
     def write_launch_request(self, request: bytes) -> None:
@@ -119,7 +119,7 @@ class JobDirectory:
             (self.path / "launch-request").unlink()
 
     def show_life(self) -> None:
-        """Let everybody see that the daemon lives; now and then."""
+        """Show that the daemon lives; to be called now and then."""
         # The time of day jumps, and that of a file server is another one.
         now = time.monotonic_ns()
         with contextlib.suppress(OSError):
@@ -133,7 +133,7 @@ class JobDirectory:
         return record.clock == clock.identity()  # Otherwise the machine was started again since.
 
     def can_be_taken_over(self) -> bool:
-        """Say whether another daemon may find workers that go on, if this one's is dead, nobody knows since when."""
+        """Say whether another daemon may find workers that still run, if this job's daemon died at an unknown time."""
         record = self.record()
         if record is None or not self.can_be_continued():
             return False
@@ -147,7 +147,7 @@ class JobDirectory:
         return _read(self.path / "job.json", JobRecord)
 
     def write_record(self, record: JobRecord) -> None:
-        """Let everybody know, all at once.
+        """Write what is known of the job, as a whole.
 
         Raises:
             SpecError: the disk does not take it.
@@ -160,7 +160,7 @@ class JobDirectory:
         return _read(self.path / "ended.json", Ended)
 
     def write_ended(self, ended: Ended) -> None:
-        """Keep how the job ended for who asks.
+        """Keep how the job ended, for whichever client asks.
 
         Raises:
             OSError: the disk does not take it.
@@ -184,7 +184,7 @@ class JobDirectory:
         """Return a socket that is connected to the daemon.
 
         Raises:
-            OSError: it cannot be reached, or is somebody else's.
+            OSError: it cannot be reached, or it belongs to another user.
         """
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -207,9 +207,9 @@ class JobDirectory:
             os.close(directory)
 
     def claim(self) -> int | None:
-        """Lock the directory, and return the descriptor that holds the lock; None: somebody else holds it.
+        """Lock the directory, and return the descriptor that holds the lock; None: another process holds it.
 
-        The directory is made if need be. The lock belongs to whoever has a copy of the descriptor.
+        The directory is made if need be. Every process that has a copy of the descriptor holds the lock.
 
         Raises:
             SpecError: it cannot be made.
@@ -234,10 +234,10 @@ class JobDirectory:
             try:
                 return os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             except FileNotFoundError:
-                continue  # Who held it has just removed the directory.
+                continue  # The process that held it has just removed the directory.
             except OSError as error:
                 with contextlib.suppress(OSError):
-                    self.path.rmdir()  # One without a lock is nobody's.
+                    self.path.rmdir()  # A directory without a lock belongs to no job.
                 raise cannot_write(self.path / "lock", error) from None
 
     def _is_lock(self, lock: int) -> bool:
@@ -281,7 +281,7 @@ class Jobs:
         return JobDirectory(self._root / name)
 
     def start(self, name: str | None) -> tuple[JobDirectory, int] | None:
-        """Take a name for a new job, one that nobody has if none is given; return where it is, and the claim to it.
+        """Take a name for a new job, a free one if none is given; return where it is, and the claim to it.
 
         None: a job of that name runs.
 
@@ -320,7 +320,7 @@ class Jobs:
                 return name
 
     def sweep(self) -> None:
-        """Remove what daemons have left that died, and the ends that nobody has asked for in a long time."""
+        """Remove what dead daemons have left, and ends that no client has asked for in a long time."""
         for directory in self._all():
             record = directory.record()
             if record is not None and record.host != socket.gethostname():
@@ -338,7 +338,7 @@ class Jobs:
             os.close(lock)
 
     def known(self) -> list[tuple[JobDirectory, JobRecord]]:
-        """Return the jobs that run, or whose end nobody was told of, the oldest first."""
+        """Return the jobs that run, or whose end no client was told of, the oldest first."""
         self.sweep()
         found = [(each, record) for each in self._all() if (record := each.record()) is not None]
         return sorted(found, key=lambda job: job[1].started)
@@ -401,10 +401,10 @@ def _places(environment: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _check_private(directory: Path) -> None:
-    """Find out whether nobody else can put anything into a directory, or read what is there.
+    """Find out whether only this user can write into a directory, or read what is there.
 
     Raises:
-        OSError: somebody can.
+        OSError: others can.
     """
     status = os.lstat(directory)
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():

@@ -1,4 +1,4 @@
-"""What a client gives its daemon to do."""
+"""What a client asks its daemon to run."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class LaunchRequest:
     """As the client sees it: with its folder and its environment."""
     verbose: bool = False
     observe: Callable[[Console], Observer] | None = None
-    """Returns who hears of failures at once; a function or class that can be imported."""
+    """Returns the observer that is told of failures at once; a function or class that can be imported."""
     launch: str = "farandole.launcher.start.launch:launch"
-    """What runs the job. A name and not the function, because a client does without all that it would import."""
+    """What runs the job. A name instead of the function, so that a client need not import all of it."""
 
 
 def show_here(color: str, *, again: bool = False) -> Show:

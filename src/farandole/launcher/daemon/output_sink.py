@@ -1,10 +1,10 @@
-"""Where a job is shown whose client may leave, be killed, or be followed by another.
+"""The places that a job is shown on, which change while it runs: clients leave, are killed, or follow each other.
 
 A *sink* is one place that lines go to: a terminal, a pipe, a file, the log. The console has two threads, one for each
-stream, and each writes to the sink of its stream, which is one for both when both are the same terminal. Others only
-say which sink is next. A thread leaves the old sink and enters the new one by itself, between two lines; so that it
-gets there, who takes a sink away *severs* its descriptors: whatever waits in a write fails then, and what it was to
-write goes to the next sink.
+stream, and each writes to the sink of its stream, which is one for both when both are the same terminal. Other
+threads only say which sink is next. A writing thread leaves the old sink and enters the new one by itself, between two
+lines. So that it does not wait for ever before that, the thread that takes a sink away *severs* its descriptors: a
+write that waits fails then, and its lines go to the next sink.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ class SeverableWriter:
         self._unread_pipe = unread_pipe
         self._write = descriptor_writer(descriptor)
         self._thread: int | None = None
-        """That of whoever is writing."""
+        """The thread that is writing."""
         self._lock = threading.Lock()
-        """Held while the descriptor changes; never while somebody writes."""
+        """Held while the descriptor changes; never during a write."""
         self._closed = False
 
     def __call__(self, data: bytes) -> None:
         """Write all of it.
 
         Raises:
-            OSError: nobody can read it any more, or it was severed.
+            OSError: it has no reader any more, or it was severed.
         """
         self._thread = threading.get_ident()
         try:
@@ -61,7 +61,7 @@ class SeverableWriter:
             self._thread = None
 
     def sever(self) -> None:
-        """Let go of what is behind the descriptor, in any thread: a write that waits fails, and later ones too."""
+        """Let go of the file behind the descriptor, from any thread: a write that waits fails, and later ones too."""
         # The writing thread may be anywhere. Before the kernel has looked the descriptor up, it finds the pipe that
         # nobody reads. After that, the signal ends its wait, or keeps it from beginning; Python writes once more, and
         # finds that pipe.
@@ -73,7 +73,7 @@ class SeverableWriter:
                 signal.pthread_kill(thread, INTERRUPT_SIGNAL)
 
     def close(self) -> None:
-        """Close the descriptor, when nobody writes any more."""
+        """Close the descriptor, after the last write."""
         with self._lock:
             self._closed = True
             os.close(self._descriptor)
@@ -112,7 +112,7 @@ class OutputSink:
         """Catch up, once, on what has been shown elsewhere. With the lock.
 
         Raises:
-            OSError: nobody can read it.
+            OSError: it has no reader.
         """
         if self._entered:
             return

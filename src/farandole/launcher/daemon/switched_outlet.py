@@ -18,7 +18,7 @@ class SwitchedOutlet(Outlet):
         stream: which.
         log: the sink for when there is no other, which takes all.
         recent: gets every line.
-        lost: called, in the writing thread, with a sink that nobody reads any more.
+        lost: called, in the writing thread, with a sink that has no reader any more.
     """
 
     def __init__(self, stream: int, log: OutputSink, recent: RecentLines, lost: Callable[[OutputSink], None]) -> None:

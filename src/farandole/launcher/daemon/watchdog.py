@@ -1,7 +1,7 @@
-"""Sees to it that a daemon which is killed is followed by another.
+"""Starts a successor of a daemon that is killed.
 
-A daemon is the child of a process that does nothing but wait for its end, and so has neither much memory nor any
-reason to fail. The successor is forked from it: nothing has to be found, and little to be loaded.
+A daemon is the child of its watchdog, a process that only waits for the daemon's end, and so has little memory and
+little reason to fail. The successor is forked from the watchdog: it need not be found, and has little to load.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import time
 from collections.abc import Callable
 from typing import NoReturn
 
-# A daemon that is killed more often within that time is not worth another.
+# After more deaths within that time, no other daemon is started.
 MOST_SUCCESSORS = 5
 WITHIN_SECONDS = 60.0
-# Those in which a job starts belong to its daemon and its workers.
+# While a job starts, the processor is left to its daemon and its workers.
 BEGIN_SECONDS = 10.0
 # Where a daemon was killed for want of memory, there may be none for another process at first. A client waits longer.
 FORK_SECONDS = 10.0
 _REST_SECONDS = 0.1
-# They are the daemon's, which gets them as well where they are sent to all processes of a group or a name.
+# They are meant for the daemon, which gets them too when they are sent to a group of processes, or by name.
 _NOT_OURS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 

@@ -106,7 +106,7 @@ class Console:
     Args:
         out: where workers' standard output goes: what writes bytes, or an outlet, which shows lines in its own way.
         err: where their standard error and the launcher's own words go.
-        on_broken: called, in a writer's thread, when nobody reads a writer any more. What comes later is dropped.
+        on_broken: called, in a writing thread, when a stream has no reader any more. What comes later is dropped.
         options: what is shown.
         out_look: how standard output looks.
         err_look: how standard error looks.
@@ -189,7 +189,7 @@ def _outlet(target: ByteWriter | Outlet, look: Look, on_broken: Callable[[], Non
 
 
 def _until_broken(writer: ByteWriter, on_broken: Callable[[], None]) -> ByteWriter:
-    """Return a writer that drops what comes when nobody reads any more."""
+    """Return a writer that drops all that comes after its last reader has gone."""
     broken = False
 
     def write(data: bytes) -> None:

@@ -34,7 +34,7 @@ def rank_folder(directory: Path, rank: int, size: int) -> Path:
 
 
 def worker_folder(directory: Path, worker: int) -> Path:
-    """Return where the files of a worker of an elastic job are; how many there will be nobody knows."""
+    """Return where the files of a worker of an elastic job are; how many there will be is not known."""
     return directory / f"worker.{worker}"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from farandole.launcher.output.terminal import Look, Screen, Source
 
 ByteWriter = Callable[[bytes], None]
-"""Writes all it is given, however long that takes. Raises OSError when nobody can read it any more."""
+"""Writes all it is given, however long that takes. Raises OSError when there is no reader any more."""
 
 
 class Outlet:

@@ -1,9 +1,9 @@
-"""The status line: who is up, how fast steps are, and whom the others wait for.
+"""The status line: which ranks are up, how fast steps are, and which ranks the others wait for.
 
     6/6 up · h1 2/2 · h2 2/2 · h3 2/2 · 12.3 steps/s · slowest rank 5 (h3), others waited 31%
 
 `Status` is what is known, as data, and its text; `StatusLine` keeps it and has it shown, not more often than a person
-can read. Who is slow shows in who waits: in a collective all wait for the last, which itself hardly waits.
+can read. Waiting shows which rank is slow: in a collective all wait for the last one, which itself hardly waits.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ WINDOW_SECONDS = 10.0
 SHORTEST_SECONDS = 1.5
 """Over less than this, they say nothing yet."""
 LEAST_DIFFERENCE = 0.1
-"""Nobody is called slow while the one that waits most does so for no larger part of the time than this, compared with
+"""No rank is called slow while the one that waits most does so for no larger part of the time than this, compared with
 the one that waits least."""
 REDRAW_SECONDS = 0.25
 
@@ -42,7 +42,7 @@ class Report(NamedTuple):
 
 
 class Slowest(NamedTuple):
-    """For whom the others wait."""
+    """The ranks that the others wait for."""
 
     ranks: tuple[int, ...]
     waited: float
@@ -124,7 +124,7 @@ class Status:
 
 
 def find_slowest(waiting: Mapping[int, float]) -> Slowest | None:
-    """Return for whom the others wait; None while all are alike.
+    """Return which ranks the others wait for; None while all are alike.
 
     Args:
         waiting: by rank, which part of the time it waits in collectives.
@@ -141,7 +141,7 @@ def find_slowest(waiting: Mapping[int, float]) -> Slowest | None:
     slow = tuple(sorted(rank for rank, part in waiting.items() if part - least <= (most - least) / 4))
     others = [part for rank, part in waiting.items() if rank not in slow]
     if len(slow) > len(others):
-        return None  # Most are alike, and a few wait for them: nobody is slow, but those few are quick.
+        return None  # Most are alike, and a few wait for them: no rank is slow, but those few are quick.
     longer = statistics.fmean(others) - statistics.fmean(waiting[rank] for rank in slow)
     return Slowest(slow, min(1.0, longer))
 
@@ -154,7 +154,7 @@ class StatusLine:
     """Keeps a job's status and has the console show it, if there is a place for it. Used in the loop's thread."""
 
     def __init__(self, console: Console, hosts: Sequence[tuple[str, Sequence[int]]]) -> None:
-        """Show that nobody is up yet.
+        """Show that no rank is up yet.
 
         Args:
             console: on which it is shown.

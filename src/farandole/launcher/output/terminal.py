@@ -75,11 +75,11 @@ def wants_color(choice: str, environment: Mapping[str, str], is_terminal: bool) 
 
 
 def _in_background(fd: int) -> bool:
-    """Say whether the shell gives the terminal to somebody else now, who would not want us to draw on it."""
+    """Say whether the shell has given the terminal to another program, over which nothing may be drawn."""
     try:
         return os.tcgetpgrp(fd) != os.getpgrp()
     except OSError:
-        return False  # It is not the terminal of our session, but one that somebody made for us.
+        return False  # It is not the terminal of this session, but one that another program has made.
 
 
 def terminal_size(fd: int) -> os.terminal_size:
@@ -172,7 +172,7 @@ class Screen:
     def take(self, source: Source, lines: Sequence[str]) -> str:
         """Take a worker's lines: what ends with a newline is written above, what ends with a return is its bar.
 
-        A bar that changes is only drawn by `refresh`, so that who writes slower than bars change skips some.
+        A bar that changes is only drawn by `refresh`, so that a writer that is slower than the bars skips some states.
         """
         above = ""
         for line in lines:

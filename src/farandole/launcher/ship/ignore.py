@@ -49,7 +49,7 @@ class Rule:
     """One line of a file of rules."""
 
     file: str
-    """Where it stands, as a person would say."""
+    """Where it stands, as messages name it."""
     line: int
     text: str
     ignores: bool
@@ -131,7 +131,7 @@ def outer_rules(root: bytes) -> Rules:
 def entered(rules: Rules, directory: bytes, root: bytes) -> Rules:
     """Return the rules that hold within a directory, given those that hold for it."""
     path = os.path.join(directory, b".gitignore")
-    # As git does, which has been tricked by links in repositories of strangers.
+    # As git does: links in a stranger's repository could lead out of it.
     if not os.path.lexists(path) or os.path.islink(path):
         return rules
     return (*_read(directory, path, os.fsdecode(os.path.relpath(path, root))), *rules)
@@ -194,7 +194,7 @@ def _content(path: bytes) -> bytes:
         with open(path, "rb") as file:
             return file.read()
     except OSError as error:
-        # Going on without would send what somebody wants to keep here.
+        # Going on without them would send files that the user wants to keep here.
         raise SpecError(f"{os.fsdecode(path)} cannot be read: {error.strerror}") from None
 
 

@@ -270,7 +270,7 @@ class Shipping:
     def heard(self, host: str, message: FromFiles) -> None:
         """Take a message of a host's agent."""
         if self._finished.done():
-            return  # It failed; the others do not know yet.
+            return  # This host has failed; the others have not been told yet.
         shipment = self._shipments[host]
         before = shipment.done, shipment.total
         try:
@@ -328,7 +328,7 @@ async def ship(
         await asyncio.gather(*tasks, return_exceptions=True)
         for agent in agents:
             if not agent.local:
-                agent.pause()  # Whoever watches next counts from then on.
+                agent.pause()  # Silence is counted anew by the watch that follows.
 
 
 async def _notice_loss(agent: AgentClient, shipping: Shipping) -> None:

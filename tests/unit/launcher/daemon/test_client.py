@@ -58,19 +58,19 @@ def test_a_signal_that_nobody_was_told_of_is_said_to_the_next_daemon(directory: 
     here._stop_signal(signal.SIGINT, None)  # There is none yet.
     with daemon(here) as killed:
         killed.close()  # That is not known yet.
-        here._tell_early()
+        here._pass_on_early_signals()
         assert here._wait_while_connected() is None
     with daemon(here) as busy:
-        here._tell_early()
+        here._pass_on_early_signals()
         busy.close()  # Without having read anything.
         assert here._wait_while_connected() is None
     with daemon(here) as quick:
-        here._tell_early()
+        here._pass_on_early_signals()
         assert quick.recv(1000).count(b"Ctrl-C") == 1
         quick.close()
         assert here._wait_while_connected() is None
     with daemon(here) as last:
-        here._tell_early()  # Nothing: a second time would mean more.
+        here._pass_on_early_signals()  # Nothing: a second time would mean more.
         last.close()
         assert here._link is not None
         with pytest.raises(ConnectionLost):

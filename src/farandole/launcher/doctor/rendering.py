@@ -251,7 +251,7 @@ def verdict(findings: Sequence[Finding], paint: Paint = plain) -> str:
 
 
 def bug_report(facts: Facts, findings: Sequence[Finding], home: str) -> str:
-    """Write what a stranger needs to know of this machine, without names of users, hosts and addresses.
+    """Write what a reader of a bug report needs to know of this machine, without names of users, hosts and addresses.
 
     Args:
         facts: about this machine.
