@@ -123,6 +123,8 @@ docs:
 	@echo "docs/architecture.md   the rooms, the arrows, the words, a gradient's way"
 	@echo "docs/wire.md           every format that crosses a process"
 
+TIDY = python tools/tidy.py --build build/release --jobs $(JOBS)
+
 # --- checks ----------------------------------------------------------------------------------------------------
 
 check: $(VENV)/ready-to-check native
@@ -131,7 +133,7 @@ check: $(VENV)/ready-to-check native
 	mypy
 	lint-imports --no-cache
 	clang-format --dry-run -Werror $(NATIVE_SOURCES)
-	python tools/tidy.py --build build/release --jobs $(JOBS) $(if $(ALL),--all)
+	$(if $(ALL),python tools/verified.py record tidy -- $(TIDY) --all,python tools/verified.py check tidy || $(TIDY))
 	python -m pytest -q tests/unit/test_house.py
 
 fix: $(VENV)/ready-to-check

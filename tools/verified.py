@@ -57,6 +57,9 @@ ABOVE_THE_MODELS = ("agent", "cli", "compat", "core/lib", "launcher", "numpy", "
 CHECKS = {
     "sanitizers": Check((*NATIVE, "tools/sanitize"), {"SANITIZED_SEEDS": "100"}, "build/asan"),
     "simulation": Check(NATIVE, {"FARANDOLE_SIMULATION_SEEDS": "2000"}, "build/release"),
+    "tidy": Check(
+        (*NATIVE, ".clang-tidy", "benchmarks/native", "constraints.txt", "tools/tidy.py"), {}, "build/release"
+    ),
     "models": Check(
         (
             "constraints.txt",
