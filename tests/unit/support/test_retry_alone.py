@@ -141,6 +141,16 @@ def test_all_else_keeps_its_exit_code(run: Run, arguments: list[str], sources: d
     assert "alone" not in result.stdout.str()
 
 
+def test_under_xdist_too_flaky_is_green_and_exact_and_crashed_are_red(run: Run) -> None:
+    assert run("-n", "1", a=flaky("a", 1)).ret == 0
+    exact = run("-n", "1", "test_b.py", b=flaky("exact", 1))
+    assert exact.ret == 1
+    exact.stdout.fnmatch_lines(["red, and not run again: test_b.py::test_exact: marked `exact`"])
+    crashed = run("-n", "1", "test_c.py", c="import os\ndef test_c(): os._exit(1)")
+    assert crashed.ret == 1
+    assert "alone" not in crashed.stdout.str()
+
+
 def test_a_list_of_another_session_is_removed(run: Run, pytester: pytest.Pytester) -> None:
     (pytester.path / "build").mkdir()
     (pytester.path / "build" / "flaky.txt").write_text("old")
