@@ -27,7 +27,7 @@ class Training:
     Attributes:
         bed: its hosts.
         books: what its workers have written.
-        process: the launcher, or its front.
+        process: the launcher, or its client.
     """
 
     def __init__(self, bed: Bed, *options: str, script: Sequence[str] = (), patient: bool = True) -> None:
@@ -107,7 +107,7 @@ class Training:
             until(lambda: not any(self.lives(host, each) for each in workers), "the killed have ended", END_SECONDS)
 
     def attach(self, name: str) -> None:
-        """Start another front."""
+        """Start another client."""
         self.process = self._start("--attach", name)
 
     def agent(self, host: Host) -> int:

@@ -37,7 +37,7 @@ class JobSpec:
     start_timeout: float = START_TIMEOUT_SECONDS
     """Seconds that workers wait for each other in init()."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """What was asked of the workers' other settings: values in the units of `farandole.settings.table`, by name."""
+    """What was asked of the workers' other settings: by name, values as `farandole.settings.table` takes them."""
     exports: tuple[str, ...] = ()
     """`NAME=value`, or `NAME` of a variable that is set already."""
     output_dir: Path | None = None

@@ -1,0 +1,54 @@
+"""What is asked of the workers' settings: what is refused, and what workers find in their environment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from farandole.launcher.errors import SpecError
+from farandole.launcher.job.worker_settings import check_settings, settings_environment
+from farandole.settings.table import FLAGS, SETTINGS, Settings
+
+ASKED: dict[str, Any] = {
+    "fusion_threshold": 0,
+    "autotune": True,
+    "tuning": "../tuned.json",
+    "timeline": "/tmp/timeline.json",
+    "stall_shutdown_seconds": 0.1 + 0.2,
+    "log_level": "off",
+}
+
+
+def test_workers_read_what_was_asked() -> None:
+    check_settings(ASKED)
+    variables = settings_environment(ASKED, "/home/me")
+    assert Settings.from_environment(variables) == Settings(
+        fusion_threshold=0,
+        autotune=True,
+        tuning="/home/me/../tuned.json",
+        timeline="/tmp/timeline.json",
+        stall_shutdown_seconds=0.1 + 0.2,
+        log_level=5,
+    )
+    assert len(variables) == len(ASKED), "all else is left to the environment"
+
+
+@pytest.mark.parametrize(
+    ("asked", "why", "hint"),
+    [
+        ({"transport": "pigeon"}, "transport is 'pigeon', but should be one of auto, shm, tcp", "see --transport"),
+        ({"stall_warning_seconds": -1.0}, "should be a number of seconds", "see --stall-warning"),
+        ({"autotune_log": "x.csv"}, "--autotune-log-file logs nothing without autotuning", "add --autotune"),
+        ({"timeline_mark_cycles": True}, "--timeline-mark-cycles marks nothing", "add --timeline FILE"),
+    ],
+)
+def test_what_workers_cannot_use_is_refused(asked: dict[str, Any], why: str, hint: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        check_settings(asked)
+    assert why in caught.value.message and caught.value.hint.startswith(hint)
+
+
+def test_what_a_flag_needs_has_a_flag_too() -> None:
+    needed = {row.flag.needs for row in FLAGS.values() if row.flag is not None} - {""}
+    assert needed and all(SETTINGS[name].flag is not None for name in needed)
