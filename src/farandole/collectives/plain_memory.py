@@ -8,16 +8,14 @@ from collections.abc import Sequence
 
 from farandole.collectives.compression import NoneCompressor
 from farandole.collectives.front_end import FrontEnd
-from farandole.core.dtype import DType
-
-_SIZES = {DType.U8: 1, DType.F32: 4, DType.I32: 4, DType.I64: 8}
+from farandole.core.dtype import SIZES, DType
 
 
 class Block:
     """Memory with an element type and a shape.
 
     Attributes:
-        dtype: of U8, F32, I32 and I64.
+        dtype: of its elements.
         shape: in elements.
         data: the memory.
     """
@@ -28,7 +26,7 @@ class Block:
         """Take memory, or make some that is zero."""
         self.dtype = dtype
         self.shape = tuple(shape)
-        self.data = bytearray(math.prod(self.shape) * _SIZES[dtype]) if data is None else data
+        self.data = bytearray(math.prod(self.shape) * SIZES[dtype]) if data is None else data
 
     @classmethod
     def of_bytes(cls, data: bytearray) -> Block:

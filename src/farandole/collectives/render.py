@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import linecache
+import os
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -50,7 +52,10 @@ def render_function(forms: Forms, module: str, collective: Collective, form: For
     if any(parameter.name == "compression" for parameter in parameters):
         passed.append("compression")
     source = f"def {name}({', '.join(arguments)}):\n    return _run({', '.join(passed)})\n"
-    exec(compile(source, f"<{module}.{name}>", "exec"), scope)
+    # A file of this package, so that whoever looks for the user's line on a stack passes over it.
+    file = os.path.join(os.path.dirname(__file__), f"<{module}.{name}>")
+    linecache.cache[file] = len(source), None, source.splitlines(keepends=True), file  # For tracebacks.
+    exec(compile(source, file, "exec"), scope)
     function: Callable[..., Any] = scope[name]
     function.__module__ = module
     function.__doc__ = docstring(collective, form, forms.front)

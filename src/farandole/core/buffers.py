@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 
 from farandole.core.basics import current
 from farandole.core.binding import NativeRequest
-from farandole.core.dtype import Average, DType, Kind
+from farandole.core.dtype import SIZES, Average, DType, Kind
 from farandole.core.group import ProcessSet, global_process_set
 from farandole.core.handle import Call, HandleTable, Pending
 from farandole.core.request import make_request
@@ -26,18 +26,6 @@ Result = TypeVar("Result")
 # Any object with the buffer protocol; Python before 3.12 has no type for that.
 Buffer = Any
 
-_SIZES = {
-    DType.U8: 1,
-    DType.I8: 1,
-    DType.I16: 2,
-    DType.I32: 4,
-    DType.I64: 8,
-    DType.F16: 2,
-    DType.F32: 4,
-    DType.F64: 8,
-    DType.BOOL: 1,
-    DType.BF16: 2,
-}
 # What `memoryview.format` says, where C's types have the sizes that they have on every platform we run on.
 _FORMATS = {
     "B": DType.U8,
@@ -75,7 +63,7 @@ class _Memory:
         if view.readonly or not view.c_contiguous:
             raise InvalidRequestError("a buffer must be contiguous and writable; pass bytearray(data), for example.")
         self.dtype = _dtype_of(view) if dtype is None else dtype
-        self.count, rest = divmod(view.nbytes, _SIZES[self.dtype])
+        self.count, rest = divmod(view.nbytes, SIZES[self.dtype])
         if rest:
             raise InvalidRequestError(f"{view.nbytes} bytes are no whole number of elements of {self.dtype.name}.")
         self._held = (ctypes.c_char * view.nbytes).from_buffer(view)

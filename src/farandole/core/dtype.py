@@ -20,6 +20,21 @@ class DType(IntEnum):
     BF16 = 10
 
 
+# Bytes of an element.
+SIZES = {
+    DType.U8: 1,
+    DType.I8: 1,
+    DType.I16: 2,
+    DType.I32: 4,
+    DType.I64: 8,
+    DType.F16: 2,
+    DType.F32: 4,
+    DType.F64: 8,
+    DType.BOOL: 1,
+    DType.BF16: 2,
+}
+
+
 class Kind(IntEnum):
     """Kinds of request (`enum farandole_kind`)."""
 
@@ -36,7 +51,7 @@ class Kind(IntEnum):
 
 
 class WireForm(IntEnum):
-    """How an allreduce travels (`enum farandole_compression`)."""
+    """How the tensors of an allreduce are sent (`enum farandole_compression`)."""
 
     NONE = 0
     INT8 = 1

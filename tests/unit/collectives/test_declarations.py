@@ -6,9 +6,11 @@ import inspect
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+import farandole
 from farandole.collectives.calls import member
 from farandole.collectives.declaration import FORMS, Form, Parameter, Required
 from farandole.collectives.forms import Forms
@@ -55,6 +57,8 @@ def test_a_rendered_function_looks_as_if_written_by_hand():
         broadcast(Block(DType.U8, (1,)))
     with pytest.raises(TypeError, match="unexpected keyword argument 'average'"):
         broadcast(Block(DType.U8, (1,)), 0, average=True)
+    assert inspect.getsource(broadcast).startswith("def broadcast(tensor, root_rank, name=_name,")
+    assert broadcast.__code__.co_filename.startswith(str(Path(farandole.__file__).parent))  # See observe.code_location.
 
 
 @pytest.mark.parametrize("name", COLLECTIVES)
