@@ -171,7 +171,7 @@ class PlainEntry(Entry):
         self.gradient = self._in_view()
 
     def lies_in_view(self, gradient: Any) -> bool:
-        return self.view is not None and gradient == self._in_view()
+        return isinstance(gradient, memoryview)  # Otherwise it is an array.
 
     def keep(self) -> None:
         self.kept = None if self.gradient is None else array("f", self.gradient)
