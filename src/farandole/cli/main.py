@@ -83,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SpecError as error:
         return _refuse(error)
     except BrokenPipeError:
-        # Who read our output, such as `head`, has seen enough. What is still in the buffer goes nowhere.
+        # The reader of our output, such as `head`, has seen enough. What is still in the buffer goes nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     return code

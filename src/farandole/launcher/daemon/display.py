@@ -14,9 +14,9 @@ from farandole.launcher.daemon.log_file import LogFile
 from farandole.launcher.daemon.messages import FromDaemon, Hidden, Show, TakenOver, Unread
 from farandole.launcher.daemon.output_sink import OutputSink, open_sinks
 from farandole.launcher.daemon.recent_lines import RecentLines
-from farandole.launcher.daemon.switched_outlet import SwitchedOutlet
+from farandole.launcher.daemon.switched_line_writer import SwitchedLineWriter
 from farandole.launcher.output.console import Console, OutputOptions
-from farandole.launcher.output.outlet import Outlet
+from farandole.launcher.output.line_writer import LineWriter
 from farandole.launcher.output.terminal import Look
 
 STREAMS = (STDOUT, STDERR)
@@ -57,9 +57,11 @@ class JobDisplay:
     def __init__(self, log: LogFile, options: OutputOptions) -> None:
         self._loop = asyncio.get_running_loop()
         self._recent = RecentLines()
-        log_sink = OutputSink(Outlet(log, Look()), STREAMS)
-        self._outlets = {stream: SwitchedOutlet(stream, log_sink, self._recent, self._lost_soon) for stream in STREAMS}
-        self.console = Console(self._outlets[STDOUT], self._outlets[STDERR], options=options)
+        log_sink = OutputSink(LineWriter(log, Look()), STREAMS)
+        self._writers = {
+            stream: SwitchedLineWriter(stream, log_sink, self._recent, self._lost_soon) for stream in STREAMS
+        }
+        self.console = Console(self._writers[STDOUT], self._writers[STDERR], options=options)
         reading, self._unread_pipe = os.pipe()
         os.close(reading)
         self._attached: _AttachedClient | None = None
@@ -118,10 +120,10 @@ class JobDisplay:
 
     def _switch_to(self, sinks: dict[int, OutputSink] | None) -> None:
         self._sinks = sinks
-        for stream, outlet in self._outlets.items():
-            outlet.switch_to(None if sinks is None else sinks[stream])
+        for stream, line_writer in self._writers.items():
+            line_writer.switch_to(None if sinks is None else sinks[stream])
             # A thread that waits for something to write would not notice.
-            self.console.submit(stream, lambda outlet: None)
+            self.console.submit(stream, lambda line_writer: None)
 
     def _leave(self, client: _AttachedClient, then: FromDaemon) -> None:
         """Let the sinks of a client be left in good order, and say so to it when that is done."""

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from farandole.agent.protocol import STDERR, STDOUT
 from farandole.launcher.daemon.recent_lines import RecentLines
 from farandole.launcher.output.console import descriptor_writer
-from farandole.launcher.output.outlet import Outlet, outlet_for
+from farandole.launcher.output.line_writer import LineWriter, line_writer_for
 from farandole.launcher.output.terminal import Look
 
 INTERRUPT_SIGNAL = signal.SIGUSR1
@@ -83,7 +83,7 @@ class OutputSink:
     """One place that lines go to.
 
     Args:
-        outlet: shows them.
+        line_writer: shows them.
         streams: those that are shown there.
         writer: what is let go of at the end; None: the sink stays.
         since: how many lines of the job were shown there before.
@@ -92,13 +92,13 @@ class OutputSink:
 
     def __init__(
         self,
-        outlet: Outlet,
+        line_writer: LineWriter,
         streams: Sequence[int],
         writer: SeverableWriter | None = None,
         since: int | None = None,
         left: Callable[[OutputSink], None] = lambda sink: None,
     ) -> None:
-        self.outlet = outlet
+        self.line_writer = line_writer
         self.lock = threading.Lock()
         """Held by the thread that writes."""
         self._writer = writer
@@ -119,11 +119,11 @@ class OutputSink:
         self._entered = True
         for line in () if self._since is None else recent.since(self._since, self._streams):
             if line.source is None:
-                self.outlet.say(line.text)
+                self.line_writer.say(line.text)
             else:
-                self.outlet.show(line.source, [line.text])
+                self.line_writer.show(line.source, [line.text])
         if STDERR in self._streams:
-            self.outlet.show_status(recent.status)
+            self.line_writer.show_status(recent.status)
 
     def leave(self, stream: int) -> None:
         """Write no line of this stream any more. The last one tidies up."""
@@ -134,7 +134,7 @@ class OutputSink:
             if self._staying:
                 return
             with contextlib.suppress(OSError):  # Nobody sees it.
-                self.outlet.finish()
+                self.line_writer.finish()
             self._writer.close()
         self._left(self)
 
@@ -164,9 +164,9 @@ def open_sinks(
     writers = [SeverableWriter(descriptor, unread_pipe) for descriptor in descriptors]
     if looks[0].terminal is not None and looks[0].terminal == looks[1].terminal:
         writers[0].close()
-        both = OutputSink(outlet_for(writers[1], looks[1]), streams, writers[1], since, left)
+        both = OutputSink(line_writer_for(writers[1], looks[1]), streams, writers[1], since, left)
         return {STDOUT: both, STDERR: both}
     return {
-        stream: OutputSink(outlet_for(writer, look), (stream,), writer, since, left)
+        stream: OutputSink(line_writer_for(writer, look), (stream,), writer, since, left)
         for stream, writer, look in zip(streams, writers, looks, strict=True)
     }

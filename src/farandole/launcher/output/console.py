@@ -25,9 +25,9 @@ from typing import BinaryIO, TextIO
 
 from farandole.agent.protocol import STDERR, STDOUT
 from farandole.launcher.errors import SpecError
+from farandole.launcher.output.line_writer import ByteWriter, LineWriter, line_writer_for
 from farandole.launcher.output.lines import LineSplitter
 from farandole.launcher.output.logs import begin_attempt, rank_folder, unusable
-from farandole.launcher.output.outlet import ByteWriter, Outlet, outlet_for
 from farandole.launcher.output.terminal import COLOR_CHOICES, STREAM_NAMES, Look, Source, look_of
 
 PLAIN = Look()
@@ -104,7 +104,7 @@ class Console:
     """The launcher's standard output and error.
 
     Args:
-        out: where workers' standard output goes: what writes bytes, or an outlet, which shows lines in its own way.
+        out: where workers' standard output goes: what writes bytes, or a line writer, which shows lines in its own way.
         err: where their standard error and the launcher's own words go.
         on_broken: called, in a writing thread, when a stream has no reader any more. What comes later is dropped.
         options: what is shown.
@@ -114,8 +114,8 @@ class Console:
 
     def __init__(
         self,
-        out: ByteWriter | Outlet,
-        err: ByteWriter | Outlet,
+        out: ByteWriter | LineWriter,
+        err: ByteWriter | LineWriter,
         on_broken: Callable[[], None] = lambda: None,
         *,
         options: OutputOptions | None = None,
@@ -123,38 +123,38 @@ class Console:
         err_look: Look = PLAIN,
     ) -> None:
         self.options = options or OutputOptions()
-        self.has_status = self.options.status and (err_look.terminal is not None or isinstance(err, Outlet))
+        self.has_status = self.options.status and (err_look.terminal is not None or isinstance(err, LineWriter))
         """Whether there is a place for a status line, or may be one."""
         self._said: set[str] = set()
-        error = _Writer("farandole-stderr", _outlet(err, err_look, on_broken))
+        error = _Writer("farandole-stderr", _line_writer(err, err_look, on_broken))
         # One terminal has one writer: two would not know what the other has drawn there.
         shared = err_look.terminal is not None and out_look.terminal == err_look.terminal
         self._writers = {
-            STDOUT: error if shared else _Writer("farandole-stdout", _outlet(out, out_look, on_broken)),
+            STDOUT: error if shared else _Writer("farandole-stdout", _line_writer(out, out_look, on_broken)),
             STDERR: error,
         }
 
-    def submit(self, stream: int, job: Callable[[Outlet], None]) -> None:
+    def submit(self, stream: int, job: Callable[[LineWriter], None]) -> None:
         """Let the stream's thread run `job` with what it writes to, after all that was submitted before."""
         self._writers[stream].jobs.put(job)
 
     def say(self, text: str) -> None:
         """Write a line of the launcher's own to standard error."""
-        self.submit(STDERR, lambda outlet: outlet.say(text))
+        self.submit(STDERR, lambda line_writer: line_writer.say(text))
 
     def say_once(self, text: str) -> None:
         """Write a line unless it has been written."""
 
-        def job(outlet: Outlet) -> None:
+        def job(line_writer: LineWriter) -> None:
             if text not in self._said:
                 self._said.add(text)
-                outlet.say(text)
+                line_writer.say(text)
 
         self.submit(STDERR, job)
 
     def show_status(self, status: Callable[[int], str] | None) -> None:
         """Show a status line: a function from the columns there are to a text, called in the thread that writes."""
-        self.submit(STDERR, lambda outlet: outlet.show_status(status))
+        self.submit(STDERR, lambda line_writer: line_writer.show_status(status))
 
     def close(self, seconds: float | None) -> bool:
         """Wait until all is written, at most so long; False when something was not."""
@@ -167,25 +167,25 @@ class Console:
 
 
 class _Writer(threading.Thread):
-    def __init__(self, name: str, outlet: Outlet) -> None:
+    def __init__(self, name: str, line_writer: LineWriter) -> None:
         # A daemon: a reader that never reads on must not keep an interrupted launcher alive.
         super().__init__(name=name, daemon=True)
-        self.jobs: queue.SimpleQueue[Callable[[Outlet], None] | None] = queue.SimpleQueue()
-        self._outlet = outlet
+        self.jobs: queue.SimpleQueue[Callable[[LineWriter], None] | None] = queue.SimpleQueue()
+        self._line_writer = line_writer
         self.start()
 
     def run(self) -> None:
         while (job := self.jobs.get()) is not None:
-            job(self._outlet)
+            job(self._line_writer)
             if self.jobs.empty():
-                self._outlet.rest()
-        self._outlet.finish()
+                self._line_writer.rest()
+        self._line_writer.finish()
 
 
-def _outlet(target: ByteWriter | Outlet, look: Look, on_broken: Callable[[], None]) -> Outlet:
-    if isinstance(target, Outlet):
+def _line_writer(target: ByteWriter | LineWriter, look: Look, on_broken: Callable[[], None]) -> LineWriter:
+    if isinstance(target, LineWriter):
         return target
-    return outlet_for(_until_broken(target, on_broken), look)
+    return line_writer_for(_until_broken(target, on_broken), look)
 
 
 def _until_broken(writer: ByteWriter, on_broken: Callable[[], None]) -> ByteWriter:
@@ -255,11 +255,11 @@ class WorkerStream:
     def write(self, data: bytes) -> None:
         """Take what the worker wrote. Returns at once."""
 
-        def job(outlet: Outlet) -> None:
+        def job(line_writer: LineWriter) -> None:
             lines = self._splitter.feed(data)
             self._keep("".join(lines).encode() if self._prefixes_in_file else data)
             if self._shown:
-                outlet.show(self._source, lines)
+                line_writer.show(self._source, lines)
             self._written(len(data))
 
         self._console.submit(self._source.stream, job)
@@ -267,13 +267,13 @@ class WorkerStream:
     def close(self) -> None:
         """Write the last line, even if it has no end."""
 
-        def job(outlet: Outlet) -> None:
+        def job(line_writer: LineWriter) -> None:
             rest = self._splitter.flush()
             if self._prefixes_in_file:
                 self._keep("".join(rest).encode())
             if self._shown:
-                outlet.show(self._source, rest)
-                outlet.end(self._source)
+                line_writer.show(self._source, rest)
+                line_writer.end(self._source)
             if self._file is not None:
                 self._file.close()
 

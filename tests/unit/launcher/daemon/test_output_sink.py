@@ -14,9 +14,9 @@ from farandole.agent.protocol import STDERR, STDOUT
 from farandole.launcher.daemon.log_file import LogFile
 from farandole.launcher.daemon.output_sink import OutputSink, SeverableWriter, let_writes_be_interrupted, open_sinks
 from farandole.launcher.daemon.recent_lines import RecentLines
-from farandole.launcher.daemon.switched_outlet import SwitchedOutlet
+from farandole.launcher.daemon.switched_line_writer import SwitchedLineWriter
 from farandole.launcher.output.console import Console, WorkerStream
-from farandole.launcher.output.outlet import Outlet
+from farandole.launcher.output.line_writer import LineWriter
 from farandole.launcher.output.terminal import Look, Source
 
 SOURCE = Source(0, STDOUT)
@@ -40,8 +40,10 @@ class Shown:
         self.log = bytearray()
         self.lost: list[OutputSink] = []
         self.left: list[OutputSink] = []
-        log = OutputSink(Outlet(self.log.extend, Look()), (STDOUT, STDERR))
-        self.sides = {stream: SwitchedOutlet(stream, log, self.recent, self.lost.append) for stream in (STDOUT, STDERR)}
+        log = OutputSink(LineWriter(self.log.extend, Look()), (STDOUT, STDERR))
+        self.sides = {
+            stream: SwitchedLineWriter(stream, log, self.recent, self.lost.append) for stream in (STDOUT, STDERR)
+        }
         self.console = Console(self.sides[STDOUT], self.sides[STDERR])
         self.worker = WorkerStream(self.console, 0, STDOUT)
 
@@ -56,7 +58,7 @@ class Shown:
     def _turn(self, sinks: dict[int, OutputSink]) -> None:
         for stream, side in self.sides.items():
             side.switch_to(sinks.get(stream))
-            self.console.submit(stream, lambda outlet: None)
+            self.console.submit(stream, lambda line_writer: None)
 
 
 def files(directory: Path, name: str) -> tuple[Path, list[int]]:
@@ -119,7 +121,7 @@ def test_a_sink_that_nobody_entered_is_closed_as_well(tmp_path: Path, unread_pip
     shown = Shown(unread_pipe)
     busy = threading.Event()
     for stream in (STDOUT, STDERR):
-        shown.console.submit(stream, lambda outlet: busy.wait(20) and None)
+        shown.console.submit(stream, lambda line_writer: busy.wait(20) and None)
     _, first = files(tmp_path, "first")
     shown.switch_to(*first)
     second, descriptors = files(tmp_path, "second")

@@ -10,7 +10,7 @@ ByteWriter = Callable[[bytes], None]
 """Writes all it is given, however long that takes. Raises OSError when there is no reader any more."""
 
 
-class Outlet:
+class LineWriter:
     """A file, a pipe, or a terminal that can do no more than them."""
 
     def __init__(self, writer: ByteWriter, look: Look) -> None:
@@ -41,7 +41,7 @@ class Outlet:
         self._writer(text.encode())
 
 
-class Terminal(Outlet):
+class Terminal(LineWriter):
     """A terminal with bars and a status line at its bottom."""
 
     def __init__(self, writer: ByteWriter, look: Look) -> None:
@@ -73,6 +73,6 @@ class Terminal(Outlet):
         self._write(self._screen.finish())
 
 
-def outlet_for(writer: ByteWriter, look: Look) -> Outlet:
-    """Return an outlet that shows lines as the place behind the writer can show them."""
-    return (Outlet if look.terminal is None else Terminal)(writer, look)
+def line_writer_for(writer: ByteWriter, look: Look) -> LineWriter:
+    """Return a line writer that shows lines as the place behind the writer can show them."""
+    return (LineWriter if look.terminal is None else Terminal)(writer, look)

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 
 from farandole.launcher.daemon.output_sink import OutputSink
 from farandole.launcher.daemon.recent_lines import RecentLines
-from farandole.launcher.output.outlet import Outlet
+from farandole.launcher.output.line_writer import LineWriter
 from farandole.launcher.output.terminal import Source
 
 
-class SwitchedOutlet(Outlet):
+class SwitchedLineWriter(LineWriter):
     """What the console's thread for one stream writes to: the sink that it is on.
 
     Args:
@@ -42,36 +42,36 @@ class SwitchedOutlet(Outlet):
 
     def show(self, source: Source, lines: Sequence[str]) -> None:
         """Write lines of a worker."""
-        self._do(lambda outlet: outlet.show(source, lines), source, lines)
+        self._do(lambda line_writer: line_writer.show(source, lines), source, lines)
 
     def say(self, text: str) -> None:
         """Write a line of the launcher's own."""
-        self._do(lambda outlet: outlet.say(text), None, [text])
+        self._do(lambda line_writer: line_writer.say(text), None, [text])
 
     def end(self, source: Source) -> None:
         """Take note that this stream is over."""
-        self._do(lambda outlet: outlet.end(source))
+        self._do(lambda line_writer: line_writer.end(source))
 
     def show_status(self, status: Callable[[int], str] | None) -> None:
         """Change the status line, here and wherever the job is shown later."""
         self._recent.status = status
-        self._do(lambda outlet: outlet.show_status(status))
+        self._do(lambda line_writer: line_writer.show_status(status))
 
     def rest(self) -> None:
         """Take note that there is nothing else to write now."""
-        self._do(lambda outlet: outlet.rest())
+        self._do(lambda line_writer: line_writer.rest())
 
     def finish(self) -> None:
         """Leave the sink; nothing comes any more."""
         self._settle().leave(self._stream)
 
-    def _do(self, call: Callable[[Outlet], None], source: Source | None = None, lines: Sequence[str] = ()) -> None:
+    def _do(self, call: Callable[[LineWriter], None], source: Source | None = None, lines: Sequence[str] = ()) -> None:
         while True:
             sink = self._settle()
             with sink.lock:
                 try:
                     sink.enter(self._recent)
-                    call(sink.outlet)
+                    call(sink.line_writer)
                     # Not before: what cannot be written here is written, and so remembered, elsewhere.
                     self._recent.add(self._stream, source, lines)
                     return
