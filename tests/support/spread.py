@@ -1,6 +1,7 @@
-"""How pytest-xdist shares out the tests: files stay whole, and in order; of the conformance suite each world does.
+"""How pytest-xdist shares out the tests: all tests of a file run in one process, and files begin in their order.
 
-Fixtures of a module or a world are so made once. `pytest -n 2` needs nothing else: tests share no name, port or folder.
+In the conformance suite, all tests of one world (a size and a transport) run in one process instead. So each fixture of
+a module or a world is made once. Tests share no name, port or folder, so that any two may run at the same time.
 """
 
 from __future__ import annotations
