@@ -1,6 +1,6 @@
-"""Finds out which hosts of a job reach each other: some open a door on each of their addresses, the others knock.
+"""Finds out which hosts of a job can connect to each other: some listen on all their addresses, the others connect.
 
-Whoever opens a door says a random token first: the address 172.17.0.1 is many a machine's own.
+The listening side sends a random token first, because many machines have the address 172.17.0.1.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from farandole.agent.protocol import (
 
 _TOKEN_BYTES = 16
 _BACKLOG = 1024
-# When a host has answered at one address, its others get so much longer.
+# When a host has answered at one address, its other addresses get so much more time.
 _GRACE_SECONDS = 0.25
 
 
 class ConnectListeners:
-    """The open ones of this host."""
+    """Listening sockets on the addresses of this host, for as long as hosts are examined."""
 
     def __init__(self, loop: Loop, say: Callable[[FromAgent], None]) -> None:
         self._loop = loop
@@ -80,7 +80,7 @@ class ConnectListeners:
 
 
 class ConnectRound:
-    """One round of knocking, which answers by itself."""
+    """Connects to all targets of one order at once, and sends the answer itself."""
 
     def __init__(self, loop: Loop, say: Callable[[FromAgent], None], order: TryConnect) -> None:
         self._loop = loop
@@ -90,46 +90,46 @@ class ConnectRound:
         self._waiting: dict[ConnectTarget, socket.socket] = {}
         self._answers: list[ConnectOutcome] = []
         self._timer = loop.call_later(order.seconds, self._end)
-        for door in order.doors:
-            self._knock(door)
+        for target in order.targets:
+            self._connect(target)
         self._look()
 
-    def _knock(self, door: ConnectTarget) -> None:
+    def _connect(self, target: ConnectTarget) -> None:
         try:
-            family, resolved = resolve(door.address, door.port)
+            family, resolved = resolve(target.address, target.port)
             connection = socket.socket(family, socket.SOCK_STREAM)
         except OSError as error:
-            self._note(door, error.strerror or str(error))
+            self._note(target, error.strerror or str(error))
             return
         connection.setblocking(False)
         code = connection.connect_ex(resolved)
         if code not in (0, errno.EINPROGRESS):
             connection.close()
-            self._note(door, os.strerror(code))
+            self._note(target, os.strerror(code))
             return
-        self._waiting[door] = connection
-        self._loop.watch(connection.fileno(), lambda: self._hear(door))
+        self._waiting[target] = connection
+        self._loop.watch(connection.fileno(), lambda: self._hear(target))
 
-    def _hear(self, door: ConnectTarget) -> None:
-        connection = self._waiting[door]
+    def _hear(self, target: ConnectTarget) -> None:
+        connection = self._waiting[target]
         try:
             token = connection.recv(_TOKEN_BYTES)
         except BlockingIOError:
             return
         except OSError as error:
-            self._settle(door, error.strerror or str(error))
+            self._settle(target, error.strerror or str(error))
         else:
-            self._settle(door, "" if token == door.token else "another machine answers there")
+            self._settle(target, "" if token == target.token else "another machine answers there")
         self._look()
 
-    def _settle(self, door: ConnectTarget, trouble: str) -> None:
-        connection = self._waiting.pop(door)
+    def _settle(self, target: ConnectTarget, trouble: str) -> None:
+        connection = self._waiting.pop(target)
         self._loop.watch(connection.fileno())
         connection.close()
-        self._note(door, trouble)
+        self._note(target, trouble)
 
-    def _note(self, door: ConnectTarget, trouble: str) -> None:
-        self._answers.append(ConnectOutcome(door.host, door.address, time.monotonic() - self._begun, trouble))
+    def _note(self, target: ConnectTarget, trouble: str) -> None:
+        self._answers.append(ConnectOutcome(target.host, target.address, time.monotonic() - self._begun, trouble))
 
     def _look(self) -> None:
         """Do not wait long for the other addresses of hosts that have answered."""
@@ -137,14 +137,14 @@ class ConnectRound:
             self._end()
             return
         reached = {answer.host for answer in self._answers if not answer.trouble}
-        if all(door.host in reached for door in self._waiting):
+        if all(target.host in reached for target in self._waiting):
             self._timer.cancel()
             self._timer = self._loop.call_later(_GRACE_SECONDS, self._end)
 
     def _end(self) -> None:
         self._timer.cancel()
-        for door in list(self._waiting):
-            self._settle(door, f"no answer within {time.monotonic() - self._begun:.1f} s")
+        for target in list(self._waiting):
+            self._settle(target, f"no answer within {time.monotonic() - self._begun:.1f} s")
         self._say(ConnectTried(self._order.number, tuple(self._answers)))
 
 

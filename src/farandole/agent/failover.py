@@ -1,4 +1,4 @@
-"""What an agent does between two launchers: it waits for the next one, and keeps what that is to be told."""
+"""The agent's part of a failover: it waits for the next launcher, and keeps what that one has to be told."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from farandole.agent.loop import Loop, Timer
 from farandole.agent.protocol import Closed, Credit, Exited, Outlive, Output, Resumed, Started
 
 SPOOL_BYTES = 1024 * 1024
-"""Of what workers print meanwhile, the latest so many are kept."""
-MOST_ENDS = 1024
+"""Most bytes that are kept of what workers print meanwhile: the latest."""
+MOST_EXITS = 1024
 
 
 class UnwrittenOutput:
@@ -58,14 +58,14 @@ class UnwrittenOutput:
 
 
 class Spool:
-    """What workers print while nobody listens; of too much, the latest."""
+    """What workers print while there is no launcher; if it is too much, the latest part of it."""
 
     def __init__(self) -> None:
         self._kept: collections.deque[Output] = collections.deque()
         self._size = 0
         self._closed: list[Closed] = []
         self.lost = 0
-        """Bytes that were too many."""
+        """Bytes that were dropped."""
 
     def add(self, message: Output | Closed) -> None:
         """Keep it."""
@@ -98,16 +98,16 @@ class Spool:
 
 
 class FailoverListener:
-    """Waits for a launcher, and takes the first that comes.
+    """Waits for a launcher, and accepts the first one that connects.
 
     Args:
         loop: of the agent.
-        order: what the last launcher has said about it.
+        order: of the last launcher: where to wait, and for how long.
         taken: called with the connection to the next one.
         given_up: called when none has come in time; closes this.
 
     Raises:
-        OSError: it cannot be waited there.
+        OSError: the agent cannot listen there.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class FailoverListener:
     ) -> None:
         self._loop = loop
         self._taken = taken
-        self._listener = _listen(address_of(order.door))
+        self._listener = _listen(address_of(order.socket_name))
         loop.watch(self._listener.fileno(), self._accept)
         self._timer: Timer = loop.call_later(order.seconds, given_up)
 
@@ -151,7 +151,7 @@ def _listen(address: str) -> socket.socket:
 
 
 class ExitRecords:
-    """How workers have ended: whether the launcher has read it before it died is not known."""
+    """How workers have ended. The next launcher is told all of it: the last one may have died before it read that."""
 
     def __init__(self) -> None:
         self._known: dict[int, Exited] = {}
@@ -159,7 +159,7 @@ class ExitRecords:
     def note(self, end: Exited) -> None:
         """Keep it."""
         self._known[end.rank] = end
-        if len(self._known) > MOST_ENDS:
+        if len(self._known) > MOST_EXITS:
             del self._known[next(iter(self._known))]
 
     def report(self, workers: dict[int, int], streams: list[tuple[int, int]], alone: float, lost: int) -> Resumed:

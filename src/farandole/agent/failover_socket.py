@@ -1,8 +1,8 @@
-"""Where an agent that has lost its launcher lets the next one in.
+"""The socket on which an agent that has lost its launcher accepts the next one.
 
-The way in is an abstract Unix socket, which has no file that could be left behind, and is seen from this host's network
-only. Its name is the door's, which nobody can guess; anybody on this host can read it once it was used. So no door is
-used twice; and who is let in is decided by the kernel's word for which user is at the other end.
+It is an abstract Unix socket, which leaves no file behind and can be reached from this host's network only. Its name is
+random, but anybody on this host can read the names of sockets that are in use. So no name is used twice, and the agent
+accepts a connection only if the kernel says that a process of the same user is at the other end.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import socket
 from farandole.wire.unix_socket import user_behind
 
 
-def address_of(door: str) -> str:
+def address_of(name: str) -> str:
     """Return the address at which an agent waits."""
-    return f"\0farandole-agent-{door}"
+    return f"\0farandole-agent-{name}"
 
 
 def is_of_this_user(sock: socket.socket) -> bool:

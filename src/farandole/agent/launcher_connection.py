@@ -71,7 +71,7 @@ class LauncherConnection:
         self._owner = owner
         self._codec: Codec[ToAgent] = Codec(ToAgent)
         self._outlive: Outlive | None = None
-        self._succession: FailoverListener | None = None
+        self._failover: FailoverListener | None = None
         """While another launcher is waited for."""
         self._ended_at = 0.0
         self._alone = False
@@ -99,7 +99,7 @@ class LauncherConnection:
     @property
     def waits(self) -> bool:
         """Whether another launcher is waited for."""
-        return self._succession is not None
+        return self._failover is not None
 
     @property
     def may_be_continued(self) -> bool:
@@ -198,9 +198,9 @@ class LauncherConnection:
         self._let_go()
         self._ended_at = time.monotonic()
         try:
-            self._succession = FailoverListener(self._loop, self._outlive, self._continue, self.give_up)
+            self._failover = FailoverListener(self._loop, self._outlive, self._continue, self.give_up)
         except OSError:
-            self.give_up()  # No successor could come in: somebody else is at the door, or no descriptor is left.
+            self.give_up()  # No launcher could connect: the name is taken, or no descriptor is left.
         else:
             for message in self._unwritten.take():
                 self.spool.add(message)
@@ -213,9 +213,9 @@ class LauncherConnection:
         self._alone = True
         if self._stands:
             self._let_go()
-        if self._succession is not None:
-            self._succession.close()
-            self._succession = None
+        if self._failover is not None:
+            self._failover.close()
+            self._failover = None
         self._owner.alone()
 
     def _let_go(self) -> None:
@@ -229,7 +229,7 @@ class LauncherConnection:
         self._silence = self._next_beat = None
 
     def _continue(self, connection: socket.socket) -> None:
-        self._succession = None
+        self._failover = None
         fd = connection.detach()
         self._begin(fd, fd)
         self._owner.taken_over(time.monotonic() - self._ended_at)

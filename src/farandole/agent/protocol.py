@@ -79,9 +79,9 @@ class Beat(msgspec.Struct, frozen=True, tag="beat"):
 class Outlive(msgspec.Struct, frozen=True, tag="outlive"):
     """When the launcher's end of this connection closes, wait for another launcher before all workers are ended."""
 
-    door: str
-    """At which that finds the agent (see `agent.door`). Of each launcher another one: who runs on this host can read
-    the names of those that were used, and be there first."""
+    socket_name: str
+    """Of the socket on which the agent waits (see `agent.failover_socket`). Each launcher gives another name: a process
+    on this host can read the names that were used, and take them first."""
     seconds: float
 
 
@@ -119,21 +119,21 @@ class OpenPorts(msgspec.Struct, frozen=True, tag="open-ports"):
 
 
 class ConnectTarget(msgspec.Struct, frozen=True):
-    """Where a host can be knocked at."""
+    """Where a host may be reached."""
 
     host: int
-    """By which the answer speaks of it."""
+    """Its number in the answer."""
     address: str
     port: int
     token: bytes
-    """What whoever opens says first, so that another machine with the same address is not taken for it."""
+    """What the other side sends first, so that another machine with the same address is not mistaken for it."""
 
 
 class TryConnect(msgspec.Struct, frozen=True, tag="try-connect"):
     """Try to reach other hosts, all at once. Answered by `ConnectTried`, at the latest after so many seconds."""
 
     number: int
-    doors: tuple[ConnectTarget, ...]
+    targets: tuple[ConnectTarget, ...]
     seconds: float
 
 
@@ -227,18 +227,18 @@ class PortsOpened(msgspec.Struct, frozen=True, tag="ports-opened"):
 
 
 class ConnectOutcome(msgspec.Struct, frozen=True):
-    """What came of knocking at one door."""
+    """What came of connecting to one target."""
 
     host: int
     address: str
     seconds: float
-    """Until it opened."""
+    """Until the other side answered."""
     trouble: str
-    """Why it did not open; empty when it did."""
+    """Why it did not answer; empty when it did."""
 
 
 class ConnectTried(msgspec.Struct, frozen=True, tag="connect-tried"):
-    """What came of knocking at all doors."""
+    """What came of connecting to all targets."""
 
     number: int
     answers: tuple[ConnectOutcome, ...]

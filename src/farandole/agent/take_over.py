@@ -1,9 +1,10 @@
 """`python -m farandole.agent.take_over`: takes a launcher to the agent on this host that has lost its own.
 
-The first line of its standard input are the doors at which the agent may wait, with a space between them. They are
-nobody else's to know: who is at the agent's next door before it keeps it from waiting there. Then bytes are passed on
-between standard input and output and that agent, until either side ends.
-It imports next to nothing: people wait for it, beside workers that want the processors.
+The first line of its standard input has the names of the sockets on which the agent may wait, with spaces between them.
+They are secret: a process that takes the agent's next name first keeps the agent from waiting there. After that line,
+bytes are passed on between standard input and output and that agent, until either side ends.
+
+It imports next to nothing: it is waited for, while workers of the job use the processors.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _REST_SECONDS = 0.02
 _CHUNK = 64 * 1024
 
 
-def _read_doors() -> list[str]:
+def _read_names() -> list[str]:
     line = b""
     # One by one: what follows is the agent's.
     while not line.endswith(b"\n") and (byte := os.read(0, 1)):
@@ -30,21 +31,21 @@ def _read_doors() -> list[str]:
     return line.decode().split()
 
 
-def _find(doors: list[str]) -> socket.socket | None:
+def _find(names: list[str]) -> socket.socket | None:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < deadline:
-        for door in doors:
-            if (connection := _connect(door)) is not None:
+        for name in names:
+            if (connection := _connect(name)) is not None:
                 return connection
         time.sleep(_REST_SECONDS)
     return None
 
 
-def _connect(door: str) -> socket.socket | None:
+def _connect(name: str) -> socket.socket | None:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        connection.setblocking(False)  # Somebody else may be there by now, and let nobody in.
-        connection.connect(address_of(door))
+        connection.setblocking(False)  # Another process may have the name by now, and accept nothing.
+        connection.connect(address_of(name))
         if is_of_this_user(connection):
             connection.setblocking(True)
             return connection
@@ -77,7 +78,7 @@ def _down_to_the_end(connection: socket.socket) -> None:
 
 def main() -> None:
     """Pass bytes on to the end."""
-    connection = _find(_read_doors())
+    connection = _find(_read_names())
     if connection is None:
         sys.exit("there is no agent of this job any more that waits for a launcher")
     threading.Thread(target=_down_to_the_end, args=(connection,), daemon=True).start()

@@ -1,4 +1,4 @@
-"""Whom the roster can speak to: workers that wait for the answer to their join, and workers that listen."""
+"""The workers that the roster can send something to: those whose join has no answer yet, and those that listen."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Connections:
     """The connections on which workers take answers and notices.
 
     Attributes:
-        waiting: by worker: whose join has no answer yet.
-        listeners: by worker: who takes what others tell it, and what the roster says by itself.
+        waiting: by worker, the connection on which a join waits for its answer.
+        listeners: by worker, the connection that takes other workers' messages and the roster's notices.
     """
 
     def __init__(self, log: Callable[[str], None]) -> None:
@@ -36,14 +36,14 @@ class Connections:
         task.add_done_callback(self._tasks.discard)
 
     def notify(self, workers: Iterable[int], message: msgspec.Struct) -> None:
-        """Tell those of the workers that listen."""
+        """Send a message to those of the workers that listen."""
         for worker in workers:
             listener = self.listeners.get(worker)
             if listener is not None:
                 listener.post(message)
 
     def pass_on(self, sender: Client, message: Tell) -> None:
-        """Tell a worker what another one says to it, or that one that it is not there."""
+        """Pass a worker's message on to another one; if that does not listen, tell the sender so."""
         listener = self.listeners.get(message.to)
         if listener is None:
             sender.post(Absent(message.to))
@@ -51,7 +51,7 @@ class Connections:
             listener.post(Told(sender.worker, message.payload))
 
     def forget(self, client: Client) -> bool:
-        """Strike a connection that has closed, and say whether a join waited on it."""
+        """Remove a connection that has closed, and say whether a join waited on it."""
         worker = client.worker
         if self.listeners.get(worker) is client:
             del self.listeners[worker]

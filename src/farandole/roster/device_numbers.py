@@ -1,6 +1,7 @@
-"""The numbers on their hosts by which programs choose their devices, where workers come and go.
+"""The number that each worker of an elastic job has on its host, by which its program chooses a device.
 
-A program chooses once, so no two living workers of a host have the same, whatever local ranks their worlds give them.
+A program chooses once. So no two living workers of a host have the same number, whatever local ranks they have in
+their worlds.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections.abc import Mapping
 
 
 class DeviceNumbers:
-    """Who has been told which number first.
+    """The number that each worker was told first.
 
     Attributes:
         taken: by living worker, its host and its number there.

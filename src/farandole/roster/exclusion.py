@@ -1,4 +1,4 @@
-"""Who is left out of a world when some of its members cannot be connected with each other."""
+"""Which workers are left out of a world when some of its members cannot be connected with each other."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Collection, Sequence
 def workers_to_leave_out(
     members: Sequence[int], holders: Collection[int], cut: Collection[frozenset[int]]
 ) -> list[int]:
-    """Return whom to leave out so that all pairs of the rest can be connected.
+    """Return the workers to leave out so that all pairs of the rest can be connected.
 
-    Who does not hold the job's state goes first, so somebody who does always stays; then who is in most pairs; of those
-    who are in as many, the one with the highest rank.
+    Workers that do not hold the job's state go first, so that one that does always stays; then the worker that is in
+    most of the pairs; among equals, the one with the highest rank.
 
     Args:
         members: by rank.

@@ -1,4 +1,4 @@
-"""The ends of workers that have said they fail: nobody waits for them, but they do not take for ever either."""
+"""How long a worker that has reported a failure may take until its process ends."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 
 class ExitDeadlines:
-    """Knows whose process has yet to end.
+    """The workers whose process is about to end, with a timer for each.
 
     Args:
-        late: called with a worker whose process takes too long.
+        late: called with a worker whose process has not ended in time.
     """
 
     def __init__(self, late: Callable[[int], None]) -> None:
@@ -18,18 +18,18 @@ class ExitDeadlines:
         self._timers: dict[int, asyncio.TimerHandle] = {}
 
     def begin(self, worker: int, seconds: float) -> None:
-        """Let a worker's process end, within so long."""
+        """Expect a worker's process to end within so many seconds."""
         self.ended(worker)
         self._timers[worker] = asyncio.get_running_loop().call_later(seconds, self._late, worker)
 
     def ended(self, worker: int) -> None:
-        """Take note that a worker's process has ended, if it was to."""
+        """Take note that a worker's process has ended; no-op if that was not expected."""
         timer = self._timers.pop(worker, None)
         if timer is not None:
             timer.cancel()
 
     def close(self) -> None:
-        """Wait for nobody's end any more."""
+        """Stop all timers."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()

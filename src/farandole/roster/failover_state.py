@@ -1,7 +1,8 @@
-"""What a roster leaves to the one that follows it when its process is killed.
+"""What the next roster needs to know when the process of this one is killed.
 
-Workers come back by themselves: they connect again, and ask again what has had no answer. So nothing that hangs on a
-connection or a clock has to be known, and what has to be is small: who is in the world, and who may come into the next.
+Workers connect to it again by themselves, and repeat the requests that have no answer. So nothing that belongs to a
+connection or a timer has to be kept. What has to be is small: which workers are in the world, and which may come into
+the next one.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from farandole.roster.membership import changed
 
 
 class RosterFailoverState(msgspec.Struct, frozen=True):
-    """All that a roster has to know to go on where another has died."""
+    """All that a roster needs to continue a job whose roster has died."""
 
     state: elastic.State
     device_numbers: dict[int, tuple[str, int]]

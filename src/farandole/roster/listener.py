@@ -1,4 +1,4 @@
-"""The roster's door: a TCP server that proves its clients, and counts who is in.
+"""The roster's listener: a TCP server that proves its clients, and knows which workers are connected.
 
 A connection that is not proven costs a socket and a few bytes for at most `HANDSHAKE_SECONDS`.
 """
@@ -16,7 +16,7 @@ from farandole.wire.errors import BadMessage, ConnectionLost, WireError
 from farandole.wire.frames import Codec
 from farandole.wire.rendezvous import FromWorker, Hello
 
-# What one worker has been told and has not read: beyond this, the roster would pay for it with its own memory.
+# The most that is kept for a worker that does not read. More would cost the roster too much RAM.
 BACKLOG_BYTES = 8 * 1024 * 1024
 
 
@@ -31,7 +31,7 @@ class Client:
         """Runs while a join waits."""
 
     async def receive(self) -> FromWorker:
-        """Wait for what the worker says next."""
+        """Wait for the worker's next message."""
         return self._codec.decode(await self.channel.receive())
 
     async def send(self, message: msgspec.Struct) -> None:
@@ -51,13 +51,13 @@ class Client:
 
 
 class Listener:
-    """Lets in who holds the job's secret, and passes on what they say.
+    """Accepts clients that hold the job's secret, and passes on their messages.
 
     Args:
         secret: what a client must prove to hold.
         heard: called with every message; the next one of that client is read when it is done.
         closed: called with a client whose connection has closed.
-        log: takes a line about every client that is hung up on.
+        log: takes a line about every client whose connection is closed from here.
         frame_limit: longest message, in bytes, that is taken.
         handshake_seconds: for a client to prove itself.
     """
@@ -81,7 +81,7 @@ class Listener:
         self._connections: dict[int, int] = {}
         """Open connections by worker. Several are fine: one may serve the engine, another `farandole.run`."""
         self._strangers = 0
-        """Open connections that have not said whose they are."""
+        """Open connections that are not proven yet, or whose worker is not known yet."""
         self._fewer = asyncio.Event()
         """Set when one of the counts above may have fallen."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -99,7 +99,7 @@ class Listener:
         return format_address(host, server.sockets[0].getsockname()[1])
 
     async def close(self) -> None:
-        """Stop listening and hang up on everyone."""
+        """Stop listening, and close all connections."""
         self._closed_to_all = True
         for server in self._servers:
             server.close()
@@ -143,8 +143,8 @@ class Listener:
             await channel.accept(self._secret, self._handshake_seconds)
             if self._closed_to_all:
                 # Before Python 3.12, wait_for drops a cancellation that comes together with what it waits for. And who
-                # was about to be served when the door closed has not been cancelled.
-                raise ConnectionLost("it came when the door was closing")
+                # was about to be served when the listener closed has not been cancelled.
+                raise ConnectionLost("it came when the listener was closing")
             hello = self._codec.decode(await channel.receive())
             if not isinstance(hello, Hello):
                 raise BadMessage("a client that did not say who it is")

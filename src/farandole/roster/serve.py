@@ -1,7 +1,7 @@
 """Serves the roster of a job that no launcher of ours started, as a child of its rank 0; see `core.own_roster`.
 
-It ends when its standard input ends. A process that rank 0 forked may have inherited the other end of that, and live
-on, so it watches rank 0 itself too.
+It ends when its standard input ends. A process that rank 0 has forked may hold the other end of that, and outlive rank
+0. So this process watches rank 0 itself as well.
 """
 
 from __future__ import annotations

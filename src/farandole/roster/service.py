@@ -1,4 +1,4 @@
-"""The roster: hears its workers, asks `decide`, and does what it says.
+"""The roster: it takes the workers' messages and the launcher's news to `decide`, and has its actions carried out.
 
 Everything runs in one asyncio loop, which owns all state; nothing here may be called from another thread.
 """
@@ -10,30 +10,22 @@ import time
 from collections.abc import Callable, Iterable
 
 from farandole.roster import elastic, fixed
+from farandole.roster.actions import Actions, StateHolders
 from farandole.roster.connections import Connections
 from farandole.roster.decide import State, decide
 from farandole.roster.device_numbers import DeviceNumbers
 from farandole.roster.elastic import Limits
 from farandole.roster.events import (
-    Action,
-    Announce,
     Drained,
-    End,
     Event,
-    Evict,
     Evicted,
     Expected,
     Finished,
-    Hold,
     HoldOver,
     Lost,
-    Notify,
     Place,
     Promised,
-    Refuse,
     Resized,
-    Revoke,
-    Show,
     Suspected,
     TimedOut,
 )
@@ -41,8 +33,8 @@ from farandole.roster.exit_deadlines import ExitDeadlines
 from farandole.roster.failover_state import RosterFailoverState, essence, without_connections
 from farandole.roster.listener import Client, Listener
 from farandole.roster.timeouts import HoldTimer
-from farandole.roster.translate import event_of, notices_so_far, world_of, world_on_arrival
-from farandole.roster.watcher import Watcher, WorldChange
+from farandole.roster.translate import event_of, notices_so_far
+from farandole.roster.watcher import Watcher
 from farandole.wire import clock
 from farandole.wire.errors import BadMessage
 from farandole.wire.frames import FRAME_LIMIT
@@ -50,8 +42,6 @@ from farandole.wire.handshake import HANDSHAKE_SECONDS
 from farandole.wire.rendezvous import (
     Accepted,
     Call,
-    Changed,
-    Coming,
     Ending,
     Failure,
     FetchCall,
@@ -67,13 +57,25 @@ from farandole.wire.rendezvous import (
     Progress,
     Refused,
     Result,
-    Revoked,
     Tell,
 )
 
 
 def _first_state(places: tuple[Place | None, ...], limits: Limits | None) -> State:
     return fixed.State(places=places) if limits is None else elastic.State(limits)
+
+
+def _world_lives(state: State) -> bool:
+    """Say whether the latest world is one that no member has turned away from, as far as is known."""
+    if isinstance(state, fixed.State):
+        return False
+    return bool(state.members) and not state.lost and not any(each in state.joined() for each in state.members)
+
+
+def _answer_with(call: bytes | None) -> FromRoster:
+    if call is None:
+        return Refused("this job runs a command, not a function: there is no call to fetch")
+    return Call(call)
 
 
 class RosterService:
@@ -84,14 +86,14 @@ class RosterService:
             join, on what host they are.
         secret: what a client must prove to hold.
         on_failure: called with the worker and its report.
-        on_progress: called with the worker and how it gets on.
+        on_progress: called with the worker and its `Progress`.
         log: takes the reason of every decision.
         call: the pickled call that workers may fetch, if there is one.
         elastic: how the size of the job may change; None: it has as many workers as there are places.
-        watcher: hears of its worlds, if workers come and go.
-        memory: of the service before this one, which has died; its workers come back by themselves. Only of elastic
-            jobs, as the next one.
-        remember: takes what this one's successor would have to know, before anything is done that follows from it.
+        watcher: is told of its worlds, if the job is elastic.
+        memory: what the service before this one, which has died, has written down; its workers connect to this one by
+            themselves. Only of elastic jobs, as the next argument.
+        remember: writes down what the next service would need, before anything is done that follows from it.
     """
 
     def __init__(
@@ -113,29 +115,27 @@ class RosterService:
         self.results: dict[int, bytes] = {}
         self._listener = Listener(secret, self._obey, self._closed, log, frame_limit, handshake_seconds)
         self._connections = Connections(log)
-        self._device_numbers = DeviceNumbers()
-        self._state = _first_state(places, elastic)
+        self._state = _first_state(places, elastic) if memory is None else without_connections(memory.state)
         self._remember = remember
         self._watcher = watcher or Watcher()
         self._exit_deadlines = ExitDeadlines(
             lambda worker: self._watcher.evicts(worker, "it has failed, and does not end")
         )
         self._hold_timer = HoldTimer(lambda kind: self._happened(HoldOver(kind)))
-        self._state_held = False
-        """Some worker has held the job's state."""
-        self._training = 0
-        self._turned_at = time.monotonic()
-        """Since when there is no world."""
-        self._said_coming: tuple[tuple[int, ...], int] = ((), 0)
-        """How many workers are to come, as it was last told, and to whom."""
+        self._device_numbers = DeviceNumbers({} if memory is None else memory.device_numbers)
+        self._holders = StateHolders() if memory is None else StateHolders(memory.state_held, memory.training)
+        self._actions = Actions(
+            self._connections,
+            self._device_numbers,
+            self._holders,
+            self._hold_timer,
+            self._watcher,
+            self._write_down,
+        )
         self._on_failure = on_failure
         self._on_progress = on_progress
         self._log = log
         self._call = call
-        if memory is not None:
-            self._state = without_connections(memory.state)
-            self._device_numbers = DeviceNumbers(memory.device_numbers)
-            self._state_held, self._training = memory.state_held, memory.training
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> str:
         """Listen on that address only, and return `host:port`. May be called for several addresses.
@@ -150,16 +150,18 @@ class RosterService:
         return await self._listener.open(host, port)
 
     async def close(self) -> None:
-        """Stop listening and hang up on everyone."""
+        """Stop listening, and close all connections."""
         self._hold_timer.close()
         self._exit_deadlines.close()
         await self._listener.close()
         await self._connections.close()
 
     def go_on(self) -> None:
-        """Go on where the service before this one has died; its watcher is ready."""
+        """Continue the job of the service that has died. To be called when the watcher is ready."""
         assert isinstance(self._state, elastic.State)
-        self._happened(Promised(self._state.promised))  # That is no news: what follows from all that is known, is.
+        self._happened(
+            Promised(self._state.promised)
+        )  # This changes nothing, and has `decide` look at all that was written down.
         self._watcher.finishes(self.finishing)
 
     def finished(self, worker: int, how: str, *, failed: bool = False) -> None:
@@ -183,11 +185,11 @@ class RosterService:
         self._happened(Suspected(tuple(workers), how))
 
     def drain(self, workers: Iterable[int], why: str) -> None:
-        """Let workers leave at the end of a step."""
+        """Have workers leave at the end of a step."""
         self._happened(Drained(tuple(workers), why))
 
     def evict(self, worker: int, why: str) -> None:
-        """Count a worker out now."""
+        """Exclude a worker from the job now."""
         self._happened(Evicted(worker, why))
 
     def resize(self, min_size: int, max_size: int) -> None:
@@ -247,17 +249,18 @@ class RosterService:
         elif isinstance(message, Leave):
             self._happened(event_of(worker, message))
         elif isinstance(message, Leaving):
-            # Before anything follows: whether another one is started in its place decides about whether it may leave.
+            # Told to the launcher first: whether it starts another worker instead decides whether this one may leave.
             self._watcher.asks_to_leave(worker, message.why)
             self._happened(event_of(worker, message))
         elif isinstance(message, Failure):
             self._fail(worker, message)
         elif isinstance(message, Holds):
-            self._holds(message.training)
+            if self._holders.note(message.training):
+                self._write_down()
         elif isinstance(message, Progress):
             self._on_progress(worker, message)
         elif isinstance(message, FetchCall):
-            await client.send(self._called())
+            await client.send(_answer_with(self._call))
         elif isinstance(message, Result):
             self.results[worker] = message.payload
             await client.send(Accepted())
@@ -269,12 +272,6 @@ class RosterService:
             client.post(Probed(message.sent_ns, time.monotonic_ns(), clock.identity()))
         else:
             raise BadMessage(f"worker {worker} said hello twice")
-
-    def _holds(self, training: int) -> None:
-        known = self._state_held, self._training
-        self._state_held, self._training = True, max(self._training, training)
-        if known != (self._state_held, self._training):
-            self._keep_in_mind()
 
     async def _join(self, client: Client, message: Join) -> None:
         worker = client.worker
@@ -306,88 +303,25 @@ class RosterService:
             for notice in notices_so_far(self._state):
                 client.post(notice)
 
-    def _called(self) -> FromRoster:
-        if self._call is None:
-            return Refused("this job runs a command, not a function: there is no call to fetch")
-        return Call(self._call)
-
     # --- decisions ---------------------------------------------------------------------------------------------
 
     def _happened(self, event: Event) -> None:
-        lived, generation, finishing = self._lives(), self.generation, self.finishing
+        lived, generation, finishing = _world_lives(self._state), self.generation, self.finishing
         before = self._state
         self._state, actions, reason = decide(self._state, event)
         self._log(reason)
         if essence(self._state) != essence(before):
-            self._keep_in_mind()
-        # The last of its members may join as soon as it is turned away from: then the next one is there already.
-        if lived and (not self._lives() or self.generation != generation):
-            self._turned_at = time.monotonic()
+            self._write_down()
+        # When the last of its members joins, one decision ends this world and announces the next one.
+        if lived and (not _world_lives(self._state) or self.generation != generation):
+            self._actions.turned_at = time.monotonic()
         for action in actions:
-            self._act(action, reason)
-        self._tell_who_comes()
+            self._actions.carry_out(action, self._state, reason)
+        self._actions.tell_coming(self._state)
         if self.finishing != finishing:
             self._watcher.finishes(self.finishing)
 
-    def _keep_in_mind(self) -> None:
+    def _write_down(self) -> None:
         if self._remember is not None and isinstance(self._state, elastic.State):
-            self._remember(
-                RosterFailoverState(self._state, dict(self._device_numbers.taken), self._state_held, self._training)
-            )
-
-    def _tell_who_comes(self) -> None:
-        # After what the decision has said: who came is among those that wait before it is not among the coming.
-        state = self._state
-        if isinstance(state, elastic.State) and (now := (state.members, len(state.expected))) != self._said_coming:
-            self._said_coming = now
-            self._connections.notify(state.members, Coming(len(state.expected)))
-
-    def _lives(self) -> bool:
-        """Say whether the latest world is one that nobody has turned away from, as far as is known."""
-        state = self._state
-        if isinstance(state, fixed.State):
-            return False
-        return bool(state.members) and not state.lost and not any(each in state.joined() for each in state.members)
-
-    def _act(self, action: Action, reason: str) -> None:
-        if isinstance(action, Announce):
-            self._announce(action, reason)
-        elif isinstance(action, Refuse):
-            evicted = isinstance(self._state, elastic.State) and not self._state.ended
-            self._connections.reply(action.worker, Refused(action.reason, action.rank, evicted))
-        elif isinstance(action, Show):
-            self._show(action.worker)
-        elif isinstance(action, Notify):
-            self._connections.notify(
-                action.workers, Changed(self._state.generation, action.added, action.removed, action.reason)
-            )
-        elif isinstance(action, Revoke):
-            self._connections.notify(
-                action.workers, Revoked(action.generation, action.rank, action.how, action.certain)
-            )
-        elif isinstance(action, Evict):
-            self._watcher.evicts(action.worker, action.why)
-        elif isinstance(action, Hold):
-            self._hold_timer.wait(action)
-            self._watcher.waits(action)
-        elif isinstance(action, End):
-            self._watcher.ends(action.reason)
-
-    def _announce(self, action: Announce, reason: str) -> None:
-        workers = action.workers or tuple(range(len(action.places)))
-        for worker, place in zip(workers, action.places, strict=True):
-            self._device_numbers.told(worker, place.hostname, place.local_rank)
-        self._keep_in_mind()
-        for rank, worker in enumerate(workers):
-            self._connections.reply(worker, world_of(rank, action, state_held=self._state_held))
-        if isinstance(self._state, elastic.State):
-            seconds = time.monotonic() - self._turned_at
-            self._watcher.world_begins(
-                WorldChange(action.generation, workers, action.previous, action.lost, seconds, reason, action.finished)
-            )
-
-    def _show(self, worker: int) -> None:
-        assert isinstance(self._state, elastic.State)
-        seat = self._device_numbers.take(worker, self._state.hosts.get(worker, ""))
-        self._keep_in_mind()
-        self._connections.reply(worker, world_on_arrival(self._state, worker, seat, training=self._training))
+            numbers = dict(self._device_numbers.taken)
+            self._remember(RosterFailoverState(self._state, numbers, self._holders.any, self._holders.training))

@@ -1,4 +1,4 @@
-"""The one clock of a job whose workers come and go: how long it waits for what it waits for."""
+"""The timer of an elastic job: how long it waits for whatever it is waiting for (a `Hold`)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from farandole.roster.events import Hold
 
 
 class HoldTimer:
-    """Waits for one kind of thing at a time.
+    """Runs for one hold at a time.
 
     Args:
-        over: called with the kind when it has been waited for long enough.
+        over: called with the kind of the hold when its time is up.
     """
 
     def __init__(self, over: Callable[[str], None]) -> None:
@@ -21,8 +21,8 @@ class HoldTimer:
         self._kind = ""
 
     def wait(self, hold: Hold) -> None:
-        """Wait for this from now on, and for nothing else."""
-        # Words change as workers come and go; how long is waited does not.
+        """Run for this hold from now on; a hold without a kind stops the timer."""
+        # The text of a hold changes as workers come and go. Its time does not begin anew with that.
         if hold.kind == self._kind:
             return
         self.close()
@@ -31,7 +31,7 @@ class HoldTimer:
             self._timer = asyncio.get_running_loop().call_later(hold.seconds, self._waited)
 
     def close(self) -> None:
-        """Wait for nothing any more."""
+        """Stop the timer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

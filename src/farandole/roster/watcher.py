@@ -1,4 +1,4 @@
-"""Who hears what becomes of a job whose workers come and go: the roster's way to the launcher."""
+"""The interface by which the roster of an elastic job tells the launcher what happens to it."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ class WorldChange(msgspec.Struct, frozen=True):
     previous: tuple[int, ...]
     """By rank: the rank in the world before, or -1."""
     lost: tuple[Departure, ...]
-    """Of the world before, who is not in this one."""
+    """The workers of the world before that are not in this one."""
     seconds: float
     """Since the world before was turned away from; since this roster began, for the first world."""
     reason: str
     finished: tuple[Departure, ...] = ()
-    """Of the world before, who is not in this one because it has left in good order."""
+    """The workers of the world before that are not in this one because they have left in good order."""
 
 
 class Watcher:
-    """Hears what becomes of a job whose workers come and go, in the roster's loop; this one keeps it to itself."""
+    """Is told what happens to an elastic job, in the roster's loop. This one does nothing."""
 
     def world_begins(self, change: WorldChange) -> None:
         """A world was announced to its workers."""
