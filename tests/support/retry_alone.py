@@ -1,9 +1,10 @@
 """`pytest --retry-alone`: run tests that failed again, each alone, twice; what passes both times is flaky, not red.
 
 It happens when the session is over, each time in a pytest of its own. The exit code is 0 only if every test that failed
-passes both times, there are no more than `LIMIT` of them, and none has the marker `exact`, with which nothing is run
-again. All else is as red as it was: a session that was interrupted, stopped early or could not collect, and a worker of
-pytest that crashed. The list of flaky tests ends the output, and is written to a file.
+passes both times, there are no more than `LIMIT` of them, and none is exact: has the marker `exact`, or failed in a
+line that one of the expressions of `exact_failures` in the configuration matches. All else is as red as it was: a
+session that was interrupted, stopped early or could not collect, and a worker of pytest that crashed. The list of flaky
+tests ends the output, and is written to a file.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ LIMIT = 3
 
 
 class Failure(NamedTuple):
-    """A test that failed: what it is, how it failed first, and whether it must never fail."""
+    """A test that failed: what it is, how it failed first, and whether it must never fail so."""
 
     nodeid: str
     text: str
@@ -36,7 +37,7 @@ def objection(failures: Iterable[Failure]) -> str:
     if not failures:
         return "no test failed, but the session did"
     if exact:
-        return f"{', '.join(exact[:LIMIT])}: marked `exact`"
+        return f"{', '.join(exact[:LIMIT])}: exact"
     if len(failures) > LIMIT:
         return f"{len(failures)} tests failed, and more than {LIMIT} that are flaky are too many"
     return ""
@@ -63,16 +64,23 @@ def report(failures: Iterable[Failure]) -> str:
 class Failures:
     """Listens to a session: which tests failed, and whether all tests have run."""
 
-    def __init__(self) -> None:
+    def __init__(self, exact_lines: Iterable[str]) -> None:
         self.all_ran = True
         self.found: dict[str, Failure] = {}
+        self._exact_lines = [re.compile(line) for line in exact_lines]
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
-            failure = Failure(report.nodeid, report.longreprtext, "exact" in report.keywords)
-            self.found.setdefault(report.nodeid, failure)
+            text = report.longreprtext
+            exact = "exact" in report.keywords or self._is_exact(text)
+            self.found.setdefault(report.nodeid, Failure(report.nodeid, text, exact))
             # Otherwise it is pytest-xdist that reports: a worker of its own has crashed.
             self.all_ran &= report.when in ("setup", "call", "teardown")
+
+    def _is_exact(self, text: str) -> bool:
+        # A traceback marks the line that failed.
+        failed = [line for line in text.splitlines() if line.startswith(">")]
+        return any(line.search(each) for line in self._exact_lines for each in failed)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         self.all_ran &= not report.failed
@@ -83,6 +91,7 @@ class Failures:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--retry-alone", action="store_true", help="run failed tests again, alone, twice")
+    parser.addini("exact_failures", "regular expressions: what fails in such a line is not run again", "linelist", [])
     parser.addoption("--flaky-file", default="build/flaky.txt", help="where --retry-alone lists flaky tests")
 
 
@@ -92,7 +101,7 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, int, int]:
         return (yield)
     file = config.rootpath / config.getoption("--flaky-file")
     file.unlink(missing_ok=True)
-    failures = Failures()
+    failures = Failures(config.getini("exact_failures"))
     config.pluginmanager.register(failures)
     code = yield
     if code != pytest.ExitCode.TESTS_FAILED or not failures.all_ran:

@@ -31,7 +31,9 @@ def pytest_collection_modifyitems(items):
 def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Callable[..., pytest.RunResult]:
     monkeypatch.setenv("PYTHONPATH", str(Path(retry_alone.__file__).parent))
     monkeypatch.setenv("PYTEST_ADDOPTS", "-p retry_alone")
-    pytester.makeini("[pytest]\nmarkers = exact\nfilterwarnings = error\naddopts = --strict-markers\n")
+    pytester.makeini(
+        "[pytest]\nmarkers = exact\nfilterwarnings = error\naddopts = --strict-markers\nexact_failures = wrongs\\(\n"
+    )
     pytester.makeconftest(CONFTEST)
 
     def run(*arguments: str, **sources: str) -> pytest.RunResult:
@@ -92,8 +94,15 @@ def test_other_tests_leave_no_trace_in_one_that_runs_alone(run: Run) -> None:
 def test_one_that_is_exact_is_never_run_again(run: Run, pytester: pytest.Pytester) -> None:
     result = run(a=flaky("exact", 1))
     assert result.ret == 1
-    result.stdout.fnmatch_lines(["red, and not run again: test_a.py::test_exact: marked `exact`"])
+    result.stdout.fnmatch_lines(["red, and not run again: test_a.py::test_exact: exact"])
     assert (pytester.path / "exact.times").read_text() == "x"
+
+
+def test_a_failure_in_a_line_that_is_exact_is_never_run_again(run: Run) -> None:
+    source = "def wrongs(): return [1]\ndef test_a(): assert wrongs() == []\ndef test_b(): assert not wrongs\n"
+    result = run(a=source)
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["red, and not run again: test_a.py::test_a: exact"])
 
 
 def test_more_than_three_are_red(run: Run, pytester: pytest.Pytester) -> None:
@@ -145,7 +154,7 @@ def test_under_xdist_too_flaky_is_green_and_exact_and_crashed_are_red(run: Run) 
     assert run("-n", "1", a=flaky("a", 1)).ret == 0
     exact = run("-n", "1", "test_b.py", b=flaky("exact", 1))
     assert exact.ret == 1
-    exact.stdout.fnmatch_lines(["red, and not run again: test_b.py::test_exact: marked `exact`"])
+    exact.stdout.fnmatch_lines(["red, and not run again: test_b.py::test_exact: exact"])
     crashed = run("-n", "1", "test_c.py", c="import os\ndef test_c(): os._exit(1)")
     assert crashed.ret == 1
     assert "alone" not in crashed.stdout.str()
@@ -162,7 +171,7 @@ def test_objections() -> None:
     one = Failure("a", "", exact=False)
     assert objection([one]) == ""
     assert "no test failed" in objection([])
-    assert "b: marked" in objection([one, Failure("b", "", exact=True)])
+    assert "b: exact" in objection([one, Failure("b", "", exact=True)])
 
 
 def test_tests_are_run_again_until_one_fails() -> None:
