@@ -75,7 +75,35 @@ enum farandole_compression {
   FARANDOLE_COMPRESSION_TOPK = 2  /* the elements of largest magnitude only */
 };
 
+enum farandole_memory {
+  FARANDOLE_MEMORY_HOST = 0,
+  FARANDOLE_MEMORY_DEVICE = 1 /* no backend of this build takes it: see farandole_backends */
+};
+
 typedef struct farandole_engine farandole_engine;
+
+/* What becomes of one request: `status` as farandole_wait gives it, the sentence for it ("" for FARANDOLE_OK; valid
+ * during the call) and the rank that it names, or -1.
+ *
+ * Called exactly once for every request that was submitted with it, when the request is done: well, with an error, or
+ * because the world ended (by a loss, a revoke, farandole_engine_leave, the next farandole_engine_form or
+ * farandole_engine_destroy, none of which returns before). Not when farandole_submit refuses the request. It may be
+ * called before farandole_submit returns, and after another thread has seen the request done.
+ *
+ * By which thread: the engine thread, or another one that waits for a request of this engine and makes progress
+ * meanwhile. It holds no lock of the engine, so that other threads go on; callbacks of one engine can run in several
+ * threads at once, and no order is promised. While the engine thread is in a callback, requests for which no thread
+ * waits do not proceed: it should be done within microseconds, and hand over to another thread what takes longer.
+ *
+ * What it may call: farandole_submit, farandole_poll, farandole_result, farandole_release_all,
+ * farandole_engine_health, farandole_engine_cause and the arena's functions. It must not wait: farandole_wait of a
+ * request that is not done, farandole_run, farandole_engine_form and farandole_engine_leave refuse with
+ * FARANDOLE_INVALID_ARGUMENT there, and farandole_engine_destroy must not be called. It must not throw, and must not
+ * wait for anything that another thread does only after a collective.
+ *
+ * The handle stays valid: whoever submits releases it, in the callback or later, as without a callback. When it was
+ * released before, the callback is called all the same, and farandole_result refuses. */
+typedef void (*farandole_callback)(void* context, uint64_t handle, int status, const char* error, int32_t lost_rank);
 
 /* One setting of an engine. Which there are says farandole_setting_names(); what they mean, docs/settings.md. A setting
  * more changes no struct, and so breaks no caller. */
@@ -123,6 +151,9 @@ typedef struct {
   /* Of a compressed allreduce: float32, as many as the input has elements; NULL: what is not sent is lost. Added to the
    * prescaled input before; holds what was not sent afterwards. Like the output, undefined after a failure. */
   void* residual;
+  farandole_callback callback; /* called once when the request is done; NULL: none */
+  void* callback_context;      /* its first argument */
+  uint32_t memory;             /* farandole_memory: where input and output lie */
 } farandole_request;
 
 /* What was done of one kind. Times are sums, over requests except for `moving_ns`. */
@@ -171,8 +202,9 @@ FARANDOLE_API const char* farandole_last_error(void);
 FARANDOLE_API int32_t farandole_last_lost_rank(void);
 /* A JSON array of {"name", "collective", "description"}: what the selector can choose from. */
 FARANDOLE_API const char* farandole_algorithms(void);
-/* A JSON object: the names of what can be set about speed, and their defaults. */
-FARANDOLE_API const char* farandole_knobs(void);
+/* A JSON array of {"name", "description", "memory", "absent"}: what can run collectives, in the order of preference;
+ * the kinds of memory that it takes ("host", "device"); and why this build lacks it, or "". */
+FARANDOLE_API const char* farandole_backends(void);
 /* A JSON object {"algorithm", "reason"}: what would run a tensor of so many bytes among `members` workers on `hosts`
  * hosts, of which the one with the fewest has `fewest`; with the defaults of all knobs. NULL and an error for what
  * needs no algorithm. Valid until the calling thread asks again, as is what farandole_choose gives. */
@@ -183,8 +215,6 @@ FARANDOLE_API const char* farandole_setting_names(void);
 /* Warnings and errors of the engines of this process are written to this descriptor as well, while it stays open and is
  * another file than standard error; -1: to standard error only. */
 FARANDOLE_API void farandole_log_copy_to(int fd);
-/* The instruction set that the reduction kernels use: "avx512", "avx2" or "baseline". */
-FARANDOLE_API const char* farandole_isa(void);
 
 /* --- an engine and its worlds ------------------------------------------------------------------------ */
 
@@ -208,7 +238,7 @@ FARANDOLE_API int farandole_engine_leave(farandole_engine* engine, double timeou
  * and this sentence. `lost_rank` may be -1. `certain`: 0 if that rank may live, as far as the caller knows; it is what
  * farandole_engine_cause says on all of them. While the world is being formed, farandole_engine_form returns the same
  * within milliseconds, here and on all that are connected by then. Before that: as soon as it is called. A generation
- * that is over is left alone. Any thread; waits for nobody, not even for farandole_engine_form. */
+ * that is over is left alone. Any thread; does not wait, not even for farandole_engine_form. */
 FARANDOLE_API int farandole_engine_revoke(farandole_engine* engine, uint64_t generation, int32_t lost_rank,
                                           int32_t certain, const char* reason);
 /* FARANDOLE_OK while the world lives; otherwise why it ended (see farandole_last_error). */
@@ -242,8 +272,8 @@ FARANDOLE_API const char* farandole_choose(farandole_engine* engine, uint32_t ki
 
 /* Submits all `count` requests or none. On success handles[i] stands for requests[i] until it is released.
  * FARANDOLE_INVALID_ARGUMENT: a bad dtype, op, group, root or shape; a name already in flight; not a member.
- * A name is in flight until its request is done and somebody has seen that (farandole_wait, farandole_poll or
- * farandole_release of its handle), or one second after it was done.
+ * A name is in flight until its request is done and that has been seen (farandole_wait, farandole_poll or
+ * farandole_release_all of its handle), or one second after it was done.
  * After FARANDOLE_JOIN, and until all ranks have joined, allreduces go on without this rank: it adds what changes
  * nothing (0 to a sum), and an average divides by the number of all members. All else that needs a rank which has
  * joined fails with FARANDOLE_MISMATCH. */
@@ -267,10 +297,8 @@ FARANDOLE_API int farandole_run(farandole_engine* engine, const farandole_reques
  * last. Valid until release. */
 FARANDOLE_API int farandole_result(farandole_engine* engine, uint64_t handle, const void** data, const int64_t** sizes,
                                    size_t* sizes_count);
-/* Forgets the handle. A request that is not done goes on and its result is dropped; its tensors must stay. */
-FARANDOLE_API int farandole_release(farandole_engine* engine, uint64_t handle);
-/* The same for several. Handles that do not exist are passed over, and then the status is FARANDOLE_INVALID_ARGUMENT.
- */
+/* Forgets handles. A request that is not done goes on and its result is dropped; its tensors must stay. Handles that do
+ * not exist are passed over, and then the status is FARANDOLE_INVALID_ARGUMENT. */
 FARANDOLE_API int farandole_release_all(farandole_engine* engine, const uint64_t* handles, size_t count);
 
 /* --- arena -------------------------------------------------------------------------------------------------- */

@@ -9,8 +9,10 @@ namespace farandole::engine {
 
 namespace {
 
-// How long a done request keeps its name when nobody asks for it.
+// How long a done request keeps its name when no thread asks for it.
 constexpr int64_t kUnseenNs = 250'000'000;
+
+thread_local bool t_in_callback = false;
 
 }  // namespace
 
@@ -34,13 +36,14 @@ void Completions::free_name(const std::shared_ptr<Completion>& completion) {
   }
 }
 
-std::vector<Completions::Opened> Completions::open(std::vector<std::string> keys, size_t& taken) {
+std::vector<Completions::Opened> Completions::open(std::vector<Opening> openings, size_t& taken) {
   std::vector<Opened> opened;
-  opened.reserve(keys.size());
-  for (std::string& key : keys) {
+  opened.reserve(openings.size());
+  for (Opening& opening : openings) {
     auto completion = std::make_shared<Completion>();
-    completion->key_hash = std::hash<std::string>{}(key);
-    completion->key = std::move(key);
+    completion->key_hash = std::hash<std::string>{}(opening.key);
+    completion->key = std::move(opening.key);
+    completion->callback = std::move(opening.callback);
     opened.push_back({0, std::move(completion)});
   }
   const base::MutexLock lock(mutex_);
@@ -54,7 +57,8 @@ std::vector<Completions::Opened> Completions::open(std::vector<std::string> keys
     }
   }
   for (Opened& each : opened) {
-    each.handle = ++last_;
+    each.handle = each.completion->handle = ++last_;
+    uncalled_ += each.completion->callback != nullptr ? 1 : 0;
     table_.emplace(each.handle, each.completion);
   }
   return opened;
@@ -98,10 +102,51 @@ void Completions::finish(const std::vector<std::shared_ptr<Completion>>& finishe
       if (completion->released) {
         free_name(completion);
       }
+      if (completion->callback != nullptr) {
+        to_call_.push_back(completion);
+        callbacks_listed_.store(true, std::memory_order_release);
+      }
     }
   }
   changed_.notify_all();
 }
+
+bool Completions::run_callbacks() {
+  std::vector<std::shared_ptr<Completion>> listed;
+  {
+    const base::MutexLock lock(mutex_);
+    listed.swap(to_call_);
+    callbacks_listed_.store(false, std::memory_order_relaxed);
+  }
+  for (const auto& completion : listed) {
+    // What the callback holds ends with it, not with the handle.
+    const Callback callback = std::exchange(completion->callback, nullptr);
+    t_in_callback = true;
+    callback(*completion);
+    t_in_callback = false;
+  }
+  if (listed.empty()) {
+    return false;
+  }
+  {
+    const base::MutexLock lock(mutex_);
+    uncalled_ -= listed.size();
+  }
+  changed_.notify_all();
+  return true;
+}
+
+void Completions::wait_for_callbacks() {
+  const base::MutexLock lock(mutex_);
+  const auto all_returned = [this] {
+    mutex_.assert_held();
+    return uncalled_ == 0;
+  };
+  while (!changed_.wait_for(mutex_, std::chrono::hours(1), all_returned)) {
+  }
+}
+
+bool Completions::in_callback() noexcept { return t_in_callback; }
 
 int Completions::poll(Handle handle) {
   const base::MutexLock lock(mutex_);

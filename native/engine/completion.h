@@ -1,10 +1,15 @@
 // What becomes of requests: one Completion per handle, the table of all handles of an engine, and the names in flight.
 //
 // A name stays in flight until its request is done and its user has seen that, so that two requests of one name which
-// are made back to back are refused however fast the first one was: on another rank it may be slower. A user who never
+// are made back to back are refused however fast the first one was: on another rank it may be slower. A user that never
 // looks does not block a name for ever: a quarter of a second after the request was done, it is free.
+//
+// A request may have a callback. It is called once, when the request is done, by the thread that makes progress, which
+// holds neither a mutex nor the progress lock then. So finish() only lists the callbacks, and the engine calls
+// run_callbacks() where it has released the progress lock.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -24,6 +29,10 @@ namespace farandole::engine {
 
 using Handle = uint64_t;
 
+struct Completion;
+// Must not throw, and must not wait for the engine: see farandole_callback in capi/farandole.h.
+using Callback = std::function<void(const Completion& completion)>;
+
 // Written by the engine thread before it is done, read by anyone after.
 struct Completion {
   bool done = false;
@@ -34,7 +43,9 @@ struct Completion {
   std::vector<int64_t> sizes;  // allgather: first dimensions by member; add group: the id
 
   // The rest belongs to the table.
-  std::string key;  // the name in flight
+  Handle handle = 0;
+  Callback callback;  // null: there is none
+  std::string key;    // the name in flight
   size_t key_hash = 0;
   int64_t done_ns = 0;
   bool released = false;  // by the user
@@ -46,9 +57,13 @@ class Completions {
     Handle handle;
     std::shared_ptr<Completion> completion;
   };
+  struct Opening {
+    std::string key;
+    Callback callback{};
+  };
   // Opens a handle for each of these names, or none: when one of them is in flight, or comes twice, sets `taken` to the
-  // index of it.
-  std::vector<Opened> open(std::vector<std::string> keys, size_t& taken);
+  // index of it. From then on its callback is going to be called.
+  std::vector<Opened> open(std::vector<Opening> openings, size_t& taken);
   // No request of before is in flight any more.
   void forget_names();
   // Null when there is no such handle.
@@ -56,8 +71,17 @@ class Completions {
   // False when one of the handles does not exist; the others are released.
   bool release(std::span<const Handle> handles);
 
-  // Engine thread: makes it known that these are done.
+  // With the progress lock: makes it known that these are done, and lists their callbacks.
   void finish(const std::vector<std::shared_ptr<Completion>>& finished);
+
+  // Whether run_callbacks() has something to do.
+  bool has_callbacks() const noexcept { return callbacks_listed_.load(std::memory_order_acquire); }
+  // Calls the listed callbacks in the calling thread, which holds no lock. False: there were none.
+  bool run_callbacks();
+  // Waits until every callback of an opened handle has returned, in whichever thread. All of these are done or will be.
+  void wait_for_callbacks();
+  // Whether the calling thread is inside a callback, of whichever engine.
+  static bool in_callback() noexcept;
 
   // 1: done, 0: not yet, -1: no such handle.
   int poll(Handle handle);
@@ -80,6 +104,9 @@ class Completions {
 
   mutable base::Mutex mutex_;
   base::Condition changed_;
+  std::vector<std::shared_ptr<Completion>> to_call_ GUARDED_BY(mutex_);  // their callbacks
+  std::atomic<bool> callbacks_listed_ = false;                           // whether `to_call_` has any
+  size_t uncalled_ GUARDED_BY(mutex_) = 0;                               // callbacks that have not returned
   Handle last_ GUARDED_BY(mutex_) = 0;
   // Completion::done and the fields below it are guarded by mutex_ too.
   std::unordered_map<Handle, std::shared_ptr<Completion>> table_ GUARDED_BY(mutex_);

@@ -167,7 +167,7 @@ void Coordinator::await(const GroupState& group, Tally& tally, int rank, const S
     tally.needed = group.members.size();
     return;
   }
-  // If the ranks differ about who is to take part, all of those must come before that can be said.
+  // If the ranks differ about which of them take part, all of those must come before that can be said.
   tally.awaited.resize(group.members.size());
   for (const int member : {rank, signature.root, signature.peer}) {
     const int index = group.index_of(member);

@@ -1,4 +1,4 @@
-// Rank 0's part of agreement: counts who is ready for what, and decides. No threads, no I/O.
+// Rank 0's part of agreement: counts which ranks are ready for what, and decides. No threads, no I/O.
 //
 // Ranks report what is newly ready; when every member of a group has reported a request, it is compared (unless
 // all reported the same known bit) and decided upon. Groups do not wait for each other, but one place decides for
@@ -47,10 +47,10 @@ class Coordinator {
   bool something_waits() const noexcept { return open_tallies_ > 0; }
 
  private:
-  // One name of one group, from the first report until nobody is waited for.
+  // One name of one group, from the first report until no rank is waited for.
   struct Tally {
     std::vector<bool> reported;  // by member index
-    std::vector<bool> awaited;   // by member index: who must report; empty: all
+    std::vector<bool> awaited;   // by member index: which ones must report; empty: all
     size_t count = 0;            // of `reported`
     size_t needed = 0;
     std::map<int, Signature> in_full;  // of the members that did not report the known bit
@@ -62,7 +62,7 @@ class Coordinator {
     bool awaits(size_t index) const { return !reported[index] && (awaited.empty() || awaited[index]); }
   };
   using Tallies = std::unordered_map<std::string, Tally>;
-  // A name that nobody is waited for any more: one that all have reported as this bit, or one with its tally.
+  // A name for which no rank is waited for any more: one that all have reported as this bit, or one with its tally.
   struct Complete {
     uint32_t bit;
     int64_t last_ready_ns;
@@ -77,7 +77,7 @@ class Coordinator {
     // Of names that have been reported as bits only, by bit; the tally of any other name is in `tallies`. No rank has
     // joined while there are any.
     std::vector<Tally> bit_tallies;
-    std::vector<Complete> complete;  // nobody is waited for any more
+    std::vector<Complete> complete;  // no rank is waited for any more
 
     int index_of(int rank) const;
     std::vector<int> awaited_by(const Tally& tally) const;
@@ -92,14 +92,14 @@ class Coordinator {
 
   void report(uint32_t group_id, GroupState& group, int rank, const std::string& name, const Signature& signature,
               bool in_full, int64_t ready_ns);
-  // The same for a bit, when nobody can have reported its name otherwise.
+  // The same for a bit, when no rank can have reported its name otherwise.
   bool report_bit(uint32_t group_id, GroupState& group, int rank, uint32_t bit, int64_t ready_ns);
   // Notes that a member is ready, and when.
   void note(Tally& tally, size_t index, int rank, int64_t ready_ns) const;
   // From here on the name has a tally of its own, whoever has reported it as a bit.
   void spell_out(GroupState& group, uint32_t bit);
   void spell_out_all(GroupState& group);
-  // Who must report a request of this signature, besides those of whom it is known.
+  // Which members must report a request of this signature, besides those of which it is known.
   void await(const GroupState& group, Tally& tally, int rank, const Signature& signature);
   void complete(uint32_t group_id, GroupState& group, const std::string& name);
   static std::string name_of(const GroupState& group, const Complete& complete);

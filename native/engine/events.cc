@@ -6,7 +6,7 @@ namespace farandole::engine {
 
 void Events::record(const Event& event) {
   const base::MutexLock lock(mutex_);
-  ring_[count_++ % kCapacity] = event;
+  ring_buffer_[count_++ % kCapacity] = event;
 }
 
 uint32_t Events::number_of(const std::string& name, const Signature& signature) {
@@ -49,7 +49,7 @@ size_t Events::read(uint64_t& cursor, std::span<Event> into, uint64_t& lost) {
   }
   const auto copied = static_cast<size_t>(std::min<uint64_t>(count_ - cursor, into.size()));
   for (size_t i = 0; i < copied; ++i) {
-    into[i] = ring_[cursor++ % kCapacity];
+    into[i] = ring_buffer_[cursor++ % kCapacity];
   }
   return copied;
 }

@@ -1,4 +1,4 @@
-// What the engine did and when: a ring of the last events, which the timeline and the metrics read.
+// What the engine did and when: a ring buffer of the last events, which the timeline and the metrics read.
 #pragma once
 
 #include <atomic>
@@ -54,7 +54,7 @@ class Events {
   // Copies events that came after `cursor` (0: the oldest still there), in order, and moves the cursor. Adds to
   // `lost` those that were overwritten unread. Returns how many were copied. Any thread.
   size_t read(uint64_t& cursor, std::span<Event> into, uint64_t& lost);
-  // Whether anybody has ever read: what costs more to record is not recorded for nobody.
+  // Whether anything has ever been read: what costs more to record is recorded only then.
   bool are_read() const noexcept { return are_read_.load(std::memory_order_relaxed); }
 
  private:
@@ -64,7 +64,7 @@ class Events {
   std::atomic<bool> are_read_{false};
   // Held for a copy of some bytes: the engine thread never waits for a reader to speak of.
   mutable base::Mutex mutex_;
-  std::vector<Event> ring_ GUARDED_BY(mutex_) = std::vector<Event>(kCapacity);
+  std::vector<Event> ring_buffer_ GUARDED_BY(mutex_) = std::vector<Event>(kCapacity);
   uint64_t count_ GUARDED_BY(mutex_) = 0;
   struct Name {
     const std::string* text;

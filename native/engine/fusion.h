@@ -1,17 +1,26 @@
 // Which agreed requests travel together. A pure function of what was agreed: all ranks plan the same buckets.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "engine/request.h"
+
 namespace farandole::engine {
 
-// What decides about a request's company. Requests with different keys never share a bucket.
+// What requests of one bucket have in common, value for value: numbers as they are, factors as their bits. Two requests
+// share a bucket only if all of it is equal.
+using FusionKey = std::array<uint64_t, kOptions + 3>;
+// `backend` and `algorithm` as they were chosen for the request.
+FusionKey fusion_key(const Signature& signature, const void* backend, uint32_t algorithm);
+
+// What decides which requests can join a request.
 struct Fusible {
   size_t bytes = 0;
-  uint64_t key = 0;
+  FusionKey key{};
   bool alone = false;  // never fused
 };
 

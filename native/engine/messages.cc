@@ -1,6 +1,7 @@
 #include "engine/messages.h"
 
 #include <algorithm>
+#include <type_traits>
 #include <utility>
 
 #include "base/error.h"
@@ -14,13 +15,7 @@ using base::Writer;
 void put_signature(Writer& writer, const Signature& signature) {
   writer.put(signature.kind);
   writer.put(signature.dtype);
-  writer.put(signature.op);
-  writer.put(signature.root);
-  writer.put(signature.peer);
-  writer.put(signature.prescale);
-  writer.put(signature.postscale);
-  writer.put(signature.compression);
-  writer.put(signature.compression_ratio);
+  Options::for_each(signature, [&](const auto& option) { writer.put(option); });
   writer.put_vector(signature.shape);
 }
 
@@ -28,18 +23,11 @@ Signature get_signature(Reader& reader) {
   Signature signature;
   signature.kind = reader.get<Kind>();
   signature.dtype = reader.get<reduce::Dtype>();
-  signature.op = reader.get<ReduceOp>();
-  signature.root = reader.get<int32_t>();
-  signature.peer = reader.get<int32_t>();
-  signature.prescale = reader.get<double>();
-  signature.postscale = reader.get<double>();
-  signature.compression = reader.get<Compression>();
-  signature.compression_ratio = reader.get<double>();
+  Options::for_each(signature, [&](auto& option) { option = reader.get<std::decay_t<decltype(option)>>(); });
   signature.shape = reader.get_vector<int64_t>();
-  if (static_cast<uint8_t>(signature.kind) > kLastKind ||
-      static_cast<uint8_t>(signature.compression) > kLastCompression ||
+  if (static_cast<uint8_t>(signature.kind) > kLastKind || !are_valid(signature) ||
       !reduce::dtype_from(static_cast<uint32_t>(signature.dtype)).has_value()) {
-    throw base::Error(base::Code::kInternal, "malformed message: no such operation, compression or data type");
+    throw base::Error(base::Code::kInternal, "malformed message: no such operation, option or data type");
   }
   return signature;
 }

@@ -71,8 +71,8 @@ struct Decision {
     kInitialConfig = 1,  // the first message of a world: what all ranks shall have in common
     kRun = 2,            // these requests of one group are ready everywhere
     kLeft = 3,           // a rank leaves in good order: the world ends here
-    kGone = 4,           // every rank has done everything up to kLeft: nobody reads anybody's memory any more
-    kStallQuery = 5,     // others wait for this rank: what is it doing? Only to those who are waited for
+    kGone = 4,           // every rank has done everything up to kLeft: no rank reads another one's memory any more
+    kStallQuery = 5,     // others wait for this rank: what is it doing? Only to ranks that are waited for
     kTune = 6            // from here on, collectives run with these knobs
   };
   struct Agreed {

@@ -68,6 +68,14 @@ bool takes_part(const Signature& signature, int rank) noexcept {
   return signature.kind != Kind::kTransfer || signature.root == rank || signature.peer == rank;
 }
 
+std::optional<backend::Need> need_of(const Signature& signature) {
+  std::optional<backend::Need> need = need_of(signature.kind, signature.options());
+  if (need) {
+    need->bytes = signature.bytes();
+  }
+  return need;
+}
+
 int64_t Signature::elements() const noexcept {
   int64_t count = 1;
   for (const int64_t dimension : shape) {
@@ -113,22 +121,10 @@ std::string format_ranks(std::span<const int> ranks) {
 
 namespace {
 
-std::string format_number(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%g", value);
-  return text;
-}
-
 // The rows of an alltoall are known to their own rank only.
 std::string format_own_rows(const Signature& signature) {
   std::string text = format_shape(signature.shape);
   return signature.kind == Kind::kAlltoall ? "[*" + text.substr(text.find_first_of(",]")) : text;
-}
-
-std::string format_compression(const Signature& signature) {
-  const std::string name = name_of(signature.compression);
-  return signature.compression == Compression::kTopk ? name + "(" + format_number(signature.compression_ratio) + ")"
-                                                     : name;
 }
 
 struct Property {
@@ -163,23 +159,10 @@ std::vector<Property> properties_of(Kind kind) {
       all.push_back(
           {op + " tensor shapes", "sent a tensor of shape", [](const Signature& s) { return format_shape(s.shape); }});
   }
-  all.push_back({"prescale and/or postscale factors", "sent factors", [](const Signature& s) {
-                   return "(" + format_number(s.prescale) + ", " + format_number(s.postscale) + ")";
-                 }});
-  if (kind == Kind::kAllreduce || kind == Kind::kReducescatter) {
-    all.push_back({"reduction operation", "asked for", [](const Signature& s) { return std::string(name_of(s.op)); }});
-  }
-  if (kind == Kind::kAllreduce) {
-    all.push_back({"compression", "asked for", format_compression});
-  }
-  if (kind == Kind::kBroadcast) {
-    all.push_back(
-        {"broadcast root ranks", "specified root rank", [](const Signature& s) { return std::to_string(s.root); }});
-  }
-  if (kind == Kind::kTransfer) {
-    all.push_back({"transfers", "asked for one", [](const Signature& s) {
-                     return "from rank " + std::to_string(s.root) + " to rank " + std::to_string(s.peer);
-                   }});
+  for (const OptionRow& row : option_rows()) {
+    if (row.is_of(kind)) {
+      all.push_back({row.what, row.verb, [&row](const Signature& s) { return row.shown(s); }});
+    }
   }
   return all;
 }

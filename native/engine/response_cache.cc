@@ -11,9 +11,7 @@ namespace {
 // Whether own_part(agreed, member_index) is `own`, without making it: this is on the way of every request.
 bool matches(const Decision::Agreed& agreed, int member_index, const Signature& own) {
   const Signature& common = agreed.signature;
-  if (common.kind != own.kind || common.dtype != own.dtype || common.op != own.op || common.root != own.root ||
-      common.peer != own.peer || common.prescale != own.prescale || common.postscale != own.postscale ||
-      common.compression != own.compression || common.compression_ratio != own.compression_ratio ||
+  if (common.kind != own.kind || common.dtype != own.dtype || common.options() != own.options() ||
       common.shape.size() != own.shape.size()) {
     return false;
   }

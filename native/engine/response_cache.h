@@ -35,7 +35,7 @@ class ResponseCache {
 // The part of a signature that all members have in common.
 Signature common_part(Signature signature);
 // The signature that a member of this index sent, out of what was agreed; of an alltoall without its rows, which
-// nobody else knows.
+// no other rank knows.
 Signature own_part(const Decision::Agreed& agreed, int member_index);
 
 }  // namespace farandole::engine

@@ -1,5 +1,5 @@
 // What is wrong with a request, whatever the other ranks do: it is refused at the call, and nothing of it remains.
-#include "engine/engine.h"
+#include "engine/submissions.h"
 
 namespace farandole::engine {
 
@@ -108,12 +108,12 @@ void check_reducescatter(const Request& request, const Group& group) {
 
 }  // namespace
 
-std::string Engine::not_a_member(const Request& request, const Group& group) const {
+std::string Submissions::not_a_member(const Request& request, const Group& group) const {
   return std::string(name_of(request.signature.kind)) + ": rank " + std::to_string(mesh_->rank()) +
          " is not a member of the provided process set (its ranks are " + ranks_of(group) + ").";
 }
 
-void Engine::check(const Request& request) const {
+void Submissions::check(const Request& request) const {
   const std::string kind = name_of(request.signature.kind);
   const auto found = groups_.find(request.group);
   if (found == groups_.end() || closing_groups_.contains(request.group)) {
@@ -128,10 +128,14 @@ void Engine::check(const Request& request) const {
     }
   }
   check_kind(request, found->second);
+  if (const auto need = need_of(request.signature);
+      need && backend::select(backends_, *need, found->second, mesh_->hosts()).row == nullptr) {
+    refuse(kind + " '" + request.name + "': " + backend::refusal_of(backends_, *need));
+  }
 }
 
 // What this kind of request needs besides. What depends on the other ranks is seen when all have asked.
-void Engine::check_kind(const Request& request, const Group& group) const {
+void Submissions::check_kind(const Request& request, const Group& group) const {
   const Signature& signature = request.signature;
   const std::string kind = name_of(signature.kind);
   switch (signature.kind) {

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import (
+    CFUNCTYPE,
     POINTER,
     Structure,
     c_char_p,
@@ -53,6 +54,11 @@ class NativeWorld(Structure):
     )
 
 
+# `farandole_callback`: the context, the handle, the status, the sentence for it and the rank that it names. ctypes
+# takes Python's lock around each call. The object must live until the request is done.
+Callback = CFUNCTYPE(None, c_void_p, c_uint64, c_int, c_char_p, c_int32)
+
+
 class NativeRequest(Structure):
     """`farandole_request`."""
 
@@ -74,6 +80,9 @@ class NativeRequest(Structure):
         ("compression", c_uint32),
         ("compression_ratio", c_double),
         ("residual", c_void_p),
+        ("callback", Callback),
+        ("callback_context", c_void_p),
+        ("memory", c_uint32),
     )
 
 
@@ -146,8 +155,7 @@ _QUICK: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "farandole_last_lost_rank": (c_int32, ()),
     "farandole_algorithms": (c_char_p, ()),
     "farandole_log_copy_to": (None, (c_int,)),
-    "farandole_isa": (c_char_p, ()),
-    "farandole_knobs": (c_char_p, ()),
+    "farandole_backends": (c_char_p, ()),
     "farandole_setting_names": (c_char_p, ()),
     "farandole_choose_for": (c_char_p, (c_uint32, c_uint32, c_uint64, c_int32, c_int32, c_int32)),
     "farandole_choose": (c_char_p, (_Engine, c_uint32, c_uint32, c_uint32, c_uint64)),
@@ -164,7 +172,6 @@ _QUICK: dict[str, tuple[Any, tuple[Any, ...]]] = {
         c_int,
         (_Engine, c_uint64, POINTER(c_void_p), POINTER(POINTER(c_int64)), POINTER(c_size_t)),
     ),
-    "farandole_release": (c_int, (_Engine, c_uint64)),
     "farandole_release_all": (c_int, (_Engine, _Handles, c_size_t)),
     "farandole_arena_free": (None, (_Engine, c_void_p)),
     "farandole_get_stats": (c_int, (_Engine, POINTER(NativeStats))),

@@ -195,7 +195,7 @@ TEST(CapiJoin, AllreducesGoOnAndTheLastToJoinIsKnownToAll) {
       size_t count = 0;
       require(farandole_result(engine, handle, &data, &sizes, &count) == 0, "result");
       require(count == 1 && sizes[0] == 2, "rank 2 has the most steps");
-      farandole_release(engine, handle);
+      farandole_release_all(engine, &handle, 1);
     }
   });
 }

@@ -182,7 +182,7 @@ class WorkerMain {
       return status;
     }
     const int status = farandole_wait(engine_, handle, kPatience);
-    farandole_release(engine_, handle);
+    farandole_release_all(engine_, &handle, 1);
     return status;
   }
 

@@ -1,6 +1,8 @@
 // The pure parts of agreement: messages, response cache, coordinator, fusion. No threads.
 #include <gtest/gtest.h>
 
+#include <bit>
+
 #include "engine/coordinator.h"
 #include "engine/events.h"
 #include "engine/fusion.h"
@@ -255,13 +257,15 @@ TEST(Coordinator, LeavingEndsTheWorldInTwoSteps) {
   EXPECT_EQ(gone[0].type, Decision::Type::kGone);
 }
 
+using Plan = std::vector<std::vector<size_t>>;
+
 TEST(Fusion, FillsBucketsUpToTheThreshold) {
-  using Plan = std::vector<std::vector<size_t>>;
-  const std::vector<Fusible> same = {{40, 1}, {40, 1}, {40, 1}, {40, 1}};
+  const std::vector<Fusible> same = {{40, {1}}, {40, {1}}, {40, {1}}, {40, {1}}};
   EXPECT_EQ(plan_buckets(same, 100), (Plan{{0, 1}, {2, 3}}));
   EXPECT_EQ(plan_buckets(same, 0), (Plan{{0}, {1}, {2}, {3}}));
   EXPECT_EQ(plan_buckets(same, 1000), (Plan{{0, 1, 2, 3}}));
-  const std::vector<Fusible> mixed = {{10, 1}, {10, 2}, {10, 1}, {10, 1, true}, {500, 1}, {10, 2}, {10, 1}};
+  const std::vector<Fusible> mixed = {{10, {1}},  {10, {2}}, {10, {1}}, {10, {1}, true},
+                                      {500, {1}}, {10, {2}}, {10, {1}}};
   EXPECT_EQ(plan_buckets(mixed, 100), (Plan{{0, 2, 6}, {1, 5}, {3}, {4}}));
   EXPECT_EQ(plan_buckets({}, 100), Plan{});
 }
@@ -285,6 +289,62 @@ TEST(Events, KeepTheLastOnesAndCountTheLost) {
   EXPECT_EQ(read[0].bytes, lost);
   EXPECT_EQ(read[count - 1].bytes, 19'999U);
   EXPECT_EQ(events.read(cursor, read, lost), 0U);
+}
+
+// What is compared are the values, not a hash of them: these two had one hash, and shared a bucket with the factors of
+// the first one.
+TEST(Fusion, RequestsWhoseKeysHaveOneHashStayApart) {
+  constexpr uint64_t kMultiplier = 0x9e3779b97f4a7c15U;
+  const auto bits = [](double factor) { return std::bit_cast<uint64_t>(factor); };
+  Signature one = tensor({4});
+  one.prescale = 2;
+  one.postscale = 3;
+  Signature other = one;
+  other.prescale = 4;
+  const uint64_t start = static_cast<uint64_t>(one.dtype) | static_cast<uint64_t>(one.op) << 8;
+  const auto after_prescale = [&](const Signature& s) { return start * kMultiplier ^ bits(s.prescale); };
+  other.postscale = std::bit_cast<double>(bits(one.postscale) ^ after_prescale(one) * kMultiplier ^
+                                          after_prescale(other) * kMultiplier);
+  const auto old_hash = [&](const Signature& s) { return after_prescale(s) * kMultiplier ^ bits(s.postscale); };
+  ASSERT_EQ(old_hash(one), old_hash(other));
+  EXPECT_EQ(
+      plan_buckets(std::vector<Fusible>{{16, fusion_key(one, nullptr, 0)}, {16, fusion_key(other, nullptr, 0)}}, 1000),
+      (Plan{{0}, {1}}));
+  EXPECT_EQ(
+      plan_buckets(std::vector<Fusible>{{16, fusion_key(one, nullptr, 0)}, {16, fusion_key(one, nullptr, 0)}}, 1000),
+      (Plan{{0, 1}}));
+}
+
+TEST(Fusion, EveryOptionKeepsRequestsApart) {
+  const Signature base = tensor({4});
+  std::vector<Signature> others(kOptions, base);
+  others[0].op = ReduceOp::kMax;
+  others[1].root = 1;
+  others[2].peer = 1;
+  others[3].prescale = 2;
+  others[4].postscale = -1;
+  others[5].compression = Compression::kInt8;
+  others[6].compression_ratio = 0.5;
+  others[7].memory = MemoryKind::kDevice;
+  for (const Signature& other : others) {
+    EXPECT_NE(fusion_key(base, nullptr, 0), fusion_key(other, nullptr, 0));
+  }
+  EXPECT_NE(fusion_key(base, nullptr, 0), fusion_key(base, nullptr, 1));
+  EXPECT_NE(fusion_key(base, nullptr, 0), fusion_key(base, &base, 0));
+}
+
+TEST(Options, TensorsInBothKindsOfMemoryDoNotMatch) {
+  std::vector<Signature> sent(2, tensor({2}));
+  sent[1].memory = MemoryKind::kDevice;
+  EXPECT_EQ(
+      find_mismatch("x", std::vector<int>{0, 1}, sent).value_or("none"),
+      "Mismatched CPU/GPU device selection for 'x': rank 0 sent a tensor in host memory, but rank 1 sent a tensor "
+      "in device memory.");
+  EXPECT_FALSE(are_valid([] {
+    Options options;
+    options.memory = static_cast<MemoryKind>(7);
+    return options;
+  }()));
 }
 
 }  // namespace

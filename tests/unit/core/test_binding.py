@@ -31,6 +31,7 @@ POINTERS = {
     "const int64_t*": ctypes.POINTER(ctypes.c_int64),
     "const void*": ctypes.c_void_p,
     "void*": ctypes.c_void_p,
+    "farandole_callback": binding.Callback,
 }
 STRUCTS = {
     "farandole_setting": binding.NativeSetting,

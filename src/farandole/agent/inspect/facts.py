@@ -19,6 +19,16 @@ class System(msgspec.Struct, frozen=True, kw_only=True):
     architecture: str = ""
 
 
+class NativeBackend(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of the native library's table of backends: what can run collectives."""
+
+    name: str
+    absent: str = ""
+    """Why this build lacks it; "" if it is there."""
+    memory: tuple[str, ...] = ()
+    """The kinds of memory that it takes: `host`, `device`."""
+
+
 class Software(msgspec.Struct, frozen=True, kw_only=True):
     """farandole and the Python that runs it."""
 
@@ -28,6 +38,8 @@ class Software(msgspec.Struct, frozen=True, kw_only=True):
     """Path of the native library, once a process could load it."""
     library_version: str | None = None
     library_error: str | None = None
+    backends: tuple[NativeBackend, ...] = ()
+    """Of the native library, in the order of preference."""
     python: str = ""
     executable: str = ""
     prefix: str = ""

@@ -9,8 +9,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 import farandole
-from farandole.agent.inspect.facts import Framework, Program, Software
+from farandole.agent.inspect.facts import Framework, NativeBackend, Program, Software
 from farandole.agent.inspect.view import View
 
 IMPORT_SECONDS = 60.0
@@ -32,7 +34,9 @@ from farandole.core import binding
 from farandole.errors import LibraryError
 try:
     library = binding.load(os.environ.get("FARANDOLE_LIBRARY") or None)
-    print(json.dumps({"path": str(library.path), "version": library.farandole_version().decode()}))
+    told = {"path": str(library.path), "version": library.farandole_version().decode()}
+    told["backends"] = json.loads(library.farandole_backends())
+    print(json.dumps(told))
 except LibraryError as error:
     print(json.dumps({"error": str(error)}))
 """
@@ -74,6 +78,7 @@ def software(view: View) -> Software:
         library=told.get("path"),
         library_version=told.get("version"),
         library_error=None if "path" in told else told.get("error", "the process that was to load it ended early"),
+        backends=msgspec.convert(told.get("backends", ()), tuple[NativeBackend, ...]),
         python=platform.python_version(),
         executable=sys.executable,
         prefix=sys.prefix,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from farandole.agent.host_facts import visible_gpus
-from farandole.agent.inspect.facts import Facts, Gpus, Interface
+from farandole.agent.inspect.facts import Facts, Gpus, Interface, NativeBackend
 from farandole.wire.interfaces import Address, list_addresses, pick
 
 Level = Literal["ok", "note", "problem"]
@@ -78,13 +78,18 @@ def backends(facts: Facts) -> tuple[Backend, ...]:
     refused = _shared_memory_refusal(facts)
     loads = facts.software.library is not None
     broken = "the native library cannot be loaded"
+    # What the native backend goes through, and then the other backends of the library's table.
     gpu = "; tensors of GPUs travel through host memory" if facts.gpus.nodes or facts.gpus.devices else ""
     return (
         Backend("shared memory", loads and not refused, broken if not loads else refused or "memfd works"),
         Backend("tcp", loads, "between hosts, and with --transport tcp on one" if loads else broken),
-        Backend("nccl", False, f"not there yet in this version{gpu}"),
-        Backend("mpi", False, "not there yet in this version; no MPI is needed"),
+        *(_native_backend(each, gpu) for each in facts.software.backends if each.name != "native"),
     )
+
+
+def _native_backend(found: NativeBackend, gpu: str) -> Backend:
+    why = found.absent or f"takes tensors in {' and '.join(found.memory)} memory"
+    return Backend(found.name, not found.absent, why + (gpu if found.absent and "device" in found.memory else ""))
 
 
 def _shared_memory_refusal(facts: Facts) -> str:

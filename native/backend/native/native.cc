@@ -1,4 +1,4 @@
-#include "backend/native.h"
+#include "backend/native/native.h"
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -43,8 +43,9 @@ Native::Native(transport::FrameMultiplexer& frames, transport::Arena& arena, Tun
 
 Native::~Native() { arena_.release(memory_); }
 
-void Native::set_knobs(const collective::Knobs& knobs) {
+collective::Knobs Native::set_knobs(const collective::Knobs& knobs) {
   tuning_.knobs = collective::within_bounds(knobs, tuning_.piece_bytes);
+  return tuning_.knobs;
 }
 
 collective::Topology Native::topology(const Group& group) const {
@@ -70,24 +71,31 @@ void Native::require_same_generation(const Group& group) {
 
 collective::Context Native::context(const Group& group) { return {frames_, sequence_, staging_, group, tuning_.knobs}; }
 
-Choice Native::choose_allreduce(const Group& group, size_t tensor_bytes) const {
-  return collective::choose_allreduce(topology(group), tensor_bytes, tuning_.knobs, tuning_.algorithm);
+Choice choose_native(const collective::Topology& topology, const Need& need, const collective::Knobs& knobs,
+                     std::string_view wanted) {
+  switch (need.operation) {
+    case Operation::kAllreduce:
+      return collective::choose_allreduce(topology, need.bytes, knobs, wanted);
+    case Operation::kAdasum:
+      return collective::choose_adasum();
+    case Operation::kCompressedAllreduce:
+      return collective::choose_compressed(need.compression);
+    case Operation::kAllgather:
+      return collective::choose_allgather(topology, wanted);
+    case Operation::kBroadcast:
+      return collective::choose_broadcast(topology, wanted);
+    case Operation::kAlltoall:
+      return collective::choose_alltoall(topology, wanted);
+    case Operation::kReducescatter:
+      return collective::choose_reducescatter(topology, wanted);
+    case Operation::kTransfer:
+      return collective::choose_transfer();
+  }
+  throw base::Error(base::Code::kInternal, "the native backend was asked for an operation that there is not");
 }
 
-Choice Native::choose_allgather(const Group& group) const {
-  return collective::choose_allgather(topology(group), tuning_.algorithm);
-}
-
-Choice Native::choose_broadcast(const Group& group) const {
-  return collective::choose_broadcast(topology(group), tuning_.algorithm);
-}
-
-Choice Native::choose_alltoall(const Group& group) const {
-  return collective::choose_alltoall(topology(group), tuning_.algorithm);
-}
-
-Choice Native::choose_reducescatter(const Group& group) const {
-  return collective::choose_reducescatter(topology(group), tuning_.algorithm);
+Choice Native::choose(const Group& group, const Need& need) const {
+  return choose_native(topology(group), need, tuning_.knobs, tuning_.algorithm);
 }
 
 void Native::begin(uint32_t decision) {
@@ -106,7 +114,7 @@ bool Native::stage(const Group& group, const Choice& choice, const AllreduceJob&
 
 void Native::run(const Group& group, const Choice& choice, const AllreduceJob& job) { run_checked(group, choice, job); }
 
-// Goes over links only, so nobody's memory is read.
+// Goes over links only, so no other worker's memory is read.
 void Native::run(const Group& group, const Choice& choice, const CompressedJob& job) {
   collective::Context with = context(group);
   collective::run(with, choice, job);
@@ -130,5 +138,20 @@ void Native::run_checked(const Group& group, const Choice& choice, const Job& jo
     require_same_generation(group);
   }
 }
+
+namespace {
+
+std::unique_ptr<Backend> make_native(const World& world) {
+  return std::make_unique<Native>(world.frames, world.arena, world.tuning);
+}
+
+}  // namespace
+
+extern const Row kNative;
+const Row kNative = {"native",
+                     "farandole's own algorithms, over shared memory and TCP",
+                     nullptr,
+                     {bit_of(MemoryKind::kHost), kAllOperations, true},
+                     make_native};
 
 }  // namespace farandole::backend

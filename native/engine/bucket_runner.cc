@@ -1,10 +1,10 @@
-// The engine thread: running what was agreed, bucket by bucket, and saying what became of it.
+#include "engine/bucket_runner.h"
+
 #include <algorithm>
-#include <bit>
 #include <numeric>
 #include <utility>
 
-#include "engine/engine.h"
+#include "base/error.h"
 #include "engine/fusion.h"
 
 namespace farandole::engine {
@@ -12,16 +12,6 @@ namespace {
 
 using base::Code;
 using collective::Group;
-
-// Requests that may share a bucket have equal keys: same type, operation, factors, compression, algorithm.
-uint64_t fusion_key(const Signature& signature, uint32_t algorithm) {
-  uint64_t key = static_cast<uint64_t>(signature.dtype) | static_cast<uint64_t>(signature.op) << 8 |
-                 static_cast<uint64_t>(algorithm) << 16;
-  for (const double factor : {signature.prescale, signature.postscale, signature.compression_ratio}) {
-    key = key * 0x9e3779b97f4a7c15U ^ std::bit_cast<uint64_t>(factor);
-  }
-  return key;
-}
 
 // Whether a gathered result can go to the caller's memory, which has room for equal parts only.
 bool fits_given_output(const Request& request, const std::vector<int64_t>& sizes, int64_t part) {
@@ -57,73 +47,95 @@ int64_t even_share(int64_t rows, size_t members, size_t index) {
 
 }  // namespace
 
-collective::Choice Engine::choose_allreduce(const Group& group, const Signature& signature) const {
-  if (signature.compression != Compression::kNone) {
-    return collective::choose_compressed(name_of(signature.compression));
+BucketRunner::BucketRunner(std::span<const backend::Row* const> rows, const transport::Mesh& mesh,
+                           const backend::World& world, Recorder& recorder, Outcomes& outcomes)
+    : rows_(rows), mesh_(mesh), recorder_(recorder), outcomes_(outcomes), knobs_(world.tuning.knobs) {
+  for (const backend::Row* const row : rows) {
+    if (row->absent == nullptr) {
+      instances_.push_back({row, row->make(world)});
+    }
   }
-  return signature.op == ReduceOp::kAdasum ? collective::choose_adasum()
-                                           : backend_->choose_allreduce(group, signature.bytes());
+  set_knobs(world.tuning.knobs);
 }
 
-void Engine::run_all(const Group& group, std::vector<Runnable> runnables) {
-  std::vector<Fusible> plan;
-  plan.reserve(runnables.size());
+void BucketRunner::set_knobs(const collective::Knobs& knobs) {
+  knobs_ = knobs;
+  for (const Instance& instance : instances_) {
+    knobs_ = instance.backend->set_knobs(knobs_);
+  }
+}
+
+void BucketRunner::begin(uint32_t decision) {
+  for (const Instance& instance : instances_) {
+    instance.backend->begin(decision);
+  }
+}
+
+void BucketRunner::revoke() noexcept {
+  for (const Instance& instance : instances_) {
+    instance.backend->revoke();
+  }
+}
+
+backend::Backend& BucketRunner::select(const Group& group, const backend::Need& need) const {
+  const backend::Selection selection = backend::select(rows_, need, group, mesh_.hosts());
+  const auto found = std::ranges::find(instances_, selection.row, &Instance::row);
+  if (found == instances_.end()) {
+    throw base::Error(Code::kInternal, backend::refusal_of(rows_, need));  // submit() has refused it
+  }
+  return *found->backend;
+}
+
+std::vector<std::vector<size_t>> BucketRunner::plan(const Group& group, std::vector<Runnable>& runnables) const {
+  std::vector<Fusible> fusibles;
+  fusibles.reserve(runnables.size());
   for (Runnable& runnable : runnables) {
     const Signature& signature = runnable.pending->request.signature;
-    Fusible fusible{signature.bytes(), 0, true};
-    switch (signature.kind) {
-      case Kind::kAllreduce:
-        runnable.choice = choose_allreduce(group, signature);
-        fusible.alone = !runnable.choice.algorithm->fusible;
-        fusible.key = fusion_key(signature, runnable.choice.index);
-        break;
-      case Kind::kAllgather:
-        runnable.choice = backend_->choose_allgather(group);
-        break;
-      case Kind::kBroadcast:
-        runnable.choice = backend_->choose_broadcast(group);
-        break;
-      case Kind::kAlltoall:
-        runnable.choice = backend_->choose_alltoall(group);
-        break;
-      case Kind::kReducescatter:
-        runnable.choice = backend_->choose_reducescatter(group);
-        break;
-      case Kind::kTransfer:
-        runnable.choice = collective::choose_transfer();
-        break;
-      default:
-        runnable.choice = {nullptr, kNone, "agreement is all it takes"};
+    Fusible fusible{signature.bytes(), {}, true};
+    if (const auto need = need_of(signature)) {
+      runnable.backend = &select(group, *need);
+      runnable.choice = runnable.backend->choose(group, *need);
+      fusible.alone = signature.kind != Kind::kAllreduce || !runnable.choice.algorithm->fusible;
+    } else {
+      runnable.choice = {nullptr, kNone, "agreement is all it takes"};
     }
-    plan.push_back(fusible);
+    if (!fusible.alone) {
+      fusible.key = fusion_key(signature, runnable.backend, runnable.choice.index);
+    }
+    fusibles.push_back(fusible);
   }
-  const auto buckets = plan_buckets(plan, backend_->knobs().fusion_threshold);
-  number_buckets(buckets, runnables);
-  for (const std::vector<size_t>& indices : buckets) {
-    std::vector<Runnable*> bucket;
-    for (const size_t index : indices) {
-      bucket.push_back(&runnables[index]);
-    }
-    try {
-      run_bucket(group, bucket);
-    } catch (...) {
-      // Those that ran are done; the others go back, to fail with the world.
-      for (Runnable& runnable : runnables) {
-        if (runnable.pending != nullptr) {
-          unfinished_.push_back(std::move(runnable.pending));
-        }
+  return plan_buckets(fusibles, knobs_.fusion_threshold);
+}
+
+void BucketRunner::run(const Group& group, std::vector<Runnable> runnables,
+                       std::vector<std::unique_ptr<Pending>>& unfinished) {
+  try {
+    const auto buckets = plan(group, runnables);
+    recorder_.number_buckets(buckets, runnables);
+    for (const std::vector<size_t>& indices : buckets) {
+      std::vector<Runnable*> bucket;
+      for (const size_t index : indices) {
+        bucket.push_back(&runnables[index]);
       }
-      throw;
+      run_bucket(group, bucket);
     }
+  } catch (...) {
+    // Those that ran are done; the others go back, to fail with the world.
+    for (Runnable& runnable : runnables) {
+      if (runnable.pending != nullptr) {
+        unfinished.push_back(std::move(runnable.pending));
+      }
+    }
+    throw;
   }
 }
 
-void Engine::run_bucket(const Group& group, const std::vector<Runnable*>& bucket) {
+void BucketRunner::run_bucket(const Group& group, std::span<Runnable* const> bucket) {
   const Kind kind = bucket.front()->pending->request.signature.kind;
-  const Event started = begin_bucket(group, bucket);
+  const Event started = recorder_.begin_bucket(group, bucket);
   switch (kind) {
     case Kind::kAllreduce:
-      if (bucket.front()->choice.algorithm->compressed != nullptr) {
+      if (bucket.front()->pending->request.signature.compression != Compression::kNone) {
         run_compressed(group, bucket);
       } else {
         run_allreduce(group, bucket);
@@ -147,36 +159,36 @@ void Engine::run_bucket(const Group& group, const std::vector<Runnable*>& bucket
     default:
       break;
   }
-  end_bucket(started, bucket);
+  recorder_.end_bucket(started, bucket);
   for (Runnable* runnable : bucket) {
-    complete(std::move(runnable->pending), Code::kOk, "", -1);
+    outcomes_.complete(std::move(runnable->pending), Code::kOk, "", -1);
   }
-  announce_completions();
+  outcomes_.announce();
 }
 
-void Engine::stage(Pending& pending) {
+void BucketRunner::stage(const Group& group, Pending& pending) {
   const Signature& signature = pending.request.signature;
   if (signature.kind != Kind::kAllreduce) {
     return;
   }
-  const Group& group = memberships_.at(pending.request.group).group;
-  const collective::Choice choice = choose_allreduce(group, signature);
+  const backend::Need need = *need_of(signature);
+  backend::Backend& backend = select(group, need);
   auto job = reduction_job<collective::AllreduceJob>(signature, group.size());
   job.pieces.push_back(piece_of(pending.request));
-  pending.is_staged = backend_->stage(group, choice, job);
+  pending.is_staged = backend.stage(group, backend.choose(group, need), job);
 }
 
-void Engine::run_allreduce(const Group& group, const std::vector<Runnable*>& bucket) {
+void BucketRunner::run_allreduce(const Group& group, std::span<Runnable* const> bucket) {
   const Signature& signature = bucket.front()->pending->request.signature;
   auto job = reduction_job<collective::AllreduceJob>(signature, group.size());
   for (const Runnable* runnable : bucket) {
     job.pieces.push_back(piece_of(runnable->pending->request));
   }
   job.is_staged = bucket.front()->pending->is_staged;
-  backend_->run(group, bucket.front()->choice, job);
+  bucket.front()->backend->run(group, bucket.front()->choice, job);
 }
 
-void Engine::run_compressed(const Group& group, const std::vector<Runnable*>& bucket) {
+void BucketRunner::run_compressed(const Group& group, std::span<Runnable* const> bucket) {
   const Signature& signature = bucket.front()->pending->request.signature;
   collective::CompressedJob job{
       reduction_job<collective::AllreduceJob>(signature, group.size()), signature.compression_ratio, {}};
@@ -185,10 +197,10 @@ void Engine::run_compressed(const Group& group, const std::vector<Runnable*>& bu
     job.reduction.pieces.push_back(piece_of(request));
     job.residuals.push_back(request.residual);
   }
-  backend_->run(group, bucket.front()->choice, job);
+  bucket.front()->backend->run(group, bucket.front()->choice, job);
 }
 
-void Engine::run_allgather(const Group& group, Runnable& runnable) {
+void BucketRunner::run_allgather(const Group& group, Runnable& runnable) {
   const Request& request = runnable.pending->request;
   const size_t row = request.signature.row_bytes();
   collective::AllgatherJob job;
@@ -205,20 +217,20 @@ void Engine::run_allgather(const Group& group, Runnable& runnable) {
     completion.data.resize(total);
     job.output = completion.data.data();
   }
-  backend_->run(group, runnable.choice, job);
+  runnable.backend->run(group, runnable.choice, job);
 }
 
-void Engine::run_broadcast(const Group& group, Runnable& runnable) {
+void BucketRunner::run_broadcast(const Group& group, Runnable& runnable) {
   const Request& request = runnable.pending->request;
   collective::BroadcastJob job;
   job.input = request.input;
   job.output = request.output;
   job.bytes = request.signature.bytes();
   job.root_index = group.index_of(request.signature.root);
-  backend_->run(group, runnable.choice, job);
+  runnable.backend->run(group, runnable.choice, job);
 }
 
-void Engine::run_alltoall(const Group& group, Runnable& runnable) {
+void BucketRunner::run_alltoall(const Group& group, Runnable& runnable) {
   const Request& request = runnable.pending->request;
   collective::AlltoallJob job;
   job.input = request.input;
@@ -237,10 +249,10 @@ void Engine::run_alltoall(const Group& group, Runnable& runnable) {
     completion.data.resize(static_cast<size_t>(rows) * job.row_bytes);
     return completion.data.data();
   };
-  backend_->run(group, runnable.choice, job);
+  runnable.backend->run(group, runnable.choice, job);
 }
 
-void Engine::run_reducescatter(const Group& group, Runnable& runnable) {
+void BucketRunner::run_reducescatter(const Group& group, Runnable& runnable) {
   const Request& request = runnable.pending->request;
   auto job = reduction_job<collective::ReducescatterJob>(request.signature, group.size());
   job.input = request.input;
@@ -249,22 +261,22 @@ void Engine::run_reducescatter(const Group& group, Runnable& runnable) {
     job.counts.push_back(static_cast<size_t>(even_share(request.signature.shape[0], group.size(), k) *
                                              request.signature.row_elements()));
   }
-  backend_->run(group, runnable.choice, job);
+  runnable.backend->run(group, runnable.choice, job);
 }
 
 // Only these two members are here.
-void Engine::run_transfer(const Group& group, Runnable& runnable) {
+void BucketRunner::run_transfer(const Group& group, Runnable& runnable) {
   const Request& request = runnable.pending->request;
   const Signature& signature = request.signature;
   Group pair{group.id, {std::min(signature.root, signature.peer), std::max(signature.root, signature.peer)}};
-  pair.index = pair.index_of(mesh_->rank());
+  pair.index = pair.index_of(mesh_.rank());
   collective::BroadcastJob job;
   job.input = request.input;
-  // The root's output is its input, which nobody writes to.
-  job.output = mesh_->rank() == signature.root ? const_cast<void*>(request.input) : request.output;
+  // The root's output is its input, to which nothing is written.
+  job.output = mesh_.rank() == signature.root ? const_cast<void*>(request.input) : request.output;
   job.bytes = signature.bytes();
   job.root_index = pair.index_of(signature.root);
-  backend_->run(pair, runnable.choice, job);
+  runnable.backend->run(pair, runnable.choice, job);
 }
 
 }  // namespace farandole::engine

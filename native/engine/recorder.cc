@@ -1,20 +1,20 @@
-// The engine thread: what it tells of its work. Events, statistics, and what became of requests.
+#include "engine/recorder.h"
+
 #include <algorithm>
 #include <utility>
 
-#include "engine/engine.h"
+#include "base/clock.h"
 
 namespace farandole::engine {
 
-using base::Code;
 using collective::Group;
 
-void Engine::number_buckets(const std::vector<std::vector<size_t>>& plan, std::vector<Runnable>& runnables) {
+void Recorder::number_buckets(const std::vector<std::vector<size_t>>& plan, std::vector<Runnable>& runnables) {
   for (const std::vector<size_t>& bucket : plan) {
     for (const size_t index : bucket) {
       runnables[index].pending->bucket = buckets_;
       if (runnables[index].pending->completion != nullptr) {
-        record(Phase::kAgreed, *runnables[index].pending, kNone);
+        record(Phase::kAgreed, *runnables[index].pending);
       }
     }
     ++buckets_;
@@ -22,9 +22,9 @@ void Engine::number_buckets(const std::vector<std::vector<size_t>>& plan, std::v
 }
 
 // Only durations are compared, never clocks of different hosts: the decision says how long ago, by rank 0's clock, the
-// last rank was ready. What the messages took on their way is known to the rank that was last, which waited for nobody.
+// last rank was ready. How long the messages took is known to the rank that was last, which waited for no other.
 // What was agreed on without messages has no last rank, and took no time.
-void Engine::measure_agreement(const Decision& decision, std::vector<Runnable>& runnables) {
+void Recorder::measure_agreement(int own_rank, const Decision& decision, std::vector<Runnable>& runnables) {
   const int64_t now = base::now_ns();
   const int64_t telling_ns = decision.last_rank < 0 ? 0 : decision.settling_ns + round_trip_ns_;
   int64_t shortest = INT64_MAX;
@@ -35,13 +35,13 @@ void Engine::measure_agreement(const Decision& decision, std::vector<Runnable>& 
     pending.waited_ns = total - pending.negotiated_ns;
     shortest = std::min(shortest, total);
   }
-  if (decision.last_rank == mesh_->rank() && !runnables.empty()) {
+  if (decision.last_rank == own_rank && !runnables.empty()) {
     const int64_t sample = std::max<int64_t>(0, shortest - decision.settling_ns);
     round_trip_ns_ = round_trip_ns_ == 0 ? sample : (7 * round_trip_ns_ + sample) / 8;
   }
 }
 
-Event Engine::begin_bucket(const Group& group, const std::vector<Runnable*>& bucket) {
+Event Recorder::begin_bucket(const Group& group, std::span<Runnable* const> bucket) {
   Event event;
   event.time_ns = base::now_ns();
   event.phase = Phase::kStarted;
@@ -56,7 +56,7 @@ Event Engine::begin_bucket(const Group& group, const std::vector<Runnable*>& buc
   return event;
 }
 
-void Engine::end_bucket(Event event, const std::vector<Runnable*>& bucket) {
+void Recorder::end_bucket(Event event, std::span<Runnable* const> bucket) {
   int64_t waited = 0;
   int64_t negotiated = 0;
   for (const Runnable* runnable : bucket) {
@@ -79,38 +79,65 @@ void Engine::end_bucket(Event event, const std::vector<Runnable*>& bucket) {
   stats.moving_ns += static_cast<uint64_t>(event.time_ns - started);
 }
 
-void Engine::record(Phase phase, const Pending& pending, uint32_t algorithm) {
+void Recorder::record(Phase phase, const Pending& pending) {
   Event event;
   event.time_ns = phase == Phase::kSubmitted ? pending.submitted_ns : base::now_ns();
   event.bytes = pending.request.signature.bytes();
   event.phase = phase;
   event.kind = pending.request.signature.kind;
   event.group = pending.request.group;
-  event.algorithm = algorithm;
   event.bucket = pending.bucket;
   event.name = pending.name_number;
   events_.record(event);
 }
 
-void Engine::complete(std::unique_ptr<Pending> pending, Code code, const std::string& error, int lost_rank) {
-  if (pending->completion == nullptr) {
-    return;
-  }
-  --in_flight_;
-  record(code == Code::kOk ? Phase::kDone : Phase::kFailed, *pending, kNone);
-  if (tuning_ != nullptr && code == Code::kOk) {
-    measure_for_tuning(*pending);
-  }
-  pending->completion->code = code;
-  pending->completion->error = error;
-  pending->completion->lost_rank = lost_rank;
-  finished_.push_back(std::move(pending->completion));
+void Recorder::begin_world() {
+  round_trip_ns_ = 0;
+  buckets_ = 0;
+  const base::MutexLock lock(mutex_);
+  stats_ = {};
 }
 
-void Engine::announce_completions() {
-  if (!finished_.empty()) {
-    completions_.finish(std::exchange(finished_, {}));
-  }
+Stats Recorder::stats() const {
+  const base::MutexLock lock(mutex_);
+  return stats_;
+}
+
+void Recorder::record_report(int rank, uint32_t group, const std::string& name, const Signature& signature,
+                             int64_t now_ns) {
+  Event event;
+  event.time_ns = now_ns;
+  event.phase = Phase::kRankReady;
+  event.rank = rank;
+  event.kind = signature.kind;
+  event.group = group;
+  event.bytes = signature.bytes();
+  event.name = events_.number_of(name, signature);
+  events_.record(event);
+}
+
+void Recorder::record_round(uint32_t group) {
+  Event round;
+  round.time_ns = base::now_ns();
+  round.phase = Phase::kRound;
+  round.group = group;
+  events_.record(round);
+  const base::MutexLock lock(mutex_);
+  ++stats_.rounds;
+}
+
+void Recorder::count_fast_path_round() {
+  const base::MutexLock lock(mutex_);
+  ++stats_.fast_path_rounds;
+}
+
+void Recorder::record_wake() {
+  Event woke;
+  woke.time_ns = base::now_ns();
+  woke.phase = Phase::kWoke;
+  events_.record(woke);
+  const base::MutexLock lock(mutex_);
+  ++stats_.sleeps;
 }
 
 }  // namespace farandole::engine

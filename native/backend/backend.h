@@ -1,0 +1,137 @@
+// What the engine needs of a backend: something that moves and reduces one agreed bucket.
+//
+// The engine decides what runs, and in which order; a backend runs it, and nothing else. Each world has its own
+// instance of each backend, so that a new world (after a loss, or with other members) begins with a new one. A backend
+// is one folder of native/backend with one row in the table of table.cc. One that is not in a build is a row that says
+// why.
+//
+// Threads: all methods are called by the thread that makes progress, one at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "collective/table.h"
+#include "transport/arena.h"
+#include "transport/frame_multiplexer.h"
+
+namespace farandole::backend {
+
+// Where the tensors of a request lie. The numbers are part of the C ABI and of the wire format.
+enum class MemoryKind : uint8_t { kHost = 0, kDevice = 1 };
+inline constexpr uint32_t kLastMemoryKind = 1;
+const char* name_of(MemoryKind memory) noexcept;  // "host"
+
+enum class Operation : uint8_t {
+  kAllreduce,
+  kAdasum,
+  kCompressedAllreduce,
+  kAllgather,
+  kBroadcast,
+  kAlltoall,
+  kReducescatter,
+  kTransfer,  // a broadcast in the group of its two members
+};
+inline constexpr uint32_t kAllOperations = (uint32_t{1} << (static_cast<uint32_t>(Operation::kTransfer) + 1)) - 1;
+const char* name_of(Operation operation) noexcept;  // "allreduce"
+
+// What one request needs.
+struct Need {
+  Operation operation = Operation::kAllreduce;
+  MemoryKind memory = MemoryKind::kHost;
+  size_t bytes = 0;                   // of this member's tensor
+  std::string_view compression = {};  // of a compressed allreduce: the name of its algorithm
+};
+
+// What all workers of a world must have in common for their buckets to be cut alike.
+struct Tuning {
+  size_t piece_bytes = size_t{3} << 19;  // of staging
+  std::string algorithm;                 // a name that is asked for, or empty
+  collective::Knobs knobs;
+};
+
+// What a backend works with in one world. It may open connections of its own among the ranks of the mesh.
+struct World {
+  transport::FrameMultiplexer& frames;
+  transport::Arena& arena;
+  Tuning tuning;
+};
+
+class Backend {
+ public:
+  Backend() = default;
+  virtual ~Backend() = default;
+  Backend(const Backend&) = delete;
+  Backend& operator=(const Backend&) = delete;
+
+  // From the next collective on. Gives the knobs in use: values that this backend cannot have are brought within
+  // bounds, on all members alike.
+  virtual collective::Knobs set_knobs(const collective::Knobs& knobs) = 0;
+  // Which algorithm does it; the same on every member. Its row may be one of the backend's own, with `index` kNoRow.
+  virtual collective::Choice choose(const collective::Group& group, const Need& need) const = 0;
+
+  // All following collectives belong to this agreed decision. Decisions count from 1.
+  virtual void begin(uint32_t decision) = 0;
+  // Does what can be done before it is agreed that all members run this job; false if there is nothing. Whether they do
+  // run it or not, the next job may be another one.
+  virtual bool stage(const collective::Group& group, const collective::Choice& choice,
+                     const collective::AllreduceJob& job) = 0;
+  // Block until done. Throw the world's error when it is revoked, at the latest within the failure deadline.
+  virtual void run(const collective::Group& group, const collective::Choice& choice,
+                   const collective::AllreduceJob& job) = 0;
+  virtual void run(const collective::Group& group, const collective::Choice& choice,
+                   const collective::CompressedJob& job) = 0;
+  virtual void run(const collective::Group& group, const collective::Choice& choice,
+                   const collective::AllgatherJob& job) = 0;
+  virtual void run(const collective::Group& group, const collective::Choice& choice,
+                   const collective::BroadcastJob& job) = 0;
+  virtual void run(const collective::Group& group, const collective::Choice& choice,
+                   const collective::AlltoallJob& job) = 0;
+  virtual void run(const collective::Group& group, const collective::Choice& choice,
+                   const collective::ReducescatterJob& job) = 0;
+
+  // The world has been revoked: called once, after the last run(). Must not wait for other workers.
+  virtual void revoke() noexcept = 0;
+};
+
+inline constexpr uint32_t kNoRow = UINT32_MAX;
+
+// What a backend can do, as data: the selection needs no instance.
+struct Capabilities {
+  uint32_t memory = 0;       // a bit for each MemoryKind that it takes
+  uint32_t operations = 0;   // a bit for each Operation
+  bool across_hosts = true;  // whether the members of a group may lie on several hosts
+};
+template <typename Enumeration>
+constexpr uint32_t bit_of(Enumeration value) noexcept {
+  return uint32_t{1} << static_cast<uint32_t>(value);
+}
+
+struct Row {
+  const char* name;
+  const char* description;
+  const char* absent;  // why it is not in this build; null: it is
+  Capabilities capabilities;
+  // Null when it is not in this build. May throw base::Error.
+  std::unique_ptr<Backend> (*make)(const World& world);
+};
+// The table, in the order of preference.
+std::span<const Row* const> rows() noexcept;
+
+// Which backend runs a request, and why.
+struct Selection {
+  const Row* row = nullptr;  // null: none can
+  std::string_view reason;
+};
+// The first row that is in this build and can. A pure function, so that all members select alike. `hosts` as in
+// transport::Mesh::hosts().
+Selection select(std::span<const Row* const> rows, const Need& need, const collective::Group& group,
+                 const std::vector<int>& hosts);
+// Why none can, for people: a clause for each row.
+std::string refusal_of(std::span<const Row* const> rows, const Need& need);
+
+}  // namespace farandole::backend

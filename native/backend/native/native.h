@@ -1,0 +1,59 @@
+// The native backend: runs one agreed bucket with the algorithm of collective/table.h that was chosen for it.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "backend/backend.h"
+
+namespace farandole::backend {
+
+// Which algorithm does it in a group that lies so on hosts. `wanted` as in collective/table.h.
+collective::Choice choose_native(const collective::Topology& topology, const Need& need, const collective::Knobs& knobs,
+                                 std::string_view wanted);
+
+class Native final : public Backend {
+ public:
+  // Takes its staging from `arena`, the one that the mesh of `frames` shares. Throws Error(kUnavailable) when full.
+  Native(transport::FrameMultiplexer& frames, transport::Arena& arena, Tuning tuning);
+  ~Native() override;
+
+  collective::Knobs set_knobs(const collective::Knobs& knobs) override;
+  const collective::Knobs& knobs() const noexcept { return tuning_.knobs; }
+  collective::Choice choose(const collective::Group& group, const Need& need) const override;
+  void begin(uint32_t decision) override;
+  bool stage(const collective::Group& group, const collective::Choice& choice,
+             const collective::AllreduceJob& job) override;
+  // Throw the world's error as well when a worker whose memory was read has gone on to another generation meanwhile.
+  void run(const collective::Group& group, const collective::Choice& choice,
+           const collective::AllreduceJob& job) override;
+  void run(const collective::Group& group, const collective::Choice& choice,
+           const collective::CompressedJob& job) override;
+  void run(const collective::Group& group, const collective::Choice& choice,
+           const collective::AllgatherJob& job) override;
+  void run(const collective::Group& group, const collective::Choice& choice,
+           const collective::BroadcastJob& job) override;
+  void run(const collective::Group& group, const collective::Choice& choice,
+           const collective::AlltoallJob& job) override;
+  void run(const collective::Group& group, const collective::Choice& choice,
+           const collective::ReducescatterJob& job) override;
+  // Nothing: its waits watch the mesh, which is revoked already.
+  void revoke() noexcept override {}
+
+ private:
+  collective::Topology topology(const collective::Group& group) const;
+  collective::Context context(const collective::Group& group);
+  // Runs a job that may read other workers' memory, and throws if one of them has gone on to another generation.
+  template <typename Job>
+  void run_checked(const collective::Group& group, const collective::Choice& choice, const Job& job);
+  void require_same_generation(const collective::Group& group);
+
+  transport::FrameMultiplexer& frames_;
+  transport::Arena& arena_;
+  Tuning tuning_;
+  std::byte* const memory_;
+  collective::ShmSequence sequence_;
+  collective::Staging staging_;
+};
+
+}  // namespace farandole::backend

@@ -1,0 +1,85 @@
+// The table of backends, and the selection among them.
+#include <algorithm>
+#include <array>
+
+#include "backend/backend.h"
+
+namespace farandole::backend {
+
+// One a folder. A missing one is a row as well: its file says why it is not there.
+extern const Row kNative;
+extern const Row kNccl;
+extern const Row kMpi;
+
+namespace {
+
+constexpr std::array<const Row*, 3> kTable = {&kNative, &kNccl, &kMpi};
+
+bool takes(const Row& row, const Need& need) {
+  return (row.capabilities.memory & bit_of(need.memory)) != 0 &&
+         (row.capabilities.operations & bit_of(need.operation)) != 0;
+}
+
+}  // namespace
+
+const char* name_of(MemoryKind memory) noexcept { return memory == MemoryKind::kHost ? "host" : "device"; }
+
+const char* name_of(Operation operation) noexcept {
+  switch (operation) {
+    case Operation::kAllreduce:
+      return "allreduce";
+    case Operation::kAdasum:
+      return "Adasum";
+    case Operation::kCompressedAllreduce:
+      return "compressed allreduce";
+    case Operation::kAllgather:
+      return "allgather";
+    case Operation::kBroadcast:
+      return "broadcast";
+    case Operation::kAlltoall:
+      return "alltoall";
+    case Operation::kReducescatter:
+      return "reducescatter";
+    case Operation::kTransfer:
+      return "transfer";
+  }
+  return "?";
+}
+
+std::span<const Row* const> rows() noexcept { return kTable; }
+
+Selection select(std::span<const Row* const> rows, const Need& need, const collective::Group& group,
+                 const std::vector<int>& hosts) {
+  for (const Row* const row : rows) {
+    if (row->absent != nullptr || !takes(*row, need)) {
+      continue;
+    }
+    if (row->capabilities.across_hosts) {
+      return {row, "the first one that takes this operation in this kind of memory"};
+    }
+    if (collective::topology_of(group, hosts).hosts == 1) {
+      return {row, "all members share a host, and it takes this operation in this kind of memory"};
+    }
+  }
+  return {nullptr, "no backend takes this operation in this kind of memory among these members"};
+}
+
+std::string refusal_of(std::span<const Row* const> rows, const Need& need) {
+  const std::string memory = std::string(name_of(need.memory)) + " memory";
+  std::string text = "no backend of this build runs " + std::string(name_of(need.operation)) + " in " + memory;
+  for (const Row* const row : rows) {
+    text += std::string("; ") + row->name;
+    if (row->absent != nullptr) {
+      text += std::string(": ") + row->absent;
+    } else if ((row->capabilities.memory & bit_of(need.memory)) == 0) {
+      text += " does not take " + memory;
+    } else if ((row->capabilities.operations & bit_of(need.operation)) == 0) {
+      text += " does not do that operation";
+    } else {
+      text += " needs all members on one host";
+    }
+  }
+  return text + ".";
+}
+
+}  // namespace farandole::backend

@@ -1,0 +1,170 @@
+// The C ABI of requests: submitting them, and what becomes of them.
+#include <algorithm>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "capi/boundary.h"
+
+using farandole::base::Code;
+using farandole::base::Deadline;
+using farandole::base::Error;
+using farandole::capi::guarded;
+using farandole::capi::refuse;
+using farandole::capi::refuse_in_callback;
+using farandole::engine::Completion;
+using farandole::engine::Compression;
+using farandole::engine::Engine;
+using farandole::engine::Kind;
+
+namespace {
+
+farandole::engine::Signature signature_of(const farandole_request& request) {
+  farandole::engine::Signature signature;
+  if (request.kind > farandole::engine::kLastKind) {
+    refuse("there is no operation with number " + std::to_string(request.kind));
+  }
+  signature.kind = static_cast<Kind>(request.kind);
+  const auto dtype = farandole::reduce::dtype_from(request.dtype);
+  if (!dtype) {
+    refuse("there is no data type with number " + std::to_string(request.dtype));
+  }
+  signature.dtype = *dtype;
+  static_cast<farandole::engine::Options&>(signature) = farandole::engine::options_from(signature.kind, request);
+  if (request.ndim > 0) {
+    signature.shape.assign(request.shape, request.shape + request.ndim);
+  }
+  if (signature.kind == Kind::kRemoveGroup && signature.shape.size() != 1) {
+    refuse("removing a process set takes its id as the only dimension of the shape");
+  }
+  return signature;
+}
+
+// Whether a request with elements needs memory of the caller to read from, and to write to.
+bool lacks_memory(const farandole::engine::Request& request) {
+  switch (request.signature.kind) {
+    case Kind::kAllreduce:
+    case Kind::kBroadcast:
+      return request.input == nullptr || request.output == nullptr;
+    case Kind::kAllgather:
+    case Kind::kAlltoall:
+    case Kind::kReducescatter:  // a member may get no rows
+      return request.input == nullptr;
+    case Kind::kTransfer:
+      return request.input == nullptr && request.output == nullptr;
+    default:
+      return false;
+  }
+}
+
+farandole::engine::Callback callback_of(const farandole_request& request) {
+  return [call = request.callback, context = request.callback_context](const Completion& completion) {
+    call(context, completion.handle, static_cast<int>(completion.code), completion.error.c_str(), completion.lost_rank);
+  };
+}
+
+farandole::engine::Request request_of(const Engine& engine, const farandole_request& from) {
+  if (from.name == nullptr || *from.name == '\0') {
+    refuse("a request needs a name");
+  }
+  farandole::engine::Request request;
+  request.group = from.group;
+  request.name = from.name;
+  request.signature = signature_of(from);
+  request.input = from.input;
+  request.output = from.output;
+  if (request.signature.compression != Compression::kNone) {
+    request.residual = static_cast<float*>(from.residual);
+  }
+  if (request.signature.kind == Kind::kAlltoall && from.splits != nullptr) {
+    request.splits.assign(from.splits, from.splits + engine.size_of_group(from.group));
+  }
+  if (from.callback != nullptr) {
+    request.callback = callback_of(from);
+  }
+  if (request.signature.elements() > 0 && lacks_memory(request)) {
+    refuse("the request '" + request.name + "' has elements but no memory");
+  }
+  return request;
+}
+
+void submit(farandole_engine& engine, const farandole_request* requests, size_t count, uint64_t* handles,
+            bool waits_at_once) {
+  std::vector<farandole::engine::Request> all;
+  all.reserve(count);
+  for (size_t i = 0; i < count; ++i) {
+    all.push_back(request_of(engine.engine, requests[i]));
+  }
+  const std::vector<farandole::engine::Handle> given = engine.engine.submit(std::move(all), waits_at_once);
+  std::ranges::copy(given, handles);
+}
+
+void wait(farandole_engine& engine, std::span<const uint64_t> handles, const Deadline& deadline) {
+  using farandole::engine::Waited;
+  std::shared_ptr<const Completion> failed;
+  const Waited waited = engine.engine.wait(handles, deadline, &failed);
+  if (waited == Waited::kUnknown) {
+    refuse("a handle that is waited for was not created or has been cleared");
+  }
+  if (waited == Waited::kTimeout) {
+    throw Error(Code::kTimeout, "the request is not done yet");
+  }
+  if (failed != nullptr) {
+    throw Error(failed->code, failed->error, failed->lost_rank);
+  }
+}
+
+}  // namespace
+
+extern "C" {
+
+int farandole_submit(farandole_engine* engine, const farandole_request* requests, size_t count, uint64_t* handles) {
+  return guarded([&] { submit(*engine, requests, count, handles, /*waits_at_once=*/false); });
+}
+
+int farandole_poll(farandole_engine* engine, uint64_t handle) { return engine->engine.completions().poll(handle); }
+
+int farandole_wait(farandole_engine* engine, uint64_t handle, double timeout_seconds) {
+  return farandole_wait_all(engine, &handle, 1, timeout_seconds);
+}
+
+int farandole_wait_all(farandole_engine* engine, const uint64_t* handles, size_t count, double timeout_seconds) {
+  return guarded([&] { wait(*engine, {handles, count}, Deadline::after_seconds(timeout_seconds)); });
+}
+
+int farandole_run(farandole_engine* engine, const farandole_request* requests, size_t count, uint64_t* handles,
+                  double timeout_seconds) {
+  return guarded([&] {
+    if (count > 0) {
+      handles[0] = 0;
+    }
+    refuse_in_callback("wait for a request");
+    submit(*engine, requests, count, handles, /*waits_at_once=*/true);
+    wait(*engine, {handles, count}, Deadline::after_seconds(timeout_seconds));
+  });
+}
+
+int farandole_result(farandole_engine* engine, uint64_t handle, const void** data, const int64_t** sizes,
+                     size_t* sizes_count) {
+  return guarded([&] {
+    if (engine->engine.completions().poll(handle) != 1) {
+      refuse("handle " + std::to_string(handle) + " is not done, or was not created");
+    }
+    const auto completion = engine->engine.completions().find(handle);
+    *data = completion->data.data();
+    *sizes = completion->sizes.data();
+    *sizes_count = completion->sizes.size();
+  });
+}
+
+int farandole_release_all(farandole_engine* engine, const uint64_t* handles, size_t count) {
+  return guarded([&] {
+    if (!engine->engine.completions().release({handles, count})) {
+      refuse("one of these handles was not created or has been cleared");
+    }
+  });
+}
+
+}  // extern "C"

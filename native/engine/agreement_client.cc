@@ -1,0 +1,456 @@
+#include "engine/agreement_client.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/log.h"
+
+namespace farandole::engine {
+namespace {
+
+using base::Code;
+using base::Error;
+using collective::Group;
+using transport::Notify;
+
+// How long goodbyes and last decisions may take to get out.
+constexpr double kPartingSeconds = 1.0;
+
+}  // namespace
+
+AgreementClient::AgreementClient(const Parts& parts, const Group& world)
+    : parts_(parts), rank_(parts.mesh.rank()), reported_(rank_, world, parts.recorder), fast_path_(parts.mesh) {
+  if (rank_ == 0) {
+    coordinator_.emplace(parts_.mesh.size());
+    inspector_.emplace(parts_.settings.stall_warning_seconds, parts_.settings.stall_shutdown_seconds);
+  }
+}
+
+void AgreementClient::begin() {
+  if (!coordinator_) {
+    return;
+  }
+  Decision config;
+  config.type = Decision::Type::kInitialConfig;
+  config.piece_bytes = parts_.settings.piece_bytes;
+  config.algorithm = parts_.settings.algorithm;
+  config.knobs = parts_.tuning.begin_tuning(collective::topology_of(*reported_.group(0), parts_.mesh.hosts()));
+  issue(config);
+}
+
+bool AgreementClient::has_work() const {
+  if (parts_.frames.has_message() || fast_path_.is_settled(next_number())) {
+    return true;
+  }
+  if (runner_ == nullptr) {
+    return false;  // the initial config has not come yet: nothing can be reported
+  }
+  return parts_.stall_queries.has_answers() || parts_.submissions.has_any(reported_leaving_);
+}
+
+void AgreementClient::take_turn(Notify notify) {
+  parts_.mesh.world_status().throw_if_revoked();
+  report_new_requests(notify);
+  settle_fast_path(notify);
+  receive_messages();
+}
+
+// The world has ended in good order. Others may still be at work on what was agreed before, reading our memory: only
+// when all have finished may it be put to new use.
+void AgreementClient::wait_for_everyone() {
+  const auto deadline = base::Deadline::after_seconds(kPartingSeconds);
+  Ready ready;
+  ready.finished = true;
+  send_ready(ready, Notify::kNow);
+  receive_messages();
+  while (!everyone_finished_ && !deadline.passed()) {
+    parts_.frames.wait([&] { return parts_.frames.has_message() || deadline.passed(); });
+    receive_messages();
+  }
+  parts_.frames.flush_messages(deadline);
+}
+
+int64_t AgreementClient::next_alarm() {
+  if (!inspector_ || !inspector_->enabled()) {
+    return 0;
+  }
+  if (inspector_->next_ns() == 0 && coordinator_->something_waits()) {
+    inspector_->watch(base::now_ns());
+  }
+  return inspector_->next_ns();
+}
+
+void AgreementClient::inspect_stalls() {
+  const StallInspector::Findings findings = inspector_->inspect(base::now_ns(), coordinator_->waiting());
+  for (const int rank : findings.ask) {
+    Decision query;
+    query.type = Decision::Type::kStallQuery;
+    query.query = findings.query;
+    if (rank == 0) {
+      obey(query);
+    } else {
+      parts_.frames.post(rank, encode(query));
+    }
+  }
+  if (!findings.warning.empty()) {
+    base::log(findings.end.empty() ? base::Level::kWarning : base::Level::kError, 0, findings.warning);
+  }
+  if (!findings.end.empty()) {
+    const int to_blame = findings.responsible.size() == 1 ? findings.responsible.front() : -1;
+    parts_.mesh.world_status().revoke({to_blame, transport::Sign::kStalled, findings.end});
+  }
+}
+
+// --- to rank 0
+
+void AgreementClient::report_new_requests(Notify notify) {
+  if (runner_ == nullptr) {
+    return;
+  }
+  Submissions::Drained drained = parts_.submissions.drain();
+  std::vector<std::unique_ptr<Pending>>& fresh = drained.requests;
+  Ready ready;
+  ready.answers = parts_.stall_queries.take_answers();
+  ready.leaving = drained.leaving && !reported_leaving_;
+  reported_leaving_ |= ready.leaving;
+  parts_.outcomes.take_up(fresh.size());
+  if (!fresh.empty()) {
+    const Request& last = fresh.back()->request;
+    last_request_ = {last.signature.kind, last.group, last.name, fresh.back()->submitted_ns};
+  }
+  if (fresh.size() == 1 && try_fast_path(fresh.front())) {
+    fresh.clear();
+  }
+  if (!fresh.empty()) {
+    int64_t later_ns = 0;  // than the first one, their sum
+    for (const std::unique_ptr<Pending>& pending : fresh) {
+      later_ns += pending->submitted_ns - fresh.front()->submitted_ns;
+    }
+    ready.age_ns = base::now_ns() - fresh.front()->submitted_ns - later_ns / static_cast<int64_t>(fresh.size());
+    for (std::unique_ptr<Pending>& pending : fresh) {
+      reported_.add(std::move(pending), ready);
+    }
+    fast_path_.close(next_number());  // workers that wait there for this one take the slow path too
+  }
+  if (!ready.empty()) {
+    send_ready(ready, notify);
+  }
+}
+
+void AgreementClient::send_ready(const Ready& ready, Notify notify) {
+  if (coordinator_) {
+    count(0, ready);
+  } else {
+    parts_.frames.post(0, encode(ready), notify);
+  }
+}
+
+bool AgreementClient::try_fast_path(std::unique_ptr<Pending>& pending) {
+  if (coordinator_ && parts_.recorder.events().are_read()) {
+    fast_path_.forbid();  // whoever reads events wants to see when each rank was ready
+  }
+  const Request& request = pending->request;
+  if (!pending->is_waited_for || parts_.outcomes.in_flight() > 1 || request.group != 0 ||
+      request.signature.kind == Kind::kTransfer) {
+    return false;
+  }
+  const uint32_t bit = reported_.bit_of(request);
+  if (bit == kNoBit || !fast_path_.is_open(next_number())) {
+    return false;
+  }
+  // Before staging, which ends with an error when the world does: then it fails with the others.
+  Pending& held = fast_path_.hold({std::move(pending), bit, next_number()});
+  runner_->stage(*reported_.group(0), held);
+  if (fast_path_.announce()) {
+    return true;
+  }
+  pending = fast_path_.take().pending;
+  pending->is_staged = false;
+  return false;
+}
+
+void AgreementClient::settle_fast_path(Notify notify) {
+  const FastPath::State state = fast_path_.state(next_number());
+  if (state == FastPath::State::kAll) {
+    run_fast_path();
+  } else if (state == FastPath::State::kClosed) {
+    report_fast_path(notify);
+  }
+}
+
+void AgreementClient::run_fast_path() {
+  FastPathRequest request = fast_path_.take();
+  Decision decision;
+  decision.number = request.number;
+  decision.known.set(request.bit);
+  reported_.add_by_bit(std::move(request.pending), request.bit);
+  obey(decision);
+  parts_.recorder.count_fast_path_round();
+}
+
+void AgreementClient::report_fast_path(Notify notify) {
+  Ready ready;
+  std::unique_ptr<Pending> pending = fast_path_.take().pending;
+  ready.age_ns = base::now_ns() - pending->submitted_ns;
+  pending->is_staged = false;
+  reported_.add(std::move(pending), ready);
+  send_ready(ready, notify);
+}
+
+void AgreementClient::end_fast_path() {
+  while (fast_path_.holds_request() && !is_over_) {
+    const FastPath::State state = fast_path_.close_request(next_number());
+    if (state == FastPath::State::kAll) {
+      run_fast_path();
+    } else if (state == FastPath::State::kClosed) {
+      report_fast_path(Notify::kNow);
+      receive_messages();
+    } else {
+      // The decision that says what has become of it is on its way.
+      parts_.frames.wait([this] { return parts_.frames.has_message(); });
+      receive_messages();
+    }
+  }
+}
+
+// --- rank 0
+
+void AgreementClient::count(int rank, const Ready& ready) {
+  for (const StallAnswer& answer : ready.answers) {
+    inspector_->hear(rank, answer);
+  }
+  const int64_t now = base::now_ns();
+  if (!parts_.recorder.events().are_read()) {
+    coordinator_->receive(rank, ready, now);
+    return;
+  }
+  coordinator_->receive(rank, ready, now, [&](uint32_t group, const std::string& name, const Signature& signature) {
+    parts_.recorder.record_report(rank, group, name, signature, now);
+  });
+}
+
+// Tells the others before obeying itself, so that they can begin.
+void AgreementClient::issue(Decision decision) {
+  while (fast_path_.close(next_number()) == FastPath::State::kAll) {
+    run_fast_path();
+  }
+  decision.number = next_number();
+  const base::Bytes bytes = encode(decision);
+  for (int rank = 1; rank < parts_.mesh.size(); ++rank) {
+    parts_.frames.post(rank, bytes);
+  }
+  obey(decision);
+}
+
+// --- from rank 0
+
+void AgreementClient::receive_messages() {
+  while (const auto message = parts_.frames.take_message()) {
+    if (coordinator_) {
+      count(message->from, decode_ready(message->bytes));
+    } else {
+      obey_in_order(decode_decision(message->bytes));
+    }
+  }
+  if (coordinator_) {
+    for (const Decision& decision : coordinator_->decide(base::now_ns())) {
+      issue(decision);
+    }
+  }
+}
+
+void AgreementClient::obey_in_order(const Decision& decision) {
+  if (decision.type != Decision::Type::kStallQuery) {
+    if (fast_path_.holds_request() && decision.number == decisions_ + 2) {
+      run_fast_path();
+    }
+    if (decision.number != next_number()) {
+      throw Error(Code::kInternal, "decision " + std::to_string(decision.number) + " came after decision " +
+                                       std::to_string(decisions_) + ". This is a bug of farandole's");
+    }
+  }
+  obey(decision);
+}
+
+void AgreementClient::obey(const Decision& decision) {
+  if (decision.type != Decision::Type::kStallQuery) {
+    decisions_ = decision.number;
+  }
+  switch (decision.type) {
+    case Decision::Type::kInitialConfig:
+      apply_initial_config(decision);
+      break;
+    case Decision::Type::kRun:
+      obey_run(decision);
+      break;
+    case Decision::Type::kLeft:
+      end_world(Error(Code::kShutDown,
+                      "rank " + std::to_string(decision.left_rank) +
+                          " has shut down, so collectives can no longer complete in this world. If its script was not "
+                          "meant to be at its end, look at what it printed last",
+                      decision.left_rank),
+                /*certain=*/true);
+      break;
+    case Decision::Type::kGone:
+      everyone_finished_ = true;
+      break;
+    case Decision::Type::kStallQuery:
+      receive_stall_query(decision.query);
+      break;
+    case Decision::Type::kTune:
+      runner_->set_knobs(decision.knobs);
+      parts_.tuning.use(runner_->knobs());
+      break;
+  }
+  if (parts_.outcomes.in_flight() > 0) {
+    // What this worker has asked for by message, others must not wait for it to announce.
+    fast_path_.close(next_number());
+  }
+}
+
+void AgreementClient::apply_initial_config(const Decision& decision) {
+  const backend::World world{parts_.frames, parts_.arena, {decision.piece_bytes, decision.algorithm, decision.knobs}};
+  runner_ =
+      std::make_unique<BucketRunner>(parts_.settings.backends, parts_.mesh, world, parts_.recorder, parts_.outcomes);
+  parts_.tuning.use(runner_->knobs(), decision.algorithm);
+}
+
+void AgreementClient::obey_run(const Decision& decision) {
+  runner_->begin(decision.number);
+  if (reported_.group(decision.group) == nullptr) {
+    return;  // not our group
+  }
+  const Group group = *reported_.group(decision.group);  // a copy: the decision may remove the group
+  std::vector<Runnable> runnables = take_decided(decision);
+  parts_.recorder.record_round(decision.group);
+  parts_.outcomes.announce();
+  parts_.recorder.measure_agreement(rank_, decision, runnables);
+  runner_->run(group, std::move(runnables), unfinished_);
+  if (const auto knobs = parts_.tuning.next(runner_->knobs())) {
+    Decision tune;
+    tune.type = Decision::Type::kTune;
+    tune.knobs = *knobs;
+    issue(tune);
+  }
+}
+
+std::vector<Runnable> AgreementClient::take_decided(const Decision& decision) {
+  const bool absent = std::ranges::find(decision.absent, rank_) != decision.absent.end();
+  std::vector<Runnable> runnables;
+  const auto take = [&](const Decision::Agreed& agreed, uint32_t bit) {
+    if (takes_part(agreed.signature, rank_)) {
+      runnables.push_back(take_agreed(decision.group, agreed, bit, absent));
+    }
+  };
+  try {
+    decision.known.for_each([&](uint32_t bit) { take(reported_.cache(decision.group)->at(bit), bit); });
+    for (const Decision::Agreed& agreed : decision.agreed) {
+      if (agreed.bit != kNoBit) {
+        reported_.put(decision.group, agreed);
+      }
+      take(agreed, kNoBit);
+    }
+    for (const Decision::Refused& refused : decision.refused) {
+      if (std::ranges::find(refused.asked, rank_) != refused.asked.end()) {
+        fail_refused(decision.group, refused);
+      }
+    }
+  } catch (...) {
+    // What was taken fails with the world.
+    for (Runnable& runnable : runnables) {
+      unfinished_.push_back(std::move(runnable.pending));
+    }
+    throw;
+  }
+  return runnables;
+}
+
+Runnable AgreementClient::take_agreed(uint32_t group, const Decision::Agreed& agreed, uint32_t bit, bool absent) {
+  if (absent) {
+    return {ReportedRequests::absent_part(group, agreed)};
+  }
+  if (agreed.signature.kind == Kind::kJoin) {
+    Runnable joined{reported_.take_join(), agreed.sizes};
+    parts_.submissions.end_join();
+    joined.pending->completion->sizes = agreed.sizes;
+    return joined;
+  }
+  Runnable runnable{reported_.take(group, agreed.name, bit), agreed.sizes};
+  if (agreed.signature.kind == Kind::kAddGroup) {
+    // Known before the handle is done, so that the group can be used at once.
+    add_group(agreed);
+    runnable.pending->completion->sizes = agreed.sizes;
+  } else if (agreed.signature.kind == Kind::kRemoveGroup) {
+    const auto id = static_cast<uint32_t>(agreed.signature.shape.at(0));
+    reported_.remove_group(id);
+    parts_.submissions.remove_group(id);
+  }
+  return runnable;
+}
+
+void AgreementClient::fail_refused(uint32_t group, const Decision::Refused& refused) {
+  std::unique_ptr<Pending> pending = reported_.take(group, refused.name, kNoBit);
+  if (pending->request.signature.kind == Kind::kRemoveGroup) {
+    parts_.submissions.keep_group(static_cast<uint32_t>(pending->request.signature.shape[0]));
+  }
+  parts_.outcomes.complete(std::move(pending), Code::kMismatch, refused.reason, -1);
+}
+
+void AgreementClient::add_group(const Decision::Agreed& agreed) {
+  Group group;
+  group.id = static_cast<uint32_t>(agreed.sizes.at(0));
+  group.members.assign(agreed.signature.shape.begin(), agreed.signature.shape.end());
+  std::ranges::sort(group.members);
+  group.index = group.index_of(rank_);
+  reported_.add_group(group);
+  parts_.submissions.add_group(group);
+}
+
+void AgreementClient::receive_stall_query(uint64_t query) {
+  Ready ready;
+  ready.answers.push_back({query, false, describe_last_request()});
+  send_ready(ready, Notify::kNow);
+  parts_.stall_queries.pass_on(query);
+}
+
+std::string AgreementClient::describe_last_request() const {
+  if (last_request_.name.empty()) {
+    return "has asked for nothing yet";
+  }
+  char age[32];
+  std::snprintf(age, sizeof age, "%.3g", static_cast<double>(base::now_ns() - last_request_.submitted_ns) / 1e9);
+  const bool waits = fast_path_.holds_request() ||  // then it is the last one
+                     (last_request_.kind == Kind::kJoin ? reported_.is_joined()
+                                                        : reported_.awaits(last_request_.group, last_request_.name));
+  return "asked last for " + std::string(name_of(last_request_.kind)) + " '" + as_one_line(last_request_.name) + "' " +
+         age + " s ago, which " + (waits ? "waits for others" : "is done");
+}
+
+// --- the end
+
+void AgreementClient::end_world(const Error& why, bool certain) {
+  is_over_ = true;
+  std::vector<std::unique_ptr<Pending>> unfinished = std::exchange(unfinished_, {});
+  for (auto& pending : parts_.submissions.end_world(why, certain)) {
+    unfinished.push_back(std::move(pending));
+  }
+  parts_.stall_queries.end_world();
+  if (fast_path_.holds_request()) {
+    unfinished.push_back(fast_path_.take().pending);
+  }
+  reported_.take_all(unfinished);
+  for (auto& pending : unfinished) {
+    parts_.outcomes.complete(std::move(pending), why.code(), why.what(), why.lost_rank());
+  }
+  parts_.outcomes.announce();
+}
+
+void AgreementClient::revoke() noexcept {
+  if (runner_ != nullptr) {
+    runner_->revoke();
+  }
+}
+
+}  // namespace farandole::engine

@@ -1,0 +1,133 @@
+// This worker's part in agreement, in one world: it reports what is ready to rank 0, obeys rank 0's decisions in their
+// order, and has what was agreed run. On rank 0 it also makes the decisions (see coordinator.h).
+//
+// Guarantees: decisions are obeyed in the order of their numbers, each once. When the world ends, in good order or by
+// end_world(), every request that was taken up is completed. After that it does nothing any more.
+//
+// Threads: for the thread with the progress lock.
+//
+// It has more methods than most classes: one for each step of a turn and for each type of decision, all of which move
+// the one number of the next decision on. What has state of its own is an object of its own: what was reported, the
+// fast path, the runner of buckets.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "engine/bucket_runner.h"
+#include "engine/coordinator.h"
+#include "engine/fast_path.h"
+#include "engine/messages.h"
+#include "engine/outcomes.h"
+#include "engine/pending.h"
+#include "engine/recorder.h"
+#include "engine/reported_requests.h"
+#include "engine/settings.h"
+#include "engine/stall.h"
+#include "engine/stall_query.h"
+#include "engine/submissions.h"
+#include "engine/tuning_driver.h"
+#include "transport/arena.h"
+#include "transport/frame_multiplexer.h"
+#include "transport/mesh.h"
+
+namespace farandole::engine {
+
+class AgreementClient {
+ public:
+  // What it works with and does not own. All of these outlive it, but for what belongs to the world (the mesh, the
+  // frames), which outlives its last call.
+  struct Parts {
+    const EngineSettings& settings;
+    Submissions& submissions;
+    Recorder& recorder;
+    Outcomes& outcomes;
+    TuningDriver& tuning;
+    StallQueries& stall_queries;
+    transport::Mesh& mesh;
+    transport::Arena& arena;
+    transport::FrameMultiplexer& frames;
+  };
+  AgreementClient(const Parts& parts, const collective::Group& world);
+
+  // Rank 0: issues the first decision.
+  void begin();
+  bool has_work() const;
+  // Reports, receives, obeys: all that can be done without waiting for a message. Throws the world's error.
+  void take_turn(transport::Notify notify);
+  // Before this worker sleeps: no request is left on the fast path.
+  bool is_on_fast_path() const noexcept { return fast_path_.holds_request(); }
+  void end_fast_path();
+  // When to look for stalls next; 0: there is nothing to look for.
+  int64_t next_alarm();
+  // Rank 0: looks for ranks that others wait for.
+  void inspect_stalls();
+
+  bool is_over() const noexcept { return is_over_; }
+  // Says that this rank has done everything, and waits for a moment until all have.
+  void wait_for_everyone();
+  // The world is over: fails everything and lets submit() say why.
+  void end_world(const base::Error& why, bool certain);
+  // The world was revoked, after the last turn.
+  void revoke() noexcept;
+
+ private:
+  uint32_t next_number() const noexcept { return decisions_ + 1; }
+
+  // --- to rank 0
+  void report_new_requests(transport::Notify notify);
+  void send_ready(const Ready& ready, transport::Notify notify);
+  // Takes the request if it may take the fast path.
+  bool try_fast_path(std::unique_ptr<Pending>& pending);
+  void settle_fast_path(transport::Notify notify);
+  void run_fast_path();
+  // The slow path, for what was announced in vain.
+  void report_fast_path(transport::Notify notify);
+
+  // --- rank 0
+  // Counts what a rank has ready.
+  void count(int rank, const Ready& ready);
+  void issue(Decision decision);
+
+  // --- from rank 0
+  void receive_messages();
+  // A decision that came in a message: first what was agreed on before it without one.
+  void obey_in_order(const Decision& decision);
+  void obey(const Decision& decision);
+  void apply_initial_config(const Decision& decision);
+  void obey_run(const Decision& decision);
+  // What is to be run; what was refused fails.
+  std::vector<Runnable> take_decided(const Decision& decision);
+  // `bit` is the one that the decision names it by, if it does.
+  Runnable take_agreed(uint32_t group, const Decision::Agreed& agreed, uint32_t bit, bool absent);
+  void fail_refused(uint32_t group, const Decision::Refused& refused);
+  void add_group(const Decision::Agreed& agreed);
+  // Others wait for this rank: says what it asked for last, and passes the query on to the program.
+  void receive_stall_query(uint64_t query);
+  std::string describe_last_request() const;
+
+  const Parts parts_;
+  const int rank_;
+  ReportedRequests reported_;
+  FastPath fast_path_;
+  std::optional<Coordinator> coordinator_;  // rank 0 only, as is the next
+  std::optional<StallInspector> inspector_;
+  std::unique_ptr<BucketRunner> runner_;  // from the initial config on
+  struct LastRequest {
+    Kind kind = Kind::kBarrier;
+    uint32_t group = 0;
+    std::string name;  // empty: there was none in this world
+    int64_t submitted_ns = 0;
+  } last_request_;
+  std::vector<std::unique_ptr<Pending>> unfinished_;  // agreed on, but the world broke before they ran
+  uint32_t decisions_ = 0;                            // the number of the last one
+  bool reported_leaving_ = false;
+  bool is_over_ = false;
+  bool everyone_finished_ = false;
+};
+
+}  // namespace farandole::engine

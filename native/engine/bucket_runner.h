@@ -1,0 +1,70 @@
+// Runs agreed requests: selects a backend and an algorithm for each, fuses them into buckets, runs these one after the
+// other, and completes their requests.
+//
+// A runner belongs to one world. Guarantees: what runs together, in which order and by which algorithm depends on what
+// was agreed alone, so it is the same on all members. When a backend throws, the buckets that ran are complete, and the
+// requests of the others are given back.
+//
+// Threads: for the thread with the progress lock.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+#include "collective/group.h"
+#include "engine/outcomes.h"
+#include "engine/pending.h"
+#include "engine/recorder.h"
+#include "transport/mesh.h"
+
+namespace farandole::engine {
+
+class BucketRunner {
+ public:
+  // Makes an instance of each backend in `rows` that is in this build. The mesh must outlive the last run().
+  BucketRunner(std::span<const backend::Row* const> rows, const transport::Mesh& mesh, const backend::World& world,
+               Recorder& recorder, Outcomes& outcomes);
+
+  // From the next collective on. What a backend cannot have is brought within bounds.
+  void set_knobs(const collective::Knobs& knobs);
+  const collective::Knobs& knobs() const noexcept { return knobs_; }
+
+  // All following collectives belong to this decision.
+  void begin(uint32_t decision);
+  // Does what can be done for an allreduce before all agree.
+  void stage(const collective::Group& group, Pending& pending);
+  // When it throws, what did not run is in `unfinished`.
+  void run(const collective::Group& group, std::vector<Runnable> runnables,
+           std::vector<std::unique_ptr<Pending>>& unfinished);
+  // The world has been revoked.
+  void revoke() noexcept;
+
+ private:
+  struct Instance {
+    const backend::Row* row;
+    std::unique_ptr<backend::Backend> backend;
+  };
+
+  backend::Backend& select(const collective::Group& group, const backend::Need& need) const;
+  std::vector<std::vector<size_t>> plan(const collective::Group& group, std::vector<Runnable>& runnables) const;
+  void run_bucket(const collective::Group& group, std::span<Runnable* const> bucket);
+  void run_allreduce(const collective::Group& group, std::span<Runnable* const> bucket);
+  void run_compressed(const collective::Group& group, std::span<Runnable* const> bucket);
+  void run_allgather(const collective::Group& group, Runnable& runnable);
+  void run_broadcast(const collective::Group& group, Runnable& runnable);
+  void run_alltoall(const collective::Group& group, Runnable& runnable);
+  void run_reducescatter(const collective::Group& group, Runnable& runnable);
+  void run_transfer(const collective::Group& group, Runnable& runnable);
+
+  const std::span<const backend::Row* const> rows_;
+  const transport::Mesh& mesh_;
+  Recorder& recorder_;
+  Outcomes& outcomes_;
+  std::vector<Instance> instances_;  // in the order of `rows_`
+  collective::Knobs knobs_;
+};
+
+}  // namespace farandole::engine

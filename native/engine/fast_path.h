@@ -1,0 +1,54 @@
+// The one request of this worker that is on the fast path, agreement without messages: see shm_agreement.h.
+//
+// Threads: for the thread with the progress lock.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "engine/messages.h"
+#include "engine/pending.h"
+#include "engine/shm_agreement.h"
+#include "transport/mesh.h"
+
+namespace farandole::engine {
+
+struct FastPathRequest {
+  std::unique_ptr<Pending> pending;
+  uint32_t bit = kNoBit;
+  uint32_t number = 0;  // of the decision that it wants to be
+};
+
+class FastPath {
+ public:
+  using State = ShmAgreement::State;
+
+  explicit FastPath(const transport::Mesh& mesh);
+
+  bool holds_request() const noexcept { return request_.pending != nullptr; }
+  // Whether a request may be announced for the decision of this number.
+  bool is_open(uint32_t number) const noexcept { return agreement_.is_open(number); }
+  // Holds the request from now on. announce() follows.
+  Pending& hold(FastPathRequest request) noexcept;
+  // False: the workers cannot agree on it here, and it is to be taken back.
+  bool announce() noexcept;
+  // Ends its stay here.
+  FastPathRequest take() noexcept;
+
+  // What has become of the request, if there is one, when `next` is the number of the next decision.
+  State state(uint32_t next) const noexcept;
+  // The same, after making sure that it does not succeed later.
+  State close_request(uint32_t next) noexcept;
+  // Whether it is to be run or reported now.
+  bool is_settled(uint32_t next) const noexcept;
+
+  // See ShmAgreement.
+  State close(uint32_t number) noexcept { return agreement_.close(number); }
+  void forbid() noexcept { agreement_.forbid(); }
+
+ private:
+  ShmAgreement agreement_;
+  FastPathRequest request_;  // no pending: there is none
+};
+
+}  // namespace farandole::engine

@@ -1,0 +1,49 @@
+// A request on its way through the engine: from submit() to its end.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+#include "engine/completion.h"
+#include "engine/events.h"
+#include "engine/request.h"
+
+namespace farandole::engine {
+
+// As users submit it.
+struct Request {
+  uint32_t group = 0;
+  std::string name;
+  Signature signature;
+  const void* input = nullptr;
+  void* output = nullptr;
+  std::vector<int64_t> splits{};  // alltoall: rows for each member; empty: equal parts
+  float* residual = nullptr;      // compressed allreduce: what was not sent before, and then what is not sent now
+  Callback callback{};            // null: none
+};
+
+// Owned by the queue of submissions, then by the thread that makes progress.
+struct Pending {
+  Request request;
+  std::shared_ptr<Completion> completion;  // null when this rank is absent: it has joined and never asked
+  int64_t submitted_ns = 0;
+  int64_t waited_ns = 0;      // until the last member was ready
+  int64_t negotiated_ns = 0;  // from then until this rank knew
+  uint32_t name_number = kNone;
+  uint32_t bucket = kNone;
+  bool is_waited_for = false;  // by a user, from the start
+  bool is_staged = false;      // see backend::Backend::stage
+};
+
+// An agreed request on its way into a bucket.
+struct Runnable {
+  std::unique_ptr<Pending> pending;
+  std::vector<int64_t> sizes{};         // of an allgather
+  backend::Backend* backend = nullptr;  // null: agreement is all it takes
+  collective::Choice choice{};
+};
+
+}  // namespace farandole::engine

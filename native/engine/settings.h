@@ -1,0 +1,31 @@
+// What an engine is made with.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+#include "collective/knobs.h"
+#include "engine/tuner.h"
+#include "transport/arena.h"
+#include "transport/frame_multiplexer.h"
+
+namespace farandole::engine {
+
+struct EngineSettings {
+  collective::Knobs knobs;                            // rank 0's count for all, as do the next three
+  std::vector<std::string> fixed_knobs;               // names of those that were set: they are neither tuned nor kept
+  uint64_t piece_bytes = uint64_t{3} << 19;           // of staging, which has transport::kWindows of them
+  std::string algorithm;                              // a name from the table, or empty
+  int64_t spin_ns = transport::WaitPolicy{}.spin_ns;  // how long a wait looks before it sleeps
+  // Some ranks wait for others: when rank 0 warns, and when it ends the world. 0: never.
+  double stall_warning_seconds = 60;
+  double stall_shutdown_seconds = 0;
+  bool autotune = false;  // rank 0's counts
+  TunerSettings tuner;
+  std::span<const backend::Row* const> backends = backend::rows();  // the same on all ranks
+};
+
+}  // namespace farandole::engine
