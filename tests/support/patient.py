@@ -12,7 +12,7 @@ from typing import Any
 from farandole.cli import main
 from farandole.launcher.daemon import launch_request
 from farandole.launcher.start import launch as start
-from farandole.launcher.supervise import messages as telling
+from farandole.launcher.supervise import messages
 from farandole.launcher.supervise.outcome import Outcome
 
 _SECONDS = 20.0
@@ -20,7 +20,7 @@ _SECONDS = 20.0
 
 async def launch(*arguments: Any, **options: Any) -> Outcome:
     """Run a job, in its daemon."""
-    telling.ENDS_SECONDS = _SECONDS
+    messages.ENDS_SECONDS = _SECONDS
     return await start.launch(*arguments, **options)
 
 

@@ -33,7 +33,8 @@ from farandole.agent.protocol import (
     Stop,
 )
 from farandole.agent.worker_cleanup import WORKER_VARIABLE
-from farandole.launcher.agents.agent_client import AgentClient, AgentLost
+from farandole.launcher.agents.agent_client import AgentClient
+from farandole.launcher.agents.agent_lost import AgentLost
 from farandole.launcher.host_setup import preemption
 from farandole.launcher.host_setup.preemption import PreemptionWatch
 from farandole.launcher.job.elastic import Elastic
@@ -194,7 +195,7 @@ def test_an_agent_that_is_asked_to_go_says_so_and_stays() -> None:
     async def work(workers: Workers) -> None:
         workers.start(0, "import time; time.sleep(1000)")
         pid = (await workers.hears(Started)).pid
-        workers.agent._process.terminate()
+        workers.agent._process.process.terminate()
         await workers.hears(Leaving)
         assert lives(pid)
 
@@ -218,7 +219,7 @@ print('end\\n', end='', flush=True)
 def loses_its_launcher(workers: Workers) -> None:
     """Hang up, as the kernel does for a launcher that was killed."""
     workers.listening.cancel()
-    stdin = workers.agent._process.stdin
+    stdin = workers.agent._process.process.stdin
     assert stdin is not None
     stdin.close()
 
@@ -317,7 +318,7 @@ def test_what_led_to_the_last_launcher_may_end_after_it(tmp_path: Path) -> None:
 
         async def go_on(second: Workers) -> None:
             await second.hears(Resumed)
-            agent._process.kill()
+            agent._process.process.kill()
             await agent._process.wait()
             second.start(4, "import os, time; time.sleep(0.3); os.write(1, b'obeyed\\n')")
             assert await second.output(4) == "obeyed\n"
@@ -394,7 +395,7 @@ def test_an_agent_without_a_launcher_ends_when_it_is_asked_to_go() -> None:
         pids = [int(pid) for pid in (await first.output(3)).split()]
         loses_its_launcher(first)
         await is_waited_at(DOOR)
-        first.agent._process.terminate()
+        first.agent._process.process.terminate()
         await all_have_ended(pids)
 
     with_lost_agent(work)
@@ -448,7 +449,7 @@ def test_who_looks_for_the_roster_waits_though_a_launcher_comes_and_is_killed_at
         first.start(3, "import time; time.sleep(1000)")
         await first.hears(Started)
         loses_its_launcher(first)
-        pid = first.agent._process.pid
+        pid = first.agent._process.process.pid
         await is_waited_at(DOOR)
         os.kill(pid, signal.SIGSTOP)
         await visit(DOOR)  # Which is gone when the agent lets it in.
@@ -517,7 +518,7 @@ def test_an_agent_does_not_grow_with_the_workers_it_has_had() -> None:
             await workers.closed(worker)
             await workers.hears(Exited)
             workers.heard.clear()
-            pid = workers.agent._process.pid
+            pid = workers.agent._process.process.pid
             sizes.append((_resident(pid), len(os.listdir(f"/proc/{pid}/fd"))))
         assert sizes[-1][0] - sizes[30][0] < 512 * 1024
         assert sizes[-1][1] < sizes[30][1] + 5  # It may just be reading in /proc.

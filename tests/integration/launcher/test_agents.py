@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from farandole.launcher.agents.agent_client import AgentClient, AgentLost
+from farandole.launcher.agents.agent_client import AgentClient
+from farandole.launcher.agents.agent_lost import AgentLost
 from farandole.launcher.job.host_list import Host
 from farandole.launcher.job.options import SshOptions
 

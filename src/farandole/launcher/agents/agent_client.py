@@ -1,16 +1,11 @@
-"""The launcher's ends of the agents: starting them, asking them, and noticing when one is lost.
-
-AgentLost (LaunchError)     the agent, or the way to it, is gone; the text says how that was noticed
-"""
+"""The launcher's ends of the agents: starting them, asking them, and noticing when one is lost."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import math
-import os
 import secrets
-import signal
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -31,14 +26,12 @@ from farandole.agent.protocol import (
     Resumed,
     ToAgent,
 )
-from farandole.core.own_roster import own_environment
+from farandole.launcher.agents.agent_lost import AgentLost
+from farandole.launcher.agents.agent_process import EXIT_SECONDS, AgentProcess
 from farandole.launcher.agents.relayed_links import RelayedLinks
-from farandole.launcher.errors import LaunchError
 from farandole.launcher.failure.record import signal_name
 from farandole.launcher.job.host_list import Host
 from farandole.launcher.job.options import SshOptions
-from farandole.launcher.targets.local import AGENT, TAKE_OVER, local_command
-from farandole.launcher.targets.ssh import ssh_command
 from farandole.wire.async_channel import AsyncChannel
 from farandole.wire.errors import BadMessage, WireError
 from farandole.wire.frames import LARGEST_FRAME, Codec
@@ -48,26 +41,9 @@ READY_SECONDS = 30.0
 BEAT_SECONDS = 0.5
 # Within so many seconds, a launcher that is going to be stopped is.
 PAUSE_SECONDS = 1.0
-# How long a process may take to end whose pipe is closed.
-EXIT_SECONDS = 5.0
 # An agent that has not been told to end is given so long to end its workers, before it is killed.
 CLOSE_SECONDS = 0.5
 _LOOK_SECONDS = 0.1
-_LONGEST_LAST_WORDS = 8 * 1024
-
-
-class AgentLost(LaunchError):
-    """The agent, or the way to it, is gone.
-
-    Attributes:
-        at: since when, on the monotonic clock.
-        silent: whether nothing more was heard, as of a host that is cut off; otherwise the connection ended.
-    """
-
-    def __init__(self, why: str, silent_since: float | None = None) -> None:
-        super().__init__(why)
-        self.at = time.monotonic() if silent_since is None else silent_since
-        self.silent = silent_since is not None
 
 
 class AgentClient:
@@ -78,17 +54,17 @@ class AgentClient:
         local: whether that is this machine.
         facts: what it says of its host; set by `ready`.
         clock_ahead: seconds by which its clock is ahead of this machine's, as far as the way from there is short.
+
+    It has more fields than most classes here: each is one thing that is known of, or waited for from, the one agent.
     """
 
-    def __init__(self, host: Host, local: bool, process: asyncio.subprocess.Process, last_words: int) -> None:
-        assert process.stdin is not None and process.stdout is not None
+    def __init__(self, host: Host, local: bool, process: AgentProcess) -> None:
         self.host = host
         self.local = local
         self.facts: Ready | None = None
         self.clock_ahead = 0.0
         self._process = process
-        self._last_words = last_words
-        self._channel = AsyncChannel(process.stdout, process.stdin, LARGEST_FRAME)
+        self._channel = AsyncChannel(process.output, process.input, LARGEST_FRAME)
         self._codec: Codec[FromAgent] = Codec(FromAgent)
         loop = asyncio.get_running_loop()
         self._ready: asyncio.Future[Ready] = loop.create_future()
@@ -96,8 +72,6 @@ class AgentClient:
         self._resumed: asyncio.Future[Resumed] = loop.create_future()
         for future in (self._ready, self._ended, self._resumed):
             future.add_done_callback(_retrieve)
-        self._itself: int | None = None
-        """A descriptor of its process, if it was taken over and is on this machine: `process` only leads to it then."""
         self._answers: dict[int, asyncio.Future[Answer]] = {}
         # The agent may still answer what the launcher before this one has asked.
         self._asked = secrets.randbits(40)
@@ -106,47 +80,18 @@ class AgentClient:
         self._relayed: RelayedLinks | None = None
         self._heard_at = time.monotonic()
         self._paused_until = 0.0
-        self._said_at_start = 0
-        """Bytes that ssh wrote before the agent was ready, such as warnings about keys."""
         self._lost: AgentLost | None = None
         self._closed = False
         self._reading = loop.create_task(self._read())
 
     @classmethod
     async def start(cls, host: Host, local: bool, ssh: SshOptions, doors: Sequence[str] = ()) -> AgentClient:
-        """Start an agent, in a session of its own so that Ctrl-C reaches the launcher only.
-
-        Args:
-            host: where.
-            local: whether that is this machine.
-            ssh: how others are reached.
-            doors: take over the agent that waits at one of them and has lost its launcher (see `Outlive`), instead of
-                starting one.
+        """Start an agent, or take one over; see `AgentProcess.start`.
 
         Raises:
             AgentLost: there is no ssh here.
         """
-        module = TAKE_OVER if doors else AGENT
-        # A file, not a pipe: an ssh that stays in the background, as ControlPersist has it, would hold that open.
-        last_words = os.memfd_create("farandole-agent", os.MFD_CLOEXEC)
-        command = local_command(host.python, module) if local else ssh_command(host, ssh, module)
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *command,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=last_words,
-                start_new_session=True,
-                cwd="/",  # python -m looks for modules here first; nothing of the user's may be taken for ours.
-                env=own_environment() if local else None,
-            )
-        except OSError as error:
-            os.close(last_words)
-            raise AgentLost(f"{command[0]} cannot be started here: {error.strerror}") from None
-        if doors:
-            assert process.stdin is not None
-            process.stdin.write(f"{' '.join(doors)}\n".encode())
-        return cls(host, local, process, last_words)
+        return cls(host, local, await AgentProcess.start(host, local, ssh, doors))
 
     # --- talking ----------------------------------------------------------------------------------------------------
 
@@ -212,7 +157,7 @@ class AgentClient:
         survivors = (await self._ended).survivors
         # Waiting for its exit makes sure that nothing of us is left either. An ssh whose network breaks just now would
         # wait for ever.
-        if await self._exit_code() is None:
+        if await self._process.exit_code() is None:
             self.kill()
         return survivors
 
@@ -284,11 +229,7 @@ class AgentClient:
 
     def kill(self) -> None:
         """Kill the agent, or the ssh to it."""
-        if self._process.returncode is None:
-            self._process.kill()
-        if self._itself is not None:
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._itself, signal.SIGKILL)
+        self._process.kill()
 
     async def close(self) -> None:
         """Kill it if it lives, and wait until it has ended. No-op the second time."""
@@ -302,7 +243,7 @@ class AgentClient:
                     await asyncio.wait_for(self._process.wait(), CLOSE_SECONDS)
         finally:
             self.kill()
-        # It ends with the process, and must not end before: the end of a pipe that nobody reads is not noticed.
+        # It ends with the process, and must not end before: the end of a pipe that is not read is not noticed.
         await asyncio.wait({self._reading}, timeout=EXIT_SECONDS)
         self._reading.cancel()
         await asyncio.gather(self._reading, return_exceptions=True)
@@ -310,15 +251,7 @@ class AgentClient:
             await self._relayed.close()
         await self._process.wait()
         await self._channel.closed()
-        os.close(self._last_words)
-        if self._itself is not None:
-            os.close(self._itself)
-            self._itself = None
-
-    def said(self) -> str:
-        """Return the last that the agent, or ssh, wrote to its standard error since the agent was ready."""
-        start = max(self._said_at_start, os.fstat(self._last_words).st_size - _LONGEST_LAST_WORDS)
-        return os.pread(self._last_words, _LONGEST_LAST_WORDS, start).decode("utf-8", "replace")
+        self._process.close()
 
     # --- reading ---------------------------------------------------------------------------------------------------
 
@@ -332,18 +265,11 @@ class AgentClient:
             await self._channel.forget_the_rest()
         except WireError:
             if not self._ended.done():
-                self.lose(self._how_it_ended(await self._exit_code()))
+                self.lose(self._how_it_ended(await self._process.exit_code()))
         except Exception as error:
-            # A fault of ours: who waits for this agent must not wait for ever.
+            # A fault of ours: tasks that wait for this agent must not wait for ever.
             self.lose(f"what its agent says cannot be taken: {error!r}")
             raise
-
-    async def _exit_code(self) -> int | None:
-        """Return how a process ended that has no more to say; None when it stays."""
-        try:
-            return await asyncio.wait_for(self._process.wait(), EXIT_SECONDS)
-        except (TimeoutError, asyncio.TimeoutError):
-            return None
 
     def _hear(self, message: FromAgent) -> None:
         if self._lost is not None:
@@ -353,11 +279,11 @@ class AgentClient:
             return
         if isinstance(message, Ready):
             self.clock_ahead = message.clock - time.time()
-            self._said_at_start = os.fstat(self._last_words).st_size
+            self._process.is_ready()
             self._ready.set_result(message)
         elif isinstance(message, Resumed):
-            with contextlib.suppress(OSError, AttributeError):  # An old kernel, or it has just died.
-                self._itself = os.pidfd_open(message.pid) if self.local else None
+            if self.local:
+                self._process.leads_to(message.pid)
             self._resumed.set_result(message)
             self._take(message)
         elif isinstance(message, Answer):
@@ -375,7 +301,7 @@ class AgentClient:
             self._take(message)
 
     def _how_it_ended(self, code: int | None) -> str:
-        said = self.said().strip()
+        said = self._process.said().strip()
         if said and not self._ready.done():
             return said
         how = "it hung up" if code is None else signal_name(-code) if code < 0 else f"exit code {code}"
@@ -386,6 +312,6 @@ class AgentClient:
 
 
 def _retrieve(future: asyncio.Future[Any]) -> None:
-    """Take note of an exception that nobody may wait for; asyncio would complain."""
+    """Take note of an exception that is perhaps not waited for; asyncio would complain."""
     if not future.cancelled():
         future.exception()

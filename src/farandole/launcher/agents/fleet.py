@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from farandole.agent.protocol import (
     ToAgent,
 )
-from farandole.launcher.agents.agent_client import AgentClient, AgentLost
+from farandole.launcher.agents.agent_client import AgentClient
+from farandole.launcher.agents.agent_lost import AgentLost
 from farandole.launcher.job.host_list import Host
 from farandole.launcher.job.options import SshOptions
 

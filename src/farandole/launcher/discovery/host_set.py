@@ -8,7 +8,7 @@ from farandole.launcher.errors import SpecError
 from farandole.launcher.job.host_list import Host
 
 
-class HostList:
+class HostSet:
     """Which hosts a job has.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""Makes hosts ready for an elastic job, one by one, as they come; nobody waits for another one's host."""
+"""Makes hosts ready for an elastic job, one by one, as they come; no host waits for another one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 
 import farandole
 from farandole.agent.protocol import Start
-from farandole.launcher.agents.agent_client import AgentClient, AgentLost
+from farandole.launcher.agents.agent_client import AgentClient
+from farandole.launcher.agents.agent_lost import AgentLost
 from farandole.launcher.errors import SpecError
 from farandole.launcher.host_setup.preemption import PreemptionWatch
 from farandole.launcher.host_setup.preflight import Finding, HostsRefused

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from farandole.agent.protocol import Task, TaskEnded
-from farandole.launcher.agents.agent_client import AgentClient, AgentLost
+from farandole.launcher.agents.agent_client import AgentClient
+from farandole.launcher.agents.agent_lost import AgentLost
 from farandole.launcher.failure.record import signal_name
 from farandole.launcher.job.elastic import Elastic
 from farandole.launcher.plan.environment import inherited_elsewhere
@@ -138,7 +139,7 @@ class PreemptionWatch:
                 COMMAND_SECONDS + ANSWER_SECONDS,
             )
         except AgentLost:
-            return None  # Who listens to the agent says what becomes of the host.
+            return None  # What listens to the agent says what becomes of the host.
         assert isinstance(answer, TaskEnded)
         return understand(check, answer.code, answer.output)
 

@@ -21,7 +21,8 @@ from farandole.agent.protocol import (
     Ready,
     TryConnect,
 )
-from farandole.launcher.agents.agent_client import AgentClient, AgentLost
+from farandole.launcher.agents.agent_client import AgentClient
+from farandole.launcher.agents.agent_lost import AgentLost
 from farandole.launcher.errors import SpecError
 from farandole.launcher.job.host_list import Host
 from farandole.launcher.output.table import table

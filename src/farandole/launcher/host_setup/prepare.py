@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from farandole.agent.protocol import File, Task, TaskEnded
-from farandole.launcher.agents.agent_client import AgentClient, AgentLost
+from farandole.launcher.agents.agent_client import AgentClient
+from farandole.launcher.agents.agent_lost import AgentLost
 from farandole.launcher.errors import SpecError
 from farandole.launcher.host_setup import preflight
 from farandole.launcher.host_setup.preflight import Finding

@@ -23,7 +23,7 @@ HOST_TIMEOUT_SECONDS = 1.75
 
 @dataclass(frozen=True)
 class JobSpec:
-    """One job, as the user asked for it.
+    """One job, as the user asked for it: a field for each thing that can be asked for.
 
     A job has as many fields as there are things to ask for; those of the workers are one mapping, `settings`.
 

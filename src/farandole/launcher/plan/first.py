@@ -13,12 +13,12 @@ from farandole.launcher.job.spec import JobSpec
 from farandole.launcher.plan.environment import place_of
 from farandole.launcher.plan.make import make_plan
 from farandole.launcher.plan.model import HostPlan, Identity, Plan, Site
-from farandole.launcher.slots.slot_state import Policy
+from farandole.launcher.slots.slot_state import SlotPolicy
 from farandole.launcher.wording import count
 
 
 def first_plan(
-    spec: JobSpec, policy: Policy, machine: Machine, hosts: Sequence[Host], sites: Mapping[str, Site]
+    spec: JobSpec, policy: SlotPolicy, machine: Machine, hosts: Sequence[Host], sites: Mapping[str, Site]
 ) -> Plan:
     """Plan the workers that are started first.
 

@@ -49,8 +49,8 @@ def decide(state: State, event: Event, now: float) -> Decision:
     """Return the next state, what to do, and the one line that says why.
 
     Example:
-        >>> from farandole.launcher.slots.slot_state import Policy
-        >>> state, actions, _ = decide(State(Policy(1, 2)), HostsChanged((("h1", 4),)), 0.0)
+        >>> from farandole.launcher.slots.slot_state import SlotPolicy
+        >>> state, actions, _ = decide(State(SlotPolicy(1, 2)), HostsChanged((("h1", 4),)), 0.0)
         >>> actions
         (ReachHost(label='h1'),)
         >>> state, actions, reason = decide(state, HostReady("h1"), 0.1)

@@ -22,7 +22,7 @@ def named(workers: Iterable[int]) -> str:
 
 
 def who_leaves(state: State, workers: Collection[int]) -> str:
-    """Say who is to leave, until when, and who stays.
+    """Say which workers are to leave, until when, and how many stay.
 
     Args:
         state: of the slots.

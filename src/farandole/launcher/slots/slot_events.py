@@ -102,7 +102,7 @@ class WorkerEnded:
     worker: int
     how: str
     """SUCCEEDED: exit code 0; FINISHED: the same, after it had left its world by itself, in good order; FAILED: by
-    itself; KILLED: by somebody else, or lost with its host; STATE_LOST: by itself, because nobody is left who holds the
+    itself; KILLED: from outside, or lost with its host; STATE_LOST: by itself, because no worker is left that holds the
     state of the training; so will all others."""
     what: str = ""
     """What it failed of, such as `ValueError: boom`."""

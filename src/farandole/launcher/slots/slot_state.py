@@ -15,7 +15,7 @@ MOST_WORKERS = 1 << 16
 
 
 @dataclass(frozen=True)
-class Policy:
+class SlotPolicy:
     """What the user allows."""
 
     min_size: int
@@ -63,8 +63,7 @@ class Site:
     """Slots that it has; there are more in `slots` while those that it had before still have workers."""
     slots: tuple[Slot, ...]
     phase: str = "new"
-    """new: nobody has tried to reach it; reaching; ready; lost: what ran there may still live; refused: it cannot take
-    part as it is."""
+    """new: not tried yet; reaching; ready; lost: what ran there may still live; refused: it cannot take part as it is."""
     not_before: float = 0.0
     """When it may be tried to reach."""
     tries: int = 0
@@ -99,9 +98,9 @@ class Repeat:
 
 @dataclass(frozen=True)
 class State:
-    """All that the policy knows."""
+    """All that the policy knows: each of its many fields is one fact that events change."""
 
-    policy: Policy
+    policy: SlotPolicy
     sites: tuple[Site, ...] = ()
     """The one that is known longest first."""
     next_worker: int = 0
@@ -115,13 +114,13 @@ class State:
     firsts: frozenset[int] = frozenset()
     """Workers that were started first, or of the first world, and have not failed."""
     firsts_known: bool = False
-    """Nobody is added to them any more."""
+    """No worker is added to them any more."""
     progressed: bool = False
     """Some worker has got somewhere."""
     repeats: dict[str, Repeat] = field(default_factory=dict)
-    """By who failed: a rank or, before there is one, a slot."""
+    """By what failed: a rank or, before there is one, a slot."""
     asked: frozenset[int] = frozenset()
-    """Workers of the latest world that were asked to leave; when nobody of it is left, they stay known."""
+    """Workers of the latest world that were asked to leave; when none of it is left, they stay known."""
     finishing: bool = False
     """A worker has done all there was to do, as far as is known: its process has yet to end well."""
     finished: bool = False
@@ -132,7 +131,7 @@ class State:
 
     @property
     def closing(self) -> bool:
-        """Whether the job is about to end, as far as is known: nobody is started."""
+        """Whether the job is about to end, as far as is known: no worker is started."""
         return self.finished or self.finishing
 
 

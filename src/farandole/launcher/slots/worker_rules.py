@@ -1,4 +1,4 @@
-"""Who gets a slot, who is one too many, and what is done when there are too few.
+"""Which worker gets a slot, which is one too many, and what is done when there are too few slots.
 
 Slots are filled in the order of the hosts, the host that is known longest first, until there are as many workers as the
 job may have, and its spares.
@@ -33,13 +33,13 @@ from farandole.launcher.wording import count
 
 
 def world_began(state: State, event: WorldBegan, now: float) -> Step:
-    """Take note of a new world, and of who is not in it any more."""
+    """Take note of a new world, and of the workers that are not in it any more."""
     members = frozenset(event.members)
     here = living(state)
     joined_at = {
         worker: state.joined_at.get(worker, now) for worker in here if worker in members | state.joined_at.keys()
     }
-    # Who was in a world and is not in this one should be about to end.
+    # A worker that was in a world and is not in this one should be about to end.
     out = joined_at.keys() - members
     state = with_deadline(with_slots(state, {worker: {"left": True} for worker in out}), out, now)
     ranks = {worker: rank for worker, rank in state.ranks.items() if worker in here}
@@ -65,7 +65,7 @@ def worker_leaves(state: State, event: WorkerLeaves, now: float) -> Step:
 
 
 def end_if_over(state: State, now: float) -> tuple[State, list[Action]]:
-    """End the job when nobody is left who has something to do, and nobody can be started."""
+    """End the job when no worker is left that has something to do, and none can be started."""
     here = living(state)
     # What the roster knows for certain may have been lost here, with the launcher before.
     if not (state.finished or (state.finishing and not here)):
@@ -112,7 +112,7 @@ def fill(state: State, now: float) -> tuple[State, list[Action]]:
     here = living(state).values()
     room = state.policy.most - len(here)
     if here and all(site.closed or slot.draining or slot.left for site, slot in here):
-        room = max(room, 1)  # Nobody stays: the last one that leaves hands the state over to this one.
+        room = max(room, 1)  # No worker stays: the last one that leaves hands the state over to this one.
     actions: list[Action] = []
     for label, index in free[: int(min(max(room, 0), len(free)))]:
         worker = state.next_worker

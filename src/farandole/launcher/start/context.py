@@ -19,7 +19,7 @@ SECRET_BYTES = 32
 
 @dataclass(frozen=True)
 class LaunchContext:
-    """One job, and who hears of it."""
+    """One job, and what is told of it."""
 
     spec: JobSpec
     machine: Machine
@@ -40,7 +40,7 @@ class LaunchContext:
 
         Args:
             secret: what workers must prove to hold.
-            supervisor: returns who is told what workers say of themselves.
+            supervisor: returns the supervisor, which is told what workers say of themselves.
             options: see `RosterService`.
         """
         return RosterService(

@@ -16,7 +16,7 @@ from farandole.launcher.job.machine import Machine
 from farandole.launcher.job.spec import JobSpec, check_command
 from farandole.launcher.plan.first import first_plan
 from farandole.launcher.plan.model import LOOPBACK, Identity, Plan, Site
-from farandole.launcher.slots.slot_state import Policy, most_members
+from farandole.launcher.slots.slot_state import SlotPolicy, most_members
 from farandole.launcher.start.context import SECRET_BYTES, LaunchContext
 from farandole.launcher.supervise.elastic_job import ElasticJob
 from farandole.launcher.supervise.elastic_policy import ElasticPolicy
@@ -56,10 +56,10 @@ def first_hosts(spec: JobSpec, machine: Machine) -> tuple[Host, ...]:
     return hosts
 
 
-def policy_of(spec: JobSpec) -> Policy:
+def policy_of(spec: JobSpec) -> SlotPolicy:
     """Return what the user allows."""
     elastic = _elastic(spec)
-    return Policy(
+    return SlotPolicy(
         min_size=elastic.min_size,
         max_size=elastic.max_size,
         spares=elastic.spares,

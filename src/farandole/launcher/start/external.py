@@ -46,7 +46,7 @@ REST_SECONDS = 2.0
 _ALLOCATIONS = ("SLURM_JOB_ID", "PBS_NODEFILE", "PE_HOSTFILE", "LSB_HOSTS", "LSB_MCPU_HOSTS")
 # What Python needs to be the same Python elsewhere.
 _PYTHON = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
-# Which host rank 0 will be on, nobody knows before it runs.
+# On which host rank 0 will be is not known before it runs.
 _MASTER = ("MASTER_ADDR", "MASTER_PORT")
 # A launcher that is itself a worker must not pass its own place on.
 _PLACE = ("FARANDOLE_RANK", "FARANDOLE_SIZE", "FARANDOLE_LISTEN")
@@ -241,7 +241,7 @@ class ExternalJob:
 
 
 def first_to_blame(failures: Mapping[int, Failure]) -> int | None:
-    """Return the rank that failed first; one that only lost another is it only when nobody else is there to blame."""
+    """Return the rank that failed first; one that only lost another counts only when no other has failed."""
     roots = [rank for rank, failure in failures.items() if failure.consequence_of is None]
     return next(iter(roots or failures), None)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Background:
-    """Tasks that nobody waits for, but that are not to outlive the job."""
+    """Tasks that are not waited for, and must not outlive the job."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()

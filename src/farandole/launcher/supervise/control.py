@@ -1,6 +1,6 @@
 """What a job daemon asks of the job that it runs.
 
-The supervisor of an elastic job is such a job. Its methods are called in the loop's thread and return at once: what
+`ElasticJob` is such a job. Its methods are called in the loop's thread and return at once: what
 takes its time goes on behind them, and is told on the console. Those that change something return one line for people
 that says what happens now, and raise `SpecError` when it cannot be done.
 """

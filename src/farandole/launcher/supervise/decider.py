@@ -8,9 +8,9 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from farandole.launcher.slots import slot_events as words
+from farandole.launcher.slots import slot_events as events
 from farandole.launcher.slots.decide import decide, next_due
-from farandole.launcher.slots.slot_state import Policy, State
+from farandole.launcher.slots.slot_state import SlotPolicy, State
 
 
 class Decider:
@@ -26,9 +26,9 @@ class Decider:
 
     def __init__(
         self,
-        policy: Policy,
+        policy: SlotPolicy,
         decided: Callable[[], None],
-        act: Callable[[words.Action], None],
+        act: Callable[[events.Action], None],
         settled: Callable[[], None],
         log: Callable[[str], None],
     ) -> None:
@@ -38,11 +38,11 @@ class Decider:
         self._settled = settled
         self._log = log
         self._loop = asyncio.get_running_loop()
-        self._events: deque[words.Event] = deque()
+        self._events: deque[events.Event] = deque()
         self._deciding = False
         self._timer: asyncio.TimerHandle | None = None
 
-    def happened(self, event: words.Event) -> None:
+    def happened(self, event: events.Event) -> None:
         """Decide. What happens while the actions are carried out waits for its turn."""
         self._events.append(event)
         if self._deciding:
@@ -72,4 +72,4 @@ class Decider:
         due = next_due(self.state, now)
         if due < math.inf:
             # A little late: at exactly that time it would not be past yet.
-            self._timer = self._loop.call_later(due - now + 0.001, self.happened, words.Tick())
+            self._timer = self._loop.call_later(due - now + 0.001, self.happened, events.Tick())

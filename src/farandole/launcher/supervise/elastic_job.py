@@ -1,4 +1,4 @@
-"""An elastic job, as those see it who ask something of it while it runs: see `control.Job`."""
+"""What can be asked of an elastic job, and changed, while it runs: see `control.Job`."""
 
 from __future__ import annotations
 

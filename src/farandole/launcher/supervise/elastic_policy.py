@@ -9,9 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from farandole.launcher.agents.agent_client import AgentLost
+from farandole.launcher.agents.agent_lost import AgentLost
 from farandole.launcher.discovery.discovery import Discovery
-from farandole.launcher.discovery.host_set import HostList
+from farandole.launcher.discovery.host_set import HostSet
 from farandole.launcher.failure.record import how_it_ended
 from farandole.launcher.failure.report import as_shell
 from farandole.launcher.host_setup.host_setup import HostSetup, JobHost
@@ -19,7 +19,7 @@ from farandole.launcher.job.host_list import Host, slots_of
 from farandole.launcher.output.console import Console
 from farandole.launcher.slots import slot_events as events
 from farandole.launcher.slots.phrases import named, others
-from farandole.launcher.slots.slot_state import Policy, expected_size, living
+from farandole.launcher.slots.slot_state import SlotPolicy, expected_size, living
 from farandole.launcher.slots.worker_rules import will_start
 from farandole.launcher.supervise.decider import Decider
 from farandole.launcher.supervise.ending import GRACE_SECONDS
@@ -67,7 +67,7 @@ class ElasticPolicy(JobPolicy):
 
     def __init__(
         self,
-        policy: Policy,
+        policy: SlotPolicy,
         discovery: Discovery,
         workers: Workers,
         setup: HostSetup,
@@ -80,7 +80,7 @@ class ElasticPolicy(JobPolicy):
         left: FailoverState | None,
     ) -> None:
         self.decider = Decider(policy, self._decided, self._act, self._settled, log)
-        self.hosts = HostList()
+        self.hosts = HostSet()
         self.messages = Messages(console, workers, lambda: self.job.ending.begun, lambda: self.decider.state.closing)
         self.writer = FailoverWriter(failover_files, self._failover_state)
         self.take_over = TakeOver(self, setup, listen, console, left)

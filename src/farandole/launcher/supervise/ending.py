@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable
 
 from farandole.agent import sweep
 from farandole.agent.protocol import Task
-from farandole.launcher.agents.agent_client import AgentClient, AgentLost
+from farandole.launcher.agents.agent_client import AgentClient
+from farandole.launcher.agents.agent_lost import AgentLost
 from farandole.launcher.job.host_list import Host
 from farandole.launcher.job.options import SshOptions
 from farandole.launcher.supervise.output_flow import OutputFlow
@@ -17,7 +18,7 @@ from farandole.launcher.supervise.output_flow import OutputFlow
 GRACE_SECONDS = 5.0
 # An agent that has been told to end all, and is silent for so long, is stuck itself.
 STUCK_SECONDS = 20.0
-# An interrupted job does not wait longer than this for a reader of its output who does not read.
+# An interrupted job does not wait longer than this for a reader of its output that does not read.
 READER_SECONDS = 2.0
 
 
@@ -58,10 +59,10 @@ class Ending:
             reader_stuck = flow.unwritten > 0
             if reader_stuck and self.stop_code is None:
                 continue  # As any program, the launcher waits for the reader of its output.
-            patience = READER_SECONDS if reader_stuck else STUCK_SECONDS
+            timeout = READER_SECONDS if reader_stuck else STUCK_SECONDS
             for agent in agents():
                 # Beats of another host say that its agent lives, not that it gets on.
-                if now > max(self.kill_at, agent.heard_at if agent.local else self.kill_at) + patience:
+                if now > max(self.kill_at, agent.heard_at if agent.local else self.kill_at) + timeout:
                     agent.kill()
 
 

@@ -38,7 +38,7 @@ class FailoverFiles:
     def keep(self, part: str, content: bytes) -> bool:
         """Replace one of them, and say whether that was possible.
 
-        On a full disk there is none then: nobody may go on from what is not true any more.
+        On a full disk there is none then: no launcher may go on from what is not true any more.
         """
         draft = self._directory / f".{part}.left"
         try:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from farandole.launcher.discovery.host_set import HostList
+from farandole.launcher.discovery.host_set import HostSet
 from farandole.launcher.failure.record import WorkerRecord
 from farandole.launcher.host_setup.host_setup import JobHost
 from farandole.launcher.job.host_list import Host
@@ -92,7 +92,7 @@ class FailoverState:
     identity: Identity
     roster: str
     """host:port at which workers look for it."""
-    hosts: HostList
+    hosts: HostSet
     slots: State
     job_hosts: tuple[SavedHost, ...]
     workers: tuple[SavedWorker, ...]
@@ -105,7 +105,7 @@ def read_failover_state(failover_files: FailoverFiles | None) -> tuple[FailoverS
         return None
     launcher, roster = failover_files.left(LAUNCHER), failover_files.left(ROSTER)
     assert launcher is not None and roster is not None
-    failover: FailoverState = pickle.loads(launcher)  # Our own file, in a directory that nobody else can write to.
+    failover: FailoverState = pickle.loads(launcher)  # Our own file, in a directory that no other user can write to.
     return failover, msgspec.msgpack.decode(roster, type=RosterFailoverState)
 
 

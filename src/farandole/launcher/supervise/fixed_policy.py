@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from farandole.agent.protocol import Start
-from farandole.launcher.agents.agent_client import AgentLost
+from farandole.launcher.agents.agent_lost import AgentLost
 from farandole.launcher.failure.record import WorkerRecord, how_it_ended
 from farandole.launcher.failure.report import as_shell
 from farandole.launcher.host_setup.host_setup import JobHost

@@ -12,11 +12,12 @@ import time
 from collections.abc import Callable
 
 from farandole.agent.protocol import End, FromAgent, Leaving, Outlive
-from farandole.launcher.agents.agent_client import AgentClient, AgentLost
+from farandole.launcher.agents.agent_client import AgentClient
+from farandole.launcher.agents.agent_lost import AgentLost
 from farandole.launcher.host_setup.host_setup import HostSetup, JobHost, NotReady
 from farandole.launcher.job.host_list import Host
 from farandole.launcher.job.spec import JobSpec
-from farandole.launcher.slots import slot_events as words
+from farandole.launcher.slots import slot_events as events
 from farandole.launcher.supervise.background import Background
 from farandole.launcher.supervise.ending import Ending, sweep_elsewhere, sweep_here
 from farandole.launcher.supervise.policy import JobPolicy
@@ -104,7 +105,7 @@ class JobHosts:
             job_host = await self._setup.set_up(host)
         except NotReady as error:
             if not self._ending.begun:
-                self._policy.happened(words.HostNotReady(host.label, str(error), error.refused))
+                self._policy.happened(events.HostNotReady(host.label, str(error), error.refused))
             return
         finally:
             if self._setting_up.get(host.label) is asyncio.current_task():
@@ -114,8 +115,8 @@ class JobHosts:
             return
         self.have(job_host)
         self._let_outlive(job_host)
-        self._policy.happened(words.HostNoticed(host.label, job_host.notice))
-        self._policy.happened(words.HostReady(host.label))
+        self._policy.happened(events.HostNoticed(host.label, job_host.notice))
+        self._policy.happened(events.HostReady(host.label))
 
     def have(self, job_host: JobHost) -> None:
         """Have a host that can start workers."""
@@ -144,7 +145,7 @@ class JobHosts:
         agent, label = job_host.agent, job_host.host.label
         watches = []
         if self._setup is not None:
-            notice = self._setup.watch(job_host, lambda why: self._policy.happened(words.HostNoticed(label, why)))
+            notice = self._setup.watch(job_host, lambda why: self._policy.happened(events.HostNoticed(label, why)))
             watches.append(notice)
         if not agent.local:
             watches.append(self._watch(agent))
@@ -179,7 +180,7 @@ class JobHosts:
         await self._make_certain(job_host, lost)
         self._control.are_gone(here, lost)
         if self._forget(job_host) and not self._ending.begun:
-            self._policy.happened(words.HostNotReady(job_host.host.label, str(lost)))
+            self._policy.happened(events.HostNotReady(job_host.host.label, str(lost)))
 
     def _forget(self, job_host: JobHost) -> bool:
         """Have this host no more; say whether it was its host's."""

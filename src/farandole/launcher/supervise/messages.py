@@ -1,4 +1,4 @@
-"""What people are told of an elastic job: what happened to whom, what the job does now, and how long it took."""
+"""What people are told of an elastic job: what happened to its workers, what the job does now, how long it took."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from farandole.roster.events import Departure, Hold
 from farandole.roster.watcher import WorldChange
 
 MOST_NAMED = 3
-# Who ends is told of with the world that goes on without it, unless that does not come so soon.
+# The line about the next world also tells of a worker that has ended, unless that world does not come so soon.
 TOLD_SECONDS = 1.0
 # For how long the line about a new world waits to know how those ended that it has lost.
 ENDS_SECONDS = 0.5
@@ -28,7 +28,7 @@ class Messages:
     Args:
         console: where.
         workers: of the job.
-        ends: says whether the job is being ended: then nobody goes on.
+        ends: says whether the job is being ended: then no worker goes on.
         finishes: says whether workers have finished already: then it is about to end.
     """
 
@@ -176,7 +176,7 @@ def how_in_words(how: str) -> str:
         >>> how_in_words("was killed by SIGKILL"), how_in_words("its process ended without saying goodbye")
         (' was killed by SIGKILL', ': its process ended without saying goodbye')
     """
-    how = how.partition(", so ")[0]  # What follows is for who reads it in a traceback.
+    how = how.partition(", so ")[0]  # What follows is for a reader of the traceback.
     return f": {how}" if how.startswith(("it ", "its ")) else f" {how}"
 
 

@@ -110,7 +110,7 @@ def _to_blame(
     if verdict.why:
         return first_failure(_last_to_fail(records, ended_at), ended_at)
     succeeded_at = min((record.exit_time for record in records if record.exit_code == 0), default=ended_at)
-    # Who failed before others finished was replaced, or the others did without it.
+    # A worker that failed before others finished was replaced, or the others did without it.
     last = [record for record in records if (record.rank in world if world else record.exit_time >= succeeded_at)]
     return first_failure(last, ended_at)
 

@@ -56,7 +56,7 @@ class OutputFlow:
             try:
                 self._loop.call_soon_threadsafe(self._note, rank, stream, written_bytes)
             except RuntimeError:
-                pass  # The loop is closed: nobody needs credit any more.
+                pass  # The loop is closed: no agent needs credit any more.
 
         return written
 

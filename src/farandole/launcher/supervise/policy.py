@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from farandole.launcher.agents.agent_client import AgentLost
+from farandole.launcher.agents.agent_lost import AgentLost
 from farandole.launcher.host_setup.host_setup import JobHost
 from farandole.launcher.slots.slot_events import Event
 from farandole.launcher.supervise.workers import Worker

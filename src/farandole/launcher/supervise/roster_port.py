@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 from farandole.wire.address import parse_address
 
-# Who has it by chance, such as the near end of a connection, often lets go of it soon; workers look for it longer.
+# What has it by chance, such as the near end of a connection, often lets go of it soon; workers look for it longer.
 PORT_SECONDS = 30.0
 _REST_SECONDS = 0.1
 
@@ -21,7 +21,7 @@ class PortLost(Exception):
 async def listen_again(
     listen: Callable[[], Awaitable[object]], address: str, say: Callable[[str], None], wanted: Callable[[], bool]
 ) -> None:
-    """Listen where a launcher before did; do not wait for it when nobody wants that any more.
+    """Listen where a launcher before did; do not wait for it when that is not wanted any more.
 
     Args:
         listen: raises OSError as long as it cannot be.

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from farandole.agent.protocol import Resumed
-from farandole.launcher.agents.agent_client import AgentLost
+from farandole.launcher.agents.agent_lost import AgentLost
 from farandole.launcher.host_setup.host_setup import HostSetup, JobHost
 from farandole.launcher.output.console import Console
 from farandole.launcher.slots import slot_events as events

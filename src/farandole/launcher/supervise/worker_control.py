@@ -20,7 +20,7 @@ from farandole.agent.protocol import (
     Stalled,
     Started,
 )
-from farandole.launcher.agents.agent_client import AgentLost
+from farandole.launcher.agents.agent_lost import AgentLost
 from farandole.launcher.host_setup.host_setup import JobHost
 from farandole.launcher.output.status import StatusLine
 from farandole.launcher.supervise.background import Background

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from farandole.agent.protocol import Exited, NotStarted, Stop
 from farandole.errors import StateLostError
-from farandole.launcher.agents.agent_client import AgentLost
+from farandole.launcher.agents.agent_lost import AgentLost
 from farandole.launcher.errors import SpecError
 from farandole.launcher.failure.error_file import learn
 from farandole.launcher.failure.record import CRASHES, WorkerRecord, how_it_ended

@@ -12,7 +12,7 @@ from farandole.launcher.targets.launch_order import LaunchOrder, written_with_sl
 def _open_mpi(order: LaunchOrder, *tagged: str) -> list[str]:
     line = ["-np", str(order.size)]
     line += ["--host", written_with_slots(order.hosts)] if order.hosts else []
-    # Who asks for more workers than cores wants them.
+    # A user who asks for more workers than cores wants them.
     line += ["--map-by", "slot:OVERSUBSCRIBE", "--bind-to", "none", *tagged]
     line += ["--allow-run-as-root"] if order.root else []
     for name in order.names:

@@ -39,14 +39,14 @@ from farandole.launcher.slots.slot_events import (
     WorkerLeaves,
     WorldBegan,
 )
-from farandole.launcher.slots.slot_state import Policy, State, living
+from farandole.launcher.slots.slot_state import SlotPolicy, State, living
 from farandole.launcher.slots.worker_rules import will_start
 
 
 class Job:
     """A policy at work, on a clock of its own."""
 
-    def __init__(self, policy: Policy, *hosts: tuple[str, int]) -> None:
+    def __init__(self, policy: SlotPolicy, *hosts: tuple[str, int]) -> None:
         self.state = State(policy)
         self.now = 0.0
         self.tell(HostsChanged(hosts))
@@ -82,7 +82,7 @@ def said(actions: list[Action]) -> str:
 
 
 def test_hosts_are_filled_in_their_order_up_to_the_most_and_the_spares() -> None:
-    job = Job(Policy(1, 3, spares=1), ("h1", 2), ("h2", 4))
+    job = Job(SlotPolicy(1, 3, spares=1), ("h1", 2), ("h2", 4))
     assert [(site.label, [slot.worker for slot in site.slots]) for site in job.state.sites] == [
         ("h1", [0, 1]),
         ("h2", [2, 3, None, None]),
@@ -90,14 +90,14 @@ def test_hosts_are_filled_in_their_order_up_to_the_most_and_the_spares() -> None
 
 
 def test_hosts_that_are_not_needed_are_not_reached() -> None:
-    state, actions, _ = decide(State(Policy(1, 2)), HostsChanged((("h1", 2), ("h2", 2))), 0.0)
+    state, actions, _ = decide(State(SlotPolicy(1, 2)), HostsChanged((("h1", 2), ("h2", 2))), 0.0)
     assert actions == (ReachHost("h1"),)
     _, actions, _ = decide(state, HostNotReady("h1", "no route to host"), 1.0)
     assert actions[1:] == (ReachHost("h1"),)  # At once, the first time.
 
 
 def test_the_first_workers_start_together_unless_a_host_does_not_come() -> None:
-    state, _, _ = decide(State(Policy(1, 4, first_size=3)), HostsChanged((("h1", 2), ("h2", 2))), 0.0)
+    state, _, _ = decide(State(SlotPolicy(1, 4, first_size=3)), HostsChanged((("h1", 2), ("h2", 2))), 0.0)
     state, actions, _ = decide(state, HostReady("h1"), 0.1)
     assert actions == ()
     assert len(started(list(decide(state, HostReady("h2"), 0.2)[1]))) == 4
@@ -105,14 +105,14 @@ def test_the_first_workers_start_together_unless_a_host_does_not_come() -> None:
 
 
 def test_a_known_host_stays_before_new_ones() -> None:
-    job = Job(Policy(1, 2), ("h1", 1))
+    job = Job(SlotPolicy(1, 2), ("h1", 1))
     job.tell(HostsChanged((("h0", 1), ("h1", 1))))
     assert [site.label for site in job.state.sites] == ["h1", "h0"]
     assert started(job.tell(HostReady("h0"))) == [(1, "h0", 0)]
 
 
 def test_a_killed_worker_is_replaced_at_once_then_later_and_later() -> None:
-    job = Job(Policy(1, 1), ("h1", 1))
+    job = Job(SlotPolicy(1, 1), ("h1", 1))
     waits = []
     for worker in range(4):
         actions = job.end(worker)
@@ -125,7 +125,7 @@ def test_a_killed_worker_is_replaced_at_once_then_later_and_later() -> None:
 
 
 def test_a_worker_that_was_healthy_counts_as_the_first_to_fail() -> None:
-    job = Job(Policy(1, 1), ("h1", 1))
+    job = Job(SlotPolicy(1, 1), ("h1", 1))
     job.end(0)
     job.end(1)
     job.wait(1.0)
@@ -135,7 +135,7 @@ def test_a_worker_that_was_healthy_counts_as_the_first_to_fail() -> None:
 
 
 def test_a_host_on_which_many_fail_is_left_alone_for_longer_and_longer() -> None:
-    job = Job(Policy(1, 8), ("h1", FLAPS), ("h2", 1))
+    job = Job(SlotPolicy(1, 8), ("h1", FLAPS), ("h2", 1))
     job.tell(WorldBegan(tuple(job.workers())))
     for worker in range(FLAPS - 1):
         assert "quarantine" not in said(job.end(worker))
@@ -149,7 +149,7 @@ def test_a_host_on_which_many_fail_is_left_alone_for_longer_and_longer() -> None
 
 
 def test_a_host_that_leaves_is_drained_then_ended() -> None:
-    job = Job(Policy(1, 4, grace=10), ("h1", 2), ("h2", 2))
+    job = Job(SlotPolicy(1, 4, grace=10), ("h1", 2), ("h2", 2))
     job.tell(WorldBegan((0, 1, 2, 3)))
     actions = job.tell(HostsChanged((("h1", 2),)))
     assert DrainWorkers((2, 3), "host h2 is gone") in actions
@@ -161,7 +161,7 @@ def test_a_host_that_leaves_is_drained_then_ended() -> None:
 
 
 def test_a_host_that_comes_back_gets_new_workers_while_the_old_ones_leave() -> None:
-    job = Job(Policy(1, None, grace=10), ("h1", 2))
+    job = Job(SlotPolicy(1, None, grace=10), ("h1", 2))
     job.tell(HostsChanged(()))
     job.tell(HostsChanged((("h1", 2),)))
     assert job.workers() == [0, 1]
@@ -169,7 +169,7 @@ def test_a_host_that_comes_back_gets_new_workers_while_the_old_ones_leave() -> N
 
 
 def test_a_host_that_shrinks_keeps_its_first_slots() -> None:
-    job = Job(Policy(1, None), ("h1", 3))
+    job = Job(SlotPolicy(1, None), ("h1", 3))
     actions = job.tell(HostsChanged((("h1", 1),)))
     assert DrainWorkers((1, 2), "host h1 has only 1 slot now") in actions
     assert "host h1 has only 1 slot now; workers 1 and 2 there leave at the end of a step, within 30 s; 1" in said(
@@ -182,14 +182,14 @@ def test_a_host_that_shrinks_keeps_its_first_slots() -> None:
 
 
 def test_an_agent_that_was_asked_to_end_has_its_workers_leave() -> None:
-    job = Job(Policy(1, None), ("h1", 1), ("h2", 1))
+    job = Job(SlotPolicy(1, None), ("h1", 1), ("h2", 1))
     actions = job.tell(HostLeaves("h2"))
     assert "host h2 was asked to end" in said(actions)
     assert DrainWorkers((1,), "host h2 is gone") in actions
 
 
 def test_a_host_that_is_about_to_be_taken_away_gets_no_workers_while_the_notice_stands() -> None:
-    job = Job(Policy(1, 4, grace=5), ("h1", 2), ("h2", 2))
+    job = Job(SlotPolicy(1, 4, grace=5), ("h1", 2), ("h2", 2))
     job.tell(WorldBegan((0, 1, 2, 3)))
     actions = job.tell(HostNoticed("h2", "terminate at 12:00"))
     assert said(actions) == (
@@ -212,7 +212,7 @@ def test_a_host_that_is_about_to_be_taken_away_gets_no_workers_while_the_notice_
 
 
 def test_a_host_with_a_notice_makes_room_for_one_that_was_not_needed() -> None:
-    job = Job(Policy(1, 1), ("h1", 1))
+    job = Job(SlotPolicy(1, 1), ("h1", 1))
     job.tell(HostsChanged((("h1", 1), ("h2", 1))))
     assert ReachHost("h2") in job.tell(HostNoticed("h1", "soon"))
     assert started(job.tell(HostReady("h2"))) == [(1, "h2", 0)]
@@ -220,7 +220,7 @@ def test_a_host_with_a_notice_makes_room_for_one_that_was_not_needed() -> None:
 
 
 def test_a_host_that_was_taken_away_and_comes_back_says_anew_how_it_is() -> None:
-    job = Job(Policy(1, 2), ("h1", 1), ("h2", 1))
+    job = Job(SlotPolicy(1, 2), ("h1", 1), ("h2", 1))
     job.tell(HostNoticed("h2", "soon"))
     job.tell(HostLost("h2"))
     job.end(1)
@@ -231,7 +231,7 @@ def test_a_host_that_was_taken_away_and_comes_back_says_anew_how_it_is() -> None
 
 
 def test_all_hosts_may_be_about_to_be_taken_away() -> None:
-    job = Job(Policy(1, 2, timeout=60), ("h1", 1), ("h2", 1))
+    job = Job(SlotPolicy(1, 2, timeout=60), ("h1", 1), ("h2", 1))
     job.tell(WorldBegan((0, 1)))
     job.tell(HostNoticed("h1", "soon"))
     actions = job.tell(HostNoticed("h2", "soon"))
@@ -240,7 +240,7 @@ def test_all_hosts_may_be_about_to_be_taken_away() -> None:
 
 
 def test_a_host_that_is_removed_loses_its_workers_at_once() -> None:
-    job = Job(Policy(1, None), ("h1", 1), ("h2", 2))
+    job = Job(SlotPolicy(1, None), ("h1", 1), ("h2", 2))
     actions = job.tell(HostRemoved("h2"))
     assert said(actions) == "farandole: host h2 is removed, with workers 1 and 2; 1 other worker goes on"
     assert StopWorkers((1, 2), "was removed with its host") in actions
@@ -250,7 +250,7 @@ def test_a_host_that_is_removed_loses_its_workers_at_once() -> None:
 
 
 def test_a_job_that_is_to_be_smaller_lets_the_newest_go() -> None:
-    job = Job(Policy(1, 4), ("h1", 4))
+    job = Job(SlotPolicy(1, 4), ("h1", 4))
     job.tell(WorldBegan((0, 1, 2, 3)))
     actions = job.tell(Resized(1, 2))
     assert [each.workers for each in actions if isinstance(each, DrainWorkers)] == [(2, 3)]
@@ -260,7 +260,7 @@ def test_a_job_that_is_to_be_smaller_lets_the_newest_go() -> None:
 
 
 def test_spares_go_before_members() -> None:
-    job = Job(Policy(1, 2, spares=2), ("h1", 4))
+    job = Job(SlotPolicy(1, 2, spares=2), ("h1", 4))
     job.tell(WorldBegan((1, 3)))
     actions = job.tell(Resized(1, 1))
     # One member is over the most; of the others, one may stay as a spare, and the member's place makes it two.
@@ -268,20 +268,20 @@ def test_spares_go_before_members() -> None:
 
 
 def test_all_that_were_started_first_fail_before_any_gets_anywhere() -> None:
-    job = Job(Policy(1, 2), ("h1", 2))
+    job = Job(SlotPolicy(1, 2), ("h1", 2))
     assert not ended(job.end(0, FAILED, "SyntaxError"))
     assert "all workers that were started first failed" in ended(job.end(1, FAILED, "SyntaxError"))[0]
     assert job.wait(100) == []
 
 
 def test_first_workers_that_were_killed_are_replaced() -> None:
-    job = Job(Policy(1, 2), ("h1", 2))
+    job = Job(SlotPolicy(1, 2), ("h1", 2))
     job.end(0)
     assert not ended(job.end(1))
 
 
 def test_all_fail_after_some_progress_and_are_started_again() -> None:
-    job = Job(Policy(1, 2), ("h1", 2))
+    job = Job(SlotPolicy(1, 2), ("h1", 2))
     job.tell(WorldBegan((0, 1)))
     job.tell(Progressed())
     job.end(0, FAILED, "a")
@@ -289,7 +289,7 @@ def test_all_fail_after_some_progress_and_are_started_again() -> None:
 
 
 def test_first_workers_that_fail_do_not_end_a_world_of_others() -> None:
-    job = Job(Policy(1, 2), ("h1", 2))
+    job = Job(SlotPolicy(1, 2), ("h1", 2))
     job.tell(WorldBegan((0, 1)))
     job.end(0, FAILED, "a")
     job.tell(WorldBegan((1, 2)))
@@ -297,7 +297,7 @@ def test_first_workers_that_fail_do_not_end_a_world_of_others() -> None:
 
 
 def test_a_job_whose_state_is_lost_ends_at_once() -> None:
-    job = Job(Policy(1, 2), ("h1", 2))
+    job = Job(SlotPolicy(1, 2), ("h1", 2))
     job.tell(WorldBegan((0, 1)))
     job.tell(Progressed())
     job.end(0, FAILED, "a")
@@ -309,7 +309,7 @@ def test_a_job_whose_state_is_lost_ends_at_once() -> None:
 
 
 def test_the_same_failure_of_the_same_rank_ends_the_job_the_third_time() -> None:
-    job = Job(Policy(1, 2), ("h1", 2))
+    job = Job(SlotPolicy(1, 2), ("h1", 2))
     job.tell(WorldBegan((0, 1)))
     job.tell(Progressed())
     actions = job.end(1, FAILED, "ValueError: boom")
@@ -323,7 +323,7 @@ def test_the_same_failure_of_the_same_rank_ends_the_job_the_third_time() -> None
 
 
 def test_the_first_workers_wait_for_hosts_that_come_first() -> None:
-    state, _, _ = decide(State(Policy(1, 4, first_size=2)), HostsChanged((("h1", 2), ("h2", 2))), 0.0)
+    state, _, _ = decide(State(SlotPolicy(1, 4, first_size=2)), HostsChanged((("h1", 2), ("h2", 2))), 0.0)
     state, actions, _ = decide(state, HostReady("h2"), 0.1)
     assert started(list(actions)) == []
     state, actions, _ = decide(state, HostReady("h1"), 0.2)
@@ -331,7 +331,7 @@ def test_the_first_workers_wait_for_hosts_that_come_first() -> None:
 
 
 def test_newcomers_that_never_get_into_the_world_do_not_end_it() -> None:
-    job = Job(Policy(1, 2), ("h1", 2))
+    job = Job(SlotPolicy(1, 2), ("h1", 2))
     job.tell(WorldBegan((0, 1)))
     job.tell(Progressed())
     job.end(1)
@@ -341,7 +341,7 @@ def test_newcomers_that_never_get_into_the_world_do_not_end_it() -> None:
 
 
 def test_a_failure_counts_though_the_world_has_gone_on_before_the_process_was_gone() -> None:
-    job = Job(Policy(1, 2), ("h1", 2))
+    job = Job(SlotPolicy(1, 2), ("h1", 2))
     job.tell(WorldBegan((0, 1)))
     job.tell(WorldBegan((0,)))
     assert started(job.end(1)) == [(2, "h1", 1)]
@@ -349,21 +349,21 @@ def test_a_failure_counts_though_the_world_has_gone_on_before_the_process_was_go
 
 
 def test_who_left_the_world_and_does_not_end_is_ended() -> None:
-    job = Job(Policy(1, 2, grace=5), ("h1", 2))
+    job = Job(SlotPolicy(1, 2, grace=5), ("h1", 2))
     job.tell(WorldBegan((0, 1)))
     job.tell(WorldBegan((1,)))
     assert [each.workers for each in job.wait(5.5) if isinstance(each, StopWorkers)] == [(0,)]
 
 
 def test_nothing_starts_once_a_worker_has_finished_and_the_job_ends_with_the_last() -> None:
-    job = Job(Policy(1, 2, spares=1), ("h1", 4))
+    job = Job(SlotPolicy(1, 2, spares=1), ("h1", 4))
     job.tell(WorldBegan((0, 1)))
     assert job.end(0, SUCCEEDED) == []
     assert ended(job.end(1, KILLED)) == [""]  # The spare waits for nothing.
 
 
 def test_who_finishes_and_whose_world_goes_on_without_it_is_not_replaced() -> None:
-    job = Job(Policy(1, 3), ("h1", 2))
+    job = Job(SlotPolicy(1, 3), ("h1", 2))
     job.tell(WorldBegan((0, 1)))
     job.tell(Finishing(True))
     job.tell(WorldBegan((0,)))
@@ -372,7 +372,7 @@ def test_who_finishes_and_whose_world_goes_on_without_it_is_not_replaced() -> No
 
 
 def test_while_a_worker_has_finished_as_far_as_is_known_nobody_is_started() -> None:
-    job = Job(Policy(1, 3), ("h1", 2))
+    job = Job(SlotPolicy(1, 3), ("h1", 2))
     job.tell(WorldBegan((0, 1)))
     job.tell(Finishing(True))
     assert not will_start(job.state, job.now)
@@ -381,7 +381,7 @@ def test_while_a_worker_has_finished_as_far_as_is_known_nobody_is_started() -> N
 
 
 def test_newcomers_that_are_refused_as_the_job_is_about_to_end_have_not_failed() -> None:
-    job = Job(Policy(1, 3), ("h1", 3))
+    job = Job(SlotPolicy(1, 3), ("h1", 3))
     job.tell(WorldBegan((0, 1)))
     job.tell(Finishing(True))
     assert job.end(2, SUCCEEDED) == []
@@ -390,20 +390,20 @@ def test_newcomers_that_are_refused_as_the_job_is_about_to_end_have_not_failed()
 
 
 def test_a_job_ends_when_nobody_is_left_though_the_end_of_the_one_that_finished_was_missed() -> None:
-    job = Job(Policy(1, 1), ("h1", 1))
+    job = Job(SlotPolicy(1, 1), ("h1", 1))
     job.tell(WorldBegan((0,)))
     job.tell(Finishing(True))
     assert ended(job.end(0, KILLED)) == [""]
 
 
 def test_a_command_without_worlds_ends_when_all_have_ended() -> None:
-    job = Job(Policy(1, 2), ("h1", 2))
+    job = Job(SlotPolicy(1, 2), ("h1", 2))
     assert job.end(0, SUCCEEDED) == []
     assert ended(job.end(1, SUCCEEDED)) == [""]
 
 
 def test_a_host_that_cannot_be_reached_is_tried_again_later_and_later() -> None:
-    job = Job(Policy(1, 1), ("h1", 1))
+    job = Job(SlotPolicy(1, 1), ("h1", 1))
     job.end(0)
     assert "it is tried again at once" in said(job.tell(HostNotReady("h1", "the connection ended")))
     assert "it is tried again in 1 s" in said(job.tell(HostNotReady("h1", "the connection ended")))
@@ -411,7 +411,7 @@ def test_a_host_that_cannot_be_reached_is_tried_again_later_and_later() -> None:
 
 
 def test_no_worker_starts_on_a_host_that_is_lost_before_it_is_reached_again() -> None:
-    job = Job(Policy(1, 2), ("h1", 2))
+    job = Job(SlotPolicy(1, 2), ("h1", 2))
     assert job.tell(HostLost("h1")) == []
     assert not started(job.end(0) + job.end(1))
     assert ReachHost("h1") in job.tell(HostNotReady("h1", "the agent died"))
@@ -419,7 +419,7 @@ def test_no_worker_starts_on_a_host_that_is_lost_before_it_is_reached_again() ->
 
 
 def test_a_host_that_is_refused_is_not_tried_before_it_has_gone_and_come_back() -> None:
-    job = Job(Policy(1, 4), ("h1", 1), ("h2", 1))
+    job = Job(SlotPolicy(1, 4), ("h1", 1), ("h2", 1))
     job.end(1)
     assert "host h2 is left out: it has farandole 0.1" in said(
         job.tell(HostNotReady("h2", "it has farandole 0.1", refused=True))
@@ -431,13 +431,13 @@ def test_a_host_that_is_refused_is_not_tried_before_it_has_gone_and_come_back() 
 
 
 def test_a_job_without_any_usable_host_ends() -> None:
-    state, _, _ = decide(State(Policy(1, 2)), HostsChanged((("h1", 1),)), 0.0)
+    state, _, _ = decide(State(SlotPolicy(1, 2)), HostsChanged((("h1", 1),)), 0.0)
     _, actions, _ = decide(state, HostNotReady("h1", "wrong version", refused=True), 0.0)
     assert ended(list(actions)) == ["no host can take part: wrong version"]
 
 
 def test_too_few_slots_are_waited_for_visibly_and_with_an_end() -> None:
-    job = Job(Policy(3, 4, timeout=20), ("h1", 1))
+    job = Job(SlotPolicy(3, 4, timeout=20), ("h1", 1))
     assert job.state.short_since == 0.0
     assert job.wait(10) == []
     assert next_due(job.state, job.now) == 20.0
@@ -445,7 +445,7 @@ def test_too_few_slots_are_waited_for_visibly_and_with_an_end() -> None:
 
 
 def test_a_host_may_have_no_slots_for_a_while() -> None:
-    job = Job(Policy(1, 4, timeout=20), ("h1", 2))
+    job = Job(SlotPolicy(1, 4, timeout=20), ("h1", 2))
     actions = job.tell(HostsChanged((("h1", 0),)))
     assert DrainWorkers((0, 1), "host h1 has no slot now") in actions
     job.end(0)
@@ -455,7 +455,7 @@ def test_a_host_may_have_no_slots_for_a_while() -> None:
 
 
 def test_hosts_without_slots_are_not_reached_and_waited_for_as_if_there_were_none() -> None:
-    state, actions, _ = decide(State(Policy(1, 4, timeout=20)), HostsChanged((("h1", 0), ("h2", 0))), 0.0)
+    state, actions, _ = decide(State(SlotPolicy(1, 4, timeout=20)), HostsChanged((("h1", 0), ("h2", 0))), 0.0)
     assert (
         said(list(actions))
         == "farandole: 0 of at least 1 worker have a place; the job waits for more hosts, for 20 s at most"
@@ -465,7 +465,7 @@ def test_hosts_without_slots_are_not_reached_and_waited_for_as_if_there_were_non
 
 
 def test_when_all_are_to_leave_one_is_started_to_take_over_though_there_is_no_room() -> None:
-    job = Job(Policy(1, 2), ("h1", 2))
+    job = Job(SlotPolicy(1, 2), ("h1", 2))
     job.tell(HostsChanged((("h2", 2),)))
     assert started(job.tell(HostReady("h2"))) == [(2, "h2", 0)]
     assert started(job.end(1, SUCCEEDED)) == []
@@ -473,7 +473,7 @@ def test_when_all_are_to_leave_one_is_started_to_take_over_though_there_is_no_ro
 
 
 def test_while_a_host_is_reached_workers_will_be_started() -> None:
-    job = Job(Policy(1, 4), ("h1", 2))
+    job = Job(SlotPolicy(1, 4), ("h1", 2))
     assert not will_start(job.state, job.now)
     job.tell(HostsChanged((("h2", 2),)))
     assert will_start(job.state, job.now)
@@ -489,7 +489,7 @@ def asked(job: Job, *workers: int) -> str:
 
 
 def test_the_slots_of_workers_that_were_asked_to_leave_are_about_to_be_free() -> None:
-    job = Job(Policy(1, 2), ("h1", 2))
+    job = Job(SlotPolicy(1, 2), ("h1", 2))
     job.tell(WorldBegan((0, 1)))
     assert asked(job, 1) == (
         "farandole: worker 1 on h1 was asked to leave: it got SIGTERM; it leaves at the end of a step, within 30 s; "
@@ -507,27 +507,27 @@ def test_the_slots_of_workers_that_were_asked_to_leave_are_about_to_be_free() ->
 
 
 def test_one_is_started_beside_those_that_were_all_asked_to_leave() -> None:
-    job = Job(Policy(1, 2), ("h1", 3))
+    job = Job(SlotPolicy(1, 2), ("h1", 3))
     job.tell(WorldBegan((0, 1)))
     asked(job, 0)
     assert started(job.tell(WorkerLeaves(1, "it got SIGTERM"))) == [(2, "h1", 2)]
 
 
 def test_slots_that_get_nobody_are_not_about_to_be_free() -> None:
-    job = Job(Policy(1, 2), ("h1", 1), ("h2", 1))
+    job = Job(SlotPolicy(1, 2), ("h1", 1), ("h2", 1))
     job.tell(WorldBegan((0, 1)))
     asked(job, 0, 1)
     assert will_start(job.state, job.now)
     job.tell(HostNoticed("h2", "soon"))
     assert not will_start(job.state, job.now)
-    single = Job(Policy(1, 1), ("h1", 1))
+    single = Job(SlotPolicy(1, 1), ("h1", 1))
     single.tell(WorldBegan((0,)))
     asked(single, 0)
     assert not will_start(single.state, single.now), "it is the worker's own, who would wait for nobody"
 
 
 def test_a_job_whose_workers_were_all_asked_to_leave_has_not_finished() -> None:
-    job = Job(Policy(1, 1), ("h1", 1))
+    job = Job(SlotPolicy(1, 1), ("h1", 1))
     job.tell(WorldBegan((0,)))
     asked(job, 0)
     actions = job.end(0, SUCCEEDED)
@@ -541,7 +541,7 @@ def test_a_job_whose_workers_were_all_asked_to_leave_has_not_finished() -> None:
 
 
 def test_who_was_asked_to_leave_and_finishes_meanwhile_has_finished() -> None:
-    job = Job(Policy(1, 2), ("h1", 2))
+    job = Job(SlotPolicy(1, 2), ("h1", 2))
     job.tell(WorldBegan((0, 1)))
     asked(job, 0, 1)
     assert started(job.end(0, FINISHED)) == []
@@ -549,7 +549,7 @@ def test_who_was_asked_to_leave_and_finishes_meanwhile_has_finished() -> None:
 
 
 def test_horovods_blacklist_takes_the_whole_host_for_good() -> None:
-    job = Job(Policy(1, 4, blacklist=True), ("h1", 2), ("h2", 2))
+    job = Job(SlotPolicy(1, 4, blacklist=True), ("h1", 2), ("h2", 2))
     job.tell(WorldBegan((0, 1, 2, 3)))
     actions = job.end(2)
     assert "host h2 is blacklisted: worker 2 failed on it; worker 3 there leaves at the end of a step" in said(actions)
@@ -561,7 +561,7 @@ def test_horovods_blacklist_takes_the_whole_host_for_good() -> None:
 
 
 def test_horovods_cooldown_gives_the_host_back() -> None:
-    job = Job(Policy(1, 4, blacklist=True, cooldown=(10, 15)), ("h1", 1), ("h2", 1))
+    job = Job(SlotPolicy(1, 4, blacklist=True, cooldown=(10, 15)), ("h1", 1), ("h2", 1))
     for wait in (10, 15, 15):
         assert f"blacklisted for {wait} s" in said(job.end(job.workers()[-1]))
         assert not started(job.wait(wait - 0.5))
@@ -571,7 +571,7 @@ def test_horovods_cooldown_gives_the_host_back() -> None:
 @pytest.mark.parametrize("seed", range(150))
 def test_whatever_happens_the_rules_hold(seed: int) -> None:
     dice = random.Random(seed)
-    policy = Policy(
+    policy = SlotPolicy(
         min_size=dice.randint(1, 3),
         max_size=dice.choice([None, 3, 6]),
         spares=dice.randint(0, 2),
@@ -592,7 +592,7 @@ def test_whatever_happens_the_rules_hold(seed: int) -> None:
 class _Simulation:
     """Hosts and workers that do what they like, and what no policy may do."""
 
-    def __init__(self, policy: Policy, dice: random.Random) -> None:
+    def __init__(self, policy: SlotPolicy, dice: random.Random) -> None:
         self.state = State(policy)
         self.dice = dice
         self.now = 0.0

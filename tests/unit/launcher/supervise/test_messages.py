@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from farandole.launcher.discovery.host_set import HostList
+from farandole.launcher.discovery.host_set import HostSet
 from farandole.launcher.job.host_list import Host
 from farandole.launcher.supervise import messages as telling
 from farandole.launcher.supervise.messages import Messages, end_message, world_message
@@ -53,7 +53,7 @@ def test_many_losses_are_one_line_all_the_same() -> None:
 
 def test_what_was_taken_away_by_hand_comes_back_only_when_it_has_been_gone() -> None:
     a, b = Host("a", 1), Host("b", 2)
-    hosts = HostList()
+    hosts = HostSet()
     hosts.find([a, b])
     hosts.take_away("b")
     hosts.find([a, b])
@@ -64,7 +64,7 @@ def test_what_was_taken_away_by_hand_comes_back_only_when_it_has_been_gone() -> 
 
 
 def test_what_was_added_by_hand_stays_whatever_is_found() -> None:
-    hosts = HostList()
+    hosts = HostSet()
     hosts.find([Host("a", 1)])
     hosts.add(Host("a", 4))
     hosts.add(Host("b", 1))
