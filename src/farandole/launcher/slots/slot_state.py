@@ -63,7 +63,7 @@ class Site:
     """Slots that it has; there are more in `slots` while those that it had before still have workers."""
     slots: tuple[Slot, ...]
     phase: str = "new"
-    """new: not tried yet; reaching; ready; lost: what ran there may still live; refused: it cannot take part as it is."""
+    """new: not tried; reaching; ready; lost: what ran there may still live; refused: it cannot take part as it is."""
     not_before: float = 0.0
     """When it may be tried to reach."""
     tries: int = 0
