@@ -82,7 +82,7 @@ def test_silence_is_a_loss_and_a_sign_of_life_is_none(tmp_path: Path) -> None:
         while agent.heard_at < begun + 1.2 * seconds:
             assert not watching.done()
             await asyncio.sleep(0.05)
-        agent._process.send_signal(19)  # SIGSTOP
+        agent._process.process.send_signal(19)  # SIGSTOP
         try:
             lost = await asyncio.wait_for(agent.lost(), 20)
             assert lost.silent
