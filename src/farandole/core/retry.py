@@ -16,7 +16,7 @@ class Gradients(Protocol):
 
 
 class Retry(Protocol):
-    """What a session has while somebody makes broken calls again."""
+    """What a session has while broken calls are made again."""
 
     @property
     def share(self) -> float:

@@ -44,9 +44,12 @@ LEAVE_SECONDS = 5.0
 class Session:
     """A worker in one world.
 
+    It has more than 15 fields because it is what all front ends share: each of its parts has a class of its own, and
+    the session opens, connects and closes them.
+
     Attributes:
         settings: what it was opened with.
-        world: the place of this worker, and who the others are.
+        world: the place of this worker, and the other workers.
         engine: the native engine.
         handles: calls in flight, by the numbers that users hold.
         names: names for unnamed requests.
@@ -54,7 +57,7 @@ class Session:
         roster: the connection to the roster, or None in a world that needs none.
         steps: training steps done, as far as they were counted.
         notices: what the roster says of a world whose workers come and go; None where they do not.
-        retry: who makes broken calls again in the next world; None: they fail.
+        retry: makes broken calls again in the next world; None: they fail.
         trained: whether this worker holds the job's state, and others may get it from here.
         trainings: how many loops of training this process has made.
     """

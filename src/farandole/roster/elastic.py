@@ -1,9 +1,9 @@
-"""Membership of a job whose workers come and go: a pure function, and the plain data it works on.
+"""Membership of an elastic job: a pure function, and the plain data it works on.
 
 A world is *turned away from* when one of its members is lost, or joins again. Its members then join again, one after
-the other; each join says that this worker will do nothing more in the old world. Who neither joins nor is known to be
-dead is waited for; who is not heard of is counted out, unless that would leave fewer workers than it counts out: then
-those others may be the larger part of a world that was cut in two, and this part waits, and ends.
+the other; a join says that this worker will do nothing more in the old world. A member that has not joined and is not
+known to be dead is waited for. A member that is not heard of is counted out, unless that would count out more workers
+than it leaves: those may be the larger part of a world that was cut in two, so this part waits, and then ends.
 
 The next world has the old one's members in their old order, and after them newcomers, the lowest number first. Workers
 that hold the job's state come before all others, which get it from them.
@@ -11,11 +11,12 @@ that hold the job's state come before all others, which get it from them.
 Newcomers never disturb a world by themselves: its members are told, and join again at the end of a step. A world that
 breaks in the middle of one is followed by a world of all its survivors and nobody else, in which they finish the step.
 
-The *roll* has every worker that may join: it was started, has not ended, and was not counted out or asked to leave. Who
-is not on it is refused, however late it comes. So all else that is known of a world can be forgotten with it.
+The *roll* has every worker that may join: it was started, has not ended, and was not counted out or asked to leave. A
+worker that is not on the roll is refused, however late it comes. So all else that is known of a world can be forgotten
+when the next one begins.
 
-Who leaves a world in good order has finished, unless its process then ends otherwise than with exit code 0: a worker
-says goodbye at its exit before it knows its code. Then it is lost, like one that was killed.
+A worker that leaves a world in good order has finished, unless its process then ends otherwise than with exit code 0:
+it leaves before its exit code is known. Then it is lost, like one that was killed.
 """
 
 from __future__ import annotations
@@ -128,16 +129,16 @@ def _joined(state: State, event: Joined) -> Outcome:
         state = strike(state, worker) if worker not in state.members else state
         return state, [Refuse(worker, why)], f"{state.name(worker)} is refused: {why}"
     if event.arriving and state.active() and worker not in state.members:
-        # It goes on to be expected: what it has to prepare may take its time.
+        # It is still expected: what it has to prepare may take some time.
         return state, [Show(worker)], f"{state.name(worker)} has arrived, and prepares itself"
     if worker in state.done:
-        # It begins anew, and so may the others that have left: they are waited for until they do so, or end.
+        # It begins another training. So may the others that have left: they are waited for until they join or end.
         state = changed(state, done=frozenset(), exiting=frozenset(), finished=False)
     state = changed(
         state,
         waiting=(*without_join(state, worker).waiting, event),
         expected=state.expected - {worker},
-        # Whatever others have said of it, it lives.
+        # It lives, whatever others have reported.
         suspects=without(state.suspects, worker),
         gone=state.gone - {worker},
         lost=tuple(departure for departure in state.lost if departure.worker != worker),
@@ -158,9 +159,11 @@ def _why_not(state: State, worker: int) -> str:
 
 
 def _believe(state: State, event: Joined) -> tuple[State, list[Action]]:
-    """Take note of whom a worker says it lost, and tell the others: those that still form that world do not see it.
+    """Take note of the losses that a worker reports, and tell the members that still form that world.
 
-    Who has joined, lives, whatever others say.
+    These do not notice a loss by themselves.
+
+    A worker that has joined lives, whatever others report.
     """
     actions: list[Action] = []
     joined = state.joined()
@@ -169,9 +172,9 @@ def _believe(state: State, event: Joined) -> tuple[State, list[Action]]:
         if worker in joined or worker not in state.active():
             continue
         if accusation.forming:
-            continue  # It may have given that world up for another reason, and be about to join: it is waited for.
+            continue  # The other one may have given that world up for another reason, and may be about to join.
         if accusation.left:
-            state = _without_leaver(state, worker)  # It says so itself, but that may come later.
+            state = _without_leaver(state, worker)  # Its own message may come later.
             continue
         if accusation.certain:
             actions += _revocation(state, worker, accusation.how, certain=True)
@@ -197,7 +200,7 @@ def _finished(state: State, event: Finished) -> Outcome:
 
 
 def _failed(state: State, event: Failed) -> Outcome:
-    """Believe a worker what it says of itself: it does nothing more, however long its process takes to end."""
+    """Count a worker that reports its failure as gone, however long its process takes to end."""
     worker, how = event.worker, f"raised {event.exception}"
     reason = f"{state.name(worker)} reports that it failed: {event.exception}"
     if worker not in state.hosts:
@@ -215,7 +218,7 @@ def _suspected(state: State, event: Suspected) -> Outcome:
         if worker in state.active():
             actions += _revocation(state, worker, event.how, certain=False)
             lost = departures(state, worker, event.how)
-            # Even if it has joined: nothing would come of telling it of a world.
+            # Even if it has joined: announcing a world to it would be in vain.
             state = changed(state, suspects={**state.suspects, worker: event.how}, lost=lost)
         elif worker in state.joined():
             state, more = bar(state, worker, event.how)
@@ -224,7 +227,7 @@ def _suspected(state: State, event: Suspected) -> Outcome:
 
 
 def _drained(state: State, event: Drained) -> Outcome:
-    """Let members finish their step; newcomers have none."""
+    """Let members finish their step. Newcomers have none, and are refused at once."""
     reason = f"asked to leave: {names(state, event.workers)}: {event.why}"
     members = set(event.workers).intersection(state.active())
     actions: list[Action] = []

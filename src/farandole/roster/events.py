@@ -1,4 +1,4 @@
-"""The words in which membership is spoken of: where workers run, what happens to them, what is to be done about it."""
+"""Events and actions of membership: what happens to workers, and what is to be done about it; and where workers run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Accusation(msgspec.Struct, frozen=True):
-    """What a worker says of another one of its world, which it lost."""
+    """A worker's report that it has lost another one of its world."""
 
     rank: int
     how: str
@@ -35,7 +35,7 @@ class Accusation(msgspec.Struct, frozen=True):
 
 
 class Joined(msgspec.Struct, frozen=True):
-    """A worker asks for a place in the next world, and so turns its back on the one it was in."""
+    """A worker asks for a place in the next world, and will do nothing more in the one it was in."""
 
     worker: int
     contact: str
@@ -46,9 +46,9 @@ class Joined(msgspec.Struct, frozen=True):
     generation: int = 0
     """Of the world that it was in, or that it could not form; 0: none."""
     trained: bool = False
-    """Whether it holds the job's state, and may be the one from whom others get it."""
+    """Whether it holds the job's state, so that others may get it from there."""
     accused: tuple[Accusation, ...] = ()
-    """Whom it lost in that world."""
+    """The workers that it lost in that world."""
     arriving: bool = False
     """Whether it only wants to know what the world is like, if there is one already."""
     open: bool = True
@@ -69,7 +69,7 @@ class Lost(msgspec.Struct, frozen=True):
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """A worker says that it is about to end with an error."""
+    """A worker reports that it is about to end with an error."""
 
     worker: int
     exception: str
@@ -115,7 +115,7 @@ class Drained(msgspec.Struct, frozen=True):
 
 
 class Evicted(msgspec.Struct, frozen=True):
-    """A worker is to be counted out now, whatever it does."""
+    """A worker is to be excluded from the job now, whatever it does."""
 
     worker: int
     why: str
@@ -180,9 +180,9 @@ class Announce(msgspec.Struct, frozen=True):
     previous: tuple[int, ...] = ()
     """The rank that each had in the world before, or -1: it was not in it, or does not hold the job's state."""
     lost: tuple[Departure, ...] = ()
-    """Who was in the world before, and is not in this one."""
+    """The workers that were in the world before, and are not in this one."""
     finished: tuple[Departure, ...] = ()
-    """Who is not in this one because it has left the world before in good order."""
+    """The workers that are not in this one because they have left the world before in good order."""
 
 
 class Refuse(msgspec.Struct, frozen=True):
@@ -223,14 +223,14 @@ class Revoke(msgspec.Struct, frozen=True):
 
 
 class Evict(msgspec.Struct, frozen=True):
-    """End this worker, which may live, and is not wanted any more."""
+    """End this worker, which may live and is excluded from the job."""
 
     worker: int
     why: str
 
 
 class Hold(msgspec.Struct, frozen=True):
-    """Say for what the job waits, and come back with `HoldOver` when that takes too long."""
+    """Tell the launcher what the job waits for, and raise `HoldOver` when that takes too long."""
 
     kind: str
     """One of `next_world`'s, such as "minimum"; "": it waits no more."""
@@ -272,7 +272,7 @@ def find_places(workers: Sequence[Joined]) -> tuple[Place, ...]:
 
 
 def _distinct_names(names: Sequence[str]) -> list[str]:
-    """Number those that have come before: two containers may have one name, and are two hosts all the same."""
+    """Number names that occur again: two containers may have one name, and are two hosts all the same."""
     return [
         f"{name} ({names[: index + 1].count(name)})" if name in names[:index] else name
         for index, name in enumerate(names)

@@ -3,7 +3,7 @@
 Every worker that joins waits until all have joined; then the next generation is announced to all of them. A worker
 whose process has exited is *gone* for good, and from then on nobody can be waited for.
 
-Where the ranks run is given, by a launcher that planned it, or found out: each worker says on what host it is.
+Where the ranks run is either given, by a launcher that has planned it, or each worker says on which host it is.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from farandole.roster.events import (
 
 
 class State(msgspec.Struct, frozen=True):
-    """All that the roster knows. Workers are numbered as their first ranks."""
+    """The state of the roster. Workers are numbered as their first ranks."""
 
     places: tuple[Place | None, ...]
     """By rank: all of them given, or none."""
     generation: int = 0
     """Of the latest world; 0 before the first, which is 1."""
     members: frozenset[int] = frozenset()
-    """Who is in that world and has not left it."""
+    """The workers that are in that world and have not left it."""
     waiting: tuple[Joined, ...] = ()
     """Every join that has no answer yet, in the order they came."""
     gone: tuple[tuple[int, str], ...] = ()
-    """Worker, and how it ended, of every process that has exited; first first."""
+    """Worker, and how it ended, of every process that has exited, in that order."""
 
     @property
     def size(self) -> int:
@@ -90,7 +90,7 @@ def _joined(state: State, event: Joined) -> Decision:
         return state, (Refuse(worker, why, rank),), f"rank {worker} joined, but {why}"
     waiting = (*state.waiting, event)
     if len(waiting) < state.size:
-        # Whoever joins has turned its back on the old world, whether it said so or not.
+        # A worker that joins has left the old world, whether it said so or not.
         next_state = msgspec.structs.replace(state, waiting=waiting, members=state.members - {worker})
         return next_state, (), f"rank {worker} joined; {len(waiting)} of {state.size} are here"
     generation = state.generation + 1
@@ -139,7 +139,7 @@ def _timed_out(state: State, event: TimedOut) -> Decision:
         "they printed last: do they call init(), or do they need longer to start? --start-timeout (or "
         "FARANDOLE_START_TIMEOUT) gives more time."
     )
-    # All at once: the first to give up would leave a world that the others can only wait for in vain.
+    # All at once: without the first that gives up, the others would wait in vain.
     return msgspec.structs.replace(state, waiting=()), tuple(Refuse(worker, why) for worker in here), why
 
 

@@ -1,4 +1,4 @@
-"""What the roster of a job knows whose workers come and go, and the changes that are made to it."""
+"""The state of an elastic job's roster, and the changes that are made to it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from farandole.roster.events import Accusation, Action, Departure, Evict, Hold, 
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """What size a job may have, and how long it waits."""
+    """Which sizes a job may have, and how long it waits."""
 
     min_size: int
     max_size: int
@@ -27,7 +27,7 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class State(msgspec.Struct, frozen=True):
-    """All that the roster of an elastic job knows. Workers have numbers of their own, which are never used twice."""
+    """The state of an elastic job's roster. Workers have numbers of their own, which are never used twice."""
 
     limits: Limits
     generation: int = 0
@@ -65,7 +65,7 @@ class State(msgspec.Struct, frozen=True):
     notified: tuple[int, int] = (0, 0)
     """What its members have been told: newcomers that wait, members that are to leave."""
     hold: Hold = Hold("")
-    """For what the job waits."""
+    """What the job waits for."""
     ended: str = ""
     """Why there will be no other world."""
 
@@ -110,7 +110,7 @@ def missing(state: State) -> list[int]:
 
 
 def accusations(state: State, event: Joined) -> list[Accusation]:
-    """Return what a member says of other members of the latest world; of an older one nothing counts any more."""
+    """Return the losses that a member reports of the latest world; those of older worlds do not count any more."""
     if event.worker not in state.members or event.generation != state.generation:
         return []
     others = set(range(len(state.members))) - {state.members.index(event.worker)}
@@ -127,7 +127,7 @@ def bar(state: State, worker: int, why: str) -> tuple[State, list[Action]]:
 
 
 def dismiss(state: State, worker: int, why: str) -> tuple[State, list[Action]]:
-    """Have this worker in no world any more."""
+    """Keep this worker out of all later worlds."""
     if worker not in state.joined():
         return strike(state, worker), []
     gone = state.gone | ({worker} & set(state.members))
@@ -146,7 +146,7 @@ def strike(state: State, worker: int) -> State:
 
 
 def departures(state: State, worker: int, how: str) -> tuple[Departure, ...]:
-    """Return the losses of the world with this one, if it is one of its members and not among them."""
+    """Return the losses of the world, and this worker among them if it is a member."""
     if worker not in state.members or worker in state.done or any(each.worker == worker for each in state.lost):
         return state.lost
     return (*state.lost, Departure(state.members.index(worker), worker, how))

@@ -1,6 +1,6 @@
-"""What follows from what the roster of an elastic job knows: who is told what, and what the next world is.
+"""What follows from the state of an elastic job's roster: which workers are told what, and what the next world is.
 
-Why it is so, see `farandole.roster.elastic`.
+The rules, and the reasons for them, are in `farandole.roster.elastic`.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ MAJORITY = "majority"
 MINIMUM = "minimum"
 FENCE = "fence"
 
-# Why a worker is not in the next world; the others are told that it left because of that.
+# Why a worker is not in the next world. The others are told that it left for this reason.
 ASKED = "it was asked to leave"
 SMALLER = "the job was made smaller"
 FINISHING = "the job is about to end: workers have finished"
 
 
 def settle(state: State) -> Outcome:
-    """Return what is to be done as things are now."""
+    """Return what is to be done in this state."""
     if state.ended:
         return state, [], ""
     active = state.active()
@@ -48,7 +48,7 @@ def settle(state: State) -> Outcome:
 
 
 def _begin(state: State) -> Outcome:
-    """There is no world: make one of newcomers."""
+    """Make a world of newcomers, because there is none."""
     if state.finishing:
         return *_refuse_newcomers(state), ""
     unfenced = state.barred - state.gone
@@ -68,7 +68,7 @@ def _start_seconds(state: State) -> float:
 
 
 def _go_on(state: State) -> Outcome:
-    """A world lives: tell its members of what has come to be since it began."""
+    """Tell the members of a world that lives which newcomers wait for it, and which members are to leave."""
     actions: list[Action] = []
     if state.finishing:
         state, actions = _refuse_newcomers(state)
@@ -86,7 +86,7 @@ def _go_on(state: State) -> Outcome:
 
 
 def _turn(state: State) -> Outcome:
-    """The world is turned away from: make the next one as soon as its members are here."""
+    """Make the next world as soon as all members have joined: one of them has turned away from the present one."""
     late = missing(state)
     if late:
         return _wait(state, Hold(MEMBERS, f"waits for {names(state, late)}", state.limits.timeout))
@@ -110,10 +110,10 @@ def _turn(state: State) -> Outcome:
 
 
 def _doubt(state: State, here: list[int]) -> str:
-    """Return why those who are here may not go on without those who are not heard of; "" if they may."""
+    """Return why the workers that have joined may not go on without those that are not heard of; "" if they may."""
     joined = state.joined()
     silent = [worker for worker in state.active() if worker in state.suspects]
-    # Who has joined does nothing more in the old world, even if it is not heard of any more.
+    # A worker that has joined does nothing more in the old world, even if nothing is heard of it any more.
     at_large = [worker for worker in silent if worker not in joined]
     if len(here) < len(at_large) or (silent and not here):
         return (
@@ -123,7 +123,7 @@ def _doubt(state: State, here: list[int]) -> str:
     holders = state.holders.intersection(silent)
     keeping = {worker for worker in here if joined[worker].trained}
     if all(joined[worker].open for worker in here) and not (state.newcomers() or state.expected or state.promised):
-        # Between two steps, those who are to leave do so if there is nobody to hand over to.
+        # Between two steps, the workers that are to leave do so if no worker could get the state from them.
         keeping -= state.leaving
     if holders and not keeping:
         return f"waits for {names(state, holders)}: nobody else has the job's state"
@@ -131,11 +131,12 @@ def _doubt(state: State, here: list[int]) -> str:
 
 
 def _cut_links(state: State, here: list[int]) -> set[frozenset[int]]:
-    """Return which pairs of those who are here could not be connected.
+    """Return the pairs of these workers that could not be connected with each other.
 
-    A world that cannot be formed for the want of one worker is given up by one after the other, and who sees another
-    give up may take that for a cut. So one word of it is not enough, unless the other could not form that world either,
-    and no loss of a third one explains the failure.
+    When a world cannot be formed because one worker is missing, its workers give up one after the other, and a worker
+    whose peer gives up may believe that the network between the two is cut. So the report of one of them is not enough.
+    A pair counts as cut if both report it; or if one does, the other could not form that world either, and no worker of
+    it is lost, which would explain the failure.
     """
     joined = state.joined()
     complete = len(here) == len(state.members)
@@ -158,11 +159,11 @@ def _cut_links(state: State, here: list[int]) -> set[frozenset[int]]:
 
 
 def _next(state: State, here: list[int]) -> Outcome:
-    """All that is left of the world is here, and nobody is in doubt."""
+    """Make the next world, or wait for more workers: all that is left of the present one has joined."""
     joined = state.joined()
-    # In the middle of a step nobody comes in and nobody leaves; those who are to, do so right after it.
+    # In the middle of a step no worker comes in and none leaves. Those that are to, do so right after it.
     between_steps = all(joined[worker].open for worker in here)
-    # Who was in the world and holds no state yet comes in as newcomers do, if others hold it.
+    # A member that does not hold the state yet comes in like a newcomer, if others hold it.
     holders = [worker for worker in here if joined[worker].trained] or here
     actions: list[Action] = []
     if state.finishing:
@@ -189,9 +190,9 @@ def _enough(state: State, everyone: list[int]) -> bool:
 
 
 def _leavers(state: State, holders: list[int]) -> dict[int, str]:
-    """Return whom of those with the job's state the next world is without, and why.
+    """Return which holders of the job's state are not in the next world, and why.
 
-    When all of them are to leave and others come, or will be started soon, the first one stays until those have got the
+    When all of them are to leave and others come, or will be started soon, the first one stays until those have the
     state.
     """
     asked = [worker for worker in holders if worker in state.leaving]
@@ -204,7 +205,7 @@ def _leavers(state: State, holders: list[int]) -> dict[int, str]:
 
 
 def _most(state: State, holders: list[int]) -> int:
-    """Return how many the next world may have. Who only stays to hand over to others does not count."""
+    """Return how many workers the next world may have, besides one that stays only to hand over the state."""
     handing_over = not state.leaving.isdisjoint(holders) and len(_leavers(state, holders)) < len(
         state.leaving.intersection(holders)
     )

@@ -10,7 +10,7 @@ from farandole.wire.rendezvous import Changed, Coming, Failure, Join, Leave, Lea
 
 
 def event_of(worker: int, message: Join | Leave | Leaving | Failure) -> Event:
-    """Return what has happened when a worker says this."""
+    """Return the event that a worker's message stands for."""
     if isinstance(message, Join):
         return _joined(worker, message)
     if isinstance(message, Leave):
@@ -61,14 +61,14 @@ def world_of(rank: int, action: Announce, *, state_held: bool) -> World:
     )
 
 
-def world_on_arrival(state: State, worker: int, seat: int, *, training: int) -> World:
-    """Return what a worker that arrives has to know before it has a place: it would be the last.
+def world_on_arrival(state: State, worker: int, device_number: int, *, training: int) -> World:
+    """Return the world that a worker which arrives would be in, as its last rank.
 
     Args:
         state: what the roster knows.
-        worker: who arrives.
-        seat: its number on its host.
-        training: of which the members hold the state.
+        worker: the one that arrives.
+        device_number: its number on its host.
+        training: the one whose state the members hold.
     """
     hosts = [state.hosts.get(each, "") for each in (*state.members, worker)]
     return World(
@@ -76,8 +76,8 @@ def world_on_arrival(state: State, worker: int, seat: int, *, training: int) -> 
         rank=len(hosts) - 1,
         size=len(hosts),
         contacts=(),
-        local_rank=seat,
-        local_size=max(hosts.count(hosts[-1]), seat + 1),
+        local_rank=device_number,
+        local_size=max(hosts.count(hosts[-1]), device_number + 1),
         cross_rank=0,
         cross_size=len(set(hosts)),
         hostnames=tuple(hosts),
@@ -87,9 +87,10 @@ def world_on_arrival(state: State, worker: int, seat: int, *, training: int) -> 
 
 
 def notices_so_far(state: State) -> list[msgspec.Struct]:
-    """Return what the members of the world have been told since it began, and of what is over, that it is.
+    """Return all notices that count now for a member of the world, those that take something back among them.
 
-    Who connects again has been told more, perhaps, by a roster that did not live to say that it is not so any more.
+    A member that connects again may have heard a notice of the roster before this one, which died before it could take
+    that back.
     """
     notices: list[msgspec.Struct] = [
         Revoked(state.generation, departure.rank, departure.how, departure.worker in state.gone)

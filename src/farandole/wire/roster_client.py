@@ -1,8 +1,8 @@
 """A worker's connection to the roster, which may be lost and found again.
 
 A worker keeps one connection for as long as it wants to be found. Where the roster may come back (`patience`), a client
-that listens and loses it connects again, in the thread in which it hears. Nobody else ever waits for that but a
-request, whose answer comes from the roster that is found.
+that listens and loses it connects again, in the thread in which it hears. Only a request waits for
+that: its answer comes from the roster that is found.
 
 Every new connection begins with what the roster has to know of this worker, whether it has heard it before or not: who
 it is, that it listens, that it holds the state, that it wants to leave, that it has left or failed. Of each there is
@@ -69,9 +69,9 @@ ANSWER_SECONDS = 10.0
 # wearing anyone down.
 _FIRST_PAUSE_SECONDS = 0.02
 _LONGEST_PAUSE_SECONDS = 0.5
-# Who takes a connection and then says nothing, such as a way that leads to nobody, is given up on after that.
+# An attempt is given up after that if nothing answers, such as behind an agent that has no launcher.
 _ATTEMPT_SECONDS = 3.0
-# Who hangs up sooner than that was not found, such as a roster that ends of what it hears.
+# A roster that closes the connection sooner than that does not count as found, such as one that fails at a message.
 _LASTING_SECONDS = 1.0
 
 _CLOSED = "this side closed the connection"
@@ -112,7 +112,7 @@ class _Search:
             try:
                 channel = self._dial(min(left, _ATTEMPT_SECONDS))
             except WireError as error:
-                # Somebody else's port is as good as nobody's: the roster's successor may be about to take it.
+                # Another process may have the port: the next roster may be about to take it.
                 trouble = str(error)
             else:
                 self._found = time.monotonic()
@@ -121,7 +121,10 @@ class _Search:
 
 
 class RosterClient:
-    """A worker's connection to the roster. Any thread may use it; requests wait for each other, notices for nobody."""
+    """A worker's connection to the roster. Any thread may use it; requests wait for each other, notices do not wait.
+
+    It has more than 25 methods because each message of a worker is one: a line or two over `_notify` and `_request`.
+    """
 
     def __init__(
         self,
