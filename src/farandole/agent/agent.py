@@ -5,7 +5,7 @@ One for each host, the launcher's child or started by it over ssh, told what to 
 
 Guarantees:
 - When its standard input ends, for whatever reason, everything that it started is killed at once; or, if the launcher
-  has allowed that (`Outlive`), when no other launcher has taken over in time (see `succession`).
+  has allowed that (`Outlive`), when no other launcher has taken over in time (see `failover`).
 - When the launcher has said that it would be heard of (`Beat`), and is not, all is killed at once in any case: it may
   live, and count on that.
 - When the agent itself is killed, the kernel kills the workers.
