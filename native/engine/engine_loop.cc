@@ -48,7 +48,7 @@ void Engine::live() {
     run_callbacks();
   }
   agreement_->wait_for_everyone();
-  mesh_->part();
+  mesh_->say_goodbye();
 }
 
 // Looks, and sleeps once if there is nothing.

@@ -13,29 +13,25 @@ namespace {
 constexpr int kSleepMs = 1000;
 // How long an engine that notifies late looks for the answer before it does.
 constexpr int64_t kLateNs = 15'000;
-constexpr uint64_t kMaxMessageBytes = uint64_t{1} << 28;
 
 }  // namespace
 
 FrameMultiplexer::FrameMultiplexer(Mesh& mesh, WaitPolicy policy)
-    : mesh_(mesh), policy_(policy), ports_(static_cast<size_t>(mesh.size())) {
+    : mesh_(mesh), policy_(policy), links_(static_cast<size_t>(mesh.size())) {
   for (int peer = 0; peer < mesh.size(); ++peer) {
     if (peer != mesh.rank()) {
-      ports_[static_cast<size_t>(peer)].link = &mesh.link(peer);
+      links_[static_cast<size_t>(peer)] = std::make_unique<LinkFrames>(mesh, peer);
     }
   }
 }
 
 void FrameMultiplexer::post(int peer, base::Bytes message, Notify notify) {
   if (notify == Notify::kLate) {
-    notify_late();  // only one is remembered
+    notify_late();  // only one peer is remembered
     unnotified_ = peer;
   }
-  Outgoing& out = ports_[static_cast<size_t>(peer)].outgoing.emplace_back();
-  out.header = {static_cast<uint32_t>(FrameKind::kMessage), 0, message.size()};
-  out.owned = std::move(message);
-  out.payload = out.owned;
-  move_out(ports_[static_cast<size_t>(peer)]);
+  of(peer).queue_message(std::move(message));
+  move_out(of(peer));
 }
 
 std::optional<Message> FrameMultiplexer::take_message() {
@@ -48,160 +44,50 @@ std::optional<Message> FrameMultiplexer::take_message() {
 }
 
 uint64_t FrameMultiplexer::send(int peer, std::span<const std::byte> bytes) {
-  Port& port = ports_[static_cast<size_t>(peer)];
-  Outgoing& out = port.outgoing.emplace_back();
-  out.header = {static_cast<uint32_t>(FrameKind::kData), collective_, bytes.size()};
-  out.payload = bytes;
-  ++unfinished_;
-  return ++port.frames_queued;
+  return of(peer).queue_data(collective_, bytes);
 }
 
-uint64_t FrameMultiplexer::recv(int peer, std::span<std::byte> bytes) {
-  Port& port = ports_[static_cast<size_t>(peer)];
-  port.posted.push_back({bytes, collective_});
-  ++unfinished_;
-  return ++port.frames_posted;
-}
+uint64_t FrameMultiplexer::recv(int peer, std::span<std::byte> bytes) { return of(peer).post(collective_, bytes); }
 
 void FrameMultiplexer::flush() {
-  wait([this] { return unfinished_ == 0; });
+  wait([this] {
+    return std::ranges::all_of(links_, [](const auto& link) { return link == nullptr || link->data_done(); });
+  });
 }
 
 void FrameMultiplexer::flush_messages(const base::Deadline& deadline) {
   const auto drained = [this] {
-    for (const Port& port : ports_) {
-      if (!port.outgoing.empty()) {
-        return false;
-      }
-    }
-    return true;
+    return std::ranges::none_of(links_, [](const auto& link) { return link != nullptr && link->has_outgoing(); });
   };
   wait([&] { return drained() || deadline.passed(); });
 }
 
 bool FrameMultiplexer::move() {
   bool moved = false;
-  for (size_t peer = 0; peer < ports_.size(); ++peer) {
-    Port& port = ports_[peer];
-    if (port.link != nullptr) {
-      moved |= move_out(port);
-      moved |= move_in(static_cast<int>(peer), port);
+  for (const auto& link : links_) {
+    if (link != nullptr) {
+      moved |= move_out(*link);
+      moved |= move_in(*link);
     }
   }
   return moved;
 }
 
-bool FrameMultiplexer::move_out(Port& port) {
-  const bool moved = push_out(port);
-  if (moved && (unnotified_ < 0 || &port != &ports_[static_cast<size_t>(unnotified_)])) {
-    port.link->notify();
+bool FrameMultiplexer::move_out(LinkFrames& link) {
+  const bool moved = link.move_out();
+  if (moved && link.peer() != unnotified_) {
+    link.notify();
   }
   return moved;
 }
 
-bool FrameMultiplexer::push_out(Port& port) {
-  bool moved = false;
-  while (!port.outgoing.empty()) {
-    Outgoing& out = port.outgoing.front();
-    const auto header = std::as_bytes(std::span(&out.header, 1));
-    while (out.done < header.size() + out.payload.size()) {
-      const size_t of_header = std::min(out.done, header.size());
-      const size_t sent =
-          port.link->try_send_both(header.subspan(of_header), out.payload.subspan(out.done - of_header));
-      if (sent == 0) {
-        return moved;
-      }
-      out.done += sent;
-      moved = true;
-    }
-    if (out.header.kind == static_cast<uint32_t>(FrameKind::kData)) {
-      ++port.frames_sent;
-      --unfinished_;
-    }
-    port.outgoing.pop_front();
+bool FrameMultiplexer::move_in(LinkFrames& link) {
+  const size_t before = inbox_.size();
+  const bool moved = link.move_in(inbox_);
+  if (inbox_.size() > before && link.peer() == unnotified_) {
+    notify_late();  // it may not be the answer, and the peer may have gone to sleep before it saw what we sent
   }
   return moved;
-}
-
-bool FrameMultiplexer::move_in(int peer, Port& port) {
-  bool moved = false;
-  for (;;) {
-    while (port.header_done < sizeof(FrameHeader)) {
-      const auto header = std::as_writable_bytes(std::span(&port.header, 1));
-      const size_t got = port.link->try_recv(header.subspan(port.header_done));
-      if (got == 0) {
-        return moved;
-      }
-      port.header_done += got;
-      moved = true;
-    }
-    if (!ready_for_payload(peer, port)) {
-      return moved;
-    }
-    const std::span<std::byte> payload = payload_of(port);
-    while (port.payload_done < payload.size()) {
-      const size_t got = port.link->try_recv(payload.subspan(port.payload_done));
-      if (got == 0) {
-        return moved;
-      }
-      port.payload_done += got;
-      moved = true;
-    }
-    finish_frame(peer, port);
-  }
-}
-
-bool FrameMultiplexer::ready_for_payload(int peer, Port& port) {
-  switch (static_cast<FrameKind>(port.header.kind)) {
-    case FrameKind::kMessage:
-      if (port.header.bytes > kMaxMessageBytes) {
-        broken(peer, "a message of " + std::to_string(port.header.bytes) + " bytes");
-      }
-      port.message.resize(port.header.bytes);
-      return true;
-    case FrameKind::kData: {
-      if (port.posted.empty()) {
-        return false;
-      }
-      const Port::Posted& expected = port.posted.front();
-      if (expected.memory.size() != port.header.bytes || expected.collective != port.header.collective) {
-        broken(peer, std::to_string(port.header.bytes) + " bytes of collective " +
-                         std::to_string(port.header.collective) + " where " + std::to_string(expected.memory.size()) +
-                         " bytes of collective " + std::to_string(expected.collective) + " were due");
-      }
-      return true;
-    }
-  }
-  broken(peer, "a frame of unknown kind " + std::to_string(port.header.kind));
-}
-
-std::span<std::byte> FrameMultiplexer::payload_of(Port& port) {
-  if (port.header.kind == static_cast<uint32_t>(FrameKind::kMessage)) {
-    return port.message;
-  }
-  return port.posted.front().memory;
-}
-
-void FrameMultiplexer::finish_frame(int peer, Port& port) {
-  if (port.header.kind == static_cast<uint32_t>(FrameKind::kMessage)) {
-    inbox_.push_back({peer, std::move(port.message)});
-    if (peer == unnotified_) {
-      notify_late();  // it may not be the answer, and the peer may have gone to sleep before it saw what we sent
-    }
-    port.message.clear();
-  } else {
-    port.posted.pop_front();
-    ++port.frames_received;
-    --unfinished_;
-  }
-  port.header_done = 0;
-  port.payload_done = 0;
-}
-
-void FrameMultiplexer::broken(int peer, const std::string& what) {
-  mesh_.world_status().revoke(
-      {peer, Sign::kBroken, describe_loss(peer, Sign::kBroken) + ": " + what + ". This is a bug of farandole's"});
-  throw mesh_.world_status().error();
 }
 
 bool FrameMultiplexer::keep_looking(int64_t& since, int64_t patience_ns) noexcept {
@@ -222,7 +108,7 @@ bool FrameMultiplexer::keep_looking(int64_t& since, int64_t patience_ns) noexcep
 
 void FrameMultiplexer::notify_late() noexcept {
   if (unnotified_ >= 0) {
-    ports_[static_cast<size_t>(std::exchange(unnotified_, -1))].link->notify();
+    of(std::exchange(unnotified_, -1)).notify();
   }
 }
 
@@ -237,17 +123,9 @@ int FrameMultiplexer::sleep_ms() const noexcept {
 
 std::vector<pollfd> FrameMultiplexer::awaited() const {
   std::vector<pollfd> awaited = {{mesh_.doorbell().fd(), POLLIN, 0}};
-  for (const Port& port : ports_) {
-    const int fd = port.link == nullptr ? -1 : port.link->poll_fd();
-    if (fd < 0) {
-      continue;
-    }
-    // A data frame that nobody waits for would keep the socket readable and us awake.
-    const bool unexpected = port.header_done == sizeof(FrameHeader) &&
-                            port.header.kind == static_cast<uint32_t>(FrameKind::kData) && port.posted.empty();
-    const auto events = static_cast<short>((unexpected ? 0 : POLLIN) | (port.outgoing.empty() ? 0 : POLLOUT));
-    if (events != 0) {
-      awaited.push_back({fd, events, 0});
+  for (const auto& link : links_) {
+    if (link != nullptr && link->poll_fd() >= 0 && link->events() != 0) {
+      awaited.push_back({link->poll_fd(), link->events(), 0});
     }
   }
   return awaited;

@@ -1,16 +1,10 @@
 // Moves bytes over all links of a mesh at once, and is the one place where the engine thread waits.
 //
-// On every link travel frames: a header, then a payload.
-//   message frames  small, self-contained, in any order with respect to collectives (agreement rounds);
-//                   received into an inbox
-//   data frames     parts of a collective; received straight into the memory posted for them
-// A data frame that nobody has posted memory for yet stays in the link, and with it what is behind it on that
-// link. That cannot deadlock: both ends of a link run the same collectives in the same order, and a message
-// that decides about a collective is never sent behind that collective's data.
+// What travels on each link: see link_frames.h.
 //
 // Guarantees: send(), recv() and post() never block; wait() returns when its condition holds, or throws the
 // world's error as soon as the world is revoked. Not thread-safe: one thread at a time owns it. When that thread lets
-// go of it, another one may sleep on what the frames awaits: see prepare_sleep().
+// go of it, another thread may sleep in its place: see prepare_sleep().
 #pragma once
 
 #include <poll.h>
@@ -18,29 +12,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "transport/link_frames.h"
 #include "transport/mesh.h"
 
 namespace farandole::transport {
-
-struct FrameHeader {
-  uint32_t kind;        // FrameKind
-  uint32_t collective;  // of data frames: the number of the collective, to notice two ends that are out of step
-  uint64_t bytes;       // of the payload
-};
-static_assert(sizeof(FrameHeader) == 16);
-
-enum class FrameKind : uint32_t { kMessage = 0x4d46, kData = 0x4446 };
-
-struct Message {
-  int from;
-  base::Bytes bytes;
-};
 
 // How long an idle engine looks again and again before it sleeps. Between looks it yields its core, so that this pays
 // even with several workers a core: what is waited for is often one short turn of another thread away, and a sleep and
@@ -51,9 +33,9 @@ struct WaitPolicy {
   int64_t midway_ns() const noexcept { return 25 * spin_ns; }
 };
 
-// When a peer that may sleep is told of a message. Late: only when the answer does not come within a moment. Whoever
-// waits for the answer anyway, looking, can afford that: most peers come by themselves before, and waking their engine
-// thread would only take the core from the thread that does come.
+// When a peer that may sleep is notified of a message. Late: only when its answer does not come within a moment. A
+// thread that looks for the answer all the time can afford that: most peers look by themselves before, and to wake
+// their engine thread would only take the core from the thread that looks.
 enum class Notify : uint8_t { kNow, kLate };
 
 class FrameMultiplexer {
@@ -74,11 +56,9 @@ class FrameMultiplexer {
   // Returns a ticket for sent() or received().
   uint64_t send(int peer, std::span<const std::byte> bytes);
   uint64_t recv(int peer, std::span<std::byte> bytes);
-  bool sent(int peer, uint64_t ticket) const noexcept {
-    return ports_[static_cast<size_t>(peer)].frames_sent >= ticket;
-  }
+  bool sent(int peer, uint64_t ticket) const noexcept { return links_[static_cast<size_t>(peer)]->sent(ticket); }
   bool received(int peer, uint64_t ticket) const noexcept {
-    return ports_[static_cast<size_t>(peer)].frames_received >= ticket;
+    return links_[static_cast<size_t>(peer)]->received(ticket);
   }
   // Waits for everything that was given to send() and recv().
   void flush();
@@ -154,41 +134,11 @@ class FrameMultiplexer {
   void set_alarm(int64_t at_ns) noexcept { alarm_ns_ = at_ns; }
 
  private:
-  struct Outgoing {
-    FrameHeader header;
-    base::Bytes owned;                   // of messages
-    std::span<const std::byte> payload;  // of data, or of `owned`
-    size_t done = 0;                     // bytes of header and payload that are sent
-  };
-  struct Port {
-    Link* link = nullptr;  // null for oneself
-    std::deque<Outgoing> outgoing;
-    uint64_t frames_queued = 0;  // data frames, counted for tickets
-    uint64_t frames_sent = 0;
-
-    FrameHeader header{};
-    size_t header_done = 0;
-    base::Bytes message;  // the payload of a message that is being received
-    size_t payload_done = 0;
-    struct Posted {
-      std::span<std::byte> memory;
-      uint32_t collective;
-    };
-    std::deque<Posted> posted;
-    uint64_t frames_posted = 0;
-    uint64_t frames_received = 0;
-  };
-
+  LinkFrames& of(int peer) { return *links_[static_cast<size_t>(peer)]; }
   // Moves what can be moved now; true if anything did.
   bool move();
-  bool move_out(Port& port);
-  bool push_out(Port& port);
-  bool move_in(int peer, Port& port);
-  // After a header: prepares its payload's memory. False: nobody has posted memory for it yet.
-  bool ready_for_payload(int peer, Port& port);
-  std::span<std::byte> payload_of(Port& port);
-  void finish_frame(int peer, Port& port);
-  [[noreturn]] void broken(int peer, const std::string& what);
+  bool move_out(LinkFrames& link);
+  bool move_in(LinkFrames& link);
   // `since` is when looking in vain began, 0 if it begins now.
   bool keep_looking(int64_t& since, int64_t patience_ns) noexcept;
   void notify_late() noexcept;
@@ -197,10 +147,9 @@ class FrameMultiplexer {
   Mesh& mesh_;
   const WaitPolicy policy_;
   uint32_t collective_ = 0;
-  std::vector<Port> ports_;
+  std::vector<std::unique_ptr<LinkFrames>> links_;  // by rank; none to oneself
   std::deque<Message> inbox_;
-  uint64_t unfinished_ = 0;  // data frames queued or posted, not yet done
-  int unnotified_ = -1;      // the peer that is still to be notified, if any
+  int unnotified_ = -1;  // the peer that is still to be notified, if any
   int64_t alarm_ns_ = 0;
 };
 

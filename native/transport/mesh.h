@@ -38,7 +38,7 @@ class Mesh {
   virtual const std::vector<int>& hosts() const noexcept = 0;
 
   // Says goodbye to all peers: from now on our closing connections are no loss to them, nor theirs to us.
-  virtual void part() noexcept = 0;
+  virtual void say_goodbye() noexcept = 0;
 
   // "shm", "tcp", "shm+tcp" or "loopback": for people.
   virtual std::string describe() const = 0;

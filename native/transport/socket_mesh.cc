@@ -89,9 +89,9 @@ void SocketMesh::wake(int peer) noexcept {
   }
 }
 
-void SocketMesh::part() noexcept {
+void SocketMesh::say_goodbye() noexcept {
   if (watch_ != nullptr) {
-    watch_->part();
+    watch_->say_goodbye();
   }
 }
 

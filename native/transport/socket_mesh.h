@@ -30,7 +30,7 @@ class SocketMesh : public Mesh {
   const ArenaView* arena(int peer) const noexcept override;
   void wake(int peer) noexcept override;
   const std::vector<int>& hosts() const noexcept override { return hosts_; }
-  void part() noexcept override;
+  void say_goodbye() noexcept override;
   std::string describe() const override;
   std::string describe_route(int peer) const override { return peers_[static_cast<size_t>(peer)].route; }
 

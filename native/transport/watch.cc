@@ -36,7 +36,7 @@ Watch::Watch(int rank, int size, double deadline_seconds, WorldStatus& world_sta
       world_status_(world_status),
       wake_fd_(wake_fd),
       next_tick_ns_(now_ns()),
-      suspected_(static_cast<size_t>(size)) {
+      orders_(size) {
   for (Watched& watched : peers) {
     const bool neighbour = is_neighbour(rank_, watched.rank, size);
     peers_.push_back({.watched = std::move(watched), .neighbour = neighbour, .heard_ns = next_tick_ns_});
@@ -48,7 +48,7 @@ Watch::~Watch() { stop(); }
 
 std::vector<int> Watch::stop() noexcept {
   if (thread_.joinable()) {
-    stop_.store(true, std::memory_order_release);
+    orders_.stop.store(true, std::memory_order_release);
     wake();
     thread_.join();
   }
@@ -61,23 +61,23 @@ std::vector<int> Watch::stop() noexcept {
   return running;
 }
 
-void Watch::part() noexcept {
-  part_.store(true, std::memory_order_release);
+void Watch::say_goodbye() noexcept {
+  orders_.leave.store(true, std::memory_order_release);
   wake();
   const base::MutexLock lock(mutex_);
-  said_.wait_for(mutex_, std::chrono::nanoseconds(deadline_ns_), [this] {
+  goodbye_changed_.wait_for(mutex_, std::chrono::nanoseconds(deadline_ns_), [this] {
     mutex_.assert_held();
     return said_goodbye_;
   });
 }
 
 void Watch::suspect(int rank, Sign sign) noexcept {
-  suspected_[static_cast<size_t>(rank)].store(static_cast<uint8_t>(sign), std::memory_order_release);
+  orders_.suspected[static_cast<size_t>(rank)].store(static_cast<uint8_t>(sign), std::memory_order_release);
   wake();
 }
 
 void Watch::report_death(int rank) noexcept {
-  dead_.store(rank, std::memory_order_release);
+  orders_.dead.store(rank, std::memory_order_release);
   wake();
 }
 
@@ -87,22 +87,22 @@ void Watch::wake() noexcept {
 }
 
 void Watch::run() {
-  while (!stop_.load(std::memory_order_acquire)) {
+  while (!orders_.stop.load(std::memory_order_acquire)) {
     wait();
-    const int dead = dead_.exchange(kNobody, std::memory_order_acquire);
-    obey();
+    const int dead = orders_.dead.exchange(kNobody, std::memory_order_acquire);
+    follow_orders();
     read_all();
-    handle_deaths(dead);
-    obey();  // what was read may be a cause to spread
+    handle_death(dead);
+    follow_orders();  // what was read may be a cause to spread
     if (now_ns() >= next_tick_ns_) {
       tick();
     }
   }
-  obey();
+  follow_orders();
   // Whoever closed meanwhile is seen to have closed. Nobody is to blame for it any more.
-  parted_ = true;
+  left_ = true;
   read_all();
-  obey();
+  follow_orders();
   flush_all(now_ns() + kLastWordsNs);
 }
 
@@ -119,26 +119,26 @@ void Watch::wait() {
   [[maybe_unused]] const ssize_t got = ::read(wake_fd_, &wakes, sizeof wakes);
 }
 
-void Watch::obey() {
+void Watch::follow_orders() {
   for (Peer& peer : peers_) {
     if (peer.suspect_ns == 0 &&
-        suspected_[static_cast<size_t>(peer.watched.rank)].load(std::memory_order_acquire) != 0) {
+        orders_.suspected[static_cast<size_t>(peer.watched.rank)].load(std::memory_order_acquire) != 0) {
       peer.suspect_ns = now_ns();
     }
   }
-  // Who has said goodbye has nothing to do with it any more; the others may still be at their last work.
-  if (!spread_ && !parted_ && world_status_.revoked()) {
-    spread_ = true;
-    tell_all(revoke_frame(*world_status_.cause()));
+  // A worker that has said goodbye has nothing to do with it any more; the others may still finish their last work.
+  if (!cause_sent_ && !left_ && world_status_.revoked()) {
+    cause_sent_ = true;
+    send_to_all(revoke_frame(*world_status_.cause()));
   }
-  if (part_.load(std::memory_order_acquire) && !parted_) {
-    parted_ = true;
-    tell_all(ControlFrame(ControlKind::kGoodbye));
+  if (orders_.leave.load(std::memory_order_acquire) && !left_) {
+    left_ = true;
+    send_to_all(ControlFrame(ControlKind::kGoodbye));
   }
-  if (parted_ && all_sent()) {
+  if (left_ && all_sent()) {
     const base::MutexLock lock(mutex_);
     said_goodbye_ = true;
-    said_.notify_all();
+    goodbye_changed_.notify_all();
   }
 }
 
@@ -154,7 +154,7 @@ void Watch::read_all() {
 void Watch::read(Peer& peer) {
   while (const auto frame = peer.watched.control.receive()) {
     peer.heard_ns = now_ns();
-    hear(peer, *frame);
+    handle_frame(peer, *frame);
   }
   if (const auto sign = peer.watched.control.ended(); sign.has_value()) {
     peer.ended = true;
@@ -162,8 +162,8 @@ void Watch::read(Peer& peer) {
   }
 }
 
-// Its channels are read by now: what it said before it died, perhaps why, or goodbye, has been heard.
-void Watch::handle_deaths(int rank) {
+// Its channel has been read by now: what it sent before it died, perhaps a cause or a goodbye, has been handled.
+void Watch::handle_death(int rank) {
   for (Peer& peer : peers_) {
     if (peer.watched.rank == rank && !peer.ended) {
       peer.ended = true;
@@ -172,19 +172,19 @@ void Watch::handle_deaths(int rank) {
   }
 }
 
-void Watch::hear(Peer& peer, const ControlFrame& frame) {
+void Watch::handle_frame(Peer& peer, const ControlFrame& frame) {
   if (frame.kind == ControlKind::kGoodbye) {
     peer.watched.left = true;
-  } else if (frame.kind == ControlKind::kRevoke && !parted_) {
+  } else if (frame.kind == ControlKind::kRevoke && !left_) {
     world_status_.revoke(cause_of(frame));
-  } else if (frame.kind == ControlKind::kAbandon && !parted_) {
+  } else if (frame.kind == ControlKind::kAbandon && !left_) {
     // The world formed here, but not there: a rank fell silent when it had told some that it was ready, and some not.
     world_status_.revoke({.rank = frame.rank, .sign = Sign::kSilent, .text = frame.text});
   }
 }
 
 void Watch::lose(const Peer& peer, Sign sign) {
-  if (!parted_ && !peer.watched.left) {
+  if (!left_ && !peer.watched.left) {
     world_status_.revoke({.rank = peer.watched.rank, .sign = sign, .text = describe_loss(peer.watched.rank, sign)});
   }
 }
@@ -192,7 +192,7 @@ void Watch::lose(const Peer& peer, Sign sign) {
 void Watch::tick() {
   const int64_t now = now_ns();
   if (now - next_tick_ns_ > deadline_ns_ / 2) {
-    start_clocks_anew(now);
+    restart_clocks(now);
   }
   next_tick_ns_ = now + tick_ns_;
   if (world_status_.revoked()) {
@@ -203,7 +203,7 @@ void Watch::tick() {
       continue;
     }
     if (peer.suspect_ns != 0 && now - peer.suspect_ns > deadline_ns_ / 2) {
-      lose(peer, static_cast<Sign>(suspected_[static_cast<size_t>(peer.watched.rank)].load()));
+      lose(peer, static_cast<Sign>(orders_.suspected[static_cast<size_t>(peer.watched.rank)].load()));
     }
     if (!peer.neighbour) {
       continue;
@@ -219,14 +219,14 @@ void Watch::tick() {
 
 // A tick that comes far too late: this machine or process was stopped, at whatever place, not the others. What they
 // sent meanwhile may not be read yet.
-void Watch::start_clocks_anew(int64_t now) {
+void Watch::restart_clocks(int64_t now) {
   for (Peer& peer : peers_) {
     peer.heard_ns = now;
     peer.suspect_ns = peer.suspect_ns == 0 ? 0 : now;
   }
 }
 
-void Watch::tell_all(const ControlFrame& frame) {
+void Watch::send_to_all(const ControlFrame& frame) {
   for (Peer& peer : peers_) {
     if (!peer.ended) {
       peer.watched.control.send(frame);

@@ -201,7 +201,7 @@ class LoopbackMesh final : public Mesh {
     world_->worker(peer).doorbell.signal_midway();
   }
   const std::vector<int>& hosts() const noexcept override { return world_->settings.hosts; }
-  void part() noexcept override { world_->worker(rank_).parted = true; }
+  void say_goodbye() noexcept override { world_->worker(rank_).parted = true; }
   std::string describe() const override { return "loopback"; }
   std::string describe_route(int) const override { return "loopback"; }
 

@@ -22,7 +22,7 @@ TEST_P(Generations, FollowEachOtherWithFewerMoreAndOtherMembers) {
     }
     exchange_bytes(meshes, 3'001);
     for (const auto& mesh : meshes) {
-      mesh->part();
+      mesh->say_goodbye();
     }
   }
 }

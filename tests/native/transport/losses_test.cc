@@ -80,7 +80,7 @@ TEST_P(Losses, AGoodbyeIsNoLoss) {
   auto meshes = workers.form();
   std::byte byte{5};
   EXPECT_EQ(meshes[3]->link(0).try_send({&byte, 1}), 1u);
-  meshes[3]->part();
+  meshes[3]->say_goodbye();
   meshes[3].reset();
   // What he sent before he left can still be had; then there is nothing, and no end of the world.
   byte = std::byte{0};
@@ -102,7 +102,7 @@ TEST_P(Losses, AGoodbyeIsNoLoss) {
 TEST_P(Losses, WhoHasPartedHearsOfNoLoss) {
   Workers workers(GetParam(), 3);
   auto meshes = workers.form();
-  meshes[0]->part();
+  meshes[0]->say_goodbye();
   meshes[1].reset();
   ASSERT_TRUE(eventually([&] { return meshes[2]->world_status().revoked(); }));
   EXPECT_EQ(meshes[2]->world_status().cause()->rank, 1);

@@ -62,7 +62,7 @@ TEST_P(Worlds, LiveUntilTheyPart) {
   auto meshes = workers.form();
   for (const auto& mesh : meshes) {
     EXPECT_FALSE(mesh->world_status().revoked());
-    mesh->part();
+    mesh->say_goodbye();
   }
   for (const auto& mesh : meshes) {
     EXPECT_FALSE(mesh->world_status().revoked());

@@ -94,7 +94,7 @@ class WorkerMain {
     if (verb == "form") {
       form(words);
     } else if (verb == "part") {
-      mesh_->part();
+      mesh_->say_goodbye();
       mesh_.reset();
       line_.say("parted");
     } else if (verb == "fork") {

@@ -110,7 +110,7 @@ class Revocations : public ::testing::TestWithParam<std::tuple<Wiring, int>> {
     exchange_bytes(meshes, 3'001);
     for (const auto& mesh : meshes) {
       EXPECT_FALSE(mesh->world_status().revoked());
-      mesh->part();
+      mesh->say_goodbye();
     }
   }
 
@@ -192,14 +192,14 @@ TEST_P(Revocations, OfAWorldThatHasFormedEndIt) {
 
 TEST_P(Revocations, OfAWorldThatOneHasLeftStayWithIt) {
   auto meshes = workers_.form(members_, 1);
-  meshes[0]->part();
+  meshes[0]->say_goodbye();
   workers_.endpoint(0).revoke(1, loss_of(0));
   meshes[0].reset();
   workers_.endpoint(0).revoke(1, loss_of(0));
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   for (size_t rank = 1; rank < meshes.size(); ++rank) {
     EXPECT_FALSE(meshes[rank]->world_status().revoked());
-    meshes[rank]->part();
+    meshes[rank]->say_goodbye();
   }
 }
 

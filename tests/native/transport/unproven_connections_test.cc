@@ -151,7 +151,7 @@ TEST_P(Strangers, HarmNobodyAndAreShownOut) {
     }
     const auto mesh = workers.endpoint(rank).form(workers.world({0, 1}, rank, 1), Deadline::after_seconds(kPatience));
     EXPECT_TRUE(all_out);
-    mesh->part();
+    mesh->say_goodbye();
   });
   std::printf("formed among strangers after %.1f ms\n", static_cast<double>(base::now_ns() - began) * 1e-6);
   for (Intruder& intruder : intruders) {
@@ -228,7 +228,7 @@ TEST_P(Strangers, OfALaterGenerationAreMetThere) {
     }
     const auto mesh = workers.endpoint(rank).form(workers.world({0, 1}, rank, 2), Deadline::after_seconds(kPatience));
     EXPECT_EQ(mesh->generation(), 2u);
-    mesh->part();
+    mesh->say_goodbye();
   });
   in_threads(2, [&](int rank) {
     if (rank == 1) {
@@ -236,7 +236,7 @@ TEST_P(Strangers, OfALaterGenerationAreMetThere) {
     }
     const auto mesh = workers.endpoint(rank).form(workers.world({0, 1}, rank, 4), Deadline::after_seconds(kPatience));
     EXPECT_EQ(mesh->generation(), 4u);
-    mesh->part();
+    mesh->say_goodbye();
   });
 }
 
@@ -248,7 +248,7 @@ TEST_P(Strangers, WhoCloseBeforeTheyKnowThatTheyAreProvenAreNotTakenForDead) {
     if (rank == 1) {
       prove_as(world, 1, 0, Channel::kControl, door_of(workers.endpoint(0)));
     }
-    workers.endpoint(rank).form(world, Deadline::after_seconds(kPatience))->part();
+    workers.endpoint(rank).form(world, Deadline::after_seconds(kPatience))->say_goodbye();
   });
 }
 
@@ -262,7 +262,7 @@ TEST(Silence, IsPutUpWithForSomeSeconds) {
     if (rank == 1) {
       EXPECT_TRUE(silent.is_shown_out(kPatience / 2));
     }
-    workers.endpoint(rank).form(workers.world({0, 1}, rank, 1), Deadline::after_seconds(kPatience))->part();
+    workers.endpoint(rank).form(workers.world({0, 1}, rank, 1), Deadline::after_seconds(kPatience))->say_goodbye();
   });
 }
 
