@@ -24,7 +24,7 @@ class Deadline {
 
   bool passed() const noexcept { return now_ns() >= at_ns_; }
   int64_t left_ns() const noexcept { return std::max<int64_t>(0, at_ns_ - now_ns()); }
-  // For poll(2): rounded up, so that a caller who waits this long finds the deadline passed.
+  // For poll(2): rounded up, so that a caller that waits this long finds the deadline passed.
   int left_ms() const noexcept {
     return static_cast<int>(std::min<int64_t>((left_ns() + 999'999) / 1'000'000, 1 << 30));
   }

@@ -1,4 +1,4 @@
-// Starts a thread of ours in a process that belongs to someone else.
+// Starts a thread of this library in a process that belongs to another program.
 #pragma once
 
 #include <functional>
@@ -6,7 +6,7 @@
 
 namespace farandole::base {
 
-// The thread takes no signals: those are for the threads of the program that we are a guest of. `name` shows in
+// The thread takes no signals: those are for the threads of that program. `name` shows in
 // debuggers and in top; at most 15 characters.
 std::thread start_thread(const char* name, std::function<void()> body);
 

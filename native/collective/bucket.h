@@ -1,5 +1,5 @@
 // Tensors that travel together. Their elements lie one tensor after the other, each tensor beginning at a cache
-// line; the gaps between them belong to nobody and are never read or written. All members of a group cut the
+// line; the gaps between them belong to no tensor and are never read or written. All members of a group cut the
 // same bucket the same way, but each decides for itself whether its data must be copied into that layout or
 // lies in its arena so already.
 #pragma once

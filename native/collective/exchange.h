@@ -1,6 +1,6 @@
-// An exchange of slices between peers over links: everyone sends slice k straight to peer k, who adds up what came and
-// sends the sum to all. It is pipelined in chunks: a chunk is added as soon as it is there from everybody, while the
-// next ones are on their way, and its sum sets out at once.
+// An exchange of slices between peers over links: every peer sends slice k straight to peer k, which adds up what came
+// and sends the sum to all. It is pipelined in chunks: a chunk is added as soon as it has come from all peers, while
+// the next ones are on their way, and its sum is sent at once.
 //
 // Whatever the number of peers and wherever an element lies, its addends are added in the order of the peers. So the
 // result does not depend on how the elements are cut, and the cut may follow speed alone:
@@ -10,7 +10,7 @@
 //   kScatter each peer adds up its slice and keeps it: a reduce-scatter
 //
 // On every link the chunks go in one fixed order, which both ends know: addends, and kDepth behind them sums. That
-// cannot stop: the sum of chunk c needs the addends of chunk c, and only sums before it go ahead of those.
+// cannot deadlock: the sum of chunk c needs the addends of chunk c, and only sums before it go ahead of those.
 #pragma once
 
 #include <array>

@@ -34,7 +34,7 @@ struct Context {
 
 // A member's share of what goes through shared memory at a time.
 inline size_t chunk_bytes(const Context& context) {
-  constexpr size_t kLeast = 4096;  // less would not be worth a meeting
+  constexpr size_t kLeast = 4096;  // less would not be worth a synchronization
   const size_t share = std::max<size_t>(context.knobs.chunk_bytes / context.group.size(), kLeast);
   return std::min(share, context.staging.piece_bytes());
 }
@@ -129,8 +129,8 @@ Choice choose_alltoall(const Topology& topology, std::string_view wanted);
 Choice choose_reducescatter(const Topology& topology, std::string_view wanted);
 // A transfer from one member to another is a broadcast in the group of these two. It must not advance
 // the sequence in shared memory: that is counted within one decision (see shm_sequence.h), and members of the larger
-// group who have no part in the transfer would count others than these two, and take each other's memory for ready when
-// it is not.
+// group that have no part in the transfer would count otherwise than these two, and would take each other's memory for
+// ready when it is not.
 Choice choose_transfer();
 
 // Allreduces in place a buffer that only this worker uses, among `peers` (ranks, this one included) over links.

@@ -2,9 +2,9 @@
 //   kVectorBytes    the size of that set's registers, before it includes registers_impl.h
 //   Isa             what is better said in its own instructions, before it includes this file:
 //     stream(raw, to)                            stores past the caches; `to` is aligned to the size of `raw`
-//     fence()                                    who sees a later store of ours sees the streamed ones before it too
-//     negated_where_negative(magnitude, sign)    16-bit lanes
-//     truncated(values, slowly)                  float64 to int64: slowly(values), or the same sooner
+//     fence()                                    a thread that sees a later store of ours sees the streamed ones before
+//     it too negated_where_negative(magnitude, sign)    16-bit lanes truncated(values, slowly)                  float64
+//     to int64: slowly(values), or the same sooner
 // The subjects are in <subject>_impl.h; this is the table of what they make.
 //
 // Why everything is in an unnamed namespace and nothing of std:: is called: an inline function or template

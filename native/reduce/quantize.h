@@ -9,7 +9,7 @@
 // instruction set. A chunk all of whose magnitudes are below kLeastMagnitude has scale 0: its elements become 0.
 //
 // What is not finite, or not below kTooLarge, stays visible: it becomes NaN, for which the code -128 stands, whatever
-// the scale. A chunk that has one has a negative scale (or -0). It takes nothing from its neighbours: the scale is that
+// the scale. A chunk that has one has a negative scale (or -0). Other chunks are not affected: the scale is that
 // of the other elements.
 //
 // A chunk in bytes: the scale, then the codes in blocks of 64, the last one padded with zeros. Byte 4j + i of a block

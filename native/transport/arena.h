@@ -26,13 +26,13 @@ inline constexpr uint64_t kNoGeneration = UINT64_MAX;
 // Places where a worker announces data to the others of its host: see collective/shm_sequence.h.
 inline constexpr int kWindows = 5;
 
-// What the workers of a host tell each other through shared memory. Zeroed for every generation, but for the lifeline.
+// What the workers of a host share through memory. Zeroed for every generation, but for the lifeline.
 struct ArenaHeader {
   uint64_t magic;
   uint64_t bytes;
   // The generation that this memory serves, or kNoGeneration. The owner changes it before it changes anything
-  // else for a new generation; who has read data here looks at it afterwards, and takes what was read for
-  // nothing if the owner has gone on (see ArenaView::serves).
+  // else for a new generation. A worker that has read data here compares it afterwards, and discards what it
+  // has read if the owner has gone on (see ArenaView::serves).
   std::atomic<uint64_t> generation;
   alignas(64) std::atomic<uint32_t> sleeping;  // see doorbell.h
   // How far the owner has come: see collective/shm_sequence.h. Written by the owner, read by the workers of its host.
@@ -64,7 +64,7 @@ struct ArenaView {
     std::atomic_thread_fence(std::memory_order_acquire);
     return header().generation.load(std::memory_order_relaxed) == generation;
   }
-  // The owner: what follows belongs to this generation. Those who still read for another will notice.
+  // Called by the owner: what follows belongs to this generation. Workers that still read for another one notice it.
   void serve(uint64_t generation) const noexcept {
     header().generation.store(generation, std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -104,7 +104,7 @@ class Arena {
   void resume();
 
   // Puts new memory with the same content behind the same addresses. Workers that mapped the arena before
-  // keep the old memory: whatever they still write there is not seen here. Nobody may write to a block
+  // keep the old memory: whatever they still write there is not seen here. No thread may write to a block
   // meanwhile. Throws Error(kUnavailable), and then nothing has changed.
   void renew();
 

@@ -41,7 +41,7 @@ void Attempt::advance() {
   }
   while (!failed_ && send_some() && receive_some()) {
   }
-  // What a refusal has to say is said as far as it fits now; nobody waits for that.
+  // The answer of a refusal is sent as far as it fits now; nothing waits for the rest.
   failed_ = failed_ || handshake_.state() == Handshake::State::kRefused;
 }
 

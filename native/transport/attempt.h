@@ -19,10 +19,10 @@ class Attempt {
   short events() const noexcept;
   // Moves what can be moved now. Call when poll(2) reports the socket, in whatever way.
   void advance();
-  // A connector that is convinced goes on only when told to: of several ways to one worker, one is chosen.
+  // A connector that is convinced continues only on this call: of several routes to one worker, one is chosen.
   void prove();
 
-  // It has come as far as a connection, whatever became of that.
+  // The socket was connected, even if the attempt failed later.
   bool connected() const noexcept { return !connecting_; }
   bool failed() const noexcept { return failed_ || give_up_.passed(); }
   bool convinced() const noexcept { return handshake_.state() == Handshake::State::kConvinced; }

@@ -1,5 +1,5 @@
-// The control channel between two workers: small frames that tell of life and death. Used by one thread at a
-// time: the one that forms the world, then its watch thread.
+// The control channel between two workers: small frames about the life of the workers and of the world. Used by one
+// thread at a time: the one that sets up the mesh, then its watch thread.
 #pragma once
 
 #include <array>

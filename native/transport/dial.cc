@@ -8,12 +8,12 @@
 namespace farandole::transport {
 namespace {
 
-// Between two attempts: short at first, when the other one is about to come; then without wearing anyone down.
+// Between two attempts: short at first, when the other one is about to come; then rarely enough to cost nothing.
 constexpr int64_t kFirstPauseNs = 2'000'000;
 constexpr int64_t kLongestPauseNs = 100'000'000;
 
 // A better route gets twice the time that the first one took, within these bounds: the lower one is for what the
-// scheduler of a busy host may take between two answers, the upper one is what an address that nobody answers may cost.
+// scheduler of a busy host may take between two answers, the upper one is what an address without an answer may cost.
 constexpr int64_t kShortestGraceNs = 20'000'000;
 constexpr int64_t kLongestGraceNs = 200'000'000;
 

@@ -1,4 +1,4 @@
-// Reaching one worker from below: it may have several addresses, may not listen yet, or may be in an earlier
+// Reaching one worker of a lower rank: it may have several addresses, may not listen yet, or may be in an earlier
 // generation. All ways to it, its *routes*, are tried at once and again, until one has brought a proven connection.
 //
 // The addresses come in the order in which the worker would like to be reached. A route on which it has proven itself

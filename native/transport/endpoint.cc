@@ -60,7 +60,7 @@ std::vector<Contact> Endpoint::Impl::read_contacts(const World& world) const {
     contacts.push_back(parse_contact(text));
   }
   if (contacts.empty()) {
-    contacts.push_back(contact);  // a world of one needs nobody's contact
+    contacts.push_back(contact);  // a world of one needs no contacts
   }
   const auto rank = static_cast<size_t>(world.rank);
   if (world.rank < 0 || rank >= contacts.size() || contacts[rank].id != contact.id) {
@@ -80,9 +80,9 @@ std::vector<Contact> Endpoint::Impl::read_contacts(const World& world) const {
   return contacts;
 }
 
-// Keeps a worker that is no longer one of us from writing to our memory. A stopped process, for example, can be
-// continued at any time, in the middle of what it was writing; nothing but other memory is safe from it. The
-// blocks keep their addresses, because users' tensors live in them.
+// Keeps a worker that is not in this world any more from writing to our memory. A stopped process, for example, can be
+// continued at any time, in the middle of what it was writing; only new memory is safe from it. The blocks keep their
+// addresses, because users' tensors lie in them.
 void Endpoint::Impl::fence(const std::vector<Contact>& contacts) {
   const bool harmless =
       std::all_of(carry_over.possible_writers.begin(), carry_over.possible_writers.end(), [&](const auto& entry) {
@@ -144,7 +144,7 @@ std::unique_ptr<Mesh> Endpoint::Impl::form(const World& world, const base::Deadl
     LinkedWorld linked = MeshSetup(context, world, contacts, contact, deadline).run();
     auto mesh = std::make_unique<SocketMesh>(settings, world, std::move(linked), arena, pending_world, std::move(ids),
                                              carry_over);
-    // All members have left the last generation, so nobody reads or writes its ring buffers any more.
+    // All members have left the last generation, so no worker reads or writes its ring buffers any more.
     std::for_each(old_buffers.begin(), old_buffers.end(), [this](void* block) { arena.release(block); });
     carry_over.possible_writers.clear();
     mappings.drop_unused();

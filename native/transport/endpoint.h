@@ -1,5 +1,5 @@
-// A worker's door to the others: its listening sockets and its arena. It outlives generations; form()
-// makes the Mesh of one world out of it.
+// Where other workers reach this one: its listening sockets and its arena. An endpoint outlives generations; form()
+// makes the Mesh of one world from it.
 #pragma once
 
 #include <cstdint>
@@ -50,14 +50,14 @@ class Endpoint {
   // the endpoint outlives it.
   //
   // A worker of the last generation that may still run, and is not in this one, may still write to the arena.
-  // Then the arena gets new memory with the same content behind the same addresses (Arena::renew). So nobody may
+  // Then the arena gets new memory with the same content behind the same addresses (Arena::renew). So no thread may
   // write to blocks of the arena during form(). Blocks into which other workers write are to be released only
   // when the next form() has returned, or not at all.
   std::unique_ptr<Mesh> form(const World& world, const base::Deadline& deadline);
 
   // Ends the world of that generation at once, for everyone in it, from the moment that its forming begins: form()
   // throws this cause then, within milliseconds. It may come before form() is called; for a generation that is over, it
-  // is nothing. The first cause wins. Any thread; waits for nobody.
+  // has no effect. The first cause wins. Any thread; does not block.
   void revoke(uint64_t generation, const Cause& cause);
 
   Arena& arena();

@@ -113,8 +113,8 @@ class FrameMultiplexer {
     }
   }
 
-  // For a sleep outside of the frames, by whoever polls what `awaited()` says: from now on everybody who has
-  // something for this engine signals its doorbell. False, and awake again, when there is something already.
+  // For a sleep outside of wait(), by a thread that polls what `awaited()` says: from now on every thread and worker
+  // that has something for this engine signals its doorbell. False, and awake again, when there is something already.
   template <typename Ready>
   bool prepare_sleep(Ready&& ready) {
     notify_late();

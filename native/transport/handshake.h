@@ -2,7 +2,7 @@
 // know the job's secret, by an HMAC over both sides' nonces, before anything else that was sent is decoded.
 //
 //   connector                          acceptor
-//   hello {who, where to, nonce}  ->                           (fixed size; says nothing secret)
+//   hello {ranks, nonce}          ->                           (fixed size; says nothing secret)
 //                                 <-  challenge {nonce, mac}   (mac: the acceptor knows the secret)
 //   proof {mac}                   ->                           (mac: the connector knows it too)
 //                                 <-  welcome {mac}

@@ -1,4 +1,4 @@
-// Which ranks share a host, from what each rank said about whom it shares memory with.
+// Which ranks share a host, from what each rank said about the ranks with which it shares memory.
 #pragma once
 
 #include <string>

@@ -17,7 +17,7 @@ namespace {
 using Word = std::atomic<uint32_t>;
 static_assert(sizeof(Word) == sizeof(uint32_t) && Word::is_always_lock_free);
 
-// A watcher that is told to end just before it falls asleep misses that; it is told again after so long.
+// A watcher that is woken just before it falls asleep misses that; it is woken again after so long.
 constexpr std::chrono::milliseconds kTellAgain{1};
 
 // Shared between processes: a private futex is known by its address, which differs.
@@ -98,7 +98,7 @@ PeerDeathWatcher::~PeerDeathWatcher() {
   stop_.store(true, std::memory_order_release);
   bool over = false;
   while (!over) {
-    wake_all(memory_->view().header().lifeline);  // others who sleep on it look, and go on sleeping
+    wake_all(memory_->view().header().lifeline);  // other sleepers look, and go on sleeping
     const base::MutexLock lock(mutex_);
     over = changed_.wait_for(mutex_, kTellAgain, [this] {
       mutex_.assert_held();

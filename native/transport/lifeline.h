@@ -2,19 +2,20 @@
 //
 // The kernel closes the sockets of a process that ends only after it has torn down its memory: 0.2 s for each GB.
 // Before that, it walks the *robust list* of every thread that ends (set_robust_list(2)): each listed word that holds
-// the thread's id is marked with FUTEX_OWNER_DIED, and who sleeps on it is woken. So a worker has a thread that does
-// nothing but hold its *lifeline*, a word in its arena, for as long as the endpoint lives; and others sleep on it.
+// the thread's id is marked with FUTEX_OWNER_DIED, and a thread that sleeps on it is woken. So a worker has a thread
+// that does nothing but hold its *lifeline*, a word in its arena, for as long as the endpoint lives; and others sleep
+// on it.
 //
 //   the word                          means
-//   0                                 nobody holds it: let go in good order, or the kernel has no robust lists. No sign
-//   the thread's id (in its own       the worker lives. With FUTEX_WAITERS somebody sleeps on the word
-//     namespace: a number to nobody)
+//   0                                 no thread holds it: it was let go in good order, or the kernel has no robust
+//   lists the thread's id (in its own       the worker lives. With FUTEX_WAITERS another thread sleeps on the word
+//     namespace: only a number)
 //   FUTEX_OWNER_DIED                  its process is dying: none of its threads runs any more, but for the
 //                                     microseconds until the kernel's signal has stopped them
 //
-// This is less than a robust mutex: who waits for one of those becomes its owner, and can only stop waiting when a
-// time has passed. A watcher owns nothing, and ends as soon as it is told to, so that the next world need not wait for
-// it. Children that the worker forks hold nothing either: robust lists are not inherited.
+// This is less than a robust mutex: a thread that waits for one of those becomes its owner, and can only stop waiting
+// after a time-out. A PeerDeathWatcher owns nothing, and ends as soon as it is told to, so that the next world need not
+// wait for it. Children that the worker forks hold nothing either: robust lists are not inherited.
 #pragma once
 
 #include <atomic>
@@ -32,7 +33,7 @@ class Lifeline {
  public:
   // Holds the lifeline of this arena when it returns; `own` outlives it, at the same address.
   explicit Lifeline(const ArenaView& own);
-  // Lets go in good order: nobody takes that for a death.
+  // Lets go in good order: no worker takes that for a death.
   ~Lifeline();
   Lifeline(const Lifeline&) = delete;
   Lifeline& operator=(const Lifeline&) = delete;

@@ -192,8 +192,8 @@ void MeshSetup::read_controls() {
   }
 }
 
-// The next worker of this host above this one in cyclic order, as in a world that has formed: of those whose memory is
-// here by now. The others are watched by their own neighbours, who tell.
+// Watches the next worker of this host above this one in cyclic order, as in a world that has formed, among those whose
+// memory is here by now. The others are watched by other workers, which tell all.
 void MeshSetup::watch_next_peer() {
   if (!death_watch_start_.passed()) {
     return;

@@ -33,7 +33,7 @@ void PendingWorlds::begin(const std::shared_ptr<PendingWorld>& pending_world) {
 }
 
 void PendingWorlds::revoke(uint64_t generation, const Cause& cause) {
-  // Without the lock: the last one to hold a pending_world may be this one.
+  // Without the lock: this may be the last owner of the pending world, and destroy it.
   if (const auto pending_world = find(generation, cause); pending_world != nullptr) {
     pending_world->world_status.revoke(cause);
   }

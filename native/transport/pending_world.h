@@ -1,9 +1,9 @@
-// What can be said of a world from outside before it has a mesh: that it is over already.
+// A world that may not have a mesh yet, but can be revoked already.
 //
-// A world's status is there from the moment that its forming begins, and passes to its mesh. So there is no time at
-// which a revocation is lost: while the world is formed it ends that at once, and later the world. Revocations are for
-// one generation each. One for an earlier world is late, and nothing; one for a world that this worker has yet to form
-// came early, and is kept until then.
+// The status of a world exists from the moment that its set-up begins, and passes to its mesh. So no revocation is
+// lost: during the set-up it ends the set-up at once, and later it ends the world. Each revocation is for one
+// generation. One for an earlier world came too late and is ignored. One for a world that this worker has yet to set up
+// came early and is kept until then.
 #pragma once
 
 #include <atomic>
@@ -18,28 +18,28 @@
 
 namespace farandole::transport {
 
-// One world, from the moment that its forming begins until its mesh is gone.
+// One world, from the moment that its set-up begins until its mesh is gone.
 struct PendingWorld {
   // Both belong to the endpoint, see Doorbell.
   PendingWorld(uint64_t of_generation, std::atomic<uint32_t>& sleeping, int doorbell_fd);
 
-  // Whoever waits for `watch_fd` shall look around. Any thread.
+  // Wakes the thread that waits for `watch_fd`. Any thread.
   void wake() noexcept;
-  // The one who waits: from now on, it is to be woken again.
+  // Called by the thread that waits, once it is awake: further calls of wake() wake it again.
   void drain() noexcept;
 
   const uint64_t generation;
   Doorbell doorbell;
-  const PrivateFd watch_fd;  // an eventfd, for who watches over the world: its forming, then its watch thread
+  const PrivateFd watch_fd;  // an eventfd: of the set-up, then of the watch thread
   WorldStatus world_status;
 };
 
 // The pending_worlds of one endpoint: at most one world at a time, of ever larger generations.
 class PendingWorlds {
  public:
-  // The forming of a world begins. It may have been revoked before.
+  // The set-up of a world begins. The world may have been revoked before.
   void begin(const std::shared_ptr<PendingWorld>& pending_world);
-  // Any thread. Waits for nobody.
+  // Any thread. Does not block.
   void revoke(uint64_t generation, const Cause& cause);
 
  private:

@@ -18,7 +18,7 @@ namespace {
 struct Table {
   std::mutex mutex;
   std::set<int> fds;  // guarded by mutex
-  int spare = -1;     // what takes the place of a socket in a child: an eventfd that nobody uses
+  int spare = -1;     // what takes the place of a socket in a child: an eventfd that is used for nothing else
 };
 
 // Never destroyed: descriptors may outlive the statics of other files.

@@ -5,7 +5,7 @@
 // socket of this room is entered in a process-wide table, and the child, before fork() returns in it, puts an
 // empty descriptor in the place of each: the connection is let go, and the number stays taken, so that closing
 // it later in the child cannot hit a descriptor that is not ours. The table is the one exception to "nothing
-// is global": fork() is a thing of the process.
+// is global": fork() concerns the whole process.
 #pragma once
 
 #include <mutex>
@@ -13,8 +13,8 @@
 
 namespace farandole::transport {
 
-// While one lives, this process does not fork: hold it from the making of a descriptor until it is entered
-// in the table. Not to be held across anything that blocks.
+// While one exists, this process does not fork: hold it from the making of a descriptor until that is entered
+// in the table. Do not hold it across anything that blocks.
 class ForkHold {
  public:
   ForkHold();

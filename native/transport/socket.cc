@@ -21,7 +21,7 @@ namespace {
 using base::Code;
 using base::Error;
 
-// As many connections may wait between two generations, when nobody accepts. The kernel may allow fewer.
+// So many connections may wait between two generations, when this worker accepts none. The kernel may allow fewer.
 constexpr int kBacklog = 4096;
 // By how much a data connection's patience exceeds the failure deadline.
 constexpr double kDataPatience = 30.0;

@@ -50,7 +50,7 @@ struct Listener {
 // Throws Error(kUnavailable).
 Listener listen_on(const Address& address);
 
-// The next connection; none when nobody waits or the system refuses, see `error` (EAGAIN: nobody waits).
+// The next connection; none when no connection waits or the system refuses, see `error` (EAGAIN: none waits).
 PrivateFd accept_from(const Listener& listener, int& error);
 
 struct Connecting {

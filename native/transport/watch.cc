@@ -99,7 +99,7 @@ void Watch::run() {
     }
   }
   follow_orders();
-  // Whoever closed meanwhile is seen to have closed. Nobody is to blame for it any more.
+  // Channels that were closed meanwhile are marked as ended; that is no loss any more.
   left_ = true;
   read_all();
   follow_orders();

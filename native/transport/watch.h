@@ -7,7 +7,7 @@
 //  - A control channel that closes without a goodbye: that worker's process has ended. Certain, acts at once.
 //  - A worker of this host whose lifeline broke (see lifeline.h): the same, sooner.
 //  - A neighbour (rank +-1, +-2, cyclically) that sent no heartbeat for the failure deadline: silent. The other
-//    channels are idle but for the kernel's keepalive probes, which end them when nobody answers.
+//    channels are idle but for the kernel's keepalive probes, which end them when the other host does not answer.
 //  - The first cause, wherever it comes from, is sent to all peers once, unchanged. Channels are read in order,
 //    and a worker that ends its world sends the cause before it closes: so a survivor that leaves a revoked world is
 //    never taken for the lost one.

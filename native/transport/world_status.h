@@ -1,6 +1,5 @@
-// The status of one world, seen by one worker: it lives until it is revoked, and it is revoked once.
-// This is the abort word of the design: every wait of the engine watches it, so no wait outlives its
-// generation.
+// The status of one world, seen by one worker: the world lives until it is revoked, and it is revoked once.
+// Every wait of the engine watches it, so no wait outlives its generation.
 #pragma once
 
 #include <atomic>
@@ -17,7 +16,7 @@ namespace farandole::transport {
 enum class Sign : uint8_t {
   kClosed = 1,   // its process has ended: the kernel closed its connections, or let go of its lifeline
   kSilent = 2,   // no heartbeat until the failure deadline: stopped, or cut off
-  kRevoked = 3,  // someone above us (the roster, the caller of revoke()) said so
+  kRevoked = 3,  // a layer above said so: the roster, or the caller of revoke()
   kBroken = 4,   // the data that came cannot be right; an internal error, reported instead of a wrong number
   kStalled = 5,  // it did not ask for what others waited for, for longer than they were told to wait
 };
@@ -37,7 +36,7 @@ std::string describe_loss(int rank, Sign sign);
 
 class WorldStatus {
  public:
-  // When the world is revoked, `doorbell` is rung, so that a sleeping engine notices, and `watch_fd`, an
+  // When the world is revoked, `doorbell` is signalled, so that a sleeping engine wakes up, and `watch_fd`, an
   // eventfd, is written to, so that the watch thread tells the other workers. They may be null and -1 (tests),
   // and outlive the status.
   explicit WorldStatus(Doorbell* doorbell, int watch_fd = -1) : doorbell_(doorbell), watch_fd_(watch_fd) {}

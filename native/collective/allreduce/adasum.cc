@@ -1,6 +1,6 @@
 // Adasum by recursive doubling and vector halving, over links.
 //
-// The tree. Adasum is no sum: it matters who is combined with whom. With a number of members that is a power of two,
+// The tree. Adasum is no sum: it matters which vectors are combined. With a number of members that is a power of two,
 // members whose numbers differ in bit 0 are combined first, then those pairs whose numbers differ in bit 1, and so on:
 // ((0 1) (2 3)) ((4 5) (6 7)). With any other number n, let r be n minus the next lower power of two. The first 2r
 // members fold beforehand: (0 1), (2 3) ... (2r-2 2r-1); each such pair then stands as one member in the tree above:
@@ -110,7 +110,7 @@ class Adasum {
     }
   }
 
-  // Takes in the vectors of the one who sits out.
+  // Takes in the vectors of the member that sits out.
   void fold() {
     receive(tree_.fold_partner(), whole_, theirs_.get());
     frames_.flush();

@@ -3,17 +3,18 @@
 // Member k reduces slice k from the memory of all members, in the members' order, so that the order of additions is the
 // same for every element, wherever it lies. Each element is reduced by one member only. There are three ways.
 //
-// *In place*: everyone's tensors lie in arenas. Each member reduces its slice of all of it straight from all arenas,
-// and writes the result to all of them. Nothing is copied.
+// *In place*: the tensors of all members lie in arenas. Each member reduces its slice of all of it straight from all
+// arenas, and writes the result to all of them. Nothing is copied.
 //
 // *Through windows*: some tensors lie in ordinary memory, which others cannot see. It goes in chunks, small enough to
 // stay in the cache, through three windows in each member's staging. A member copies into its window what the others
 // are to reduce, reduces its own slice from its own tensor and their windows, and leaves the result in its tensor and
-// in its window, from where the others take it. Whose tensors lie in an arena has them for a window. One chunk is being
-// filled while the one before is reduced, and three windows let a member that is done with one go on without asking
-// whether the others have taken what is theirs: that they have said what comes next in the order says that.
+// in its window, from where the others copy it. The tensors of a member that lie in its arena are its window. One chunk
+// is copied in while the one before is reduced. With three windows, a member that is done with one can go on without
+// waiting until the others have copied their results: when they announce the next chunk, they have copied the last one.
 //
-// *Small*: everyone reduces everything, into its own outputs. That is more arithmetic and one meeting less.
+// *Small*: every member reduces everything, into its own outputs. That is more arithmetic, and one synchronization
+// less.
 #include <algorithm>
 
 #include "collective/allreduce/allreduce.h"

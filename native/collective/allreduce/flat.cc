@@ -8,7 +8,7 @@ void allreduce_flat(Context& context, const AllreduceJob& job, BufferAllreduce a
   const Bucket bucket(job);
   const reduce::Dtype held = reduce::accumulator_of(job.dtype);
   const size_t chunk = context.staging.piece_bytes() / reduce::size_of(held);
-  // Staging, though nobody shares it here: memory that is there already.
+  // Staging, though it is not shared here: memory that is there already.
   std::byte* const buffer = context.staging.acquire(0);
   for (size_t from = 0; from < bucket.end(); from += chunk) {
     const size_t to = std::min(bucket.end(), from + chunk);

@@ -46,7 +46,7 @@ void buffer_recursive_doubling(Context& context, std::span<const int> peers, red
     frames.flush();
     add(/*they_come_first=*/true);
   }
-  const size_t number = me < 2 * folded ? me / 2 : me - folded;  // among those who take part
+  const size_t number = me < 2 * folded ? me / 2 : me - folded;  // among those that take part
   const auto peer_at = [&](size_t k) { return peers[k < folded ? 2 * k + 1 : k + folded]; };
   for (size_t distance = 1; distance < doubled; distance *= 2) {
     const size_t partner = number ^ distance;

@@ -263,7 +263,7 @@ class TwoLevel {
   std::vector<int> team_;          // the members of this host
   size_t carriers_ = 0;            // how many of them, the first ones, carry slices
   size_t own_slice_ = 0;           // which slice this worker carries; from carriers_ on: none
-  std::vector<int> counterparts_;  // who carries it on the other hosts, and here
+  std::vector<int> counterparts_;  // the ranks that carry it on the other hosts, and here
   std::array<Stage, 2> stages_;
   std::array<std::byte*, 2> mine_{};
 };

@@ -4,7 +4,7 @@
 // (copies between places that differ in it can be several times slower), then the rows for every member but itself, in
 // the members' order. In rounds of one chunk, each member offers the next chunk of its stream,
 // and copies from the chunks of the others what is meant for it. The counts are in the first chunk, so a small alltoall
-// takes one meeting, and from them everyone knows how many rounds there will be.
+// takes one synchronization, and from them every member knows how many rounds there will be.
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -99,7 +99,7 @@ class Direct {
     return longest;
   }
 
-  // Now that it is known what comes from whom: where it goes.
+  // Where the rows of each member go, now that their numbers are known.
   void place_parts() {
     std::vector<int64_t> received;
     size_t at = 0;

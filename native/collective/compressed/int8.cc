@@ -2,7 +2,7 @@
 //
 // Tensors are cut into segments, and each segment into one slice for each member, at the borders of chunks. A member
 // quantizes all slices of its addend and sends slice j to member j; that one adds up what it gets, and its own part, in
-// the order of the members, in float32; quantizes the sum and sends it to all, who write it to their outputs. So a
+// the order of the members, in float32; quantizes the sum and sends it to all, which write it to their outputs. So a
 // member sends 2(n-1)/n of a quarter of the tensor. There are two roundings, each by at most half a scale. What the
 // first one loses goes to the sender's residual, what the second one loses to that of the slice's owner.
 //

@@ -1,5 +1,5 @@
-// Reducescatter over links by half an exchange of slices: everyone sends part k straight to member k, who adds up what
-// comes and keeps it; see collective/exchange.h.
+// Reducescatter over links by half an exchange of slices: every member sends part k straight to member k, which adds up
+// what comes and keeps it; see collective/exchange.h.
 #include "collective/exchange.h"
 
 #include "collective/reducescatter/reducescatter.h"

@@ -159,7 +159,7 @@ class LoopbackLink final : public Link {
   size_t operate(Operation&& operation) {
     const LinkFault fault = world_.disturb(self_, peer_);
     if (fault.stall) {
-      // Nobody will send a signal for bytes that are there already.
+      // No signal will come for bytes that are there already.
       world_.worker(self_).doorbell.signal();
       return 0;
     }

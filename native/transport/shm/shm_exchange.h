@@ -36,13 +36,13 @@ void send_shm_offer(int socket, const ShmOffer& offer, int memory_fd, int doorbe
 Exchange receive_shm_offer(int socket, ReceivedShmOffer& received);
 
 // Mappings of other workers' arenas, kept from one generation to the next: mapping is cheap, but touching each
-// page anew is not. A memory is known by device and inode, which nobody else gets as long as it is mapped.
+// page anew is not. A memory is known by device and inode, which no other file gets as long as it is mapped.
 class MappingCache {
  public:
   // Maps the memory, unless it is mapped already. Null when it is not the sealed memory of an arena of
   // `bytes`. Throws Error(kUnavailable).
   std::shared_ptr<const Mapping> map(int fd, size_t bytes);
-  // Unmaps those that nobody else uses.
+  // Unmaps those that are not in use.
   void drop_unused();
 
  private:

@@ -82,7 +82,7 @@ TEST(Fence, KeepsAWorkerThatWasLeftOutAwayFromOurMemory) {
   exchange_bytes(next, 100'001);
 }
 
-// With nobody left who could write to it, the memory stays as it is: touching it anew would cost.
+// With no worker left that could write to it, the memory stays as it is: touching it anew would cost.
 TEST(Fence, SparesMemoryThatOnlyMembersAndTheDeadHave) {
   Workers workers(Wiring::kShm, 3);
   auto meshes = workers.form(1);

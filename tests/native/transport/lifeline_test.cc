@@ -1,4 +1,4 @@
-// Lifelines by themselves: who sees a death, and what is none. In worlds: processes_test.cc.
+// Lifelines by themselves: what is seen as a death, and what is not. In worlds: processes_test.cc.
 #include "transport/lifeline.h"
 
 #include <fcntl.h>

@@ -208,7 +208,7 @@ void order_to_form(const Processes& processes, const std::vector<int>& members, 
   }
 }
 
-// What became of an order to form. Who has not been told yet may notice that others have left the last world.
+// What became of an order to form. A worker that was not told yet may notice that others have left the last world.
 std::string outcome(const Process& process) {
   auto heard = process.line->hear(kPatience);
   while (heard.has_value() && heard->starts_with("revoked")) {
@@ -226,7 +226,7 @@ void form(const Processes& processes, const std::vector<int>& members, uint64_t 
 }
 
 // Rank 2 of four gets a signal that ends or stops it in the middle of forming, wherever that is. The others have
-// formed by then, or say all that rank 2 is missing; and perhaps that others are, who gave up before they had come.
+// formed by then, or say all that rank 2 is missing; and perhaps that others are, which gave up before they had come.
 void signal_while_forming(const Processes& processes, uint64_t generation, int number, useconds_t after_us) {
   order_to_form(processes, {0, 1, 2, 3}, generation, 1.0);
   ::usleep(after_us);
@@ -310,13 +310,13 @@ TEST_P(KilledWorkers, AreNoticedAlthoughAChildTheyForkedLives) {
 }
 
 TEST_P(KilledWorkers, WhoAreOnlyStoppedAreSilent) {
-  const auto processes = start(GetParam(), 4, 2.0);  // a busy machine makes nobody silent for so long
+  const auto processes = start(GetParam(), 4, 2.0);  // a busy machine makes no worker silent for so long
   form(processes, {0, 1, 2, 3}, 1);
   const int64_t stopped = base::now_ns();
   processes[1]->signal(SIGSTOP);
   expect_loss(processes, {0, 2, 3}, 1, Sign::kSilent, stopped);
   form(processes, {0, 2, 3}, 2);
-  // Continued, it finds that the world went on without it, and blames nobody else for it.
+  // Continued, it finds that the world went on without it, and blames no other worker for it.
   processes[1]->signal(SIGCONT);
   expect_loss(processes, {1}, 1, Sign::kSilent, stopped);
   form(processes, {3, 0, 1, 2}, 3);
@@ -354,8 +354,8 @@ TEST_P(KilledWorkers, AreNoticedLongBeforeTheirSocketsCloseWhereMemoryIsShared) 
   if (GetParam() == Wiring::kTcp4 || GetParam() == Wiring::kTcp6) {
     GTEST_SKIP() << "only workers of one host notice that early";
   }
-  // Who gets no processor meanwhile notices late all the same, so one of several times is enough: if only the closed
-  // sockets told, none would be early.
+  // A worker that gets no processor meanwhile notices late all the same, so one of several times is enough: if only the
+  // closed sockets told, none would be early.
   bool early = false;
   for (int attempt = 0; attempt < 5 && !early; ++attempt) {
     const auto processes = start(GetParam(), 4);

@@ -88,7 +88,7 @@ class Revocations : public ::testing::TestWithParam<std::tuple<Wiring, int>> {
   std::unique_ptr<Candidate> start(int rank, uint64_t generation) {
     return std::make_unique<Candidate>(workers_.endpoint(rank), workers_.world(members_, rank, generation));
   }
-  // All but one, who never comes.
+  // All but one, which never comes.
   std::vector<std::unique_ptr<Candidate>> start_without(int missing, uint64_t generation) {
     std::vector<std::unique_ptr<Candidate>> candidates;
     for (const int rank : members_) {
@@ -216,7 +216,7 @@ TEST(RevocationsOfOne, EndAWorldOfOne) {
   workers.form(2);
 }
 
-// Somebody answers there who says nothing: the waits are those of handshakes.
+// Something accepts connections there and sends nothing: the waits are those of handshakes.
 TEST(RevocationsOfOne, EndTheWaitForAnAnswer) {
   Workers workers(Wiring::kTcp4, 2);
   const Listener mute = listen_on(ip_address("127.0.0.1", 0));
@@ -244,7 +244,7 @@ int mapped_arenas() {
   return count;
 }
 
-// Who is linked hears it from whoever heard it first.
+// A worker that is linked hears it from the worker that heard it first.
 TEST(RevocationsOfOne, ArePassedOnToAllThatAreLinked) {
   Workers workers(Wiring::kShm, 3);
   const int before = mapped_arenas();

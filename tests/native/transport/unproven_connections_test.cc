@@ -103,7 +103,7 @@ Outcome try_to_form(Endpoint& endpoint, const World& world, double seconds) {
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 // Tries with more and more time, until all is as it should be: workers that get no processor in the time they have to
-// form cannot say whom they have met, only whom not. Gives whether it was, at last.
+// form cannot say which workers they have met, only which they have not. Gives whether it was, at last.
 bool with_patience(const std::function<bool(double seconds, uint64_t generation)>& attempt) {
   uint64_t generation = 0;
   for (const double seconds : {1.0, 4.0, 16.0}) {
@@ -266,7 +266,7 @@ TEST(Silence, IsPutUpWithForSomeSeconds) {
   });
 }
 
-// A worker that was proven and closes is lost, and those who have met him and each other say so alike.
+// A worker that was proven and closes is lost, and those that have met it and each other say so alike.
 TEST(Proven, AreLostWhenTheyClose) {
   Workers workers(Wiring::kTcp4, 3);
   in_threads(3, [&](int rank) {
