@@ -10,10 +10,10 @@
 namespace farandole::backend {
 namespace {
 
-const std::vector<int> kOneHost = {0, 0, 0, 0};
-const std::vector<int> kTwoHosts = {0, 0, 2, 2};
-const collective::Group kWorld = {0, {0, 1, 2, 3}, 0};
-const collective::Group kPair = {1, {0, 1}, 0};
+std::vector<int> one_host() { return {0, 0, 0, 0}; }
+std::vector<int> two_hosts() { return {0, 0, 2, 2}; }
+collective::Group world() { return {0, {0, 1, 2, 3}, 0}; }
+collective::Group pair() { return {1, {0, 1}, 0}; }
 
 constexpr uint32_t kHostBit = bit_of(MemoryKind::kHost);
 constexpr uint32_t kDeviceBit = bit_of(MemoryKind::kDevice);
@@ -23,8 +23,8 @@ constexpr Row kMissing = {"missing", "", "not in this build", {kDeviceBit, kAllO
 constexpr Row kDevice = {"device", "", nullptr, {kDeviceBit, bit_of(Operation::kAllreduce), true}, nullptr};
 constexpr Row kLocal = {"local", "", nullptr, {kHostBit, kAllOperations, false}, nullptr};
 
-std::string selected(std::span<const Row* const> rows, const Need& need, const collective::Group& group = kWorld,
-                     const std::vector<int>& hosts = kOneHost) {
+std::string selected(std::span<const Row* const> rows, const Need& need, const collective::Group& group = world(),
+                     const std::vector<int>& hosts = one_host()) {
   const Selection selection = select(rows, need, group, hosts);
   EXPECT_FALSE(selection.reason.empty());
   return selection.row == nullptr ? "none" : selection.row->name;
@@ -38,7 +38,7 @@ TEST(Select, TheTableOfThisBuildRunsEverythingInHostMemory) {
   }
   EXPECT_EQ(names, (std::set<std::string>{"mpi", "native", "nccl"}));
   for (uint32_t operation = 0; (kAllOperations >> operation & 1) != 0; ++operation) {
-    EXPECT_EQ(selected(rows(), {static_cast<Operation>(operation)}, kWorld, kTwoHosts), "native");
+    EXPECT_EQ(selected(rows(), {static_cast<Operation>(operation)}, world(), two_hosts()), "native");
   }
   EXPECT_EQ(selected(rows(), {Operation::kAllreduce, MemoryKind::kDevice}), "none");
 }
@@ -52,9 +52,9 @@ TEST(Select, TakesTheFirstOneThatIsThereAndCan) {
 
 TEST(Select, GroupsAcrossHostsNeedABackendThatReachesThem) {
   const std::array<const Row*, 2> table = {&kLocal, &kAnything};
-  EXPECT_EQ(selected(table, {Operation::kAllgather}, kWorld, kOneHost), "local");
-  EXPECT_EQ(selected(table, {Operation::kAllgather}, kWorld, kTwoHosts), "anything");
-  EXPECT_EQ(selected(table, {Operation::kAllgather}, kPair, kTwoHosts), "local");
+  EXPECT_EQ(selected(table, {Operation::kAllgather}, world(), one_host()), "local");
+  EXPECT_EQ(selected(table, {Operation::kAllgather}, world(), two_hosts()), "anything");
+  EXPECT_EQ(selected(table, {Operation::kAllgather}, pair(), two_hosts()), "local");
 }
 
 TEST(Select, ARefusalSaysWhyOfEveryRow) {

@@ -116,7 +116,7 @@ inline Recording& device_recording() {
   static Recording recording;
   return recording;
 }
-inline const backend::Row kRecordingHost = {
+inline constexpr backend::Row kRecordingHost = {
     "recording",
     "records and delays, for tests",
     nullptr,
@@ -124,7 +124,7 @@ inline const backend::Row kRecordingHost = {
     [](const backend::World& world) -> std::unique_ptr<backend::Backend> {
       return std::make_unique<RecordingBackend>(world, host_recording());
     }};
-inline const backend::Row kRecordingDevice = {
+inline constexpr backend::Row kRecordingDevice = {
     "recording_device",
     "records and delays, for tests",
     nullptr,
