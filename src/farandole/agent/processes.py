@@ -39,7 +39,7 @@ def die_with_parent(parent: int, signum: int = signal.SIGKILL) -> Callable[[], N
 
 
 class Family:
-    """Who is whose child, as it was a moment ago."""
+    """Which process is whose child, as it was a moment ago."""
 
     def __init__(self) -> None:
         self._children: dict[int, list[int]] = {}
@@ -99,7 +99,7 @@ def is_stopped(pid: int) -> bool:
 
 
 def send(pids: Iterable[int], signum: int) -> None:
-    """Send a signal to each; who is gone already, or belongs to another user, is passed over."""
+    """Send a signal to each; a process that is gone already, or belongs to another user, is passed over."""
     for pid in pids:
         try:
             os.kill(pid, signum)

@@ -5,7 +5,7 @@ No proof is needed: nobody else holds the ends of these pipes. Between hosts, ss
 The agent says `Ready` first. What has a `number` is a question; the answer carries the same number.
 
 Output is under flow control. Of each stream of each worker the agent sends at most `WINDOW` bytes ahead of what the
-launcher has written; `Credit` says how much more that is now. So a reader who is slow costs a bounded amount of memory
+launcher has written; `Credit` says how much more that is now. So a reader that is slow costs a bounded amount of memory
 and slows down only the workers that print. The same holds for each relayed connection, in both directions. Of files
 the launcher has a bounded number of bytes on the way: the agent says when it has taken a piece.
 

@@ -130,7 +130,7 @@ class Session:
     def _enter_first(self, notices: Notices) -> None:
         assert self.roster is not None
         try:
-            self.roster.listen(notices.heard)  # before, so that it hears who is lost while the first world is formed
+            self.roster.listen(notices.heard)  # before, so that losses are heard of while the first world is formed
         except RendezvousError as error:
             raise StartError(str(error)) from error
         self._enter(notices, (), arriving=True)

@@ -28,7 +28,7 @@ class Tap:
         start_ns: int,
         limit: int = RING_EVENTS,
     ) -> None:
-        """Let the engine know that somebody reads: on rank 0 it now also records who is ready when.
+        """Let the engine know that its events are read: on rank 0 it now also records when each rank is ready.
 
         Args:
             engine: whose events these are.

@@ -1,1 +1,1 @@
-"""The roster: who is in the world, decided in a pure function and served to the workers."""
+"""The roster: which workers are in the world, decided by a pure function and served to them."""

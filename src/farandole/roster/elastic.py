@@ -118,7 +118,7 @@ def _note(state: State, event: Event) -> Outcome:
         return changed(state, promised=event.coming), [], words
     if isinstance(event, HoldOver):
         return _hold_over(state, event)
-    # A join's own patience: here the roster itself decides how long it waits.
+    # A join's own timeout: in an elastic job, the roster itself decides how long it waits.
     return state, [], f"{state.name(event.worker)} waits on"
 
 

@@ -223,7 +223,7 @@ def _late(attempt: _Attempt, timeout: float) -> WireError:
 
 
 def _best_known(failures: Sequence[WireError]) -> WireError:
-    """Return one error for all attempts: who has answered tells more than who has not."""
+    """Return one error for all attempts: an address that has answered tells more than one that has not."""
     order = (AuthenticationFailed, BadMessage, WireTimeout, ConnectionLost)
     kind = next(kind for kind in order if any(isinstance(failure, kind) for failure in failures))
     return kind("; ".join(dict.fromkeys(str(failure) for failure in failures)))

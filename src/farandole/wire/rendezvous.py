@@ -13,7 +13,7 @@ Workers can also tell each other things off the way of tensors: the roster passe
 
 Errors:
 
-    RendezvousError (RuntimeError)     the roster said no; `rank` is who is to blame, or None
+    RendezvousError (RuntimeError)     the roster said no; `rank` is the one to blame, or None
     ├── NotWanted                      this worker is not to be in any world any more
     └── RosterUnreachable              nobody answers there, or not any more; the cause is a WireError
 """
@@ -60,7 +60,7 @@ class World(msgspec.Struct, frozen=True, tag="world"):
     workers: tuple[int, ...] = ()
     """By rank: the numbers of the workers, where these come and go; empty: they are numbered as their ranks."""
     previous: tuple[int, ...] = ()
-    """By rank: the rank in the world before, or -1 for who does not hold the job's state. Only where workers come and
+    """By rank: the rank in the world before, or -1 for a worker without the job's state. Only where workers come and
     go, as the next one."""
     lost: tuple[str, ...] = ()
     """Who was in the world before and is not in this one, such as `rank 2 (worker 5) was killed by SIGKILL`."""

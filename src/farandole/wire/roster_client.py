@@ -61,8 +61,8 @@ from farandole.wire.rendezvous import (
     World,
 )
 
-# The roster refuses a join by itself when its time is up, and knows who is missing. Only when it keeps silent for this
-# much longer does the client give up on its own.
+# The roster refuses a join by itself when its time is up, and knows which workers are missing. The client gives up on
+# its own only when the roster keeps silent for this much longer.
 ANSWER_SECONDS = 10.0
 
 # Between two attempts to find the roster again: short at first, when its successor is about to come; then without
@@ -237,7 +237,7 @@ class RosterClient:
             open: whether newcomers may come into the next world.
 
         Raises:
-            RendezvousError: the world was not complete in time, or cannot be any more; says who is missing.
+            RendezvousError: the world was not complete in time, or cannot be any more; names missing workers.
         """
         join = Join(contact, timeout or 0.0, host, hostname, generation, trained, tuple(accused), arriving, open)
         reply = self._request(join, None if timeout is None else timeout + ANSWER_SECONDS)
@@ -460,7 +460,7 @@ class RosterClient:
     def _to_say_again(self) -> list[msgspec.Struct]:
         messages = [*self._standing.values()]
         if self._closing:
-            # What the roster says to who has gone may cost what it has not read yet of the last words.
+            # A notice to a worker that has gone could cost the last messages that the roster has yet to read.
             return [each for each in messages if not isinstance(each, Listen)]
         asked = self._asked
         if isinstance(asked, Join):
@@ -475,7 +475,7 @@ def _dial(address: str, secret: bytes, frame_limit: int, timeout: float) -> Chan
 def _first(dial: Callable[[float], Channel], timeout: float, patience: float) -> Channel:
     """Connect for the first time: with patience, the roster may just have been lost by all.
 
-    Who takes the connection and says nothing may be an agent that has lost its launcher, and so the way to the roster.
+    An agent that has lost its launcher, and so the way to the roster, accepts connections and sends nothing.
     """
     try:
         return dial(timeout)
