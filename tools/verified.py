@@ -64,7 +64,9 @@ CHECKS = {
         (
             "constraints.txt",
             "src/farandole",
+            "tests/support/played_engine.py",
             "tests/support/played_jobs.py",
+            "tests/support/played_trainings.py",
             "tests/unit/elastic",
             "tests/unit/roster",
         ),

@@ -14,29 +14,10 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from model import (
-    DEAD,
-    IN_WORLD,
-    KINDS,
-    STEPPING,
-    Step,
-    System,
-    Violation,
-    Worker,
-    World,
-    accuse,
-    change,
-    check_rest,
-    deliver,
-    faults,
-    is_plain_step,
-    known_to,
-    patience,
-    read,
-    require,
-    steps,
-    the_one,
-)
+from model import KINDS, faults, is_plain_step, patience
+from model_roster import check_rest, require, the_one
+from model_state import DEAD, IN_WORLD, STEPPING, Step, System, Violation, Worker, World, accuse, change, known_to
+from model_workers import deliver, read, steps
 from msgspec.structs import astuple, replace
 
 from farandole.roster.elastic import State

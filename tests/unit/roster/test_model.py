@@ -16,7 +16,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 import model
+import model_roster
 from explorer import Explorer, without_noise
+from model_state import Step, System, Violation
 from msgspec.structs import replace
 
 from farandole.roster import next_world
@@ -80,10 +82,10 @@ LARGE_TRAINING = [
 
 @pytest.fixture(autouse=True)
 def no_memory_of_other_jobs() -> None:
-    model.forget_decisions()
+    model_roster.forget_decisions()
 
 
-def explore(first: model.System, kinds: tuple[str, ...], prompt: bool = True) -> None:
+def explore(first: System, kinds: tuple[str, ...], prompt: bool = True) -> None:
     explorer = Explorer(first, kinds, prompt=prompt)
     explorer.run()
     print(f"{explorer.systems} systems, {explorer.transitions} transitions, {explorer.rests} at rest")
@@ -134,7 +136,7 @@ def test_long_jobs_survive_whatever_happens(seed: int) -> None:
 class Comparing(Explorer):
     """Goes through all systems as they are, and sees whether the same follows from what would be left of each."""
 
-    def following(self, system: model.System, key: bytes) -> list[model.Step]:
+    def following(self, system: System, key: bytes) -> list[Step]:
         found, rest = super().following(system, key), self.essence.of(system)
         real, left = self._essences(found), self._essences(super().following(rest, key))
         # What changes nothing, and is heard at once, leads nowhere.
@@ -142,7 +144,7 @@ class Comparing(Explorer):
         assert left <= real or without_noise(system) != system, self._way(key)
         return found
 
-    def _essences(self, found: list[model.Step]) -> set[bytes]:
+    def _essences(self, found: list[Step]) -> set[bytes]:
         return {self.keys.key(self.essence.of(self.after(following))) for _, following in found}
 
 
@@ -214,9 +216,9 @@ def test_a_mistake_of_the_roster_is_found(
         state, actions, reason = model_decide(state, event)
         return *mistake(state, actions, event), reason
 
-    model_decide = model.decide
-    monkeypatch.setattr(model, "decide", decide)
-    with pytest.raises(model.Violation):
+    model_decide = model_roster.decide
+    monkeypatch.setattr(model_roster, "decide", decide)
+    with pytest.raises(Violation):
         explore(model.training(3, Limits(2, 3), 2), ("kill", "stop", "continue"))
 
 
@@ -235,5 +237,5 @@ def test_a_rule_that_is_broken_is_noticed(
 ) -> None:
     monkeypatch.setattr(next_world, rule, broken)
     limits = Limits(min(workers, 2), max(workers, 2))
-    with pytest.raises(model.Violation):
+    with pytest.raises(Violation):
         explore(model.training(workers, limits, 3), ("kill", "stop", "continue", "cut", "newcomer"))

@@ -1,0 +1,56 @@
+"""Events and states of elastic jobs, for tests of the rules of membership."""
+
+from __future__ import annotations
+
+from farandole.roster.elastic import Limits, State, decide
+from farandole.roster.events import (
+    Accusation,
+    Action,
+    Announce,
+    Event,
+    Expected,
+    Joined,
+)
+
+
+def after(state: State, *events: Event) -> State:
+    for event in events:
+        state, _, _ = decide(state, event)
+    return state
+
+
+def started(*workers: int, least: int = 1, most: int = 4, reset_limit: int | None = None) -> State:
+    limits = Limits(least, most, reset_limit=reset_limit)
+    return after(State(limits), *(Expected(worker, f"h{worker}") for worker in workers))
+
+
+def world(*workers: int, least: int = 1, most: int = 4, reset_limit: int | None = None) -> State:
+    """Return a job whose first world has begun."""
+    fresh = started(*workers, least=least, most=most, reset_limit=reset_limit)
+    return after(fresh, *(Joined(worker, f"at {worker}") for worker in workers))
+
+
+def again(worker: int, generation: int = 1, *, lost: tuple[Accusation, ...] = (), open: bool = True) -> Joined:
+    """Return the join of a worker that was in a world."""
+    return Joined(worker, f"at {worker}", generation=generation, trained=True, accused=lost, open=open)
+
+
+def newcomer(worker: int) -> tuple[Event, ...]:
+    return Expected(worker, f"h{worker}"), Joined(worker, f"at {worker}")
+
+
+def announced(actions: tuple[Action, ...]) -> tuple[int, ...]:
+    """Return the workers of the world that is announced; () if none is."""
+    return next((action.workers for action in actions if isinstance(action, Announce)), ())
+
+
+def dead(rank: int) -> tuple[Accusation, ...]:
+    return (Accusation(rank, "closed its connections", True),)
+
+
+def silent(rank: int) -> tuple[Accusation, ...]:
+    return (Accusation(rank, "is silent", False),)
+
+
+def unreached(rank: int) -> tuple[Accusation, ...]:
+    return (Accusation(rank, "could not be reached", False, True),)

@@ -1,0 +1,129 @@
+"""The rules of membership when workers finish or fail, up to the end of the job, as data in and data out."""
+
+from __future__ import annotations
+
+import pytest
+from membership import after, again, announced, newcomer, world
+
+from farandole.roster.elastic import decide
+from farandole.roster.events import (
+    Accusation,
+    Announce,
+    Departure,
+    End,
+    Expected,
+    Finished,
+    Hold,
+    HoldOver,
+    Joined,
+    Left,
+    Notify,
+    Refuse,
+    Revoke,
+)
+from farandole.roster.next_world import MEMBERS, MINIMUM
+
+
+def test_when_workers_have_finished_nobody_else_is_needed() -> None:
+    state, actions, _ = decide(after(world(0, 1, 2, least=2), *newcomer(3)), Left(0, 1))
+    assert actions[0] == Refuse(3, "the job is about to end: workers have finished")
+    state = after(state, Finished(1, "was killed"))
+    state, actions, _ = decide(state, again(2, open=False))
+    assert announced(actions) == (2,)  # However few they are, they finish what they are at.
+    assert announced(decide(state, again(2, 2, open=False))[1]) == (2,)
+    assert isinstance(decide(after(state, Expected(4, "h4")), Joined(4, ""))[1][0], Refuse)
+
+
+def test_who_has_finished_is_named_with_the_world_that_goes_on_without_it() -> None:
+    _, actions, _ = decide(after(world(0, 1), Left(1, 1)), again(0))
+    (announce,) = [action for action in actions if isinstance(action, Announce)]
+    assert (announce.workers, announce.lost) == ((0,), ())
+    assert announce.finished == (Departure(1, 1, "has finished"),)
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_whose_goodbye_only_the_others_have_heard_has_finished_if_it_ends_well(code: int) -> None:
+    said = (Accusation(1, "has shut down", True, left=True),)
+    state, actions, _ = decide(world(0, 1, 2), again(0, lost=said))
+    assert not any(isinstance(action, Revoke) for action in actions), "the others have heard it too"
+    state = after(state, again(2, lost=said), Left(1, 1))
+    assert state.members == (0, 2) and state.finishing and not state.lost
+    assert after(state, exited(1, code)).finishing == (code == 0)
+
+
+def test_workers_that_have_left_may_begin_anew_together() -> None:
+    state = after(world(0, 1), Left(0, 1), Left(1, 1), Joined(1, "b", arriving=True))
+    assert state.hold.kind == MEMBERS
+    assert announced(decide(state, Joined(0, "a", arriving=True))[1]) == (0, 1)
+
+
+def exited(worker: int, code: int = 3) -> Finished:
+    return Finished(worker, f"exited with code {code}", failed=code != 0)
+
+
+def test_who_leaves_and_then_fails_is_lost_like_one_that_was_killed() -> None:
+    state = after(world(0, 1, 2), Left(1, 1))
+    assert state.finishing
+    state, actions, _ = decide(state, exited(1))
+    assert actions[0] == Revoke((0, 2), 1, 1, "exited with code 3", certain=True)
+    assert not state.finishing
+    state = after(state, *newcomer(3), again(0))
+    assert announced(decide(state, again(2))[1]) == (0, 2, 3)
+
+
+def test_who_left_an_earlier_world_and_then_fails_ends_no_job_either() -> None:
+    state = after(world(0, 1, 2), Left(1, 1), again(0), again(2))
+    assert state.members == (0, 2) and state.finishing
+    state = after(state, exited(1))
+    assert not state.finishing and not state.lost
+    assert decide(after(state, Expected(3, "h3")), Joined(3, "d"))[1] == (
+        Notify((0, 2), 1, 0, "1 worker waits to join"),
+    )
+
+
+def test_when_all_leave_and_fail_newcomers_begin_anew() -> None:
+    state = after(world(0, 1), Left(0, 1), Left(1, 1), exited(0))
+    assert isinstance(decide(after(state, Expected(2, "h2")), Joined(2, "c"))[1][0], Refuse)
+    state = after(state, exited(1), Expected(3, "h3"))
+    assert announced(decide(state, Joined(3, "d"))[1]) == (3,)
+
+
+def test_when_one_has_ended_well_the_job_is_about_to_end_however_others_do() -> None:
+    assert after(world(0, 1, 2), Left(0, 1), exited(0, 0), Left(1, 1), exited(1)).finishing
+
+
+def test_too_few_wait_for_others_and_end() -> None:
+    state = after(world(0, 1, least=2), Finished(1, "was killed"))
+    state, actions, reason = decide(state, again(0))
+    assert isinstance(actions[-1], Hold) and actions[-1].kind == MINIMUM
+    assert "1 of at least 2 are here" in reason
+    _, actions, reason = decide(state, HoldOver(MINIMUM))
+    assert actions == (Refuse(0, reason), Hold(""), End(reason))
+    assert announced(decide(after(state, Expected(2, "h2")), Joined(2, "c"))[1]) == (0, 2)
+
+
+def test_when_all_have_died_newcomers_that_wait_begin_anew() -> None:
+    state = after(world(0), *newcomer(1))
+    assert announced(decide(state, Finished(0, "was killed"))[1]) == (1,)
+
+
+def test_after_so_many_resets_the_job_ends() -> None:
+    state = after(world(0, reset_limit=1), again(0))
+    _, actions, reason = decide(state, again(0, 2))
+    assert actions[-1] == End("Horovod was shutdown because number of resets during elastic job exceeded limit: 1")
+    assert reason.endswith("exceeded limit: 1")
+
+
+def test_who_joins_after_the_end_is_told_why() -> None:
+    state = after(world(0, reset_limit=0), again(0))
+    _, actions, _ = decide(after(state, Expected(1, "h1")), Joined(1, ""))
+    assert actions == (Refuse(1, state.ended),)
+
+
+def test_nothing_is_kept_of_those_that_are_gone() -> None:
+    state = world(0, 1)
+    for number in range(2, 1000):
+        generation = state.generation
+        state = after(state, *newcomer(number), Finished(number - 1, "was killed"), again(0, generation))
+    assert (state.members, set(state.hosts), state.waiting) == ((0, 999), {0, 999}, ())
+    assert not (state.expected or state.barred or state.gone or state.suspects or state.leaving or state.lost)

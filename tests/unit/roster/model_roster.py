@@ -1,0 +1,210 @@
+"""The roster's service in the model of an elastic job, and what must always be true of it; see `model`."""
+
+from __future__ import annotations
+
+from model_state import (
+    DEAD,
+    FAILING,
+    STEPPING,
+    WAITING,
+    Notice,
+    System,
+    Violation,
+    Worker,
+    World,
+    change,
+    known_to,
+)
+from msgspec.structs import astuple, replace
+
+from farandole.roster.elastic import State, decide
+from farandole.roster.events import (
+    Announce,
+    End,
+    Event,
+    Evict,
+    Expected,
+    Hold,
+    Joined,
+    Notify,
+    Refuse,
+    Revoke,
+    Show,
+)
+
+
+def start_worker(system: System) -> System:
+    """Start one more worker."""
+    number = len(system.workers)
+    system = replace(system, workers=(*system.workers, Worker(number)))
+    return happen(system, Expected(number, f"h{number}"))
+
+
+_decisions: dict[tuple[int, Event], tuple[State, tuple[object, ...]]] = {}
+_states: dict[object, State] = {}
+
+
+def the_one(state: State) -> State:
+    """Return one object for all equal states, so that they are told apart quickly."""
+    fields = astuple(state)
+    return _states.setdefault(
+        tuple(frozenset(each.items()) if isinstance(each, dict) else each for each in fields), state
+    )
+
+
+def happen(system: System, event: Event) -> System:
+    """Let the roster decide, and do what it says."""
+    key = (id(system.state), event)
+    if key not in _decisions:
+        state, actions, _ = decide(system.state, event)
+        _decisions[key] = (the_one(state), actions)
+    before = system.state
+    state, actions = _decisions[key]
+    system = replace(system, state=state)
+    for action in actions:
+        system = act(system, before, action)
+    check_state(system)
+    return system
+
+
+def forget_decisions() -> None:
+    """Free what was remembered of earlier explorations."""
+    _decisions.clear()
+    _states.clear()
+
+
+def act(system: System, before: State, action: object) -> System:
+    """Do what the roster says, as its service would."""
+    if isinstance(action, Announce):
+        check_announcement(system, before, action)
+        system = replace(system, counted=system.counted and _keeps_state(system, action))
+        world = World(action.generation, action.workers)
+        for worker in action.workers:
+            system = _answer(system, worker, world)
+    elif isinstance(action, Refuse):
+        system = _answer(system, action.worker, Refuse(action.worker, ""))
+    elif isinstance(action, Show):
+        system = _answer(system, action.worker, action)
+    elif isinstance(action, Notify | Revoke):
+        notice = Notice(system.state.generation, _without_words(action))
+        for worker in action.workers:
+            system = _send(system, worker, notice)
+    elif isinstance(action, Evict):
+        require(action.worker not in system.evicted, f"worker {action.worker} is evicted twice")
+        require(action.worker in known_to(before), f"worker {action.worker} is evicted, and was forgotten")
+        system = replace(
+            system,
+            evicted=system.evicted | {action.worker},
+            to_kill=system.to_kill | {action.worker},
+        )
+    elif isinstance(action, End):
+        system = replace(system, to_kill=frozenset(each.number for each in system.workers if each.phase != DEAD))
+    else:
+        assert isinstance(action, Hold)
+    return system
+
+
+def _without_words(action: Notify | Revoke) -> Notify | Revoke:
+    """Return of a notice what its readers act on, so that systems which differ in nothing else are one."""
+    if isinstance(action, Notify):
+        return Notify((), int(action.added + action.removed > 0), 0, "")
+    return Revoke((), action.generation, action.rank, "", False)
+
+
+def _answer(system: System, number: int, content: object) -> System:
+    require(number in system.unanswered, f"worker {number} gets an answer to no join")
+    return _send(replace(system, unanswered=system.unanswered - {number}), number, content)
+
+
+def _send(system: System, number: int, content: object) -> System:
+    worker = system.workers[number]
+    if not worker.connected or worker.phase == DEAD:
+        return system
+    return change(system, number, answers=(*worker.answers, content))
+
+
+# --- what must always be true ---------------------------------------------------------------------------------------
+
+
+def require(truth: bool, otherwise: str) -> None:
+    if not truth:
+        raise Violation(otherwise)
+
+
+def check_state(system: System) -> None:
+    """Check that the roster knows nothing but what it needs."""
+    state = system.state
+    alive = {each.number for each in system.workers if each.phase != DEAD or each.number in system.tell_finished}
+    members = set(state.members)
+    require(set(state.hosts) <= alive, "the roll has a worker that has ended")
+    require(state.expected <= set(state.hosts), "a worker is expected that is not on the roll")
+    require(set(state.joined()) <= set(state.hosts), "a worker waits that is not on the roll")
+    marked = state.gone | state.done | set(state.suspects) | state.barred | state.holders | state.leaving
+    require(marked <= members, "something is kept of a worker that is no member")
+    require(state.exiting <= alive, "a worker is about to exit that has ended")
+    require(set(state.joined()) <= system.unanswered, "a join is held that was answered")
+    forgotten = system.unanswered.difference(state.joined())
+    require(all(system.workers[each].phase == DEAD for each in forgotten), "a join is forgotten")
+
+
+def check_announcement(system: System, before: State, action: Announce) -> None:
+    """Check a new world."""
+    workers, limits = action.workers, system.state.limits
+    joined = {each.worker: each for each in (*before.waiting, *_latest_joins(system))}
+    require(action.generation == before.generation + 1, "generations do not grow by one")
+    require(len(set(workers)) == len(workers) > 0, "a worker has two places, or nobody has one")
+    require(not set(workers) & system.evicted, "an evicted worker is in a world")
+    told_dead = {each.number for each in system.workers if each.phase == DEAD} - system.tell_finished
+    require(not set(workers) & told_dead, "a dead worker is in a world")
+    trained = [worker for worker in workers if joined[worker].trained]
+    require(list(workers[: len(trained)]) == trained, "those who hold the state are not first")
+    require(set(trained) <= set(before.members), "somebody brings an old state")
+    survivors = [worker for worker in before.members if worker in trained]
+    require(trained == survivors, "survivors are not in their old order")
+    middle = any(not joined[worker].open for worker in workers)
+    require(not middle or set(workers) == set(trained), "somebody comes in in the middle of a step")
+    handing_over = not before.leaving.isdisjoint(workers)
+    require(middle or len(workers) <= limits.max_size + handing_over, "a world is too large")
+    enough = len(workers) + (len(system.state.waiting) if middle else 0) >= limits.min_size
+    require(enough or system.state.finishing, "a world is too small")
+    if system.counted and not trained:
+        members = [system.workers[number] for number in before.members]
+        left = [each for each in members if each.trained and each.phase not in (FAILING, DEAD) and each.connected]
+        names = {each.number for each in left} - system.excused
+        require(not names, f"the state is lost, though {names} have it")
+
+
+def _latest_joins(system: System) -> list[Joined]:
+    return [joining[0]] if joining else []
+
+
+joining: list[Joined] = []
+"""The join that the roster is deciding on, if there is one."""
+
+
+def _keeps_state(system: System, action: Announce) -> bool:
+    return any(system.workers[worker].trained for worker in action.workers)
+
+
+def check_rest(system: System) -> None:
+    """Check a system in which nothing happens any more, and nobody waits for a time to be over."""
+    state = system.state
+    alive = [each for each in system.workers if each.runs()]
+    if state.ended:
+        require(not alive, f"the job has ended, and {[each.number for each in alive]} live on")
+        return
+    # A world that goes on without the roster is told of nobody; it does not break for that.
+    unheard = not any(system.workers[number].connected for number in state.members)
+    for worker in alive:
+        if worker.number in state.members and worker.phase == STEPPING:
+            require(worker.world == World(state.generation, state.members), f"worker {worker.number} is in no world")
+            stays = worker.number not in state.leaving or bool(state.expected) or unheard
+            require(stays, f"worker {worker.number} was asked to leave, and has not")
+        else:
+            spare = worker.phase == WAITING and (len(state.members) >= state.limits.max_size or unheard)
+            require(spare, f"worker {worker.number} is {worker.phase} for ever")
+    members = {each.number for each in alive if each.phase == STEPPING}
+    require(members == set(state.members) or not members, "a world has gaps that nobody sees")
+    # Who was stopped before it joined is believed to live, as it has joined.
+    stopped = any(each.stopped and each.phase != DEAD for each in system.workers)
+    require(bool(alive) or state.finishing or stopped, "nobody is left, and the job has not ended")
