@@ -196,3 +196,12 @@ def test_links_between_documents_lead_somewhere(document: str) -> None:
     page = ROOT / document
     targets = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text())
     assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+@pytest.mark.parametrize("document", ["CONTRIBUTING.md", "docs/architecture.md"])
+def test_paths_that_documents_name_exist(document: str) -> None:
+    paths = re.findall(
+        r"`((?:benchmarks|cmake|examples|native|src|tests|tools)/[\w./-]+\.\w+)`", (ROOT / document).read_text()
+    )
+    assert paths
+    assert [path for path in paths if not (ROOT / path).exists()] == []

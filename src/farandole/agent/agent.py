@@ -27,12 +27,12 @@ from typing import TYPE_CHECKING
 
 from farandole.agent import host_facts, worker_error_file
 from farandole.agent.connectivity import ConnectListeners, ConnectRound
+from farandole.agent.event_loop import Loop
 from farandole.agent.failover import ExitRecords
 from farandole.agent.launcher_connection import LauncherConnection
-from farandole.agent.loop import Loop
 from farandole.agent.oom import OomWatch
 from farandole.agent.probe import look
-from farandole.agent.processes import become_subreaper, descendants, die_with_parent, send
+from farandole.agent.process_tree import become_subreaper, descendants, die_with_parent, send
 from farandole.agent.protocol import (
     STDERR,
     STDOUT,

@@ -11,7 +11,7 @@ import socket
 import time
 from collections.abc import Callable
 
-from farandole.agent.loop import Loop
+from farandole.agent.event_loop import Loop
 from farandole.agent.protocol import (
     ConnectOutcome,
     ConnectTarget,

@@ -8,8 +8,8 @@ import os
 import socket
 from collections.abc import Callable
 
+from farandole.agent.event_loop import Loop, Timer
 from farandole.agent.failover_socket import address_of, is_of_this_user
-from farandole.agent.loop import Loop, Timer
 from farandole.agent.protocol import Closed, Credit, Exited, Outlive, Output, Resumed, Started
 
 SPOOL_BYTES = 1024 * 1024

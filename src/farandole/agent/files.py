@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from farandole.agent.cache import Cache, OwnFile, Tree, default_directory
-from farandole.agent.loop import Loop
+from farandole.agent.event_loop import Loop
 from farandole.agent.protocol import (
     PIECE_BYTES,
     Damaged,

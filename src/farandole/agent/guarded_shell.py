@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 
-from farandole.agent.processes import become_subreaper, descendants, die_with_parent, send
+from farandole.agent.process_tree import become_subreaper, descendants, die_with_parent, send
 
 _LOOK_SECONDS = 0.02
 

@@ -14,8 +14,8 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
+from farandole.agent.event_loop import Loop, Timer
 from farandole.agent.failover import FailoverListener, Spool, UnwrittenOutput
-from farandole.agent.loop import Loop, Timer
 from farandole.agent.protocol import GREETING, Beat, Closed, Credit, FromAgent, Outlive, Output, ToAgent
 from farandole.wire.errors import ConnectionLost
 from farandole.wire.frame_stream import FrameStream, PipeEnd

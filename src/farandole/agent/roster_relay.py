@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 
-from farandole.agent.loop import Loop
+from farandole.agent.event_loop import Loop
 from farandole.agent.protocol import WINDOW, FromAgent, Relay, RelayClosed, RelayCredit, Relayed, RelayOpened
 from farandole.wire.address import format_address
 

@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 
-from farandole.agent.processes import carrying, send
+from farandole.agent.process_tree import carrying, send
 
 SECONDS = 5.0
 

@@ -7,8 +7,8 @@ import signal
 import subprocess
 from collections.abc import Callable
 
-from farandole.agent.loop import Loop, Timer
-from farandole.agent.processes import die_with_parent
+from farandole.agent.event_loop import Loop, Timer
+from farandole.agent.process_tree import die_with_parent
 from farandole.agent.protocol import Task, TaskEnded
 
 _NOT_STARTED = 127

@@ -14,8 +14,8 @@ import signal
 import time
 from collections.abc import Callable
 
-from farandole.agent.loop import Loop, Timer
-from farandole.agent.processes import Family, is_stopped, send, session_of, started_with
+from farandole.agent.event_loop import Loop, Timer
+from farandole.agent.process_tree import ProcessTree, is_stopped, send, session_of, started_with
 
 WORKER_VARIABLE = "FARANDOLE_WORKER"
 # What a worker leaves behind may tidy up for so long.
@@ -72,9 +72,9 @@ class WorkerCleanup:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        family = Family()
+        tree = ProcessTree()
         for rank, departure in list(self._under_way.items()):
-            left = _of_worker(rank, departure.pid, family)
+            left = _of_worker(rank, departure.pid, tree)
             if left:
                 self._push(departure, left)
             else:
@@ -135,12 +135,12 @@ class StopWatch:
         self._timer = self._loop.call_later(_STOPPED_LOOK_SECONDS, self._look) if self._ranks else None
 
 
-def _of_worker(rank: int, pid: int, family: Family) -> list[int]:
+def _of_worker(rank: int, pid: int, tree: ProcessTree) -> list[int]:
     """Return the processes, of those below the agent, that belong to a worker. `pid` is 0 if that is not known."""
-    known = {pid, *family.below(pid)} if pid else set()
+    known = {pid, *tree.below(pid)} if pid else set()
     mark = f"{WORKER_VARIABLE}={rank}"
 
     def belongs(each: int) -> bool:
         return each in known or (pid != 0 and session_of(each) == pid) or started_with(each, mark)
 
-    return [each for each in family.below(os.getpid()) if belongs(each)]
+    return [each for each in tree.below(os.getpid()) if belongs(each)]

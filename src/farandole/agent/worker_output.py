@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from farandole.agent.loop import Loop
+from farandole.agent.event_loop import Loop
 from farandole.agent.protocol import STDERR, STDOUT, WINDOW, Closed, Credit, Output
 
 _CHUNK = 64 * 1024

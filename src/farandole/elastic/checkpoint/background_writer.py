@@ -9,8 +9,8 @@ import threading
 import time
 from collections.abc import Callable
 
-from farandole.elastic.checkpoint.attempt import Attempt, AttemptDropped, Part, excuse
 from farandole.elastic.checkpoint.store import AttemptId, Complete, Store
+from farandole.elastic.checkpoint.write_attempt import Attempt, AttemptDropped, Part, excuse
 
 # How long a new attempt waits for one that needs only to look once more to be at its end.
 _LOOK_SECONDS = 0.02

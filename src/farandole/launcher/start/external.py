@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from farandole.agent.processes import carrying, die_with_parent, send
+from farandole.agent.process_tree import carrying, die_with_parent, send
 from farandole.launcher.errors import SpecError
 from farandole.launcher.failure.record import shell_code, signal_name
 from farandole.launcher.job.machine import Machine

@@ -38,7 +38,7 @@ def die_with_parent(parent: int, signum: int = signal.SIGKILL) -> Callable[[], N
     return arrange
 
 
-class Family:
+class ProcessTree:
     """Which process is whose child, as it was a moment ago."""
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class Family:
 
 def descendants(ancestor: int) -> list[int]:
     """Return the living (not zombie) processes below `ancestor`, in other sessions too."""
-    return Family().below(ancestor)
+    return ProcessTree().below(ancestor)
 
 
 def carrying(variable: str) -> list[int]:
