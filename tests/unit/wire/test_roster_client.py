@@ -1,37 +1,27 @@
-"""A client and the roster that it loses: real sockets, a service in a thread that ends and comes back."""
+"""A client that loses the roster, which comes back: real sockets, a service in a thread that ends and begins again."""
 
 from __future__ import annotations
 
-import asyncio
-import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from queue import SimpleQueue
 
 import msgspec
 import pytest
+from lost_rosters import SECONDS, SECRET, Dead, Roster, Stuck, away, until, without_contact
 
-from farandole.core import worlds
-from farandole.core.engine import Engine
-from farandole.core.worlds import Notices, Preemption
 from farandole.roster.elastic import Limits
-from farandole.roster.events import Place
-from farandole.roster.listener import Client
-from farandole.roster.service import RosterService
-from farandole.wire import roster_client
 from farandole.wire.address import parse_address
 from farandole.wire.channel import Channel
-from farandole.wire.errors import ConnectionLost, WireError, WireTimeout
+from farandole.wire.errors import WireError
 from farandole.wire.frames import Codec
 from farandole.wire.rendezvous import (
     Coming,
     FromRoster,
-    FromWorker,
-    Heard,
     Hello,
     Holds,
     Join,
@@ -43,139 +33,6 @@ from farandole.wire.rendezvous import (
     Told,
 )
 from farandole.wire.roster_client import RosterClient
-
-SECRET = b"s" * 32
-SECONDS = 10.0
-"""Nothing here takes so long, unless it does not happen at all."""
-
-
-def until(happened: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not happened():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-
-
-class Recording(RosterService):
-    """Keeps what it hears, in order, with the worker who said it."""
-
-    heard: list[tuple[int, FromWorker]]
-    hangs_up_on: type[msgspec.Struct] = Hello  # which it never hears
-
-    async def _obey(self, client: Client, message: FromWorker) -> None:
-        self.heard.append((client.worker, message))
-        if isinstance(message, self.hangs_up_on):
-            raise ConnectionLost("it does not like that")
-        await super()._obey(client, message)
-
-
-class Breakable(Channel):
-    broken = False
-
-
-class Dead(Breakable):
-    """What is sent seems to arrive, when it is broken."""
-
-    def send(self, payload: bytes, deadline: float | None = None) -> None:
-        if not self.broken:
-            super().send(payload, deadline)
-
-
-class Stuck(Breakable):
-    """The other side does not read, when it is broken."""
-
-    def send(self, payload: bytes, deadline: float | None = None) -> None:
-        if self.broken:
-            raise WireTimeout("the other side did not answer in time")
-        super().send(payload, deadline)
-
-
-class Roster:
-    """Services of one job, one after the other, on the same port."""
-
-    def __init__(self, size: int = 1, *, elastic: Limits | None = None) -> None:
-        self._places = () if elastic else tuple(Place("here", rank, size, 0, 1) for rank in range(size))
-        self._elastic = elastic
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever)
-        self._thread.start()
-        self.address = "127.0.0.1:0"
-        self.begin()
-
-    def begin(self, secret: bytes = SECRET) -> None:
-        """Have another one, which has heard nothing yet."""
-        self.log: list[str] = []
-        self._service = Recording(self._places, secret, log=self.log.append, elastic=self._elastic, call=b"call")
-        self._service.heard = []
-        self.address = self._do(self._service.start(*parse_address(self.address)))
-
-    def end(self) -> None:
-        """Hang up on everyone, and leave the port."""
-        self._do(self._service.close())
-
-    def expect(self, *workers: int) -> None:
-        for worker in workers:
-            self._loop.call_soon_threadsafe(self._service.expect, worker, "here")
-
-    def of(self, worker: int) -> list[FromWorker]:
-        """Return what it has heard of a worker."""
-        return [message for sender, message in self._service.heard if sender == worker]
-
-    def hears(self, worker: int, message: FromWorker) -> None:
-        """Wait for a message."""
-        until(lambda: message in self.of(worker))
-
-    def client(self, worker: int = 0, patience: float = 60.0) -> RosterClient:
-        return RosterClient.connect(self.address, SECRET, worker=worker, timeout=SECONDS, patience=patience)
-
-    def listening(self, worker: int = 0, patience: float = 60.0) -> tuple[RosterClient, list[Heard]]:
-        client, heard = self.client(worker, patience), list[Heard]()
-        client.listen(heard.append)
-        self.hears(worker, Listen())
-        return client, heard
-
-    def listening_through(self, kind: type[Breakable]) -> tuple[RosterClient, Breakable]:
-        channel = kind.connect(self.address, SECRET, timeout=SECONDS)
-        assert isinstance(channel, Breakable)
-        dial = partial(roster_client._dial, self.address, SECRET, 1 << 20)
-        client = RosterClient(channel, 0, self.address, dial=dial, patience=60.0)
-        client.listen(lambda heard: None)
-        self.hears(0, Listen())
-        return client, channel
-
-    def close(self) -> None:
-        self.end()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-    def _do(self, what):
-        return asyncio.run_coroutine_threadsafe(what, self._loop).result(SECONDS)
-
-
-@pytest.fixture
-def serve() -> Iterator[Callable[..., Roster]]:
-    rosters: list[Roster] = []
-
-    def serve(*arguments: int, **options: Limits) -> Roster:
-        rosters.append(Roster(*arguments, **options))
-        return rosters[-1]
-
-    yield serve
-    for each in rosters:
-        each.close()
-
-
-def away(client: RosterClient) -> None:
-    """Wait until a client has noticed that the roster is lost."""
-    until(lambda: client._away)
-
-
-def without_contact(messages: list[FromWorker]) -> list[FromWorker]:
-    return [Join("", 0.0, again=each.again) if isinstance(each, Join) else each for each in messages]
-
-
-# --- the roster comes back ------------------------------------------------------------------------------------------
 
 
 def test_a_join_that_waits_is_answered_by_the_next_roster(serve: Callable[..., Roster]) -> None:
@@ -417,166 +274,6 @@ def test_a_roster_that_is_lost_before_its_client_listens_is_looked_for(serve: Ca
         assert [type(each) for each in roster.of(0)] == [Holds, Listen, Join]
 
 
-# --- it does not come back ------------------------------------------------------------------------------------------
-
-
-def test_patience_has_an_end(serve: Callable[..., Roster]) -> None:
-    roster = serve(1)
-    client, _ = roster.listening(patience=0.5)
-    with client:
-        began = time.monotonic()  # Before it can be noticed.
-        roster.end()
-        with pytest.raises(RosterUnreachable, match=r"looked for in vain for 0\.5 s .*refused.*launcher"):
-            client.join("", None)
-        assert 0.4 < time.monotonic() - began < 5
-        for say in (client.probe, client.fetch_call, lambda: client.leave(1)):
-            with pytest.raises(RosterUnreachable, match=r"looked for in vain for 0\.5 s"):
-                say()
-        began = time.monotonic()
-    assert time.monotonic() - began < SECONDS / 2, "it is not looked for any more"
-
-
-def test_a_roster_that_hangs_up_on_what_it_hears_is_not_found(serve: Callable[..., Roster]) -> None:
-    """Such as one that ends of it, again and again."""
-    roster = serve(1)
-    client, _ = roster.listening(patience=2.0)
-    with client:
-        roster._service.hangs_up_on = Join
-        with pytest.raises(RosterUnreachable, match=r"looked for in vain for 2 s"):
-            client.join("", None)
-        joins = sum(isinstance(each, Join) for each in roster.of(0))
-        assert 2 < joins < 15, "every time it takes longer until the next"
-
-
-def test_without_patience_the_loss_is_noticed_at_once(serve: Callable[..., Roster]) -> None:
-    roster = serve(2)
-    client, _ = roster.listening(0, patience=0.0)
-    with client, ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(client.join, "", 60)
-        until(lambda: any(isinstance(each, Join) for each in roster.of(0)))
-        roster.end()
-        began = time.monotonic()
-        with pytest.raises(RosterUnreachable, match=r"lost the roster .* closed the connection\. Has the launcher"):
-            waiting.result(SECONDS)
-        assert time.monotonic() - began < SECONDS / 2
-        roster.begin()
-        with pytest.raises(RosterUnreachable):
-            client.fetch_call()
-    roster.end()
-    with pytest.raises(RosterUnreachable, match="cannot reach the roster"):
-        roster.client(patience=0.0)
-    roster.begin()
-
-
-# --- closing --------------------------------------------------------------------------------------------------------
-
-
-def test_closing_while_it_is_looked_for_takes_no_time_and_ends_a_join(serve: Callable[..., Roster]) -> None:
-    roster = serve(1)
-    client, _ = roster.listening()
-    client.report_state(1)
-    roster.end()
-    away(client)
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(client.join, "", 60)
-        until(lambda: client._asked is not None)
-        began = time.monotonic()
-        client.close()
-        with pytest.raises(RosterUnreachable):
-            waiting.result(SECONDS)
-        assert time.monotonic() - began < SECONDS / 2
-    assert client._listener is not None
-    client._listener.join(SECONDS)
-    assert not client._listener.is_alive()
-    roster.begin()
-
-
-def test_closing_does_not_wait_for_who_takes_a_connection_and_says_nothing(serve: Callable[..., Roster]) -> None:
-    roster = serve(1)
-    client, _ = roster.listening()
-    client.report_state(1)
-    roster.end()
-    with (
-        socket.create_server(parse_address(roster.address)) as silent,
-        ThreadPoolExecutor(1) as pool,
-    ):
-        silent.settimeout(SECONDS)
-        taken, _ = silent.accept()
-        with taken:
-            waiting = pool.submit(client.join, "", 60)
-            until(lambda: client._asked is not None)
-            time.sleep(0.05)  # It waits for the answer by now.
-            began = time.monotonic()
-            client.close()
-            for say in (client.fetch_call, lambda: client.leave(1), lambda: waiting.result(SECONDS)):
-                with pytest.raises(RosterUnreachable):
-                    say()
-            assert time.monotonic() - began < SECONDS / 2
-    roster.begin()
-    assert client._listener is not None
-    client._listener.join(SECONDS)
-    assert roster.of(0) == []
-
-
-def test_an_attempt_that_succeeds_after_closing_says_nothing(serve: Callable[..., Roster]) -> None:
-    roster = serve(1)
-    client, _ = roster.listening()
-    client.report_state(1)
-    assert client._search is not None
-    dial, tries, closed = client._search._dial, threading.Event(), threading.Event()
-
-    def late(seconds: float) -> Channel:
-        tries.set()
-        assert closed.wait(SECONDS)
-        return dial(seconds)
-
-    client._search._dial = late
-    roster.end()
-    assert tries.wait(SECONDS)
-    client.close()
-    roster.begin()
-    closed.set()
-    assert client._listener is not None
-    client._listener.join(SECONDS)
-    time.sleep(0.05)
-    assert not client._listener.is_alive() and roster.of(0) == []
-
-
-def test_the_last_words_are_delivered_when_the_roster_comes_back_in_time(serve: Callable[..., Roster]) -> None:
-    roster = serve(1)
-    client, _ = roster.listening()
-    client.report_state(1)
-    roster.end()
-    away(client)
-    client.leave(3)
-    with ThreadPoolExecutor(1) as pool:
-        closing = pool.submit(client.close)
-        time.sleep(0.1)
-        assert not closing.done()
-        roster.begin()
-        closing.result(SECONDS / 2)
-    roster.hears(0, Leave(3))
-    assert roster.of(0) == [Holds(1), Leave(3)]
-
-
-def test_the_last_words_are_not_waited_for_without_end(
-    serve: Callable[..., Roster], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    roster = serve(1)
-    client, _ = roster.listening()
-    roster.end()
-    away(client)
-    client.report_failure("", "ValueError: x")
-    monkeypatch.setattr(roster_client, "ANSWER_SECONDS", 0.3)
-    began = time.monotonic()
-    client.close()
-    assert 0.2 < time.monotonic() - began < 3
-    assert client._listener is not None
-    client._listener.join(SECONDS)
-    assert not client._listener.is_alive()
-    roster.begin()
-
-
 # --- a join that is made again --------------------------------------------------------------------------------------
 
 
@@ -625,60 +322,3 @@ def test_a_join_that_is_not_made_again_is_refused_while_another_waits(serve: Cal
         assert other.join("c1", 60).contacts == ("old", "c1")
     older.close()
     newer.close()
-
-
-# --- SIGTERM --------------------------------------------------------------------------------------------------------
-
-
-class NoEngine(Engine):
-    """No notice of these tests gets as far."""
-
-    def __init__(self) -> None:
-        pass
-
-    def __del__(self) -> None:
-        pass
-
-
-def test_a_wish_to_leave_waits_for_the_roster_and_the_grace_goes_on(
-    serve: Callable[..., Roster], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kills: list[float] = []
-    monkeypatch.setattr(worlds.os, "kill", lambda pid, number: kills.append(time.monotonic()))
-    roster = serve(elastic=Limits(1, 2))
-    client, _ = roster.listening()
-    preemption = Preemption(client, Notices(NoEngine()), grace=0.5)
-    try:
-        roster.end()
-        away(client)
-        began = time.monotonic()
-        signal.raise_signal(signal.SIGTERM)
-        time.sleep(0.2)
-        roster.begin()
-        roster.hears(0, Leaving("it got SIGTERM"))
-        until(lambda: bool(kills))
-        assert kills[0] - began > 0.4
-    finally:
-        preemption.close()
-        client.close()
-
-
-def test_there_is_nobody_to_ask_when_the_patience_is_over(
-    serve: Callable[..., Roster], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    killed = threading.Event()
-    monkeypatch.setattr(worlds.os, "kill", lambda pid, number: killed.set())
-    roster = serve(1)
-    client, _ = roster.listening(patience=0.1)
-    preemption = Preemption(client, Notices(NoEngine()), grace=60.0)
-    try:
-        roster.end()
-        with pytest.raises(RosterUnreachable) as caught:
-            client.join("", None)
-        assert isinstance(caught.value.__cause__, ConnectionLost)
-        signal.raise_signal(signal.SIGTERM)
-        assert killed.wait(SECONDS)
-    finally:
-        preemption.close()
-        client.close()
-    roster.begin()

@@ -1,0 +1,145 @@
+"""Services of a roster that end and begin again on the same port, and clients that lose them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+
+import msgspec
+
+from farandole.roster.elastic import Limits
+from farandole.roster.events import Place
+from farandole.roster.listener import Client
+from farandole.roster.service import RosterService
+from farandole.wire import roster_client
+from farandole.wire.address import parse_address
+from farandole.wire.channel import Channel
+from farandole.wire.errors import ConnectionLost, WireTimeout
+from farandole.wire.rendezvous import (
+    FromWorker,
+    Heard,
+    Hello,
+    Join,
+    Listen,
+)
+from farandole.wire.roster_client import RosterClient
+
+SECRET = b"s" * 32
+SECONDS = 10.0
+"""Nothing here takes so long, unless it does not happen at all."""
+
+
+def until(happened: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+class Recording(RosterService):
+    """Keeps what it hears, in order, with the worker who said it."""
+
+    heard: list[tuple[int, FromWorker]]
+    hangs_up_on: type[msgspec.Struct] = Hello  # which it never hears
+
+    async def _obey(self, client: Client, message: FromWorker) -> None:
+        self.heard.append((client.worker, message))
+        if isinstance(message, self.hangs_up_on):
+            raise ConnectionLost("it does not like that")
+        await super()._obey(client, message)
+
+
+class Breakable(Channel):
+    broken = False
+
+
+class Dead(Breakable):
+    """What is sent seems to arrive, when it is broken."""
+
+    def send(self, payload: bytes, deadline: float | None = None) -> None:
+        if not self.broken:
+            super().send(payload, deadline)
+
+
+class Stuck(Breakable):
+    """The other side does not read, when it is broken."""
+
+    def send(self, payload: bytes, deadline: float | None = None) -> None:
+        if self.broken:
+            raise WireTimeout("the other side did not answer in time")
+        super().send(payload, deadline)
+
+
+class Roster:
+    """Services of one job, one after the other, on the same port."""
+
+    def __init__(self, size: int = 1, *, elastic: Limits | None = None) -> None:
+        self._places = () if elastic else tuple(Place("here", rank, size, 0, 1) for rank in range(size))
+        self._elastic = elastic
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+        self.address = "127.0.0.1:0"
+        self.begin()
+
+    def begin(self, secret: bytes = SECRET) -> None:
+        """Have another one, which has heard nothing yet."""
+        self.log: list[str] = []
+        self._service = Recording(self._places, secret, log=self.log.append, elastic=self._elastic, call=b"call")
+        self._service.heard = []
+        self.address = self._do(self._service.start(*parse_address(self.address)))
+
+    def end(self) -> None:
+        """Hang up on everyone, and leave the port."""
+        self._do(self._service.close())
+
+    def expect(self, *workers: int) -> None:
+        for worker in workers:
+            self._loop.call_soon_threadsafe(self._service.expect, worker, "here")
+
+    def of(self, worker: int) -> list[FromWorker]:
+        """Return what it has heard of a worker."""
+        return [message for sender, message in self._service.heard if sender == worker]
+
+    def hears(self, worker: int, message: FromWorker) -> None:
+        """Wait for a message."""
+        until(lambda: message in self.of(worker))
+
+    def client(self, worker: int = 0, patience: float = 60.0) -> RosterClient:
+        return RosterClient.connect(self.address, SECRET, worker=worker, timeout=SECONDS, patience=patience)
+
+    def listening(self, worker: int = 0, patience: float = 60.0) -> tuple[RosterClient, list[Heard]]:
+        client, heard = self.client(worker, patience), list[Heard]()
+        client.listen(heard.append)
+        self.hears(worker, Listen())
+        return client, heard
+
+    def listening_through(self, kind: type[Breakable]) -> tuple[RosterClient, Breakable]:
+        channel = kind.connect(self.address, SECRET, timeout=SECONDS)
+        assert isinstance(channel, Breakable)
+        dial = partial(roster_client._dial, self.address, SECRET, 1 << 20)
+        client = RosterClient(channel, 0, self.address, dial=dial, patience=60.0)
+        client.listen(lambda heard: None)
+        self.hears(0, Listen())
+        return client, channel
+
+    def close(self) -> None:
+        self.end()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _do(self, what):
+        return asyncio.run_coroutine_threadsafe(what, self._loop).result(SECONDS)
+
+
+def away(client: RosterClient) -> None:
+    """Wait until a client has noticed that the roster is lost."""
+    until(lambda: client._away)
+
+
+def without_contact(messages: list[FromWorker]) -> list[FromWorker]:
+    return [Join("", 0.0, again=each.again) if isinstance(each, Join) else each for each in messages]

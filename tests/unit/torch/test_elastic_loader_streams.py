@@ -1,0 +1,156 @@
+"""Batches of datasets with an order of their own: streams, and those that are read by ranges."""
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import pytest
+from loader_datasets import Ranged, Stream, Training, numbers, rest_of_epoch, step
+from torch.utils.data import (
+    IterableDataset,
+    get_worker_info,
+)
+
+from farandole.torch.elastic.loader import ElasticLoader
+
+# What torch says about worker processes on a machine with one core, and Python about those that are forked.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),
+    pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning"),
+]
+
+
+@pytest.mark.parametrize("kind", [Stream, Ranged])
+def test_of_an_order_of_its_own_a_rank_has_its_last_samples_again(kind: Callable[[int], Any]) -> None:
+    loader = ElasticLoader(kind(9), global_batch_size=4)
+    for _ in range(2):
+        loader.commit(loader.next(4, 3))
+    batch = loader.next(4, 3)
+    assert batch is not None and batch.data is None
+    assert [int(number) for number in loader.borrow(batch)] == [7]
+
+
+@pytest.mark.parametrize("length", [11, 12])
+def test_the_short_end_of_a_stream_is_left_out_if_wanted(length: int) -> None:
+    loader = ElasticLoader(Stream(length), batch_size=4, drop_last=True)
+    assert [len(batch) for batch in rest_of_epoch(loader)] == [4] * (length // 4)
+
+
+@pytest.mark.parametrize("length", range(10))
+def test_all_ranks_see_the_end_of_a_stream_at_the_same_step(length: int) -> None:
+    loaders = [ElasticLoader(Stream(length), batch_size=2) for _ in range(2)]
+    found = []
+    while (batches := step(loaders)) is not None:
+        found.extend(number for batch in batches for number in numbers(batch))
+        for loader, batch in zip(loaders, batches, strict=True):
+            loader.commit(batch)
+    assert found == list(range(length))
+    assert [loader.ledger.samples for loader in loaders] == [length, length]
+    assert loaders[0].steps_left(2) == 0
+
+
+def test_a_stream_is_gone_through_once_unless_something_is_given_back() -> None:
+    stream = Stream(20)
+    loader = ElasticLoader(stream, batch_size=4)
+    assert loader.steps_left(1) is None
+    batch = loader.next(2, 1)
+    assert batch is not None
+    loader.commit(batch, lost=[0])
+    assert stream.runs == 1
+    assert list(itertools.chain(*rest_of_epoch(loader))) == [0, 1, 2, 3, *range(8, 20)]
+    assert stream.runs == 2
+
+
+def test_a_stream_may_be_its_own_iterator() -> None:
+    class Own(IterableDataset[int]):
+        def __iter__(self) -> "Own":
+            self.number = -1
+            return self
+
+        def __next__(self) -> int:
+            if self.number == 19:
+                raise StopIteration
+            self.number += 1
+            return self.number
+
+    training = Training(lambda: ElasticLoader(Own(), batch_size=2), seed=3, most=3)
+    assert training.epoch() == Counter(range(20))
+
+
+@pytest.mark.parametrize("kind", [Stream, Ranged])
+def test_a_dataset_with_an_order_of_its_own_is_told_the_epoch(kind: Any) -> None:
+    class Told(kind):  # type: ignore[misc]
+        epochs: tuple[int, ...] = ()
+
+        def set_epoch(self, epoch: int) -> None:
+            self.epochs = (*self.epochs, epoch)
+
+    dataset = Told(4)
+    loader = ElasticLoader(dataset, batch_size=2)
+    rest_of_epoch(loader)
+    loader.next_epoch()
+    rest_of_epoch(loader)
+    assert dataset.epochs == (0, 1)
+
+
+def test_a_stream_that_fails_has_not_ended() -> None:
+    class Failing(Stream):
+        def __iter__(self) -> Iterator[int]:
+            self.runs += 1
+            for number in range(self.length):
+                if number == 5 and self.runs == 1:
+                    raise OSError("the disk is gone")
+                yield number
+
+    loader = ElasticLoader(Failing(8), batch_size=2)
+    found = []
+    with pytest.raises(OSError, match="the disk is gone"):
+        while (batch := loader.next(1, 0)) is not None:
+            found.append(numbers(batch))
+            loader.commit(batch)
+    assert found + rest_of_epoch(loader) == [[0, 1], [2, 3], [4, 5], [6, 7]]
+
+
+def test_a_stream_that_gets_shorter_is_noticed() -> None:
+    stream = Stream(20)
+    loader = ElasticLoader(stream, batch_size=4)
+    batch = loader.next(2, 1)
+    assert batch is not None
+    loader.commit(batch, lost=[0])
+    stream.length = 2
+    with pytest.raises(RuntimeError, match="ended after 2 samples, but had more"):
+        loader.next(1, 0)
+
+
+def test_a_stream_that_splits_itself_among_worker_processes_is_whole() -> None:
+    class Splitting(Stream):
+        def __iter__(self) -> Iterator[int]:
+            info = get_worker_info()
+            assert info is not None
+            yield from range(info.id, self.length, info.num_workers)
+
+    with pytest.warns(
+        UserWarning, match=r"one worker process reads, not 2: give it the method farandole_read\(ranges\)"
+    ):
+        loader = ElasticLoader(Splitting(10), batch_size=4, num_workers=2)
+    assert rest_of_epoch(loader) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+
+
+def test_a_dataset_with_ranges_is_asked_for_its_own_part_only() -> None:
+    dataset = Ranged(20)
+    loader = ElasticLoader(dataset, batch_size=4)
+    batch = loader.next(2, 1)
+    assert batch is not None
+    loader.commit(batch, lost=[0])
+    loader.next(2, 1)
+    assert dataset.asked == [((4, 8),), ((8, 12),)]
+
+
+def test_a_dataset_that_returns_other_samples_than_asked_for_is_noticed() -> None:
+    class Short(Ranged):
+        def farandole_read(self, ranges: Sequence[tuple[int, int]]) -> Iterable[int]:
+            return [1]
+
+    with pytest.raises(RuntimeError, match=r"Short.farandole_read\(\(\(0, 4\),\)\) returned 1 samples.*4 positions"):
+        ElasticLoader(Short(20), batch_size=4).next(1, 0)

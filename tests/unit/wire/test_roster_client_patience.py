@@ -1,0 +1,243 @@
+"""A client whose roster does not come back in time, or that is closed meanwhile."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from lost_rosters import SECONDS, Roster, away, until
+
+from farandole.core import worlds
+from farandole.core.engine import Engine
+from farandole.core.worlds import Notices, Preemption
+from farandole.roster.elastic import Limits
+from farandole.wire import roster_client
+from farandole.wire.address import parse_address
+from farandole.wire.channel import Channel
+from farandole.wire.errors import ConnectionLost
+from farandole.wire.rendezvous import (
+    Holds,
+    Join,
+    Leave,
+    Leaving,
+    RosterUnreachable,
+)
+
+
+def test_patience_has_an_end(serve: Callable[..., Roster]) -> None:
+    roster = serve(1)
+    client, _ = roster.listening(patience=0.5)
+    with client:
+        began = time.monotonic()  # Before it can be noticed.
+        roster.end()
+        with pytest.raises(RosterUnreachable, match=r"looked for in vain for 0\.5 s .*refused.*launcher"):
+            client.join("", None)
+        assert 0.4 < time.monotonic() - began < 5
+        for say in (client.probe, client.fetch_call, lambda: client.leave(1)):
+            with pytest.raises(RosterUnreachable, match=r"looked for in vain for 0\.5 s"):
+                say()
+        began = time.monotonic()
+    assert time.monotonic() - began < SECONDS / 2, "it is not looked for any more"
+
+
+def test_a_roster_that_hangs_up_on_what_it_hears_is_not_found(serve: Callable[..., Roster]) -> None:
+    """Such as one that ends of it, again and again."""
+    roster = serve(1)
+    client, _ = roster.listening(patience=2.0)
+    with client:
+        roster._service.hangs_up_on = Join
+        with pytest.raises(RosterUnreachable, match=r"looked for in vain for 2 s"):
+            client.join("", None)
+        joins = sum(isinstance(each, Join) for each in roster.of(0))
+        assert 2 < joins < 15, "every time it takes longer until the next"
+
+
+def test_without_patience_the_loss_is_noticed_at_once(serve: Callable[..., Roster]) -> None:
+    roster = serve(2)
+    client, _ = roster.listening(0, patience=0.0)
+    with client, ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(client.join, "", 60)
+        until(lambda: any(isinstance(each, Join) for each in roster.of(0)))
+        roster.end()
+        began = time.monotonic()
+        with pytest.raises(RosterUnreachable, match=r"lost the roster .* closed the connection\. Has the launcher"):
+            waiting.result(SECONDS)
+        assert time.monotonic() - began < SECONDS / 2
+        roster.begin()
+        with pytest.raises(RosterUnreachable):
+            client.fetch_call()
+    roster.end()
+    with pytest.raises(RosterUnreachable, match="cannot reach the roster"):
+        roster.client(patience=0.0)
+    roster.begin()
+
+
+# --- closing --------------------------------------------------------------------------------------------------------
+
+
+def test_closing_while_it_is_looked_for_takes_no_time_and_ends_a_join(serve: Callable[..., Roster]) -> None:
+    roster = serve(1)
+    client, _ = roster.listening()
+    client.report_state(1)
+    roster.end()
+    away(client)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(client.join, "", 60)
+        until(lambda: client._asked is not None)
+        began = time.monotonic()
+        client.close()
+        with pytest.raises(RosterUnreachable):
+            waiting.result(SECONDS)
+        assert time.monotonic() - began < SECONDS / 2
+    assert client._listener is not None
+    client._listener.join(SECONDS)
+    assert not client._listener.is_alive()
+    roster.begin()
+
+
+def test_closing_does_not_wait_for_who_takes_a_connection_and_says_nothing(serve: Callable[..., Roster]) -> None:
+    roster = serve(1)
+    client, _ = roster.listening()
+    client.report_state(1)
+    roster.end()
+    with (
+        socket.create_server(parse_address(roster.address)) as silent,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        silent.settimeout(SECONDS)
+        taken, _ = silent.accept()
+        with taken:
+            waiting = pool.submit(client.join, "", 60)
+            until(lambda: client._asked is not None)
+            time.sleep(0.05)  # It waits for the answer by now.
+            began = time.monotonic()
+            client.close()
+            for say in (client.fetch_call, lambda: client.leave(1), lambda: waiting.result(SECONDS)):
+                with pytest.raises(RosterUnreachable):
+                    say()
+            assert time.monotonic() - began < SECONDS / 2
+    roster.begin()
+    assert client._listener is not None
+    client._listener.join(SECONDS)
+    assert roster.of(0) == []
+
+
+def test_an_attempt_that_succeeds_after_closing_says_nothing(serve: Callable[..., Roster]) -> None:
+    roster = serve(1)
+    client, _ = roster.listening()
+    client.report_state(1)
+    assert client._search is not None
+    dial, tries, closed = client._search._dial, threading.Event(), threading.Event()
+
+    def late(seconds: float) -> Channel:
+        tries.set()
+        assert closed.wait(SECONDS)
+        return dial(seconds)
+
+    client._search._dial = late
+    roster.end()
+    assert tries.wait(SECONDS)
+    client.close()
+    roster.begin()
+    closed.set()
+    assert client._listener is not None
+    client._listener.join(SECONDS)
+    time.sleep(0.05)
+    assert not client._listener.is_alive() and roster.of(0) == []
+
+
+def test_the_last_words_are_delivered_when_the_roster_comes_back_in_time(serve: Callable[..., Roster]) -> None:
+    roster = serve(1)
+    client, _ = roster.listening()
+    client.report_state(1)
+    roster.end()
+    away(client)
+    client.leave(3)
+    with ThreadPoolExecutor(1) as pool:
+        closing = pool.submit(client.close)
+        time.sleep(0.1)
+        assert not closing.done()
+        roster.begin()
+        closing.result(SECONDS / 2)
+    roster.hears(0, Leave(3))
+    assert roster.of(0) == [Holds(1), Leave(3)]
+
+
+def test_the_last_words_are_not_waited_for_without_end(
+    serve: Callable[..., Roster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    roster = serve(1)
+    client, _ = roster.listening()
+    roster.end()
+    away(client)
+    client.report_failure("", "ValueError: x")
+    monkeypatch.setattr(roster_client, "ANSWER_SECONDS", 0.3)
+    began = time.monotonic()
+    client.close()
+    assert 0.2 < time.monotonic() - began < 3
+    assert client._listener is not None
+    client._listener.join(SECONDS)
+    assert not client._listener.is_alive()
+    roster.begin()
+
+
+# --- SIGTERM --------------------------------------------------------------------------------------------------------
+
+
+class NoEngine(Engine):
+    """No notice of these tests gets as far."""
+
+    def __init__(self) -> None:
+        pass
+
+    def __del__(self) -> None:
+        pass
+
+
+def test_a_wish_to_leave_waits_for_the_roster_and_the_grace_goes_on(
+    serve: Callable[..., Roster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kills: list[float] = []
+    monkeypatch.setattr(worlds.os, "kill", lambda pid, number: kills.append(time.monotonic()))
+    roster = serve(elastic=Limits(1, 2))
+    client, _ = roster.listening()
+    preemption = Preemption(client, Notices(NoEngine()), grace=0.5)
+    try:
+        roster.end()
+        away(client)
+        began = time.monotonic()
+        signal.raise_signal(signal.SIGTERM)
+        time.sleep(0.2)
+        roster.begin()
+        roster.hears(0, Leaving("it got SIGTERM"))
+        until(lambda: bool(kills))
+        assert kills[0] - began > 0.4
+    finally:
+        preemption.close()
+        client.close()
+
+
+def test_there_is_nobody_to_ask_when_the_patience_is_over(
+    serve: Callable[..., Roster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed = threading.Event()
+    monkeypatch.setattr(worlds.os, "kill", lambda pid, number: killed.set())
+    roster = serve(1)
+    client, _ = roster.listening(patience=0.1)
+    preemption = Preemption(client, Notices(NoEngine()), grace=60.0)
+    try:
+        roster.end()
+        with pytest.raises(RosterUnreachable) as caught:
+            client.join("", None)
+        assert isinstance(caught.value.__cause__, ConnectionLost)
+        signal.raise_signal(signal.SIGTERM)
+        assert killed.wait(SECONDS)
+    finally:
+        preemption.close()
+        client.close()
+    roster.begin()
