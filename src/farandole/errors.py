@@ -116,10 +116,10 @@ class StateLostError(FarandoleError):
         """Return the error of a worker that knows of these departures.
 
         Args:
-            departures: who was lost, and how: the holders of the state, or others after them.
+            departures: which workers were lost, and how: the holders of the state, or others after them.
             then: what that means.
         """
-        # Who has found the same has held nothing.
+        # A worker that ended with this same error held nothing.
         last = "; ".join(each for each in departures if cls.__name__ not in each) or "earlier"
         return cls(f"all workers that held the state of the training are lost (lost last: {last}), and {then}")
 

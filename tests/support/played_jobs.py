@@ -1,4 +1,4 @@
-"""Elastic jobs on a stage: workers are threads of which one runs at a time, and chance says which, and what happens.
+"""Simulated elastic jobs: workers are threads of which one runs at a time, and chance says which, and what happens.
 
 All that is not deterministic in a job is a choice here: which worker goes on, when it learns that its world has ended,
 when a notice or an answer of the roster arrives, who is killed and when. So one seed is one way that a job may take,
@@ -59,7 +59,7 @@ class Stuck(AssertionError):
 
 
 class Job:
-    """The stage, the roster, and what is on its way.
+    """The workers, the roster, and what is on its way.
 
     Args:
         seed: of all that is left to chance.
@@ -301,7 +301,7 @@ class Roster:
 
 
 class PlayedSession(Session):
-    """A session whose engine and roster are on the stage."""
+    """A session whose engine and roster are simulated."""
 
     engine: Any
 

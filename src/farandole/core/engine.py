@@ -57,7 +57,7 @@ class Cause(NamedTuple):
     """Why a world ended."""
 
     rank: int | None
-    """Who was lost or left; None if it was nobody in particular."""
+    """The rank that was lost or left; None if it was none in particular."""
     how: str
     """Such as `its process ended without saying goodbye`."""
     certain: bool
@@ -147,7 +147,7 @@ class Engine:
         While it is being formed, `form` ends with that. Waits for nobody.
 
         Args:
-            lost_rank: who was lost; -1 is nobody in particular.
+            lost_rank: the rank that was lost; -1: none in particular.
             reason: a sentence for people.
             certain: whether its process has ended, or it has said so itself; otherwise it may live. See `cause`.
             generation: of the world. One that is over is left alone; one that this engine has yet to form will end as

@@ -24,7 +24,7 @@ class ExternalPlacement:
     """One worker's place in a job that somebody else started."""
 
     starter: str
-    """Who that was, for messages."""
+    """What that was, for messages."""
     rank: int
     size: int
     one_host: bool

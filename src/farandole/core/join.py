@@ -82,7 +82,7 @@ def plan_join(settings: Settings, environment: Mapping[str, str]) -> JoinPlan:
         SettingError: variables contradict each other or something is missing.
         StartError: the user's key cannot be read or made.
     """
-    # Who serves the roster for us tells ranks; the size is its own affair unless it says which job this is.
+    # Whatever serves the roster for us gives the rank; the size counts only if it also says which job this is.
     placed = environment.get("FARANDOLE_RANK") and (settings.job or not environment.get("FARANDOLE_SIZE"))
     if settings.roster is not None and placed:
         return JoinPlan(settings)
@@ -151,8 +151,8 @@ def join_world(way: JoinPlan, contact: str) -> JoinedWorld:
     try:
         if way.found is not None:
             return _SelfServedJoin(way.settings, way.found, contact).run()
-        patience = way.settings.roster_patience if way.settings.elastic else 0.0
-        roster = _connect(way.settings, way.settings.roster or "", way.settings.start_timeout, patience)
+        search_timeout = way.settings.roster_patience if way.settings.elastic else 0.0
+        roster = _connect(way.settings, way.settings.roster or "", way.settings.start_timeout, search_timeout)
         if way.settings.elastic:
             return JoinedWorld(ALONE, roster, None)
         return JoinedWorld(_join(roster, contact, way.settings.start_timeout), roster, None)
@@ -162,8 +162,10 @@ def join_world(way: JoinPlan, contact: str) -> JoinedWorld:
         raise StartError(str(error)) from error
 
 
-def _connect(settings: Settings, addresses: str, timeout: float, patience: float = 0.0) -> RosterClient:
-    return RosterClient.connect(addresses, settings.secret, worker=settings.rank, timeout=timeout, patience=patience)
+def _connect(settings: Settings, addresses: str, timeout: float, search_timeout: float = 0.0) -> RosterClient:
+    return RosterClient.connect(
+        addresses, settings.secret, worker=settings.rank, timeout=timeout, search_timeout=search_timeout
+    )
 
 
 def _join(roster: RosterClient, contact: str, timeout: float) -> World:

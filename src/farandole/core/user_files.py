@@ -2,7 +2,7 @@
 
 The *key* is 32 random bytes that nobody else can read, made when first needed. From it and the name of a job follows
 the job's secret, where no launcher has handed one out. The *meeting file* of a job says where its roster is. It proves
-nothing and need not be true: who connects there has the roster prove that it holds the secret.
+nothing and need not be true: whoever connects there has the roster prove that it holds the secret.
 """
 
 from __future__ import annotations

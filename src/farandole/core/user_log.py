@@ -29,6 +29,6 @@ def tell_user(level: str, text: str, rank: int = 0) -> None:
     Args:
         level: info, warning or error.
         text: one line.
-        rank: who says it.
+        rank: of the worker that says it.
     """
     print(f"farandole [rank {rank}] {level}: {text}", file=sys.stderr, flush=True)

@@ -36,8 +36,9 @@ from farandole.wire.rendezvous import (
 )
 from farandole.wire.roster_client import RosterClient
 
-# All members of a world have just spoken with the roster, so they are there, and quick. Who is lost meanwhile is made
-# known by others or the roster: this is for what neither of them sees, such as a network that lets some through only.
+# All members of a world have just spoken with the roster, so they are there, and answer soon. The loss of one meanwhile
+# is made known by others or the roster: this is for what neither of them sees, such as a network that lets only some
+# through.
 FORM_SECONDS = 5.0
 
 
@@ -74,7 +75,7 @@ def enter(
     Raises:
         EvictedError: this worker is not wanted any more.
         JobOverError: there will be no next world.
-        StartError: there is nobody who would say so: the roster is lost, and was looked for as long as the settings
+        StartError: nothing is left that would say so: the roster is lost, and was looked for as long as the settings
             allow.
     """
     host, hostname = here()

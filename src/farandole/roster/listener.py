@@ -142,8 +142,8 @@ class Listener:
         try:
             await channel.accept(self._secret, self._handshake_seconds)
             if self._closed_to_all:
-                # Before Python 3.12, wait_for drops a cancellation that comes together with what it waits for. And who
-                # was about to be served when the listener closed has not been cancelled.
+                # Before Python 3.12, wait_for drops a cancellation that comes together with what it waits for. And a
+                # client that was about to be served when the listener closed has not been cancelled.
                 raise ConnectionLost("it came when the listener was closing")
             hello = self._codec.decode(await channel.receive())
             if not isinstance(hello, Hello):

@@ -1,7 +1,7 @@
 """The addresses under which other machines may reach this one, without any library but the C library.
 
-Everything that is up and running is offered, and nobody needs to know what a network interface is called: who wants to
-connect tries all of them. Left out are loopback, interfaces without a cable or anything at the other end (such as a
+Everything that is up and running is offered, and nobody needs to know what a network interface is called: whoever wants
+to connect tries all of them. Left out are loopback, interfaces without a cable or anything at the other end (such as a
 bridge for containers when there are none), and link-local addresses where there are others, because what stands behind
 their `%` is this machine's name for the interface.
 """

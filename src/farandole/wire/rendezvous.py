@@ -63,7 +63,7 @@ class World(msgspec.Struct, frozen=True, tag="world"):
     """By rank: the rank in the world before, or -1 for a worker without the job's state. Only where workers come and
     go, as the next one."""
     lost: tuple[str, ...] = ()
-    """Who was in the world before and is not in this one, such as `rank 2 (worker 5) was killed by SIGKILL`."""
+    """The workers of the world before that are not in this one, such as `rank 2 (worker 5) was killed by SIGKILL`."""
     state_lost: bool = False
     """Whether workers have held the job's state, and none of those is left."""
     training: int = 0
@@ -78,7 +78,7 @@ class World(msgspec.Struct, frozen=True, tag="world"):
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
-    """First message of a connection: who speaks."""
+    """First message of a connection: which worker speaks."""
 
     worker: int
 
@@ -103,7 +103,7 @@ class Join(msgspec.Struct, frozen=True, tag="join"):
     timeout: float
     """Seconds after which the roster refuses, if the world is not complete."""
     host: str = ""
-    """Which host this is, if the roster is to find out who shares one; equal for two workers if they do."""
+    """Which host this is, if the roster is to find out which workers share one; equal for two workers if they do."""
     hostname: str = ""
     """What people call it."""
     generation: int = 0

@@ -1,8 +1,8 @@
 """A worker's connection to the roster, which may be lost and found again.
 
-A worker keeps one connection for as long as it wants to be found. Where the roster may come back (`patience`), a client
-that listens and loses it connects again, in the thread in which it hears. Only a request waits for
-that: its answer comes from the roster that is found.
+A worker keeps one connection for as long as it wants to be found. Where the roster may come back (`search_timeout`), a
+client that listens and loses it connects again, in the thread in which it hears. Only a request waits for that: its
+answer comes from the roster that is found.
 
 Every new connection begins with what the roster has to know of this worker, whether it has heard it before or not: who
 it is, that it listens, that it holds the state, that it wants to leave, that it has left or failed. Of each there is
@@ -17,8 +17,9 @@ Races:
   and is the one that connects.
 - An answer that was lost on its way has taken effect all the same: the roster hears a second `Join` of a worker that it
   believes to be in a world. That is as if this worker had turned its back on it.
-- `close` may come at any moment of that. It takes no lock, because who holds one may be waiting to send. It says that
-  it closes before it looks at the connection, and who connects sets the connection before it looks at that.
+- `close` may come at any moment of that. It takes no lock, because the thread that holds one may be waiting to send. It
+  says that it closes before it looks at the connection, and the thread that connects sets the connection before it
+  looks at that.
 """
 
 from __future__ import annotations
@@ -133,7 +134,7 @@ class RosterClient:
         address: str,
         *,
         dial: Callable[[float], Channel] | None = None,
-        patience: float = 0.0,
+        search_timeout: float = 0.0,
     ) -> None:
         """Speak for a worker.
 
@@ -142,7 +143,7 @@ class RosterClient:
             worker: its number.
             address: of the roster, as people are told.
             dial: connects to it again, within so many seconds.
-            patience: seconds for which it is looked for when it is lost, from when this client listens on.
+            search_timeout: seconds for which it is looked for when it is lost, from when this client listens on.
         """
         self._address = address
         self._codec: Codec[FromRoster] = Codec(FromRoster)
@@ -171,7 +172,7 @@ class RosterClient:
         self._stop = threading.Event()
         """Nobody waits for the roster to be found any more."""
         # The listener's.
-        self._search = None if dial is None or not patience else _Search(dial, patience, self._stop)
+        self._search = None if dial is None or not search_timeout else _Search(dial, search_timeout, self._stop)
         self._notify(Hello(worker), standing=True)
 
     @classmethod
@@ -183,7 +184,7 @@ class RosterClient:
         worker: int,
         timeout: float = 30.0,
         frame_limit: int = FRAME_LIMIT,
-        patience: float = 0.0,
+        search_timeout: float = 0.0,
     ) -> RosterClient:
         """Connect to the roster and prove both sides to each other.
 
@@ -193,21 +194,21 @@ class RosterClient:
             worker: this worker's number, from FARANDOLE_RANK.
             timeout: seconds.
             frame_limit: longest answer, in bytes, that will be taken.
-            patience: seconds for which the roster is looked for if nobody is there now, or if it is lost when this
-                client listens. In between, notices and requests are kept.
+            search_timeout: seconds for which the roster is looked for if it cannot be reached now, or if it is lost
+                when this client listens. In between, notices and requests are kept.
 
         Raises:
             RosterUnreachable: nobody answers there, or it is not this job's roster.
         """
         dial = partial(_dial, address, secret, frame_limit)
         try:
-            channel = _first(dial, timeout, patience)
+            channel = _first(dial, timeout, search_timeout)
         except WireError as error:
             raise RosterUnreachable(
                 f"worker {worker} cannot reach the roster at {address}: {error}. Has the launcher (farandole run) that "
                 "started this worker ended?"
             ) from error
-        return cls(channel, worker, address, dial=dial, patience=patience)
+        return cls(channel, worker, address, dial=dial, search_timeout=search_timeout)
 
     def join(
         self,
@@ -438,7 +439,7 @@ class RosterClient:
         if self._search is None or not self._looks_again():
             raise ConnectionLost(loss)
         self._away = True
-        self._channel.close()  # Wakes who sends.
+        self._channel.close()  # Wakes the thread that sends.
         try:
             channel = self._search.find()
         except WireError as error:
@@ -472,17 +473,17 @@ def _dial(address: str, secret: bytes, frame_limit: int, timeout: float) -> Chan
     return Channel.connect(address, secret, timeout=timeout, limit=frame_limit)
 
 
-def _first(dial: Callable[[float], Channel], timeout: float, patience: float) -> Channel:
-    """Connect for the first time: with patience, the roster may just have been lost by all.
+def _first(dial: Callable[[float], Channel], timeout: float, search_timeout: float) -> Channel:
+    """Connect for the first time: where it is searched for, all may just have lost the roster.
 
     An agent that has lost its launcher, and so the way to the roster, accepts connections and sends nothing.
     """
     try:
         return dial(timeout)
     except (ConnectionLost, WireTimeout):
-        if not patience:
+        if not search_timeout:
             raise
-    return _Search(dial, patience, threading.Event()).find()
+    return _Search(dial, search_timeout, threading.Event()).find()
 
 
 def _unexpected(reply: FromRoster) -> NoReturn:

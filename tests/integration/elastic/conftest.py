@@ -24,7 +24,7 @@ from farandole.wire.roster_client import RosterClient
 
 worker, here = int(os.environ["FARANDOLE_WORKER"]), os.environ["TEST_DIRECTORY"]
 secret = bytes.fromhex(os.environ["FARANDOLE_SECRET"])
-roster = RosterClient.connect(os.environ["FARANDOLE_ROSTER"], secret, worker=worker, patience=60.0)
+roster = RosterClient.connect(os.environ["FARANDOLE_ROSTER"], secret, worker=worker, search_timeout=60.0)
 turn = threading.Event()
 world = None
 news = 0  # The latest generation that is to change: it may be heard of before join() has returned it.

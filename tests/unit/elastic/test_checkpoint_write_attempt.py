@@ -45,10 +45,10 @@ def part(
     *,
     id_: AttemptId = ID,
     layout: str = "same",
-    patience: float = WAIT_SECONDS,
+    timeout: float = WAIT_SECONDS,
 ) -> Part:
     manifest = Manifest(step=id_.step, epoch=0, world=writers, format="bin", files=(), tensors={}, plain=[1])
-    return Part(id_, rank, writers, manifest, layout, write or writes(rank, writers), patience)
+    return Part(id_, rank, writers, manifest, layout, write or writes(rank, writers), timeout)
 
 
 def run_all(attempts: Sequence[Attempt]) -> list[Complete | AttemptDropped | None]:
@@ -98,7 +98,7 @@ def test_a_rank_that_cannot_write_ends_the_attempt_at_once_and_says_why(store: S
 
 
 def test_a_rank_that_does_not_come_is_waited_for_with_an_end(store: Store) -> None:
-    (outcome,) = run_all([Attempt(store, part(0, 4, patience=0.2))])
+    (outcome,) = run_all([Attempt(store, part(0, 4, timeout=0.2))])
     assert str(outcome) == (
         f"shards of ranks 1, 2, 3 did not appear in {store.directory} within 0.2 s: is it on a file system that all "
         "hosts share?"
@@ -107,7 +107,7 @@ def test_a_rank_that_does_not_come_is_waited_for_with_an_end(store: Store) -> No
 
 
 def test_ranks_whose_rank_0_does_not_come_take_their_shards_back(store: Store) -> None:
-    outcomes = run_all([Attempt(store, part(rank, 3, patience=0.1)) for rank in (1, 2)])
+    outcomes = run_all([Attempt(store, part(rank, 3, timeout=0.1)) for rank in (1, 2)])
     assert all(isinstance(outcome, AttemptDropped) for outcome in outcomes)
     assert os.listdir(store.directory) == []
 
@@ -133,7 +133,7 @@ def test_a_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
 
 
 def test_shards_of_a_dead_job_are_not_mixed_in(store: Store) -> None:
-    run_all([Attempt(store, part(1, 2, id_=AttemptId("dead", 1, 100), patience=0.0))])
+    run_all([Attempt(store, part(1, 2, id_=AttemptId("dead", 1, 100), timeout=0.0))])
     stale = store.path_of(AttemptId("dead", 1, 100))
     stale.mkdir()
     (stale / shard_name(1, 2, "bin")).write_bytes(b"stale")

@@ -68,7 +68,7 @@ def check(kind: Kind, job: Job, books: dict[int, Book]) -> None:
             raise AssertionError(f"worker {number} ended with {result!r}") from result
     assert ended, "nobody has come to the end"
     if not {"evict", "suspect"}.intersection(kind.changes):
-        # Who is not told of its own loss, although it lives, may find out only so.
+        # A worker that is not told of its own loss, although it lives, may find out only so.
         assert job.timeouts == 0, "somebody was not told that a world would not form"
     assert len({repr(each.state) for each in ended.values()}) == 1, ended
     agreed: dict[tuple[int, int], Any] = {}

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from model import KINDS, faults, is_plain_step, patience
+from model import KINDS, faults, hold_over, is_plain_step
 from model_roster import check_rest, require, the_one
 from model_state import DEAD, IN_WORLD, STEPPING, Step, System, Violation, Worker, World, accuse, change, known_to
 from model_workers import deliver, read, steps
@@ -85,7 +85,7 @@ class Explorer:
         """Return all that may happen in a system, and check it if that is nothing."""
         own = list(steps(system))
         if all(is_plain_step(system, name) for name, _ in own):
-            waits = list(patience(system))
+            waits = list(hold_over(system))
             if not waits:
                 self.rests += 1
                 self._take(key, "nothing more happens", lambda: _at_rest(system))

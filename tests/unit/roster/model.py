@@ -124,11 +124,11 @@ def _lose_roster(system: System, worker: Worker) -> System:
     return change(system, worker.number, connected=False, sent=(), answers=())
 
 
-def patience(system: System) -> Iterator[Step]:
-    """Return the end of patience, when nothing else can happen."""
+def hold_over(system: System) -> Iterator[Step]:
+    """Return the end of what the roster waits for, when nothing else can happen."""
     kind = system.state.hold.kind
     if kind:
-        yield f"patience is over: {kind}", lambda: happen(system, HoldOver(kind))
+        yield f"the hold is over: {kind}", lambda: happen(system, HoldOver(kind))
 
 
 # --- one random way ---------------------------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ def _random_step(system: System, size: int, chance: random.Random) -> tuple[Syst
     elif moving:
         name, following = chance.choice(possible)
     else:
-        waits = list(patience(system))
+        waits = list(hold_over(system))
         if not waits:
             return system, ""
         name, following = waits[0]

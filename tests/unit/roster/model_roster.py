@@ -205,6 +205,6 @@ def check_rest(system: System) -> None:
             require(spare, f"worker {worker.number} is {worker.phase} for ever")
     members = {each.number for each in alive if each.phase == STEPPING}
     require(members == set(state.members) or not members, "a world has gaps that nobody sees")
-    # Who was stopped before it joined is believed to live, as it has joined.
+    # A worker that was stopped before it joined is believed to live, as it has joined.
     stopped = any(each.stopped and each.phase != DEAD for each in system.workers)
     require(bool(alive) or state.finishing or stopped, "nobody is left, and the job has not ended")

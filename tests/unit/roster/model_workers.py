@@ -43,7 +43,7 @@ from farandole.roster.events import (
 
 
 def steps(system: System) -> Iterator[Step]:
-    """Return all that may happen next, but for faults and the end of patience."""
+    """Return all that may happen next, but for faults and the end of holds."""
     for worker in system.workers:
         yield from _network_steps(system, worker)
         if worker.runs():
@@ -154,7 +154,7 @@ def _join(system: System, worker: Worker, *, arriving: bool = False, accused: Ac
 
 
 def _in_the_middle(worker: Worker) -> bool:
-    # Who takes steps without the state is a newcomer again when its world ends.
+    # A worker that takes steps without the state is a newcomer again when its world ends.
     stepping = worker.phase == STEPPING and worker.trained
     return stepping or (worker.phase == FORMING and worker.where == MIDDLE)
 
@@ -295,7 +295,7 @@ def _losses(system: System, worker: Worker) -> set[Accused]:
         elif other.phase == FAILING and itself:
             losses.add((itself,))
         elif _has_turned(other, worker.world):
-            # It tells the others why; who is not connected yet sees only that it gives up.
+            # It tells the others why; whoever is not connected yet sees only that it gives up.
             passed_on = tuple(accuse(each.rank, each.certain, forming) for each in other.accused)
             losses.add(passed_on if other.world == worker.world else ())
             if itself:

@@ -225,7 +225,7 @@ def test_a_mistake_of_the_roster_is_found(
 @pytest.mark.parametrize(
     ("rule", "broken", "workers"),
     [
-        # Who alone holds the state is stopped before a newcomer has it.
+        # The only holder of the state is stopped before a newcomer has it.
         ("_doubt", lambda state, here: "", 1),
         ("missing", lambda state: [], 3),
         ("_enough", lambda state, everyone: bool(everyone), 3),

@@ -96,7 +96,7 @@ def test_what_was_answered_is_not_asked_again(serve: Callable[..., Roster]) -> N
 
 
 def test_an_answer_that_came_just_before_the_loss_counts(serve: Callable[..., Roster]) -> None:
-    """Who asked has not even looked at it when the roster is found again."""
+    """The thread that asked has not even looked at it when the roster is found again."""
 
     class Slow(SimpleQueue[FromRoster | WireError]):
         def get(self, *arguments: object, **options: object) -> FromRoster | WireError:
@@ -249,7 +249,7 @@ def test_a_roster_that_takes_the_first_connection_and_says_nothing_is_looked_for
         with socket.create_server(parse_address(roster.address)) as silent:
             with pytest.raises(RosterUnreachable):
                 connect()
-            connecting = pool.submit(connect, patience=60.0)
+            connecting = pool.submit(connect, search_timeout=60.0)
             silent.settimeout(SECONDS)
             silent.accept()[0].close()
             taken, _ = silent.accept()
@@ -293,10 +293,10 @@ def test_a_join_made_again_replaces_the_one_whose_connection_seems_open(serve: C
 
     older = speak(roster, 0, Join("old", 60.0))
     until(lambda: joins() == 1)
-    patience = roster._service._connections.waiting[0].timer
+    timer = roster._service._connections.waiting[0].timer
     newer = speak(roster, 0, Listen(), Join("new", 60.0, again=True))
     until(lambda: joins() == 2)
-    assert patience is not None and patience.cancelled(), "it would end the newer one's join"
+    assert timer is not None and timer.cancelled(), "it would end the newer one's join"
     older.close()
     with roster.client(1) as other:
         assert other.join("c1", 60).contacts == ("new", "c1")

@@ -31,7 +31,7 @@ from farandole.wire.rendezvous import (
 
 def test_patience_has_an_end(serve: Callable[..., Roster]) -> None:
     roster = serve(1)
-    client, _ = roster.listening(patience=0.5)
+    client, _ = roster.listening(search_timeout=0.5)
     with client:
         began = time.monotonic()  # Before it can be noticed.
         roster.end()
@@ -48,7 +48,7 @@ def test_patience_has_an_end(serve: Callable[..., Roster]) -> None:
 def test_a_roster_that_hangs_up_on_what_it_hears_is_not_found(serve: Callable[..., Roster]) -> None:
     """Such as one that ends of it, again and again."""
     roster = serve(1)
-    client, _ = roster.listening(patience=2.0)
+    client, _ = roster.listening(search_timeout=2.0)
     with client:
         roster._service.hangs_up_on = Join
         with pytest.raises(RosterUnreachable, match=r"looked for in vain for 2 s"):
@@ -59,7 +59,7 @@ def test_a_roster_that_hangs_up_on_what_it_hears_is_not_found(serve: Callable[..
 
 def test_without_patience_the_loss_is_noticed_at_once(serve: Callable[..., Roster]) -> None:
     roster = serve(2)
-    client, _ = roster.listening(0, patience=0.0)
+    client, _ = roster.listening(0, search_timeout=0.0)
     with client, ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(client.join, "", 60)
         until(lambda: any(isinstance(each, Join) for each in roster.of(0)))
@@ -73,7 +73,7 @@ def test_without_patience_the_loss_is_noticed_at_once(serve: Callable[..., Roste
             client.fetch_call()
     roster.end()
     with pytest.raises(RosterUnreachable, match="cannot reach the roster"):
-        roster.client(patience=0.0)
+        roster.client(search_timeout=0.0)
     roster.begin()
 
 
@@ -228,7 +228,7 @@ def test_there_is_nobody_to_ask_when_the_patience_is_over(
     killed = threading.Event()
     monkeypatch.setattr(worlds.os, "kill", lambda pid, number: killed.set())
     roster = serve(1)
-    client, _ = roster.listening(patience=0.1)
+    client, _ = roster.listening(search_timeout=0.1)
     preemption = Preemption(client, Notices(NoEngine()), grace=60.0)
     try:
         roster.end()

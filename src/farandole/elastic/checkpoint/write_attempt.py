@@ -57,7 +57,7 @@ class Part:
         manifest: of the whole, but for its files; only rank 0's counts.
         layout: digest of what is in which file.
         write: writes this rank's files into a folder and returns their names; raises OSError.
-        patience: seconds that rank 0 waits for the others while nothing comes.
+        timeout: seconds that rank 0 waits for the others while nothing comes.
     """
 
     attempt: AttemptId
@@ -66,7 +66,7 @@ class Part:
     manifest: Manifest
     layout: str
     write: Callable[[Path], tuple[str, ...]]
-    patience: float
+    timeout: float
 
 
 class Attempt:
@@ -164,7 +164,7 @@ class Attempt:
     def _collect(self) -> Manifest:
         """Return the manifest with the files of all ranks, as soon as all are there."""
         part = self._part
-        waiting = _Patience(part.patience)
+        waiting = _ProgressTimeout(part.timeout)
         while True:
             records = self._records()
             for rank, record in records.items():
@@ -183,7 +183,7 @@ class Attempt:
 
     def _wait_for_rank_0(self) -> None:
         """Return when rank 0 has decided: then the folder has its final name, or is gone."""
-        waiting = _Patience(2 * self._part.patience)  # Rank 0 is to give up first, and to say so.
+        waiting = _ProgressTimeout(2 * self._part.timeout)  # Rank 0 is to give up first, and to say so.
         with contextlib.suppress(FileNotFoundError):
             while True:
                 leader = self._records(only=0).get(0)
@@ -193,7 +193,7 @@ class Attempt:
                     raise AttemptDropped("rank 0 has not said that all shards are there")
                 self._pause(waiting)
 
-    def _pause(self, waiting: _Patience) -> None:
+    def _pause(self, waiting: _ProgressTimeout) -> None:
         self._look.wait(waiting.next_look())
         self._look.clear()
 
@@ -217,12 +217,12 @@ class Attempt:
     def _missing(self, ranks: set[int]) -> str:
         named = f"rank {min(ranks)}" if len(ranks) == 1 else f"ranks {', '.join(map(str, sorted(ranks)))}"
         return (
-            f"shards of {named} did not appear in {self._store.directory} within {self._part.patience:g} s: is it on a "
+            f"shards of {named} did not appear in {self._store.directory} within {self._part.timeout:g} s: is it on a "
             "file system that all hosts share?"
         )
 
 
-class _Patience:
+class _ProgressTimeout:
     """How long to wait while nothing changes, and when to look again: often at first, then ever less."""
 
     def __init__(self, seconds: float) -> None:

@@ -90,7 +90,7 @@ def test_who_has_joined_does_nothing_more_in_the_old_world_and_need_not_be_waite
 def test_whom_a_join_says_to_have_died_the_others_hear_of() -> None:
     state, actions, _ = decide(world(0, 1, 2, 3), again(0, lost=dead(2)))
     assert actions[0] == Revoke((1, 3), 1, 2, "closed its connections", certain=True)
-    # Once is enough; and who has joined has turned away.
+    # Once is enough; and a worker that has joined has turned away.
     assert not any(isinstance(each, Revoke) for each in decide(state, again(1, lost=dead(2)))[1])
     assert not any(isinstance(each, Revoke) for each in decide(state, Finished(2, "was killed"))[1])
 
