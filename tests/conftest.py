@@ -24,6 +24,8 @@ EXACT = (
     "tests/integration/elastic/test_soak.py",
     "tests/integration/elastic/test_streams.py",
     "tests/integration/elastic/test_steps.py",
+    "tests/integration/elastic/test_steps_programs.py",
+    "tests/integration/elastic/test_steps_state.py",
     # Security
     "tests/compat/test_shell.py::test_secrets",
     "tests/hosts/test_acceptance.py::test_strangers_at_the_door_of_the_roster",

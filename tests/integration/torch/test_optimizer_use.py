@@ -1,0 +1,281 @@
+"""DistributedOptimizer: the ways to use it, and how it answers wrong use."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import torch
+from small_trainings import flat, make_data, make_model, make_optimizer
+
+import farandole.torch as hvd
+
+
+def test_clipping(worlds):
+    """Between synchronize() and a step inside skip_synchronize(), gradients can be changed."""
+
+    def body():
+        model = torch.nn.Linear(2, 1, bias=False)
+        with torch.no_grad():
+            model.weight.zero_()
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1.0), model.named_parameters())
+        for _ in range(2):
+            optimizer.zero_grad()
+            (model(torch.tensor([[3.0, 4.0]])) * (hvd.rank() + 1)).sum().backward()
+            optimizer.synchronize()
+            norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            assert abs(float(norm) - 7.5) < 1e-5
+            with optimizer.skip_synchronize():
+                optimizer.step()
+        np.testing.assert_allclose(model.weight.detach().numpy(), [[-1.2, -1.6]], rtol=1e-5)
+
+    worlds.run(2, body)
+
+
+def test_step_after_synchronize_without_the_context_warns(worlds):
+    def body():
+        model = torch.nn.Linear(2, 1, bias=False)
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD(model.parameters(), lr=1.0), model.named_parameters(), op=hvd.Sum
+        )
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.synchronize()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            optimizer.step()
+        (warning,) = caught
+        assert str(warning.message).startswith(
+            "optimizer.step() called without optimizer.skip_synchronize() context after optimizer.synchronize()"
+        )
+        assert (model.weight.grad == 2.0).all()  # Summed once, not twice.
+
+    worlds.run(2, body)
+
+
+def test_closure(worlds):
+    """The gradients of every call of the closure are reduced: LBFGS calls it several times."""
+
+    def body():
+        model = make_model()
+        inputs, targets = make_data()
+        share = slice(hvd.rank(), None, hvd.size())
+        optimizer = torch.optim.LBFGS(model.parameters(), lr=0.5, max_iter=5)
+        optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
+
+        def closure():
+            optimizer.zero_grad()
+            loss = torch.nn.functional.mse_loss(model(inputs[share]), targets[share])
+            loss.backward()
+            return hvd.allreduce(loss.detach(), name="loss")
+
+        for _ in range(3):
+            loss = optimizer.step(closure)
+        return flat(model), float(loss)
+
+    results = worlds.run(2, body)
+    np.testing.assert_array_equal(results[0][0], results[1][0])
+    model = make_model()
+    inputs, targets = make_data()
+    optimizer = torch.optim.LBFGS(model.parameters(), lr=0.5, max_iter=5)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = torch.nn.functional.mse_loss(model(inputs), targets)
+        loss.backward()
+        return loss
+
+    for _ in range(3):
+        optimizer.step(closure)
+    np.testing.assert_allclose(results[0][0], flat(model), rtol=1e-3, atol=1e-4)
+
+
+def test_wrong_order_of_calls(worlds):
+    """Asserts that users of Horovod know; afterwards training goes on."""
+
+    def body():
+        model = make_model()
+        optimizer = hvd.DistributedOptimizer(make_optimizer(model), model.named_parameters())
+        model(torch.ones(1, 6)).sum().backward()
+        try:
+            optimizer.zero_grad()
+        except AssertionError as error:
+            assert str(error).startswith(
+                "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or "
+                "optimizer.synchronize()."
+            )
+        else:
+            raise RuntimeError("zero_grad went through")
+        try:
+            model(torch.ones(1, 6)).sum().backward()
+        except AssertionError as error:
+            assert str(error).startswith(
+                "Gradients were computed more than backward_passes_per_step times before call to step(). "
+                "Increase backward_passes_per_step"
+            )
+        else:
+            raise RuntimeError("a second backward pass went through")
+        optimizer.step()
+        optimizer.zero_grad()
+        model(torch.ones(1, 6)).sum().backward()
+        optimizer.step()
+
+    worlds.run(2, body)
+
+
+def test_gradients_lie_in_the_arena(worlds):
+    """In reverse order of registration, aligned, each in a storage of its own; and they stay there."""
+
+    def body():
+        model = make_model()
+        optimizer = hvd.DistributedOptimizer(make_optimizer(model), model.named_parameters())
+        seen = []
+        for set_to_none in (True, False, True):
+            optimizer.zero_grad(set_to_none=set_to_none)
+            model(torch.ones(1, 6)).sum().backward()
+            optimizer.step()
+            seen.append([parameter.grad.data_ptr() for parameter in model.parameters()])
+        assert seen[0] == seen[1] == seen[2]
+        assert all(address % 64 == 0 for address in seen[0])
+        assert seen[0] == sorted(seen[0], reverse=True)
+        for parameter in model.parameters():
+            assert parameter.grad.untyped_storage().nbytes() == parameter.numel() * 4
+
+    worlds.run(2, body)
+
+
+def test_it_is_the_users_optimizer(worlds):
+    """Class name, isinstance, shared groups, schedulers, state dicts, hooks."""
+
+    def body():
+        import copy
+        import pickle
+
+        class Mine(torch.optim.SGD):
+            def __init__(self, parameters, flavour):
+                super().__init__(parameters, lr=0.1, momentum=0.9)
+                self.flavour = flavour
+
+        model = make_model()
+        original = Mine(model.parameters(), "sweet")
+        early = torch.optim.lr_scheduler.StepLR(original, step_size=1, gamma=0.5)
+        optimizer = hvd.DistributedOptimizer(original, model.named_parameters())
+        assert type(optimizer).__name__ == "Mine" and isinstance(optimizer, Mine) and optimizer.flavour == "sweet"
+        assert optimizer.param_groups is original.param_groups
+        assert set(optimizer._parameter_names.values()) == {name for name, _ in model.named_parameters()}
+        late = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.1)
+        calls = []
+        optimizer.register_step_pre_hook(lambda *_: calls.append("pre"))
+        optimizer.register_step_post_hook(lambda *_: calls.append("post"))
+        model(torch.ones(1, 6) * hvd.rank()).sum().backward()
+        optimizer.step()
+        assert calls == ["pre", "post"]
+        late.step()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # It has not seen the step of the optimizer that it knows.
+            early.step()
+        # Each multiplies what it finds in the groups that all share.
+        assert abs(optimizer.param_groups[0]["lr"] - 0.1 * 0.1 * 0.5) < 1e-12
+        state = pickle.loads(pickle.dumps(copy.deepcopy(optimizer.state_dict())))
+        other = make_model()
+        restored = hvd.DistributedOptimizer(Mine(other.parameters(), "sour"), other.named_parameters())
+        restored.load_state_dict(state)
+        assert restored.param_groups[0]["lr"] == optimizer.param_groups[0]["lr"]
+        for ours, theirs in zip(model.parameters(), other.parameters(), strict=True):
+            assert torch.equal(optimizer.state[ours]["momentum_buffer"], restored.state[theirs]["momentum_buffer"])
+        calls.clear()
+        model(torch.ones(1, 6)).sum().backward()
+        optimizer.step()
+        assert calls == ["pre", "post"]
+
+    worlds.run(2, body)
+
+
+def test_wrong_arguments(worlds):
+    def body():
+        def refused(words, named=None, parameters=None, **arguments):
+            model = make_model()
+            try:
+                hvd.DistributedOptimizer(
+                    make_optimizer(model), named(model) if named else model.named_parameters(), **arguments
+                )
+            except ValueError as error:
+                assert words in str(error), error
+            else:
+                raise AssertionError(f"{arguments} went through")
+
+        refused("named_parameters should be a sequence of tuples", lambda model: model.parameters())
+        refused(
+            "Parameter names in named_parameters must be unique",
+            lambda model: [("same", parameter) for parameter in model.parameters()],
+        )
+        refused(
+            "named_parameters was specified, but one or more model parameters were not named",
+            lambda model: list(model.named_parameters())[:-1],
+        )
+        refused("gradient_predivide_factor not supported with op != Average", gradient_predivide_factor=2.0, op=hvd.Sum)
+        refused("backward_passes_per_step must be > 0", backward_passes_per_step=0)
+        refused("groups should be a positive integer or a list of lists", groups=-1)
+        refused("groups should be a positive integer or a list of lists", groups=0)
+        refused("groups", groups="all")
+        refused("groups", groups=[[1, 2]])
+        parameter = torch.nn.Parameter(torch.ones(1))
+        refused("more than once", groups=[[parameter], [parameter]])
+        refused("op is one of", op=9)
+        refused("does not exist, or has not been registered", process_set=hvd.ProcessSet([0]))
+        model = make_model()
+        distributed = hvd.DistributedOptimizer(make_optimizer(model), model.named_parameters())
+        try:
+            hvd.DistributedOptimizer(distributed, model.named_parameters())
+        except ValueError as error:
+            assert "already" in str(error)
+        else:
+            raise AssertionError("an optimizer was wrapped twice")
+
+    worlds.run(2, body)
+
+
+def test_num_groups_is_deprecated(worlds):
+    def body():
+        model = make_model()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            hvd.DistributedOptimizer(make_optimizer(model), model.named_parameters(), num_groups=2)
+        assert [warning.category for warning in caught] == [DeprecationWarning]
+
+    worlds.run(2, body)
+
+
+def test_unnamed_parameters_and_two_optimizers(worlds):
+    """Without names, parameters match by their place; a second optimizer then needs names of its own."""
+
+    def body():
+        model, other = make_model(), make_model(1)
+        first = hvd.DistributedOptimizer(make_optimizer(model))
+        second = hvd.DistributedOptimizer(
+            make_optimizer(other), [(f"other.{name}", parameter) for name, parameter in other.named_parameters()]
+        )
+        x = torch.ones(2, 6) * (hvd.rank() + 1)
+        (model(x).sum() + other(x).sum()).backward()
+        first.step()
+        second.step()
+        return flat(model), flat(other)
+
+    results = worlds.run(2, body)
+    np.testing.assert_array_equal(results[0], results[1])
+
+
+def test_double_backward_does_not_leak_into_the_bucket(worlds):
+    """create_graph=True gives gradients that require gradients; what is reduced does not."""
+
+    def body():
+        model = make_model()
+        optimizer = hvd.DistributedOptimizer(make_optimizer(model), model.named_parameters())
+        for _ in range(2):
+            optimizer.zero_grad()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # PyTorch warns of the reference cycle that this makes.
+                model(torch.ones(1, 6)).sum().backward(create_graph=True)
+            optimizer.step()
+        assert not any(parameter.grad.requires_grad for parameter in model.parameters())
+
+    worlds.run(2, body)

@@ -1,0 +1,188 @@
+"""Which slots get a worker, and when: hosts that come, go, shrink, or cannot be reached."""
+
+from __future__ import annotations
+
+from slot_jobs import Job, ended, said, started
+
+from farandole.launcher.slots.decide import decide, describe, next_due
+from farandole.launcher.slots.slot_events import (
+    SUCCEEDED,
+    DrainWorkers,
+    EndHost,
+    HostLeaves,
+    HostLost,
+    HostNoticed,
+    HostNotReady,
+    HostReady,
+    HostRemoved,
+    HostsChanged,
+    ReachHost,
+    Say,
+    StopWorkers,
+    Tick,
+    WorldBegan,
+)
+from farandole.launcher.slots.slot_state import SlotPolicy, State
+
+
+def test_a_host_that_leaves_is_drained_then_ended() -> None:
+    job = Job(SlotPolicy(1, 4, grace=10), ("h1", 2), ("h2", 2))
+    job.tell(WorldBegan((0, 1, 2, 3)))
+    actions = job.tell(HostsChanged((("h1", 2),)))
+    assert DrainWorkers((2, 3), "host h2 is gone") in actions
+    job.tell(WorldBegan((0, 1)))
+    assert not started(job.end(2, SUCCEEDED))
+    assert not job.state.finished
+    assert job.wait(10.5) == [StopWorkers((3,), "did not leave within 10 s")]
+    assert job.end(3) == [EndHost("h2")]
+
+
+def test_a_host_that_comes_back_gets_new_workers_while_the_old_ones_leave() -> None:
+    job = Job(SlotPolicy(1, None, grace=10), ("h1", 2))
+    job.tell(HostsChanged(()))
+    job.tell(HostsChanged((("h1", 2),)))
+    assert job.workers() == [0, 1]
+    assert started(job.end(0, SUCCEEDED)) == [(2, "h1", 0)]
+
+
+def test_a_host_that_shrinks_keeps_its_first_slots() -> None:
+    job = Job(SlotPolicy(1, None), ("h1", 3))
+    actions = job.tell(HostsChanged((("h1", 1),)))
+    assert DrainWorkers((1, 2), "host h1 has only 1 slot now") in actions
+    assert "host h1 has only 1 slot now; workers 1 and 2 there leave at the end of a step, within 30 s; 1" in said(
+        actions
+    )
+    job.end(1)
+    job.end(2)
+    assert [slot.index for slot in job.state.sites[0].slots] == [0]
+    assert started(job.tell(HostsChanged((("h1", 2),)))) == [(3, "h1", 1)]
+
+
+def test_an_agent_that_was_asked_to_end_has_its_workers_leave() -> None:
+    job = Job(SlotPolicy(1, None), ("h1", 1), ("h2", 1))
+    actions = job.tell(HostLeaves("h2"))
+    assert "host h2 was asked to end" in said(actions)
+    assert DrainWorkers((1,), "host h2 is gone") in actions
+
+
+def test_a_host_that_is_about_to_be_taken_away_gets_no_workers_while_the_notice_stands() -> None:
+    job = Job(SlotPolicy(1, 4, grace=5), ("h1", 2), ("h2", 2))
+    job.tell(WorldBegan((0, 1, 2, 3)))
+    actions = job.tell(HostNoticed("h2", "terminate at 12:00"))
+    assert said(actions) == (
+        "farandole: host h2 is about to be taken away (terminate at 12:00); workers 2 and 3 there leave at the end of "
+        "a step, within 5 s; 2 other workers stay; none is started there meanwhile"
+    )
+    assert DrainWorkers((2, 3), "host h2 is about to be taken away") in actions
+    assert not job.tell(HostNoticed("h2", "terminate at 12:01"))
+    assert not started(job.end(2, SUCCEEDED))
+    assert [each.workers for each in job.wait(6) if isinstance(each, StopWorkers)] == [(3,)]
+    assert not started(job.end(3))
+    assert describe(job.state.sites[1], job.now) == "about to be taken away: terminate at 12:00"
+    job.wait(54)
+    actions = job.tell(HostNoticed("h2", ""))
+    assert said(actions) == (
+        "farandole: host h2 stays (the notice is gone after 60 s); workers start there again as far as the job needs "
+        "them"
+    )
+    assert started(actions) == [(4, "h2", 0), (5, "h2", 1)]
+
+
+def test_a_host_with_a_notice_makes_room_for_one_that_was_not_needed() -> None:
+    job = Job(SlotPolicy(1, 1), ("h1", 1))
+    job.tell(HostsChanged((("h1", 1), ("h2", 1))))
+    assert ReachHost("h2") in job.tell(HostNoticed("h1", "soon"))
+    assert started(job.tell(HostReady("h2"))) == [(1, "h2", 0)]
+    assert started(job.end(0)) == []
+
+
+def test_a_host_that_was_taken_away_and_comes_back_says_anew_how_it_is() -> None:
+    job = Job(SlotPolicy(1, 2), ("h1", 1), ("h2", 1))
+    job.tell(HostNoticed("h2", "soon"))
+    job.tell(HostLost("h2"))
+    job.end(1)
+    job.tell(HostNotReady("h2", "no route"))
+    job.tell(HostNoticed("h2", "soon"))
+    assert not started(job.tell(HostReady("h2")))
+    assert started(job.tell(HostNoticed("h2", ""))) == [(2, "h2", 0)]
+
+
+def test_all_hosts_may_be_about_to_be_taken_away() -> None:
+    job = Job(SlotPolicy(1, 2, timeout=60), ("h1", 1), ("h2", 1))
+    job.tell(WorldBegan((0, 1)))
+    job.tell(HostNoticed("h1", "soon"))
+    actions = job.tell(HostNoticed("h2", "soon"))
+    assert "worker 1 there leaves at the end of a step, within 30 s; no other worker stays" in said(actions)
+    assert "0 of at least 1 worker have a place; the job waits for more hosts, for 60 s at most" in said(actions)
+
+
+def test_a_host_that_is_removed_loses_its_workers_at_once() -> None:
+    job = Job(SlotPolicy(1, None), ("h1", 1), ("h2", 2))
+    actions = job.tell(HostRemoved("h2"))
+    assert said(actions) == "farandole: host h2 is removed, with workers 1 and 2; 1 other worker goes on"
+    assert StopWorkers((1, 2), "was removed with its host") in actions
+    assert not [each for each in job.tell(HostsChanged((("h1", 1),))) if isinstance(each, DrainWorkers | Say)]
+    job.end(1)
+    assert EndHost("h2") in job.end(2)
+
+
+def test_a_host_that_cannot_be_reached_is_tried_again_later_and_later() -> None:
+    job = Job(SlotPolicy(1, 1), ("h1", 1))
+    job.end(0)
+    assert "it is tried again at once" in said(job.tell(HostNotReady("h1", "the connection ended")))
+    assert "it is tried again in 1 s" in said(job.tell(HostNotReady("h1", "the connection ended")))
+    assert ReachHost("h1") in job.wait(1.0)
+
+
+def test_no_worker_starts_on_a_host_that_is_lost_before_it_is_reached_again() -> None:
+    job = Job(SlotPolicy(1, 2), ("h1", 2))
+    assert job.tell(HostLost("h1")) == []
+    assert not started(job.end(0) + job.end(1))
+    assert ReachHost("h1") in job.tell(HostNotReady("h1", "the agent died"))
+    assert len(started(job.tell(HostReady("h1")))) == 2
+
+
+def test_a_host_that_is_refused_is_not_tried_before_it_has_gone_and_come_back() -> None:
+    job = Job(SlotPolicy(1, 4), ("h1", 1), ("h2", 1))
+    job.end(1)
+    assert "host h2 is left out: it has farandole 0.1" in said(
+        job.tell(HostNotReady("h2", "it has farandole 0.1", refused=True))
+    )
+    assert job.wait(1000) == []
+    assert ReachHost("h2") not in job.tell(HostsChanged((("h1", 2), ("h2", 1))))
+    job.tell(HostsChanged((("h1", 1),)))
+    assert ReachHost("h2") in job.tell(HostsChanged((("h1", 1), ("h2", 1))))
+
+
+def test_a_job_without_any_usable_host_ends() -> None:
+    state, _, _ = decide(State(SlotPolicy(1, 2)), HostsChanged((("h1", 1),)), 0.0)
+    _, actions, _ = decide(state, HostNotReady("h1", "wrong version", refused=True), 0.0)
+    assert ended(list(actions)) == ["no host can take part: wrong version"]
+
+
+def test_too_few_slots_are_waited_for_visibly_and_with_an_end() -> None:
+    job = Job(SlotPolicy(3, 4, timeout=20), ("h1", 1))
+    assert job.state.short_since == 0.0
+    assert job.wait(10) == []
+    assert next_due(job.state, job.now) == 20.0
+    assert "only 1 of at least 3 workers have a place" in ended(job.wait(10))[0]
+
+
+def test_a_host_may_have_no_slots_for_a_while() -> None:
+    job = Job(SlotPolicy(1, 4, timeout=20), ("h1", 2))
+    actions = job.tell(HostsChanged((("h1", 0),)))
+    assert DrainWorkers((0, 1), "host h1 has no slot now") in actions
+    job.end(0)
+    job.end(1)
+    assert job.workers() == [] and job.state.short_since == job.now
+    assert started(job.tell(HostsChanged((("h1", 1),)))) == [(2, "h1", 0)]
+
+
+def test_hosts_without_slots_are_not_reached_and_waited_for_as_if_there_were_none() -> None:
+    state, actions, _ = decide(State(SlotPolicy(1, 4, timeout=20)), HostsChanged((("h1", 0), ("h2", 0))), 0.0)
+    assert (
+        said(list(actions))
+        == "farandole: 0 of at least 1 worker have a place; the job waits for more hosts, for 20 s at most"
+    )
+    assert ReachHost("h2") in decide(state, HostsChanged((("h1", 0), ("h2", 1))), 1.0)[1]
+    assert ended(list(decide(state, Tick(), 20.0)[1]))
