@@ -108,11 +108,11 @@ class Roster:
         """Wait for a message."""
         until(lambda: message in self.of(worker))
 
-    def client(self, worker: int = 0, patience: float = 60.0) -> RosterClient:
-        return RosterClient.connect(self.address, SECRET, worker=worker, timeout=SECONDS, patience=patience)
+    def client(self, worker: int = 0, search_timeout: float = 60.0) -> RosterClient:
+        return RosterClient.connect(self.address, SECRET, worker=worker, timeout=SECONDS, search_timeout=search_timeout)
 
-    def listening(self, worker: int = 0, patience: float = 60.0) -> tuple[RosterClient, list[Heard]]:
-        client, heard = self.client(worker, patience), list[Heard]()
+    def listening(self, worker: int = 0, search_timeout: float = 60.0) -> tuple[RosterClient, list[Heard]]:
+        client, heard = self.client(worker, search_timeout), list[Heard]()
         client.listen(heard.append)
         self.hears(worker, Listen())
         return client, heard
@@ -121,7 +121,7 @@ class Roster:
         channel = kind.connect(self.address, SECRET, timeout=SECONDS)
         assert isinstance(channel, Breakable)
         dial = partial(roster_client._dial, self.address, SECRET, 1 << 20)
-        client = RosterClient(channel, 0, self.address, dial=dial, patience=60.0)
+        client = RosterClient(channel, 0, self.address, dial=dial, search_timeout=60.0)
         client.listen(lambda heard: None)
         self.hears(0, Listen())
         return client, channel

@@ -73,7 +73,14 @@ def test_an_alarm_ends_no_wait_but_is_read(pair: tuple[socket.socket, socket.soc
     try:
         channel = Channel(here, here, LIMIT, alarm)
         os.write(ring, b"\x0f")
-        answer = threading.Timer(0.05, there.sendall, (frame(b"answer"),))
+
+        def answer_after_the_alarm() -> None:
+            end = time.monotonic() + 10
+            while select.select([alarm], [], [], 0)[0] and time.monotonic() < end:
+                time.sleep(0.001)
+            there.sendall(frame(b"answer"))
+
+        answer = threading.Thread(target=answer_after_the_alarm)
         answer.start()
         assert channel.receive() == b"answer"
         assert not select.select([alarm], [], [], 0)[0]

@@ -29,7 +29,7 @@ from farandole.wire.rendezvous import (
 )
 
 
-def test_patience_has_an_end(serve: Callable[..., Roster]) -> None:
+def test_the_search_has_an_end(serve: Callable[..., Roster]) -> None:
     roster = serve(1)
     client, _ = roster.listening(search_timeout=0.5)
     with client:
@@ -57,7 +57,7 @@ def test_a_roster_that_hangs_up_on_what_it_hears_is_not_found(serve: Callable[..
         assert 2 < joins < 15, "every time it takes longer until the next"
 
 
-def test_without_patience_the_loss_is_noticed_at_once(serve: Callable[..., Roster]) -> None:
+def test_without_a_search_the_loss_is_noticed_at_once(serve: Callable[..., Roster]) -> None:
     roster = serve(2)
     client, _ = roster.listening(0, search_timeout=0.0)
     with client, ThreadPoolExecutor(1) as pool:
@@ -222,7 +222,7 @@ def test_a_wish_to_leave_waits_for_the_roster_and_the_grace_goes_on(
         client.close()
 
 
-def test_there_is_nobody_to_ask_when_the_patience_is_over(
+def test_there_is_nobody_to_ask_when_the_search_is_over(
     serve: Callable[..., Roster], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     killed = threading.Event()
