@@ -97,14 +97,15 @@ void Completions::finish(const std::vector<std::shared_ptr<Completion>>& finishe
     const int64_t now = base::now_ns();
     const base::MutexLock lock(mutex_);
     for (const auto& completion : finished) {
+      // Before it is done: whoever sees it done may read all of it.
+      if (completion->callback != nullptr) {
+        to_call_.push_back({completion, std::exchange(completion->callback, nullptr)});
+        callbacks_listed_.store(true, std::memory_order_release);
+      }
       completion->done = true;
       completion->done_ns = now;
       if (completion->released) {
         free_name(completion);
-      }
-      if (completion->callback != nullptr) {
-        to_call_.push_back(completion);
-        callbacks_listed_.store(true, std::memory_order_release);
       }
     }
   }
@@ -112,25 +113,25 @@ void Completions::finish(const std::vector<std::shared_ptr<Completion>>& finishe
 }
 
 bool Completions::run_callbacks() {
-  std::vector<std::shared_ptr<Completion>> listed;
+  std::vector<Call> listed;
   {
     const base::MutexLock lock(mutex_);
     listed.swap(to_call_);
     callbacks_listed_.store(false, std::memory_order_relaxed);
   }
-  for (const auto& completion : listed) {
-    // What the callback holds ends with it, not with the handle.
-    const Callback callback = std::exchange(completion->callback, nullptr);
-    t_in_callback = true;
-    callback(*completion);
-    t_in_callback = false;
-  }
   if (listed.empty()) {
     return false;
   }
+  t_in_callback = true;
+  for (const Call& call : listed) {
+    call.callback(*call.completion);
+  }
+  t_in_callback = false;
+  const size_t called = listed.size();
+  listed.clear();  // and with it what the callbacks hold, before anything learns that they have returned
   {
     const base::MutexLock lock(mutex_);
-    uncalled_ -= listed.size();
+    uncalled_ -= called;
   }
   changed_.notify_all();
   return true;

@@ -44,7 +44,7 @@ struct Completion {
 
   // The rest belongs to the table.
   Handle handle = 0;
-  Callback callback;  // null: there is none
+  Callback callback;  // until it is done; null: there is none
   std::string key;    // the name in flight
   size_t key_hash = 0;
   int64_t done_ns = 0;
@@ -104,9 +104,13 @@ class Completions {
 
   mutable base::Mutex mutex_;
   base::Condition changed_;
-  std::vector<std::shared_ptr<Completion>> to_call_ GUARDED_BY(mutex_);  // their callbacks
-  std::atomic<bool> callbacks_listed_ = false;                           // whether `to_call_` has any
-  size_t uncalled_ GUARDED_BY(mutex_) = 0;                               // callbacks that have not returned
+  struct Call {
+    std::shared_ptr<const Completion> completion;
+    Callback callback;
+  };
+  std::vector<Call> to_call_ GUARDED_BY(mutex_);
+  std::atomic<bool> callbacks_listed_ = false;  // whether `to_call_` has any
+  size_t uncalled_ GUARDED_BY(mutex_) = 0;      // callbacks that have not returned
   Handle last_ GUARDED_BY(mutex_) = 0;
   // Completion::done and the fields below it are guarded by mutex_ too.
   std::unordered_map<Handle, std::shared_ptr<Completion>> table_ GUARDED_BY(mutex_);
