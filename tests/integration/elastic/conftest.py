@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from daemon_bench import Bench
 from elastic_worlds import ElasticJob
 from launched import Job, Training
 from step_books import PLAIN_SCRIPT
@@ -93,6 +94,14 @@ def make_job(nursery: Nursery) -> Iterator[Callable[..., ElasticJob]]:
     yield make
     for job in jobs:
         job.close()
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    """Return what starts commands of jobs that outlive their client."""
+    bench = Bench(tmp_path)
+    yield bench
+    bench.clean_up()
 
 
 @pytest.fixture

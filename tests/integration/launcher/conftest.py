@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from running_roster import Running
 from waiting import processes_with, until
 
 PREAMBLE = """\
@@ -96,3 +97,17 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Job]]:
         for stream in (job.process.stdout, job.process.stderr):
             if stream is not None:
                 stream.close()
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., Running]]:
+    """Return a function that starts a roster of so many workers."""
+    running: list[Running] = []
+
+    def serve(size: int, **options: object) -> Running:
+        running.append(Running(size, **options))
+        return running[-1]
+
+    yield serve
+    for each in running:
+        each.close()

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from tests.integration.launcher.test_roster import SECRET, Running
+from running_roster import SECRET, Running
 
 from farandole.wire.address import format_address
 from farandole.wire.errors import AuthenticationFailed, ConnectionLost, WireTimeout

@@ -3,98 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import queue
 import socket
 import threading
-import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 import pytest
+from running_roster import SECRET, Running
 from waiting import until
 
 from farandole.roster.elastic import Limits
 from farandole.roster.events import Place
 from farandole.roster.failover_state import RosterFailoverState
-from farandole.roster.listener import BACKLOG_BYTES
 from farandole.roster.service import RosterService
 from farandole.roster.watcher import Watcher
-from farandole.wire import clock, handshake
+from farandole.wire import handshake
 from farandole.wire.address import format_address, parse_address
 from farandole.wire.async_channel import AsyncChannel
 from farandole.wire.channel import Channel
 from farandole.wire.errors import AuthenticationFailed, ConnectionLost, WireTimeout
-from farandole.wire.frames import Codec, frame
+from farandole.wire.frames import frame
 from farandole.wire.rendezvous import (
-    Absent,
     Failure,
-    Heard,
-    Hello,
-    Listen,
-    Probed,
     Progress,
     RendezvousError,
-    Told,
     World,
 )
 from farandole.wire.roster_client import RosterClient
-
-SECRET = os.urandom(32)
-
-
-class Running:
-    """A service in a thread of its own."""
-
-    def __init__(self, size: int, **options: object) -> None:
-        self.log: list[str] = []
-        self.failures: list[tuple[int, Failure]] = []
-        self.progress: list[tuple[int, Progress]] = []
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever)
-        self._thread.start()
-        places = tuple(Place(f"host{rank % 2}", rank // 2, (size + 1) // 2, rank % 2, 2) for rank in range(size))
-        self.service = RosterService(
-            places,
-            SECRET,
-            on_failure=lambda worker, failure: self.failures.append((worker, failure)),
-            on_progress=lambda worker, progress: self.progress.append((worker, progress)),
-            log=self.log.append,
-            **options,  # type: ignore[arg-type]
-        )
-        self.address = asyncio.run_coroutine_threadsafe(self.service.start(), self._loop).result(10)
-
-    def do(self, function: Callable[[], None]) -> None:
-        """Run a function in the service's loop."""
-        done: Future[None] = Future()
-        self._loop.call_soon_threadsafe(lambda: done.set_result(function()))
-        done.result(10)
-
-    def silence(self, worker: int) -> None:
-        asyncio.run_coroutine_threadsafe(self.service.silence(worker, 10), self._loop).result(20)
-
-    def client(self, worker: int) -> RosterClient:
-        return RosterClient.connect(self.address, SECRET, worker=worker, timeout=10)
-
-    def close(self) -> None:
-        asyncio.run_coroutine_threadsafe(self.service.close(), self._loop).result(10)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-
-@pytest.fixture
-def serve() -> Iterator[Callable[..., Running]]:
-    running: list[Running] = []
-
-    def serve(size: int, **options: object) -> Running:
-        running.append(Running(size, **options))
-        return running[-1]
-
-    yield serve
-    for each in running:
-        each.close()
 
 
 def raw(roster: Running) -> socket.socket:
@@ -406,116 +343,3 @@ def test_what_hangs_on_connections_and_clocks_is_not_written_down(serve: Callabl
     assert len(written) == 3
     roster.do(lambda: roster.service.promise(False))
     assert len(written) == 3
-
-
-class Listener:
-    """What a client heard."""
-
-    def __init__(self, client: RosterClient) -> None:
-        self._heard: queue.SimpleQueue[Heard] = queue.SimpleQueue()
-        client.listen(self._heard.put)
-
-    def next(self) -> Heard:
-        return self._heard.get(timeout=10)
-
-
-def settle(client: RosterClient, listener: Listener) -> None:
-    """Wait until the roster has read all that a client has sent."""
-    client.probe()
-    assert isinstance(listener.next(), Probed)
-
-
-def test_workers_tell_each_other_things(serve: Callable[..., Running]) -> None:
-    roster = serve(2)
-    with roster.client(0) as first, roster.client(1) as second:
-        listeners = [Listener(first), Listener(second)]
-        settle(first, listeners[0])
-        second.tell(0, b"a")
-        second.tell(0, b"b" * 100_000)
-        assert [listeners[0].next(), listeners[0].next()] == [Told(1, b"a"), Told(1, b"b" * 100_000)]
-        first.tell(1, b"c")
-        assert listeners[1].next() == Told(0, b"c")
-
-
-def test_who_does_not_listen_is_absent(serve: Callable[..., Running]) -> None:
-    roster = serve(2)
-    with roster.client(0) as client:
-        listener = Listener(client)
-        client.tell(1, b"x")
-        assert listener.next() == Absent(1)
-        with roster.client(1) as other:
-            settle(other, Listener(other))
-            client.tell(1, b"y")
-        roster.silence(1)
-        client.tell(1, b"z")
-        assert listener.next() == Absent(1)
-
-
-def test_the_rosters_clock(serve: Callable[..., Running]) -> None:
-    roster = serve(1)
-    with roster.client(0) as client:
-        listener = Listener(client)
-        before = time.monotonic_ns()
-        client.probe()
-        answer = listener.next()
-        assert isinstance(answer, Probed) and answer.clock == clock.identity()
-        assert before <= answer.sent_ns <= answer.now_ns <= time.monotonic_ns()
-
-
-def test_a_listener_can_still_ask(serve: Callable[..., Running]) -> None:
-    roster = serve(2, call=b"call")
-    with roster.client(0) as client, roster.client(1) as other:
-        listener = Listener(client)
-        settle(client, listener)
-        other.tell(0, b"in between")
-        assert client.fetch_call() == b"call"
-        assert listener.next() == Told(1, b"in between")
-
-
-def test_a_listener_hears_no_more_when_the_roster_has_gone(serve: Callable[..., Running]) -> None:
-    roster = serve(1)
-    with roster.client(0) as client:
-        settle(client, Listener(client))
-        asyncio.run_coroutine_threadsafe(roster.service.close(), roster._loop).result(10)
-        for _ in range(2):
-            with pytest.raises(RendezvousError, match="lost the roster"):
-                client.fetch_call()
-
-
-def test_a_worker_that_does_not_read_costs_the_roster_little_and_others_nothing(serve: Callable[..., Running]) -> None:
-    roster = serve(2)
-    pieces = 40
-    with raw_listener(roster, 0) as deaf, roster.client(1) as client:
-        listener = Listener(client)
-        settle(client, listener)
-        for _ in range(pieces):
-            client.tell(0, bytes(1 << 20))
-        settle(client, listener)
-        backlog: list[int] = []
-        roster.do(lambda: backlog.append(roster.service._connections.listeners[0].channel.backlog()))
-        assert 0 < backlog[0] <= BACKLOG_BYTES + (1 << 21)
-        received = 0
-        deaf.settimeout(10)
-        while received < backlog[0]:
-            received += len(deaf.recv(1 << 20))
-        assert received < pieces << 20
-
-
-def raw_listener(roster: Running, worker: int) -> socket.socket:
-    """Return a proven connection that listens, and reads only when the test does."""
-    channel = Channel.connect(roster.address, SECRET, timeout=10)
-    codec: Codec[object] = Codec(Listen)
-    channel.send(codec.encode(Hello(worker)))
-    channel.send(codec.encode(Listen()))
-    while not listens(roster, worker):
-        pass
-    sock = channel._stream.source
-    assert isinstance(sock, socket.socket)
-    sock.setblocking(True)
-    return sock
-
-
-def listens(roster: Running, worker: int) -> bool:
-    found: list[bool] = []
-    roster.do(lambda: found.append(worker in roster.service._connections.listeners))
-    return found[0]

@@ -1,0 +1,29 @@
+"""Scripts of workers, and what is read from the output, for tests of launches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.hosts.bed import Bed
+
+Hosts = Callable[..., Bed]
+
+MEET = """
+basics.init()
+print(rank, size, basics.local_rank(), basics.cross_rank(), os.uname().nodename, total(rank))
+"""
+# Trains until it is ended, and tells when it has begun.
+TRAIN = """
+basics.init()
+total(1)
+tell(f"pid{rank}", os.getpid())
+while True:
+    total(1)
+    time.sleep(0.01)
+"""
+# A lost host is to be noticed within 2 s. These tests run beside others; more than this is a failure in any case.
+NOTICED_SECONDS = 10.0
+
+
+def lines(out: str) -> list[str]:
+    return sorted(line.partition(":")[2] for line in out.splitlines())

@@ -1,0 +1,59 @@
+"""A roster in a thread of its own, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from farandole.roster.events import Place
+from farandole.roster.service import RosterService
+from farandole.wire.rendezvous import (
+    Failure,
+    Progress,
+)
+from farandole.wire.roster_client import RosterClient
+
+SECRET = os.urandom(32)
+
+
+class Running:
+    """A service in a thread of its own."""
+
+    def __init__(self, size: int, **options: object) -> None:
+        self.log: list[str] = []
+        self.failures: list[tuple[int, Failure]] = []
+        self.progress: list[tuple[int, Progress]] = []
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+        places = tuple(Place(f"host{rank % 2}", rank // 2, (size + 1) // 2, rank % 2, 2) for rank in range(size))
+        self.service = RosterService(
+            places,
+            SECRET,
+            on_failure=lambda worker, failure: self.failures.append((worker, failure)),
+            on_progress=lambda worker, progress: self.progress.append((worker, progress)),
+            log=self.log.append,
+            **options,  # type: ignore[arg-type]
+        )
+        self.address = asyncio.run_coroutine_threadsafe(self.service.start(), self._loop).result(10)
+
+    def do(self, function: Callable[[], None]) -> None:
+        """Run a function in the service's loop."""
+        done: Future[None] = Future()
+        self._loop.call_soon_threadsafe(lambda: done.set_result(function()))
+        done.result(10)
+
+    def silence(self, worker: int) -> None:
+        asyncio.run_coroutine_threadsafe(self.service.silence(worker, 10), self._loop).result(20)
+
+    def client(self, worker: int) -> RosterClient:
+        return RosterClient.connect(self.address, SECRET, worker=worker, timeout=10)
+
+    def close(self) -> None:
+        asyncio.run_coroutine_threadsafe(self.service.close(), self._loop).result(10)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
