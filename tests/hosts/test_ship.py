@@ -20,7 +20,7 @@ from farandole.agent.protocol import Task
 from farandole.launcher.agents.fleet import start_agents
 from farandole.launcher.errors import SpecError
 from farandole.launcher.job.host_list import Host
-from farandole.launcher.ship.manifest import take_stock
+from farandole.launcher.ship.file_list import take_stock
 from farandole.launcher.job.options import SshOptions
 from farandole.launcher.ship.send import ship
 

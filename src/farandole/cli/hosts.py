@@ -45,9 +45,9 @@ def add_parser(verbs: Any) -> None:
 
 def execute(given: argparse.Namespace) -> int:
     """Run the verb and return the exit code."""
+    from farandole.launcher.daemon.client_protocol import Done, HostsAre
     from farandole.launcher.daemon.client_requests import ask
     from farandole.launcher.daemon.jobs import jobs_of_this_user
-    from farandole.launcher.daemon.messages import Done, HostsAre
     from farandole.launcher.errors import LaunchError, SpecError
 
     name, requests = _read(given)
@@ -73,7 +73,7 @@ def _read(given: argparse.Namespace) -> tuple[str | None, Sequence[msgspec.Struc
     Raises:
         SpecError: the words do not make sense.
     """
-    from farandole.launcher.daemon.messages import AddHosts, DrainHost, ListHosts, RemoveHost
+    from farandole.launcher.daemon.client_protocol import AddHosts, DrainHost, ListHosts, RemoveHost
     from farandole.launcher.errors import SpecError
     from farandole.launcher.job.host_list import parse_hosts
 
@@ -95,7 +95,7 @@ def _read(given: argparse.Namespace) -> tuple[str | None, Sequence[msgspec.Struc
 
 
 def _print(rows: Sequence[HostRow]) -> None:
-    from farandole.launcher.output.table import table
+    from farandole.launcher.output.text_table import table
 
     lines = [(row.name, str(row.slots), " ".join(map(str, row.workers)) or "-", row.state) for row in rows]
     for line in table([("host", "slots", "workers", "state"), *lines]):

@@ -32,7 +32,7 @@ def add_parser(verbs: Any) -> None:
 def execute(given: argparse.Namespace) -> int:
     """Run the verb and return the exit code."""
     from farandole.launcher.daemon.jobs import jobs_of_this_user
-    from farandole.launcher.output.table import table
+    from farandole.launcher.output.text_table import table
 
     jobs = jobs_of_this_user(os.environ).known()
     if not jobs:

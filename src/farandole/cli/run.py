@@ -186,9 +186,9 @@ def _dry_run(spec: JobSpec, machine: Machine, through: str | None, json: bool) -
     if through is not None:
         return _dry_run_through(spec, machine, through)
     from farandole.launcher.job.spec import check_command
+    from farandole.launcher.plan.dry_run import as_json, render
     from farandole.launcher.plan.make import make_plan
     from farandole.launcher.plan.model import Identity
-    from farandole.launcher.plan.render import as_json, render
     from farandole.launcher.start.fixed import unknown_sites, where_hosts_are
 
     if spec.elastic is not None:

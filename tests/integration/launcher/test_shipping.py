@@ -14,7 +14,7 @@ from farandole.launcher.agents.agent_client import AgentClient
 from farandole.launcher.errors import SpecError
 from farandole.launcher.job.host_list import Host
 from farandole.launcher.job.options import SshOptions
-from farandole.launcher.ship.manifest import take_stock
+from farandole.launcher.ship.file_list import take_stock
 from farandole.launcher.ship.send import ship
 
 SECONDS = 60

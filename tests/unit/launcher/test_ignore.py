@@ -12,9 +12,9 @@ import pytest
 
 from farandole.agent.protocol import File
 from farandole.launcher.errors import SpecError
+from farandole.launcher.ship.file_list import take_stock
 from farandole.launcher.ship.ignore import entered, outer_rules
 from farandole.launcher.ship.left_out import why_left_out
-from farandole.launcher.ship.manifest import take_stock
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git, to compare with")
 

@@ -30,7 +30,7 @@ from farandole.agent.protocol import (
 )
 from farandole.launcher.errors import SpecError
 from farandole.launcher.ship import send
-from farandole.launcher.ship.manifest import Manifest, take_stock
+from farandole.launcher.ship.file_list import Manifest, take_stock
 from farandole.launcher.ship.send import PieceReader, Shipment, Shipping
 from farandole.wire.frames import Codec
 

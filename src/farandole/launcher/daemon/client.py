@@ -24,10 +24,10 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from farandole.core.own_roster import own_environment
+from farandole.launcher.daemon.client_protocol import Ended, Hidden, Hide, Launch, Refused, Stop, TakenOver, Unread
 from farandole.launcher.daemon.daemon_connection import DaemonConnection
 from farandole.launcher.daemon.jobs import JobDirectory, JobRecord, Jobs, jobs_of_this_user
 from farandole.launcher.daemon.launch_request import ERR, OUT, LaunchRequest, show_here
-from farandole.launcher.daemon.messages import Ended, Hidden, Hide, Launch, Refused, Stop, TakenOver, Unread
 from farandole.launcher.daemon.recent_lines import RECALLED_LINES
 from farandole.launcher.errors import SpecError
 from farandole.launcher.failure.record import signal_name

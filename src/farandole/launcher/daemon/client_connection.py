@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from farandole.launcher.daemon.messages import MESSAGE_LIMIT, FromClient
+from farandole.launcher.daemon.client_protocol import MESSAGE_LIMIT, FromClient
 from farandole.wire.errors import WireError
 from farandole.wire.frame_stream import FrameStream
 from farandole.wire.frames import Codec

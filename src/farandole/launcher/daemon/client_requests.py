@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 import msgspec
 
+from farandole.launcher.daemon.client_protocol import AskStatus, FromDaemon, Refused, StatusIs, Stop
 from farandole.launcher.daemon.daemon_connection import DaemonConnection
 from farandole.launcher.daemon.jobs import JobDirectory
-from farandole.launcher.daemon.messages import AskStatus, FromDaemon, Refused, StatusIs, Stop
 from farandole.launcher.errors import LaunchError, SpecError
 from farandole.wire.errors import ConnectionLost, WireError, WireTimeout
 

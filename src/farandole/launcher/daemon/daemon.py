@@ -26,12 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from farandole.launcher.daemon.client_connection import ClientConnection
-from farandole.launcher.daemon.daemon_connection import DaemonConnection, check_peer
-from farandole.launcher.daemon.display import STREAMS, JobDisplay
-from farandole.launcher.daemon.jobs import LIFE_SECONDS, JobDirectory, JobRecord, cannot_write
-from farandole.launcher.daemon.launch_request import LaunchRequest
-from farandole.launcher.daemon.log_file import LogFile
-from farandole.launcher.daemon.messages import (
+from farandole.launcher.daemon.client_protocol import (
     MESSAGE_LIMIT,
     AddHosts,
     AskStatus,
@@ -50,6 +45,11 @@ from farandole.launcher.daemon.messages import (
     StatusIs,
     Stop,
 )
+from farandole.launcher.daemon.daemon_connection import DaemonConnection, check_peer
+from farandole.launcher.daemon.display import STREAMS, JobDisplay
+from farandole.launcher.daemon.jobs import LIFE_SECONDS, JobDirectory, JobRecord, cannot_write
+from farandole.launcher.daemon.launch_request import LaunchRequest
+from farandole.launcher.daemon.log_file import LogFile
 from farandole.launcher.daemon.output_sink import let_writes_be_interrupted
 from farandole.launcher.daemon.watchdog import run_watched
 from farandole.launcher.errors import SpecError

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from farandole.launcher.daemon.messages import MESSAGE_LIMIT, FromDaemon
+from farandole.launcher.daemon.client_protocol import MESSAGE_LIMIT, FromDaemon
 from farandole.wire.channel import Channel
 from farandole.wire.errors import AuthenticationFailed, ConnectionLost, WireTimeout
 from farandole.wire.frames import Codec

@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 from farandole.agent.protocol import STDERR, STDOUT
 from farandole.launcher.daemon.client_connection import ClientConnection
+from farandole.launcher.daemon.client_protocol import FromDaemon, Hidden, Show, TakenOver, Unread
 from farandole.launcher.daemon.launch_request import look_behind
 from farandole.launcher.daemon.log_file import LogFile
-from farandole.launcher.daemon.messages import FromDaemon, Hidden, Show, TakenOver, Unread
 from farandole.launcher.daemon.output_sink import OutputSink, open_sinks
 from farandole.launcher.daemon.recent_lines import RecentLines
 from farandole.launcher.daemon.switched_line_writer import SwitchedLineWriter

@@ -35,8 +35,8 @@ from typing import TypeVar
 
 import msgspec
 
+from farandole.launcher.daemon.client_protocol import Ended
 from farandole.launcher.daemon.daemon_connection import check_peer
-from farandole.launcher.daemon.messages import Ended
 from farandole.launcher.errors import SpecError
 from farandole.launcher.supervise.failover_files import FailoverFiles
 from farandole.wire import clock

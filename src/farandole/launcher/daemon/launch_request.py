@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from farandole.launcher.daemon.messages import Looks, Show
+from farandole.launcher.daemon.client_protocol import Looks, Show
 from farandole.launcher.job.machine import Machine
 from farandole.launcher.job.spec import JobSpec
 from farandole.launcher.output.terminal import Look, look_of, terminal_size

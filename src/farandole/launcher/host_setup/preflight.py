@@ -25,7 +25,7 @@ from farandole.launcher.agents.agent_client import AgentClient
 from farandole.launcher.agents.agent_lost import AgentLost
 from farandole.launcher.errors import SpecError
 from farandole.launcher.job.host_list import Host
-from farandole.launcher.output.table import table
+from farandole.launcher.output.text_table import table
 from farandole.launcher.plan.model import HostPlan
 from farandole.launcher.targets.ssh import explain
 from farandole.wire.interfaces import Address, list_addresses, pick

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 
 from farandole.agent.command import python_script
 from farandole.launcher.errors import SpecError
+from farandole.launcher.ship.file_list import Manifest
 from farandole.launcher.ship.ignore import decide, entered, outer_rules, tracked_though_ignored
-from farandole.launcher.ship.manifest import Manifest
 
 _SAYS_MISSING = re.compile(
     r"no such file|not ?found|no module named|(?:does not|doesn't) exist|(?:cannot|can't|unable to|failed to) open",

@@ -33,7 +33,7 @@ from farandole.agent.protocol import (
 )
 from farandole.launcher.agents.agent_client import AgentClient
 from farandole.launcher.errors import SpecError
-from farandole.launcher.ship.manifest import Manifest
+from farandole.launcher.ship.file_list import Manifest
 
 HOST_WINDOW = 4 * 1024 * 1024
 ALL_WINDOWS = 64 * 1024 * 1024

@@ -17,7 +17,7 @@ from farandole.launcher.job.spec import JobSpec, check_command
 from farandole.launcher.plan.first import first_plan
 from farandole.launcher.plan.model import LOOPBACK, Identity, Plan, Site
 from farandole.launcher.slots.slot_state import SlotPolicy, most_members
-from farandole.launcher.start.context import SECRET_BYTES, LaunchContext
+from farandole.launcher.start.launch_context import SECRET_BYTES, LaunchContext
 from farandole.launcher.supervise.elastic_job import ElasticJob
 from farandole.launcher.supervise.elastic_policy import ElasticPolicy
 from farandole.launcher.supervise.failover_files import FailoverFiles, NothingLeft, NotTakenOver

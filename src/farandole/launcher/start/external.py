@@ -27,7 +27,7 @@ from farandole.launcher.job.spec import JobSpec, check_command
 from farandole.launcher.output.console import Console
 from farandole.launcher.plan.make import hosts_in_use, job_size, make_plan
 from farandole.launcher.plan.model import LOOPBACK, SECRET_NAMES, UNKNOWN, Identity
-from farandole.launcher.start.context import SECRET_BYTES
+from farandole.launcher.start.launch_context import SECRET_BYTES
 from farandole.launcher.supervise.ending import GRACE_SECONDS, READER_SECONDS
 from farandole.launcher.supervise.outcome import Outcome
 from farandole.launcher.targets.external import command_line, environment_of, flavour_of

@@ -20,11 +20,11 @@ from farandole.launcher.host_setup.prepare import Preparation
 from farandole.launcher.job.host_list import Host
 from farandole.launcher.job.machine import Machine
 from farandole.launcher.job.spec import JobSpec, check_command
+from farandole.launcher.plan.dry_run import render
 from farandole.launcher.plan.environment import master_address
 from farandole.launcher.plan.make import hosts_in_use
 from farandole.launcher.plan.model import LOOPBACK, Identity, Plan, Site
-from farandole.launcher.plan.render import render
-from farandole.launcher.start.context import SECRET_BYTES, LaunchContext
+from farandole.launcher.start.launch_context import SECRET_BYTES, LaunchContext
 from farandole.launcher.supervise.fixed_policy import FixedPolicy
 from farandole.launcher.supervise.outcome import Outcome
 from farandole.launcher.supervise.supervisor import Supervisor

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from farandole.launcher.job.machine import Machine
 from farandole.launcher.job.spec import JobSpec
 from farandole.launcher.output.console import Console
-from farandole.launcher.start.context import LaunchContext
 from farandole.launcher.start.fixed import launch_fixed
+from farandole.launcher.start.launch_context import LaunchContext
 from farandole.launcher.supervise.ending import READER_SECONDS
 from farandole.launcher.supervise.failover_files import FailoverFiles, NothingLeft
 from farandole.launcher.supervise.outcome import Observer, Outcome, Running

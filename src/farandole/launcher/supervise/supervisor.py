@@ -16,7 +16,7 @@ from farandole.agent.protocol import End
 from farandole.launcher.host_setup.host_setup import HostSetup
 from farandole.launcher.job.spec import JobSpec
 from farandole.launcher.output.console import Console
-from farandole.launcher.output.status import StatusLine
+from farandole.launcher.output.status_line import StatusLine
 from farandole.launcher.plan.model import HostPlan
 from farandole.launcher.supervise.background import Background
 from farandole.launcher.supervise.ending import GRACE_SECONDS, Ending

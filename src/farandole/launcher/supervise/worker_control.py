@@ -22,7 +22,7 @@ from farandole.agent.protocol import (
 )
 from farandole.launcher.agents.agent_lost import AgentLost
 from farandole.launcher.host_setup.host_setup import JobHost
-from farandole.launcher.output.status import StatusLine
+from farandole.launcher.output.status_line import StatusLine
 from farandole.launcher.supervise.background import Background
 from farandole.launcher.supervise.ending import GRACE_SECONDS
 from farandole.launcher.supervise.workers import WAS_STOPPED, Worker, Workers

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from farandole.launcher.daemon.client import _Client
+from farandole.launcher.daemon.client_protocol import Ended
 from farandole.launcher.daemon.daemon_connection import DaemonConnection
 from farandole.launcher.daemon.jobs import JobDirectory, JobRecord
-from farandole.launcher.daemon.messages import Ended
 from farandole.launcher.supervise.failover_files import LAUNCHER, ROSTER
 from farandole.wire import clock
 from farandole.wire.errors import ConnectionLost

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from farandole.launcher.daemon import daemon
+from farandole.launcher.daemon.client_protocol import Launch, Refused
 from farandole.launcher.daemon.daemon_connection import DaemonConnection
 from farandole.launcher.daemon.jobs import JobDirectory, JobRecord
 from farandole.launcher.daemon.launch_request import LaunchRequest
-from farandole.launcher.daemon.messages import Launch, Refused
 from farandole.launcher.job.machine import Machine
 from farandole.launcher.job.spec import JobSpec
 from farandole.launcher.supervise.failover_files import LAUNCHER, ROSTER

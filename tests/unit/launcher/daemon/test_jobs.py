@@ -14,8 +14,8 @@ import pytest
 
 from farandole.launcher.daemon import daemon_connection
 from farandole.launcher.daemon import jobs as jobs_module
+from farandole.launcher.daemon.client_protocol import Ended
 from farandole.launcher.daemon.jobs import JobDirectory, JobRecord, Jobs, jobs_of_this_user
-from farandole.launcher.daemon.messages import Ended
 from farandole.launcher.errors import SpecError
 from farandole.launcher.supervise.failover_files import LAUNCHER, ROSTER
 from farandole.wire import clock

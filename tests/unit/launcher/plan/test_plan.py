@@ -13,10 +13,10 @@ from farandole.launcher.errors import SpecError
 from farandole.launcher.job.host_list import Host
 from farandole.launcher.job.machine import Machine
 from farandole.launcher.job.spec import JobSpec, check_command, read_exports, read_start_timeout
+from farandole.launcher.plan.dry_run import as_json, render
 from farandole.launcher.plan.environment import inherited_elsewhere
 from farandole.launcher.plan.make import make_plan
 from farandole.launcher.plan.model import Identity, Site
-from farandole.launcher.plan.render import as_json, render
 
 BIG = Machine("earth", cores=8, gpus=0, directory="/home/me", environment={"PATH": "/usr/bin", "TOKEN": "t"})
 SMALL = Machine("moon", cores=2, gpus=0, directory="/home/me", environment={"OMP_NUM_THREADS": "3"})
