@@ -40,7 +40,7 @@ def until(happened: Callable[[], bool]) -> None:
 
 
 class Recording(RosterService):
-    """Keeps what it hears, in order, with the worker who said it."""
+    """Keeps what it hears, in order, with the worker that said it."""
 
     heard: list[tuple[int, FromWorker]]
     hangs_up_on: type[msgspec.Struct] = Hello  # which it never hears

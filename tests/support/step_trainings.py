@@ -227,6 +227,7 @@ class _Lagging:
 
 
 def write_down_steps(loop: Any, used: dict[int, list[int]], rates: dict[int, float], optimizer: Any) -> None:
+    """Note which samples each step of a loop uses, and its learning rate, when the step counts."""
     loader = loop._loader
     commit = loader.commit
 
@@ -281,7 +282,7 @@ def replay(steps: dict[int, list[int]], options: dict[str, Any], rates: Any = No
 
 
 def run(job: ElasticJob, options: dict[str, Any], count: int = 3) -> list[dict[str, Any]]:
-    """Run a training to its end, and return what those say who were not to die."""
+    """Run a training to its end, and return what the workers say that were not to die."""
     workers = job.add(count)
     job.start(train, options)
     return collect(job, workers, options)

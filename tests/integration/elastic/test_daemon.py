@@ -306,7 +306,7 @@ def test_hosts_of_a_job_that_runs(bench: Bench) -> None:
     assert client.ends() == 143
 
 
-# --- who may, and where ---------------------------------------------------------------------------------------------
+# --- which users may connect, and where the socket is ---------------------------------------------------------------
 
 
 def test_the_home_may_be_deep(bench: Bench) -> None:

@@ -139,7 +139,7 @@ def test_who_stops_with_gradients_on_their_way_stops_after_the_next_step(make_jo
     assert [result["step"] for result in run(make_job(), {"stop late": (1, 2)})] == [4, 4, 4]
 
 
-# --- who has not got what the others have ----------------------------------------------------------------------------
+# --- workers that lack what the others have --------------------------------------------------------------------------
 
 
 LAGGING: dict[str, dict[str, Any]] = {

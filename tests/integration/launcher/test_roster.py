@@ -1,4 +1,4 @@
-"""The roster's door, knocked at by friends and strangers over real sockets."""
+"""The roster on its socket: what it tells its workers, and how it turns others away."""
 
 from __future__ import annotations
 
@@ -290,7 +290,7 @@ def test_who_has_failed_and_does_not_end_is_killed(serve: Callable[..., Running]
     with roster.client(1) as client:
         client.report_failure("", "ValueError: boom")
     assert killed.get(timeout=10) == 1
-    assert killed.empty(), "who has ended is not killed"
+    assert killed.empty(), "a worker that has ended is not killed"
 
 
 def test_a_roster_goes_on_where_another_was_killed(serve: Callable[..., Running]) -> None:

@@ -86,7 +86,7 @@ def test_slots_that_get_nobody_are_not_about_to_be_free() -> None:
     single = Job(SlotPolicy(1, 1), ("h1", 1))
     single.tell(WorldBegan((0,)))
     asked(single, 0)
-    assert not will_start(single.state, single.now), "it is the worker's own, who would wait for nobody"
+    assert not will_start(single.state, single.now), "the slot is its own: it would wait for nobody"
 
 
 def test_a_job_whose_workers_were_all_asked_to_leave_has_not_finished() -> None:
