@@ -50,7 +50,7 @@ def time_rounds(conductor: Conductor, what: str, take: Callable[[Path], float], 
     """Time something several times; one that fails is told of and not tried again.
 
     Args:
-        conductor: who is told.
+        conductor: what is told.
         what: it is called in the table.
         take: does it once and returns its seconds. It gets an empty folder, which is removed afterwards.
         rounds: how many times; None is what the conductor does.

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.hosts import Bed
-from benchmarks.peers.base import MODULES, Stage
+from benchmarks.peers.base import MODULES, Setup
 from benchmarks.teams import Team, TeamFailed, Unsupported
 from benchmarks.topology import Topology
 
@@ -148,7 +148,7 @@ class Conductor:
         return turn
 
     def _take_turns(self, turns: list[_Turn], contenders: int, row: Row) -> None:
-        """Let each find out how long a call takes, then let them take turns; who fails is left out from then on."""
+        """Let each measure how long a call takes, then let them take turns; one that fails is left out from then on."""
         share = self.seconds / (self.rounds * contenders)
         for turn in turns:
             self._attempt(turn, row, lambda turn: turn.calibrate(share))
@@ -180,13 +180,13 @@ class Conductor:
                 self._give_up(peer, topology, f"{module.NAME}: {missing}")
                 return None
             self._stages += 1
-            stage = Stage(
+            setup = Setup(
                 peer, topology, self.folder / str(self._stages), self.folder / f"{self._stages}.s", bed, self.against
             )
-            stage.folder.mkdir()
+            setup.folder.mkdir()
             started = time.monotonic()
             try:
-                self._teams[key] = Team(stage, module)
+                self._teams[key] = Team(setup, module)
                 self.say(f"    started {module.NAME}: {topology}, {time.monotonic() - started:.1f} s")
             except (TeamFailed, OSError) as error:
                 self._give_up(peer, topology, str(error))

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from benchmarks.peers.base import Launch, Stage
+from benchmarks.peers.base import Launch, Setup
 
 START_SECONDS = 90.0
 ANSWER_SECONDS = 120.0
@@ -37,23 +37,23 @@ class Unsupported(Exception):
 class Team:
     """The live workers of one peer on one topology."""
 
-    def __init__(self, stage: Stage, module: ModuleType) -> None:
+    def __init__(self, setup: Setup, module: ModuleType) -> None:
         """Start the workers and wait until all have joined.
 
         Raises:
             TeamFailed: they did not.
         """
-        self.name = f"{module.NAME} ({stage.topology})"
-        self._log = stage.folder / "output"
+        self.name = f"{module.NAME} ({setup.topology})"
+        self._log = setup.folder / "output"
         self._processes: list[subprocess.Popen[bytes]] = []
         self._connections: list[_Connection] = []
         with socket.socket(socket.AF_UNIX) as listener, self._log.open("wb") as log:
-            listener.bind(str(stage.socket))
-            listener.listen(stage.topology.size)
+            listener.bind(str(setup.socket))
+            listener.listen(setup.topology.size)
             try:
-                for launch in module.launches(stage):
-                    self._processes.append(_start(launch, log, stage.folder))
-                self._connections = self._admit(listener, stage.topology.size)
+                for launch in module.launches(setup):
+                    self._processes.append(_start(launch, log, setup.folder))
+                self._connections = self._admit(listener, setup.topology.size)
             except BaseException:
                 self.kill()
                 raise

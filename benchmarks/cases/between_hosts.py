@@ -24,7 +24,7 @@ def _measure(conductor: Conductor, scope: Scope) -> list[Row]:
                 try:
                     rows += _measure_wires(conductor, topology, sizes, bed)
                 finally:
-                    # Before the hosts go: who hears nothing any more cannot leave in good order.
+                    # Before the hosts go: a worker that hears nothing any more cannot leave in good order.
                     conductor.dismiss(topology)
         except BedError as error:
             conductor.failures.append(f"{topology}: {error}")

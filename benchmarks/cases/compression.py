@@ -51,7 +51,7 @@ def _measure_steps(conductor: Conductor, scope: Scope) -> list[Row]:
                     keys = {"what": f"a step at {rate}"}
                     rows.append(conductor.measure(topology, contenders, keys, bed=bed, bytes_held=_BYTES_HELD))
             finally:
-                # Before the hosts go: who hears nothing any more cannot leave in good order.
+                # Before the hosts go: a worker that hears nothing any more cannot leave in good order.
                 conductor.dismiss(topology)
     except BedError as error:
         conductor.failures.append(f"{topology}: {error}")

@@ -94,11 +94,11 @@ class Job:
         return None
 
     def daemon(self) -> int:
-        """Return the process behind the coordinator that has the job. Only of who has one, as the next two."""
+        """Return the process behind the coordinator that has the job. Only of those that have one, as the next two."""
         raise NotImplementedError
 
     def launcher(self) -> list[int]:
-        """Return all processes of the launcher: the coordinator, the daemon, and who would start another one."""
+        """Return all processes of the launcher: the coordinator, the daemon, and its watchdog."""
         raise NotImplementedError
 
     def is_taken_over(self, printed: int) -> bool:

@@ -4,7 +4,7 @@ A module of a peer has two sides. The conductor's side imports nothing heavy:
 
     NAME                      as tables show it
     missing()                 why it cannot be used on this machine, or None
-    launches(stage)           the commands that start its workers on a stage
+    launches(setup)           the commands that start its workers on a setup
 
 and the worker's side is `join()`, which enters the peer's world and returns a `Peer`.
 """
@@ -45,7 +45,7 @@ class Launch:
 
 
 @dataclass(frozen=True)
-class Stage:
+class Setup:
     """What a team is started on."""
 
     peer: str
@@ -77,16 +77,16 @@ class Peer:
         """Leave the world in good order."""
 
 
-def worker_environment(stage: Stage) -> dict[str, str]:
+def worker_environment(setup: Setup) -> dict[str, str]:
     """Return what every worker gets, whoever starts it."""
-    threads = str(max(1, cores() // stage.topology.size))
+    threads = str(max(1, cores() // setup.topology.size))
     return {
         "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
-        "BENCHMARK_PEER": stage.peer,
-        "BENCHMARK_SOCKET": str(stage.socket),
-        "BENCHMARK_FOLDER": str(stage.folder),
-        "BENCHMARK_HOSTS": ",".join(stage.bed.addresses) if stage.bed else "",
-        "BENCHMARK_WORKERS": str(stage.topology.workers),
+        "BENCHMARK_PEER": setup.peer,
+        "BENCHMARK_SOCKET": str(setup.socket),
+        "BENCHMARK_FOLDER": str(setup.folder),
+        "BENCHMARK_HOSTS": ",".join(setup.bed.addresses) if setup.bed else "",
+        "BENCHMARK_WORKERS": str(setup.topology.workers),
         # The computation is numpy's, one thread for each worker, in all peers alike.
         "OPENBLAS_NUM_THREADS": "1",
         "OMP_NUM_THREADS": threads,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from benchmarks.bounds import Stream, make_copy
 from benchmarks.computation import compute
 from benchmarks.gradients import resnet50_shapes
-from benchmarks.peers.base import WORKER, Call, Launch, Peer, Stage, check, proven, worker_environment
+from benchmarks.peers.base import WORKER, Call, Launch, Peer, Setup, check, proven, worker_environment
 from benchmarks.training import make_step
 
 if TYPE_CHECKING:
@@ -29,15 +29,15 @@ def missing() -> str | None:
     return None
 
 
-def launches(stage: Stage) -> list[Launch]:
+def launches(setup: Setup) -> list[Launch]:
     """Return one launcher: `farandole run`, or what stands in for it between hosts."""
-    environment = worker_environment(stage)
-    if stage.bed is None:
+    environment = worker_environment(setup)
+    if setup.bed is None:
         return [
-            Launch((sys.executable, "-m", "farandole", "run", "-np", str(stage.topology.size), *WORKER), environment)
+            Launch((sys.executable, "-m", "farandole", "run", "-np", str(setup.topology.size), *WORKER), environment)
         ]
-    launcher = (sys.executable, "-m", "benchmarks.peers.across", str(stage.bed.agent), str(stage.topology.workers))
-    return [Launch((*stage.bed.enter(0), *launcher, *stage.bed.addresses, "--", *WORKER), environment)]
+    launcher = (sys.executable, "-m", "benchmarks.peers.across", str(setup.bed.agent), str(setup.topology.workers))
+    return [Launch((*setup.bed.enter(0), *launcher, *setup.bed.addresses, "--", *WORKER), environment)]
 
 
 class FarandolePeer(Peer):

@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.computation import compute
 from benchmarks.gradients import plan_buckets
-from benchmarks.peers.base import WORKER, Call, Launch, Peer, Stage, check, proven, worker_environment
+from benchmarks.peers.base import WORKER, Call, Launch, Peer, Setup, check, proven, worker_environment
 
 NAME = "gloo"
 
@@ -17,16 +17,16 @@ def missing() -> str | None:
     return None
 
 
-def launches(stage: Stage) -> list[Launch]:
+def launches(setup: Setup) -> list[Launch]:
     """Return one command for each rank; they meet at a file."""
-    common = worker_environment(stage) | {"WORLD_SIZE": str(stage.topology.size)}
-    common["GLOO_SOCKET_IFNAME"] = stage.bed.device if stage.bed else "lo"
+    common = worker_environment(setup) | {"WORLD_SIZE": str(setup.topology.size)}
+    common["GLOO_SOCKET_IFNAME"] = setup.bed.device if setup.bed else "lo"
     return [
         Launch(
-            (*(stage.bed.enter(rank // stage.topology.workers) if stage.bed else []), *WORKER),
+            (*(setup.bed.enter(rank // setup.topology.workers) if setup.bed else []), *WORKER),
             common | {"RANK": str(rank)},
         )
-        for rank in range(stage.topology.size)
+        for rank in range(setup.topology.size)
     ]
 
 

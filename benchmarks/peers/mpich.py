@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.peers import mpi
-from benchmarks.peers.base import WORKER, Launch, Stage, worker_environment
+from benchmarks.peers.base import WORKER, Launch, Setup, worker_environment
 from benchmarks.peers.mpi import join
 
 __all__ = ["NAME", "join", "launches", "missing"]
@@ -16,18 +16,18 @@ def missing() -> str | None:
     return mpi.missing("mpich")
 
 
-def launches(stage: Stage) -> list[Launch]:
+def launches(setup: Setup) -> list[Launch]:
     """Return one mpiexec."""
-    topology = stage.topology
+    topology = setup.topology
     command = [str(mpi.folder("mpich") / "bin" / "mpiexec"), "-n", str(topology.size)]
-    environment = worker_environment(stage) | mpi.library_environment("mpich")
+    environment = worker_environment(setup) | mpi.library_environment("mpich")
     if topology.crowded:
         # Ranks that wait sleep for a moment. Without it, four ranks on two cores took six times as long.
         environment["MPIR_CVAR_ENABLE_HEAVY_YIELD"] = "1"
-    if stage.bed is not None:
-        command = [*stage.bed.enter(0), *command, "-ppn", str(topology.workers)]
-        command += ["-hosts", ",".join(stage.bed.addresses), "-iface", stage.bed.device]
-        command += ["-launcher", "ssh", "-launcher-exec", str(stage.bed.agent)]
+    if setup.bed is not None:
+        command = [*setup.bed.enter(0), *command, "-ppn", str(topology.workers)]
+        command += ["-hosts", ",".join(setup.bed.addresses), "-iface", setup.bed.device]
+        command += ["-launcher", "ssh", "-launcher-exec", str(setup.bed.agent)]
         # UCX would find the memory that the namespaces share, which hosts do not.
-        environment |= {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": stage.bed.device}
+        environment |= {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": setup.bed.device}
     return [Launch((*command, *WORKER), environment)]

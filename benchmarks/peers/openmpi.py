@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.peers import mpi
-from benchmarks.peers.base import WORKER, Launch, Stage, worker_environment
+from benchmarks.peers.base import WORKER, Launch, Setup, worker_environment
 from benchmarks.peers.mpi import join
 
 __all__ = ["NAME", "join", "launches", "missing"]
@@ -16,19 +16,19 @@ def missing() -> str | None:
     return mpi.missing("openmpi")
 
 
-def launches(stage: Stage) -> list[Launch]:
+def launches(setup: Setup) -> list[Launch]:
     """Return one mpirun. Between hosts it uses the same TCP that everybody else uses, within one its shared memory."""
-    topology = stage.topology
+    topology = setup.topology
     command = [str(mpi.folder("openmpi") / "bin" / "mpirun"), "-np", str(topology.size), "--bind-to", "none"]
     if topology.crowded:
         command += ["--oversubscribe", "--mca", "mpi_yield_when_idle", "1"]
-    if stage.bed is not None:
-        hosts = ",".join(f"{address}:{topology.workers}" for address in stage.bed.addresses)
-        device = stage.bed.device
-        command = [*stage.bed.enter(0), *command, "--host", hosts]
-        command += ["--prtemca", "plm_ssh_agent", str(stage.bed.agent), "--prtemca", "prte_if_include", device]
+    if setup.bed is not None:
+        hosts = ",".join(f"{address}:{topology.workers}" for address in setup.bed.addresses)
+        device = setup.bed.device
+        command = [*setup.bed.enter(0), *command, "--host", hosts]
+        command += ["--prtemca", "plm_ssh_agent", str(setup.bed.agent), "--prtemca", "prte_if_include", device]
         command += ["--mca", "pml", "ob1", "--mca", "btl", "self,sm,tcp", "--mca", "btl_tcp_if_include", device]
-    environment = worker_environment(stage) | mpi.library_environment("openmpi")
+    environment = worker_environment(setup) | mpi.library_environment("openmpi")
     # In a container everybody is root.
     environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     return [Launch((*command, *WORKER), environment)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from benchmarks.peers.base import Launch, Stage, worker_environment
+from benchmarks.peers.base import Launch, Setup, worker_environment
 
 NAME = "farandole, other checkout"
 
@@ -34,13 +34,13 @@ def check_checkout(checkout: Path) -> None:
             raise ValueError(f"{checkout} has no {part}; {remedy}")
 
 
-def launches(stage: Stage) -> list[Launch]:
+def launches(setup: Setup) -> list[Launch]:
     """Return one launcher: the other checkout's `farandole run`, on this host."""
-    assert stage.against is not None and stage.bed is None
-    python = str(stage.against / ".venv" / "bin" / "python")
-    environment = worker_environment(stage) | {
-        "PYTHONPATH": os.pathsep.join([str(stage.against), str(stage.against / "src")]),
+    assert setup.against is not None and setup.bed is None
+    python = str(setup.against / ".venv" / "bin" / "python")
+    environment = worker_environment(setup) | {
+        "PYTHONPATH": os.pathsep.join([str(setup.against), str(setup.against / "src")]),
         "BENCHMARK_PEER": "farandole",
     }
-    size = str(stage.topology.size)
+    size = str(setup.topology.size)
     return [Launch((python, "-m", "farandole", "run", "-np", size, python, "-m", "benchmarks.worker"), environment)]

@@ -100,7 +100,7 @@ class Training:
         return self.books.pid(worker) in [each.pid for each in self.bed.processes(host)]
 
     def kill(self, host: Host, *workers: int, number: int = signal.SIGKILL) -> None:
-        """Send workers a signal, all at once; no-op for those that have ended. Who is killed has ended afterwards."""
+        """Send workers a signal, all at once; no-op for those that have ended. A killed worker has ended afterwards."""
         host.run(["kill", f"-{number}", *(str(self.books.pid(worker)) for worker in workers)])
         if number == signal.SIGKILL:
             # Until then they go on, and what they do could be taken for what follows.

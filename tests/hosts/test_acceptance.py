@@ -148,7 +148,7 @@ def test_strangers_at_the_doors_of_the_workers(hosts: Hosts) -> None:
     listening = subprocess.run(["ss", "-ltnpH"], capture_output=True, text=True).stdout
     ports = [line.split()[3].rpartition(":")[2] for line in listening.splitlines() if f"pid={os.getpid()}," in line]
     tell(f"ports{rank}", " ".join(ports))
-    # Who is first to read it tells the other one.
+    # The first to read it tells the other one.
     while not total(os.path.exists("go")):
         time.sleep(0.01)
     print("sum", total(rank))

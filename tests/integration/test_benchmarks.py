@@ -14,7 +14,7 @@ import pytest
 from benchmarks.commands import time_command, time_start
 from benchmarks.conductor import Conductor, Contender, conducting
 from benchmarks.hosts import BedError, bed_of
-from benchmarks.peers.base import MODULES, ROOT, Launch, Stage
+from benchmarks.peers.base import MODULES, ROOT, Launch, Setup
 from benchmarks.teams import Team, TeamFailed
 from benchmarks.topology import Topology
 
@@ -42,12 +42,12 @@ for line in lines:
 
 def fake(name: str, *commands: Any) -> Any:
     return SimpleNamespace(
-        NAME=name, missing=lambda: None, launches=lambda stage: [Launch(command(stage)) for command in commands]
+        NAME=name, missing=lambda: None, launches=lambda setup: [Launch(command(setup)) for command in commands]
     )
 
 
 def worker(rank: int) -> Any:
-    return lambda stage: (sys.executable, "-c", FAKE_WORKER, str(stage.socket), str(rank))
+    return lambda setup: (sys.executable, "-c", FAKE_WORKER, str(setup.socket), str(rank))
 
 
 def add_peers(monkeypatch: pytest.MonkeyPatch, **peers: Any) -> None:
@@ -77,10 +77,10 @@ def test_the_slowest_worker_counts_and_what_fails_is_left_out(monkeypatch: pytes
 
 
 def test_workers_that_end_before_they_join_are_told_of(tmp_path: Path) -> None:
-    stage = Stage("none", Topology(1, 1), tmp_path, tmp_path / "s", None)
-    ends = fake("Ends", lambda stage: ("sh", "-c", "echo cannot begin; exit 1"))
+    setup = Setup("none", Topology(1, 1), tmp_path, tmp_path / "s", None)
+    ends = fake("Ends", lambda setup: ("sh", "-c", "echo cannot begin; exit 1"))
     with pytest.raises(TeamFailed, match="cannot begin"):
-        Team(stage, ends)
+        Team(setup, ends)
 
 
 def test_hosts_hear_each_other_and_are_gone_afterwards(tmp_path: Path) -> None:

@@ -369,7 +369,7 @@ class Agent:
             return False
         self._look_at = now + _LOOK_SECONDS
         living = descendants(os.getpid())
-        self._reap()  # After looking: who was dead by then is reported before `Ended`.
+        self._reap()  # After looking: a worker that was dead by then is reported before `Ended`.
         if living:
             if now >= self._kill_at:
                 send(living, signal.SIGKILL)

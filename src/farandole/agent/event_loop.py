@@ -55,7 +55,7 @@ class Loop:
 
     def turn(self, limit: float | None = None) -> None:
         """Wait until something is due, at most `limit` seconds, and call."""
-        for key, events in self._selector.select(self._patience(limit)):
+        for key, events in self._selector.select(self._time_to_wait(limit)):
             for event, callback in zip((selectors.EVENT_READ, selectors.EVENT_WRITE), key.data, strict=True):
                 # What was called before may have ended the watching of this one.
                 if events & event and callback is not None and self._selector.get_map().get(key.fd) == key:
@@ -66,7 +66,7 @@ class Loop:
             if callback is not None:
                 callback()
 
-    def _patience(self, limit: float | None) -> float | None:
+    def _time_to_wait(self, limit: float | None) -> float | None:
         while self._timers and self._timers[0].callback is None:
             heapq.heappop(self._timers)
         if not self._timers:

@@ -2,7 +2,7 @@
 
 Three witnesses, from the surest: the kernel log names the process; the memory cgroup in which the workers run counts
 its victims, in version 2 of cgroups those of the cgroups below it too; the whole machine counts its own. The log may be
-closed to us, and counters do not tell who it was: what has grown since `note` counts, each victim once.
+closed to us, and counters do not tell which process it was: what has grown since `note` counts, each victim once.
 
 The functions are pure and take the kernel's texts; `OomWatch` reads them.
 """

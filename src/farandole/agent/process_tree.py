@@ -1,4 +1,4 @@
-"""What the agent asks of the kernel: whose child is whose, and who dies with whom. Linux only."""
+"""What the agent asks of the kernel: which process is whose child, and dies with which other. Linux only."""
 
 from __future__ import annotations
 

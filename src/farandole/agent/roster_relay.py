@@ -56,7 +56,7 @@ class RosterRelay:
         return format_address(host, port)
 
     def hang_up(self) -> None:
-        """Close all connections, and let who comes now wait: there is no launcher."""
+        """Close all connections, and let new ones wait: there is no launcher."""
         self._loop.watch(self._listener.fileno())
         self._serving = False
         for link in list(self._links.values()):

@@ -24,7 +24,7 @@ class _Running:
 
 
 class Tasks:
-    """The running ones, by process id. Who reaps children says which have ended."""
+    """The running ones, by process id. The agent reaps all children, and says which have ended."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop

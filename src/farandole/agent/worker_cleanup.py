@@ -31,7 +31,7 @@ class _Ending:
         self.pid = pid
         self.kill_at = kill_at
         self.terminated: set[int] = set()
-        """Who was sent SIGTERM."""
+        """The processes that were sent SIGTERM."""
         self.killed = False
 
 
@@ -53,43 +53,43 @@ class WorkerCleanup:
     def stop(self, rank: int, pid: int, grace: float) -> None:
         """End a worker and what it started: SIGTERM, and SIGKILL after so many seconds. Again: make it shorter."""
         kill_at = time.monotonic() + grace
-        departure = self._under_way.setdefault(rank, _Ending(pid, kill_at))
-        departure.kill_at = min(departure.kill_at, kill_at)
+        ending = self._under_way.setdefault(rank, _Ending(pid, kill_at))
+        ending.kill_at = min(ending.kill_at, kill_at)
         self._look()
 
     def is_taken(self, pid: int) -> None:
         """Take note that the kernel has given this process id to another worker."""
-        for departure in self._under_way.values():
-            if departure.pid == pid:
-                departure.pid = 0
+        for ending in self._under_way.values():
+            if ending.pid == pid:
+                ending.pid = 0
 
     def killed(self, rank: int) -> bool:
         """Say whether this worker was sent SIGKILL from here."""
-        departure = self._under_way.get(rank)
-        return departure is not None and departure.killed
+        ending = self._under_way.get(rank)
+        return ending is not None and ending.killed
 
     def _look(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         tree = ProcessTree()
-        for rank, departure in list(self._under_way.items()):
-            left = _of_worker(rank, departure.pid, tree)
+        for rank, ending in list(self._under_way.items()):
+            left = _of_worker(rank, ending.pid, tree)
             if left:
-                self._push(departure, left)
+                self._push(ending, left)
             else:
                 del self._under_way[rank]
                 self._gone(rank)
         if self._under_way:
             self._timer = self._loop.call_later(_LOOK_SECONDS, self._look)
 
-    def _push(self, departure: _Ending, left: list[int]) -> None:
-        if time.monotonic() >= departure.kill_at:
-            departure.killed = True
+    def _push(self, ending: _Ending, left: list[int]) -> None:
+        if time.monotonic() >= ending.kill_at:
+            ending.killed = True
             send(left, signal.SIGKILL)
             return
-        fresh = [pid for pid in left if pid not in departure.terminated]
-        departure.terminated.update(fresh)
+        fresh = [pid for pid in left if pid not in ending.terminated]
+        ending.terminated.update(fresh)
         send(fresh, signal.SIGTERM)
         send(fresh, signal.SIGCONT)  # A stopped process takes no notice of SIGTERM.
 

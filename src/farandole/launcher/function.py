@@ -123,7 +123,7 @@ def run_in_background(
         machine: where it runs.
         call: the pickled call that the workers fetch, if they run a function.
         verbose: tell the plan and every decision of the roster.
-        observe: returns who hears of failures at once, and may say so on the console.
+        observe: returns the object that is told of failures at once, and may print them on the console.
 
     Raises:
         SpecError: it cannot be started; nothing was.

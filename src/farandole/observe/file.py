@@ -16,7 +16,7 @@ class ArrayFile:
     """A JSON array that grows.
 
     Each write replaces the closing bracket by a comma, the new elements and another bracket, in one call to the
-    system: whoever reads the file meanwhile finds valid JSON. So does who reads it after its writer was killed, unless
+    system: whoever reads the file meanwhile finds valid JSON. So does a reader after its writer was killed, unless
     that was in this very call: the kernel cuts it short at the end of a page. What was written before is there then,
     but the closing bracket is not, without which viewers do.
     """

@@ -30,7 +30,7 @@ class Observer:
     """
 
     def __init__(self, session: Session) -> None:
-        """Begin: a world of one has nobody to listen to, and nobody who asks."""
+        """Begin: a world of one has no other rank to listen to or to answer."""
         world, settings, post = session.world, session.settings, Post(session)
         self._generation = world.generation
         self._workers = world.workers
@@ -50,7 +50,7 @@ class Observer:
             self._progress = ProgressReporter(session, session.roster)
         self._answering: threading.Thread | None = None
         if world.size > 1 and settings.stall_warning_seconds and not settings.stall_check_disable:
-            # Who calls init() is who trains.
+            # The thread that calls init() is the one that trains.
             self._answering = answer_stall_queries(session.engine, threading.current_thread())
         if recording is not None and settings.timeline is not None and settings.timeline.upper() != "DYNAMIC":
             try:

@@ -199,7 +199,8 @@ def train_twice(pause: float, in_second: str) -> dict[str, Any]:
 
         return run(state), state.step, state.sizes, state.own
 
-    # Nothing makes the broadcast between the two again: who is to be killed in the first one has to be dead by then.
+    # Nothing makes the broadcast between the two again: the worker that is to be killed in the first one has to be dead
+    # by then.
     first = phase("first", lambda state: state.step >= 5 and hvd.size() == 2)
     between = hvd.broadcast(torch.full((1,), float(hvd.rank())), 0).item()
     second = phase("second", lambda state: state.step == 2000 or 3 in state.sizes[:-1])

@@ -95,7 +95,7 @@ def test_hosts_come_and_go_while_the_script_waits_for_news(horovodrun: Start, tm
         ["--epochs", "3", "--log", log, "--news-after", "0", "1"],
     )
     assert job.end(LONG) == 0, job.said
-    # Epoch, worker that is rank 0, size, its host, calls of the training function. Of two newcomers, who has come first
+    # Epoch, worker that is rank 0, size, its host, calls of the training function. Of two newcomers, the first to come
     # is the lower rank.
     lines = Path(log).read_text().splitlines()
     assert lines[:2] == ["0 0 1 localhost 1", "1 0 3 localhost 2"]

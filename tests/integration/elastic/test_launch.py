@@ -387,7 +387,7 @@ def test_what_is_never_enough_is_refused(start: Start) -> None:
 def test_a_spare_takes_over_and_does_not_hold_the_job_up_at_its_end(start: Start) -> None:
     job = start("-np", "2", "--min-np", "2", "--max-np", "2", "--spares", "1")
     first = job.world(1, 2)
-    job.hold(3)  # Who is started in the place of the killed one might be ready before the spare is.
+    job.hold(3)  # The worker that is started in the place of the killed one might be ready before the spare is.
     os.kill(first[0][1], signal.SIGKILL)
     (spare,) = {0, 1, 2} - {worker for worker, _ in first.values()}
     assert spare in [worker for worker, _ in job.world(2, 2).values()]

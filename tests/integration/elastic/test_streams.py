@@ -354,7 +354,7 @@ def test_whoever_is_lost_the_others_go_on(name: str, make_job: Callable[..., Ela
     play.add()
     for worker in DEATHS[name]:
         assert play.job.workers[worker].wait(ANSWER_SECONDS)
-    # Who comes then has nothing to wait for.
+    # A worker that comes then has nothing to wait for.
     (last,) = play.add()
     play.wait_for(last, *(worker for worker in (0, 1, 2) if worker not in DEATHS[name]))
     assert {result["size"] for result in play.end()} == {4 - len(DEATHS[name])}

@@ -53,7 +53,7 @@ def test_ctrl_c_in_a_synchronous_call_keeps_its_tensors(worlds):
         signal.signal(signal.SIGINT, signal.default_int_handler)
         calls = current().handles._calls
         before = len(calls)
-        while len(calls) == before:  # Who was held up has been interrupted before the call was made.
+        while len(calls) == before:  # The thread that was held up has been interrupted before the call was made.
             timer = threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT))
             try:
                 timer.start()

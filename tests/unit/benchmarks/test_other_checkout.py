@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from benchmarks.cases.base import ARENA, COPY_BOUND, Case, copy_bound, everybody
 from benchmarks.conductor import OTHER_CHECKOUT, Row, _with_other_checkout
-from benchmarks.peers.base import Stage
+from benchmarks.peers.base import Setup
 from benchmarks.peers.other_checkout import check_checkout, launches
 from benchmarks.report import table
 from benchmarks.topology import Topology
@@ -30,8 +30,8 @@ def test_the_table_says_how_many_times_as_long_the_other_one_took():
 
 
 def test_its_workers_see_that_checkout_and_nothing_of_this_one(tmp_path):
-    stage = Stage("other_checkout", Topology(1, 2), tmp_path, tmp_path / "s", None, tmp_path / "before")
-    (launch,) = launches(stage)
+    setup = Setup("other_checkout", Topology(1, 2), tmp_path, tmp_path / "s", None, tmp_path / "before")
+    (launch,) = launches(setup)
     python = str(tmp_path / "before/.venv/bin/python")
     assert launch.command[0] == python and python in launch.command[1:]
     assert launch.environment["PYTHONPATH"] == f"{tmp_path}/before:{tmp_path}/before/src"

@@ -85,13 +85,13 @@ class AgentClient:
         self._reading = loop.create_task(self._read())
 
     @classmethod
-    async def start(cls, host: Host, local: bool, ssh: SshOptions, doors: Sequence[str] = ()) -> AgentClient:
+    async def start(cls, host: Host, local: bool, ssh: SshOptions, socket_names: Sequence[str] = ()) -> AgentClient:
         """Start an agent, or take one over; see `AgentProcess.start`.
 
         Raises:
             AgentLost: there is no ssh here.
         """
-        return cls(host, local, await AgentProcess.start(host, local, ssh, doors))
+        return cls(host, local, await AgentProcess.start(host, local, ssh, socket_names))
 
     # --- talking ----------------------------------------------------------------------------------------------------
 

@@ -42,20 +42,20 @@ class AgentProcess:
         """Bytes that ssh wrote before the agent was ready, such as warnings about keys."""
 
     @classmethod
-    async def start(cls, host: Host, local: bool, ssh: SshOptions, doors: Sequence[str] = ()) -> AgentProcess:
+    async def start(cls, host: Host, local: bool, ssh: SshOptions, socket_names: Sequence[str] = ()) -> AgentProcess:
         """Start an agent, in a session of its own so that Ctrl-C reaches the launcher only.
 
         Args:
             host: where.
             local: whether that is this machine.
             ssh: how others are reached.
-            doors: take over the agent that waits at one of them and has lost its launcher (see `Outlive`), instead of
-                starting one.
+            socket_names: take over the agent that waits at one of them and has lost its launcher (see `Outlive`),
+                instead of starting one.
 
         Raises:
             AgentLost: there is no ssh here.
         """
-        module = TAKE_OVER if doors else AGENT
+        module = TAKE_OVER if socket_names else AGENT
         # A file, not a pipe: an ssh that stays in the background, as ControlPersist has it, would hold that open.
         last_words = os.memfd_create("farandole-agent", os.MFD_CLOEXEC)
         command = local_command(host.python, module) if local else ssh_command(host, ssh, module)
@@ -72,9 +72,9 @@ class AgentProcess:
         except OSError as error:
             os.close(last_words)
             raise AgentLost(f"{command[0]} cannot be started here: {error.strerror}") from None
-        if doors:
+        if socket_names:
             assert process.stdin is not None
-            process.stdin.write(f"{' '.join(doors)}\n".encode())
+            process.stdin.write(f"{' '.join(socket_names)}\n".encode())
         return cls(process, last_words)
 
     def is_ready(self) -> None:

@@ -167,7 +167,7 @@ class JobDaemon:
             self._request.spec.command,
             tuple(host.label for host in self._request.spec.hosts),
             clock.identity(),
-            0.0 if elastic is None else elastic.patience,
+            0.0 if elastic is None else elastic.search_timeout,
         )
 
     # --- the job ------------------------------------------------------------------------------------------------

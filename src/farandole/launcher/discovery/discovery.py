@@ -3,7 +3,8 @@
 A `Source` answers that question once: a script of the user's, a file, a DNS name, or a list that stays as it is.
 `Discovery` asks it, never twice at the same time, keeps its last answer, and tells when that changes. What goes wrong
 the first time ends the job; later it is said once, and the last answer holds. So it does when there is not a single
-slot any more: that is a mistake more often than true, and who believes it loses all workers, and the state with them.
+slot any more: that is a mistake more often than true, and to believe it is to lose all workers, and with them the
+state.
 """
 
 from __future__ import annotations
@@ -71,16 +72,16 @@ class ScriptHosts:
         script: its path; what is no path is read as a command with arguments. A script whose first line names no
             interpreter is run by the shell.
         slots: of hosts that come without.
-        patience: seconds after which a program that still runs is killed.
+        timeout: seconds after which a program that still runs is killed.
     """
 
     seconds = POLL_SECONDS
 
-    def __init__(self, script: str, slots: int | None, patience: float = ANSWER_SECONDS) -> None:
+    def __init__(self, script: str, slots: int | None, timeout: float = ANSWER_SECONDS) -> None:
         self._script = script
         self._command = [script] if os.path.exists(script) else shlex.split(script)
         self._slots = slots
-        self._patience = patience
+        self._timeout = timeout
 
     async def ask(self) -> tuple[Host, ...]:
         """Run the program and read what it prints."""
@@ -106,10 +107,10 @@ class ScriptHosts:
                 f"chmod +x {self._script}; its first line names its interpreter, such as #!/bin/sh",
             ) from None
         try:
-            return await asyncio.wait_for(process.wait(), self._patience)
+            return await asyncio.wait_for(process.wait(), self._timeout)
         except (TimeoutError, asyncio.TimeoutError):
             raise SpecError(
-                f"the host discovery script {self._script} did not end within {self._patience:g} s",
+                f"the host discovery script {self._script} did not end within {self._timeout:g} s",
                 "it should print the hosts and end",
             ) from None
         finally:
@@ -175,7 +176,7 @@ class DnsHosts:
                 f"the name {self._name} cannot be looked up: {getattr(error, 'strerror', None) or error}",
                 "check its spelling",
             ) from None
-        # Name servers answer in changing order; who is there first is kept first later on.
+        # Name servers answer in changing order; the order of the first answer is kept later on.
         addresses = sorted({str(each[4][0]) for each in found})
         return distinct([Host(address) for address in addresses], self._slots)
 
@@ -205,7 +206,7 @@ class Discovery:
         source: what is asked.
         warn: takes what goes wrong later than the first time, for people.
         name: what it is called in what people read.
-        patience: seconds after which a first answer comes too late, and after which it is believed that there are no
+        timeout: seconds after which a first answer comes too late, and after which it is believed that there are no
             hosts any more.
         slow: seconds after which it is told that there is none yet.
     """
@@ -215,13 +216,13 @@ class Discovery:
         source: Source,
         warn: Callable[[str], None],
         name: str = "",
-        patience: float = math.inf,
+        timeout: float = math.inf,
         slow: float = SLOW_SECONDS,
     ) -> None:
         self._source = source
         self._warn = warn
         self._name = f"discovery ({name})" if name else "discovery"
-        self._patience = patience
+        self._timeout = timeout
         self._slow = slow
         self._said = ""
         self._none_since: float | None = None
@@ -236,14 +237,14 @@ class Discovery:
         """
         asking = asyncio.ensure_future(self._source.ask())
         try:
-            await asyncio.wait({asking}, timeout=min(self._slow, self._patience))
-            if not asking.done() and self._slow < self._patience:
+            await asyncio.wait({asking}, timeout=min(self._slow, self._timeout))
+            if not asking.done() and self._slow < self._timeout:
                 waits = "nothing is started before it does"
                 self._warn(f"farandole: {self._name} has not answered for {self._slow:g} s; {waits}")
-                await asyncio.wait({asking}, timeout=self._patience - self._slow)
+                await asyncio.wait({asking}, timeout=self._timeout - self._slow)
             if not asking.done():
                 raise SpecError(
-                    f"{self._name} has not answered within the elastic timeout of {self._patience:g} s",
+                    f"{self._name} has not answered within the elastic timeout of {self._timeout:g} s",
                     "try it by hand, or give it more time: --elastic-timeout",
                 )
             self.hosts = asking.result()
@@ -277,14 +278,12 @@ class Discovery:
         now = time.monotonic()
         if self._none_since is None:
             self._none_since = now
-            then = f"if that is so for {self._patience:g} s, they leave the job"
+            then = f"if that is so for {self._timeout:g} s, they leave the job"
             goes_on = "the job goes on with those it has, and asks again"
             self._warn(f"warning: {self._name} found no hosts; {goes_on}; {then}")
-        if now - self._none_since < self._patience:
+        if now - self._none_since < self._timeout:
             return False
-        self._warn(
-            f"warning: {self._name} has found no hosts for {self._patience:g} s; those that the job has leave it"
-        )
+        self._warn(f"warning: {self._name} has found no hosts for {self._timeout:g} s; those that the job has leave it")
         self._none_since = None
         return True
 

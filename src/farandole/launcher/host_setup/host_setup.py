@@ -26,7 +26,7 @@ from farandole.wire.address import format_address
 AGENT_VARIABLE = "FARANDOLE_AGENT"
 """By which what a lost agent leaves behind is found."""
 # So many launchers, one after the other, may be killed before they can tell an agent where to wait for the next one.
-DOORS_KEPT = 8
+SOCKET_NAMES_KEPT = 8
 PLACE_PREFIXES = ("FARANDOLE_", "HOROVOD_")
 
 
@@ -54,7 +54,7 @@ class JobHost:
     """That all its workers have in their environment; "": the job's id will do."""
     notice: str = ""
     """Why it was about to be taken away when it became ready; "" if it was not."""
-    doors: tuple[str, ...] = ()
+    socket_names: tuple[str, ...] = ()
     """At which its agent may wait for another launcher: the last is this launcher's own, those before it earlier ones',
     if this one does not get to say so."""
 
@@ -154,17 +154,17 @@ class HostSetup:
             raise
 
     async def take_over(
-        self, host: Host, local: bool, plan: Plan, token: str, notice: str, doors: tuple[str, ...]
+        self, host: Host, local: bool, plan: Plan, token: str, notice: str, socket_names: tuple[str, ...]
     ) -> JobHost:
         """Return a host whose agent has lost its launcher, as far as it is still there: `AgentClient.resumed` says.
 
         Raises:
             AgentLost: there is no ssh any more.
         """
-        agent = await AgentClient.start(host, local, self._ssh, doors)
+        agent = await AgentClient.start(host, local, self._ssh, socket_names)
         if not local:
             agent.relay_to(self.roster)
-        return JobHost(host, agent, plan, token, notice, (*doors, _new_door())[-DOORS_KEPT:])
+        return JobHost(host, agent, plan, token, notice, (*socket_names, _new_socket_name())[-SOCKET_NAMES_KEPT:])
 
     async def _prepare(self, host: Host, agent: AgentClient) -> JobHost:
         try:
@@ -186,7 +186,7 @@ class HostSetup:
         self._name_master(agent, site)
         plan = preparation.plan(self._identity, {host.label: site})
         notice = await self._preemption.look(agent, plan.hosts[0].directory)
-        return JobHost(host, agent, plan, secrets.token_hex(8), notice or "", (_new_door(),))
+        return JobHost(host, agent, plan, secrets.token_hex(8), notice or "", (_new_socket_name(),))
 
     def _name_master(self, agent: AgentClient, site: Site) -> None:
         assert agent.facts is not None
@@ -196,7 +196,7 @@ class HostSetup:
             self._identity = replace(self._identity, master=master)
 
 
-def _new_door() -> str:
+def _new_socket_name() -> str:
     return secrets.token_hex(16)
 
 

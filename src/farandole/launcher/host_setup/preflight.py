@@ -30,9 +30,9 @@ from farandole.launcher.plan.model import HostPlan
 from farandole.launcher.targets.ssh import explain
 from farandole.wire.interfaces import Address, list_addresses, pick
 
-# Up to so many hosts knock at all others' doors; of more, each knocks at some.
-MOST_WHO_KNOCK_AT_ALL = 32
-KNOCK_SECONDS = 3.0
+# Up to so many hosts connect to all others; of more, each connects to some.
+MOST_THAT_TRY_ALL = 32
+CONNECT_SECONDS = 3.0
 _ANSWER_SECONDS = 30.0
 # Clocks that differ by more make logs and timelines of several hosts hard to read, and certificates fail.
 _CLOCK_SECONDS = 2.0
@@ -123,9 +123,9 @@ async def look_at_workers(
 
 async def look_at_networks(agents: Sequence[AgentClient], findings: Mapping[str, Finding]) -> None:
     """Let the hosts try to reach each other, and keep the addresses that all others reach."""
-    doors: dict[str, PortsOpened] = {}
+    opened: dict[str, PortsOpened] = {}
 
-    async def open_doors(agent: AgentClient) -> None:
+    async def open_ports(agent: AgentClient) -> None:
         listed = tuple(address for _, addresses in findings[agent.host.label].networks for address in addresses)
         try:
             answer = await agent.ask(lambda number: OpenPorts(number, listed), _ANSWER_SECONDS)
@@ -133,22 +133,23 @@ async def look_at_networks(agents: Sequence[AgentClient], findings: Mapping[str,
             findings[agent.host.label].problem = str(error)
             return
         assert isinstance(answer, PortsOpened)
-        doors[agent.host.label] = answer
+        opened[agent.host.label] = answer
 
-    await asyncio.gather(*map(open_doors, agents))
-    reachable = [agent for agent in agents if agent.host.label in doors]
+    await asyncio.gather(*map(open_ports, agents))
+    reachable = [agent for agent in agents if agent.host.label in opened]
+    labels = [agent.host.label for agent in reachable]
     answers: dict[tuple[int, int], dict[str, str]] = {}
 
-    async def knock(number: int) -> None:
+    async def try_connect(number: int) -> None:
         agent = reachable[number]
-        targets = _neighbours(number, len(reachable))
+        targets = _targets_of(number, len(reachable))
         wanted = tuple(
-            door
+            each
             for target in targets
-            for door in _doors(target, findings[reachable[target].host.label], doors[reachable[target].host.label])
+            for each in _open_targets(target, findings[labels[target]], opened[labels[target]])
         )
         try:
-            answer = await agent.ask(lambda question: TryConnect(question, wanted, KNOCK_SECONDS), _ANSWER_SECONDS)
+            answer = await agent.ask(lambda question: TryConnect(question, wanted, CONNECT_SECONDS), _ANSWER_SECONDS)
         except AgentLost as error:
             findings[agent.host.label].problem = str(error)
             return
@@ -158,19 +159,19 @@ async def look_at_networks(agents: Sequence[AgentClient], findings: Mapping[str,
         for each in answer.answers:
             answers[number, each.host][each.address] = each.trouble
 
-    await asyncio.gather(*map(knock, range(len(reachable))))
+    await asyncio.gather(*map(try_connect, range(len(reachable))))
     judge_networks([findings[agent.host.label] for agent in reachable], answers)
 
 
-def _neighbours(number: int, hosts: int) -> list[int]:
-    """Return at whose doors a host knocks: at all others', or, of many hosts, at those 1, 2, 4, 8 ... places on."""
-    if hosts <= MOST_WHO_KNOCK_AT_ALL:
+def _targets_of(number: int, hosts: int) -> list[int]:
+    """Return to which hosts a host connects: to all others or, of many hosts, to those 1, 2, 4, 8 ... places on."""
+    if hosts <= MOST_THAT_TRY_ALL:
         return [other for other in range(hosts) if other != number]
     steps = (2**power for power in range(hosts.bit_length()))
     return sorted({(number + step) % hosts for step in steps if step < hosts} - {number})
 
 
-def _doors(target: int, finding: Finding, opened: PortsOpened) -> list[ConnectTarget]:
+def _open_targets(target: int, finding: Finding, opened: PortsOpened) -> list[ConnectTarget]:
     listed = [address for _, addresses in finding.networks for address in addresses]
     return [
         ConnectTarget(target, address, port, opened.token)
@@ -184,8 +185,8 @@ def judge_networks(findings: Sequence[Finding], answers: Mapping[tuple[int, int]
 
     Args:
         findings: of the hosts, to be completed.
-        answers: by who knocked and at whose doors (places in `findings`): for each address why it was not reached; ""
-            when it was.
+        answers: by the host that connected and the one it connected to (places in `findings`): for each address why
+            it was not reached; "" when it was.
     """
     for (number, target), heard in answers.items():
         reached = [address for address, trouble in heard.items() if not trouble]

@@ -10,7 +10,7 @@ from farandole.launcher.errors import SpecError
 
 TIMEOUT_SECONDS = 600.0
 # --elastic-timeout may be without an end; this is longer than anybody waits, and than some clocks can be set.
-MOST_PATIENCE_SECONDS = 1e6
+MOST_SEARCH_SECONDS = 1e6
 GRACE_SECONDS = 30.0
 # Clouds tell 30 s to 2 minutes before, and recommend to ask so often.
 PREEMPTION_SECONDS = 5.0
@@ -60,9 +60,9 @@ class Elastic:
         self._check_times()
 
     @property
-    def patience(self) -> float:
-        """For how many seconds workers go on without a launcher, and wait for another one."""
-        return min(self.timeout, MOST_PATIENCE_SECONDS)
+    def search_timeout(self) -> float:
+        """Seconds for which workers go on without a launcher, and look for the roster of another one."""
+        return min(self.timeout, MOST_SEARCH_SECONDS)
 
     def check_first_size(self, num_proc: int) -> None:
         """See that the first world may have so many workers.

@@ -5,8 +5,8 @@ the root down, and what is below an ignored directory is never looked at:
 
 - the rules of one file are tried from the last line to the first, and the first that matches decides;
 - the .gitignore of the innermost directory comes first, then those of the directories above it, up to the top of the
-  repository, then .git/info/exclude, then the user's own file (core.excludesFile). Who has no rule for a path leaves
-  it to the next.
+  repository, then .git/info/exclude, then the user's own file (core.excludesFile). A file without a rule for a path
+  leaves it to the next.
 
 Libraries match a path by the patterns of its parent directories as well, so that `!sub/` in one file takes
 `sub/a.log` out of the hands of `*.log` in the next one; git does not. So the translation of patterns is here.

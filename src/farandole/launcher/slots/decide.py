@@ -1,7 +1,7 @@
 """Decides which slots get a worker, and when: a pure function on plain data.
 
-A *slot* is room for one worker on a host. `state` says what is known, `words` what happens and what is to be done;
-`hosts`, `failures` and `staffing` have the rules, each its part.
+A *slot* is room for one worker on a host. `slot_state` says what is known, `slot_events` what happens and what
+is to be done; `host_rules`, `failure_rules` and `worker_rules` have the rules, each its part.
 """
 
 from __future__ import annotations

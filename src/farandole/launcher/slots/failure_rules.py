@@ -4,11 +4,11 @@ A slot whose worker failed gets another one at once; if that fails soon too, lat
 A host on which many workers fail within a minute is left alone for a while (*quarantine*). Horovod's users may have its
 way instead: a host with one failed worker is not used any more, for good or for a while (*blacklist*).
 
-Who fails in the same way again and again is not started for ever: the job ends with that failure, unless it is one that
-never comes into a world that others train in. So it does when all workers that were started first fail before any of
-them has got anywhere, and nobody else is in a world; and at once when nobody is left who holds the state of the
-training. Once a worker has finished, nobody is started any more, and newcomers that are refused have not failed. Who
-was asked to leave has neither failed nor finished.
+A worker that fails in the same way again and again is not started for ever: the job ends with that failure, unless the
+worker never comes into a world that others train in. The job also ends when all workers that were started first fail
+before any of them has got anywhere and no other is in a world; and at once when no worker is left that holds the state
+of the training. Once a worker has finished, no other is started any more, and newcomers that are refused have not
+failed. A worker that was asked to leave has neither failed nor finished.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def _failed_by_itself(
         return state, []
     if early:
         return state, [EndJob("all workers that were started first failed before any of them got anywhere")]
-    # Who never came into a world that lives does not end it: its slot is tried less and less often.
+    # A worker that never came into a world that lives does not end it: its slot is tried less and less often.
     if times >= SAME_FAILURES and (rank is not None or not in_world):
         name = f"rank {rank}" if rank is not None else "a worker of the same slot"
         why = f"{name} failed {times} times in a row in the same way ({event.what})"

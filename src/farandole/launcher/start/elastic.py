@@ -87,7 +87,7 @@ def exports_of(spec: JobSpec) -> tuple[str, ...]:
     """Return what its workers are told of it: how long they take to leave, and look for a roster that is lost."""
     elastic = _elastic(spec)
     grace = elastic.grace or LEAST_GRACE_SECONDS
-    return f"FARANDOLE_GRACE={grace:g}", f"FARANDOLE_ROSTER_PATIENCE={elastic.patience:g}"
+    return f"FARANDOLE_GRACE={grace:g}", f"FARANDOLE_ROSTER_PATIENCE={elastic.search_timeout:g}"
 
 
 async def plan_elastic(spec: JobSpec, machine: Machine) -> Plan:
@@ -202,7 +202,7 @@ class _ElasticLaunch:
                 left,
             )
             watcher.tell(policy)
-            outlive = self._elastic.patience if policy.writer.exists else 0.0
+            outlive = self._elastic.search_timeout if policy.writer.exists else 0.0
             supervisor = Supervisor(
                 context.spec, policy, workers, service, setup, context.console, context.log, setup.hint, outlive
             )

@@ -180,13 +180,13 @@ class ElasticPolicy(JobPolicy):
         record, service = worker.record, self.job.service
         worker.over.set()
         self.job.status.worker_ended(record.rank)
-        finished = worker.manner == events.SUCCEEDED and service.has_left(record.rank)
+        finished = worker.kind_of_end == events.SUCCEEDED and service.has_left(record.rank)
         service.finished(record.rank, how_it_ended(record), failed=record.failed)
         # A worker that the launcher ends has not failed; why it was ended is told where that is decided.
         if record.failed and not worker.stopped and not self.job.ending.begun:
             self._observer.worker_failed(record.rank, as_shell(record))
             self.job.background.spawn(self.messages.end(worker, self.job.workers.world))
-        how = events.FINISHED if finished else worker.manner
+        how = events.FINISHED if finished else worker.kind_of_end
         self.happened(events.WorkerEnded(record.rank, how, record.exception or how_it_ended(record)))
 
     # --- what the policy of the slots decides -----------------------------------------------------------------------

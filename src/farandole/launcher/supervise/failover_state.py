@@ -39,12 +39,14 @@ class SavedHost:
     plan: Plan
     token: str
     notice: str
-    doors: tuple[str, ...]
+    socket_names: tuple[str, ...]
 
     @classmethod
     def of(cls, job_host: JobHost) -> SavedHost:
         """Return what is left of it."""
-        return cls(job_host.host, job_host.agent.local, job_host.plan, job_host.token, job_host.notice, job_host.doors)
+        return cls(
+            job_host.host, job_host.agent.local, job_host.plan, job_host.token, job_host.notice, job_host.socket_names
+        )
 
 
 @dataclass(frozen=True)

@@ -138,7 +138,7 @@ class JobHosts:
     def _let_outlive(self, job_host: JobHost) -> None:
         if self._outlive:
             seconds = self._outlive if job_host.agent.local else OUTLIVE_SECONDS
-            job_host.agent.tell(Outlive(job_host.doors[-1], seconds if self._followed else 0.0))
+            job_host.agent.tell(Outlive(job_host.socket_names[-1], seconds if self._followed else 0.0))
 
     async def _listen(self, job_host: JobHost) -> None:
         """Take a host's messages until all of it has ended, or is lost."""

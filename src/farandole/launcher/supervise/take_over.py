@@ -185,7 +185,7 @@ async def _reach(left: SavedHost, setup: HostSetup) -> JobHost:
     deadline = time.monotonic() + TAKE_OVER_SECONDS
     while True:
         try:
-            return await setup.take_over(left.host, left.local, left.plan, left.token, left.notice, left.doors)
+            return await setup.take_over(left.host, left.local, left.plan, left.token, left.notice, left.socket_names)
         except AgentLost:
             # The launcher may have been killed because this machine has no memory or process to spare.
             if time.monotonic() > deadline:

@@ -80,8 +80,8 @@ class Worker:
         return f"{how} ({self.record.exception})" if self.record.exception else how
 
     @property
-    def manner(self) -> str:
-        """In which manner it ended, in the words of `WorkerEnded.how`."""
+    def kind_of_end(self) -> str:
+        """How it ended, in the words of `WorkerEnded.how`."""
         code = self.record.exit_code
         if code == 0:
             return SUCCEEDED

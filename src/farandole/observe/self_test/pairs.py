@@ -98,7 +98,7 @@ class Links:
         return []
 
     def _pair(self, one: int, other: int, seconds: float) -> Pair:
-        """Measure one link. Both ends return what they have seen: a bandwidth is known to who receives."""
+        """Measure one link. Both ends return what they have seen: the one that receives knows the bandwidth."""
         ends = self._nodes[one].rank, self._nodes[other].rank
         latency = statistics.median(self._latency(*ends, sample) for sample in range(self._effort.samples))
         there, back = (self._rate(*way, seconds) for way in (ends, ends[::-1]))
@@ -129,7 +129,7 @@ class Links:
 
     def _sample(self, source: int, destination: int, size: int, count: int, what: str) -> float:
         moves = [(self._large[:size], source, destination)] * count
-        # Who receives goes first, so that nothing is on its way when the clock starts.
+        # The one that receives goes first, so that nothing is on its way when the clock starts.
         took = self._timed(destination, source, moves, f"{source}.{what}")
         return size * count / took if self._rank == destination else 0.0
 

@@ -24,7 +24,7 @@ def rounds(nodes: int) -> list[list[tuple[int, int]]]:
     """
     if nodes <= MOST_ALONE:
         return [[pair] for pair in itertools.combinations(range(nodes), 2)]
-    # The circle method: one stays, the others move on by one place; who sits opposite is the partner.
+    # The circle method: one stays, the others move on by one place; whatever is opposite is the partner.
     seats = list(range(nodes + nodes % 2))
     tournament = []
     for _ in range(len(seats) - 1):

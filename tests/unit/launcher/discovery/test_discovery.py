@@ -71,9 +71,9 @@ def test_a_script_that_does_not_end_is_killed_with_all_it_started(tmp_path: Path
     name = script(tmp_path / "hosts.sh", f"sleep 1000 & echo $! > {tmp_path}/pid; wait")
     told = tmp_path / "pid"
     told.touch()
-    for patience in (0.5, 5.0, 50.0):
-        with pytest.raises(SpecError, match=rf"did not end within {patience:g} s"):
-            ask(ScriptHosts(name, None, patience=patience))
+    for timeout in (0.5, 5.0, 50.0):
+        with pytest.raises(SpecError, match=rf"did not end within {timeout:g} s"):
+            ask(ScriptHosts(name, None, timeout=timeout))
         if told.read_text():
             break  # On a busy machine it is killed sometimes before it has begun.
     pid = int(told.read_text())
@@ -146,10 +146,10 @@ def watched(
     until: Callable[[], bool],
     changes: list[tuple[Host, ...]],
     warnings: list[str],
-    patience: float = 20.0,
+    timeout: float = 20.0,
 ) -> None:
     async def watch() -> None:
-        discovery = Discovery(source, warnings.append, patience=patience)
+        discovery = Discovery(source, warnings.append, timeout=timeout)
         await discovery.first()
         task = asyncio.create_task(discovery.watch(changes.append))
         deadline = time.monotonic() + 20
@@ -203,7 +203,7 @@ def test_no_hosts_for_too_long_are_believed() -> None:
         source.answers += [(), one] if changes and len(source.answers) == 1 else []
         return len(changes) == 2
 
-    watched(source, until, changes, warnings, patience=0.05)
+    watched(source, until, changes, warnings, timeout=0.05)
     assert changes == [(), one]
     assert warnings == [
         NO_HOSTS.format(0.05),
@@ -239,7 +239,7 @@ def test_a_first_answer_that_does_not_come_is_told_of_early_and_has_an_end() -> 
     with pytest.raises(
         SpecError, match=r"discovery \(script:x\) has not answered within the elastic timeout of 0\.05 s"
     ):
-        asyncio.run(Discovery(source, told.append, "script:x", patience=0.05, slow=0.01).first())
+        asyncio.run(Discovery(source, told.append, "script:x", timeout=0.05, slow=0.01).first())
     assert told == [
         "farandole: discovery (script:x) has not answered for 0.01 s; nothing is started before it does",
     ]

@@ -8,7 +8,7 @@ from farandole.agent.protocol import Interface, Ready
 from farandole.launcher.errors import SpecError
 from farandole.launcher.host_setup.preflight import (
     Finding,
-    _neighbours,
+    _targets_of,
     choose_networks,
     compare,
     judge_networks,
@@ -117,12 +117,12 @@ def test_a_wanted_network() -> None:
 
 
 @pytest.mark.parametrize("hosts", [1, 2, 3, 32, 33, 64, 100, 256])
-def test_of_many_hosts_each_knocks_at_few_and_all_are_knocked_at(hosts: int) -> None:
-    knocked = [_neighbours(number, hosts) for number in range(hosts)]
-    assert all(number not in each for number, each in enumerate(knocked))
-    assert all(len(each) <= 31 for each in knocked)
+def test_of_many_hosts_each_tries_few_and_all_are_tried(hosts: int) -> None:
+    tried = [_targets_of(number, hosts) for number in range(hosts)]
+    assert all(number not in each for number, each in enumerate(tried))
+    assert all(len(each) <= 31 for each in tried)
     if hosts > 1:
-        assert {target for each in knocked for target in each} == set(range(hosts))
+        assert {target for each in tried for target in each} == set(range(hosts))
 
 
 def test_the_table_of_hosts_that_run_no_python() -> None:

@@ -20,7 +20,7 @@ def test_the_least_that_can_be_asked_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "grace", "patience"),
+    ("values", "grace", "search_timeout"),
     [
         ({}, 30.0, 600.0),
         ({"grace": 5.0, "timeout": 90.0}, 5.0, 90.0),
@@ -28,11 +28,11 @@ def test_the_least_that_can_be_asked_for() -> None:
     ],
 )
 def test_workers_are_told_how_long_they_may_take_and_look_for_the_roster(
-    values: dict[str, float], grace: float, patience: float
+    values: dict[str, float], grace: float, search_timeout: float
 ) -> None:
     told = exports_of(JobSpec(("x",), None, elastic=Elastic(1, None, **values)))
     settings = Settings.from_environment(dict(each.split("=") for each in told))
-    assert (settings.grace, settings.roster_patience) == (grace, patience)
+    assert (settings.grace, settings.roster_patience) == (grace, search_timeout)
 
 
 @pytest.mark.parametrize("discovery", ["", "script:./hosts.sh", "file:/etc/hosts.txt", "dns:workers:4", "dns:workers"])

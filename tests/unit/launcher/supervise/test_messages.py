@@ -10,7 +10,7 @@ import pytest
 
 from farandole.launcher.discovery.host_set import HostSet
 from farandole.launcher.job.host_list import Host
-from farandole.launcher.supervise import messages as telling
+from farandole.launcher.supervise import messages
 from farandole.launcher.supervise.messages import Messages, end_message, world_message
 from farandole.launcher.supervise.workers import Worker, Workers
 from farandole.roster.events import Departure, Hold
@@ -163,7 +163,7 @@ def test_a_failure_of_somebody_who_has_said_goodbye() -> None:
 
 
 def test_a_long_wait_is_told_with_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(telling, "WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(messages, "WAIT_SECONDS", 0.0)
     said: list[str] = []
 
     async def wait() -> None:
