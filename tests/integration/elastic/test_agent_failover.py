@@ -30,7 +30,7 @@ from farandole.launcher.job.host_list import Host
 from farandole.launcher.job.options import SshOptions
 from farandole.wire.address import format_address, parse_address
 
-DOOR = f"test-{os.getpid()}"
+SOCKET_NAME = f"test-{os.getpid()}"
 # Prints numbers until there is a file, and ends. Lines come in one piece, also where Python does not buffer.
 COUNTING = """\
 import itertools, os, time
@@ -60,9 +60,9 @@ async def is_reaped(pid: int) -> None:
     await asyncio.wait_for(look(), 30)
 
 
-async def take_over(work: Callable[[Workers], Coroutine[Any, Any, None]], *doors: str) -> None:
+async def take_over(work: Callable[[Workers], Coroutine[Any, Any, None]], *socket_names: str) -> None:
     """Be the next launcher."""
-    agent = await AgentClient.start(Host("here"), True, SshOptions(), doors or (DOOR,))
+    agent = await AgentClient.start(Host("here"), True, SshOptions(), socket_names or (SOCKET_NAME,))
     try:
         workers = Workers(agent)
         await work(workers)
@@ -77,7 +77,7 @@ def with_lost_agent(work: Callable[[Workers], Coroutine[Any, Any, None]], second
     async def run() -> None:
         agent = await AgentClient.start(Host("here"), True, SshOptions())
         await agent.ready()
-        agent.tell(Outlive(DOOR, seconds))
+        agent.tell(Outlive(SOCKET_NAME, seconds))
         workers = Workers(agent)
         await work(workers)
         assert await asyncio.wait_for(agent._process.wait(), 20) == 0
@@ -93,7 +93,7 @@ def test_another_launcher_takes_over_workers_and_what_they_print(tmp_path: Path)
         await first.hears(Output, lambda message: b"2\n" in message.data)
         lost_at = time.monotonic()
         loses_its_launcher(first)
-        await is_waited_at(DOOR)
+        await is_waited_at(SOCKET_NAME)
         waited_at = time.monotonic()
         await asyncio.sleep(0.3)
         alone = time.monotonic() - waited_at
@@ -136,7 +136,7 @@ def test_what_led_to_the_last_launcher_may_end_after_it(tmp_path: Path) -> None:
     async def run() -> None:
         agent = await AgentClient.start(Host("here", python=str(program)), True, SshOptions())
         await agent.ready()
-        agent.tell(Outlive(DOOR, 20))
+        agent.tell(Outlive(SOCKET_NAME, 20))
         first = Workers(agent)
         first.start(3, "import time; time.sleep(1000)")
         pid = (await first.hears(Started)).pid
@@ -165,7 +165,7 @@ def test_how_workers_end_without_a_launcher_is_told_to_the_next_one(tmp_path: Pa
         pid = (await first.hears(Started, lambda message: message.rank == 3)).pid
         await first.hears(Started, lambda message: message.rank == 4)
         loses_its_launcher(first)
-        await is_waited_at(DOOR)
+        await is_waited_at(SOCKET_NAME)
         alone.touch()
         await is_reaped(pid)
 
@@ -188,7 +188,7 @@ def test_of_too_much_that_is_printed_without_a_launcher_the_latest_is_kept(tmp_p
         first.start(3, WHEN_THERE_IS.format(path=str(alone)) + "print('x' * 3_000_000 + 'end', flush=True)")
         pid = (await first.hears(Started)).pid
         loses_its_launcher(first)
-        await is_waited_at(DOOR)
+        await is_waited_at(SOCKET_NAME)
         alone.touch()
         await is_reaped(pid)
 
@@ -220,7 +220,7 @@ def test_an_agent_without_a_launcher_ends_when_it_is_asked_to_go() -> None:
         first.start(3, FAMILY + "time.sleep(1000)")
         pids = [int(pid) for pid in (await first.output(3)).split()]
         loses_its_launcher(first)
-        await is_waited_at(DOOR)
+        await is_waited_at(SOCKET_NAME)
         first.agent._process.process.terminate()
         await all_have_ended(pids)
 
@@ -244,7 +244,7 @@ def test_a_launcher_that_has_been_silent_before_is_not_waited_for() -> None:
 
 
 def test_an_agent_waits_for_each_launcher_at_another_door() -> None:
-    """Who has seen the name of one that was used may be there first."""
+    """A process that has seen the name of one that was used may be there first."""
 
     async def work(first: Workers) -> None:
         first.start(3, "import time; time.sleep(1000)")
@@ -253,16 +253,16 @@ def test_an_agent_waits_for_each_launcher_at_another_door() -> None:
 
         async def is_lost_again(second: Workers) -> None:
             await second.hears(Resumed)
-            second.agent.tell(Outlive(f"{DOOR}-2", 20.0))
+            second.agent.tell(Outlive(f"{SOCKET_NAME}-2", 20.0))
             loses_its_launcher(second)
             with socket.socket(socket.AF_UNIX) as squatter:
-                squatter.bind(address_of(DOOR))
-                await take_over(goes_on, DOOR, f"{DOOR}-2")
+                squatter.bind(address_of(SOCKET_NAME))
+                await take_over(goes_on, SOCKET_NAME, f"{SOCKET_NAME}-2")
 
         async def goes_on(third: Workers) -> None:
             assert [each.rank for each in (await third.hears(Resumed)).workers] == [3]
 
-        agent = await AgentClient.start(Host("here"), True, SshOptions(), (DOOR,))
+        agent = await AgentClient.start(Host("here"), True, SshOptions(), (SOCKET_NAME,))
         await is_lost_again(Workers(agent))
         await agent.close()
 
@@ -276,9 +276,9 @@ def test_who_looks_for_the_roster_waits_though_a_launcher_comes_and_is_killed_at
         await first.hears(Started)
         loses_its_launcher(first)
         pid = first.agent._process.process.pid
-        await is_waited_at(DOOR)
+        await is_waited_at(SOCKET_NAME)
         os.kill(pid, signal.SIGSTOP)
-        await visit(DOOR)  # Which is gone when the agent lets it in.
+        await connect_and_leave(SOCKET_NAME)  # Which is gone when the agent lets it in.
         os.kill(pid, signal.SIGCONT)
         await asyncio.sleep(0.2)
         with (
@@ -298,20 +298,20 @@ def test_who_looks_for_the_roster_waits_though_a_launcher_comes_and_is_killed_at
     with_lost_agent(work)
 
 
-async def is_waited_at(door: str) -> None:
+async def is_waited_at(socket_name: str) -> None:
     """Wait until an agent waits there."""
 
     async def look() -> None:
-        while f"@farandole-agent-{door}" not in Path("/proc/net/unix").read_text().split():
+        while f"@farandole-agent-{socket_name}" not in Path("/proc/net/unix").read_text().split():
             await asyncio.sleep(0.01)
 
     await asyncio.wait_for(look(), 20)
 
 
-async def visit(door: str) -> None:
+async def connect_and_leave(socket_name: str) -> None:
     """Be a launcher that is killed when it has found the agent."""
-    with socket.socket(socket.AF_UNIX) as visitor:
-        visitor.connect(address_of(door))
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(address_of(socket_name))
 
 
 def test_an_agent_whose_door_is_taken_ends_its_workers() -> None:
@@ -319,7 +319,7 @@ def test_an_agent_whose_door_is_taken_ends_its_workers() -> None:
         first.start(3, FAMILY + "time.sleep(1000)")
         pids = [int(pid) for pid in (await first.output(3)).split()]
         with socket.socket(socket.AF_UNIX) as squatter:
-            squatter.bind(address_of(DOOR))
+            squatter.bind(address_of(SOCKET_NAME))
             loses_its_launcher(first)
             await all_have_ended(pids)
 

@@ -154,7 +154,7 @@ def test_an_address_that_others_have_seen_is_not_used_again(training: Training, 
     left = (home / NAME / "launcher.left").read_bytes()
     # Of a socket that was let in, the kernel tells everybody the name of that where it was.
     seen = re.findall(r"@(farandole-agent-([0-9a-f]{32}))$", Path("/proc/net/unix").read_text(), re.MULTILINE)
-    ours = {f"\0{name}" for name, door in seen if door.encode() in left}
+    ours = {f"\0{name}" for name, random_part in seen if random_part.encode() in left}
     assert ours
     with contextlib.ExitStack() as squatters:
         for name in ours:

@@ -176,7 +176,7 @@ def test_start_timeout_names_the_missing(start: Callable[..., Any]) -> None:
     import threading
     client = connect()
     if rank == 0:
-        # With more patience than rank 2 has, which comes when this join has been read: before what is sent after it.
+        # With a longer timeout than rank 2 has, which comes when this join has been read: before what is sent after it.
         client.listen(lambda heard: tell("joined"))
         threading.Thread(target=client.join, args=("", 60), daemon=True).start()
         while client._asked is None:
@@ -315,7 +315,7 @@ def test_a_second_ctrl_c_kills_at_once(start: Callable[..., Any]) -> None:
 def test_what_cannot_start_is_told_at_once(start: Any, command: list[str], message: str) -> None:
     begin = time.monotonic()
     code, out, err = start.command(command, 2).finish()
-    assert time.monotonic() - begin < 20  # Before anybody's patience ends.
+    assert time.monotonic() - begin < 20  # Before any timeout ends.
     assert (code, out) == (2, "")
     assert message in err and "\nhint: " in err
 
