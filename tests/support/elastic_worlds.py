@@ -100,7 +100,7 @@ class ElasticJob:
         self.call(self.service.close())
 
     def find_roster(self) -> None:
-        """Have another one there, which knows what the first one has left, and who has ended since."""
+        """Have another one there, which knows what the first one has left, and which workers have ended since."""
         from farandole.wire.address import parse_address
 
         async def follow() -> None:

@@ -198,7 +198,7 @@ def test_links_between_documents_lead_somewhere(document: str) -> None:
     assert [target for target in targets if not (page.parent / target).exists()] == []
 
 
-@pytest.mark.parametrize("document", ["CONTRIBUTING.md", "docs/architecture.md"])
+@pytest.mark.parametrize("document", ["CONTRIBUTING.md", "docs/architecture.md", "docs/wire.md", "docs/elastic.md"])
 def test_paths_that_documents_name_exist(document: str) -> None:
     paths = re.findall(
         r"`((?:benchmarks|cmake|examples|native|src|tests|tools)/[\w./-]+\.\w+)`", (ROOT / document).read_text()

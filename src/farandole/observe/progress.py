@@ -38,4 +38,4 @@ class ProgressReporter:
             while not self._finish.wait(self._session.settings.progress):
                 self._roster.report_progress(self._session.steps, self._session.engine.blocked_seconds)
         except RendezvousError:
-            pass  # The launcher has gone, or this session has: nobody wants to know any more.
+            pass  # The launcher has gone, or this session has: the progress is of no use any more.

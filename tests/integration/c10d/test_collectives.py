@@ -328,7 +328,7 @@ def _works() -> None:
         future = dist.all_reduce(torch.full((4,), float(number)), async_op=True).get_future()
         futures.append(future.then(lambda done, number=number: (order.append(number), done.value()[0].sum().item())[1]))
     assert [future.wait() for future in futures] == [number * 4.0 * size for number in range(10)]
-    # Each once, in whatever order: who attaches a callback to what is done already runs it at once.
+    # Each once, in whatever order: a callback that is attached to what is done already runs at once.
     assert sorted(order) == list(range(10))
     work = dist.all_reduce(torch.ones(1), async_op=True)
     work.wait()

@@ -227,14 +227,14 @@ class Soak:
         return f"{count} more"
 
     def _somebody(self) -> int:
-        """Choose a worker to which something will happen. One who holds the state stays unharmed."""
+        """Choose a worker to which something will happen. One that holds the state stays unharmed."""
         spared = self._random.choice(self._holders())
         chosen = self._random.choice([worker for worker in self.living if worker != spared])
         self.living.remove(chosen)
         return chosen
 
     def _holders(self) -> list[int]:
-        """Return who lives and has the state: to be in a world is not enough for that."""
+        """Return the workers that live and have the state: to be in a world is not enough for that."""
         return [worker for worker in self.living if self._book(worker).exists() and self._book(worker).stat().st_size]
 
     def _book(self, worker: int) -> Path:

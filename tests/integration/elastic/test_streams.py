@@ -250,7 +250,7 @@ class Play:
         wait_until(lambda: all((self.folder / f"in-{worker}").exists() for worker in workers))
 
     def end(self) -> list[dict[str, Any]]:
-        """Stop the training; return what those say who were not to die."""
+        """Stop the training; return what the workers print that were not to die."""
         (self.folder / "stop").touch()
         results = self.job.collect_survivors(self.workers, self.options.get("deaths", ()))
         check(results, self.options)

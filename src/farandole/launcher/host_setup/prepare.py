@@ -38,7 +38,7 @@ class Preparation:
         spec: what the user wants; its hosts are those that are planned for.
         machine: the one that this runs on.
         console: where words to the user go.
-        log: takes what only a curious user wants to know.
+        log: takes lines that are printed with --verbose only.
         job: the job's id.
         spreads: whether workers of other hosts may come later, though all hosts that are known are this machine.
     """

@@ -27,7 +27,7 @@ class LaunchContext:
     console: Console
     """Where output goes."""
     log: Callable[[str], None]
-    """Takes what only a curious user wants to know."""
+    """Takes lines that are printed with --verbose only."""
     started: Callable[[Running], None]
     """Called with the job, whose `stop` ends it early."""
     call: bytes | None

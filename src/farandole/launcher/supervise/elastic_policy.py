@@ -54,7 +54,7 @@ class ElasticPolicy(JobPolicy):
         listen: lets workers reach the roster.
         inherited: the launcher's environment, over which the workers' own is laid.
         console: where words to the user go.
-        log: takes what only a curious user wants to know.
+        log: takes lines that are printed with --verbose only.
         observer: hears of failures at once.
         failover_files: where is written down what another launcher has to know; None: there will be none.
         left: what the launcher before has left, which was killed; None: the job begins.

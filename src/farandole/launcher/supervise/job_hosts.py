@@ -58,7 +58,7 @@ class JobHosts:
             policy: of the job: hears what becomes of hosts.
             ending: of the job.
             background: of the job.
-            log: takes what only a curious user wants to know.
+            log: takes lines that are printed with --verbose only.
             outlive: for how many seconds an agent of this machine waits for another launcher when this one is killed;
                 0: there will be none.
         """

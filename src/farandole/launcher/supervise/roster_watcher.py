@@ -14,7 +14,7 @@ class RosterWatcher(Watcher):
     """Takes what the roster says of worlds and of single workers.
 
     Args:
-        log: takes what only a curious user wants to know.
+        log: takes lines that are printed with --verbose only.
     """
 
     def __init__(self, log: Callable[[str], None]) -> None:

@@ -50,7 +50,7 @@ class Supervisor:
         service: the roster.
         setup: makes hosts ready while the job runs; None: all were ready before.
         console: where output and words to the user go.
-        log: takes what only a curious user wants to know.
+        log: takes lines that are printed with --verbose only.
         hint: what to do about what the worker that failed first has said; "" if that is not known better than from
             the failure alone.
         outlive: for how many seconds agents wait for another launcher when this one is killed; 0: there will be none.

@@ -43,7 +43,7 @@ class WorkerControl:
         status: shows how many there are.
         over: called with a worker when its end is certain and it has nothing more to say.
         background: of the job.
-        log: takes what only a curious user wants to know.
+        log: takes lines that are printed with --verbose only.
     """
 
     def __init__(

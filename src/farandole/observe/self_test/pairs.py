@@ -142,7 +142,7 @@ class Links:
         return max(1, ended[-1] - ended[1]) / 1e9
 
     def _name(self, what: str) -> str:
-        # Each is used once: the engine remembers names that come again, for ever.
+        # Each is used once: the engine keeps names that come again, for ever.
         return f"self_test.{self._calls}.{what}"
 
     def _read_events(self) -> list[int]:
