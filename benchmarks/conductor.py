@@ -75,7 +75,7 @@ class Conductor:
         self.failures: list[str] = []
         self._teams: dict[tuple[str, Topology], Team | None] = {}
         """None: it failed; not tried again."""
-        self._stages = 0
+        self._setups = 0
 
     def say(self, text: str) -> None:
         """Tell the person who waits."""
@@ -179,9 +179,9 @@ class Conductor:
             if missing:
                 self._give_up(peer, topology, f"{module.NAME}: {missing}")
                 return None
-            self._stages += 1
+            self._setups += 1
             setup = Setup(
-                peer, topology, self.folder / str(self._stages), self.folder / f"{self._stages}.s", bed, self.against
+                peer, topology, self.folder / str(self._setups), self.folder / f"{self._setups}.s", bed, self.against
             )
             setup.folder.mkdir()
             started = time.monotonic()

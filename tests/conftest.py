@@ -29,8 +29,8 @@ EXACT = (
     # Security
     "tests/compat/test_shell.py::test_secrets",
     "tests/hosts/test_acceptance.py::test_strangers_at_the_door_of_the_roster",
-    "tests/hosts/test_acceptance.py::test_strangers_at_the_doors_of_the_workers",
-    "tests/hosts/test_elastic.py::test_strangers_at_the_doors_of_the_workers_while_worlds_change",
+    "tests/hosts/test_acceptance.py::test_strangers_at_the_ports_of_the_workers",
+    "tests/hosts/test_elastic.py::test_strangers_at_the_ports_of_the_workers_while_worlds_change",
     "tests/hosts/test_launch.py::test_no_secret_in_any_process_list",
     "tests/integration/elastic/test_faults.py::test_strangers_and_broken_frames_do_not_disturb_a_training",
     "tests/integration/launcher/test_roster.py::test_a_client_with_another_secret_is_turned_away",

@@ -140,7 +140,7 @@ time.sleep(60)
     assert (job.process.returncode, out.count("again 1.0")) == (0, 2), err
 
 
-def test_strangers_at_the_doors_of_the_workers(hosts: Hosts) -> None:
+def test_strangers_at_the_ports_of_the_workers(hosts: Hosts) -> None:
     """Connections from anywhere to what workers listen on, before and after they have met, change nothing."""
     bed = hosts(2)
     script = """

@@ -26,10 +26,10 @@ def training(bed: Bed, *options: str, slots: int = 2, patient: bool = True) -> T
     return job
 
 
-# Comes in a crowd to all doors, and stays.
+# Comes in a crowd to all addresses, and stays.
 CROWD = """
 import contextlib, socket, time
-crowd = [socket.create_connection(door, 10) for door in {doors} for _ in range(100)]
+crowd = [socket.create_connection(address, 10) for address in {addresses} for _ in range(100)]
 for stranger in crowd[::2]:
     with contextlib.suppress(ConnectionError):  # It may be shown out before.
         stranger.sendall(b"GET / HTTP/1.1\\r\\n\\r\\n" * 10)
@@ -38,7 +38,7 @@ time.sleep(60)
 """
 
 
-def doors_of(job: Training, host: Host, worker: int) -> list[int]:
+def ports_of(job: Training, host: Host, worker: int) -> list[int]:
     """Return the ports on which a worker listens for others."""
     pid = job.books.pid(worker)
     listening = host.run(["ss", "-ltnpH"]).stdout.splitlines()
@@ -209,13 +209,13 @@ def test_a_slow_link_is_no_loss(hosts: Hosts) -> None:
     job.finish()
 
 
-def test_strangers_at_the_doors_of_the_workers_while_worlds_change(hosts: Hosts) -> None:
+def test_strangers_at_the_ports_of_the_workers_while_worlds_change(hosts: Hosts) -> None:
     """Some say nothing, some rubbish; they come while nobody opens, and are there when the next world is made."""
     bed = hosts(2)
     job = training(bed, slots=1)
-    doors = [(host.address, port) for worker, host in enumerate(bed.hosts) for port in doors_of(job, host, worker)]
-    assert doors
-    crowd = bed.desk.start([sys.executable, "-c", CROWD.format(doors=doors)], stdout=subprocess.PIPE)
+    addresses = [(host.address, port) for worker, host in enumerate(bed.hosts) for port in ports_of(job, host, worker)]
+    assert addresses
+    crowd = bed.desk.start([sys.executable, "-c", CROWD.format(addresses=addresses)], stdout=subprocess.PIPE)
     assert crowd.stdout is not None and crowd.stdout.readline() == "all are there\n"
     job.await_steps(5, size=2)
     assert job.generation == 1

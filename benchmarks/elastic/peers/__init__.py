@@ -31,11 +31,11 @@ class Peer:
         return self.events is None or event in self.events
 
 
-_WITHOUT_KEEPER = ("kill", "kill-large", "stop", "join", "launcher", "idle")
+_WITHOUT_DAEMON = ("kill", "kill-large", "stop", "join", "launcher", "idle")
 
 PEERS = (
     Peer("farandole", farandole.missing, farandole.FarandoleJob),
-    Peer("torchft", torchft.missing, torchft.TorchftJob, _WITHOUT_KEEPER),
-    Peer("torchrun", torchrun.missing, torchrun.TorchrunJob, _WITHOUT_KEEPER),
+    Peer("torchft", torchft.missing, torchft.TorchftJob, _WITHOUT_DAEMON),
+    Peer("torchrun", torchrun.missing, torchrun.TorchrunJob, _WITHOUT_DAEMON),
     Peer("torchrun-defaults", torchrun.missing, torchrun.DefaultTorchrunJob, events=("kill",)),
 )

@@ -18,7 +18,7 @@ import time
 from farandole.agent.failover_socket import address_of, is_of_this_user
 
 # The agent notices within that time that its launcher is gone.
-PATIENCE_SECONDS = 5.0
+CONNECT_SECONDS = 5.0
 _REST_SECONDS = 0.02
 _CHUNK = 64 * 1024
 
@@ -32,7 +32,7 @@ def _read_names() -> list[str]:
 
 
 def _find(names: list[str]) -> socket.socket | None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + CONNECT_SECONDS
     while time.monotonic() < deadline:
         for name in names:
             if (connection := _connect(name)) is not None:

@@ -30,7 +30,7 @@ RECORDER = 0
 MEGABYTE = 1024 * 1024
 # How long rank 0 waits for what the others have still to send, and they for its word about the file. Only a worker that
 # is stopped, or busy in native code that holds Python's lock, takes more than a tenth of a second.
-PATIENCE_SECONDS = 2.0
+ANSWER_SECONDS = 2.0
 # The last of the writing or sending.
 JOIN_SECONDS = 10.0
 # However many ranks there are, each may always tell so much at once.
@@ -183,7 +183,7 @@ class Recording:
             self._recorder, self._serial = recorder, serial
             recorder.start()
             # Whoever hears that the timeline is on shall have been asked for its events before.
-            self._changed.wait_for(lambda: self._announced == serial, PATIENCE_SECONDS)
+            self._changed.wait_for(lambda: self._announced == serial, ANSWER_SECONDS)
 
     def _open(self, path: str, mark_cycles: bool) -> tuple[Recorder, int]:
         file = ArrayFile(path, max(1, self._session.settings.timeline_limit_mb) * MEGABYTE)
@@ -242,7 +242,7 @@ class Recording:
                 return
         if self._post.tell(self._others, Off(self._generation, serial)):
             with self._changed:
-                self._changed.wait_for(lambda: min(self._finals.values(), default=serial) >= serial, PATIENCE_SECONDS)
+                self._changed.wait_for(lambda: min(self._finals.values(), default=serial) >= serial, ANSWER_SECONDS)
         recorder.finish()
         recorder.join(JOIN_SECONDS)
         with self._changed:
@@ -280,7 +280,7 @@ class Sending:
             calls = self._calls
         self._post.tell([RECORDER], Ask(self._generation, calls))
         with self._changed:
-            self._changed.wait_for(lambda: calls in self._answers, PATIENCE_SECONDS)
+            self._changed.wait_for(lambda: calls in self._answers, ANSWER_SECONDS)
             failure = self._answers.pop(calls, None)
         if failure:
             raise TimelineError(failure)

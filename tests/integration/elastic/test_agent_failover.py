@@ -243,7 +243,7 @@ def test_a_launcher_that_has_been_silent_before_is_not_waited_for() -> None:
     with_lost_agent(work, seconds=60.0)
 
 
-def test_an_agent_waits_for_each_launcher_at_another_door() -> None:
+def test_an_agent_waits_for_each_launcher_on_another_socket() -> None:
     """A process that has seen the name of one that was used may be there first."""
 
     async def work(first: Workers) -> None:

@@ -47,15 +47,15 @@ def allreduce(name: str) -> str:
     return "done"
 
 
-def load_batch(door: int) -> None:
-    os.read(door, 1)  # the missing rank is here
+def load_batch(fifo: int) -> None:
+    os.read(fifo, 1)  # the missing rank is here
 
 
 def late(path: str) -> str:
-    door = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    os.set_blocking(door, True)
-    load_batch(door)
-    os.close(door)
+    fifo = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    os.set_blocking(fifo, True)
+    load_batch(fifo)
+    os.close(fifo)
     return allreduce("grads")
 
 
@@ -77,13 +77,13 @@ def says(log: Path, pattern: str) -> str:
 
 
 def test_the_warning_says_who_is_missing_what_and_where_it_is(open_world: OpenWorld, tmp_path: Path) -> None:
-    log, door = tmp_path / "log", tmp_path / "door"
-    os.mkfifo(door)
+    log, fifo = tmp_path / "log", tmp_path / "fifo"
+    os.mkfifo(fifo)
     world = open_world(3, FARANDOLE_STALL_WARNING_SECONDS="0.2")
     world.run(begin, str(log))
     world.run(allreduce, "first")
-    writer = os.open(door, os.O_RDWR)
-    world.start(late, str(door), ranks=[1])
+    writer = os.open(fifo, os.O_RDWR)
+    world.start(late, str(fifo), ranks=[1])
     world.start(allreduce, "grads", ranks=[0, 2])
     # The first warning may come when others are late as well, as a busy machine may have it, and be another one.
     line = says(
@@ -97,7 +97,7 @@ def test_the_warning_says_who_is_missing_what_and_where_it_is(open_world: OpenWo
     world.run(shutdown)
     assert re.search(r"farandole \[rank 0\] warning: .*wait", log.read_text())
     assert "'allreduce.first'" in line
-    assert re.search(r"test_stalls\.py:\d+ in load_batch: os\.read\(door, 1\)  # the missing rank is here\n", line)
+    assert re.search(r"test_stalls\.py:\d+ in load_batch: os\.read\(fifo, 1\)  # the missing rank is here\n", line)
 
 
 @pytest.mark.parametrize(
@@ -130,22 +130,22 @@ def test_a_world_that_would_wait_for_ever_ends_with_an_error_on_every_rank(
 def hold_pythons_lock(path: str) -> str:
     import ctypes
 
-    door = os.open(path, os.O_RDWR)
-    ctypes.PyDLL(None).read(door, ctypes.create_string_buffer(1), 1)
-    os.close(door)
+    fifo = os.open(path, os.O_RDWR)
+    ctypes.PyDLL(None).read(fifo, ctypes.create_string_buffer(1), 1)
+    os.close(fifo)
     return allreduce("grads")
 
 
 def test_a_rank_that_holds_pythons_lock_is_told_without_its_line(open_world: OpenWorld, tmp_path: Path) -> None:
-    log, door = tmp_path / "log", tmp_path / "door"
-    os.mkfifo(door)
+    log, fifo = tmp_path / "log", tmp_path / "fifo"
+    os.mkfifo(fifo)
     world = open_world(2, FARANDOLE_STALL_WARNING_SECONDS="0.2")
     world.run(begin, str(log))
-    world.start(hold_pythons_lock, str(door), ranks=[1])
+    world.start(hold_pythons_lock, str(fifo), ranks=[1])
     world.start(allreduce, "grads", ranks=[0])
     # It may be asked before it holds the lock, and then it is told with its line. It is asked again.
     says(log, r"rank 1: (?!.*it is at ).*\n")
-    writer = os.open(door, os.O_RDWR)
+    writer = os.open(fifo, os.O_RDWR)
     os.write(writer, b"x")
     os.close(writer)
     assert world.collect() == ["done"] * 2

@@ -23,12 +23,12 @@ ALLREDUCE = ["NEGOTIATE_ALLREDUCE", "ALLREDUCE", "DIRECT_ALLREDUCE"]
 # --- in the workers ----------------------------------------------------------------------------------------------
 
 
-def init(patience: float = 30.0) -> None:
+def init(timeout: float = 30.0) -> None:
     """Enter the world, and let ranks wait for each other's part in a timeline for as long as a busy machine needs."""
     import farandole.torch as hvd
     from farandole.observe import timeline
 
-    timeline.PATIENCE_SECONDS = patience
+    timeline.ANSWER_SECONDS = timeout
     hvd.init()
 
 
