@@ -1,8 +1,12 @@
 """What holds for all tests."""
 
 import signal
+from pathlib import Path
 
 import pytest
+
+# An assertion of what tests share shows its values, too.
+pytest.register_assert_rewrite(*(path.stem for path in (Path(__file__).parent / "support").glob("*.py")))
 
 pytest_plugins = ["folder_times", "pytester", "retry_alone", "spread"]
 
