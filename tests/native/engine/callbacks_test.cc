@@ -172,10 +172,10 @@ TEST(Callbacks, MaySubmit) {
     std::atomic<int> left = kChain;
     engine::Callback next;
     next = [&](const Completion& completion) {
-      calls.note()(completion);
       if (--left > 0) {
         engine.submit({reduced("link " + std::to_string(left), values, next)});
       }
+      calls.note()(completion);  // last: what is captured may end with the last note
     };
     engine.submit({reduced("first", values, next)});
     ASSERT_TRUE(calls.wait_for(kChain));
@@ -187,12 +187,15 @@ TEST(Callbacks, MaySubmit) {
 TEST(Callbacks, MustNotWait) {
   in_world(World::kShm, 1, {}, [](int, Engine& engine) {
     std::vector<float> values = {1};
+    std::vector<float> others = {1};
+    std::atomic<Handle> submitted = 0;
     std::atomic<int> refused = 0;
     Request request = reduced("x", values);
     request.callback = [&](const Completion& completion) {
       EXPECT_EQ(engine.wait({&completion.handle, 1}, base::Deadline::after_seconds(1)), engine::Waited::kDone)
           << "what is done can be asked for";
-      const Handle other = engine.submit({reduced("y", values)}).front();
+      const Handle other = engine.submit({reduced("y", others)}).front();
+      submitted = other;
       try {
         engine.wait({&other, 1}, base::Deadline::after_seconds(1));
       } catch (const Error& error) {
@@ -205,6 +208,7 @@ TEST(Callbacks, MustNotWait) {
     }
     EXPECT_EQ(refused, 1);
     finish(engine, handle);
+    finish(engine, submitted);
   });
 }
 
@@ -216,6 +220,7 @@ TEST(Callbacks, HoldNoLockThatAWaitingThreadNeeds) {
     std::vector<float> others = {1};
     std::atomic<bool> entered = false;
     std::atomic<bool> other_is_done = false;
+    std::atomic<bool> returns = false;
     Request request = reduced("x", values);
     request.callback = [&](const Completion&) {
       entered = true;
@@ -223,6 +228,7 @@ TEST(Callbacks, HoldNoLockThatAWaitingThreadNeeds) {
       while (!other_is_done && !deadline.passed()) {
         std::this_thread::yield();
       }
+      returns = true;
     };
     const Handle handle = engine.submit({request}).front();
     while (!entered) {
@@ -230,6 +236,9 @@ TEST(Callbacks, HoldNoLockThatAWaitingThreadNeeds) {
     }
     finish(engine, engine.submit({reduced("y", others)}, /*waits_at_once=*/true).front());
     other_is_done = true;
+    while (!returns) {
+      std::this_thread::yield();
+    }
     finish(engine, handle);
     EXPECT_EQ(others, std::vector<float>{2});
   });
