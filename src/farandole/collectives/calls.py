@@ -60,13 +60,13 @@ def call_of_one(
     """
     if collective.before_world and session.only_arrived:
         return Known(tensor if in_place else front.copy(tensor))
-    if not (collective.is_quick and front.is_ready(tensor)):
+    dtype = front.ready_dtype(tensor) if collective.is_quick else None
+    if dtype is None:
         output = tensor if in_place else None
         request, event, finish = member(
             session, group, name, front, collective, tensor, output, options, process_set, take
         )
         return front.call_of(session, (request,), (event,), lambda handles: finish(handles[0]))
-    dtype = front.dtype(tensor)
     collective.check(front, tensor, dtype, name, options)
     result = tensor if in_place else front.empty_like(tensor)
     encoded, shape = name.encode(), tensor.shape
@@ -75,7 +75,7 @@ def call_of_one(
 
     def finish_quickly(_: Any) -> Tensor:
         if result is tensor:  # Also holds the input until the engine has read it.
-            front.note_writes((result,))
+            front.note_write(result)
         return result
 
     return Pending(session.engine, single, finish_quickly)

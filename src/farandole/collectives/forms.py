@@ -118,12 +118,25 @@ class Forms:
 
     def _in_place_runner(self, collective: Collective, form: Form) -> Runner:
         front, settle, operation = self.front, collective.settle, form.operation(collective.name)
+        converts, now_in_place = front.converts, self._now_in_place
 
         def run(tensor: Any, name: str | None, process_set: ProcessSet, options: Options) -> Any:
             settle(options)
-            tensor = front.accept(tensor, True)
-            call = front, collective, tensor, True, options, process_set
-            return self._now_in_place([tensor], operation, name, process_set, call_of_one, *call)
+            if converts:
+                tensor = front.accept(tensor, True)
+            return now_in_place(
+                (tensor,),
+                operation,
+                name,
+                process_set,
+                call_of_one,
+                front,
+                collective,
+                tensor,
+                True,
+                options,
+                process_set,
+            )
 
         def run_grouped(tensors: Any, name: str | None, process_set: ProcessSet, options: Options) -> Any:
             settle(options)
@@ -136,12 +149,16 @@ class Forms:
     def _later_runner(self, collective: Collective, form: Form) -> Runner:
         front, settle, in_place = self.front, collective.settle, form.in_place
         operation, returns = form.operation(collective.name), collective.returns_later
+        converts, later = front.converts, self._later
 
         def begin(tensor: Any, name: str | None, process_set: ProcessSet, options: Options) -> int:
             settle(options)
-            tensor = front.accept(tensor, in_place)
+            if converts:
+                tensor = front.accept(tensor, in_place)
             call = front, collective, tensor, in_place, options, process_set
-            return self._later(operation, name, process_set, call_of_one, *call, taking(options))
+            if returns is None:
+                return later(operation, name, process_set, call_of_one, *call)
+            return later(operation, name, process_set, call_of_one, *call, taking(options))
 
         def begin_grouped(tensors: Any, name: str | None, process_set: ProcessSet, options: Options) -> int:
             settle(options)

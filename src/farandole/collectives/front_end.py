@@ -121,6 +121,14 @@ class FrontEnd(ABC, Generic[Tensor]):
     def check_together(self, tensors: Sequence[Tensor]) -> None:
         """Raise an error if tensors cannot travel in one call."""
 
+    def ready_dtype(self, tensor: Tensor) -> DType | None:
+        """Return a ready tensor's element type; None if the tensor is not ready. See `dtype` and `is_ready`."""
+        return self.dtype(tensor) if self.is_ready(tensor) else None
+
+    def note_write(self, tensor: Tensor) -> None:
+        """As `note_writes`, for one tensor."""
+        self.note_writes((tensor,))
+
     def note_writes(self, tensors: Sequence[Tensor]) -> None:
         """Take note that the engine has written over tensors."""
 

@@ -73,6 +73,10 @@ class Tensors(FrontEnd[torch.Tensor]):
         """Say whether the engine can read and write the tensor where it is."""
         return tensor.is_cpu and tensor.layout is _STRIDED and tensor.is_contiguous()
 
+    def ready_dtype(self, tensor: torch.Tensor) -> DType | None:
+        """Return the element type of a tensor in host memory; `dtype` refuses what is not contiguous there."""
+        return self.dtype(tensor) if tensor.is_cpu else None
+
     # Where it begins. PyTorch's own method, because it is called twice for every small tensor; its argument is `self`.
     address = staticmethod(torch.Tensor.data_ptr)  # type: ignore[assignment]
 
@@ -125,6 +129,11 @@ class Tensors(FrontEnd[torch.Tensor]):
                 f"Tensors in list must be on same device, but these are on {', '.join(sorted(map(str, devices)))}. "
                 "Call once for each device."
             )
+
+    def note_write(self, tensor: torch.Tensor) -> None:
+        """As `note_writes`, for one tensor: without a list, because every small call in place comes here."""
+        if not tensor.is_inference():
+            _increment_version(tensor)
 
     def note_writes(self, tensors: Sequence[torch.Tensor]) -> None:
         """Tell autograd of writes that it has not seen, so that it refuses stale saved values."""
