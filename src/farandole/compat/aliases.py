@@ -21,6 +21,7 @@ from farandole.compat import conflict
 
 # Horovod's modules and ours. What is below a package that is named here is looked for below ours.
 HOMES = {
+    "horovod.tensorflow": "farandole.tensorflow",
     "horovod.torch": "farandole.torch",
     "horovod.torch.mpi_ops": "farandole.compat.mpi_ops",
     "horovod.torch.functions": "farandole.compat.functions",
@@ -54,7 +55,9 @@ MISSING = {
     "horovod.mxnet": "is not there: MXNet was retired in 2023. horovod.torch is there",
     "horovod.ray": _LATER,
     "horovod.spark": _LATER,
-    "horovod.tensorflow": _LATER,
+    "horovod.tensorflow.data": _LATER,
+    "horovod.tensorflow.elastic": _LATER,
+    "horovod.tensorflow.keras": _LATER,
     "horovod.runner.common.service": _INSIDE,
     "horovod.runner.driver": _INSIDE,
     "horovod.runner.elastic": _INSIDE,

@@ -1,0 +1,61 @@
+"""Reductions of `tf.IndexedSlices`: gradients of a few rows of a large tensor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from farandole.core.dtype import Average, Sum
+from farandole.core.group import ProcessSet
+from farandole.tensorflow import ops
+
+
+def allreduce_slices(
+    slices: Any,
+    *,
+    op: int,
+    name: str | None,
+    scaled: bool,
+    process_set: ProcessSet,
+    ignore_name_scope: bool = False,
+) -> Any:
+    """Return the rows of all ranks; rows of one index are not added up.
+
+    Args:
+        slices: `tf.IndexedSlices`.
+        op: Average or Sum.
+        name: of the call, if it has one.
+        scaled: whether the user asked for factors.
+        process_set: which ranks take part.
+        ignore_name_scope: see `allreduce`.
+
+    Raises:
+        NotImplementedError: factors, or another op.
+    """
+    if scaled:
+        raise NotImplementedError(
+            "Pre/postscale_factor are not supported with tf.IndexedSlices. Scale slices.values, or make the tensor "
+            "dense by tf.convert_to_tensor."
+        )
+    if op not in (Average, Sum):
+        raise NotImplementedError(
+            "tf.IndexedSlices can be reduced by Average and Sum only. For the other operations, pass "
+            "sparse_as_dense=True, or make the tensor dense by tf.convert_to_tensor."
+        )
+    values, _ = ops.allgather(
+        slices.values,
+        name=None if name is None else f"{name}.values",
+        process_set=process_set,
+        ignore_name_scope=ignore_name_scope,
+    )
+    indices, counts = ops.allgather(
+        slices.indices,
+        name=None if name is None else f"{name}.indices",
+        process_set=process_set,
+        ignore_name_scope=ignore_name_scope,
+    )
+    if op == Average:
+        # As many counts as ranks: right also where the graph outlives a world.
+        values = values / tf.cast(tf.size(counts), values.dtype)
+    return tf.IndexedSlices(values, indices, dense_shape=slices.dense_shape)
