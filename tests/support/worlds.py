@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import faulthandler
+import importlib
 import os
 import secrets
 import select
@@ -49,13 +50,17 @@ class WorkerFailed(AssertionError):
 
 
 class Nursery:
-    """The process that forks workers."""
+    """The process that forks workers.
 
-    def __init__(self) -> None:
+    Args:
+        framework: that is imported before the fork, such as torch or tensorflow.
+    """
+
+    def __init__(self, framework: str = "torch") -> None:
         ours, theirs = socket.socketpair()
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         self._process = subprocess.Popen(
-            [sys.executable, __file__, str(theirs.fileno())], pass_fds=[theirs.fileno()], env=environment
+            [sys.executable, __file__, str(theirs.fileno()), framework], pass_fds=[theirs.fileno()], env=environment
         )
         theirs.close()
         self._socket = ours
@@ -270,12 +275,19 @@ def _read(connection: socket.socket, count: int) -> bytes:
     return data
 
 
-def _nursery(connection: socket.socket) -> None:
-    import torch._dynamo  # noqa: F401  (every optimizer and process group imports it)
+def _import(framework: str) -> None:
+    """Import, once, what every worker would spend seconds on."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    # Every optimizer and process group of torch imports _dynamo.
+    also = {"torch": ("torch._dynamo",)}.get(framework, (framework,))
+    for name in (*also, "farandole.numpy", f"farandole.{framework}"):
+        importlib.import_module(name)
 
-    import farandole.numpy
-    import farandole.torch  # Here, once: every worker would spend two seconds on it.
 
+def _nursery(connection: socket.socket, framework: str) -> None:
+    from farandole.core import basics
+
+    _import(framework)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
         header, descriptors, _, _ = socket.recv_fds(connection, 4, 1)
@@ -287,7 +299,7 @@ def _nursery(connection: socket.socket) -> None:
             connection.close()
             os.environ.update(environment)
             _work(Connection(descriptors[0]))
-            farandole.torch.shutdown()
+            basics.shutdown()
             os._exit(0)  # The framework takes most of a second to take itself apart.
         os.close(descriptors[0])
         connection.sendall(pid.to_bytes(4, "little"))
@@ -319,4 +331,4 @@ def _sendable(error: Exception) -> Exception | None:
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parent))
-    _nursery(socket.socket(fileno=int(sys.argv[1])))
+    _nursery(socket.socket(fileno=int(sys.argv[1])), sys.argv[2])
