@@ -90,7 +90,8 @@ def learn(folder: str, options: dict[str, Any]) -> dict[str, Any]:
 
     import farandole.torch as hvd
     from farandole.core.basics import current
-    from farandole.torch.elastic import stream, transfer
+    from farandole.elastic import pieces as transfer
+    from farandole.torch.elastic import stream
 
     torch.set_num_threads(1)
     stream._LEAST_BYTES = stream._BYTES_PER_SECOND = 1

@@ -1,15 +1,12 @@
 """Gives newcomers the state of a training, from the memory of the ranks that hold it.
 
-All these ranks hold the same state, so each of them sends a part of it: the pieces are dealt out to the sources in
-turn. Every receiver first learns from one of the sources what the pieces are; when all of them have come, it compares
-their checksums with the senders'.
+Every receiver first learns from one of the sources what there is; then the bytes of all tensors travel (see
+`farandole.elastic.pieces`).
 """
 
 from __future__ import annotations
 
-import ctypes
 import enum
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -17,15 +14,7 @@ import cloudpickle  # type: ignore[import-untyped]
 import torch
 
 from farandole.core.basics import current
-from farandole.core.dtype import DType, Kind
-from farandole.core.handle import Pending
-from farandole.core.request import make_request
-from farandole.core.session import Session
-from farandole.core.submission import Submission
-from farandole.errors import HorovodInternalError
-
-# Small enough that all sources have about the same to send, large enough that the number of pieces does not matter.
-PIECE_BYTES = 4 << 20
+from farandole.elastic.pieces import give, pieces_of
 
 
 class Hole(NamedTuple):
@@ -83,15 +72,10 @@ def transfer(
     if rank in receivers:
         own = {name: thing.state_dict() for name, thing in things.items()} if leave_out or compare else None
         states = fill_in(cloudpickle.loads(skeletons[sources[0]]), tensors, own, begin_with_own=compare)
-    pieces = _pieces([_bytes_of(tensor) for tensor in map(ordinary, tensors)])
-    if compare:
-        wrong = _differing(session, pieces, sources, receivers)
-        numbers: Sequence[int] = sorted({number for number, _ in wrong})
-    else:
-        numbers = range(len(pieces))
-    _move(session, pieces, numbers, sources, receivers)
-    if numbers or not compare:
-        _check(session, pieces, sources, receivers)
+    # Until `give` has returned, `held` keeps alive what the pieces are in.
+    held = list(map(ordinary, tensors))
+    pieces = pieces_of((tensor.data_ptr(), tensor.numel() * tensor.element_size()) for tensor in held)
+    give(session, pieces, sources, receivers, compare=compare)
     if rank in receivers:
         for name, thing in things.items():
             thing.load_state_dict(states[name])
@@ -146,82 +130,3 @@ def _room_for(hole: Hole, own: Any) -> torch.Tensor:
 def ordinary(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor densely in ordinary memory; a parameter itself is not copied."""
     return tensor.cpu().contiguous()
-
-
-def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.reshape(-1).view(torch.uint8) if tensor.numel() else torch.empty(0, dtype=torch.uint8)
-
-
-def _pieces(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Return all bytes in pieces. What is smaller travels as it is."""
-    return [
-        tensor[begin : begin + PIECE_BYTES] for tensor in tensors for begin in range(0, tensor.numel(), PIECE_BYTES)
-    ]
-
-
-def _checksum(piece: torch.Tensor) -> int:
-    return zlib.crc32((ctypes.c_char * piece.numel()).from_address(piece.data_ptr()))
-
-
-def _source_of(piece: int, sources: Sequence[int]) -> int:
-    return sources[piece % len(sources)]
-
-
-def _move(
-    session: Session,
-    pieces: Sequence[torch.Tensor],
-    numbers: Sequence[int],
-    sources: Sequence[int],
-    receivers: Sequence[int],
-) -> None:
-    rank = session.world.rank
-    requests = [
-        make_request(
-            Kind.TRANSFER,
-            f"elastic.state.{number}.{receiver}",
-            dtype=DType.U8,
-            shape=(pieces[number].numel(),),
-            root=_source_of(number, sources),
-            peer=receiver,
-            input=pieces[number].data_ptr() if rank == _source_of(number, sources) else None,
-            output=pieces[number].data_ptr() if rank == receiver else None,
-        )
-        for number in numbers
-        for receiver in receivers
-        if rank in (_source_of(number, sources), receiver)
-    ]
-    if requests:
-        session.handles.run(Pending(session.engine, Submission(requests), lambda _: None))
-
-
-def _check(session: Session, pieces: Sequence[torch.Tensor], sources: Sequence[int], receivers: Sequence[int]) -> None:
-    """Compare what was received with what was sent.
-
-    Raises:
-        HorovodInternalError: on all ranks, if they differ on any.
-    """
-    wrong = _differing(session, pieces, sources, receivers)
-    if wrong:
-        number, receiver = wrong[0]
-        raise HorovodInternalError(
-            f"rank {receiver} did not receive what rank {_source_of(number, sources)} sent of the state: the checksum "
-            f"of piece {number} differs, and so do those of {len(wrong) - 1} others"
-        )
-
-
-def _differing(
-    session: Session, pieces: Sequence[torch.Tensor], sources: Sequence[int], receivers: Sequence[int]
-) -> list[tuple[int, int]]:
-    """Return which pieces are others on a receiver, by their checksums: the piece, and the receiver. A collective."""
-    rank = session.world.rank
-    own = [
-        _checksum(piece) if rank in receivers or rank == _source_of(number, sources) else 0
-        for number, piece in enumerate(pieces)
-    ]
-    everyone = [cloudpickle.loads(each) for each in session.exchange("elastic.checksums", cloudpickle.dumps(own))]
-    return [
-        (number, receiver)
-        for number in range(max(map(len, everyone)))
-        for receiver in receivers
-        if everyone[receiver][number] != everyone[_source_of(number, sources)][number]
-    ]

@@ -103,10 +103,10 @@ def train(given: argparse.Namespace, faults: Faults, book: Book) -> None:
     import farandole.torch as hvd
     from farandole.core import worlds
     from farandole.core.engine import Engine
+    from farandole.elastic import pieces
     from farandole.elastic.step_retry import StepRetry
     from farandole.gradients.reducer import Reducer
     from farandole.gradients.step_ballot import StepBallot
-    from farandole.torch.elastic import transfer
     from farandole.torch.elastic.checkpoint import Checkpoint
     from farandole.wire.roster_client import RosterClient
 
@@ -116,7 +116,7 @@ def train(given: argparse.Namespace, faults: Faults, book: Book) -> None:
     faults.around(StepBallot, "cast", "cast")
     faults.around(Reducer, "_run_out", "reduce")
     faults.around(StepRetry, "count", "count")
-    faults.around(transfer, "_move", "transfer")
+    faults.around(pieces, "_move", "transfer")
     hvd.init()
     torch.manual_seed(1)
     torch.set_num_threads(1)
