@@ -6,6 +6,9 @@ Example:
     >>> average = hvd.allreduce(tensor)  # doctest: +SKIP
 """
 
+import importlib
+from typing import Any
+
 from farandole.collectives.barrier import barrier
 from farandole.collectives.objects import allgather_object, broadcast_object
 from farandole.core.basics import (
@@ -113,3 +116,10 @@ __all__ = [
     "stats",
     "stop_timeline",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "elastic":
+        # Loaded when it is first asked for: most jobs are not elastic.
+        return importlib.import_module("farandole.tensorflow.elastic")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,21 @@
+"""Elastic training for TensorFlow."""
+
+from farandole.elastic.batches import ConstantGlobalBatch, ConstantWorkerBatch, KeepRate, LinearScaling, ScaledBy
+from farandole.elastic.state import ObjectState, State
+from farandole.errors import HorovodInternalError, HostsUpdatedInterrupt
+from farandole.tensorflow.elastic.loader import ElasticLoader
+from farandole.tensorflow.elastic.steps import steps
+
+__all__ = [
+    "ConstantGlobalBatch",
+    "ConstantWorkerBatch",
+    "ElasticLoader",
+    "HorovodInternalError",
+    "HostsUpdatedInterrupt",
+    "KeepRate",
+    "LinearScaling",
+    "ObjectState",
+    "ScaledBy",
+    "State",
+    "steps",
+]

@@ -1,0 +1,111 @@
+"""The reduction of gradients in a loop of `steps`: a step counts as a whole, and survives the loss of workers.
+
+All gradients of a call are given to a reducer (`farandole.gradients`), which keeps this rank's own ones until the step
+counts, and makes the reduction once more in the next world when its own has broken. In a `tf.function` TensorFlow calls
+this as a Python function; what the function does with the results waits for it, so that no variable is written to
+before the step counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from farandole.core.basics import current, is_initialized
+from farandole.core.dtype import Adasum
+from farandole.core.group import ProcessSet
+from farandole.errors import InvalidRequestError
+from farandole.gradients.reduce_options import ReduceOptions
+from farandole.gradients.reducer import Reducer
+from farandole.tensorflow.elastic.array_gradients import ArrayEntry, ArrayGradients
+
+
+def is_on() -> bool:
+    """Say whether gradients are to be reduced here: a loop of `steps` has been made in this session."""
+    return is_initialized() and current().trainings > 0
+
+
+def reduce(
+    tensors: Sequence[Any],
+    names: Sequence[str],
+    *,
+    op: int,
+    prescale: float = 1.0,
+    postscale: float = 1.0,
+    process_set: ProcessSet,
+) -> list[Any]:
+    """Return the reduced gradients of a step, in eager mode or in a `tf.function`.
+
+    Args:
+        tensors: dense; all gradients that are reduced by this call.
+        names: by which ranks' gradients match, one for each, the same in all steps.
+        op: any but Adasum.
+        prescale: multiplied in before the reduction.
+        postscale: multiplied in after it.
+        process_set: which ranks take part.
+
+    Raises:
+        InvalidRequestError: op=Adasum.
+        HorovodInternalError: a worker was lost, and the job is not elastic.
+    """
+    if op == Adasum:
+        raise InvalidRequestError(
+            "a loop of hvd.elastic.steps cannot reduce with Adasum, whose workers take steps of their own. Pass "
+            "another op."
+        )
+    if not tensors:
+        return []
+    options = ReduceOptions(op, prescale, postscale, process_set)
+    shapes = [tensor.shape for tensor in tensors]
+
+    def run(*gradients: Any) -> list[Any]:
+        return _sites.reduce(names, gradients, options)
+
+    if tf.executing_eagerly():
+        return [tf.convert_to_tensor(each) for each in run(*map(np.asarray, tensors))]
+    results = tf.numpy_function(run, list(tensors), [tensor.dtype for tensor in tensors], name="elastic_gradients")
+    for result, shape in zip(results, shapes, strict=True):
+        result.set_shape(shape)
+    return results
+
+
+def reductions() -> int:
+    """Return how many reductions have been made in this process."""
+    return _sites.reductions
+
+
+class _Sites:
+    """The reducers of the program: one for each list of gradients that are reduced together, in whatever session."""
+
+    def __init__(self) -> None:
+        self.reductions = 0
+        self._reducers: dict[Any, tuple[Reducer, list[ArrayEntry]]] = {}
+
+    def reduce(self, names: Sequence[str], gradients: Sequence[Any], options: ReduceOptions) -> list[Any]:
+        """Return copies of the reduced gradients."""
+        self.reductions += 1
+        arrays = [np.asarray(gradient) for gradient in gradients]
+        like = tuple((name, array.dtype, array.shape) for name, array in zip(names, arrays, strict=True))
+        key = like, options.op, options.prescale, options.postscale, options.process_set.process_set_id
+        if key not in self._reducers:
+            self._reducers[key] = _reducer_of(names, arrays, options)
+        reducer, entries = self._reducers[key]
+        for entry, array in zip(entries, arrays, strict=True):
+            entry.gradient = array
+        reducer.finish()
+        # TensorFlow may take an array's memory for a tensor's; the next step writes to what is in the arena.
+        return [entry.gradient.copy() for entry in entries]
+
+
+# A graph of TensorFlow's holds no more than a number of the function that it calls, and lives as long as the program.
+_sites = _Sites()
+
+
+def _reducer_of(
+    names: Sequence[str], arrays: Sequence[Any], options: ReduceOptions
+) -> tuple[Reducer, list[ArrayEntry]]:
+    entries = [ArrayEntry(name, array) for name, array in zip(names, arrays, strict=True)]
+    return Reducer(ArrayGradients(options), [[entry] for entry in entries], options, passes=1), entries

@@ -1,0 +1,70 @@
+"""`steps`: the loop of a training whose workers come and go, for TensorFlow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from farandole.core.basics import current
+from farandole.core.user_log import tell_user
+from farandole.elastic.batches import KeepRate, RatePolicy
+from farandole.elastic.step_loop import Loop
+from farandole.elastic.world_changes import is_elastic
+from farandole.errors import InvalidRequestError
+from farandole.tensorflow.elastic.loader import ElasticLoader
+from farandole.tensorflow.elastic.trained import Training, build
+
+
+def steps(loader: ElasticLoader, *, epochs: int = 1, rate: RatePolicy | None = None, **things: Any) -> Loop:
+    """Go through the batches of a training whose workers may die, join and leave.
+
+    A step is one round of the loop. It counts as a whole, on all workers alike, when all ranks' gradients are reduced:
+    in `tape.gradient` of a `DistributedGradientTape`, or in `apply_gradients` of a `DistributedOptimizer`. When the
+    world breaks before, the survivors reduce the gradients again that they have computed, so that each sample is used
+    once in an epoch. What the body does with the gradients follows the reduction, so no variable has seen a part of a
+    step. Newcomers get the state of `things` between two steps, from the others' memory.
+
+    In a job whose number of workers is fixed, it goes through the same steps, and a lost worker is an error.
+
+    Args:
+        loader: gives the samples.
+        epochs: how often this loop goes through the samples, in all worlds together.
+        rate: what the learning rate does as the number of workers changes, such as `LinearScaling()`; by default it
+            stays.
+        things: what is trained, under any names: models and optimizers of Keras, modules, variables and lists of them,
+            and whatever has `state_dict` and `load_state_dict`. Optimizers of Keras are built for the models' trainable
+            variables.
+
+    Returns:
+        What to iterate over, once. `stop()` of it ends the training after the current step, on all workers.
+
+    Raises:
+        ValueError: a thing has no state, or no variables yet.
+
+    Example:
+        >>> @tf.function  # doctest: +SKIP
+        ... def train(x, y):
+        ...     with hvd.DistributedGradientTape(tf.GradientTape()) as tape:
+        ...         loss = loss_of(y, model(x, training=True))
+        ...     gradients = tape.gradient(loss, model.trainable_variables)
+        ...     optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+        >>> for x, y in hvd.elastic.steps(loader, epochs=10, model=model, optimizer=optimizer):  # doctest: +SKIP
+        ...     train(x, y)
+    """
+    if not isinstance(loader, ElasticLoader):
+        raise InvalidRequestError(
+            f"steps() cannot share out a {type(loader).__name__}: pass hvd.elastic.ElasticLoader(...)."
+        )
+    settings = current().settings
+    if is_elastic() and not settings.elastic_keep_gradients:
+        raise InvalidRequestError(
+            "in TensorFlow, a broken step cannot be given out again, as its graph may be running: gradients have to be "
+            "kept. Leave FARANDOLE_ELASTIC_KEEP_GRADIENTS=0 away."
+        )
+    if settings.checkpoint_dir is not None and settings.rank == 0:
+        tell_user(
+            "warning",
+            "--checkpoint-dir is for PyTorch: nothing is written there for TensorFlow. Save a tf.train.Checkpoint in "
+            "the loop, on rank 0, and restore it before",
+        )
+    build(things)
+    return Loop(loader, Training(things), epochs=epochs, rate=KeepRate() if rate is None else rate)

@@ -1,0 +1,188 @@
+"""What a loop of steps trains, in terms of TensorFlow: variables, and how newcomers get them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import cloudpickle  # type: ignore[import-untyped]
+import numpy as np
+
+from farandole.core.basics import current
+from farandole.core.retry import Gradients
+from farandole.elastic.pieces import give, pieces_of
+from farandole.errors import InvalidRequestError
+from farandole.tensorflow.elastic import in_loop
+from farandole.wire.rendezvous import World
+
+
+class Training:
+    """What is trained: things by name. See `farandole.elastic.framework.Trained`.
+
+    Each of them has variables, or a `state_dict` and `load_state_dict`.
+
+    Raises:
+        InvalidRequestError: one of them has neither, or no variables yet.
+    """
+
+    reduces_once = True
+
+    def __init__(self, things: Mapping[str, Any]) -> None:
+        self._things = things
+        self._optimizers = {name: thing for name, thing in things.items() if hasattr(thing, "apply_gradients")}
+        for name, thing in things.items():
+            _check(name, thing)
+        self._seen = in_loop.reductions()
+        """How many reductions had been made after the last step."""
+
+    def transfer(self, sources: Sequence[int], receivers: Sequence[int], *, may_stream: bool) -> None:
+        """Give the receivers the state that each of the sources has, all of it at once. A collective of the world."""
+        variables = {
+            f"{name}/{index}": variable
+            for name, thing in self._things.items()
+            for index, variable in enumerate(variables_of(thing) or ())
+        }
+        others = {name: thing for name, thing in self._things.items() if variables_of(thing) is None}
+        came = _transfer(
+            lambda: {name: np.array(variable.numpy()) for name, variable in variables.items()},
+            lambda: {name: thing.state_dict() for name, thing in others.items()},
+            sources,
+            receivers,
+        )
+        if came is None:
+            return
+        arrays, states = came
+        _check_alike(arrays, variables)
+        for name, array in arrays.items():
+            variables[name].assign(array)
+        for name, state in states.items():
+            others[name].load_state_dict(state)
+
+    def hand_over(self, gradients: Gradients | None, sources: Sequence[int], receivers: Sequence[int]) -> None:
+        """Give the receivers the reduced gradients that each of the sources has. A collective of the world."""
+        reduced: Any = gradients
+        came = _transfer(lambda: reduced.state_dict(), dict, sources, receivers)
+        if came is not None:
+            reduced.load_state_dict(came[0])
+
+    def step_without_samples(self) -> None:
+        """Not needed: a loader that reads by indices always has samples of other ranks."""
+        raise AssertionError("a step has no samples; this is a bug of farandole")
+
+    def has_unused_gradients(self) -> bool:
+        """Say no: gradients belong to the body of the loop.
+
+        Raises:
+            InvalidRequestError: it has reduced none, so that each worker would train for itself.
+        """
+        before, self._seen = self._seen, in_loop.reductions()
+        if self._optimizers and self._seen == before:
+            raise InvalidRequestError(
+                "the body of the loop has reduced no gradients, so each worker would train for itself. Use "
+                "hvd.DistributedGradientTape or hvd.DistributedOptimizer; and let TensorFlow trace its tf.functions "
+                "after hvd.elastic.steps(...) was called, as graphs that were made before do not know of the loop."
+            )
+        return False
+
+    def scale_rate(self, factor: float) -> None:
+        """Multiply the learning rates.
+
+        Raises:
+            InvalidRequestError: one of them is a schedule.
+        """
+        for name, optimizer in self._optimizers.items():
+            try:
+                optimizer.learning_rate = float(np.asarray(optimizer.learning_rate)) * factor
+            except TypeError:
+                raise InvalidRequestError(
+                    f"the learning rate of {name} is a schedule, which cannot be scaled as the world changes: give "
+                    "the optimizer a number, or leave out rate=."
+                ) from None
+
+    def is_due(self, step: int) -> bool:
+        """Say no: the loop writes no checkpoints for TensorFlow."""
+        return False
+
+    def save(self, progress: bytes, step: int, epoch: int, world: World) -> None:
+        """Write none."""
+
+    def load(self) -> bytes | None:
+        """Read none."""
+        return None
+
+    def close(self) -> None:
+        """Wait for nothing."""
+
+
+def variables_of(thing: Any) -> list[Any] | None:
+    """Return the variables of a thing, in an order that is the same on all ranks; None if it is no such thing."""
+    if hasattr(thing, "assign") and hasattr(thing, "numpy"):
+        return [thing]
+    if isinstance(thing, (list, tuple)):
+        found = [variables_of(each) for each in thing]
+        return None if None in found else [variable for each in found for variable in each or ()]
+    variables = getattr(thing, "variables", None)
+    if callable(variables):  # As of the optimizers of tf.compat.v1.train.
+        variables = variables()
+    return None if variables is None else list(variables)
+
+
+def build(things: Mapping[str, Any]) -> None:
+    """Let Keras optimizers make their variables, for all trainable variables of the models beside them."""
+    trainable = [
+        variable
+        for thing in things.values()
+        if not hasattr(thing, "apply_gradients")
+        for variable in getattr(thing, "trainable_variables", ())
+    ]
+    for thing in things.values():
+        if hasattr(thing, "apply_gradients") and not getattr(thing, "built", True) and trainable:
+            thing.build(trainable)
+
+
+def _check(name: str, thing: Any) -> None:
+    variables = variables_of(thing)
+    if variables is None and not (hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict")):
+        raise InvalidRequestError(
+            f"{name}={thing!r} has neither variables nor state_dict() and load_state_dict(), by which newcomers could "
+            "get it. A number of your own can be a tf.Variable."
+        )
+    if not getattr(thing, "built", True):
+        raise InvalidRequestError(
+            f"{name} has no variables yet, which newcomers could get: call {name}.build(...) before "
+            "hvd.elastic.steps(...), or let the model have an Input."
+        )
+
+
+def _check_alike(arrays: Mapping[str, Any], variables: Mapping[str, Any]) -> None:
+    theirs = {name: (array.shape, array.dtype.name) for name, array in arrays.items()}
+    mine = {name: (tuple(each.shape), np.array(each.numpy()).dtype.name) for name, each in variables.items()}
+    if theirs != mine:
+        name = min(name for name, _ in set(theirs.items()) ^ set(mine.items()))
+        raise InvalidRequestError(
+            f"this worker has other variables than the others: {name} is {theirs.get(name)} there and "
+            f"{mine.get(name)} here. All workers run the same program, and an optimizer makes its variables before "
+            "hvd.elastic.steps(...): optimizer.build(model.trainable_variables)."
+        )
+
+
+def _transfer(
+    arrays: Callable[[], dict[str, Any]],
+    others: Callable[[], dict[str, Any]],
+    sources: Sequence[int],
+    receivers: Sequence[int],
+) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """Give the receivers arrays, by name, and objects; return them there, and None on other ranks. A collective."""
+    session = current()
+    rank = session.world.rank
+    held: dict[str, Any] = {}
+    told = b""
+    if rank in sources:
+        held = {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in arrays().items()}
+        if rank == sources[0]:
+            told = cloudpickle.dumps(([(name, each.dtype, each.shape) for name, each in held.items()], others()))
+    skeleton, states = cloudpickle.loads(session.exchange("elastic.skeleton", told)[sources[0]])
+    if rank in receivers:
+        held = {name: np.empty(shape, dtype) for name, dtype, shape in skeleton}
+    give(session, pieces_of((array.ctypes.data, array.nbytes) for array in held.values()), sources, receivers)
+    return (held, states) if rank in receivers else None
