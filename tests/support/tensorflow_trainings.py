@@ -71,7 +71,7 @@ def train(options: dict[str, Any]) -> dict[str, Any]:
 
     inputs, targets = samples_of()
 
-    def load(indices: Any) -> Any:
+    def load(indices: object) -> object:
         return tf.gather(inputs, indices), tf.gather(targets, indices)
 
     source = {"load": load, "source": SAMPLES} if options.get("pipeline") else {"source": (inputs, targets)}
@@ -80,7 +80,7 @@ def train(options: dict[str, Any]) -> dict[str, Any]:
         loader, epochs=options.get("epochs", 2), rate=options.get("rate"), model=model, optimizer=optimizer
     )
 
-    def train_on(x: Any, y: Any) -> Any:
+    def train_on(x: object, y: object) -> object:
         with tf.GradientTape() as tape:
             loss = tf.reduce_mean((model(x) - y) ** 2)
         gradients = tape.gradient(loss, model.trainable_variables)

@@ -56,7 +56,6 @@ MISSING = {
     "horovod.ray": _LATER,
     "horovod.spark": _LATER,
     "horovod.tensorflow.data": _LATER,
-    "horovod.tensorflow.elastic": _LATER,
     "horovod.tensorflow.keras": _LATER,
     "horovod.runner.common.service": _INSIDE,
     "horovod.runner.driver": _INSIDE,

@@ -4,6 +4,8 @@ from farandole.elastic.batches import ConstantGlobalBatch, ConstantWorkerBatch, 
 from farandole.elastic.state import ObjectState, State
 from farandole.errors import HorovodInternalError, HostsUpdatedInterrupt
 from farandole.tensorflow.elastic.loader import ElasticLoader
+from farandole.tensorflow.elastic.run import run
+from farandole.tensorflow.elastic.state import TensorFlowKerasState, TensorFlowState
 from farandole.tensorflow.elastic.steps import steps
 
 __all__ = [
@@ -17,5 +19,8 @@ __all__ = [
     "ObjectState",
     "ScaledBy",
     "State",
+    "TensorFlowKerasState",
+    "TensorFlowState",
+    "run",
     "steps",
 ]

@@ -11,6 +11,7 @@ import numpy as np
 from farandole.core.basics import current
 from farandole.core.retry import Gradients
 from farandole.elastic.pieces import give, pieces_of
+from farandole.elastic.variables import build_optimizer, check_built, variables_of
 from farandole.errors import InvalidRequestError
 from farandole.tensorflow.elastic import in_loop
 from farandole.wire.rendezvous import World
@@ -114,19 +115,6 @@ class Training:
         """Wait for nothing."""
 
 
-def variables_of(thing: Any) -> list[Any] | None:
-    """Return the variables of a thing, in an order that is the same on all ranks; None if it is no such thing."""
-    if hasattr(thing, "assign") and hasattr(thing, "numpy"):
-        return [thing]
-    if isinstance(thing, (list, tuple)):
-        found = [variables_of(each) for each in thing]
-        return None if None in found else [variable for each in found for variable in each or ()]
-    variables = getattr(thing, "variables", None)
-    if callable(variables):  # As of the optimizers of tf.compat.v1.train.
-        variables = variables()
-    return None if variables is None else list(variables)
-
-
 def build(things: Mapping[str, Any]) -> None:
     """Let Keras optimizers make their variables, for all trainable variables of the models beside them."""
     trainable = [
@@ -136,8 +124,8 @@ def build(things: Mapping[str, Any]) -> None:
         for variable in getattr(thing, "trainable_variables", ())
     ]
     for thing in things.values():
-        if hasattr(thing, "apply_gradients") and not getattr(thing, "built", True) and trainable:
-            thing.build(trainable)
+        if hasattr(thing, "apply_gradients"):
+            build_optimizer(thing, trainable)
 
 
 def _check(name: str, thing: Any) -> None:
@@ -147,11 +135,7 @@ def _check(name: str, thing: Any) -> None:
             f"{name}={thing!r} has neither variables nor state_dict() and load_state_dict(), by which newcomers could "
             "get it. A number of your own can be a tf.Variable."
         )
-    if not getattr(thing, "built", True):
-        raise InvalidRequestError(
-            f"{name} has no variables yet, which newcomers could get: call {name}.build(...) before "
-            "hvd.elastic.steps(...), or let the model have an Input."
-        )
+    check_built(name, thing)
 
 
 def _check_alike(arrays: Mapping[str, Any], variables: Mapping[str, Any]) -> None:

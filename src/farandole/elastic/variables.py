@@ -1,0 +1,45 @@
+"""Models and optimizers as lists of variables, of whatever framework: what has `numpy()` and `assign(value)`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from farandole.errors import InvalidRequestError
+
+
+def variables_of(thing: Any) -> list[Any] | None:
+    """Return the variables of a thing, in an order that is the same on all ranks; None if it is no such thing.
+
+    Args:
+        thing: a variable, a list of things, or what has `variables`: Keras' models and optimizers, modules.
+    """
+    if hasattr(thing, "assign") and hasattr(thing, "numpy"):
+        return [thing]
+    variables = getattr(thing, "variables", None)
+    if variables is None:
+        if not isinstance(thing, (list, tuple)):
+            return None
+        found = [variables_of(each) for each in thing]
+        return None if None in found else [variable for each in found for variable in each or ()]
+    # The optimizers of tf.compat.v1.train have a method.
+    return list(variables() if callable(variables) and not isinstance(variables, list) else variables)
+
+
+def is_built(thing: Any) -> bool:
+    """Say whether a model or an optimizer of Keras has its variables."""
+    return bool(getattr(thing, "built", True))
+
+
+def check_built(name: str, thing: Any) -> None:
+    """Raise InvalidRequestError if a thing has no variables yet."""
+    if not is_built(thing):
+        raise InvalidRequestError(
+            f"{name} must be built first, as it has no variables yet that other workers could get: call "
+            f"{name}.build(...), or let a model have an Input."
+        )
+
+
+def build_optimizer(optimizer: Any, trainable: list[Any]) -> None:
+    """Let an optimizer of Keras make its variables; no-op if it has them, or makes them in another way."""
+    if trainable and not is_built(optimizer) and hasattr(optimizer, "build"):
+        optimizer.build(trainable)
