@@ -54,7 +54,6 @@ def train(options: dict[str, Any]) -> dict[str, Any]:
     import farandole.tensorflow as hvd
     from farandole.core.basics import current
     from farandole.elastic import world_changes
-    from farandole.tensorflow.elastic import in_loop
 
     hvd.init()
     worker = current().settings.rank
@@ -85,8 +84,7 @@ def train(options: dict[str, Any]) -> dict[str, Any]:
             loss = tf.reduce_mean((model(x) - y) ** 2)
         gradients = tape.gradient(loss, model.trainable_variables)
         tf.numpy_function(lambda: die_at("backward"), [], [])
-        names = [variable.path for variable in model.trainable_variables]
-        gradients = in_loop.reduce(gradients, names, op=hvd.Average, process_set=hvd.global_process_set)
+        gradients = hvd.elastic.reduce_gradients(gradients, model.trainable_variables)
         optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
         return loss
 
@@ -94,6 +92,8 @@ def train(options: dict[str, Any]) -> dict[str, Any]:
     used: dict[int, list[int]] = {}
     rates: dict[int, float] = {}
     _write_down_steps(loop, used, rates, optimizer)
+
+    lagging = _Lagging(options["lag"], worker, loop) if "lag" in options else None
 
     def will_have(size: int) -> bool:
         change = world_changes.pending_change()
@@ -120,9 +120,59 @@ def train(options: dict[str, Any]) -> dict[str, Any]:
         "used": used,
         "rates": rates,
         "variables": variables_of(model, optimizer),
+        "handed over": lagging is not None and lagging.was_handed_over,
     }
     hvd.shutdown()
     return result
+
+
+class _Lagging:
+    """In one step the gradients get to all workers but one, and a worker dies when they have."""
+
+    def __init__(self, options: dict[str, Any], worker: int, loop: Any) -> None:
+        from farandole.gradients.last_reduced import LastReduced
+        from farandole.gradients.reducer import Reducer
+
+        self._options, self._worker, self._loop = options, worker, loop
+        self._is_over = self.was_handed_over = False
+        self._run_out, self._load = Reducer._run_out, LastReduced.load_state_dict
+        Reducer._run_out = lambda reducer: self._wait(reducer)
+        LastReduced.load_state_dict = lambda reduced, state: self._take(reduced, state)
+
+    def _wait(self, reducer: Any) -> Any:
+        import time
+        from pathlib import Path
+
+        from farandole.core.basics import current
+        from farandole.errors import WorkerLostError
+
+        error = self._run_out(reducer)
+        if self._loop.step != self._options["step"] or self._is_over:
+            return error
+        self._is_over = True
+        got = Path(self._options["got"])
+        if self._worker == self._options["dies"]:
+            while not got.exists():
+                time.sleep(0.005)
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self._worker != self._options["lags"]:
+            got.touch()
+            return error
+        if error is not None:
+            return error  # It has really lagged: the other one was dead before this one had everything.
+        while current().engine.cause() is None:
+            time.sleep(0.005)
+        for bundle in reducer._all_bundles():
+            bundle.broken = True
+            for entry in bundle.entries:
+                entry.gradient = None
+                if entry.in_view is not None:
+                    entry.in_view.fill(float("nan"))
+        return WorkerLostError("the test wants it")
+
+    def _take(self, reduced: Any, state: Any) -> None:
+        self._load(reduced, state)
+        self.was_handed_over = True
 
 
 def _write_down_steps(loop: Any, used: dict[int, list[int]], rates: dict[int, float], optimizer: Any) -> None:

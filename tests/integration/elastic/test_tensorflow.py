@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import re
+import signal
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from elastic_worlds import ElasticJob
+from launched import Job
 from tensorflow_trainings import check, train
 from worlds import Nursery, Worker, WorkerFailed, World, ship
 
@@ -69,6 +75,38 @@ KINDS: dict[str, dict[str, Any]] = {
 def test_trainings_survive_workers(name: str, make_job: Callable[..., ElasticJob], alone: Worker) -> None:
     options = KINDS[name]
     check(run(make_job(), options, 4), options, alone)
+
+
+@pytest.mark.parametrize("step", [0, 2])
+def test_a_rank_without_reduced_gradients_gets_them_from_the_others(
+    step: int, make_job: Callable[..., ElasticJob], alone: Worker, tmp_path: Path
+) -> None:
+    lag = {"step": step, "dies": 0, "lags": 2, "got": str(tmp_path / "got")}
+    options = {"optimizer": "adam", "lag": lag, "deaths": {0: None}}
+    results = run(make_job(), options, 3)
+    assert [result["handed over"] for result in results] == [False, True]
+    check(results, options, alone)
+
+
+def test_a_worker_is_killed_another_comes_and_the_rate_follows(
+    make_job: Callable[..., ElasticJob], alone: Worker
+) -> None:
+    from farandole.elastic.batches import LinearScaling
+
+    # The first world waits in step 3 until the newcomer is there, which has another model before it gets the state.
+    job, options = make_job(), {"batch": {"batch_size": 2}, "rate": LinearScaling(), "optimizer": "adam"}
+    options |= {"epochs": 3, "waits": {3: 3}, "deaths": {1: (1, "backward"), 3: (6, "begin")}, "pipeline": True}
+    workers = job.add(3)
+    job.start(train, options)
+    job.workers[1].wait(60)
+    workers += job.add(1)
+    job.start(train, options | {"deaths": {3: (6, "begin")}}, workers=workers[3:])
+    workers += job.add(1)
+    job.start(train, options, workers=workers[4:])
+    results = job.collect_survivors(workers, [1, 3])
+    check(results, options, alone)
+    assert len(set(results[0]["rates"].values())) > 1
+    assert results[-1]["used"].keys() < results[0]["used"].keys()
 
 
 # --- Horovod's way ----------------------------------------------------------------------------------------------------
@@ -236,3 +274,29 @@ def test_a_model_without_variables_is_refused(nursery: Nursery) -> None:
         assert "must be built" in worker.receive()
     finally:
         worker.close()
+
+
+# --- the example ------------------------------------------------------------------------------------------------------
+
+
+def test_the_example_learns_the_digits_although_a_worker_is_killed(start: Callable[..., Job]) -> None:
+    script = Path(__file__).resolve().parents[3] / "examples" / "elastic_tensorflow.py"
+    arguments = ("--pause", "0.01", "--goal", "0.97")
+    job = start("-np", "2", "--min-np", "1", command=(sys.executable, str(script), *arguments))
+    job.says(r"epoch 3 of 30: 2 workers", 60)
+    (victim,) = [pid for pid in job.left() if _runs(pid, script) and _variable(pid, "FARANDOLE_WORKER") == "1"]
+    os.kill(victim, signal.SIGKILL)
+    # Another one may be there by then.
+    accuracy = job.says(r"accuracy ([0-9.]+) after 69\d steps, [12] workers at the end", 60)
+    assert float(accuracy[1]) >= 0.97
+    assert job.end() == 0, job.said
+    assert re.search(r"epoch \d+ of 30: 1 workers", job.said), job.said
+
+
+def _runs(pid: int, script: Path) -> bool:
+    return str(script).encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[1:2]
+
+
+def _variable(pid: int, name: str) -> str | None:
+    variables = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
+    return dict(each.split("=", 1) for each in variables if "=" in each).get(name)

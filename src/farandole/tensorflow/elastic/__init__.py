@@ -3,6 +3,7 @@
 from farandole.elastic.batches import ConstantGlobalBatch, ConstantWorkerBatch, KeepRate, LinearScaling, ScaledBy
 from farandole.elastic.state import ObjectState, State
 from farandole.errors import HorovodInternalError, HostsUpdatedInterrupt
+from farandole.tensorflow.elastic.in_loop import reduce_gradients
 from farandole.tensorflow.elastic.loader import ElasticLoader
 from farandole.tensorflow.elastic.run import run
 from farandole.tensorflow.elastic.state import TensorFlowKerasState, TensorFlowState
@@ -21,6 +22,7 @@ __all__ = [
     "State",
     "TensorFlowKerasState",
     "TensorFlowState",
+    "reduce_gradients",
     "run",
     "steps",
 ]

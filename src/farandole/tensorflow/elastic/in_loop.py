@@ -15,8 +15,8 @@ import numpy as np
 import tensorflow as tf
 
 from farandole.core.basics import current, is_initialized
-from farandole.core.dtype import Adasum
-from farandole.core.group import ProcessSet
+from farandole.core.dtype import Adasum, Average
+from farandole.core.group import ProcessSet, global_process_set
 from farandole.errors import InvalidRequestError
 from farandole.gradients.reduce_options import ReduceOptions
 from farandole.gradients.reducer import Reducer
@@ -72,6 +72,42 @@ def reduce(
     return results
 
 
+def reduce_gradients(
+    gradients: Sequence[Any],
+    variables: Sequence[Any],
+    *,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+) -> list[Any]:
+    """Return gradients reduced over all workers: the way of a training that needs no tape or optimizer of farandole.
+
+    In a loop of `steps` this is where the step counts. It works in eager mode and in a `tf.function`.
+
+    Args:
+        gradients: as `tape.gradient` returns them, the same ones on all ranks; None stays None, and `tf.IndexedSlices`
+            become dense.
+        variables: of which they are; ranks' gradients match by their order and names.
+        op: Average (the default), Sum, Min, Max or Product.
+        process_set: which ranks take part.
+
+    Raises:
+        ValueError: there are not as many gradients as variables; or op=Adasum.
+        HorovodInternalError: a worker was lost, and the job is not elastic.
+
+    Example:
+        >>> gradients = tape.gradient(loss, model.trainable_variables)  # doctest: +SKIP
+        >>> gradients = hvd.elastic.reduce_gradients(gradients, model.trainable_variables)  # doctest: +SKIP
+        >>> optimizer.apply_gradients(zip(gradients, model.trainable_variables))  # doctest: +SKIP
+    """
+    if len(gradients) != len(variables):
+        raise InvalidRequestError(f"these are {len(gradients)} gradients of {len(variables)} variables.")
+    present = [index for index, gradient in enumerate(gradients) if gradient is not None]
+    tensors = [tf.convert_to_tensor(gradients[index]) for index in present]
+    names = [f"gradient.{index}.{_name_of(variables[index])}" for index in present]
+    reduced = iter(reduce(tensors, names, op=op, process_set=process_set))
+    return [None if gradient is None else next(reduced) for gradient in gradients]
+
+
 def reductions() -> int:
     """Return how many reductions have been made in this process."""
     return _sites.reductions
@@ -102,6 +138,11 @@ class _Sites:
 
 # A graph of TensorFlow's holds no more than a number of the function that it calls, and lives as long as the program.
 _sites = _Sites()
+
+
+def _name_of(variable: Any) -> str:
+    # A Keras variable's path has the names of its layers.
+    return str(getattr(variable, "path", None) or variable.name)
 
 
 def _reducer_of(
