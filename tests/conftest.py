@@ -8,7 +8,7 @@ import pytest
 # An assertion of what tests share shows its values, too.
 pytest.register_assert_rewrite(*(path.stem for path in (Path(__file__).parent / "support").glob("*.py")))
 
-pytest_plugins = ["folder_times", "pytester", "retry_alone", "spread"]
+pytest_plugins = ["folder_times", "pytester", "retry_alone", "spread", "tensorflow_workers"]
 
 # A shell starts background jobs with Ctrl-C ignored, nohup ignores a hang-up, and so do some CI systems.
 # Children of the tests would inherit that, and those that test signals would wait for nothing.
@@ -30,6 +30,7 @@ EXACT = (
     "tests/integration/elastic/test_steps.py",
     "tests/integration/elastic/test_steps_programs.py",
     "tests/integration/elastic/test_steps_state.py",
+    "tests/integration/elastic/test_tensorflow.py",
     # Security
     "tests/compat/test_shell.py::test_secrets",
     "tests/hosts/test_acceptance.py::test_strangers_at_the_door_of_the_roster",

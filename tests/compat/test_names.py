@@ -40,6 +40,13 @@ SAME = {
 }
 
 
+def test_python_m_finds_the_program_s_own_name() -> None:
+    theirs, ours = (importlib.util.find_spec(f"{name}.runner.launch") for name in ("horovod", "farandole.compat"))
+    assert theirs is not None
+    assert ours is not None
+    assert theirs.origin == ours.origin
+
+
 @pytest.mark.parametrize(("theirs", "ours"), SAME.items())
 def test_a_module_is_the_same_object_under_both_names(theirs: str, ours: str) -> None:
     assert importlib.import_module(theirs) is importlib.import_module(ours)

@@ -97,10 +97,10 @@ def train(options: dict[str, Any]) -> dict[str, Any]:
 
     def will_have(size: int) -> bool:
         change = world_changes.pending_change()
-        return change is not None and hvd.size() + change.added == size
+        return change is not None and hvd.size() + change.added >= size
 
     def wait(step: int, size: int) -> None:
-        while loop.step == step and hvd.size() != size and not will_have(size):
+        while loop.step == step and hvd.size() < size and not will_have(size):
             time.sleep(0.01)
 
     for x, y in loop:

@@ -55,7 +55,6 @@ MISSING = {
     "horovod.mxnet": "is not there: MXNet was retired in 2023. horovod.torch is there",
     "horovod.ray": _LATER,
     "horovod.spark": _LATER,
-    "horovod.tensorflow.data": _LATER,
     "horovod.tensorflow.keras": _LATER,
     "horovod.runner.common.service": _INSIDE,
     "horovod.runner.driver": _INSIDE,
@@ -129,7 +128,9 @@ class Finder:
         spec = None if home is None else importlib.util.find_spec(home)
         if home is None or spec is None:
             return None
-        return ModuleSpec(name, _Alias(home), is_package=spec.submodule_search_locations is not None)
+        # With `python -m`, the origin is what the program finds as its own name.
+        is_package = spec.submodule_search_locations is not None
+        return ModuleSpec(name, _Alias(home), origin=spec.origin, is_package=is_package)
 
 
 class _Folder(Loader):

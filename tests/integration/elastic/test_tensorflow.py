@@ -16,19 +16,11 @@ from launched import Job
 from tensorflow_trainings import check, train
 from worlds import Nursery, Worker, WorkerFailed, World, ship
 
-pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
-
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
+def nursery(tensorflow_nursery: Nursery) -> Nursery:
     """Return what forks workers that have TensorFlow."""
-    nursery = Nursery("tensorflow")
-    first = nursery.fork({})
-    first.send(int, ())
-    first.receive(100)
-    first.close()
-    yield nursery
-    nursery.close()
+    return tensorflow_nursery
 
 
 @pytest.fixture(scope="module")
@@ -93,9 +85,9 @@ def test_a_worker_is_killed_another_comes_and_the_rate_follows(
 ) -> None:
     from farandole.elastic.batches import LinearScaling
 
-    # The first world waits in step 3 until the newcomer is there, which has another model before it gets the state.
+    # Steps 3 and 5 wait until newcomers are there, which have other variables before they get the state.
     job, options = make_job(), {"batch": {"batch_size": 2}, "rate": LinearScaling(), "optimizer": "adam"}
-    options |= {"epochs": 3, "waits": {3: 3}, "deaths": {1: (1, "backward"), 3: (6, "begin")}, "pipeline": True}
+    options |= {"epochs": 3, "waits": {3: 3, 5: 4}, "deaths": {1: (1, "backward"), 3: (6, "begin")}, "pipeline": True}
     workers = job.add(3)
     job.start(train, options)
     job.workers[1].wait(60)

@@ -1,0 +1,243 @@
+"""TensorFlow's data service as Horovod knows it: a job of dispatchers and workers, which prepares another job's data.
+
+`python -m horovod.tensorflow.data.compute_worker FILE` runs on the workers of the one job and writes a file; the script
+of the other one reads it and sends its datasets there.
+
+TensorFlow's own connections, over which the data travel, are neither encrypted nor authenticated: use them within a
+network that you trust.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any
+
+import tensorflow as tf
+
+from farandole.core.basics import current, init, is_initialized, rank
+from farandole.errors import InvalidRequestError
+from farandole.tensorflow.data.meeting_point import ComputeClient, listening_addresses
+from farandole.wire.address import format_address
+
+_logger = logging.getLogger(__name__)
+_LOOK_SECONDS = 0.2
+_HEARTBEAT_MILLISECONDS = 1000
+
+
+@dataclasses.dataclass(frozen=True)
+class TfDataServiceConfig:
+    """How to reach a data service.
+
+    Attributes:
+        dispatchers: one for all ranks of the training, or one for each.
+        workers_per_dispatcher: how many processes work for each.
+        dispatcher_side: where dispatchers run: "compute" or "training".
+        addresses: where the processes meet, by interface.
+        key: that they prove to hold.
+        timeout: seconds that each waits for the others.
+    """
+
+    dispatchers: int
+    workers_per_dispatcher: int
+    dispatcher_side: str
+    addresses: Mapping[str, Sequence[tuple[str, int]]]
+    key: bytes
+    timeout: int = 60
+
+    def compute_client(self, verbose: int = 1) -> ComputeClient:
+        """Return what talks to the process where all meet."""
+        return ComputeClient(self.addresses, self.key, verbose=verbose)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return {**self.__dict__, "key": self.key.hex()}
+
+    @staticmethod
+    def from_dict(config: Mapping[str, Any]) -> TfDataServiceConfig:
+        """Return what `to_dict` has made plain values of."""
+        addresses = {
+            interface: [(address, port) for address, port in some] for interface, some in config["addresses"].items()
+        }
+        return TfDataServiceConfig(
+            dispatchers=config["dispatchers"],
+            workers_per_dispatcher=config["workers_per_dispatcher"],
+            dispatcher_side=config["dispatcher_side"],
+            addresses=addresses,
+            key=bytes.fromhex(config["key"]),
+            timeout=config.get("timeout", 60),
+        )
+
+    def write(self, filename: str | os.PathLike[str]) -> None:
+        """Write it to a file that only its user can read. Whoever sees the file, sees all of it."""
+        path = Path(filename)
+        with NamedTemporaryFile("w", dir=path.parent, prefix=path.name, delete=False) as file:
+            json.dump(self.to_dict(), file)
+        os.replace(file.name, path)
+
+    @staticmethod
+    def read(
+        filename: str | os.PathLike[str], wait_for_file_creation: bool = False, timeout: float = 600.0
+    ) -> TfDataServiceConfig:
+        """Read such a file.
+
+        Args:
+            filename: where it is, or will be.
+            wait_for_file_creation: wait until it is there.
+            timeout: so many seconds at most.
+
+        Raises:
+            FileNotFoundError: it is not there.
+        """
+        deadline = time.monotonic() + timeout
+        while wait_for_file_creation and not os.path.exists(filename) and time.monotonic() < deadline:
+            time.sleep(_LOOK_SECONDS)
+        return TfDataServiceConfig.from_dict(json.loads(Path(filename).read_text()))
+
+
+@contextmanager
+def tf_data_service(compute_config: TfDataServiceConfig, rank: int) -> Iterator[str]:
+    """Give the address of the dispatcher of a rank of the training, once its workers are there.
+
+    If dispatchers run on the training side, this rank's own one, or that of all if this is rank 0, lives as long as the
+    context.
+
+    Args:
+        compute_config: of the service.
+        rank: in the training's job.
+
+    Raises:
+        TimeoutError: dispatcher or workers were not there in time.
+
+    Example:
+        >>> with tf_data_service(config, hvd.rank()) as address:  # doctest: +SKIP
+        ...     distribute = tf.data.experimental.service.distribute
+        ...     model.fit(dataset.apply(distribute(processing_mode="distributed_epoch", service=address)))
+    """
+    compute = compute_config.compute_client(verbose=2)
+    shares_one = compute_config.dispatchers == 1
+    server = None
+    try:
+        if compute_config.dispatcher_side == "training" and (rank == 0 or not shares_one):
+            server = _start_dispatcher(compute, rank)
+        dispatcher = 0 if shares_one else rank
+        address = compute.wait_for_dispatcher_registration(dispatcher, compute_config.timeout)
+        compute.wait_for_dispatcher_worker_registration(dispatcher, compute_config.timeout)
+        yield address
+    finally:
+        _stop(server)
+
+
+def send_to_data_service(
+    dataset: Any,
+    compute_config: TfDataServiceConfig,
+    rank: int,
+    size: int | None = None,
+    processing_mode: str = "distributed_epoch",
+    reuse_dataset: bool = False,
+    round_robin: bool = False,
+) -> Any:
+    """Return a dataset whose elements the data service prepares; it is a method of `tf.data.Dataset` as well.
+
+    Args:
+        dataset: what is to be prepared.
+        compute_config: of a service whose dispatchers run on the compute side.
+        rank: in the training's job.
+        size: of the training's job; for `round_robin`.
+        processing_mode: as of `tf.data.experimental.service.distribute`.
+        reuse_dataset: all ranks share what is prepared, so that each element goes to one of them.
+        round_robin: and get them in turns.
+
+    Raises:
+        RuntimeError: the dispatchers run on the training side.
+    """
+    if compute_config.dispatcher_side == "training":
+        raise RuntimeError("training side dispatcher not supported, use tf_data_service context manager instead")
+    in_turns = reuse_dataset and round_robin
+    with tf_data_service(compute_config, rank) as address:
+        return dataset.apply(
+            tf.data.experimental.service.distribute(
+                processing_mode=processing_mode,
+                service=address,
+                job_name="job" if reuse_dataset else None,
+                consumer_index=rank if in_turns else None,
+                num_consumers=size if in_turns else None,
+            )
+        )
+
+
+tf.data.Dataset.send_to_data_service = send_to_data_service
+
+
+def compute_worker_fn(compute_config: TfDataServiceConfig) -> None:
+    """Be a worker of the data service, and a dispatcher if this rank is to be one, until the service is shut down."""
+    if not is_initialized():
+        init()
+    index, workers = rank(), compute_config.workers_per_dispatcher
+    dispatcher = index // workers
+    compute = compute_config.compute_client(verbose=2)
+    dispatch_server = worker_server = None
+    try:
+        if compute_config.dispatcher_side == "compute" and index % workers == 0:
+            dispatch_server = _start_dispatcher(compute, dispatcher)
+        address = compute.wait_for_dispatcher_registration(dispatcher, compute_config.timeout)
+        worker_server = _start_worker(address, compute_config.timeout)
+        compute.register_worker_for_dispatcher(dispatcher, index)
+        _logger.info("worker %d works for dispatcher %d at %s", index, dispatcher, address)
+        compute.wait_for_shutdown()
+    finally:
+        _stop(worker_server)
+        _stop(dispatch_server)
+
+
+def _start_dispatcher(compute: ComputeClient, dispatcher: int) -> Any:
+    server = tf.data.experimental.service.DispatchServer()
+    # It calls itself localhost, which is another machine to others.
+    protocol, _, port = server.target.partition("://localhost:")
+    if not port:
+        raise InvalidRequestError(f"TensorFlow's dispatcher has an address of an unknown form: {server.target}")
+    address = f"{protocol}://{format_address(_own_address(), int(port))}"
+    try:
+        compute.register_dispatcher(dispatcher, address)
+    except BaseException:
+        _stop(server)
+        raise
+    _logger.info("dispatcher %d is at %s", dispatcher, address)
+    return server
+
+
+def _start_worker(dispatcher_address: str, timeout: float) -> Any:
+    config = tf.data.experimental.service.WorkerConfig(
+        dispatcher_address=dispatcher_address.partition("://")[2],
+        worker_address=format_address(_own_address(), 0).removesuffix(":0") + ":%port%",
+        heartbeat_interval_ms=_HEARTBEAT_MILLISECONDS,
+        dispatcher_timeout_ms=int(timeout * 1000),
+    )
+    server = tf.data.experimental.service.WorkerServer(config)
+    server.start()
+    return server
+
+
+def _own_address() -> str:
+    """Return by what the other processes of the service reach this machine."""
+    return listening_addresses(own_networks())[0][1]
+
+
+def own_networks() -> list[str] | None:
+    """Return what `FARANDOLE_LISTEN` restricts this job to; None: nothing."""
+    listen = current().settings.listen if is_initialized() else ""
+    return listen.split(",") if listen else None
+
+
+def _stop(server: Any) -> None:
+    if server is not None:
+        # There is no other way: join() alone would wait for somebody who stops it.
+        server._stop()
+        server.join()

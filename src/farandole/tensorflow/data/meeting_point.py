@@ -1,0 +1,315 @@
+"""Where the processes of a data service find each other: dispatchers and workers say that they are there.
+
+One process serves it, all others are clients. Both sides prove that they hold the service's key before anything else is
+decoded (`farandole.wire.handshake`); a message is one frame of MessagePack, a request and its answer one connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from farandole.errors import InvalidRequestError
+from farandole.wire import interfaces
+from farandole.wire.address import format_address
+from farandole.wire.async_channel import AsyncChannel
+from farandole.wire.channel import Channel
+from farandole.wire.errors import AuthenticationFailed, WireError
+
+CONNECT_SECONDS = 20.0
+# For the way of an answer, after what it was to wait for.
+_ANSWER_SECONDS = 10.0
+_MESSAGE_LIMIT = 4096
+
+Addresses = Mapping[str, Sequence[tuple[str, int]]]
+
+
+class RegisterDispatcher(msgspec.Struct, tag=True):
+    """A dispatcher can be reached there."""
+
+    dispatcher: int
+    address: str
+
+
+class AwaitDispatcher(msgspec.Struct, tag=True):
+    """Asks for a dispatcher's address, once it is known."""
+
+    dispatcher: int
+    timeout: float
+
+
+class RegisterWorker(msgspec.Struct, tag=True):
+    """A worker has begun to work for a dispatcher."""
+
+    dispatcher: int
+    worker: int
+
+
+class AwaitWorkers(msgspec.Struct, tag=True):
+    """Asks for an answer once all workers of a dispatcher are there."""
+
+    dispatcher: int
+    timeout: float
+
+
+class Shutdown(msgspec.Struct, tag=True):
+    """The service is not needed any more."""
+
+
+class AwaitShutdown(msgspec.Struct, tag=True):
+    """Asks for an answer when it is not."""
+
+
+class Answer(msgspec.Struct):
+    """What a request has come to."""
+
+    text: str = ""
+    failure: str = ""
+    """The name of an exception, whose message is the text; "" if it went well."""
+
+
+Request = RegisterDispatcher | AwaitDispatcher | RegisterWorker | AwaitWorkers | Shutdown | AwaitShutdown
+_FAILURES: dict[str, type[Exception]] = {each.__name__: each for each in (IndexError, ValueError, TimeoutError)}
+
+
+class ComputeService:
+    """The process that all others of a data service know.
+
+    Args:
+        dispatchers: how many there will be.
+        workers_per_dispatcher: how many workers each of them will have.
+        key: that all processes of the service hold.
+        nics: listen on these interfaces, addresses or networks only; None: everywhere, and on this machine itself.
+
+    Raises:
+        ValueError: there are to be no dispatchers, or no workers.
+    """
+
+    def __init__(
+        self, dispatchers: int, workers_per_dispatcher: int, key: bytes, nics: Sequence[str] | None = None
+    ) -> None:
+        if dispatchers <= 0:
+            raise InvalidRequestError(f"The number of dispatchers must be larger than 0: {dispatchers}")
+        if workers_per_dispatcher <= 0:
+            raise InvalidRequestError(
+                f"The number of workers per dispatcher must be larger than 0: {workers_per_dispatcher}"
+            )
+        self._key = key
+        self._workers_per_dispatcher = workers_per_dispatcher
+        self._dispatchers: list[str | None] = [None] * dispatchers
+        self._workers: list[set[int]] = [set() for _ in range(dispatchers)]
+        self._is_over = False
+        self._clients: set[asyncio.Task[Any]] = set()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="compute-service", daemon=True)
+        self._thread.start()
+        self._addresses = self._call(self._open(nics))
+
+    def addresses(self) -> dict[str, list[tuple[str, int]]]:
+        """Return where it listens, by interface."""
+        return {interface: list(addresses) for interface, addresses in self._addresses.items()}
+
+    def shutdown(self) -> None:
+        """Answer those that wait for the end, and stop listening. No-op if that has happened."""
+        if self._thread.is_alive():
+            self._call(self._close())
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+    # --- in the thread ----------------------------------------------------------------------------------------------
+
+    def _call(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+    async def _open(self, nics: Sequence[str] | None) -> dict[str, list[tuple[str, int]]]:
+        self._changed = asyncio.Condition()
+        self._servers = []
+        found: dict[str, list[tuple[str, int]]] = {}
+        for interface, address in listening_addresses(nics):
+            server = await asyncio.start_server(self._serve, address, 0)
+            self._servers.append(server)
+            found.setdefault(interface, []).append((address, server.sockets[0].getsockname()[1]))
+        return found
+
+    async def _close(self) -> None:
+        await self._change(lambda: setattr(self, "_is_over", True))
+        for server in self._servers:
+            server.close()
+        if self._clients:
+            _, late = await asyncio.wait(self._clients, timeout=_ANSWER_SECONDS)
+            for task in late:
+                task.cancel()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._clients.add(task)
+        channel = AsyncChannel(reader, writer, _MESSAGE_LIMIT)
+        # A stranger, or a client that has gone, gets no answer.
+        with suppress(WireError, msgspec.DecodeError, msgspec.ValidationError, asyncio.CancelledError):
+            await channel.accept(self._key)
+            request: Any = msgspec.msgpack.decode(await channel.receive(), type=Request)
+            await channel.send(msgspec.msgpack.encode(await self._answer(request)))
+        self._clients.discard(task)
+        channel.close()
+
+    async def _answer(self, request: Request) -> Answer:
+        try:
+            return Answer(await self._handle(request))
+        except (IndexError, ValueError, TimeoutError, asyncio.TimeoutError) as error:
+            kind = next(name for name, each in _FAILURES.items() if isinstance(error, each))
+            return Answer(str(error), kind)
+
+    async def _handle(self, request: Request) -> str:
+        if isinstance(request, RegisterDispatcher):
+            self._check(request.dispatcher)
+            known = self._dispatchers[request.dispatcher]
+            if known not in (None, request.address):
+                raise ValueError(
+                    f"Dispatcher with id {request.dispatcher} has already been registered under different address "
+                    f"{known}: {request.address}"
+                )
+            await self._change(lambda: self._dispatchers.__setitem__(request.dispatcher, request.address))
+        elif isinstance(request, AwaitDispatcher):
+            self._check(request.dispatcher)
+            await self._until(
+                lambda: self._dispatchers[request.dispatcher] is not None,
+                request.timeout,
+                f"dispatcher {request.dispatcher} to register. Try to find out what takes the dispatcher so long",
+            )
+            return self._dispatchers[request.dispatcher] or ""
+        elif isinstance(request, RegisterWorker):
+            self._check(request.dispatcher)
+            await self._change(lambda: self._workers[request.dispatcher].add(request.worker))
+        elif isinstance(request, AwaitWorkers):
+            # If there is a single dispatcher, it is the one of all ranks.
+            dispatcher = request.dispatcher if len(self._dispatchers) > 1 else 0
+            self._check(dispatcher)
+            await self._until(
+                lambda: len(self._workers[dispatcher]) >= self._workers_per_dispatcher,
+                request.timeout,
+                f"workers for dispatcher {dispatcher} to register. Try to find out what takes the workers so long",
+            )
+        elif isinstance(request, Shutdown):
+            await self._change(lambda: setattr(self, "_is_over", True))
+        else:
+            await self._until(lambda: self._is_over, None, "")
+        return ""
+
+    def _check(self, dispatcher: int) -> None:
+        if not 0 <= dispatcher < len(self._dispatchers):
+            raise IndexError(f"Dispatcher id must be within [0..{len(self._dispatchers) - 1}]: {dispatcher}")
+
+    async def _change(self, change: Callable[[], object]) -> None:
+        async with self._changed:
+            change()
+            self._changed.notify_all()
+
+    async def _until(self, holds: Callable[[], bool], seconds: float | None, what: str) -> None:
+        async def wait() -> None:
+            async with self._changed:
+                await self._changed.wait_for(holds)
+
+        try:
+            await asyncio.wait_for(wait(), seconds)
+        except (TimeoutError, asyncio.TimeoutError):
+            raise TimeoutError(f"Timed out waiting for {what}, or increase timeout (now {seconds:g} s).") from None
+
+
+class ComputeClient:
+    """What the other processes call.
+
+    Args:
+        addresses: of the service, by interface; all are tried.
+        key: of the service.
+        verbose: not used.
+    """
+
+    def __init__(self, addresses: Addresses, key: bytes, verbose: int = 1) -> None:
+        self._addresses = ",".join(format_address(*each) for some in addresses.values() for each in some)
+        self._key = key
+
+    def register_dispatcher(self, dispatcher_id: int, dispatcher_address: str) -> None:
+        """Say where a dispatcher can be reached.
+
+        Raises:
+            IndexError: there is to be no such dispatcher.
+            ValueError: it was said to be elsewhere before.
+        """
+        self._ask(RegisterDispatcher(dispatcher_id, dispatcher_address))
+
+    def wait_for_dispatcher_registration(self, dispatcher_id: int, timeout: float) -> str:
+        """Return a dispatcher's address, once it is known.
+
+        Raises:
+            IndexError: there is to be no such dispatcher.
+            TimeoutError: it is not known after so many seconds.
+        """
+        return self._ask(AwaitDispatcher(dispatcher_id, timeout), timeout)
+
+    def register_worker_for_dispatcher(self, dispatcher_id: int, worker_id: int) -> None:
+        """Say that a worker has begun to work for a dispatcher.
+
+        Raises:
+            IndexError: there is to be no such dispatcher.
+        """
+        self._ask(RegisterWorker(dispatcher_id, worker_id))
+
+    def wait_for_dispatcher_worker_registration(self, dispatcher_id: int, timeout: float) -> None:
+        """Return when all workers of a dispatcher are there.
+
+        Raises:
+            IndexError: there is to be no such dispatcher.
+            TimeoutError: some are missing after so many seconds.
+        """
+        self._ask(AwaitWorkers(dispatcher_id, timeout), timeout)
+
+    def shutdown(self) -> None:
+        """End the service, and all workers and dispatchers that wait for that."""
+        self._ask(Shutdown())
+
+    def wait_for_shutdown(self) -> None:
+        """Return when the service is ended.
+
+        Raises:
+            ConnectionError: its process has ended otherwise.
+        """
+        self._ask(AwaitShutdown(), None)
+
+    def _ask(self, request: Request, seconds: float | None = 0.0) -> str:
+        """Return the answer; `seconds`: how long the other side may take, None is without end."""
+        try:
+            channel = Channel.connect(self._addresses, self._key, timeout=CONNECT_SECONDS, limit=_MESSAGE_LIMIT)
+        except AuthenticationFailed:
+            raise AuthenticationFailed(
+                f"what listens at {self._addresses} does not hold the key of this configuration: it is of another "
+                "run. Read the file that the service of now has written."
+            ) from None
+        try:
+            channel.send(msgspec.msgpack.encode(request), time.monotonic() + _ANSWER_SECONDS)
+            deadline = None if seconds is None else time.monotonic() + seconds + _ANSWER_SECONDS
+            answer = msgspec.msgpack.decode(channel.receive(deadline), type=Answer)
+        finally:
+            channel.close()
+        if answer.failure:
+            raise _FAILURES.get(answer.failure, RuntimeError)(answer.text)
+        return answer.text
+
+
+def listening_addresses(networks: Sequence[str] | None) -> list[tuple[str, str]]:
+    """Return where a process of the service listens: pairs of interface and address, the fastest first.
+
+    Args:
+        networks: what may be used; None: everything, and loopback after it.
+    """
+    everything = interfaces.every_address() if networks else interfaces.addresses()
+    found = interfaces.pick(everything, networks) if networks else everything
+    usable = [(each.interface, each.address) for each in found if "%" not in each.address]
+    return usable if networks else [*usable, ("lo", "127.0.0.1")]
