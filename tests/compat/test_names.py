@@ -127,7 +127,6 @@ def test_what_it_was_built_with_is_known_before_init() -> None:
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("horovod.tensorflow.elastic", "not there yet"),
         ("horovod.tensorflow.keras", "not there yet"),
         ("horovod.keras", "not there yet"),
         ("horovod.mxnet", "retired"),
