@@ -74,7 +74,7 @@ $(VENV)/ready-to-bench-elastic: $(VENV)/ready
 
 # The library, where an editable install finds it. Ninja decides what is to be done.
 native: build/release/CMakeCache.txt
-	@cmake --build --preset release --target farandole --parallel $(JOBS)
+	@cmake --build --preset release --target farandole farandole_tensorflow --parallel $(JOBS)
 	@cmake --install build/release --prefix src >/dev/null
 
 native-tests: native

@@ -165,6 +165,12 @@ const char* farandole_engine_routes(farandole_engine* engine) {
   return engine->routes.c_str();
 }
 
+size_t farandole_group_ranks(farandole_engine* engine, uint32_t group, int32_t* ranks, size_t capacity) {
+  const std::vector<int> members = engine->engine.ranks_of_group(group);
+  std::copy_n(members.begin(), std::min(capacity, members.size()), ranks);
+  return members.size();
+}
+
 void* farandole_arena_alloc(farandole_engine* engine, size_t bytes) { return engine->endpoint.arena().allocate(bytes); }
 
 void farandole_arena_free(farandole_engine* engine, void* block) { engine->endpoint.arena().release(block); }

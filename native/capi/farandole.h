@@ -19,7 +19,7 @@ extern "C" {
 #define FARANDOLE_API __attribute__((visibility("default")))
 
 /* Raised whenever a struct or the meaning of a function changes; the binding compares it at load. */
-#define FARANDOLE_ABI_VERSION 5
+#define FARANDOLE_ABI_VERSION 6
 
 enum farandole_status {
   FARANDOLE_OK = 0,
@@ -253,6 +253,10 @@ FARANDOLE_API const char* farandole_engine_links(farandole_engine* engine);
  * "10.0.0.1 -> 10.0.0.2" (this worker's address and that rank's) or, for its own rank, "itself". Empty before the first
  * world. Valid until the next form. */
 FARANDOLE_API const char* farandole_engine_routes(farandole_engine* engine);
+
+/* Copies up to `capacity` of a group's ranks in the world, ascending, and returns how many there are; 0 when there is
+ * no such group. Group 0 is the world. */
+FARANDOLE_API size_t farandole_group_ranks(farandole_engine* engine, uint32_t group, int32_t* ranks, size_t capacity);
 
 /* --- tuning ------------------------------------------------------------------------------------------------- */
 

@@ -88,6 +88,8 @@ class Engine {
   Completions& completions() noexcept { return completions_; }
   // 0 when there is no such group.
   size_t size_of_group(uint32_t group) const { return submissions_.size_of_group(group); }
+  // In ascending order; empty when there is no such group.
+  std::vector<int> ranks_of_group(uint32_t group) const { return submissions_.ranks_of_group(group); }
 
   Stats stats() const { return recorder_.stats(); }
   Events& events() noexcept { return recorder_.events(); }

@@ -196,6 +196,12 @@ size_t Submissions::size_of_group(uint32_t group) const {
   return found == groups_.end() ? 0 : found->second.size();
 }
 
+std::vector<int> Submissions::ranks_of_group(uint32_t group) const {
+  const base::MutexLock lock(mutex_);
+  const auto found = groups_.find(group);
+  return found == groups_.end() ? std::vector<int>() : found->second.members;
+}
+
 collective::Topology Submissions::topology_of(uint32_t group) const {
   const base::MutexLock lock(mutex_);
   if (ended_) {

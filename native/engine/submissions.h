@@ -81,7 +81,8 @@ class Submissions {
   bool is_overdue();
 
   // --- groups
-  size_t size_of_group(uint32_t group) const;  // 0: there is no such group
+  size_t size_of_group(uint32_t group) const;             // 0: there is no such group
+  std::vector<int> ranks_of_group(uint32_t group) const;  // empty: there is no such group
   // Where the members of a group lie. Throws as check_health(), and when there is no such group.
   collective::Topology topology_of(uint32_t group) const;
 

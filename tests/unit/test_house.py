@@ -76,21 +76,29 @@ def test_library_has_nothing_of_the_loopback_of_tests() -> None:
     assert b"oopback" not in Path(binding).read_bytes()
 
 
-def test_library_needs_nothing_but_the_c_library() -> None:
+C_LIBRARY = {"libc", "libm", "libpthread", "libdl", "librt", "ld-linux-x86-64"}
+
+
+def needed_by(library: str) -> set[str]:
+    """Return the libraries that one of ours needs."""
     binding = run_python("-c", "from farandole.core import binding; print(binding.library_path(None))").strip()
+    path = Path(binding).with_name(library)
     try:
-        dynamic = subprocess.run(["readelf", "--dynamic", binding], capture_output=True, text=True, check=True).stdout
+        dynamic = subprocess.run(["readelf", "--dynamic", path], capture_output=True, text=True, check=True).stdout
     except FileNotFoundError:
         pytest.skip("readelf is not installed")
-    needed = set(re.findall(r"\(NEEDED\).*\[(.+)\]", dynamic))
-    assert {name.split(".so")[0] for name in needed} <= {
-        "libc",
-        "libm",
-        "libpthread",
-        "libdl",
-        "librt",
-        "ld-linux-x86-64",
-    }
+    return set(re.findall(r"\(NEEDED\).*\[(.+)\]", dynamic))
+
+
+def test_library_needs_nothing_but_the_c_library() -> None:
+    assert {name.split(".so")[0] for name in needed_by("libfarandole.so")} <= C_LIBRARY
+
+
+def test_plugin_needs_our_library_and_tensorflow_by_the_name_that_all_versions_have() -> None:
+    needed = needed_by("libfarandole_tensorflow.so")
+    assert needed >= {"libfarandole.so", "libtensorflow_framework.so.2"}
+    others = needed - {"libfarandole.so", "libtensorflow_framework.so.2"}
+    assert {name.split(".so")[0] for name in others} <= C_LIBRARY
 
 
 CMAKE_PROJECT = """\

@@ -26,7 +26,7 @@ from typing import Any
 
 from farandole.errors import LibraryError
 
-ABI_VERSION = 5
+ABI_VERSION = 6
 KINDS = 10
 LIBRARY_NAME = "libfarandole.so"
 
@@ -166,6 +166,7 @@ _QUICK: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "farandole_engine_cause": (c_int, (_Engine, POINTER(c_int32), POINTER(c_int32))),
     "farandole_engine_links": (c_char_p, (_Engine,)),
     "farandole_engine_routes": (c_char_p, (_Engine,)),
+    "farandole_group_ranks": (c_size_t, (_Engine, c_uint32, POINTER(c_int32), c_size_t)),
     "farandole_submit": (c_int, (_Engine, POINTER(NativeRequest), c_size_t, _Handles)),
     "farandole_poll": (c_int, (_Engine, c_uint64)),
     "farandole_result": (

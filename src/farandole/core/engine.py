@@ -91,6 +91,11 @@ class Engine:
     # --- worlds ------------------------------------------------------------------------------------------------
 
     @property
+    def native_pointer(self) -> int:
+        """The address of the native engine, for libraries that submit requests themselves."""
+        return self._pointer.value or 0
+
+    @property
     def contact(self) -> str:
         """How other workers reach this one."""
         return _string(self._library.farandole_engine_contact(self._pointer))

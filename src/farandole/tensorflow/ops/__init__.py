@@ -1,27 +1,21 @@
 """The ops of which the functions that users call are made: those of the plugin library, or the slower Python ones.
 
 Each function makes one TensorFlow op, in whichever way TensorFlow works at the moment: at once, in the graph of a
-`tf.function`, or in a graph of `tf.compat.v1`.
+`tf.function`, or in a graph of `tf.compat.v1`. The functions are those of `python_ops`, which says what each returns.
+
+The Python ones are taken where the plugin cannot be used, and in a loop of `elastic.steps`: when a world ends there,
+they make a call again in the next one.
 """
 
-from farandole.tensorflow.ops.python_ops import (
-    allgather,
-    allreduce,
-    alltoall,
-    barrier,
-    broadcast,
-    broadcast_in_place,
-    grouped_allgather,
-    grouped_allreduce,
-    grouped_reducescatter,
-    join,
-    local_rank,
-    local_size,
-    process_set_included,
-    rank,
-    reducescatter,
-    size,
-)
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from farandole.core import basics
+from farandole.tensorflow import plugin
+from farandole.tensorflow.ops import python_ops
+from farandole.tensorflow.ops.plugin_ops import PluginOps
 
 __all__ = [
     "allgather",
@@ -41,3 +35,31 @@ __all__ = [
     "reducescatter",
     "size",
 ]
+
+
+def _of_plugin() -> PluginOps | None:
+    loaded = plugin.loaded()
+    if loaded is not None:
+        return PluginOps(loaded.ops)
+    warnings.warn(
+        f"farandole's ops for TensorFlow cannot be used: {plugin.why_not()} Slower Python functions are taken.",
+        RuntimeWarning,
+        stacklevel=3,
+    )
+    return None
+
+
+_PLUGIN_OPS = _of_plugin()
+
+
+def chosen() -> Any:
+    """Return what makes the ops at the moment: an instance of `PluginOps`, or the module `python_ops`."""
+    if _PLUGIN_OPS is None or (basics.is_initialized() and basics.current().trainings > 0):
+        return python_ops
+    return _PLUGIN_OPS
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        return getattr(chosen(), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

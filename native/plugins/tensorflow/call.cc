@@ -1,0 +1,409 @@
+#include "plugins/tensorflow/call.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <thread>
+
+#include "plugins/tensorflow/dtypes.h"
+#include "plugins/tensorflow/name_queue.h"
+#include "plugins/tensorflow/op_table.h"
+
+namespace farandole::tensorflow {
+
+namespace {
+
+// Rows that have come are copied by the engine's thread up to this size; above, by a thread of their own, so that the
+// engine goes on. Starting a thread takes about as long as copying so much.
+constexpr size_t kCopyAtOnceBytes = size_t{1} << 18;
+
+NameQueue<Call>& names_in_flight() {
+  static auto* const names = new NameQueue<Call>;  // never destroyed: threads may outlive static objects
+  return *names;
+}
+
+TF_Code code_of(int status) {
+  switch (status) {
+    case FARANDOLE_INVALID_ARGUMENT:
+      return TF_INVALID_ARGUMENT;
+    case FARANDOLE_MISMATCH:
+      return TF_FAILED_PRECONDITION;
+    case FARANDOLE_WORKER_LOST:
+    case FARANDOLE_SHUT_DOWN:
+    case FARANDOLE_STALLED:
+    case FARANDOLE_TIMEOUT:
+      return TF_ABORTED;
+    case FARANDOLE_UNAVAILABLE:
+      return TF_RESOURCE_EXHAUSTED;
+    default:
+      return TF_INTERNAL;
+  }
+}
+
+// The end of the sentence is what farandole.tensorflow.errors reads.
+OpError error_of(int status, const char* sentence, int32_t lost_rank) {
+  std::string text = std::string(sentence) + " (farandole status " + std::to_string(status);
+  if (lost_rank >= 0) {
+    text += ", rank " + std::to_string(lost_rank);
+  }
+  return {code_of(status), text + ")"};
+}
+
+Tensor input_of(TF_OpKernelContext* context, int index) {
+  const Status status;
+  TF_Tensor* tensor = nullptr;
+  TF_GetInput(context, index, &tensor, status.get());
+  status.check();
+  return Tensor(tensor);
+}
+
+void set_output(TF_OpKernelContext* context, int index, const Tensor& tensor) {
+  const Status status;
+  TF_SetOutput(context, index, tensor.get(), status.get());
+  status.check();
+}
+
+Tensor allocate_output(TF_OpKernelContext* context, int index, TF_DataType type, const std::vector<int64_t>& shape) {
+  const int64_t elements = std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+  const Status status;
+  Tensor tensor(TF_AllocateOutput(context, index, type, shape.data(), static_cast<int>(shape.size()),
+                                  static_cast<size_t>(elements) * bytes_of(type), status.get()));
+  status.check();
+  return tensor;
+}
+
+void require_rows(const OpRow& row, const std::vector<int64_t>& shape) {
+  if (shape.empty()) {
+    throw OpError(TF_INVALID_ARGUMENT, std::string(row.operation) +
+                                           ": a tensor without dimensions (a rank-zero tensor) has no rows. Pass "
+                                           "tf.reshape(tensor, [1]).");
+  }
+}
+
+}  // namespace
+
+void Call::run(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* done) {
+  // What TensorFlow hands over is a std::function on its stack, gone when this returns: a copy of it is what may be
+  // called later. Calling TF_RunAsyncOpKernelDoneCallback later crashes, in 2.17 and in 2.21.
+  const auto& function = *reinterpret_cast<const std::function<void()>*>(done);
+  (new Call(*static_cast<const Kernel*>(kernel), context, function))->begin();
+}
+
+Call::Call(const Kernel& kernel, TF_OpKernelContext* context, std::function<void()> done)
+    : kernel_(kernel), context_(context), done_(std::move(done)) {}
+
+// --- from TensorFlow to the engine
+
+void Call::begin() {
+  const std::string operation = kernel_.row->operation;
+  if (kernel_.row->kind == FARANDOLE_JOIN) {
+    base_ = operation;
+  } else if (kernel_.is_unnamed()) {
+    is_counted_ = true;
+    base_ = operation + "." + EngineLink::of_process().next_name(operation, kernel_.group);
+  } else {
+    base_ = operation + "." + kernel_.key(context_);
+  }
+  if (names_in_flight().begin(base_ + "/" + std::to_string(kernel_.group), this)) {
+    submit();
+  }
+}
+
+void Call::submit() {
+  try {
+    const EngineLink::Use use(EngineLink::of_process());
+    engine_ = use.engine();
+    add_parts(use);
+    name_parts();
+    std::vector<farandole_request> requests;
+    for (Part& part : parts_) {
+      if (part.call != nullptr) {
+        requests.push_back(request_of(part));
+      }
+    }
+    // One more, so that this call is not deleted while it is being submitted.
+    open_ = requests.size() + 1;
+    std::vector<uint64_t> handles(requests.size());
+    const int status =
+        requests.empty() ? 0 : farandole_submit(engine_, requests.data(), requests.size(), handles.data());
+    if (status != FARANDOLE_OK) {
+      open_ = 1;
+      throw error_of(status, farandole_last_error(), farandole_last_lost_rank());
+    }
+  } catch (const OpError& error) {
+    if (is_counted_) {
+      EngineLink::of_process().give_back_name(kernel_.row->operation, kernel_.group);
+    }
+    open_ = 1;
+    fail(error.code(), error.what());
+  }
+  if (--open_ == 0) {
+    deliver();
+  }
+}
+
+void Call::add_parts(const EngineLink::Use& use) {
+  const OpRow& row = *kernel_.row;
+  if (row.flow == Flow::kNothing) {
+    parts_.resize(1);
+    parts_[0].call = this;
+    return;
+  }
+  const std::vector<int32_t> ranks = use.ranks_of(kernel_.group);
+  // All ops have their tensors first; an alltoall may have its splits after them.
+  const int tensors = row.grouped ? TF_NumInputs(context_) : 1;
+  parts_.resize(static_cast<size_t>(tensors));
+  for (int i = 0; i < tensors; ++i) {
+    Part& part = parts_[static_cast<size_t>(i)];
+    part.index = i;
+    part.input = input_of(context_, i);
+    part.type = TF_TensorType(part.input.get());
+    part.shape = shape_of(part.input.get());
+    if (is_alone(ranks.size()) && ranks[0] == use.place().rank && part.type != TF_BOOL) {
+      set_output(context_, i, part.input);  // nothing to do: `call` stays empty
+      continue;
+    }
+    part.call = this;
+    if (!row.grouped && TF_NumInputs(context_) > 1) {
+      const Tensor splits = input_of(context_, 1);
+      const auto* rows = static_cast<const int32_t*>(TF_TensorData(splits.get()));
+      const size_t count = TF_TensorByteSize(splits.get()) / sizeof(int32_t);
+      if (count != ranks.size()) {
+        throw OpError(TF_INVALID_ARGUMENT, "alltoall: splits has " + std::to_string(count) + " entries, but " +
+                                               std::to_string(ranks.size()) +
+                                               " ranks take part. Number of entries in splits does not equal number "
+                                               "of workers.");
+      }
+      part.splits.assign(rows, rows + count);
+    }
+    make_output(part, ranks, use.place().rank);
+  }
+}
+
+// Whether the results are the inputs.
+bool Call::is_alone(size_t ranks) const {
+  const Flow flow = kernel_.row->flow;
+  return ranks == 1 && (flow == Flow::kReduce || flow == Flow::kCopy) && kernel_.prescale * kernel_.postscale == 1.0 &&
+         (flow != Flow::kCopy || kernel_.root == EngineLink::Use(EngineLink::of_process()).place().rank);
+}
+
+void Call::make_output(Part& part, const std::vector<int32_t>& ranks, int32_t rank) {
+  switch (kernel_.row->flow) {
+    case Flow::kReduce: {
+      // Where nobody else looks at the input, its memory becomes the output's. TensorFlow gives it away only while this
+      // library holds no reference to it.
+      part.input.reset();
+      const Status status;
+      int given = -1;
+      part.output.reset(TF_ForwardInputOrAllocateOutput(context_, &part.index, 1, part.index, part.shape.data(),
+                                                        static_cast<int>(part.shape.size()), &given, status.get()));
+      status.check();
+      if (given != part.index) {
+        part.input = input_of(context_, part.index);
+      }
+      break;
+    }
+    case Flow::kCopy:
+      if (kernel_.root == rank) {
+        set_output(context_, part.index, part.input);
+      } else {
+        part.output = allocate_output(context_, part.index, part.type, part.shape);
+      }
+      break;
+    case Flow::kOwnRows:
+      make_own_rows(part, ranks, rank);
+      break;
+    case Flow::kRows:
+      make_room_for_rows(part, ranks.size());
+      break;
+    case Flow::kNothing:
+      break;
+  }
+}
+
+// The first ranks get one row more where the rows cannot be shared equally.
+void Call::make_own_rows(Part& part, const std::vector<int32_t>& ranks, int32_t rank) {
+  require_rows(*kernel_.row, part.shape);
+  const auto size = static_cast<int64_t>(ranks.size());
+  const auto place = std::find(ranks.begin(), ranks.end(), rank) - ranks.begin();
+  std::vector<int64_t> shape = part.shape;
+  shape[0] = part.shape[0] / size + (place < part.shape[0] % size ? 1 : 0);
+  part.output = allocate_output(context_, part.index, part.type, shape);
+}
+
+// Memory that is used if all ranks turn out to give equally many rows; it then becomes the output without a copy.
+void Call::make_room_for_rows(Part& part, size_t ranks) {
+  require_rows(*kernel_.row, part.shape);
+  if (!part.splits.empty()) {
+    return;
+  }
+  std::vector<int64_t> shape = part.shape;
+  if (kernel_.row->kind == FARANDOLE_ALLGATHER) {
+    shape[0] *= static_cast<int64_t>(ranks);
+  }
+  const Status status;
+  TF_AllocatorAttributes on_host{offsetof(TF_AllocatorAttributes, on_host) + 1, 1};
+  part.output.reset(
+      TF_AllocateTemp(context_, part.type, shape.data(), static_cast<int>(shape.size()), &on_host, status.get()));
+  status.check();
+}
+
+void Call::name_parts() {
+  for (Part& part : parts_) {
+    part.name = base_;
+    if (kernel_.row->grouped) {
+      part.name += "_" + std::to_string(part.index + 1) + "of" + std::to_string(parts_.size());
+    }
+  }
+}
+
+farandole_request Call::request_of(Part& part) {
+  farandole_request request{};
+  request.kind = kernel_.row->kind;
+  request.group = kernel_.group;
+  request.op = kernel_.op;
+  request.root = kernel_.root;
+  request.prescale = kernel_.prescale;
+  request.postscale = kernel_.postscale;
+  request.name = part.name.c_str();
+  request.callback = &Call::part_done;
+  request.callback_context = &part;
+  if (kernel_.row->flow == Flow::kNothing) {
+    return request;
+  }
+  request.dtype = dtype_of(part.type);
+  request.ndim = static_cast<uint32_t>(part.shape.size());
+  request.shape = part.shape.data();
+  // A reduction may write over its input, a receiver of a broadcast gives none, and its root has its result already.
+  TF_Tensor* const input = (part.input ? part.input : part.output).get();
+  TF_Tensor* const output = kernel_.row->flow == Flow::kCopy && !part.output ? part.input.get() : part.output.get();
+  request.input = TF_TensorData(input);
+  request.output = output == nullptr ? nullptr : TF_TensorData(output);
+  request.splits = part.splits.empty() ? nullptr : part.splits.data();
+  return request;
+}
+
+// --- from the engine to TensorFlow
+
+void Call::part_done(void* context, uint64_t handle, int status, const char* error, int32_t lost_rank) {
+  auto& part = *static_cast<Part*>(context);
+  Call& call = *part.call;
+  part.handle = handle;
+  if (status != FARANDOLE_OK) {
+    const OpError failure = error_of(status, error, lost_rank);
+    call.fail(failure.code(), failure.what());
+  } else if (call.kernel_.row->flow == Flow::kRows || call.kernel_.row->kind == FARANDOLE_JOIN) {
+    const int64_t* counts = nullptr;
+    size_t members = 0;
+    farandole_result(call.engine_, handle, &part.rows, &counts, &members);
+    part.counts.assign(counts, counts + members);
+  }
+  if (--call.open_ == 0) {
+    call.deliver();
+  }
+}
+
+void Call::fail(TF_Code code, const std::string& message) {
+  const std::lock_guard<std::mutex> lock(failure_mutex_);
+  if (!failure_) {
+    failure_.emplace(code, message);
+  }
+}
+
+// All parts are done.
+void Call::deliver() {
+  size_t bytes = 0;
+  for (const Part& part : parts_) {
+    if (part.rows != nullptr && !part.shape.empty()) {
+      const int64_t rows = std::accumulate(part.counts.begin(), part.counts.end(), int64_t{0});
+      bytes +=
+          static_cast<size_t>(std::accumulate(part.shape.begin() + 1, part.shape.end(), rows, std::multiplies<>())) *
+          bytes_of(part.type);
+    }
+  }
+  // The engine's memory stays while its handles do, and the engine while it is in use. Once it has been taken back, it
+  // stays only until this callback returns.
+  auto use = std::make_unique<const EngineLink::Use>(EngineLink::of_process());
+  if (bytes <= kCopyAtOnceBytes || use->get() == nullptr) {
+    use.reset();
+    end();
+    return;
+  }
+  std::thread([this, use = std::move(use)]() { end(); }).detach();
+}
+
+void Call::end() {
+  const Status status;
+  try {
+    if (failure_) {
+      throw *failure_;
+    }
+    const int count_output = static_cast<int>(parts_.size());
+    switch (kernel_.row->outputs) {
+      case Outputs::kRowsAndCounts: {
+        const auto members = static_cast<int64_t>(parts_[0].counts.size());
+        const bool is_short = kernel_.row->kind == FARANDOLE_ALLTOALL;
+        const Tensor counts = allocate_output(context_, count_output, is_short ? TF_INT32 : TF_INT64,
+                                              {static_cast<int64_t>(parts_.size()), members});
+        size_t at = 0;
+        for (Part& part : parts_) {
+          deliver_rows(part, part.index);
+          for (const int64_t count : part.counts) {
+            if (is_short) {
+              static_cast<int32_t*>(TF_TensorData(counts.get()))[at++] = static_cast<int32_t>(count);
+            } else {
+              static_cast<int64_t*>(TF_TensorData(counts.get()))[at++] = count;
+            }
+          }
+        }
+        break;
+      }
+      case Outputs::kNumber: {
+        const Tensor number = allocate_output(context_, 0, TF_INT32, {});
+        *static_cast<int32_t*>(TF_TensorData(number.get())) =
+            parts_[0].counts.empty() ? 0 : static_cast<int32_t>(parts_[0].counts[0]);
+        break;
+      }
+      case Outputs::kSame:
+      case Outputs::kRows:
+        break;  // in place already
+    }
+  } catch (const OpError& error) {
+    status.set(error.code(), error.what());
+    TF_OpKernelContext_Failure(context_, status.get());
+  }
+  for (const Part& part : parts_) {
+    if (part.handle != 0) {
+      farandole_release_all(engine_, &part.handle, 1);
+    }
+  }
+  if (kernel_.row->kind == FARANDOLE_JOIN) {
+    EngineLink::of_process().restart_names();
+  }
+  parts_.clear();
+  Call* const next = names_in_flight().end(base_ + "/" + std::to_string(kernel_.group));
+  done_();
+  delete this;
+  if (next != nullptr) {
+    next->submit();
+  }
+}
+
+void Call::deliver_rows(Part& part, int count_output) {
+  const int64_t rows = std::accumulate(part.counts.begin(), part.counts.end(), int64_t{0});
+  if (part.rows == nullptr && part.output != nullptr) {
+    set_output(context_, count_output, part.output);
+    return;
+  }
+  std::vector<int64_t> shape = part.shape;
+  shape[0] = rows;
+  const Tensor output = allocate_output(context_, count_output, part.type, shape);
+  if (const size_t bytes = TF_TensorByteSize(output.get()); bytes > 0) {
+    std::memcpy(TF_TensorData(output.get()), part.rows, bytes);
+  }
+}
+
+}  // namespace farandole::tensorflow

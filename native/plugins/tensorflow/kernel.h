@@ -1,0 +1,36 @@
+// What an op's node in a graph says: the kernel, made once for each node and used by each of its calls.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "capi/farandole.h"
+#include "plugins/tensorflow/name_queue.h"
+#include "plugins/tensorflow/tensorflow_c.h"
+
+namespace farandole::tensorflow {
+
+struct OpRow;
+
+struct Kernel {
+  const OpRow* row;
+  std::string node;  // the node's name; in eager mode, the op's
+  std::string name;  // what the user named the call, or ""
+  bool ignores_scope = false;
+  uint32_t group = 0;
+  uint32_t op = FARANDOLE_SUM;
+  int32_t root = 0;
+  double prescale = 1.0;
+  double postscale = 1.0;
+
+  // Whether no name was given: the node has the name that eager mode gives to all.
+  bool is_unnamed() const;
+  // By what ranks' calls match, without the operation. Not for unnamed calls.
+  std::string key(TF_OpKernelContext* context) const;
+};
+
+// For TensorFlow: make and forget a kernel.
+void* make_kernel(const OpRow* row, TF_OpKernelConstruction* construction);
+void delete_kernel(void* kernel);
+
+}  // namespace farandole::tensorflow

@@ -1,0 +1,261 @@
+#include "plugins/tensorflow/op_table.h"
+
+#include <cstdio>
+#include <string>
+
+#include "plugins/tensorflow/call.h"
+#include "plugins/tensorflow/handles.h"
+#include "plugins/tensorflow/questions.h"
+
+namespace farandole::tensorflow {
+
+namespace {
+
+constexpr const char* kReducible = "{half, bfloat16, float, double, uint8, int8, int16, int32, int64, bool}";
+constexpr const char* kMovable = "{half, bfloat16, float, double, uint8, int8, uint16, int16, int32, int64, bool}";
+
+using enum Attribute;
+
+const std::vector<OpRow>& rows() {
+  static const auto* const rows = new std::vector<OpRow>{
+      {"FarandoleAllreduce",
+       "allreduce",
+       FARANDOLE_ALLREDUCE,
+       Flow::kReduce,
+       false,
+       kReducible,
+       {kType, kName, kProcessSet, kReduction},
+       Outputs::kSame},
+      {"FarandoleGroupedAllreduce",
+       "grouped_allreduce",
+       FARANDOLE_ALLREDUCE,
+       Flow::kReduce,
+       true,
+       kReducible,
+       {kTypes, kName, kProcessSet, kReduction},
+       Outputs::kSame},
+      {"FarandoleAllgather",
+       "allgather",
+       FARANDOLE_ALLGATHER,
+       Flow::kRows,
+       false,
+       kMovable,
+       {kType, kName, kProcessSet},
+       Outputs::kRowsAndCounts},
+      {"FarandoleGroupedAllgather",
+       "grouped_allgather",
+       FARANDOLE_ALLGATHER,
+       Flow::kRows,
+       true,
+       kMovable,
+       {kTypes, kName, kProcessSet},
+       Outputs::kRowsAndCounts},
+      {"FarandoleBroadcast",
+       "broadcast",
+       FARANDOLE_BROADCAST,
+       Flow::kCopy,
+       false,
+       kMovable,
+       {kType, kName, kProcessSet, kRoot},
+       Outputs::kSame},
+      {"FarandoleAlltoall",
+       "alltoall",
+       FARANDOLE_ALLTOALL,
+       Flow::kRows,
+       false,
+       kMovable,
+       {kType, kSplits, kName, kProcessSet},
+       Outputs::kRowsAndCounts},
+      {"FarandoleReducescatter",
+       "reducescatter",
+       FARANDOLE_REDUCESCATTER,
+       Flow::kOwnRows,
+       false,
+       kReducible,
+       {kType, kName, kProcessSet, kReduction},
+       Outputs::kRows},
+      {"FarandoleGroupedReducescatter",
+       "grouped_reducescatter",
+       FARANDOLE_REDUCESCATTER,
+       Flow::kOwnRows,
+       true,
+       kReducible,
+       {kTypes, kName, kProcessSet, kReduction},
+       Outputs::kRows},
+      {"FarandoleBarrier",
+       "barrier",
+       FARANDOLE_BARRIER,
+       Flow::kNothing,
+       false,
+       "",
+       {kName, kProcessSet},
+       Outputs::kNumber},
+      {"FarandoleJoin", "join", FARANDOLE_JOIN, Flow::kNothing, false, "", {}, Outputs::kNumber},
+  };
+  return *rows;
+}
+
+// TensorFlow makes kernels by functions without a context, so each row has its own.
+template <size_t kRow>
+void* make(TF_OpKernelConstruction* construction) {
+  return make_kernel(&rows()[kRow], construction);
+}
+
+template <size_t... kRows>
+std::vector<void* (*)(TF_OpKernelConstruction*)> makers(std::index_sequence<kRows...>) {
+  return {&make<kRows>...};
+}
+
+constexpr size_t kMostRows = 16;
+
+// --- shapes
+
+// The rows of an input, of which nobody knows yet how many there are.
+Shape unknown_rows(TF_ShapeInferenceContext* context, TF_ShapeHandle* input, const Status& status) {
+  Shape result(TF_NewShapeHandle());
+  Shape inner(TF_NewShapeHandle());
+  const Shape first(TF_ShapeInferenceContextVectorFromSize(context, static_cast<size_t>(-1)));
+  TF_ShapeInferenceContextSubshape(context, input, 1, TF_ShapeInferenceContextRank(context, input), inner.get(),
+                                   status.get());
+  status.check();
+  TF_ShapeInferenceContextConcatenateShapes(context, first.get(), inner.get(), result.get(), status.get());
+  status.check();
+  return result;
+}
+
+void infer_same(TF_ShapeInferenceContext* context, TF_Status* status) {
+  const Shape shape(TF_NewShapeHandle());
+  for (int i = 0; i < TF_ShapeInferenceContextNumInputs(context); ++i) {
+    TF_ShapeInferenceContextGetInput(context, i, shape.get(), status);
+    TF_ShapeInferenceContextSetOutput(context, i, shape.get(), status);
+  }
+}
+
+void infer_rows(TF_ShapeInferenceContext* context, TF_Status* told) {
+  TF_ShapeInferenceContextSetUnknownShape(context, told);
+  try {
+    const Status status;
+    const Shape input(TF_NewShapeHandle());
+    for (int i = 0; i < TF_ShapeInferenceContextNumInputs(context); ++i) {
+      TF_ShapeInferenceContextGetInput(context, i, input.get(), status.get());
+      status.check();
+      if (!TF_ShapeInferenceContextRankKnown(context, input.get())) {
+        continue;
+      }
+      if (TF_ShapeInferenceContextRank(context, input.get()) == 0) {
+        throw OpError(TF_INVALID_ARGUMENT,
+                      "a tensor without dimensions (a rank-zero tensor) has no rows; scalar inputs are not supported. "
+                      "Pass tf.reshape(tensor, [1]).");
+      }
+      const Shape rows = unknown_rows(context, input.get(), status);
+      TF_ShapeInferenceContextSetOutput(context, i, rows.get(), status.get());
+      status.check();
+    }
+  } catch (const OpError& error) {
+    TF_SetStatus(told, error.code(), error.what());
+  }
+}
+
+// As infer_rows() for the tensors. The other output, and the input `splits`, have shapes that are left open.
+void infer_rows_and_counts(TF_ShapeInferenceContext* context, TF_Status* told) {
+  TF_ShapeInferenceContextSetUnknownShape(context, told);
+}
+
+void infer_number(TF_ShapeInferenceContext* context, TF_Status* status) {
+  const Shape scalar(TF_ShapeInferenceContextScalar(context));
+  TF_ShapeInferenceContextSetOutput(context, 0, scalar.get(), status);
+}
+
+auto* inference_of(Outputs outputs) {
+  switch (outputs) {
+    case Outputs::kSame:
+      return &infer_same;
+    case Outputs::kRows:
+      return &infer_rows;
+    case Outputs::kRowsAndCounts:
+      return &infer_rows_and_counts;
+    case Outputs::kNumber:
+      break;
+  }
+  return &infer_number;
+}
+
+// --- registration
+
+void add_attribute(TF_OpDefinitionBuilder* builder, const OpRow& row, Attribute attribute) {
+  const auto add = [builder](const std::string& spec) { TF_OpDefinitionBuilderAddAttr(builder, spec.c_str()); };
+  switch (attribute) {
+    case kType:
+      add("T: " + std::string(row.types));
+      break;
+    case kTypes:
+      add("T: list(" + std::string(row.types) + ") >= 1");
+      break;
+    case kSplits:
+      add("has_splits: int >= 0 = 0");
+      break;
+    case kName:
+      add("tensor_name: string = ''");
+      add("ignore_name_scope: int = 0");
+      break;
+    case kProcessSet:
+      add("process_set_id: int = 0");
+      break;
+    case kReduction:
+      add("reduce_op: int");
+      add("prescale: string = '1'");
+      add("postscale: string = '1'");
+      break;
+    case kRoot:
+      add("root_rank: int");
+      break;
+  }
+}
+
+void add_inputs_and_outputs(TF_OpDefinitionBuilder* builder, const OpRow& row) {
+  if (row.flow == Flow::kNothing) {
+    TF_OpDefinitionBuilderAddOutput(builder, "number: int32");
+    return;
+  }
+  TF_OpDefinitionBuilderAddInput(builder, row.grouped ? "tensors: T" : "tensor: T");
+  if (row.kind == FARANDOLE_ALLTOALL) {
+    TF_OpDefinitionBuilderAddInput(builder, "splits: has_splits * int32");
+  }
+  TF_OpDefinitionBuilderAddOutput(builder, row.grouped ? "results: T" : "result: T");
+  if (row.outputs == Outputs::kRowsAndCounts) {
+    TF_OpDefinitionBuilderAddOutput(builder, row.kind == FARANDOLE_ALLTOALL ? "counts: int32" : "counts: int64");
+  }
+}
+
+void define(const OpRow& row) {
+  TF_OpDefinitionBuilder* const builder = TF_NewOpDefinitionBuilder(row.name);
+  for (const Attribute attribute : row.attributes) {
+    add_attribute(builder, row, attribute);
+  }
+  add_inputs_and_outputs(builder, row);
+  // What other ranks wait for must not be merged with its like, or folded into a constant.
+  TF_OpDefinitionBuilderSetIsStateful(builder, true);
+  TF_OpDefinitionBuilderSetShapeInferenceFunction(builder, inference_of(row.outputs));
+  const Status status;
+  TF_RegisterOpDefinition(builder, status.get());  // takes the builder
+  status.check();
+}
+
+}  // namespace
+
+std::span<const OpRow> op_table() { return rows(); }
+
+void register_ops() {
+  static const auto maker = makers(std::make_index_sequence<kMostRows>());
+  for (size_t i = 0; i < rows().size(); ++i) {
+    const OpRow& row = rows()[i];
+    define(row);
+    const Status status;
+    TF_RegisterKernelBuilder(row.name, TF_NewAsyncKernelBuilder(row.name, "CPU", maker[i], &Call::run, &delete_kernel),
+                             status.get());
+    status.check();
+  }
+  register_questions();
+}
+
+}  // namespace farandole::tensorflow

@@ -1,0 +1,72 @@
+"""From TensorFlow's errors to farandole's: what a collective inside of TensorFlow has failed with."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any, TypeVar
+
+import tensorflow as tf
+
+from farandole.core.status import from_status
+from farandole.errors import FarandoleError, NotInitializedError
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+# As native/plugins/tensorflow/call.cc writes it, after TensorFlow's own lines.
+_ENDING = re.compile(r"^.*?([^\n]*?) \(farandole status (\d+)(?:, rank (\d+))?\)", re.DOTALL)
+_NOT_INITIALIZED = str(NotInitializedError())
+# What TensorFlow puts before the sentence of an op.
+_NODE = re.compile(r"^\{\{function_node [^}]*\}\} ?")
+
+
+def translate(error: BaseException) -> FarandoleError | None:
+    """Return farandole's error for one of TensorFlow's; None if it did not come from a collective.
+
+    Args:
+        error: such as `tf.errors.AbortedError`, which TensorFlow raises when a worker was lost.
+
+    Example:
+        >>> translate(ValueError("something else")) is None
+        True
+    """
+    if not isinstance(error, tf.errors.OpError):
+        return None
+    message = str(error.message)
+    if _NOT_INITIALIZED in message:
+        return NotInitializedError()
+    found = _ENDING.match(message)
+    if found is None:
+        return None
+    sentence, status, rank = found.groups()
+    return from_status(int(status), _NODE.sub("", sentence), -1 if rank is None else int(rank))
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Raise farandole's error instead of TensorFlow's where a collective has failed.
+
+    Example:
+        >>> with translated():
+        ...     pass
+    """
+    try:
+        yield
+    except tf.errors.OpError as error:
+        ours = translate(error)
+        if ours is None:
+            raise
+        raise ours from error
+
+
+def translating(function: Function) -> Function:
+    """Return the function so that it raises as in `translated`."""
+
+    @wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with translated():
+            return function(*args, **kwargs)
+
+    return run  # type: ignore[return-value]

@@ -1,0 +1,136 @@
+"""The plugin library: finds it, lets TensorFlow load it, and lends it the engine of the session.
+
+It is written against TensorFlow's C interface, whose layout has been the same since 2.17, and needs no compiler on the
+user's machine. Where it cannot be loaded, `why_not` says why, and `ops` takes slower Python functions.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import warnings
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from farandole.core import basics, binding
+from farandole.core.session import Session
+from farandole.settings.table import Settings
+
+LIBRARY_NAME = "libfarandole_tensorflow.so"
+OLDEST = (2, 17)
+
+# Ops that other ranks wait for must neither be merged nor removed, so they are stateful; but they do not depend on each
+# other's order, and tf.function would otherwise run them one after another.
+_UNORDERED = (
+    "FarandoleAllgather",
+    "FarandoleAllreduce",
+    "FarandoleAlltoall",
+    "FarandoleBroadcast",
+    "FarandoleGroupedAllgather",
+    "FarandoleGroupedAllreduce",
+    "FarandoleGroupedReducescatter",
+    "FarandoleLocalRank",
+    "FarandoleLocalSize",
+    "FarandoleProcessSetIncluded",
+    "FarandoleRank",
+    "FarandoleReducescatter",
+    "FarandoleSize",
+)
+
+
+class _Unusable(Exception):
+    """The plugin cannot be used; the message says why."""
+
+
+class Plugin:
+    """The loaded library, as a companion of each session.
+
+    Attributes:
+        ops: the Python functions of its ops, as TensorFlow has made them.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Load the library.
+
+        Raises:
+            _Unusable: TensorFlow cannot load it, or it belongs to another version of farandole.
+        """
+        _check_version()
+        binding.load(Settings.from_environment().library)  # The plugin takes the one that is loaded.
+        try:
+            self.ops: Any = tf.load_op_library(str(path))
+            self._library = ctypes.CDLL(str(path))
+        except (OSError, tf.errors.OpError) as error:
+            raise _Unusable(f"{path} cannot be loaded into TensorFlow {tf.__version__}: {error}") from error
+        self._library.farandole_tensorflow_error.restype = ctypes.c_char_p
+        refused = self._library.farandole_tensorflow_error().decode()
+        if refused:
+            raise _Unusable(f"TensorFlow {tf.__version__} has not taken the ops: {refused}")
+        if self._library.farandole_tensorflow_abi_version() != binding.ABI_VERSION:
+            raise _Unusable(f"{path} belongs to another version of farandole. Install farandole again.")
+        _leave_unordered()
+        self._is_attached = False
+
+    def opened(self, session: Session) -> None:
+        """Lend it the engine of a world."""
+        world = session.world
+        self._library.farandole_tensorflow_attach(
+            ctypes.c_void_p(session.engine.native_pointer), world.rank, world.local_rank, world.local_size
+        )
+        self._is_attached = True
+
+    def closing(self, session: Session) -> None:
+        """Take the engine back; what is in flight, the engine completes."""
+        if self._is_attached:
+            self._library.farandole_tensorflow_detach()
+            self._is_attached = False
+
+    def closed(self) -> None:
+        """Do nothing: the engine was taken back."""
+
+    def forgotten(self) -> None:
+        """Do nothing: TensorFlow cannot be used in a forked child."""
+
+
+def loaded() -> Plugin | None:
+    """Return the plugin, loaded by the first call, or None if it cannot be used."""
+    return _load()[0]
+
+
+def why_not() -> str:
+    """Return why the plugin cannot be used, in a sentence; "" if it can."""
+    return _load()[1]
+
+
+@cache
+def _load() -> tuple[Plugin | None, str]:
+    """Load the plugin, and let it follow the sessions of this process."""
+    try:
+        plugin = Plugin(Path(binding.__file__).parent / "lib" / LIBRARY_NAME)
+    except _Unusable as error:
+        return None, str(error)
+    basics.accompany(plugin)
+    return plugin, ""
+
+
+def _check_version() -> None:
+    version = tuple(int(part) for part in tf.__version__.split(".")[:2])
+    if version < OLDEST:
+        raise _Unusable(f"TensorFlow {tf.__version__} is older than {'.'.join(map(str, OLDEST))}.")
+
+
+def _leave_unordered() -> None:
+    """Let tf.function run the collectives side by side."""
+    from tensorflow.python.framework import auto_control_deps
+
+    try:
+        auto_control_deps.ASYNC_STATEFUL_OPS = frozenset({*auto_control_deps.ASYNC_STATEFUL_OPS, *_UNORDERED})
+    except AttributeError:
+        warnings.warn(
+            f"farandole does not know this TensorFlow, {tf.__version__}: collectives in a tf.function run one after "
+            "another, which is slow. Tell us which version that is.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
