@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import signal
 import sys
@@ -67,6 +68,37 @@ KINDS: dict[str, dict[str, Any]] = {
 def test_trainings_survive_workers(name: str, make_job: Callable[..., ElasticJob], alone: Worker) -> None:
     options = KINDS[name]
     check(run(make_job(), options, 4), options, alone)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_workers_die_and_come_at_random(seed: int, make_job: Callable[..., ElasticJob], alone: Worker) -> None:
+    dice = random.Random(seed)
+    count = dice.randint(1, 4)
+    deaths = {
+        worker: (dice.randrange(8), dice.choice(["begin", "backward", "after step"]))
+        for worker in dice.sample(range(count), dice.randrange(count))
+    }
+    coming = dice.randint(0, 2)
+    # A step waits for the newcomers: how soon they come is up to chance.
+    step = dice.randrange(2, 7)
+    size = count + coming - sum(1 for died, _ in deaths.values() if died <= step)
+    options = {
+        "optimizer": dice.choice(["sgd", "adam"]),
+        "pipeline": dice.random() < 0.5,
+        "function": dice.random() < 0.7,
+        "calls": dice.random() < 0.5,
+        "batch": {"global_batch_size": dice.choice([2, 5, 6])},
+        "deaths": deaths,
+        "waits": {step: size} if coming else {},
+        "epochs": 4,
+    }
+    job = make_job()
+    workers = job.add(count)
+    job.start(train, options)
+    workers += job.add(coming)
+    if coming:
+        job.start(train, options, workers=workers[count:])
+    check(job.collect_survivors(workers, deaths), options, alone)
 
 
 @pytest.mark.parametrize("step", [0, 2])

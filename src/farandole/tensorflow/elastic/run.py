@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import re
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +12,7 @@ import tensorflow as tf
 from farandole import errors
 from farandole.elastic import run_decorator
 from farandole.errors import HorovodInternalError
+from farandole.tensorflow.errors import translate
 
 # What a failed collective is to a script, and how TensorFlow quotes it when it was raised in a Python function.
 _FAILURES = {
@@ -60,12 +60,11 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def failure_behind(error: Exception) -> HorovodInternalError | None:
-    """Return the failure of a collective that TensorFlow reports by an error; None if it is about something else."""
-    try:
-        translate = importlib.import_module("farandole.tensorflow.errors").translate
-    except ModuleNotFoundError:
-        translate = None
-    failure = None if translate is None else translate(error)
+    """Return the failure of a collective that TensorFlow reports by an error; None if it is about something else.
+
+    The plugin's ops say what they have failed with; of the Python ones TensorFlow quotes the exception.
+    """
+    failure = translate(error)
     if isinstance(failure, HorovodInternalError):
         return failure
     quoted = _QUOTED.search(str(error))

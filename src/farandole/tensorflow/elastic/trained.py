@@ -79,9 +79,10 @@ class Training:
         before, self._seen = self._seen, in_loop.reductions()
         if self._optimizers and self._seen == before:
             raise InvalidRequestError(
-                "the body of the loop has reduced no gradients, so each worker would train for itself. Use "
-                "hvd.DistributedGradientTape or hvd.DistributedOptimizer; and let TensorFlow trace its tf.functions "
-                "after hvd.elastic.steps(...) was called, as graphs that were made before do not know of the loop."
+                "the body of the loop has reduced no gradients, so each worker would train for itself. Pass them "
+                "through hvd.elastic.reduce_gradients(gradients, variables) before optimizer.apply_gradients(...). If "
+                "a tf.function reduces them, call it for the first time after hvd.elastic.steps(...) was called: its "
+                "graph does not know of a later loop."
             )
         return False
 
@@ -136,6 +137,11 @@ def _check(name: str, thing: Any) -> None:
             "get it. A number of your own can be a tf.Variable."
         )
     check_built(name, thing)
+    if hasattr(thing, "apply_gradients") and not hasattr(thing, "build"):
+        raise InvalidRequestError(
+            f"{name} makes its variables in its first step, as {type(thing).__name__} does: newcomers could not get "
+            "them. Use an optimizer of Keras."
+        )
 
 
 def _check_alike(arrays: Mapping[str, Any], variables: Mapping[str, Any]) -> None:
