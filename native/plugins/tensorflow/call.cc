@@ -1,6 +1,7 @@
 #include "plugins/tensorflow/call.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <functional>
@@ -19,6 +20,11 @@ namespace {
 // Rows that have come are copied by the engine's thread up to this size; above, by a thread of their own, so that the
 // engine goes on. Starting a thread takes about as long as copying so much.
 constexpr size_t kCopyAtOnceBytes = size_t{1} << 18;
+
+// For so long a thread of TensorFlow's makes progress itself (a little longer, where it finds something to do).
+constexpr double kHelpSeconds = 100e-6;
+
+std::atomic<int> calls_in_flight{0};
 
 NameQueue<Call>& names_in_flight() {
   static auto* const names = new NameQueue<Call>;  // never destroyed: threads may outlive static objects
@@ -93,7 +99,11 @@ void Call::run(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCa
 }
 
 Call::Call(const Kernel& kernel, TF_OpKernelContext* context, std::function<void()> done)
-    : kernel_(kernel), context_(context), done_(std::move(done)) {}
+    : kernel_(kernel), context_(context), done_(std::move(done)) {
+  ++calls_in_flight;
+}
+
+Call::~Call() { --calls_in_flight; }
 
 // --- from TensorFlow to the engine
 
@@ -108,13 +118,16 @@ void Call::begin() {
     base_ = operation + "." + kernel_.key(context_);
   }
   if (names_in_flight().begin(base_ + "/" + std::to_string(kernel_.group), this)) {
+    is_first_ = true;
     submit();
   }
 }
 
 void Call::submit() {
+  const EngineLink::Use use(EngineLink::of_process());
+  const Kernel& kernel = kernel_;
+  std::vector<uint64_t> handles;
   try {
-    const EngineLink::Use use(EngineLink::of_process());
     engine_ = use.engine();
     add_parts(use);
     name_parts();
@@ -126,11 +139,11 @@ void Call::submit() {
     }
     // One more, so that this call is not deleted while it is being submitted.
     open_ = requests.size() + 1;
-    std::vector<uint64_t> handles(requests.size());
+    handles.resize(requests.size());
     const int status =
         requests.empty() ? 0 : farandole_submit(engine_, requests.data(), requests.size(), handles.data());
     if (status != FARANDOLE_OK) {
-      open_ = 1;
+      handles.clear();
       throw error_of(status, farandole_last_error(), farandole_last_lost_rank());
     }
   } catch (const OpError& error) {
@@ -140,8 +153,15 @@ void Call::submit() {
     open_ = 1;
     fail(error.code(), error.what());
   }
+  const bool helps = is_first_ && calls_in_flight == 1 && !handles.empty() && kernel.progress.is_worth_it();
   if (--open_ == 0) {
     deliver();
+  }
+  // From here on this may be deleted, but not the kernel while TensorFlow is in run().
+  if (helps) {
+    const auto begin = std::chrono::steady_clock::now();
+    farandole_wait_all(use.get(), handles.data(), handles.size(), kHelpSeconds);
+    kernel.progress.took(std::chrono::steady_clock::now() - begin);
   }
 }
 

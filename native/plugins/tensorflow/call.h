@@ -40,6 +40,7 @@ class Call {
   };
 
   Call(const Kernel& kernel, TF_OpKernelContext* context, std::function<void()> done);
+  ~Call();
 
   void begin();
   void submit();
@@ -63,6 +64,7 @@ class Call {
   const std::function<void()> done_;
   std::string base_;         // the operation and the key: names what is in flight
   bool is_counted_ = false;  // the name is a number of this rank's
+  bool is_first_ = false;    // did not wait for another one of its name, so that one of TensorFlow's threads submits it
   std::vector<Part> parts_;
   farandole_engine* engine_ = nullptr;
   std::atomic<size_t> open_{0};  // parts that are not done
