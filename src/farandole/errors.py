@@ -20,7 +20,7 @@ FarandoleError (RuntimeError)
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 
 class FarandoleError(RuntimeError):
@@ -136,6 +136,16 @@ class HostsUpdatedInterrupt(FarandoleError):
         self.skip_sync = skip_sync
 
 
+Reader = Callable[[BaseException], FarandoleError | None]
+_readers: list[Reader] = []
+
+
+def read_errors_by(reader: Reader) -> None:
+    """Have a front end say which of its framework's errors stand for one of these; others are None to it."""
+    if reader not in _readers:
+        _readers.append(reader)
+
+
 def lost_rank_behind(error: BaseException | None) -> int | None:
     """Return the rank whose loss `error` merely follows, or None if it has a cause of its own.
 
@@ -145,7 +155,8 @@ def lost_rank_behind(error: BaseException | None) -> int | None:
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
-        if isinstance(error, WorkerLostError):
-            return error.rank
+        for found in (error, *(read(error) for read in _readers)):
+            if isinstance(found, WorkerLostError):
+                return found.rank
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     return None

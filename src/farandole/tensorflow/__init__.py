@@ -40,9 +40,10 @@ from farandole.core.built import (
 )
 from farandole.core.dtype import Adasum, Average, Max, Min, Product, Sum
 from farandole.core.group import ProcessSet, global_process_set
-from farandole.errors import HorovodInternalError
+from farandole.errors import HorovodInternalError, read_errors_by
 from farandole.observe.observer import start_timeline, stop_timeline
 from farandole.tensorflow.compression import Compression
+from farandole.tensorflow.errors import translate
 from farandole.tensorflow.functions import (
     allgather,
     allreduce,
@@ -116,6 +117,9 @@ __all__ = [
     "stats",
     "stop_timeline",
 ]
+
+# A worker whose program ends by such an error is not the one that failed first.
+read_errors_by(translate)
 
 
 def __getattr__(name: str) -> Any:

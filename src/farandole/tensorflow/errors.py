@@ -11,13 +11,27 @@ from typing import Any, TypeVar
 import tensorflow as tf
 
 from farandole.core.status import from_status
-from farandole.errors import FarandoleError, NotInitializedError
+from farandole.errors import (
+    FarandoleError,
+    HorovodInternalError,
+    MismatchError,
+    NotInitializedError,
+    ShutDownError,
+    StalledError,
+    WorkerLostError,
+)
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 # As native/plugins/tensorflow/call.cc writes it, after TensorFlow's own lines.
 _ENDING = re.compile(r"^.*?([^\n]*?) \(farandole status (\d+)(?:, rank (\d+))?\)", re.DOTALL)
 _NOT_INITIALIZED = str(NotInitializedError())
+# As TensorFlow quotes what was raised in a Python function: by `ops.python_ops`, and in a loop of `elastic.steps`.
+_FAILURES = {
+    kind.__name__: kind for kind in (HorovodInternalError, MismatchError, ShutDownError, StalledError, WorkerLostError)
+}
+_QUOTED = re.compile(rf"(?:^|[\n.: ])({'|'.join(_FAILURES)}): ([^\n]*)")
+_LOST_RANK = re.compile(r"rank (\d+) ")
 # What TensorFlow puts before the sentence of an op.
 _NODE = re.compile(r"^\{\{function_node [^}]*\}\} ?")
 
@@ -39,9 +53,21 @@ def translate(error: BaseException) -> FarandoleError | None:
         return NotInitializedError()
     found = _ENDING.match(message)
     if found is None:
-        return None
+        return _quoted(message)
     sentence, status, rank = found.groups()
     return from_status(int(status), _NODE.sub("", sentence), -1 if rank is None else int(rank))
+
+
+def _quoted(message: str) -> FarandoleError | None:
+    """Return the error that a Python function has raised, if it is of a collective."""
+    found = _QUOTED.search(message)
+    if found is None:
+        return None
+    kind, sentence = found.groups()
+    lost = _LOST_RANK.match(sentence)
+    if kind == WorkerLostError.__name__ and lost is not None:
+        return WorkerLostError(sentence, int(lost[1]))
+    return _FAILURES[kind](sentence)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ before the step counts.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ from farandole.core.group import ProcessSet, global_process_set
 from farandole.errors import InvalidRequestError
 from farandole.gradients.reduce_options import ReduceOptions
 from farandole.gradients.reducer import Reducer
+from farandole.tensorflow import ops
 from farandole.tensorflow.elastic.array_gradients import ArrayEntry, ArrayGradients
 
 
@@ -61,6 +63,7 @@ def reduce(
     options = ReduceOptions(op, prescale, postscale, process_set)
     shapes = [tensor.shape for tensor in tensors]
 
+    @tf.autograph.experimental.do_not_convert  # Its lines would be in each traceback.
     def run(*gradients: Any) -> list[Any]:
         return _sites.reduce(names, gradients, options)
 
@@ -104,8 +107,29 @@ def reduce_gradients(
     present = [index for index, gradient in enumerate(gradients) if gradient is not None]
     tensors = [tf.convert_to_tensor(gradients[index]) for index in present]
     names = [f"gradient.{index}.{_name_of(variables[index])}" for index in present]
-    reduced = iter(reduce(tensors, names, op=op, process_set=process_set))
+    reduced = iter(_reduce_anywhere(tensors, names, op, process_set))
     return [None if gradient is None else next(reduced) for gradient in gradients]
+
+
+def _reduce_anywhere(tensors: list[Any], names: list[str], op: int, process_set: ProcessSet) -> list[Any]:
+    if is_on() or not tensors:
+        return reduce(tensors, names, op=op, process_set=process_set)
+    reduced: list[Any] = [None] * len(tensors)
+    # A group has one element type.
+    for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
+        places = [index for index, tensor in enumerate(tensors) if tensor.dtype == dtype]
+        group = ops.grouped_allreduce(
+            [tensors[index] for index in places],
+            name=f"gradients.{len(places)}.{names[places[0]]}.{names[places[-1]]}",
+            op=op,
+            prescale=1.0,
+            postscale=1.0,
+            process_set=process_set,
+            ignore_name_scope=True,
+        )
+        for index, result in zip(places, group, strict=True):
+            reduced[index] = result
+    return reduced
 
 
 def reductions() -> int:
@@ -142,7 +166,7 @@ _sites = _Sites()
 
 def _name_of(variable: Any) -> str:
     # A Keras variable's path has the names of its layers.
-    return str(getattr(variable, "path", None) or variable.name)
+    return re.sub(r"[^A-Za-z0-9_./-]", "_", str(getattr(variable, "path", None) or variable.name))
 
 
 def _reducer_of(

@@ -3,29 +3,14 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
-from farandole import errors
 from farandole.elastic import run_decorator
 from farandole.errors import HorovodInternalError
 from farandole.tensorflow.errors import translate
-
-# What a failed collective is to a script, and how TensorFlow quotes it when it was raised in a Python function.
-_FAILURES = {
-    failure.__name__: failure
-    for failure in (
-        errors.HorovodInternalError,
-        errors.MismatchError,
-        errors.ShutDownError,
-        errors.StalledError,
-        errors.WorkerLostError,
-    )
-}
-_QUOTED = re.compile(rf"\b({'|'.join(_FAILURES)}): (.*)")
 
 
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
@@ -51,21 +36,9 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return func(*args, **kwargs)
         except tf.errors.OpError as error:
-            failure = failure_behind(error)
-            if failure is None:
+            failure = translate(error)
+            if not isinstance(failure, HorovodInternalError):
                 raise
             raise failure from error
 
     return run_decorator.run(translated)
-
-
-def failure_behind(error: Exception) -> HorovodInternalError | None:
-    """Return the failure of a collective that TensorFlow reports by an error; None if it is about something else.
-
-    The plugin's ops say what they have failed with; of the Python ones TensorFlow quotes the exception.
-    """
-    failure = translate(error)
-    if isinstance(failure, HorovodInternalError):
-        return failure
-    quoted = _QUOTED.search(str(error))
-    return None if quoted is None else _FAILURES[quoted[1]](quoted[2])
