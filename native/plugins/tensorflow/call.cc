@@ -125,7 +125,7 @@ void Call::begin() {
 
 void Call::submit() {
   const EngineLink::Use use(EngineLink::of_process());
-  const Kernel& kernel = kernel_;
+  const std::shared_ptr<OwnProgress> progress = kernel_.progress;
   std::vector<uint64_t> handles;
   try {
     engine_ = use.engine();
@@ -153,15 +153,15 @@ void Call::submit() {
     open_ = 1;
     fail(error.code(), error.what());
   }
-  const bool helps = is_first_ && calls_in_flight == 1 && !handles.empty() && kernel.progress.is_worth_it();
+  const bool helps = is_first_ && calls_in_flight == 1 && !handles.empty() && progress->is_worth_it();
   if (--open_ == 0) {
     deliver();
   }
-  // From here on this may be deleted, but not the kernel while TensorFlow is in run().
+  // From here on this may be deleted, and the kernel: for TensorFlow, the op has ended.
   if (helps) {
     const auto begin = std::chrono::steady_clock::now();
     farandole_wait_all(use.get(), handles.data(), handles.size(), kHelpSeconds);
-    kernel.progress.took(std::chrono::steady_clock::now() - begin);
+    progress->took(std::chrono::steady_clock::now() - begin);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "capi/farandole.h"
@@ -45,7 +46,7 @@ struct Kernel {
   int32_t root = 0;
   double prescale = 1.0;
   double postscale = 1.0;
-  mutable OwnProgress progress;
+  const std::shared_ptr<OwnProgress> progress = std::make_shared<OwnProgress>();  // outlives it while it is in use
 
   // Whether no name was given: the node has the name that eager mode gives to all.
   bool is_unnamed() const;

@@ -91,7 +91,9 @@ class Plugin:
         """Do nothing: the engine was taken back."""
 
     def forgotten(self) -> None:
-        """Do nothing: TensorFlow cannot be used in a forked child."""
+        """Let ops of a forked child fail: the engine's threads are the parent's."""
+        self._library.farandole_tensorflow_attach(None, -1, -1, -1)
+        self._is_attached = False
 
 
 def loaded() -> Plugin | None:

@@ -1,0 +1,281 @@
+"""The ops of the plugin library, in a world of two processes, in each of TensorFlow's ways of working."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from worlds import Nursery, Worker, World, ship
+
+
+@pytest.fixture(scope="module")
+def world(tensorflow_nursery: Nursery) -> Iterator[World]:
+    """Return a world that the tests of this module use one after the other."""
+    world = World(tensorflow_nursery, 2)
+    world.run(begin)
+    yield world
+    world.close()
+
+
+@pytest.fixture
+def worker(tensorflow_nursery: Nursery) -> Iterator[Worker]:
+    """Return a process that is in no world yet."""
+    worker = tensorflow_nursery.fork({"FARANDOLE_LISTEN": "127.0.0.1"})
+    yield worker
+    worker.close()
+
+
+def begin() -> None:
+    import farandole.tensorflow as hvd
+    from farandole.tensorflow.ops.plugin_ops import PluginOps
+
+    hvd.init()
+    assert isinstance(hvd.functions.ops.chosen(), PluginOps)
+
+
+def requests() -> int:
+    """Return how many allreduces this worker has submitted."""
+    import farandole.tensorflow as hvd
+
+    return int(hvd.stats()["operations"]["allreduce"]["requests"])
+
+
+def test_allreduces_of_one_function_are_in_flight_at_once(world: World) -> None:
+    def run() -> tuple[list[float], int]:
+        import tensorflow as tf
+
+        import farandole.tensorflow as hvd
+
+        # Were they run one after another, in the order of the trace, then the ranks would wait for each other forever.
+        order = range(161) if hvd.rank() == 0 else range(160, -1, -1)
+
+        @tf.function
+        def reduce_all(tensor: Any) -> list[Any]:
+            results = {i: hvd.allreduce(tensor * i, op=hvd.Sum, name=f"flight.{i}") for i in order}
+            return [results[i] for i in range(161)]
+
+        before = requests()
+        return [float(result) for result in reduce_all(tf.ones([]))], requests() - before
+
+    for results, count in world.run(run):
+        assert results == [2.0 * i for i in range(161)]
+        assert count == 161
+
+
+def test_equal_calls_stay_two_and_constants_are_not_folded(world: World) -> None:
+    def run() -> list[int]:
+        import tensorflow as tf
+
+        import farandole.tensorflow as hvd
+
+        @tf.function
+        def twice() -> Any:
+            constant = tf.ones([2])
+            return hvd.allreduce(constant, op=hvd.Sum) + hvd.allreduce(constant, op=hvd.Sum)
+
+        counts = [requests()]
+        for _ in range(3):
+            assert twice().numpy().tolist() == [4.0, 4.0]
+            counts.append(requests())
+        return counts
+
+    for counts in world.run(run):
+        assert [after - before for before, after in itertools.pairwise(counts)] == [2, 2, 2]
+
+
+def test_iterations_of_a_loop_that_run_side_by_side_match(world: World) -> None:
+    def run() -> list[float]:
+        import tensorflow as tf
+
+        import farandole.tensorflow as hvd
+
+        @tf.function
+        def loop() -> Any:
+            def body(i: Any, results: Any) -> Any:
+                return i + 1, results.write(i, hvd.allreduce(tf.cast(i, tf.float32), op=hvd.Sum, name="loop"))
+
+            start = (0, tf.TensorArray(tf.float32, 200))
+            return tf.while_loop(lambda i, _: i < 200, body, start, parallel_iterations=10)[1].stack()
+
+        return [float(value) for value in loop()]
+
+    for values in world.run(run):
+        assert values == [2.0 * i for i in range(200)]
+
+
+def test_calls_of_one_name_in_several_threads_wait_for_each_other(world: World) -> None:
+    def run() -> list[float]:
+        import threading
+
+        import tensorflow as tf
+
+        import farandole.tensorflow as hvd
+
+        reduce = tf.function(lambda tensor: hvd.allreduce(tensor, op=hvd.Sum, name="threads"))
+        one = tf.ones([])
+        results: list[float] = []
+        threads = [
+            threading.Thread(target=lambda: results.extend(float(reduce(one)) for _ in range(25))) for _ in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        data = tf.data.Dataset.range(30).map(lambda _: hvd.allreduce(one, op=hvd.Sum, name="data"), 4)
+        return results + [float(value) for value in data]
+
+    for values in world.run(run):
+        assert values == [2.0] * 130
+
+
+def test_session_of_tensorflow_1_and_branches(world: World) -> None:
+    def run() -> None:
+        import tensorflow as tf
+
+        import farandole.tensorflow as hvd
+
+        with tf.compat.v1.Graph().as_default(), tf.compat.v1.Session() as session:
+            constant = tf.constant([1.0, 2.0])
+            results = [hvd.allreduce(constant, op=hvd.Sum), hvd.broadcast(tf.constant(hvd.rank()), 1), hvd.rank_op()]
+            first, second, rank = session.run(results)
+        assert first.tolist() == [2.0, 4.0] and second == 1 and rank == hvd.rank()
+
+        @tf.function
+        def branch(taken: Any) -> Any:
+            return tf.cond(taken, lambda: hvd.allreduce(2.0, op=hvd.Sum, name="branch"), lambda: 0.0)
+
+        assert float(branch(tf.constant(True))) == 4.0 and float(branch(tf.constant(False))) == 0.0
+
+    world.run(run)
+
+
+def test_questions_are_answered_when_they_are_run(world: World) -> None:
+    def run() -> None:
+        import tensorflow as tf
+
+        import farandole.tensorflow as hvd
+
+        only = hvd.add_process_set([1])
+        size = tf.function(lambda: (hvd.size_op(only.process_set_id), hvd.process_set_included_op(only.process_set_id)))
+        assert [int(number) for number in size()] == [1, hvd.rank()]
+        assert int(hvd.size_op()) == int(hvd.local_size_op()) == 2
+        assert int(hvd.rank_op()) == int(hvd.local_rank_op()) == hvd.rank()
+        assert hvd.remove_process_set(only)
+        with_error = None
+        try:
+            size()
+        except tf.errors.InvalidArgumentError as error:
+            with_error = error
+        assert "there is no process set" in str(with_error)
+
+    world.run(run)
+
+
+def test_rows_that_differ_and_large_ones(world: World) -> None:
+    def run() -> None:
+        import numpy as np
+        import tensorflow as tf
+
+        import farandole.tensorflow as hvd
+
+        rank = hvd.rank()
+        rows = hvd.allgather(tf.fill([1000 * (rank + 1), 100], rank), name="large").numpy()
+        assert rows.shape == (3000, 100) and rows.sum() == 200_000
+        got, counts = hvd.alltoall(tf.range(3) + 10 * rank, splits=[1, 2], name="splits")
+        assert counts.numpy().tolist() == [rank + 1] * 2
+        assert got.numpy().tolist() == [[0, 10], [1, 2, 11, 12]][rank]
+        share = hvd.reducescatter(tf.range(5), op=hvd.Sum, name="share").numpy()
+        assert share.tolist() == [[0, 2, 4], [6, 8]][rank]
+        for dtype in (tf.bfloat16, tf.half, tf.uint8, tf.int64, tf.bool):
+            ours = tf.cast([1, 1], dtype)
+            assert np.array_equal(hvd.broadcast(ours if rank else ours[::-1], 1, name="dtypes").numpy(), ours.numpy())
+        assert hvd.allreduce(tf.ones([2], tf.bfloat16), op=hvd.Sum).numpy().tolist() == [2.0, 2.0]
+
+    world.run(run)
+
+
+def test_ranks_that_differ_get_the_same_error(world: World) -> None:
+    def run() -> tuple[str, str]:
+        import tensorflow as tf
+
+        import farandole.tensorflow as hvd
+        from farandole.errors import MismatchError
+        from farandole.tensorflow.errors import translate
+
+        try:
+            hvd.allreduce(tf.ones([2 + hvd.rank()]), name="shapes")
+        except tf.errors.FailedPreconditionError as error:
+            assert isinstance(translate(error), MismatchError)
+            return str(translate(error)), str(hvd.allreduce(1.0, op=hvd.Sum).numpy())
+        raise AssertionError("no error")
+
+    first, second = world.run(run)
+    assert first == second and first[1] == "2.0"
+    assert "rank 0 sent a tensor of shape [2], but rank 1 sent a tensor of shape [3]" in first[0]
+
+
+def test_a_lost_worker_is_named(tensorflow_nursery: Nursery) -> None:
+    def run(dies: int) -> tuple[int | None, str]:
+        import tensorflow as tf
+
+        import farandole.tensorflow as hvd
+        from farandole.errors import NotInitializedError, WorkerLostError
+        from farandole.tensorflow.errors import translate
+
+        hvd.init()
+        reduce = tf.function(lambda tensor: hvd.allreduce(tensor, op=hvd.Sum, name="loss"))
+        assert float(reduce(tf.ones([]))) == 3.0
+        if hvd.rank() == dies:
+            os.kill(os.getpid(), signal.SIGKILL)
+        lost = None
+        for _ in range(2):  # in flight, or later
+            try:
+                reduce(tf.ones([]))
+            except tf.errors.AbortedError as error:
+                lost = translate(error)
+            assert isinstance(lost, WorkerLostError)
+        hvd.shutdown()
+        try:
+            reduce(tf.ones([]))
+        except tf.errors.FailedPreconditionError as error:
+            assert isinstance(translate(error), NotInitializedError)
+            return lost.rank, str(lost)
+        raise AssertionError("no error after shutdown")
+
+    world = World(tensorflow_nursery, 3)
+    try:
+        world.start(run, 1)
+        results = world.collect([0, 2])
+    finally:
+        world.broken = True
+        world.close()
+    assert results[0] == results[1] and results[0][0] == 1
+
+
+def test_without_the_plugin_python_functions_are_taken_with_a_warning(worker: Worker) -> None:
+    def run() -> tuple[list[str], float, bool]:
+        import importlib
+        import warnings
+
+        import tensorflow as tf
+
+        import farandole.tensorflow as hvd
+        from farandole.tensorflow import ops, plugin
+
+        tf.__version__ = "2.16.0"
+        plugin._load.cache_clear()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            importlib.reload(ops)
+        hvd.init()
+        return [str(each.message) for each in caught], float(hvd.allreduce(3.0)), ops.chosen() is ops.python_ops
+
+    ship(run)
+    worker.send(run, ())
+    (message,), result, is_python = worker.receive()
+    assert "TensorFlow 2.16.0 is older than 2.17" in message
+    assert result == 3.0 and is_python
