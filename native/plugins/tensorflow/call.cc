@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <numeric>
+#include <system_error>
 #include <thread>
 
 #include "plugins/tensorflow/dtypes.h"
@@ -352,7 +353,11 @@ void Call::deliver() {
     end();
     return;
   }
-  std::thread([this, use = std::move(use)]() { end(); }).detach();
+  try {
+    std::thread([this, use = std::move(use)]() { end(); }).detach();
+  } catch (const std::system_error&) {  // no more threads
+    end();
+  }
 }
 
 void Call::end() {

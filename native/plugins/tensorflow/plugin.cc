@@ -18,7 +18,7 @@ std::string register_all() {
   }
 }
 
-const std::string& registration_error() {
+const std::string& registration_error() noexcept {
   static const auto* const error = new std::string(register_all());
   return *error;
 }
