@@ -19,8 +19,8 @@ std::string register_all() {
 }
 
 const std::string& registration_error() noexcept {
-  static const auto* const error = new std::string(register_all());
-  return *error;
+  static const std::string error = register_all();
+  return error;
 }
 
 [[maybe_unused]] const bool registered = registration_error().empty();
