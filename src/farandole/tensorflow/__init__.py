@@ -61,6 +61,7 @@ from farandole.tensorflow.functions import (
     reducescatter,
     size_op,
 )
+from farandole.tensorflow.sharding import shard
 
 __all__ = [
     "Adasum",
@@ -110,6 +111,7 @@ __all__ = [
     "reducescatter",
     "remove_process_set",
     "rocm_built",
+    "shard",
     "shutdown",
     "size",
     "size_op",

@@ -1,0 +1,64 @@
+"""Each worker's part of the data: as many elements on all of them, so that none waits for a step of another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from farandole.core.basics import rank
+from farandole.core.group import ProcessSet, global_process_set
+from farandole.errors import InvalidRequestError
+
+
+def shard(data: Any, process_set: ProcessSet = global_process_set) -> Any:
+    """Return this worker's part of a dataset, or of arrays: every element whose number has its rank as remainder.
+
+    What is left over when the elements do not divide by the workers is left out. All workers read a dataset from its
+    beginning, in the same order: shard it before it is shuffled, and before what is slow. For a number of workers that
+    changes, there is `elastic.ElasticLoader`.
+
+    Args:
+        data: a `tf.data.Dataset`, or arrays or tensors in any structure of tuples and dicts, with one row for each
+            sample.
+        process_set: among which ranks.
+
+    Raises:
+        ValueError: this rank is not in the process set; or the arrays have different lengths.
+
+    Example:
+        >>> dataset = hvd.shard(tf.data.Dataset.from_tensor_slices(paths))  # doctest: +SKIP
+        >>> dataset = dataset.shuffle(1000).map(load).batch(32)  # doctest: +SKIP
+        >>> images, labels = hvd.shard((images, labels))  # doctest: +SKIP
+    """
+    own, ranks = rank(), list(process_set.ranks)
+    if own not in ranks:
+        raise InvalidRequestError(f"rank {own} is not in the process set of ranks {ranks}, so it has no part.")
+    place, size = ranks.index(own), len(ranks)
+    if isinstance(data, tf.data.Dataset):
+        return _of_dataset(data, place, size)
+    lengths = {len(array) for array in tf.nest.flatten(data)}
+    if len(lengths) != 1:
+        raise InvalidRequestError(f"these arrays have different lengths: {sorted(lengths)}.")
+    end = lengths.pop() // size * size
+    return tf.nest.map_structure(lambda array: array[place:end:size], data)
+
+
+def _of_dataset(dataset: Any, place: int, size: int) -> Any:
+    if size == 1:
+        return dataset
+    count = int(dataset.cardinality())
+    if count >= 0:
+        return dataset.take(count // size * size).shard(size, place)
+    if count == tf.data.INFINITE_CARDINALITY:
+        return dataset.shard(size, place)
+    # How many there are is only known at the end: an element counts once the last worker's one of its turn is there.
+    # Structures are unlike each other, so it is the whole turn that is cut out of the dataset, by number.
+    turns = dataset.window(size, drop_remainder=True)
+    return turns.flat_map(lambda *window: _zipped(window, dataset.element_spec).skip(place).take(1))
+
+
+def _zipped(window: tuple[Any, ...], spec: Any) -> Any:
+    """Return the elements of a window, which has a dataset for each component."""
+    given = window if isinstance(spec, tuple) else window[0]
+    return given if isinstance(given, tf.data.Dataset) else tf.data.Dataset.zip(given)
