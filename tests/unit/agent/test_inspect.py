@@ -403,12 +403,15 @@ def test_importing_a_framework(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     """Frameworks of our own making, so that this does not take seconds."""
     (tmp_path / "jax.py").write_text("print('hello')\n")
     (tmp_path / "keras.py").write_text("raise RuntimeError('no backend')\n")
+    (tmp_path / "tensorflow.py").write_text("")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
     class Installed(View):
         def package(self, name: str, distributions: tuple[str, ...]) -> tuple[str | None] | None:
-            return ("1.0",) if name in ("jax", "keras") else None
+            return ("1.0",) if name in ("jax", "keras", "tensorflow") else None
 
-    keras, jax = inspect(Installed(), try_import=True).frameworks
+    tensorflow, keras, jax = inspect(Installed(), try_import=True).frameworks
     assert keras.import_error == "RuntimeError: no backend" and keras.import_seconds is None
     assert jax.import_error is None and jax.import_seconds is not None
+    assert tensorflow.import_error is None
+    assert str(tensorflow.detail).startswith("collectives are slower Python functions: ")

@@ -39,6 +39,14 @@ def test_a_host_that_is_well() -> None:
             "python -c 'import torch'",
         ),
         (
+            msgspec.structs.replace(
+                WELL, frameworks=(*WELL.frameworks, Framework(name="tensorflow", version="2.16.1"))
+            ),
+            "note",
+            "tensorflow 2.16.1 is older than 2.17",
+            "pip install --upgrade tensorflow",
+        ),
+        (
             msgspec.structs.replace(WELL, frameworks=(*WELL.frameworks, Framework(name="jax", version="1"))),
             "note",
             "no front end for jax yet",

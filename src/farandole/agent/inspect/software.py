@@ -17,6 +17,9 @@ from farandole.agent.inspect.view import View
 
 IMPORT_SECONDS = 60.0
 
+# Where farandole is imported from.
+_PACKAGES = str(Path(farandole.__file__).parents[1])
+
 # What it is imported as, and the names it may be installed under.
 _FRAMEWORKS = {
     "torch": ("torch",),
@@ -53,6 +56,16 @@ told = {"seconds": time.perf_counter() - start}
 if sys.argv[1] == "torch":
     gpus = module.cuda.device_count() if module.cuda.is_available() else 0
     told["detail"] = f"built for CUDA {module.version.cuda}, sees {gpus} GPUs" if module.version.cuda else "CPU only"
+if sys.argv[1] == "tensorflow":
+    sys.path.insert(0, sys.argv[2])
+    import warnings
+    warnings.simplefilter("ignore")
+    try:
+        from farandole.tensorflow import plugin
+        why = plugin.why_not()
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}"
+    told["detail"] = f"collectives are slower Python functions: {why}" if why else "collectives are ops of the plugin"
 print(json.dumps(told))
 """
 
@@ -61,7 +74,7 @@ _VERSIONS = {"ssh": ("-V",), "mpirun": ("--version",)}
 
 def library_question() -> tuple[str, ...]:
     """Return the program whose answer says whether the native library can be loaded."""
-    return sys.executable, "-c", _LOAD_LIBRARY, str(Path(farandole.__file__).parents[1])
+    return sys.executable, "-c", _LOAD_LIBRARY, _PACKAGES
 
 
 def program_questions(view: View) -> list[tuple[str, ...]]:
@@ -110,7 +123,7 @@ def frameworks(view: View, try_import: bool) -> tuple[Framework, ...]:
 
 
 def _try_import(view: View, name: str) -> dict[str, Any]:
-    question = (sys.executable, "-c", _IMPORT_FRAMEWORK, name)
+    question = (sys.executable, "-c", _IMPORT_FRAMEWORK, name, _PACKAGES)
     answer = view.programs.answer(*question, seconds=IMPORT_SECONDS)
     why = f"the import did not end well, or not within {IMPORT_SECONDS:g} s"
     return _json(answer) or {"error": why}

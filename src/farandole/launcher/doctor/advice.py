@@ -18,6 +18,8 @@ from farandole.wire.interfaces import Address, list_addresses, pick
 Level = Literal["ok", "note", "problem"]
 
 OLDEST_TORCH = (2, 4)
+# With an older one, the library of farandole's ops cannot be loaded into it.
+OLDEST_TENSORFLOW = (2, 17)
 # Links, control channels and arenas of a worker: so many descriptors for each worker of the world.
 DESCRIPTORS_PER_WORKER = 3
 OTHER_DESCRIPTORS = 100
@@ -122,9 +124,13 @@ def _frameworks(facts: Facts) -> list[Finding]:
             todo = f"see whether `python -c 'import {framework.name}'` works in the same environment"
             text = f"{framework.name} cannot be imported: {framework.import_error}"
             findings.append(Finding("problem", "frameworks", text, todo))
+        elif framework.name == "tensorflow":
+            if _is_older(framework.version, OLDEST_TENSORFLOW):
+                text = f"tensorflow {framework.version} is older than 2.17: its collectives are slower Python functions"
+                findings.append(Finding("note", "frameworks", text, "pip install --upgrade tensorflow"))
         elif framework.name != "torch":
             findings.append(Finding("note", "frameworks", f"there is no front end for {framework.name} yet"))
-        elif _is_old(framework.version):
+        elif _is_older(framework.version, OLDEST_TORCH):
             text = f"torch {framework.version} is older than 2.4, the oldest that farandole works with"
             findings.append(Finding("problem", "frameworks", text, "pip install --upgrade torch"))
     if not any(framework.name == "torch" for framework in facts.frameworks):
@@ -133,9 +139,9 @@ def _frameworks(facts: Facts) -> list[Finding]:
     return findings
 
 
-def _is_old(version: str | None) -> bool:
+def _is_older(version: str | None, oldest: tuple[int, int]) -> bool:
     found = re.match(r"([0-9]+)\.([0-9]+)", version or "")
-    return found is not None and (int(found[1]), int(found[2])) < OLDEST_TORCH
+    return found is not None and (int(found[1]), int(found[2])) < oldest
 
 
 def _programs(facts: Facts) -> list[Finding]:
