@@ -22,7 +22,8 @@ LIBRARY_NAME = "libfarandole_tensorflow.so"
 OLDEST = (2, 17)
 
 # Ops that other ranks wait for must neither be merged nor removed, so they are stateful; but they do not depend on each
-# other's order, and tf.function would otherwise run them one after another.
+# other's order, and tf.function would otherwise run them one after another. One whose result is not used in a
+# tf.function is left out of its graph, on all ranks alike.
 _UNORDERED = (
     "FarandoleAllgather",
     "FarandoleAllreduce",

@@ -153,6 +153,26 @@ def test_session_of_tensorflow_1_and_branches(world: World) -> None:
     world.run(run)
 
 
+def test_a_collective_in_a_compiled_function_is_refused_in_a_sentence(world: World) -> None:
+    def run() -> tuple[str, float]:
+        import tensorflow as tf
+
+        import farandole.tensorflow as hvd
+
+        compiled = tf.function(lambda tensor: hvd.allreduce(tensor * 2, name="compiled"), jit_compile=True)
+        part = tf.function(lambda tensor: tensor * 2, jit_compile=True)
+        whole = tf.function(lambda tensor: hvd.allreduce(part(tensor), name="whole"))
+        try:
+            compiled(tf.ones([]))
+        except tf.errors.InvalidArgumentError as error:
+            return str(error), float(whole(tf.ones([])))
+        raise AssertionError("no error")
+
+    for message, result in world.run(run):
+        assert "jit_compile=True" in message and "call the collective outside" in message
+        assert result == 2.0
+
+
 def test_questions_are_answered_when_they_are_run(world: World) -> None:
     def run() -> None:
         import tensorflow as tf

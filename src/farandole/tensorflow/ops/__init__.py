@@ -12,6 +12,9 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+import tensorflow as tf
+from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
+
 from farandole.core import basics
 from farandole.tensorflow import plugin
 from farandole.tensorflow.ops import python_ops
@@ -59,7 +62,20 @@ def chosen() -> Any:
     return _PLUGIN_OPS
 
 
+def _refuse_compilation() -> None:
+    """Say at the call, while a function is traced, what TensorFlow would say of the graph in many lines."""
+    if not tf.executing_eagerly() and GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
+        raise tf.errors.InvalidArgumentError(
+            None,
+            None,
+            "A collective cannot be compiled by XLA, and this tf.function has jit_compile=True. Compile the part before"
+            " it, such as the forward and backward pass, in a tf.function of its own, and call the collective outside"
+            " of that; in Keras, pass jit_compile=False to compile().",
+        )
+
+
 def __getattr__(name: str) -> Any:
     if name in __all__:
+        _refuse_compilation()
         return getattr(chosen(), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
