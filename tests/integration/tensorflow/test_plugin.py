@@ -218,6 +218,55 @@ def test_rows_that_differ_and_large_ones(world: World) -> None:
     world.run(run)
 
 
+@pytest.mark.parametrize("in_graph", [False, True])
+def test_gradients_flow_through_every_collective(world: World, in_graph: bool) -> None:
+    def run(in_graph: bool) -> dict[str, list[float]]:
+        import tensorflow as tf
+
+        import farandole.tensorflow as hvd
+
+        rank = hvd.rank()
+        weights = tf.constant([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]) * (rank + 1)
+
+        def weighted(rows: Any) -> Any:
+            return tf.reduce_sum(rows * weights[: tf.shape(rows)[0]])
+
+        calls = {
+            "sum": lambda x: hvd.allreduce(x, op=hvd.Sum, prescale_factor=2.0),
+            "max": lambda x: hvd.allreduce(x, op=hvd.Max),
+            "product": lambda x: hvd.allreduce(x, op=hvd.Product),
+            "grouped": lambda x: hvd.grouped_allreduce([x, x * 2], op=hvd.Average)[1],
+            "broadcast": lambda x: hvd.broadcast(x, 1),
+            "allgather": lambda x: hvd.allgather(x),
+            "grouped_allgather": lambda x: hvd.grouped_allgather([x, x])[1],
+            "alltoall": lambda x: hvd.alltoall(x, splits=[1, 1])[0],
+            "reducescatter": lambda x: hvd.reducescatter(x, op=hvd.Sum),
+        }
+
+        def gradient(call: Any) -> Any:
+            tensor = tf.constant([1.0, 0.0, 2.0]) + rank
+            with tf.GradientTape() as tape:
+                tape.watch(tensor)
+                loss = weighted(call(tensor))
+            return tape.gradient(loss, tensor)
+
+        run_one = tf.function(gradient) if in_graph else gradient
+        return {name: run_one(call).numpy().tolist() for name, call in calls.items()}
+
+    first, second = world.run(run, in_graph)
+    assert first["sum"] == second["sum"] == [6.0, 12.0, 18.0]
+    assert (first["max"], second["max"]) == ([0.0] * 3, [3.0, 6.0, 9.0])
+    # The elements are 1, 0, 2 and 2, 1, 3.
+    assert (first["product"], second["product"]) == ([6.0, 6.0, 27.0], [3.0, 0.0, 18.0])
+    assert first["grouped"] == second["grouped"] == [3.0, 6.0, 9.0]
+    assert (first["broadcast"], second["broadcast"]) == ([0.0] * 3, [1.5, 3.0, 4.5])
+    assert (first["allgather"], second["allgather"]) == ([1.5, 3.0, 4.5], [6.0, 7.5, 9.0])
+    assert (first["grouped_allgather"], second["grouped_allgather"]) == (first["allgather"], second["allgather"])
+    assert (first["alltoall"], second["alltoall"]) == ([1.0, 2.0, 0.0], [2.0, 4.0, 0.0])
+    # Rank 0 has the first two rows; a Sum's gradient is multiplied by the number of ranks.
+    assert first["reducescatter"] == second["reducescatter"] == [2.0, 4.0, 4.0]
+
+
 def test_ranks_that_differ_get_the_same_error(world: World) -> None:
     def run() -> tuple[str, str]:
         import tensorflow as tf

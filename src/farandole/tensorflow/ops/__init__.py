@@ -9,6 +9,7 @@ they make a call again in the next one.
 
 from __future__ import annotations
 
+import importlib
 import warnings
 from typing import Any
 
@@ -43,6 +44,7 @@ __all__ = [
 def _of_plugin() -> PluginOps | None:
     loaded = plugin.loaded()
     if loaded is not None:
+        importlib.import_module("farandole.tensorflow.gradients")  # tells TensorFlow of them
         return PluginOps(loaded.ops)
     warnings.warn(
         f"farandole's ops for TensorFlow cannot be used: {plugin.why_not()} Slower Python functions are taken.",
