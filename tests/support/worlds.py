@@ -54,11 +54,13 @@ class Nursery:
 
     Args:
         framework: that is imported before the fork, such as torch or tensorflow.
+        variables: of the environment, which it finds then.
     """
 
-    def __init__(self, framework: str = "torch") -> None:
+    def __init__(self, framework: str = "torch", variables: Mapping[str, str] | None = None) -> None:
         ours, theirs = socket.socketpair()
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        path = os.pathsep.join(filter(None, sys.path))
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path, **(variables or {})}
         self._process = subprocess.Popen(
             [sys.executable, __file__, str(theirs.fileno()), framework], pass_fds=[theirs.fileno()], env=environment
         )

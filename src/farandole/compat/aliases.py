@@ -21,7 +21,9 @@ from farandole.compat import conflict
 
 # Horovod's modules and ours. What is below a package that is named here is looked for below ours.
 HOMES = {
+    "horovod.keras": "farandole.keras",
     "horovod.tensorflow": "farandole.tensorflow",
+    "horovod.tensorflow.keras": "farandole.keras",
     "horovod.torch": "farandole.torch",
     "horovod.torch.mpi_ops": "farandole.compat.mpi_ops",
     "horovod.torch.functions": "farandole.compat.functions",
@@ -46,16 +48,14 @@ HOMES = {
     "horovod.runner.util.threads": "farandole.compat.runner.threads",
 }
 
-_LATER = "is not there yet in farandole-horovod; horovod.torch is"
+_LATER = "is not there yet in farandole-horovod; horovod.torch, horovod.tensorflow and horovod.keras are"
 _INSIDE = "is not there: it was the inside of Horovod's launcher, and farandole's works otherwise"
 
 # What people will look for, and why it is not found. Counts for all that is below, too.
 MISSING = {
-    "horovod.keras": _LATER,
     "horovod.mxnet": "is not there: MXNet was retired in 2023. horovod.torch is there",
     "horovod.ray": _LATER,
     "horovod.spark": _LATER,
-    "horovod.tensorflow.keras": _LATER,
     "horovod.runner.common.service": _INSIDE,
     "horovod.runner.driver": _INSIDE,
     "horovod.runner.elastic": _INSIDE,

@@ -6,9 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from farandole.core.basics import rank
+from farandole.collectives.shares import place_in, share_of
 from farandole.core.group import ProcessSet, global_process_set
-from farandole.errors import InvalidRequestError
 
 
 def shard(data: Any, process_set: ProcessSet = global_process_set) -> Any:
@@ -31,17 +30,10 @@ def shard(data: Any, process_set: ProcessSet = global_process_set) -> Any:
         >>> dataset = dataset.shuffle(1000).map(load).batch(32)  # doctest: +SKIP
         >>> images, labels = hvd.shard((images, labels))  # doctest: +SKIP
     """
-    own, ranks = rank(), list(process_set.ranks)
-    if own not in ranks:
-        raise InvalidRequestError(f"rank {own} is not in the process set of ranks {ranks}, so it has no part.")
-    place, size = ranks.index(own), len(ranks)
     if isinstance(data, tf.data.Dataset):
-        return _of_dataset(data, place, size)
-    lengths = {len(array) for array in tf.nest.flatten(data)}
-    if len(lengths) != 1:
-        raise InvalidRequestError(f"these arrays have different lengths: {sorted(lengths)}.")
-    end = lengths.pop() // size * size
-    return tf.nest.map_structure(lambda array: array[place:end:size], data)
+        return _of_dataset(data, *place_in(process_set))
+    own = share_of((len(array) for array in tf.nest.flatten(data)), process_set)
+    return tf.nest.map_structure(lambda array: array[own], data)
 
 
 def _of_dataset(dataset: Any, place: int, size: int) -> Any:

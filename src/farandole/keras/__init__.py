@@ -1,0 +1,114 @@
+"""farandole for Keras, with TensorFlow, PyTorch or JAX behind it. Horovod's names are our names.
+
+Example:
+    >>> import farandole.keras as hvd  # doctest: +SKIP
+    >>> hvd.init()  # doctest: +SKIP
+    >>> optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.001 * hvd.size()))  # doctest: +SKIP
+    >>> model.compile(optimizer=optimizer, loss="sparse_categorical_crossentropy")  # doctest: +SKIP
+    >>> model.fit(x, y, callbacks=[hvd.callbacks.Distributed()])  # doctest: +SKIP
+"""
+
+from typing import Any
+
+from farandole.collectives.barrier import barrier
+from farandole.collectives.objects import allgather_object, broadcast_object
+from farandole.core.basics import (
+    add_process_set,
+    cross_rank,
+    cross_size,
+    init,
+    is_homogeneous,
+    is_initialized,
+    local_rank,
+    local_size,
+    rank,
+    remove_process_set,
+    shutdown,
+    size,
+    stats,
+)
+from farandole.core.built import (
+    ccl_built,
+    cuda_built,
+    ddl_built,
+    gloo_built,
+    gloo_enabled,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
+    rocm_built,
+)
+from farandole.core.dtype import Adasum, Average, Max, Min, Product, Sum
+from farandole.core.group import ProcessSet, global_process_set
+from farandole.errors import HorovodInternalError, read_errors_by
+from farandole.keras import backends, callbacks, elastic
+from farandole.keras.functions import allgather, allreduce, broadcast, reducescatter, translate
+from farandole.keras.loading import load_model
+from farandole.keras.optimizer import DistributedOptimizer, PartialDistributedOptimizer
+from farandole.keras.sharding import shard
+from farandole.keras.variables import broadcast_global_variables, broadcast_variables
+from farandole.observe.observer import start_timeline, stop_timeline
+
+__all__ = [
+    "Adasum",
+    "Average",
+    "Compression",
+    "DistributedOptimizer",
+    "HorovodInternalError",
+    "Max",
+    "Min",
+    "PartialDistributedOptimizer",
+    "ProcessSet",
+    "Product",
+    "Sum",
+    "add_process_set",
+    "allgather",
+    "allgather_object",
+    "allreduce",
+    "barrier",
+    "broadcast",
+    "broadcast_global_variables",
+    "broadcast_object",
+    "broadcast_variables",
+    "callbacks",
+    "ccl_built",
+    "cross_rank",
+    "cross_size",
+    "cuda_built",
+    "ddl_built",
+    "elastic",
+    "global_process_set",
+    "gloo_built",
+    "gloo_enabled",
+    "init",
+    "is_homogeneous",
+    "is_initialized",
+    "load_model",
+    "local_rank",
+    "local_size",
+    "mpi_built",
+    "mpi_enabled",
+    "mpi_threads_supported",
+    "nccl_built",
+    "rank",
+    "reducescatter",
+    "remove_process_set",
+    "rocm_built",
+    "shard",
+    "shutdown",
+    "size",
+    "start_timeline",
+    "stats",
+    "stop_timeline",
+]
+
+# A worker whose program ends by such an error is not the one that failed first.
+read_errors_by(translate)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Compression":
+        # Each backend compresses tensors of its own.
+        return backends.chosen().compression
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

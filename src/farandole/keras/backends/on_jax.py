@@ -1,0 +1,137 @@
+"""Keras with JAX: collectives on arrays in host memory, which a compiled function calls back for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import io_callback
+
+import farandole.numpy as hvd
+from farandole.errors import FarandoleError, InvalidRequestError
+from farandole.keras.options import Options
+
+compression = hvd.Compression
+
+# XLA hands on an error of a function that it calls as text only.
+_last_failure: list[FarandoleError] = []
+
+
+def check_scope() -> None:
+    """JAX has no scope that would be in the way."""
+
+
+def translate(error: BaseException) -> FarandoleError | None:
+    """Return farandole's error for one of JAX's; None if it did not come from a collective."""
+    if not isinstance(error, jax.errors.JaxRuntimeError) or not _last_failure:
+        return None
+    failure = _last_failure[-1]
+    return failure if str(failure) in str(error) else None
+
+
+def reduce(
+    gradients: Sequence[Any],
+    names: Sequence[str],
+    bundles: list[list[int]] | None,
+    *,
+    op: int,
+    options: Options,
+    scales: tuple[float, float],
+) -> list[Any]:
+    """Return the reduced gradients; see `gradients.GradientReduction`."""
+    together = [list(range(len(gradients)))] if bundles is None else bundles
+    by_type = [
+        [index for index in bundle if gradients[index].dtype == kind]
+        for bundle in together
+        for kind in dict.fromkeys(gradients[index].dtype for index in bundle)
+    ]
+
+    def run(*arrays: Any) -> list[Any]:
+        results: list[Any] = [None] * len(arrays)
+        for indices in by_type:
+            reduced = hvd.grouped_allreduce(
+                [np.asarray(arrays[index]) for index in indices],
+                compression=options.compression,
+                op=op,
+                prescale_factor=scales[0],
+                postscale_factor=scales[1],
+                process_set=options.process_set,
+                name=f"{names[indices[0]]}-{len(indices)}",
+            )
+            for index, result in zip(indices, reduced, strict=True):
+                results[index] = result
+        return results
+
+    return list(_call(run, *gradients, like=gradients))
+
+
+def _call(run: Any, *arrays: Any, like: Sequence[Any]) -> Any:
+    """Return what a function of arrays returns, also where the arrays are those of a function that is being compiled.
+
+    Args:
+        run: gets the arrays, and returns a list.
+        arrays: of JAX.
+        like: have the shapes and types of the results.
+    """
+    if not any(isinstance(array, jax.core.Tracer) for array in arrays):
+        return [jax.numpy.asarray(result) for result in run(*arrays)]
+
+    def remembering(*given: Any) -> Any:
+        try:
+            return run(*given)
+        except FarandoleError as error:
+            _last_failure[:] = [error]
+            raise
+
+    shapes = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in like]
+    # Ordered: all ranks have to make their calls in the same order, and none may be left out or made twice.
+    return io_callback(remembering, shapes, *arrays, ordered=True)
+
+
+# --- what users call ---------------------------------------------------------------------------------------------
+
+
+def allreduce(value: Any, name: str | None, op: int, prescale: float, postscale: float, compression: Any) -> Any:
+    """Return the reduction of all ranks' values."""
+    value = jax.numpy.asarray(value)
+
+    def run(array: Any) -> list[Any]:
+        return [
+            hvd.allreduce(
+                np.asarray(array),
+                name=name,
+                op=op,
+                prescale_factor=prescale,
+                postscale_factor=postscale,
+                compression=compression,
+            )
+        ]
+
+    return _call(run, value, like=[value])[0]
+
+
+def broadcast(value: Any, root_rank: int, name: str | None) -> Any:
+    """Return the root's value."""
+    value = jax.numpy.asarray(value)
+    return _call(lambda array: [hvd.broadcast(np.asarray(array), root_rank, name=name)], value, like=[value])[0]
+
+
+def allgather(value: Any, name: str | None) -> Any:
+    """Return the rows of all ranks."""
+    return jax.numpy.asarray(hvd.allgather(_concrete(value), name=name))
+
+
+def reducescatter(value: Any, name: str | None, op: int) -> Any:
+    """Return this rank's rows of the reduction."""
+    return jax.numpy.asarray(hvd.reducescatter(_concrete(value), op=op, name=name))
+
+
+def _concrete(value: Any) -> Any:
+    if isinstance(value, jax.core.Tracer):
+        raise InvalidRequestError(
+            "this collective cannot be called inside of a function that JAX compiles, as the shape of its result "
+            "depends on the other ranks. Call it outside of the function."
+        )
+    return np.asarray(value)

@@ -1,0 +1,83 @@
+"""Keras with PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+import farandole.torch as hvd
+from farandole.errors import FarandoleError
+from farandole.keras.options import Options
+
+compression = hvd.Compression
+
+
+def check_scope() -> None:
+    """PyTorch has no scope that would be in the way."""
+
+
+def translate(error: BaseException) -> FarandoleError | None:
+    """Return farandole's error for one of the backend's: collectives raise it as it is."""
+    return None
+
+
+def reduce(
+    gradients: Sequence[Any],
+    names: Sequence[str],
+    bundles: list[list[int]] | None,
+    *,
+    op: int,
+    options: Options,
+    scales: tuple[float, float],
+) -> list[Any]:
+    """Return the reduced gradients; see `gradients.GradientReduction`."""
+    given = [gradient.to_dense() if gradient.is_sparse else gradient for gradient in gradients]
+    results: list[Any] = [None] * len(given)
+    for bundle in [list(range(len(given)))] if bundles is None else bundles:
+        for kind in dict.fromkeys(given[index].dtype for index in bundle):
+            same_type = [index for index in bundle if given[index].dtype == kind]
+            with torch.no_grad():
+                reduced = hvd.grouped_allreduce(
+                    [given[index] for index in same_type],
+                    compression=options.compression,
+                    op=op,
+                    prescale_factor=scales[0],
+                    postscale_factor=scales[1],
+                    process_set=options.process_set,
+                    name=f"{names[same_type[0]]}-{len(same_type)}",
+                )
+            for index, result in zip(same_type, reduced, strict=True):
+                results[index] = result
+    return results
+
+
+# --- what users call ---------------------------------------------------------------------------------------------
+
+
+def allreduce(value: Any, name: str | None, op: int, prescale: float, postscale: float, compression: Any) -> Any:
+    """Return the reduction of all ranks' values."""
+    return hvd.allreduce(
+        torch.as_tensor(value),
+        name=name,
+        op=op,
+        prescale_factor=prescale,
+        postscale_factor=postscale,
+        compression=compression,
+    )
+
+
+def allgather(value: Any, name: str | None) -> Any:
+    """Return the rows of all ranks."""
+    return hvd.allgather(torch.as_tensor(value), name=name)
+
+
+def broadcast(value: Any, root_rank: int, name: str | None) -> Any:
+    """Return the root's value."""
+    return hvd.broadcast(torch.as_tensor(value), root_rank, name=name)
+
+
+def reducescatter(value: Any, name: str | None, op: int) -> Any:
+    """Return this rank's rows of the reduction."""
+    return hvd.reducescatter(torch.as_tensor(value), op=op, name=name)

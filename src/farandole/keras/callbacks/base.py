@@ -1,0 +1,48 @@
+"""The class of all callbacks, for the Keras that the program uses: Keras 3, or tf_keras."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import Any
+
+import keras
+
+from farandole.elastic.variables import build_optimizer
+
+
+def _keras() -> Any:
+    """Return Keras 3; tf_keras where TensorFlow is told to have that as `tf.keras`."""
+    if os.environ.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true"):
+        return importlib.import_module("tf_keras")
+    return keras
+
+
+KERAS: Any = _keras()
+
+
+class Callback(KERAS.callbacks.Callback):
+    """A callback that models of either Keras take."""
+
+    # What tf_keras asks its own callbacks.
+    _chief_worker_only = None
+    _supports_tf_logs = False
+
+    def _implements_train_batch_hooks(self) -> bool:
+        return True
+
+    def _implements_test_batch_hooks(self) -> bool:
+        return True
+
+    def _implements_predict_batch_hooks(self) -> bool:
+        return False
+
+
+def build(model: Any) -> bool:
+    """Let the optimizer of a model make its variables, if the model has its own, and say whether both have them."""
+    optimizer = getattr(model, "optimizer", None)
+    if not model.built or optimizer is None:
+        return False
+    build_optimizer(optimizer, list(model.trainable_variables))
+    # The older optimizers of tf_keras do not know, and make their variables in the first step.
+    return bool(getattr(optimizer, "built", False))

@@ -1,0 +1,86 @@
+"""The same beginning on all workers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from farandole.collectives.objects import allgather_object
+from farandole.core.basics import rank
+from farandole.errors import InvalidRequestError
+from farandole.keras.callbacks.base import Callback, build
+from farandole.keras.variables import broadcast_variables, model_variables
+
+
+class BroadcastGlobalVariablesCallback(Callback):
+    """Gives all workers the root's variables, those of the model and of its optimizer, when a training begins.
+
+    Where these variables are only made in the first step, it does so after that.
+
+    Example:
+        >>> model.fit(x, y, callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0)])  # doctest: +SKIP
+    """
+
+    def __init__(self, root_rank: int, device: str = "", local_variables: Any = None) -> None:
+        """Make one.
+
+        Args:
+            root_rank: the rank whose values all get.
+            device: accepted, without effect.
+            local_variables: a variable, or several, that stay as they are on each rank.
+        """
+        super().__init__()
+        self.root_rank = root_rank
+        self.broadcast_done = False
+        self._local: set[int] = set()
+        local = [] if local_variables is None else local_variables
+        for variable in local if isinstance(local, (list, tuple, set)) else [local]:
+            self.register_local_var(variable)
+
+    def register_local_var(self, variable: Any) -> None:
+        """Let a variable stay as it is on each rank.
+
+        Raises:
+            ValueError: it is none.
+        """
+        if not hasattr(variable, "assign"):
+            raise InvalidRequestError(f"All local variables must be of tf.Variable type, or Keras': {variable!r}.")
+        self._local.add(_key_of(variable))
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Check that all workers take as many steps, and broadcast, if there is something yet."""
+        check_steps((self.params or {}).get("steps"))
+        if build(self.model):
+            self._broadcast()
+
+    def on_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Broadcast, if that was not done yet."""
+        self._broadcast()
+
+    def _broadcast(self) -> None:
+        if not self.broadcast_done:
+            shared = [each for each in model_variables(self.model) if _key_of(each) not in self._local]
+            broadcast_variables(shared, self.root_rank)
+            self.broadcast_done = True
+
+
+def check_steps(steps: int | None) -> None:
+    """Raise InvalidRequestError, on all ranks, if they would take different numbers of steps in an epoch.
+
+    Args:
+        steps: of this rank; None if it is not known.
+    """
+    every = allgather_object(steps, name="keras.steps")
+    known = {each for each in every if each is not None}
+    if len(known) > 1:
+        counts = ", ".join(f"rank {number} {each}" for number, each in enumerate(every))
+        raise InvalidRequestError(
+            f"the workers would take different numbers of steps in an epoch ({counts}), and those with more would wait "
+            "for the others. Give each worker its part of the data by hvd.shard(...), or pass steps_per_epoch. (This "
+            f"is rank {rank()}.)"
+        )
+
+
+def _key_of(variable: Any) -> int:
+    # A variable of Keras holds TensorFlow's; which of them the user has named does not matter.
+    held = getattr(variable, "_value", None)
+    return id(held if hasattr(held, "assign") else variable)

@@ -1,0 +1,82 @@
+"""One callback for all that a training on several workers needs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from farandole.core.basics import rank
+from farandole.keras.callbacks.base import Callback
+from farandole.keras.callbacks.broadcast import BroadcastGlobalVariablesCallback
+from farandole.keras.callbacks.metrics import MetricAverageCallback
+
+
+class Distributed(Callback):
+    """Begins with rank 0's variables everywhere, averages metrics, and lets only rank 0 write and show.
+
+    Put it first: callbacks after it, such as `EarlyStopping`, run on all workers, and see the averages, so that they
+    decide the same. Those that it gets run on rank 0.
+
+    Example:
+        >>> save = keras.callbacks.ModelCheckpoint("digits.keras", monitor="val_loss")  # doctest: +SKIP
+        >>> model.fit(x, y, callbacks=[hvd.callbacks.Distributed(save)])  # doctest: +SKIP
+    """
+
+    def __init__(self, *rank_0: Any, root_rank: int = 0, weighted: bool = False) -> None:
+        """Make one.
+
+        Args:
+            rank_0: callbacks that only rank 0 runs, such as checkpoints and logs.
+            root_rank: the rank whose variables all get.
+            weighted: whether a worker's metrics have the weight of its samples; else all workers count alike.
+        """
+        super().__init__()
+        everywhere = [BroadcastGlobalVariablesCallback(root_rank), MetricAverageCallback(weighted=weighted)]
+        self._callbacks: list[Any] = [*everywhere, *(rank_0 if rank() == 0 else ())]
+
+    def set_params(self, params: Any) -> None:
+        """Take Keras' parameters, and turn its progress bar off on the other ranks."""
+        if params and rank() != 0:
+            # The progress bar, which comes after this, reads the same dictionary.
+            params["verbose"] = 0
+        super().set_params(params)
+        self._tell("set_params", params)
+
+    def set_model(self, model: Any) -> None:
+        """Take the model."""
+        super().set_model(model)
+        self._tell("set_model", model)
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Broadcast; the same for all, as in what follows."""
+        self._tell("on_train_begin", logs)
+
+    def on_train_end(self, logs: Any = None) -> None:
+        self._tell("on_train_end", logs)
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._tell("on_epoch_begin", epoch, logs)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self._tell("on_epoch_end", epoch, logs)
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        self._tell("on_train_batch_begin", batch, logs)
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self._tell("on_train_batch_end", batch, logs)
+
+    def on_test_begin(self, logs: Any = None) -> None:
+        self._tell("on_test_begin", logs)
+
+    def on_test_end(self, logs: Any = None) -> None:
+        self._tell("on_test_end", logs)
+
+    def on_test_batch_begin(self, batch: int, logs: Any = None) -> None:
+        self._tell("on_test_batch_begin", batch, logs)
+
+    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+        self._tell("on_test_batch_end", batch, logs)
+
+    def _tell(self, event: str, *arguments: Any) -> None:
+        for callback in self._callbacks:
+            getattr(callback, event)(*arguments)

@@ -1,0 +1,170 @@
+"""Learning rates that change from epoch to epoch, or with each batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from farandole.core.basics import rank, size
+from farandole.errors import InvalidRequestError
+from farandole.keras.callbacks.base import Callback
+
+
+class LearningRateScheduleCallback(Callback):
+    """Lets the learning rate be `initial_lr` times a multiplier between two epochs.
+
+    Example:
+        >>> hvd.callbacks.LearningRateScheduleCallback(0.1, lambda epoch: 0.1 ** (epoch // 30))  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        initial_lr: float,
+        multiplier: float | Callable[[float], float],
+        start_epoch: int = 0,
+        end_epoch: float | None = None,
+        staircase: bool = True,
+        momentum_correction: bool = True,
+        steps_per_epoch: int | None = None,
+    ) -> None:
+        """Make one.
+
+        Args:
+            initial_lr: the rate when the training begins.
+            multiplier: a function of the epoch; or a number m, for m to the power of the epochs since `start_epoch`.
+            start_epoch: the first epoch whose rate this sets.
+            end_epoch: the first one whose rate it does not set any more; None: never.
+            staircase: whether the rate changes with the epoch; else with each batch, and the multiplier gets epochs
+                with a fraction.
+            momentum_correction: whether what SGD has gathered of earlier steps, whose rate is in it, is changed with
+                the rate.
+            steps_per_epoch: needed without `staircase`, where Keras does not know it.
+
+        Raises:
+            ValueError: there is no initial_lr.
+        """
+        super().__init__()
+        if initial_lr is None:
+            raise InvalidRequestError("Parameter `initial_lr` is required")
+        self.initial_lr = initial_lr
+        self.start_epoch = start_epoch
+        self.end_epoch = end_epoch
+        self.staircase = staircase
+        self.momentum_correction = momentum_correction
+        self.steps_per_epoch = steps_per_epoch
+        self.current_epoch = 0
+        self.multiplier = multiplier if callable(multiplier) else _exponential(multiplier, start_epoch)
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Find out how many steps an epoch has, if the rate changes with each."""
+        if not self.staircase and not self.steps_per_epoch:
+            self.steps_per_epoch = self._steps_of_keras()
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Note the epoch."""
+        self.current_epoch = epoch
+
+    def on_batch_begin(self, batch: int, logs: Any = None) -> None:
+        """Set the rate."""
+        if self.current_epoch < self.start_epoch or (
+            self.end_epoch is not None and self.current_epoch >= self.end_epoch
+        ):
+            return
+        if not self.staircase:
+            assert self.steps_per_epoch
+            self._set_rate(self.current_epoch + batch / self.steps_per_epoch)
+        elif batch == 0:
+            self._set_rate(self.current_epoch)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Put the rate into the logs."""
+        if logs is not None:
+            logs["lr"] = self._rate()
+
+    def _rate(self) -> float:
+        return float(self.model.optimizer.learning_rate)
+
+    def _set_rate(self, epoch: float) -> None:
+        before, rate = self._rate(), self.initial_lr * self.multiplier(epoch)
+        optimizer = self.model.optimizer
+        optimizer.learning_rate = rate
+        # Momentum is a number in a compiled function, where to change it would have no effect; what is multiplied by it
+        # can be changed, to the same end.
+        if self.momentum_correction and before and rate != before:
+            for gathered in _gathered(optimizer):
+                gathered.assign(gathered * (rate / before))
+
+    def _steps_of_keras(self) -> int:
+        params = self.params or {}
+        if params.get("steps"):
+            return int(params["steps"])
+        raise InvalidRequestError(
+            "Could not autodetect the number of steps per epoch, as the dataset does not know its length. Pass "
+            f"steps_per_epoch to {type(self).__name__}()."
+        )
+
+
+class LearningRateWarmupCallback(LearningRateScheduleCallback):
+    """Lets the learning rate grow from `initial_lr / hvd.size()` to `initial_lr` in the first epochs.
+
+    The way is that of Goyal et al., "Accurate, Large Minibatch SGD", 2017, section 2.2.
+
+    Example:
+        >>> warmup = hvd.callbacks.LearningRateWarmupCallback(0.1 * hvd.size(), warmup_epochs=5)  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        initial_lr: float,
+        warmup_epochs: float = 5,
+        momentum_correction: bool = True,
+        steps_per_epoch: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        """Make one.
+
+        Args:
+            initial_lr: the rate after the warm-up.
+            warmup_epochs: how many epochs it takes.
+            momentum_correction: see `LearningRateScheduleCallback`.
+            steps_per_epoch: the same.
+            verbose: 1: rank 0 says when the warm-up is over.
+
+        Raises:
+            ValueError: there is no initial_lr.
+        """
+        self.verbose = verbose
+        self.warmup_epochs = warmup_epochs
+        super().__init__(
+            initial_lr,
+            self._warmed_up,
+            end_epoch=warmup_epochs,
+            staircase=False,
+            momentum_correction=momentum_correction,
+            steps_per_epoch=steps_per_epoch,
+        )
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Put the rate into the logs, and say at the end that it is reached."""
+        super().on_epoch_end(epoch, logs)
+        if self.end_epoch is not None and epoch == self.end_epoch - 1 and self.verbose > 0 and rank() == 0:
+            print(f"\nEpoch {epoch + 1}: finished gradual learning rate warmup to {self._rate():g}.")
+
+    def _warmed_up(self, epoch: float) -> float:
+        assert self.steps_per_epoch
+        # So that numbers at the end of an epoch are round.
+        done = min((epoch + 1.0 / self.steps_per_epoch) / self.warmup_epochs, 1.0)
+        return (done * (size() - 1) + 1) / size()
+
+
+def _exponential(base: float, start: int) -> Callable[[float], float]:
+    return lambda epoch: float(base ** (epoch - start))
+
+
+def _gathered(optimizer: Any) -> list[Any]:
+    """Return the variables in which an optimizer gathers its steps; none without momentum."""
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    if not getattr(inner, "momentum", None):
+        return []
+    slots = getattr(inner, "momentums", None) or getattr(inner, "_momentums", None) or []
+    return [slot for slot in slots if slot is not None]

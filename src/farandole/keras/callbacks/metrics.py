@@ -1,0 +1,78 @@
+"""Metrics of all workers together."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from typing import Any
+
+from farandole.collectives.objects import allgather_object
+from farandole.keras.callbacks.base import Callback
+
+
+class MetricAverageCallback(Callback):
+    """Replaces the metrics of an epoch by their averages over all workers.
+
+    Put it before callbacks that look at metrics, such as `EarlyStopping`, `ReduceLROnPlateau` or `TensorBoard`. A
+    metric that only some workers have is the average of theirs.
+
+    Example:
+        >>> model.fit(x, y, callbacks=[hvd.callbacks.MetricAverageCallback()])  # doctest: +SKIP
+    """
+
+    def __init__(self, device: str = "", weighted: bool = False) -> None:
+        """Make one.
+
+        Args:
+            device: accepted, without effect.
+            weighted: whether a worker's metrics have the weight of its samples; else all workers count alike.
+        """
+        super().__init__()
+        self.weighted = weighted
+        self._samples = {"": 1.0, "val_": 1.0}
+
+    def on_test_begin(self, logs: Any = None) -> None:
+        """Note how many samples were trained on, before the validation counts anew."""
+        self._count("")
+
+    def on_test_end(self, logs: Any = None) -> None:
+        """Note how many samples were validated on."""
+        self._count("val_")
+        self._validated = True
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Begin to count."""
+        self._validated = False
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Put the averages into the logs."""
+        if not self._validated:
+            self._count("")
+        average(logs, self._samples)
+
+    def _count(self, kind: str) -> None:
+        if self.weighted:
+            losses = [metric for metric in self.model.metrics if metric.name == "loss" and hasattr(metric, "count")]
+            if losses:
+                self._samples[kind] = float(losses[0].count.numpy())
+
+
+def average(logs: MutableMapping[str, Any] | None, samples: dict[str, float]) -> None:
+    """Replace values by their averages over all ranks. A collective.
+
+    Args:
+        logs: values by their names; None on a rank that has none.
+        samples: the weight of this rank, for names that begin so; the longest beginning counts.
+    """
+    mine = {} if logs is None else {name: (float(value), _weight(name, samples)) for name, value in logs.items()}
+    every = allgather_object(mine, name="keras.metrics")
+    if logs is None:
+        return
+    for name in sorted({name for each in every for name in each}):
+        found = [each[name] for each in every if name in each]
+        weight = sum(weight for _, weight in found)
+        if weight:
+            logs[name] = sum(value * weight for value, weight in found) / weight
+
+
+def _weight(name: str, samples: dict[str, float]) -> float:
+    return samples[max((beginning for beginning in samples if name.startswith(beginning)), key=len)]

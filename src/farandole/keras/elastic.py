@@ -1,0 +1,173 @@
+"""Elastic training with `model.fit`, in Horovod's way."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import farandole.numpy as arrays
+from farandole.collectives.objects import broadcast_object
+from farandole.core.basics import rank
+from farandole.elastic import run_decorator
+from farandole.elastic.state import ObjectState, State
+from farandole.elastic.variables_state import ModelState
+from farandole.errors import HorovodInternalError, HostsUpdatedInterrupt
+from farandole.keras.callbacks.base import Callback
+from farandole.keras.functions import translate
+
+__all__ = [
+    "CommitStateCallback",
+    "HorovodInternalError",
+    "HostsUpdatedInterrupt",
+    "KerasState",
+    "ObjectState",
+    "State",
+    "UpdateBatchStateCallback",
+    "UpdateEpochStateCallback",
+    "run",
+]
+
+
+class KerasState(ModelState):
+    """The state of a model and its optimizer, of whatever backend.
+
+    Example:
+        >>> state = hvd.elastic.KerasState(model, batch=0, epoch=0)  # doctest: +SKIP
+    """
+
+    def __init__(self, model: Any, optimizer: Any = None, **kwargs: Any) -> None:
+        """Make a state.
+
+        Args:
+            model: built.
+            optimizer: None: the one that the model was compiled with.
+            kwargs: more attributes, with their first values, which can be pickled.
+
+        Raises:
+            ValueError: the model is not built, or an attribute would hide a method.
+        """
+        super().__init__(
+            model, optimizer, bcast_object=broadcast_object, get_rank=rank, bcast_array=_broadcast, **kwargs
+        )
+
+    def _variables(self) -> list[Any]:
+        # With JAX, the state is not in the variables while an epoch lasts.
+        if hasattr(self.model, "jax_state_sync"):
+            self.model.jax_state_sync()
+        return super()._variables()
+
+    def _write(self, values: Sequence[Any]) -> None:
+        # A variable takes an array that it is given as its memory, and the committed values have to stay.
+        super()._write([value.copy() for value in values])
+
+
+def _broadcast(value: Any, name: str) -> Any:
+    return arrays.broadcast(value, 0, name=name)
+
+
+def run(func: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a training function that goes on when workers are lost, come or leave.
+
+    As in `farandole.elastic.run_decorator`; collectives that fail inside of `fit` count as well. Any other error of the
+    backend's is the script's.
+
+    Args:
+        func: takes a `State` as its first argument.
+
+    Example:
+        >>> @hvd.elastic.run  # doctest: +SKIP
+        ... def train(state):
+        ...     model.fit(dataset, epochs=epochs - state.epoch, callbacks=callbacks)
+        >>> train(hvd.elastic.KerasState(model, batch=0, epoch=0))  # doctest: +SKIP
+    """
+
+    @functools.wraps(func)
+    def translated(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return func(*args, **kwargs)
+        except Exception as error:
+            failure = translate(error)
+            if not isinstance(failure, HorovodInternalError):
+                raise
+            raise failure from error
+
+    return run_decorator.run(translated)
+
+
+class CommitStateCallback(Callback):
+    """Commits a state after some batches, and at the end of each epoch."""
+
+    def __init__(self, state: State, batches_per_commit: int = 1) -> None:
+        """Make one.
+
+        Args:
+            state: which is committed.
+            batches_per_commit: after how many batches; more of them cost less, and lose more when a worker is lost.
+        """
+        super().__init__()
+        self.state = state
+        self.batches_per_commit = batches_per_commit
+        self.batches_remaining = batches_per_commit
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Count anew, so that all ranks commit at the same time."""
+        self.batches_remaining = self.batches_per_commit
+
+    def on_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Commit, if it is time."""
+        self.batches_remaining -= 1
+        if self.batches_remaining == 0:
+            self.state.commit()
+            self.batches_remaining = self.batches_per_commit
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Commit."""
+        self.state.commit()
+
+
+class UpdateBatchStateCallback(Callback):
+    """Writes the number of the batch into a state's `batch`, and lets the epoch be as much shorter after a reset."""
+
+    def __init__(self, state: Any) -> None:
+        """Make one; the state has an attribute `batch`."""
+        super().__init__()
+        self.state = state
+        self.steps_per_epoch: int | None = None
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Forget the length of the epoch, which is another one in another world."""
+        self.steps_per_epoch = None
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Let the epoch have the rest of its steps only."""
+        if (self.params or {}).get("steps"):
+            if self.steps_per_epoch is None:
+                self.steps_per_epoch = self.params["steps"]
+            self.params["steps"] = self.steps_per_epoch - self.state.batch
+
+    def on_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Note the batch."""
+        self.state.batch = batch
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Begin with the first batch again."""
+        self.state.batch = 0
+
+
+class UpdateEpochStateCallback(Callback):
+    """Writes the number of the epoch into a state's `epoch`, counted on from one `fit` to the next after a reset."""
+
+    def __init__(self, state: Any) -> None:
+        """Make one; the state has an attribute `epoch`."""
+        super().__init__()
+        self.state = state
+        self.initial_epoch = state.epoch
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Count from the state's epoch on: Keras counts from 0."""
+        self.initial_epoch = self.state.epoch
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Note that the epoch is over."""
+        self.state.epoch = self.initial_epoch + epoch + 1

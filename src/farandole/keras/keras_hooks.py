@@ -1,0 +1,113 @@
+"""What Keras' own code has to do otherwise for a model whose optimizer is distributed.
+
+A script only says `model.compile(optimizer=hvd.DistributedOptimizer(optimizer))`. What follows from it is arranged in
+the methods that Keras calls then, each of which does the same as before for other optimizers:
+
+- `compile`: XLA, which cannot compile collectives on the TensorFlow backend, is left out there; and an argument of
+  Keras 2 that Horovod's examples pass is dropped.
+- `make_train_function`: errors of a collective are raised as farandole's, and steps are counted.
+- `LossScaleOptimizer`: gradients are reduced before it looks whether they are finite, as all ranks have to find the
+  same.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import keras
+
+from farandole.core.basics import count_step
+from farandole.keras import backends
+
+# What farandole has wrapped has this attribute.
+_MARK = "_farandole_wrapped"
+
+
+def install(is_distributed: Callable[[Any], bool], take_over: Callable[[Any], None]) -> None:
+    """Arrange it in this process; no-op if it is.
+
+    Args:
+        is_distributed: says whether an optimizer is.
+        take_over: makes a loss-scale optimizer distributed, whose inner optimizer is.
+    """
+    trainer = next(each for each in keras.Model.__mro__ if "make_train_function" in vars(each))
+    compiler = next(each for each in keras.Model.__mro__ if "compile" in vars(each))
+    _wrap(compiler, "compile", lambda plain: _compile(plain, is_distributed))
+    _wrap(trainer, "make_train_function", lambda plain: _make_train_function(plain, is_distributed))
+    _wrap(keras.optimizers.LossScaleOptimizer, "__init__", lambda plain: _scale_loss(plain, is_distributed, take_over))
+
+
+def _wrap(cls: type, name: str, wrapper: Callable[[Any], Any]) -> None:
+    plain = getattr(cls, name)
+    if not getattr(plain, _MARK, False):
+        wrapped = wraps(plain)(wrapper(plain))
+        setattr(wrapped, _MARK, True)
+        setattr(cls, name, wrapped)
+
+
+def _compile(plain: Any, is_distributed: Callable[[Any], bool]) -> Any:
+    def compile(model: Any, *args: Any, **kwargs: Any) -> Any:
+        optimizer = args[0] if args else kwargs.get("optimizer")
+        if is_distributed(optimizer):
+            # Of TensorFlow 2.0's time, and without effect since.
+            kwargs.pop("experimental_run_tf_function", None)
+        if is_distributed(optimizer) and backends.name() == "tensorflow" and len(args) < 8:
+            if kwargs.get("jit_compile", "auto") not in ("auto", False, None):
+                warnings.warn(
+                    "jit_compile=True is left out: XLA cannot compile the collectives of DistributedOptimizer. Pass "
+                    "jit_compile=False to compile(), or compile a part of the model in a tf.function of its own.",
+                    RuntimeWarning,
+                    stacklevel=3,
+                )
+            kwargs["jit_compile"] = False
+        return plain(model, *args, **kwargs)
+
+    return compile
+
+
+def _make_train_function(plain: Any, is_distributed: Callable[[Any], bool]) -> Any:
+    def make_train_function(model: Any, *args: Any, **kwargs: Any) -> Any:
+        if not is_distributed(model.optimizer):
+            return plain(model, *args, **kwargs)
+        if backends.name() == "tensorflow" and model.jit_compile:
+            model.jit_compile = False  # The optimizer came after compile().
+        result = plain(model, *args, **kwargs)
+        function = model.train_function
+        if function is not None and not getattr(function, _MARK, False):
+            model.train_function = _translating(function, getattr(model, "steps_per_execution", 1))
+            return model.train_function if result is function else result
+        return result
+
+    return make_train_function
+
+
+def _translating(function: Any, steps: int) -> Any:
+    translate = backends.chosen().translate
+
+    @wraps(function)
+    def train(*args: Any, **kwargs: Any) -> Any:
+        try:
+            result = function(*args, **kwargs)
+        except Exception as error:
+            ours = translate(error)
+            if ours is None:
+                raise
+            raise ours from error
+        for _ in range(steps):
+            count_step()
+        return result
+
+    setattr(train, _MARK, True)
+    return train
+
+
+def _scale_loss(plain: Any, is_distributed: Callable[[Any], bool], take_over: Callable[[Any], None]) -> Any:
+    def __init__(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+        plain(optimizer, *args, **kwargs)
+        if is_distributed(optimizer.inner_optimizer):
+            take_over(optimizer)
+
+    return __init__

@@ -1,0 +1,36 @@
+"""Models from files, with their optimizers made distributed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+from farandole.keras.optimizer import DistributedOptimizer, is_distributed
+
+
+def load_model(
+    filepath: Any,
+    custom_optimizers: Any = None,
+    custom_objects: dict[str, Any] | None = None,
+    compression: Any = None,
+    legacy_opts: bool = False,
+) -> Any:
+    """Return a saved model, whose optimizer is a `DistributedOptimizer` with the state that it was saved with.
+
+    Args:
+        filepath: what `model.save` has written, with farandole or without.
+        custom_optimizers: classes of optimizers that Keras does not have.
+        custom_objects: other things that it does not have, by their names.
+        compression: see `DistributedOptimizer`.
+        legacy_opts: accepted; older optimizers are recognized.
+
+    Example:
+        >>> model = hvd.load_model("digits.keras")  # doctest: +SKIP
+    """
+    known = {cls.__name__: cls for cls in custom_optimizers or ()} | dict(custom_objects or {})
+    model = keras.models.load_model(filepath, custom_objects=known)
+    optimizer = getattr(model, "optimizer", None)
+    if optimizer is not None and not is_distributed(optimizer):
+        model.optimizer = DistributedOptimizer(optimizer, compression=compression)
+    return model

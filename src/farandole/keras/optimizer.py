@@ -1,0 +1,314 @@
+"""`DistributedOptimizer`: any optimizer of Keras, stepping with gradients that are reduced over all workers.
+
+Keras 3 has one place through which all gradients go, whether in `fit`, `train_on_batch` or a loop of the user's: the
+optimizer's `apply` (which `stateless_apply` calls, too). That is where they are reduced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import keras
+from keras import ops
+
+from farandole.core.dtype import Adasum, Average
+from farandole.core.group import ProcessSet, global_process_set
+from farandole.errors import InvalidRequestError
+from farandole.keras import backends, keras_hooks, legacy, saved_classes
+from farandole.keras.gradients import GradientReduction
+from farandole.keras.options import Options, checked
+
+
+class VariableList(list):
+    """The variables of an optimizer, which scripts for Keras 2 get by a call."""
+
+    def __call__(self) -> VariableList:
+        """Return the list."""
+        return self
+
+
+class Distributed:
+    """What is put in front of the wrapped optimizer's class."""
+
+    _farandole_options: Options
+    _farandole: GradientReduction
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._farandole = GradientReduction(self._farandole_options, self._key_of)
+
+    @property
+    def variables(self) -> VariableList:
+        """All variables of the optimizer."""
+        return VariableList(super().variables)  # type: ignore[misc]
+
+    def register_local_var(self, variable: Any) -> None:
+        """Let the gradient of a variable be each rank's own.
+
+        It is divided by the number of ranks, unless scale_local_gradients=False was passed.
+        """
+        self._farandole.register_local(variable)
+
+    def apply(self, grads: Sequence[Any], trainable_variables: Iterable[Any] | None = None) -> None:
+        """Reduce the gradients, and do the wrapped optimizer's step."""
+        gradients: list[Any] = list(grads)
+        given = trainable_variables if trainable_variables is None else list(trainable_variables)
+        variables = self._trainable_variables if given is None else given  # type: ignore[attr-defined]
+        # What does not fit together is for Keras to say.
+        if self._farandole.is_on and len(gradients) == len(variables):
+            if self._farandole_options.op == Adasum and not self._farandole_options.is_local():
+                self._step_and_combine(gradients, variables, given)
+                return
+            gradients = self._reduced(gradients, variables)
+        super().apply(gradients, given)  # type: ignore[misc]
+
+    def _reduced(self, gradients: list[Any], variables: list[Any]) -> list[Any]:
+        steps = getattr(self, "gradient_accumulation_steps", None)
+        if not steps:
+            return self._farandole.reduce(gradients, variables)
+        if not self.built:  # type: ignore[attr-defined]
+            with keras.name_scope(self.name):  # type: ignore[attr-defined]
+                self.build(variables)  # type: ignore[attr-defined]
+        return self._reduced_at_the_end(gradients, variables, steps)
+
+    def _reduced_at_the_end(self, gradients: list[Any], variables: list[Any], steps: int) -> list[Any]:
+        """Return this pass's own gradients; at the end of a step, the reduced ones of all its passes.
+
+        Keras adds to them what it has accumulated, so that is taken out of there.
+        """
+        places = [index for index, gradient in enumerate(gradients) if gradient is not None]
+        kept = [self._accumulated_gradients[self._get_variable_index(variables[index])] for index in places]  # type: ignore[attr-defined]
+        # Accumulators of TensorFlow's sparse gradients are dense.
+        own = [ops.convert_to_tensor(gradients[index]) for index in places]
+        shared = [variables[index] for index in places]
+
+        def at_the_end() -> tuple[list[Any], list[Any]]:
+            total = [gradient + before for gradient, before in zip(own, kept, strict=True)]
+            return self._farandole.reduce(total, shared), [ops.zeros_like(each) for each in own]
+
+        def before_it() -> tuple[list[Any], list[Any]]:
+            return own, [ops.convert_to_tensor(each) for each in kept]
+
+        is_the_end = (self._iterations + 1) % steps == 0  # type: ignore[attr-defined]
+        reduced, remaining = ops.cond(is_the_end, at_the_end, before_it)
+        for variable, value in zip(kept, remaining, strict=True):
+            variable.assign(value)
+        results = list(gradients)
+        for index, gradient in zip(places, reduced, strict=True):
+            results[index] = gradient
+        return results
+
+    def _step_and_combine(self, gradients: list[Any], variables: list[Any], given: list[Any] | None) -> None:
+        """Make a step of this rank's own, and combine the changes of all ranks."""
+        before = [ops.copy(variable) for variable in variables]
+        super().apply(gradients, given)  # type: ignore[misc]
+        changes = [variable - start for variable, start in zip(variables, before, strict=True)]
+        combined = self._farandole.reduce(changes, variables, Adasum)
+        for variable, start, change in zip(variables, before, combined, strict=True):
+            variable.assign(start + change)
+
+    def _key_of(self, variable: Any) -> Any:
+        return self._var_key(variable)  # type: ignore[attr-defined]
+
+
+class DistributedLossScale(Distributed):
+    """The same for the optimizer that scales the loss.
+
+    It looks whether all gradients are finite, and all ranks have to find the same: so they are reduced before that.
+    """
+
+    def stateless_apply(self, optimizer_variables: Any, grads: Sequence[Any], trainable_variables: Any) -> Any:
+        """Reduce the gradients, and do the wrapped optimizer's step."""
+        reduced = self._farandole.reduce(list(grads), self._trainable_variables)  # type: ignore[attr-defined]
+        return super().stateless_apply(optimizer_variables, reduced, trainable_variables)  # type: ignore[misc]
+
+
+def is_distributed(optimizer: Any) -> bool:
+    """Say whether an optimizer reduces gradients."""
+    return isinstance(optimizer, (Distributed, legacy.Distributed))
+
+
+def DistributedOptimizer(
+    optimizer: Any,
+    name: str | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = None,
+    sparse_as_dense: bool = False,
+    gradient_predivide_factor: float = 1.0,
+    op: int = Average,
+    backward_passes_per_step: int = 1,
+    average_aggregated_gradients: bool = False,
+    num_groups: int = 0,
+    groups: int | Sequence[Sequence[Any]] | None = None,
+    process_set: ProcessSet = global_process_set,
+    scale_local_gradients: bool = True,
+) -> Any:
+    """Return an optimizer that does what the given one does, with gradients reduced over all workers.
+
+    The result is an instance of a subclass of the optimizer's class, under the same name, and begins with a copy of
+    its state. A model that is compiled with it is saved as if it were the given one.
+
+    Args:
+        optimizer: any optimizer of Keras 3, or of tf_keras.
+        name: of the result; None: the optimizer's.
+        device_dense: accepted, without effect: gradients are reduced where they are.
+        device_sparse: the same.
+        compression: how gradients travel, such as `Compression.bf16`; None: as they are.
+        sparse_as_dense: let sparse gradients become dense; else what they store is gathered.
+        gradient_predivide_factor: with Average, divide by this before the sum and by size / this after it.
+        op: Average or Sum; with Adasum, each rank makes a step of its own, and the *changes* of the variables are
+            combined.
+        backward_passes_per_step: gradients of so many calls of `apply` are added up on each rank, and reduced once; the
+            same as Keras' `gradient_accumulation_steps`, which may be set on the optimizer instead.
+        average_aggregated_gradients: whether these are averaged; else they are summed.
+        num_groups: deprecated; see `groups`.
+        groups: reduce gradients in this many groups of neighbours, or those of these lists of variables together.
+        process_set: which ranks reduce; on others the optimizer is local.
+        scale_local_gradients: whether gradients of local variables are divided by the number of ranks.
+
+    Raises:
+        ValueError: an argument is wrong; or init() has not been called.
+
+    Example:
+        >>> optimizer = keras.optimizers.Adam(0.001 * hvd.size())  # doctest: +SKIP
+        >>> model.compile(optimizer=hvd.DistributedOptimizer(optimizer), loss="mse")  # doctest: +SKIP
+    """
+    options = checked(
+        op=op,
+        compression=compression,
+        sparse_as_dense=sparse_as_dense,
+        gradient_predivide_factor=gradient_predivide_factor,
+        backward_passes_per_step=backward_passes_per_step,
+        average_aggregated_gradients=average_aggregated_gradients,
+        num_groups=num_groups,
+        groups=groups,
+        process_set=process_set,
+        scale_local_gradients=scale_local_gradients,
+    )
+    if is_distributed(optimizer) or is_distributed(getattr(optimizer, "inner_optimizer", None)):
+        raise InvalidRequestError("this optimizer is a DistributedOptimizer already; wrap the original one, once.")
+    if legacy.is_optimizer(optimizer):
+        return legacy.distributed(optimizer, options, name)
+    if not isinstance(optimizer, keras.optimizers.Optimizer):
+        raise InvalidRequestError(
+            f"this is no optimizer of Keras: {optimizer!r}. For optimizers of tf.compat.v1.train there is "
+            "farandole.tensorflow.DistributedOptimizer, for those of PyTorch farandole.torch.DistributedOptimizer."
+        )
+    backends.chosen().check_scope()
+    keras_hooks.install(is_distributed, _take_over)
+    return _wrapped(optimizer, options, name)
+
+
+def PartialDistributedOptimizer(optimizer: Any, *args: Any, local_layers: Any = None, **kwargs: Any) -> Any:
+    """Return a `DistributedOptimizer` that leaves the gradients of some layers to each rank.
+
+    Args:
+        optimizer: as in `DistributedOptimizer`.
+        args: as there.
+        local_layers: a layer, or several.
+        kwargs: as there.
+
+    Raises:
+        ValueError: these are no layers; and as there.
+    """
+    layers = [] if local_layers is None else local_layers
+    layers = list(layers) if isinstance(layers, (list, tuple, set)) else [layers]
+    if not all(isinstance(layer, (keras.layers.Layer, *legacy.layer_types())) for layer in layers):
+        raise InvalidRequestError("All local layers must be of tf.keras.layers.Layer type.")
+    distributed = DistributedOptimizer(optimizer, *args, **kwargs)
+    distributed._farandole.register_local_layers(layers)
+    return distributed
+
+
+def _wrapped(optimizer: Any, options: Options, name: str | None) -> Any:
+    """Return a distributed copy of an optimizer."""
+    config = optimizer.get_config()
+    if name is not None:
+        config["name"] = name
+    if options.passes > 1:
+        _accumulate(config, optimizer, options.passes)
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        _check_scaled(options)
+        config["inner_optimizer"] = _copy(type(optimizer.inner_optimizer), optimizer.inner_optimizer)
+        made = distributed_class(type(optimizer), options)(**config)
+    else:
+        made = _made(distributed_class(type(optimizer), options), optimizer, config)
+    return _with_state(made, optimizer)
+
+
+def _accumulate(config: dict[str, Any], optimizer: Any, passes: int) -> None:
+    if config.get("gradient_accumulation_steps"):
+        raise InvalidRequestError(
+            "the optimizer has gradient_accumulation_steps, and backward_passes_per_step was passed: both mean the "
+            "same, so leave one out."
+        )
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        raise InvalidRequestError(
+            "backward_passes_per_step is not for LossScaleOptimizer: set gradient_accumulation_steps on its inner "
+            "optimizer."
+        )
+    config["gradient_accumulation_steps"] = passes
+
+
+def _take_over(scaling: Any) -> None:
+    """Let a loss-scale optimizer, which has been made around a distributed one, reduce the gradients in its place."""
+    inner = scaling.inner_optimizer
+    _check_scaled(inner._farandole_options)
+    object.__setattr__(scaling, "__class__", distributed_class(type(scaling), inner._farandole_options))
+    scaling._farandole = inner._farandole.handed_over()
+
+
+def _check_scaled(options: Options) -> None:
+    if options.op == Adasum:
+        raise InvalidRequestError(
+            "Adasum does not go together with LossScaleOptimizer, as each rank would scale its steps in its own way. "
+            "Take op=hvd.Average, or the mixed_bfloat16 policy, which needs no scaling."
+        )
+
+
+def distributed_class(original: type, options: Options) -> type:
+    """Return a subclass, under the same name, whose instances reduce gradients as the options say."""
+    front = DistributedLossScale if issubclass(original, keras.optimizers.LossScaleOptimizer) else Distributed
+    made = type(original)(
+        original.__name__,
+        (front, original),
+        {
+            "__module__": original.__module__,
+            "__qualname__": original.__qualname__,
+            "__doc__": original.__doc__,
+            "_farandole_options": options,
+        },
+    )
+    saved_classes.save_as(made, original)
+    return made
+
+
+def _copy(cls: type, optimizer: Any) -> Any:
+    return _with_state(_made(cls, optimizer, optimizer.get_config()), optimizer)
+
+
+def _made(cls: Any, optimizer: Any, config: dict[str, Any]) -> Any:
+    rate = optimizer._learning_rate
+    if callable(rate) and not isinstance(rate, keras.Variable):
+        config["learning_rate"] = rate  # A schedule has no state, and a function may have no config.
+    return cls.from_config(config)
+
+
+def _with_state(made: Any, optimizer: Any) -> Any:
+    """Let an optimizer have the state of another one of its kind, and return it."""
+    for each in ("", "_pattern", "_cache"):
+        attribute = f"_exclude_from_weight_decay{each}"
+        if hasattr(optimizer, attribute):
+            setattr(made, attribute, getattr(optimizer, attribute))
+    if optimizer.built and not made.built:
+        made.build(list(optimizer._trainable_variables))
+    own, theirs = made.variables, optimizer.variables
+    # An optimizer that accumulates has variables for it, which the other one may not have.
+    values = {variable.path: variable for variable in theirs} if len(own) != len(theirs) else {}
+    for place, variable in enumerate(own):
+        source = values.get(variable.path) if values else theirs[place]
+        if source is not None:
+            variable.assign(source)
+    return made

@@ -1,0 +1,115 @@
+"""What a user asks for with `DistributedOptimizer`, checked."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from farandole.collectives.compression import NoneCompressor
+from farandole.core.basics import current
+from farandole.core.dtype import Adasum, Average, Sum
+from farandole.core.group import ProcessSet
+from farandole.errors import InvalidRequestError
+
+
+@dataclass(frozen=True)
+class Options:
+    """How the gradients of an optimizer are reduced."""
+
+    op: int
+    compression: Any
+    sparse_as_dense: bool
+    predivide: float
+    groups: int | tuple[tuple[Any, ...], ...] | None
+    process_set: ProcessSet
+    scale_local: bool
+    passes: int
+    """How many calls of `apply` make one step."""
+    average_passes: bool
+    """Whether the gradients of these calls are averaged; else they are summed."""
+
+    @property
+    def prescale(self) -> float:
+        """Multiplied in before the reduction."""
+        return 1.0 / self.predivide
+
+    @property
+    def postscale(self) -> float:
+        """Multiplied in after the reduction."""
+        # A sum over the passes is what Keras' mean over them is, times their number.
+        sum_of_passes = 1 if self.average_passes else self.passes
+        return self.predivide * sum_of_passes
+
+    def is_local(self) -> bool:
+        """Say whether there is nothing to reduce with: this rank is alone, and stays so, or it is not in the set."""
+        session = current()
+        if not self.process_set.included():
+            return True
+        # A world of one may grow, where workers come and go.
+        return len(self.process_set.ranks) == 1 and session.notices is None and not session.trainings
+
+
+def checked(
+    *,
+    op: int,
+    compression: Any,
+    sparse_as_dense: bool,
+    gradient_predivide_factor: float,
+    backward_passes_per_step: int,
+    average_aggregated_gradients: bool,
+    num_groups: int,
+    groups: int | Sequence[Sequence[Any]] | None,
+    process_set: ProcessSet,
+    scale_local_gradients: bool,
+) -> Options:
+    """Return the options, or raise InvalidRequestError where they make no sense."""
+    current().group_of(process_set, "DistributedOptimizer")
+    if op not in (Average, Sum, Adasum):
+        raise InvalidRequestError(f"op currently only supports Average, Sum and Adasum, not {op!r}.")
+    if gradient_predivide_factor != 1.0 and op != Average:
+        raise InvalidRequestError("gradient_predivide_factor not supported with op != Average")
+    if not isinstance(backward_passes_per_step, int) or backward_passes_per_step < 1:
+        raise InvalidRequestError(f"backward_passes_per_step is an integer of at least 1: {backward_passes_per_step!r}")
+    if op == Adasum and backward_passes_per_step > 1:
+        raise InvalidRequestError("Adasum makes a step in each backward pass: backward_passes_per_step is 1 with it.")
+    if num_groups:
+        warnings.warn("num_groups is deprecated: use groups.", DeprecationWarning, stacklevel=4)
+        groups = num_groups if groups is None else groups
+    if os.environ.get("TF_CONFIG"):
+        warnings.warn(
+            "TF_CONFIG is set, which tells tf.distribute of workers. farandole takes no notice of it: its workers are "
+            "those that the launcher has started. Unset TF_CONFIG, or leave DistributedOptimizer out.",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+    return Options(
+        op=op,
+        compression=NoneCompressor if compression is None else compression,
+        sparse_as_dense=sparse_as_dense,
+        predivide=float(gradient_predivide_factor),
+        groups=_groups(groups),
+        process_set=process_set,
+        scale_local=scale_local_gradients,
+        passes=backward_passes_per_step,
+        average_passes=average_aggregated_gradients,
+    )
+
+
+def _groups(groups: Any) -> int | tuple[tuple[Any, ...], ...] | None:
+    if groups is None or groups == 0:
+        return None
+    if isinstance(groups, (list, tuple)):
+        if not all(isinstance(group, (list, tuple)) for group in groups):
+            raise InvalidRequestError("groups should be a positive integer or a list of lists of variables.")
+        flat = [id(variable) for group in groups for variable in group]
+        if len(set(flat)) != len(flat):
+            raise InvalidRequestError("groups has a variable more than once; put each into one group.")
+        return tuple(tuple(group) for group in groups)
+    if not isinstance(groups, int) or isinstance(groups, bool) or groups < 0:
+        raise InvalidRequestError(
+            f"groups should be a positive integer or a list of lists of variables, not {groups!r}."
+        )
+    return groups

@@ -1,0 +1,80 @@
+"""Each worker's part of the data, for what `model.fit` takes."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+import keras
+
+from farandole.collectives.shares import place_in, share_of
+from farandole.core.group import ProcessSet, global_process_set
+from farandole.errors import InvalidRequestError
+
+
+def shard(data: Any, process_set: ProcessSet = global_process_set) -> Any:
+    """Return this worker's part of the data, as much as the others get; what is left over is left out.
+
+    Args:
+        data: a `keras.utils.PyDataset`, whose batches are given out; a `tf.data.Dataset`, whose elements are; or arrays
+            or tensors in any structure of tuples, lists and dicts, with one row for each sample. All workers have
+            the same data, in the same order.
+        process_set: among which ranks.
+
+    Raises:
+        ValueError: this rank is not in the process set; the arrays have different lengths; or it is none of these.
+
+    Example:
+        >>> x, y = hvd.shard((x, y))  # doctest: +SKIP
+        >>> model.fit(hvd.shard(dataset))  # doctest: +SKIP
+    """
+    tensorflow = sys.modules.get("tensorflow")
+    if tensorflow is not None and isinstance(data, tensorflow.data.Dataset):
+        return importlib.import_module("farandole.tensorflow").shard(data, process_set)
+    if isinstance(data, keras.utils.PyDataset):
+        return ShardedDataset(data, *place_in(process_set))
+    arrays = keras.tree.flatten(data)
+    if not arrays or not all(hasattr(array, "__getitem__") and hasattr(array, "shape") for array in arrays):
+        raise InvalidRequestError(
+            "shard() takes a keras.utils.PyDataset, a tf.data.Dataset, or arrays in tuples, lists and dicts, not "
+            f"{type(data).__name__}. A DataLoader of PyTorch gets a torch.utils.data.DistributedSampler instead; in a "
+            "generator, leave out what is not this worker's."
+        )
+    own = share_of((len(array) for array in arrays), process_set)
+    return keras.tree.map_structure(lambda array: array[own], data)
+
+
+class ShardedDataset(keras.utils.PyDataset):
+    """Every batch of a dataset whose number has this worker's place as remainder."""
+
+    def __init__(self, dataset: Any, place: int, size: int) -> None:
+        """Give out batches of a dataset."""
+        super().__init__(
+            workers=dataset.workers,
+            use_multiprocessing=dataset.use_multiprocessing,
+            max_queue_size=dataset.max_queue_size,
+        )
+        self._dataset, self._place, self._size = dataset, place, size
+
+    @property
+    def num_batches(self) -> int | None:
+        """How many batches each worker has; None if there is no end."""
+        total = self._dataset.num_batches
+        return None if total is None else int(total) // self._size
+
+    def __len__(self) -> int:
+        """Return how many batches each worker has."""
+        return self.num_batches or 0
+
+    def __getitem__(self, index: int) -> Any:
+        """Return a batch."""
+        return self._dataset[index * self._size + self._place]
+
+    def on_epoch_begin(self) -> None:
+        """Pass it on."""
+        self._dataset.on_epoch_begin()
+
+    def on_epoch_end(self) -> None:
+        """Pass it on."""
+        self._dataset.on_epoch_end()
