@@ -148,3 +148,19 @@ def test_clusters_are_the_same_on_one_worker_and_on_three() -> None:
     assert len(distances(one)) == 6
     assert distances(many) == distances(one)
     assert "centres: bit-identical on 3 worker(s)" in many
+
+
+# --- Keras ---------------------------------------------------------------------------------------------------------
+
+KERAS_DIGITS = str(EXAMPLES / "keras_digits.py")
+
+
+def test_two_workers_learn_the_digits_with_keras(tmp_path: Path) -> None:
+    pytest.importorskip("keras")
+    pytest.importorskip("tensorflow")
+    checkpoint = tmp_path / "digits.keras"
+    output = on_workers(2, KERAS_DIGITS, "--goal", "0.97", "--checkpoint", str(checkpoint))
+    accuracy = re.search(r"^test accuracy: ([0-9.]+)$", output, re.MULTILINE)
+    assert accuracy and float(accuracy[1]) >= 0.97
+    assert "parameters: bit-identical on 2 worker(s), with tensorflow" in output
+    assert checkpoint.exists()

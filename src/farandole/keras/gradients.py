@@ -16,17 +16,19 @@ _numbers = itertools.count(1)
 class GradientReduction:
     """Reduces the gradients of one optimizer."""
 
-    def __init__(self, options: Options, key_of: Callable[[Any], Any]) -> None:
+    def __init__(self, options: Options, key_of: Callable[[Any], Any], backend: str | None = None) -> None:
         """Make one.
 
         Args:
             options: how.
             key_of: gives a variable's key, the same for a variable of Keras and for the backend's in it.
+            backend: whose tensors the gradients are; None: that of Keras 3.
         """
         self.options = options
         self.is_on = True
         """Whether gradients are reduced here: not if an optimizer around this one does it."""
         self._key_of = key_of
+        self._backend = backend
         self._local: set[Any] = set()
         self._local_layers: list[Any] = []
         self._name: str | None = None
@@ -41,7 +43,7 @@ class GradientReduction:
 
     def handed_over(self) -> GradientReduction:
         """Return what reduces in place of this from now on, also what is registered as local here later."""
-        other = GradientReduction(self.options, self._key_of)
+        other = GradientReduction(self.options, self._key_of, self._backend)
         other._local, other._local_layers = self._local, self._local_layers
         self.is_on = False
         return other
@@ -79,7 +81,7 @@ class GradientReduction:
         ]
         for indices, its_op, scaled in parts:
             if indices:
-                reduced = backends.chosen().reduce(
+                reduced = backends.chosen(self._backend).reduce(
                     [gradients[index] for index in indices],
                     [f"{self._own_name()}.{index}" for index in indices],
                     bundles(indices, [keys[index] for index in indices], self._groups()),

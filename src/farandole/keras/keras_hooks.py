@@ -40,6 +40,11 @@ def install(is_distributed: Callable[[Any], bool], take_over: Callable[[Any], No
     _wrap(keras.optimizers.LossScaleOptimizer, "__init__", lambda plain: _scale_loss(plain, is_distributed, take_over))
 
 
+def install_for_keras_2(model_class: Any, is_distributed: Callable[[Any], bool]) -> None:
+    """Arrange it for tf_keras, as far as that needs it; no-op if it is."""
+    _wrap(model_class, "make_train_function", lambda plain: _make_train_function(plain, is_distributed, "tensorflow"))
+
+
 def _wrap(cls: type, name: str, wrapper: Callable[[Any], Any]) -> None:
     plain = getattr(cls, name)
     if not getattr(plain, _MARK, False):
@@ -68,25 +73,26 @@ def _compile(plain: Any, is_distributed: Callable[[Any], bool]) -> Any:
     return compile
 
 
-def _make_train_function(plain: Any, is_distributed: Callable[[Any], bool]) -> Any:
+def _make_train_function(plain: Any, is_distributed: Callable[[Any], bool], backend: str | None = None) -> Any:
     def make_train_function(model: Any, *args: Any, **kwargs: Any) -> Any:
         if not is_distributed(model.optimizer):
             return plain(model, *args, **kwargs)
-        if backends.name() == "tensorflow" and model.jit_compile:
+        if (backend or backends.name()) == "tensorflow" and model.jit_compile:
             model.jit_compile = False  # The optimizer came after compile().
         result = plain(model, *args, **kwargs)
         function = model.train_function
         if function is not None and not getattr(function, _MARK, False):
-            model.train_function = _translating(function, getattr(model, "steps_per_execution", 1))
+            # That of tf_keras is a variable.
+            steps = getattr(model, "steps_per_execution", 1)
+            translate = backends.chosen(backend).translate
+            model.train_function = _translating(function, translate, steps if isinstance(steps, int) else 1)
             return model.train_function if result is function else result
         return result
 
     return make_train_function
 
 
-def _translating(function: Any, steps: int) -> Any:
-    translate = backends.chosen().translate
-
+def _translating(function: Any, translate: Callable[[BaseException], BaseException | None], steps: int) -> Any:
     @wraps(function)
     def train(*args: Any, **kwargs: Any) -> Any:
         try:

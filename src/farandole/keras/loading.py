@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import keras
-
+from farandole.keras.callbacks.base import KERAS
 from farandole.keras.optimizer import DistributedOptimizer, is_distributed
 
 
@@ -29,7 +28,7 @@ def load_model(
         >>> model = hvd.load_model("digits.keras")  # doctest: +SKIP
     """
     known = {cls.__name__: cls for cls in custom_optimizers or ()} | dict(custom_objects or {})
-    model = keras.models.load_model(filepath, custom_objects=known)
+    model = KERAS.models.load_model(filepath, custom_objects=known)
     optimizer = getattr(model, "optimizer", None)
     if optimizer is not None and not is_distributed(optimizer):
         model.optimizer = DistributedOptimizer(optimizer, compression=compression)

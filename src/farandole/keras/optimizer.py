@@ -79,8 +79,8 @@ class Distributed:
         """
         places = [index for index, gradient in enumerate(gradients) if gradient is not None]
         kept = [self._accumulated_gradients[self._get_variable_index(variables[index])] for index in places]  # type: ignore[attr-defined]
-        # Accumulators of TensorFlow's sparse gradients are dense.
-        own = [ops.convert_to_tensor(gradients[index]) for index in places]
+        # What Keras adds them up in is dense.
+        own = [backends.chosen().dense(gradients[index]) for index in places]
         shared = [variables[index] for index in places]
 
         def at_the_end() -> tuple[list[Any], list[Any]]:

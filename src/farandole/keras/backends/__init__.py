@@ -1,7 +1,7 @@
 """What differs between the backends of Keras: one module for each, loaded when Keras uses it.
 
-Each has `reduce` (gradients), `allreduce`, `allgather`, `broadcast`, `reducescatter` (what users call), `translate`
-(its errors), `compression` (its compressions) and `check_scope`.
+Each has `reduce` and `dense` for gradients; `allreduce`, `allgather`, `broadcast` and `reducescatter`, which users
+call; `translate` for its errors; its `compression`; and `check_scope`.
 """
 
 from __future__ import annotations
@@ -18,18 +18,22 @@ _MODULES = {"tensorflow": "on_tensorflow", "torch": "on_torch", "jax": "on_jax"}
 
 def name() -> str:
     """Return the name of the backend that Keras uses."""
-    return str(keras.config.backend() if hasattr(keras, "config") else "tensorflow")
+    return str(keras.config.backend())
 
 
-def chosen() -> ModuleType:
-    """Return the module for the backend that Keras uses.
+def chosen(backend: str | None = None) -> ModuleType:
+    """Return the module for a backend.
+
+    Args:
+        backend: None: the one that Keras uses.
 
     Raises:
         ValueError: there is none for it.
     """
-    if name() not in _MODULES:
+    backend = backend or name()
+    if backend not in _MODULES:
         raise InvalidRequestError(
-            f"farandole.keras works with the Keras backends {', '.join(_MODULES)}, and Keras uses {name()}. Set "
+            f"farandole.keras works with the Keras backends {', '.join(_MODULES)}, and Keras uses {backend}. Set "
             "KERAS_BACKEND to one of these before Keras is imported."
         )
-    return importlib.import_module(f"farandole.keras.backends.{_MODULES[name()]}")
+    return importlib.import_module(f"farandole.keras.backends.{_MODULES[backend]}")

@@ -31,6 +31,11 @@ def translate(error: BaseException) -> FarandoleError | None:
     return failure if str(failure) in str(error) else None
 
 
+def dense(gradient: Any) -> Any:
+    """Return a gradient as a tensor of all its elements."""
+    return gradient
+
+
 def reduce(
     gradients: Sequence[Any],
     names: Sequence[str],

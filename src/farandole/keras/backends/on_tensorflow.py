@@ -14,7 +14,17 @@ from farandole.keras.options import Options
 from farandole.tensorflow.elastic import in_loop
 from farandole.tensorflow.errors import translate, translating
 
-__all__ = ["allgather", "allreduce", "broadcast", "check_scope", "compression", "reduce", "reducescatter", "translate"]
+__all__ = [
+    "allgather",
+    "allreduce",
+    "broadcast",
+    "check_scope",
+    "compression",
+    "dense",
+    "reduce",
+    "reducescatter",
+    "translate",
+]
 
 compression = hvd.Compression
 
@@ -27,6 +37,11 @@ def check_scope() -> None:
             f"DistributedOptimizer cannot be used under tf.distribute's {kind}: both would reduce the gradients. Make "
             "the model outside of the strategy's scope, and start the workers with `farandole run`."
         )
+
+
+def dense(gradient: Any) -> Any:
+    """Return a gradient as a tensor of all its elements."""
+    return tf.convert_to_tensor(gradient)
 
 
 def reduce(
@@ -43,20 +58,20 @@ def reduce(
     prescale, postscale = scales
     given = list(gradients)
     if options.sparse_as_dense or op == Adasum or in_loop.is_on():
-        given = [tf.convert_to_tensor(gradient) for gradient in given]
+        given = [dense(gradient) for gradient in given]
     results: list[Any] = [None] * len(given)
-    dense = []
+    whole = []
     for index, gradient in enumerate(given):
         if isinstance(gradient, tf.IndexedSlices):
             results[index] = _reduce_slices(gradient, names[index], op, options, prescale * postscale)
         else:
-            dense.append(index)
+            whole.append(index)
     if in_loop.is_on():
         return in_loop.reduce(
             given, names, op=op, prescale=prescale, postscale=postscale, process_set=options.process_set
         )
-    for bundle in [[index] for index in dense] if bundles is None else bundles:
-        for same_type in _by_type([index for index in bundle if index in dense], given):
+    for bundle in [[index] for index in whole] if bundles is None else bundles:
+        for same_type in _by_type([index for index in bundle if index in whole], given):
             reduced = hvd.grouped_allreduce(
                 [given[index] for index in same_type],
                 compression=options.compression,

@@ -23,6 +23,11 @@ def translate(error: BaseException) -> FarandoleError | None:
     return None
 
 
+def dense(gradient: Any) -> Any:
+    """Return a gradient as a tensor of all its elements."""
+    return gradient.to_dense() if gradient.is_sparse else gradient
+
+
 def reduce(
     gradients: Sequence[Any],
     names: Sequence[str],
@@ -33,7 +38,7 @@ def reduce(
     scales: tuple[float, float],
 ) -> list[Any]:
     """Return the reduced gradients; see `gradients.GradientReduction`."""
-    given = [gradient.to_dense() if gradient.is_sparse else gradient for gradient in gradients]
+    given = [dense(gradient) for gradient in gradients]
     results: list[Any] = [None] * len(given)
     for bundle in [list(range(len(given)))] if bundles is None else bundles:
         for kind in dict.fromkeys(given[index].dtype for index in bundle):

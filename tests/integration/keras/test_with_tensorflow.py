@@ -1,0 +1,224 @@
+"""What Keras does with TensorFlow only: graphs of all kinds, sparse gradients, strategies, and Keras 2."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from worlds import Nursery, World
+
+
+@pytest.fixture(scope="module")
+def world(tensorflow_nursery: Nursery) -> Iterator[World]:
+    """Return a world that the tests of this module use one after the other."""
+    pytest.importorskip("keras")
+    world = World(tensorflow_nursery, 2)
+    world.run(begin)
+    yield world
+    world.close()
+
+
+def begin() -> None:
+    import farandole.keras as hvd
+
+    hvd.init()
+
+
+def data() -> tuple[Any, Any]:
+    import numpy as np
+
+    x = np.sin(np.outer(np.arange(32) + 1.0, [1.0, 2.0, 3.0])).astype("float32")
+    return x, (x @ np.array([[1.0], [-2.0], [0.5]]) + 0.1).astype("float32")
+
+
+def model(layers: Any) -> Any:
+    import keras
+
+    keras.utils.set_random_seed(7)
+    return layers.Sequential([layers.layers.Dense(4, activation="tanh"), layers.layers.Dense(1)])
+
+
+def rows_of(rank: int) -> list[int]:
+    """Return the rows of a worker, in whose batches of 4 is its half of each 8."""
+    return [row for row in range(32) if row % 8 // 4 == rank]
+
+
+def digest(weights: list[Any]) -> bytes:
+    return b"".join(weight.tobytes() for weight in weights)
+
+
+def test_graphs_of_several_steps_and_loops_of_the_user_s(world: World) -> None:
+    def run() -> list[bytes]:
+        import keras
+        import numpy as np
+        import tensorflow as tf
+
+        import farandole.keras as hvd
+
+        x, y = data()
+        rows = rows_of(hvd.rank())
+        results = []
+        for way in ("steps_per_execution", "function", "eager"):
+            together = model(keras)
+            together.build((None, 3))
+            optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1))
+            if way == "steps_per_execution":
+                # The second one is of Keras 2's time, and in Horovod's examples.
+                together.compile(optimizer, "mse", steps_per_execution=2, experimental_run_tf_function=False)
+                together.fit(x[rows], y[rows], batch_size=4, epochs=1, shuffle=False, verbose=0)
+            else:
+
+                def step(a: Any, b: Any, together: Any = together, optimizer: Any = optimizer) -> None:
+                    with tf.GradientTape() as tape:
+                        loss = tf.reduce_mean((together(a) - b) ** 2)
+                    gradients = tape.gradient(loss, together.trainable_variables)
+                    optimizer.apply_gradients(zip(gradients, together.trainable_variables, strict=True))
+
+                step = tf.function(step) if way == "function" else step
+                for begin in range(0, 16, 4):
+                    part = rows[begin : begin + 4]
+                    step(tf.constant(x[part]), tf.constant(y[part]))
+            results.append(together.get_weights())
+        alone = model(keras)
+        alone.compile(keras.optimizers.SGD(0.1), "mse")
+        alone.fit(x, y, batch_size=8, epochs=1, shuffle=False, verbose=0)
+        for weights in results:
+            for mine, theirs in zip(weights, alone.get_weights(), strict=True):
+                np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-6)
+        return [digest(weights) for weights in results]
+
+    first, second = world.run(run)
+    assert first == second
+
+
+def test_sparse_gradients_of_embeddings(world: World) -> None:
+    def run() -> list[float]:
+        import keras
+        import tensorflow as tf
+
+        import farandole.keras as hvd
+
+        def stepped(times: int, accumulate: int | None, **options: Any) -> list[float]:
+            table = keras.Variable(tf.zeros((4, 1)))
+            plain = keras.optimizers.SGD(1.0, gradient_accumulation_steps=accumulate)
+            optimizer = hvd.DistributedOptimizer(plain, **options)
+            optimizer.build([table])
+
+            @tf.function
+            def step() -> None:
+                indices = tf.constant([hvd.rank(), 3])
+                slices = tf.IndexedSlices(tf.constant([[2.0], [4.0]]), indices, dense_shape=(4, 1))
+                optimizer.apply_gradients([(slices, table)])
+
+            for _ in range(times):
+                step()
+            return [-float(value) for value in table.numpy()[:, 0]]
+
+        ways = ({}, {"sparse_as_dense": True}, {"op": hvd.Sum}, {"op": hvd.Adasum})
+        return [*(stepped(1, None, **options) for options in ways), stepped(2, 2)]
+
+    for seen in world.run(run):
+        average = [1.0, 1.0, 0.0, 4.0]
+        assert seen[:3] == [average, average, [2.0, 2.0, 0.0, 8.0]]
+        # Of each step's 16 parts of 20 both have the same.
+        assert seen[3] == pytest.approx([1.2, 1.2, 0.0, 4.8])
+        assert seen[4] == average
+
+
+def test_two_optimizers_in_one_graph(world: World) -> None:
+    def run() -> list[float]:
+        import keras
+        import tensorflow as tf
+
+        import farandole.keras as hvd
+
+        pairs = [
+            (keras.Variable(0.0), hvd.DistributedOptimizer(keras.optimizers.SGD(1.0))),
+            (keras.Variable(0.0), hvd.DistributedOptimizer(keras.optimizers.SGD(1.0))),
+        ]
+
+        @tf.function
+        def step() -> None:
+            for number, (variable, optimizer) in enumerate(pairs):
+                optimizer.apply_gradients([(tf.constant(10.0 * number + hvd.rank()), variable)])
+
+        for _ in range(3):
+            step()
+        return [float(variable.numpy()) for variable, _ in pairs]
+
+    assert world.run(run) == [[-1.5, -31.5]] * 2
+
+
+def test_what_xla_and_strategies_are_answered(world: World) -> None:
+    def run() -> None:
+        import keras
+        import pytest
+        import tensorflow as tf
+
+        import farandole.keras as hvd
+
+        x, y = data()
+        together = model(keras)
+        with pytest.warns(RuntimeWarning, match="jit_compile=True is left out"):
+            together.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), "mse", jit_compile=True)
+        together.fit(x, y, verbose=0)
+        assert together.jit_compile is False
+        later = model(keras)
+        later.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=True)
+        later.optimizer = hvd.DistributedOptimizer(later.optimizer)
+        later.train_on_batch(x, y)
+        with tf.distribute.OneDeviceStrategy("cpu:0").scope(), pytest.raises(ValueError, match="OneDeviceStrategy"):
+            hvd.DistributedOptimizer(keras.optimizers.SGD(0.1))
+
+    world.run(run)
+
+
+def test_keras_2(world: World) -> None:
+    pytest.importorskip("tf_keras")
+
+    def run() -> list[bytes]:
+        import numpy as np
+        import tf_keras
+
+        import farandole.keras as hvd
+
+        x, y = data()
+        rows = rows_of(hvd.rank())
+        digests = []
+        kinds = tf_keras.optimizers
+        for kind, passes in ((kinds.SGD, 2), (kinds.Adam, 1), (kinds.legacy.SGD, 2), (kinds.legacy.Adam, 1)):
+            together = model(tf_keras)
+            together.build((None, 3))
+            if hvd.rank() == 1:
+                together.set_weights([weight + 1 for weight in together.get_weights()])
+            hvd.broadcast_variables(together.weights)
+            optimizer = hvd.DistributedOptimizer(
+                kind(0.1), backward_passes_per_step=passes, average_aggregated_gradients=True
+            )
+            assert optimizer.from_config(optimizer.get_config()).get_config() == optimizer.get_config()
+            together.compile(optimizer, "mse", metrics=["mae"])
+            callbacks = [hvd.callbacks.Distributed(), hvd.callbacks.LearningRateWarmupCallback(0.1, 0.001)]
+            history = together.fit(
+                x[rows], y[rows], batch_size=4, epochs=1, shuffle=False, verbose=0, callbacks=callbacks[:1]
+            )
+            assert len(set(hvd.allgather_object(str(history.history)))) == 1
+            alone = model(tf_keras)
+            alone.build((None, 3))
+            alone.compile(kind(0.1), "mse")
+            alone.set_weights(hvd.broadcast_object([weight + 0 for weight in model_start(tf_keras)]))
+            alone.fit(x, y, batch_size=8 * passes, epochs=1, shuffle=False, verbose=0)
+            for mine, theirs in zip(together.get_weights(), alone.get_weights(), strict=True):
+                np.testing.assert_allclose(mine, theirs, rtol=1e-3, atol=1e-5)
+            digests.append(digest(together.get_weights()))
+        return digests
+
+    first, second = world.run(run)
+    assert first == second
+
+
+def model_start(layers: Any) -> list[Any]:
+    """Return the weights that a model begins with."""
+    made = model(layers)
+    made.build((None, 3))
+    return list(made.get_weights())
