@@ -11,6 +11,7 @@ from farandole.collectives.objects import broadcast_object
 from farandole.core.basics import rank
 from farandole.elastic import run_decorator
 from farandole.elastic.state import ObjectState, State
+from farandole.elastic.variables import build_optimizer, variables_of
 from farandole.elastic.variables_state import ModelState
 from farandole.errors import HorovodInternalError, HostsUpdatedInterrupt
 from farandole.keras.callbacks.base import Callback
@@ -55,7 +56,9 @@ class KerasState(ModelState):
         # With JAX, the state is not in the variables while an epoch lasts.
         if hasattr(self.model, "jax_state_sync"):
             self.model.jax_state_sync()
-        return super()._variables()
+        build_optimizer(self.optimizer, list(self.model.trainable_variables))
+        # Not all variables of the model: each worker goes on to draw random numbers of its own, and counts its metrics.
+        return [*self.model.weights, *(variables_of(self.optimizer) or ())]
 
     def _write(self, values: Sequence[Any]) -> None:
         # A variable takes an array that it is given as its memory, and the committed values have to stay.
