@@ -11,9 +11,10 @@ from farandole.collectives.objects import broadcast_object
 from farandole.core.basics import rank
 from farandole.elastic import run_decorator
 from farandole.elastic.state import ObjectState, State
-from farandole.elastic.variables import build_optimizer, variables_of
+from farandole.elastic.variables import build_optimizer, check_built, variables_of
 from farandole.elastic.variables_state import ModelState
 from farandole.errors import HorovodInternalError, HostsUpdatedInterrupt
+from farandole.keras import left_out
 from farandole.keras.callbacks.base import Callback
 from farandole.keras.functions import translate
 
@@ -48,21 +49,53 @@ class KerasState(ModelState):
         Raises:
             ValueError: the model is not built, or an attribute would hide a method.
         """
+        check_built("model", model)
+        self.model = model
+        self._own = self._read_own()
         super().__init__(
             model, optimizer, bcast_object=broadcast_object, get_rank=rank, bcast_array=_broadcast, **kwargs
         )
 
+    def save(self) -> None:
+        """Make the current values the committed ones."""
+        self._own = self._read_own()
+        super().save()
+
+    def restore(self) -> None:
+        """Go back to the committed values."""
+        # With JAX, a step that has failed leaves no variable as it was.
+        for variable, value in zip(self._own_variables(), self._own, strict=False):
+            variable.assign(value)
+        super().restore()
+
+    def on_reset(self) -> None:
+        """Run the reset callbacks, whose steps are each worker's own: the state is synced after them."""
+        with left_out.during_reset():
+            super().on_reset()
+
+    def _read_own(self) -> list[Any]:
+        return [variable.numpy().copy() for variable in self._own_variables()]
+
+    def _own_variables(self) -> list[Any]:
+        """Return the variables that no other worker gets: what random numbers are drawn from, and counts of metrics."""
+        _attach(self.model)
+        shared = {id(variable) for variable in self.model.weights}
+        return [variable for variable in self.model.variables if id(variable) not in shared]
+
     def _variables(self) -> list[Any]:
-        # With JAX, the state is not in the variables while an epoch lasts.
-        if hasattr(self.model, "jax_state_sync"):
-            self.model.jax_state_sync()
+        _attach(self.model)
         build_optimizer(self.optimizer, list(self.model.trainable_variables))
-        # Not all variables of the model: each worker goes on to draw random numbers of its own, and counts its metrics.
         return [*self.model.weights, *(variables_of(self.optimizer) or ())]
 
     def _write(self, values: Sequence[Any]) -> None:
         # A variable takes an array that it is given as its memory, and the committed values have to stay.
         super()._write([value.copy() for value in values])
+
+
+def _attach(model: Any) -> None:
+    """Let the variables of a model have its state: with JAX, they do not while an epoch lasts."""
+    if hasattr(model, "jax_state_sync"):
+        model.jax_state_sync()
 
 
 def _broadcast(value: Any, name: str) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from farandole.core.dtype import Adasum, Average
-from farandole.keras import backends
+from farandole.keras import backends, left_out
 from farandole.keras.options import Options
 
 _numbers = itertools.count(1)
@@ -57,6 +57,9 @@ class GradientReduction:
             op: another one than the option's.
         """
         results = list(gradients)
+        backend = backends.chosen(self._backend)
+        if left_out.is_on() and not backend.LEAVES_OUT_BY_ITSELF:
+            return results
         keys = [self._key_of(variable) for variable in variables]
         local = self._local_keys()
         shared = [
@@ -81,7 +84,7 @@ class GradientReduction:
         ]
         for indices, its_op, scaled in parts:
             if indices:
-                reduced = backends.chosen(self._backend).reduce(
+                reduced = backend.reduce(
                     [gradients[index] for index in indices],
                     [f"{self._own_name()}.{index}" for index in indices],
                     bundles(indices, [keys[index] for index in indices], self._groups()),

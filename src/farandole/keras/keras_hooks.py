@@ -20,10 +20,12 @@ from typing import Any
 import keras
 
 from farandole.core.basics import count_step
-from farandole.keras import backends
+from farandole.keras import backends, left_out
 
 # What farandole has wrapped has this attribute.
 _MARK = "_farandole_wrapped"
+# A model whose compiled step reduces nothing.
+_LEFT_OUT = "_farandole_left_out"
 
 
 def install(is_distributed: Callable[[Any], bool], take_over: Callable[[Any], None]) -> None:
@@ -79,6 +81,10 @@ def _make_train_function(plain: Any, is_distributed: Callable[[Any], bool], back
             return plain(model, *args, **kwargs)
         if (backend or backends.name()) == "tensorflow" and model.jit_compile:
             model.jit_compile = False  # The optimizer came after compile().
+        if getattr(model, _LEFT_OUT, False) != left_out.is_on():
+            # What has been compiled for the one is not for the other.
+            kwargs["force"], args = True, ()
+            setattr(model, _LEFT_OUT, left_out.is_on())
         result = plain(model, *args, **kwargs)
         function = model.train_function
         if function is not None and not getattr(function, _MARK, False):

@@ -226,6 +226,36 @@ def test_an_elastic_state_is_synced_committed_and_restored(world: World, tmp_pat
     world.run(run, str(tmp_path))
 
 
+def test_a_step_in_a_reset_callback_is_the_worker_s_own(world: World) -> None:
+    def run() -> list[int]:
+        import keras
+
+        import farandole.keras as hvd
+
+        x, y = data()
+        model = compiled(keras.optimizers.Adam(0.1))
+
+        def steps() -> int:
+            before = hvd.stats()["operations"]["allreduce"]["requests"]
+            model.fit(x, y, batch_size=8, verbose=0)
+            return int(hvd.stats()["operations"]["allreduce"]["requests"] - before)
+
+        sent = [steps()]
+        state = hvd.elastic.KerasState(model)
+        if hvd.rank() == 0:
+            state.register_reset_callbacks([lambda: sent.append(steps())])
+            state.on_reset()  # The other rank takes no step now.
+        else:
+            sent.append(0)
+        state.sync()
+        sent.append(steps())
+        weights = model.get_weights()[0].tobytes()
+        assert len(set(hvd.allgather_object(weights))) == 1
+        return sent
+
+    assert world.run(run) == [[4, 0, 4]] * 2
+
+
 def test_shards_of_arrays_and_datasets(world: World) -> None:
     def run() -> None:
         import keras

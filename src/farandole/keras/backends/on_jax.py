@@ -11,12 +11,16 @@ from jax.experimental import io_callback
 
 import farandole.numpy as hvd
 from farandole.errors import FarandoleError, InvalidRequestError
+from farandole.keras import left_out
 from farandole.keras.options import Options
 
 compression = hvd.Compression
 
 # XLA hands on an error of a function that it calls as text only.
 _last_failure: list[FarandoleError] = []
+
+# A compiled step lives as long as the model, and asks each time it runs.
+LEAVES_OUT_BY_ITSELF = True
 
 
 def check_scope() -> None:
@@ -54,8 +58,8 @@ def reduce(
     ]
 
     def run(*arrays: Any) -> list[Any]:
-        results: list[Any] = [None] * len(arrays)
-        for indices in by_type:
+        results: list[Any] = list(arrays)
+        for indices in () if left_out.is_on() else by_type:
             reduced = hvd.grouped_allreduce(
                 [np.asarray(arrays[index]) for index in indices],
                 compression=options.compression,

@@ -15,6 +15,7 @@ from farandole.tensorflow.elastic import in_loop
 from farandole.tensorflow.errors import translate, translating
 
 __all__ = [
+    "LEAVES_OUT_BY_ITSELF",
     "allgather",
     "allreduce",
     "broadcast",
@@ -27,6 +28,8 @@ __all__ = [
 ]
 
 compression = hvd.Compression
+
+LEAVES_OUT_BY_ITSELF = False
 
 
 def check_scope() -> None:

@@ -13,6 +13,8 @@ from farandole.keras.options import Options
 
 compression = hvd.Compression
 
+LEAVES_OUT_BY_ITSELF = False
+
 
 def check_scope() -> None:
     """PyTorch has no scope that would be in the way."""
