@@ -38,6 +38,11 @@ class Distributed:
         super().__init__(*args, **kwargs)
         self._farandole = GradientReduction(self._farandole_options, self._key_of)
 
+    def __reduce__(self) -> Any:
+        """Travel as Keras' optimizers do, by what is saved of them."""
+        plain: Any = super().__reduce__()
+        return _unpickled, (*plain[1], self._farandole_options)
+
     @property
     def variables(self) -> VariableList:
         """All variables of the optimizer."""
@@ -193,12 +198,16 @@ def DistributedOptimizer(
         return legacy.distributed(optimizer, options, name)
     if not isinstance(optimizer, keras.optimizers.Optimizer):
         raise InvalidRequestError(
-            f"this is no optimizer of Keras: {optimizer!r}. For optimizers of tf.compat.v1.train there is "
-            "farandole.tensorflow.DistributedOptimizer, for those of PyTorch farandole.torch.DistributedOptimizer."
+            f"this is no optimizer of Keras, but of type {_type_name(optimizer)}. For optimizers of tf.compat.v1.train "
+            "there is farandole.tensorflow.DistributedOptimizer; for those of PyTorch, that of farandole.torch."
         )
     backends.chosen().check_scope()
-    keras_hooks.install(is_distributed, _take_over)
-    return _wrapped(optimizer, options, name)
+    config = optimizer.get_config()
+    if name is not None:
+        config["name"] = name
+    if options.passes > 1:
+        _accumulate(config, optimizer, options.passes)
+    return _wrapped(optimizer, options, config)
 
 
 def PartialDistributedOptimizer(optimizer: Any, *args: Any, local_layers: Any = None, **kwargs: Any) -> Any:
@@ -222,13 +231,9 @@ def PartialDistributedOptimizer(optimizer: Any, *args: Any, local_layers: Any = 
     return distributed
 
 
-def _wrapped(optimizer: Any, options: Options, name: str | None) -> Any:
-    """Return a distributed copy of an optimizer."""
-    config = optimizer.get_config()
-    if name is not None:
-        config["name"] = name
-    if options.passes > 1:
-        _accumulate(config, optimizer, options.passes)
+def _wrapped(optimizer: Any, options: Options, config: dict[str, Any]) -> Any:
+    """Return a distributed copy of an optimizer, whose configuration that is."""
+    keras_hooks.install(is_distributed, _take_over)
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         _check_scaled(options)
         config["inner_optimizer"] = _copy(type(optimizer.inner_optimizer), optimizer.inner_optimizer)
@@ -236,6 +241,16 @@ def _wrapped(optimizer: Any, options: Options, name: str | None) -> Any:
     else:
         made = _made(distributed_class(type(optimizer), options), optimizer, config)
     return _with_state(made, optimizer)
+
+
+def _unpickled(saved: Any, options: Options) -> Any:
+    plain = keras.optimizers.Optimizer._unpickle_model(saved)
+    return _wrapped(plain, options, plain.get_config())
+
+
+def _type_name(thing: Any) -> str:
+    kind = type(thing)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _accumulate(config: dict[str, Any], optimizer: Any, passes: int) -> None:
@@ -293,7 +308,13 @@ def _made(cls: Any, optimizer: Any, config: dict[str, Any]) -> Any:
     rate = optimizer._learning_rate
     if callable(rate) and not isinstance(rate, keras.Variable):
         config["learning_rate"] = rate  # A schedule has no state, and a function may have no config.
-    return cls.from_config(config)
+    try:
+        return cls.from_config(config)
+    except TypeError as error:
+        raise InvalidRequestError(
+            f"{cls.__name__} cannot be made anew from its configuration ({error}). Its get_config() has to return all "
+            "arguments of its __init__, as Keras needs it to load saved models, too."
+        ) from error
 
 
 def _with_state(made: Any, optimizer: Any) -> Any:
