@@ -95,7 +95,9 @@ class Distributed:
         def before_it() -> tuple[list[Any], list[Any]]:
             return own, [ops.convert_to_tensor(each) for each in kept]
 
-        is_the_end = (self._iterations + 1) % steps == 0  # type: ignore[attr-defined]
+        # `iterations` counts the passes in older versions of Keras, and the steps in newer ones.
+        passes = getattr(self, "_iterations", None)
+        is_the_end = ((self.iterations if passes is None else passes) + 1) % steps == 0  # type: ignore[attr-defined]
         reduced, remaining = ops.cond(is_the_end, at_the_end, before_it)
         for variable, value in zip(kept, remaining, strict=True):
             variable.assign(value)

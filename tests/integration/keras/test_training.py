@@ -117,7 +117,7 @@ def test_every_optimizer_of_keras_steps_with_averaged_gradients(world: World) ->
             return [float(value) for value in keras.ops.convert_to_numpy(variable).ravel()]
 
         results = []
-        for name in OPTIMIZERS:
+        for name in (each for each in OPTIMIZERS if hasattr(keras.optimizers, each)):
             kind = getattr(keras.optimizers, name)
             # The mean of 1 and 3 is 2.
             results += after_two_steps(hvd.DistributedOptimizer(kind(0.1)), 1.0 + 2 * hvd.rank())
@@ -142,7 +142,7 @@ def test_the_state_is_copied_and_the_given_optimizer_left_alone(world: World) ->
         one.fit(x, y, batch_size=8, epochs=1, verbose=0, shuffle=False)
         before = [np.array(variable) for variable in plain.variables]
         distributed = hvd.DistributedOptimizer(plain)
-        assert int(distributed.iterations) == int(plain.iterations) == 4
+        assert int(distributed.iterations.numpy()) == int(plain.iterations.numpy()) == 4
         assert float(distributed.learning_rate) == float(plain.learning_rate)
         for mine, theirs in zip(distributed.variables, before, strict=True):
             np.testing.assert_array_equal(np.array(mine), theirs)
@@ -150,7 +150,7 @@ def test_the_state_is_copied_and_the_given_optimizer_left_alone(world: World) ->
         distributed.apply_gradients(zip(gradients, one.trainable_weights, strict=True))
         for mine, theirs in zip(plain.variables, before, strict=True):
             np.testing.assert_array_equal(np.array(mine), theirs)
-        assert int(distributed.iterations) == 5
+        assert int(distributed.iterations.numpy()) == 5
         return check_alike(one.get_weights(), one.get_weights())
 
     same_everywhere(world.run(run))
@@ -158,30 +158,30 @@ def test_the_state_is_copied_and_the_given_optimizer_left_alone(world: World) ->
 
 def test_gradients_of_several_passes_are_reduced_once(world: World) -> None:
     def run(way: str) -> tuple[str, int]:
+        import functools
+
         import keras
 
         import farandole.keras as hvd
 
-        kind = keras.optimizers.Adam
+        kind = functools.partial(keras.optimizers.SGD, momentum=0.9)
         if way == "keras":
-            optimizer = hvd.DistributedOptimizer(kind(0.01, gradient_accumulation_steps=2))
+            optimizer = hvd.DistributedOptimizer(kind(0.1, gradient_accumulation_steps=2))
         else:
             average = way == "average"
             # The sum over two passes of half the gradient is the mean of them.
             optimizer = hvd.DistributedOptimizer(
-                kind(0.01), backward_passes_per_step=2, average_aggregated_gradients=average
+                kind(0.1), backward_passes_per_step=2, average_aggregated_gradients=average
             )
         x, y = data()
         together = model()
-        together.compile(optimizer, "mse" if way != "sum" else keras.losses.MeanSquaredError(), loss_weights=None)
-        if way == "sum":
-            together.compile(optimizer, "mse", loss_weights=0.5)
+        together.compile(optimizer, "mse", loss_weights=0.5 if way == "sum" else None)
         before = hvd.stats()["operations"]["allreduce"]["requests"]
         for step in range(4):
             rows = [step * 8 + row for row in range(8) if row // 4 == hvd.rank()]
             together.train_on_batch(x[rows], y[rows])
         sent = hvd.stats()["operations"]["allreduce"]["requests"] - before
-        return check_alike(together.get_weights(), plain_training(kind(0.01), 2, accumulate=2), atol=1e-4), sent
+        return check_alike(together.get_weights(), plain_training(kind(0.1), 2, accumulate=2), atol=1e-4), sent
 
     for way in ("keras", "average", "sum"):
         results = world.run(run, way)
@@ -241,6 +241,7 @@ def test_mixed_precision_in_fit(world: World) -> None:
 def test_a_saved_model_is_any_keras_own(world: World, tmp_path: Any) -> None:
     def run(folder: str) -> str:
         import json
+        import os
         import pickle
         import zipfile
 
@@ -258,8 +259,11 @@ def test_a_saved_model_is_any_keras_own(world: World, tmp_path: Any) -> None:
         for copy in (optimizer.from_config(dict(config)), type(optimizer).from_config(dict(config))):
             assert copy.get_config() == config and hasattr(copy, "_farandole")
         travelled = pickle.loads(pickle.dumps(hvd.DistributedOptimizer(keras.optimizers.Adam(0.02), op=hvd.Sum)))
-        assert travelled._farandole.options.op == hvd.Sum and float(travelled.learning_rate) == pytest.approx(0.02)
-        path = f"{folder}/{hvd.rank()}.keras"
+        assert travelled._farandole.options.op == hvd.Sum and float(travelled.learning_rate.numpy()) == pytest.approx(
+            0.02
+        )
+        os.mkdir(f"{folder}/{hvd.rank()}")  # Older versions of Keras write more beside the file.
+        path = f"{folder}/{hvd.rank()}/model.keras"
         together.save(path)
         saved = json.loads(zipfile.ZipFile(path).read("config.json"))["compile_config"]["optimizer"]
         assert (saved["module"], saved["class_name"], saved["registered_name"]) == ("keras.optimizers", "Adam", None)

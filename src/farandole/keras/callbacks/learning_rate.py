@@ -82,7 +82,9 @@ class LearningRateScheduleCallback(Callback):
             logs["lr"] = self._rate()
 
     def _rate(self) -> float:
-        return float(self.model.optimizer.learning_rate)
+        rate = self.model.optimizer.learning_rate
+        # A variable of an older Keras 3 is no number; one of JAX's arrays, as schedules return, has no numpy().
+        return float(rate.numpy() if hasattr(rate, "numpy") else rate)
 
     def _set_rate(self, epoch: float) -> None:
         before, rate = self._rate(), self.initial_lr * self.multiplier(epoch)
