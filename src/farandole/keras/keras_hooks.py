@@ -77,7 +77,8 @@ def _compile(plain: Any, is_distributed: Callable[[Any], bool]) -> Any:
 
 def _make_train_function(plain: Any, is_distributed: Callable[[Any], bool], backend: str | None = None) -> Any:
     def make_train_function(model: Any, *args: Any, **kwargs: Any) -> Any:
-        if not is_distributed(model.optimizer):
+        # A model with a step of its own may have several optimizers, under other names.
+        if not any(map(is_distributed, (model.optimizer, *vars(model).values()))):
             return plain(model, *args, **kwargs)
         if (backend or backends.name()) == "tensorflow" and model.jit_compile:
             model.jit_compile = False  # The optimizer came after compile().

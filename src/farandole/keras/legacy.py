@@ -8,7 +8,7 @@ from typing import Any
 
 from farandole.core.dtype import Adasum
 from farandole.errors import InvalidRequestError
-from farandole.keras import keras_hooks
+from farandole.keras import backends, keras_hooks
 from farandole.keras.gradients import GradientReduction
 from farandole.keras.options import Options
 
@@ -124,7 +124,12 @@ def distributed(optimizer: Any, options: Options, name: str | None) -> Any:
     cls: Any = type(kind)(
         kind.__name__,
         (Distributed, kind),
-        {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "_farandole_options": options},
+        {
+            "__module__": kind.__module__,
+            "__qualname__": kind.__qualname__,
+            "apply_gradients": backends.chosen("tensorflow").as_it_is(Distributed.apply_gradients),
+            "_farandole_options": options,
+        },
     )
     made = cls.__new__(cls)
     made.__dict__.update(optimizer.__dict__)

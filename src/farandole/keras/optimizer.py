@@ -48,6 +48,15 @@ class Distributed:
         """All variables of the optimizer."""
         return VariableList(super().variables)  # type: ignore[misc]
 
+    @property
+    def lr(self) -> Any:
+        """The learning rate, under the name that it had in Keras 2."""
+        return self.learning_rate
+
+    @lr.setter
+    def lr(self, rate: Any) -> None:
+        self.learning_rate = rate
+
     def register_local_var(self, variable: Any) -> None:
         """Let the gradient of a variable be each rank's own.
 
@@ -295,6 +304,7 @@ def distributed_class(original: type, options: Options) -> type:
             "__module__": original.__module__,
             "__qualname__": original.__qualname__,
             "__doc__": original.__doc__,
+            "apply": backends.chosen().as_it_is(front.apply),
             "_farandole_options": options,
         },
     )

@@ -143,7 +143,7 @@ def test_the_state_is_copied_and_the_given_optimizer_left_alone(world: World) ->
         before = [np.array(variable) for variable in plain.variables]
         distributed = hvd.DistributedOptimizer(plain)
         assert int(distributed.iterations.numpy()) == int(plain.iterations.numpy()) == 4
-        assert float(distributed.learning_rate) == float(plain.learning_rate)
+        assert float(distributed.lr) == float(plain.learning_rate)
         for mine, theirs in zip(distributed.variables, before, strict=True):
             np.testing.assert_array_equal(np.array(mine), theirs)
         gradients = [keras.ops.full(weight.shape, 1.0 + hvd.rank()) for weight in one.trainable_weights]

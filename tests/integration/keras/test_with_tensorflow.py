@@ -59,7 +59,7 @@ def test_graphs_of_several_steps_and_loops_of_the_user_s(world: World) -> None:
         x, y = data()
         rows = rows_of(hvd.rank())
         results = []
-        for way in ("steps_per_execution", "function", "eager"):
+        for way in ("steps_per_execution", "function", "apply", "eager"):
             together = model(keras)
             together.build((None, 3))
             optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1))
@@ -69,13 +69,16 @@ def test_graphs_of_several_steps_and_loops_of_the_user_s(world: World) -> None:
                 together.fit(x[rows], y[rows], batch_size=4, epochs=1, shuffle=False, verbose=0)
             else:
 
-                def step(a: Any, b: Any, together: Any = together, optimizer: Any = optimizer) -> None:
+                def step(a: Any, b: Any, way: str = way, together: Any = together, optimizer: Any = optimizer) -> None:
                     with tf.GradientTape() as tape:
                         loss = tf.reduce_mean((together(a) - b) ** 2)
                     gradients = tape.gradient(loss, together.trainable_variables)
-                    optimizer.apply_gradients(zip(gradients, together.trainable_variables, strict=True))
+                    if way == "apply":
+                        optimizer.apply(gradients, together.trainable_variables)
+                    else:
+                        optimizer.apply_gradients(zip(gradients, together.trainable_variables, strict=True))
 
-                step = tf.function(step) if way == "function" else step
+                step = step if way == "eager" else tf.function(step)
                 for begin in range(0, 16, 4):
                     part = rows[begin : begin + 4]
                     step(tf.constant(x[part]), tf.constant(y[part]))
@@ -168,6 +171,21 @@ def test_what_xla_and_strategies_are_answered(world: World) -> None:
         later.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=True)
         later.optimizer = hvd.DistributedOptimizer(later.optimizer)
         later.train_on_batch(x, y)
+
+        class Two(keras.Sequential):
+            def train_step(self, data: Any) -> dict[str, Any]:
+                with tf.GradientTape() as tape:
+                    loss = tf.reduce_mean((self(data[0]) - data[1]) ** 2)
+                gradients = tape.gradient(loss, self.trainable_variables)
+                self.first.apply_gradients(zip(gradients[:1], self.trainable_variables[:1], strict=True))
+                self.second.apply_gradients(zip(gradients[1:], self.trainable_variables[1:], strict=True))
+                return {"loss": loss}
+
+        two = Two([keras.layers.Dense(1)])
+        two.first, two.second = (hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)) for _ in range(2))
+        two.compile(jit_compile=True)
+        two.fit(x * (1 + hvd.rank()), y, verbose=0, callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0)])
+        assert len(set(hvd.allgather_object(digest(two.get_weights())))) == 1
         with tf.distribute.OneDeviceStrategy("cpu:0").scope(), pytest.raises(ValueError, match="OneDeviceStrategy"):
             hvd.DistributedOptimizer(keras.optimizers.SGD(0.1))
 

@@ -18,6 +18,7 @@ __all__ = [
     "LEAVES_OUT_BY_ITSELF",
     "allgather",
     "allreduce",
+    "as_it_is",
     "broadcast",
     "check_scope",
     "compression",
@@ -40,6 +41,11 @@ def check_scope() -> None:
             f"DistributedOptimizer cannot be used under tf.distribute's {kind}: both would reduce the gradients. Make "
             "the model outside of the strategy's scope, and start the workers with `farandole run`."
         )
+
+
+def as_it_is(function: Any) -> Any:
+    """Return a function of ours so that the backend does not rewrite it within functions of the user's."""
+    return tf.autograph.experimental.do_not_convert(function)
 
 
 def dense(gradient: Any) -> Any:
