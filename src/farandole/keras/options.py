@@ -76,14 +76,14 @@ def checked(
     if op == Adasum and backward_passes_per_step > 1:
         raise InvalidRequestError("Adasum makes a step in each backward pass: backward_passes_per_step is 1 with it.")
     if num_groups:
-        warnings.warn("num_groups is deprecated: use groups.", DeprecationWarning, stacklevel=4)
+        warnings.warn("num_groups is deprecated: use groups.", DeprecationWarning, stacklevel=3)
         groups = num_groups if groups is None else groups
     if os.environ.get("TF_CONFIG"):
         warnings.warn(
             "TF_CONFIG is set, which tells tf.distribute of workers. farandole takes no notice of it: its workers are "
             "those that the launcher has started. Unset TF_CONFIG, or leave DistributedOptimizer out.",
             RuntimeWarning,
-            stacklevel=4,
+            stacklevel=3,
         )
     return Options(
         op=op,
