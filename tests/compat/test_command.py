@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import drop_in
@@ -243,7 +244,7 @@ BUILD = f"""\
 Horovod v{horovod.__version__}:
 
 Available Frameworks:
-    [ ] TensorFlow
+    [{"X" if find_spec("tensorflow") else " "}] TensorFlow
     [X] PyTorch
     [ ] MXNet
 

@@ -157,6 +157,23 @@ def test_what_is_not_there_says_so(name: str, why: str) -> None:
     assert name not in sys.modules
 
 
+@pytest.mark.parametrize("framework", ["tensorflow", "keras"])
+def test_a_framework_that_is_not_installed_says_what_to_install(framework: str) -> None:
+    done = drop_in.python(
+        f"""
+        import importlib.util
+        find_spec = importlib.util.find_spec
+        importlib.util.find_spec = lambda name, *more: None if name == "{framework}" else find_spec(name, *more)
+        try:
+            import horovod.{framework}
+        except ModuleNotFoundError as error:
+            print(error.name, "|", error)
+        """
+    )
+    assert done.stdout.startswith(f"{framework} | farandole.{framework} needs ")
+    assert f"pip install 'farandole[{framework}]'" in done.stdout
+
+
 def test_elastic_names() -> None:
     from horovod.torch import elastic
 

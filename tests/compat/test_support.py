@@ -7,6 +7,7 @@ import re
 import threading
 from collections.abc import Iterator
 from importlib import metadata
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -26,9 +27,11 @@ def test_what_is_built() -> None:
 
 def test_what_can_be_used() -> None:
     assert support.extension_available("torch")
-    assert not support.extension_available("tensorflow") and not support.extension_available("mxnet")
+    assert support.extension_available("tensorflow") == (find_spec("tensorflow") is not None)
+    assert not support.extension_available("mxnet")
     assert support.gpu_available("torch") == torch.cuda.is_available()
-    assert not support.gpu_available("tensorflow")
+    assert support.gpu_available("tensorflow") in (False, torch.cuda.is_available())
+    assert not support.gpu_available("mxnet")
     support.check_extension("horovod.torch", "HOROVOD_WITH_PYTORCH", "package/horovod/torch/__init__.py", "mpi_lib_v2")
     with pytest.raises(ImportError, match="--check-build"):
         support.check_extension("horovod.mxnet", "HOROVOD_WITH_MXNET", "package/horovod/mxnet/__init__.py", "mpi_lib")

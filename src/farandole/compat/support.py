@@ -20,6 +20,12 @@ from farandole.core import built
 
 EXTENSIONS = ("tensorflow", "torch", "mxnet")
 
+# Fails in a framework that sees no GPU.
+SEES_GPU = {
+    "tensorflow": "import tensorflow; assert tensorflow.config.list_physical_devices('GPU')",
+    "torch": "import torch; assert torch.cuda.is_available()",
+}
+
 Item = TypeVar("Item")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -50,9 +56,8 @@ def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
 @_cache
 def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:
     """Say whether a framework sees a GPU, asked in a process of its own."""
-    if ext_base_name != "torch":
-        return False
-    return _runs("import torch; assert torch.cuda.is_available()", verbose)
+    question = SEES_GPU.get(ext_base_name)
+    return question is not None and _runs(question, verbose)
 
 
 def _runs(code: str, verbose: bool) -> bool:

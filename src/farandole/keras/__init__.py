@@ -8,7 +8,13 @@ Example:
     >>> model.fit(x, y, callbacks=[hvd.callbacks.Distributed()])  # doctest: +SKIP
 """
 
+import importlib.util
 from typing import Any
+
+if importlib.util.find_spec("keras") is None:
+    raise ModuleNotFoundError(
+        "farandole.keras needs Keras, which is not installed here. Run: pip install 'farandole[keras]'", name="keras"
+    )
 
 from farandole.collectives.barrier import barrier
 from farandole.collectives.objects import allgather_object, broadcast_object

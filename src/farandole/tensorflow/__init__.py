@@ -7,7 +7,14 @@ Example:
 """
 
 import importlib
+import importlib.util
 from typing import Any
+
+if importlib.util.find_spec("tensorflow") is None:
+    raise ModuleNotFoundError(
+        "farandole.tensorflow needs TensorFlow, which is not installed here. Run: pip install 'farandole[tensorflow]'",
+        name="tensorflow",
+    )
 
 from farandole.collectives.barrier import barrier
 from farandole.collectives.objects import allgather_object, broadcast_object

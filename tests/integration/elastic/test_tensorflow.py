@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import random
 import re
@@ -304,6 +305,9 @@ def test_a_model_without_variables_is_refused(nursery: Nursery) -> None:
 
 
 def test_the_example_learns_the_digits_although_a_worker_is_killed(start: Callable[..., Job]) -> None:
+    for needed in ("tensorflow", "keras", "sklearn"):
+        if importlib.util.find_spec(needed) is None:
+            pytest.skip(f"{needed} is not installed")
     script = Path(__file__).resolve().parents[3] / "examples" / "elastic_tensorflow.py"
     arguments = ("--pause", "0.01", "--goal", "0.97")
     job = start("-np", "2", "--min-np", "1", command=(sys.executable, str(script), *arguments))
