@@ -150,7 +150,7 @@ def test_clusters_are_the_same_on_one_worker_and_on_three() -> None:
     assert "centres: bit-identical on 3 worker(s)" in many
 
 
-# --- Keras ---------------------------------------------------------------------------------------------------------
+# --- TensorFlow and Keras ------------------------------------------------------------------------------------------
 
 KERAS_DIGITS = str(EXAMPLES / "keras_digits.py")
 
@@ -164,3 +164,13 @@ def test_two_workers_learn_the_digits_with_keras(tmp_path: Path) -> None:
     assert accuracy and float(accuracy[1]) >= 0.97
     assert "parameters: bit-identical on 2 worker(s), with tensorflow" in output
     assert checkpoint.exists()
+
+
+@pytest.mark.parametrize("generation", [1, 2])
+def test_two_workers_learn_the_digits_with_tensorflow(generation: int) -> None:
+    for needed in ("tensorflow", "keras"):
+        pytest.importorskip(needed)
+    output = on_workers(2, str(EXAMPLES / f"tensorflow{generation}_digits.py"), "--goal", "0.96")
+    accuracy = re.search(r"^test accuracy: ([0-9.]+)$", output, re.MULTILINE)
+    assert accuracy and float(accuracy[1]) >= 0.96
+    assert "parameters: bit-identical on 2 worker(s)" in output

@@ -42,7 +42,7 @@ TF_Code code_of(int status) {
     case FARANDOLE_SHUT_DOWN:
     case FARANDOLE_STALLED:
     case FARANDOLE_TIMEOUT:
-      return TF_ABORTED;
+      return TF_UNKNOWN;  // TF_ABORTED would let a MonitoredSession make new sessions for ever
     case FARANDOLE_UNAVAILABLE:
       return TF_RESOURCE_EXHAUSTED;
     default:

@@ -29,10 +29,10 @@ struct TF_AllocatorAttributes {
 
 enum TF_Code {
   TF_OK = 0,
+  TF_UNKNOWN = 2,
   TF_INVALID_ARGUMENT = 3,
   TF_RESOURCE_EXHAUSTED = 8,
   TF_FAILED_PRECONDITION = 9,
-  TF_ABORTED = 10,
   TF_INTERNAL = 13,
 };
 

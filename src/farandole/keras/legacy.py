@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 from farandole.core.dtype import Adasum
 from farandole.errors import InvalidRequestError
+from farandole.gradients.wrapper_gradients import GradientReduction
+from farandole.gradients.wrapper_options import WrapperOptions
 from farandole.keras import backends, keras_hooks
-from farandole.keras.gradients import GradientReduction
-from farandole.keras.options import Options
+from farandole.keras.gradients import reduction
 
 
 class Distributed:
     """What is put in front of the wrapped optimizer's class."""
 
-    _farandole_options: Options
+    _farandole_options: WrapperOptions
     _farandole: GradientReduction
+    _farandole_passes: Any
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -39,52 +42,26 @@ class Distributed:
         gradients, variables = [gradient for gradient, _ in pairs], [variable for _, variable in pairs]
         if self._farandole_options.passes == 1:
             return step(gradients, variables)
-        return self._farandole_passes.add(gradients, variables, step, self.iterations)  # type: ignore[attr-defined]
-
-
-class Passes:
-    """Adds up the gradients of several passes, and makes a step with their sum or mean."""
-
-    def __init__(self, options: Options) -> None:
-        """Make one that has no variables yet."""
-        self._options = options
-        self._sums: list[Any] = []
-        self._count: Any = None
-
-    def add(
-        self, gradients: list[Any], variables: list[Any], step: Callable[[list[Any], list[Any]], Any], iterations: Any
-    ) -> Any:
-        """Add gradients to what is there; make the step if these are the last ones, else count the iteration."""
-        import tensorflow as tf
-
         present = [place for place, gradient in enumerate(gradients) if gradient is not None]
         shared = [variables[place] for place in present]
-        if self._count is None:
-            with tf.init_scope():
-                self._count = tf.Variable(0, dtype=tf.int64, trainable=False)
-                self._sums = [tf.Variable(tf.zeros(each.shape, each.dtype), trainable=False) for each in shared]
-        if len(self._sums) != len(shared):
-            raise InvalidRequestError(
-                f"this call has gradients of {len(shared)} variables, and an earlier one had {len(self._sums)}: with "
-                "backward_passes_per_step they are the same ones in each."
-            )
-        for total, place in zip(self._sums, present, strict=True):
-            total.assign_add(tf.convert_to_tensor(gradients[place]))
-        count = self._count.assign_add(1)
+        totals, is_last = self._farandole_passes.add([gradients[place] for place in present], shared)
+        return _at_the_last(is_last, lambda: step(totals, shared), self.iterations)  # type: ignore[attr-defined]
 
-        def at_the_end() -> Any:
-            # `reduce` multiplies what Keras 3 has averaged by the number of passes, where a sum is asked for.
-            stepped = step([total / self._options.passes for total in self._sums], shared)
-            for total in self._sums:
-                total.assign(tf.zeros_like(total))
-            # In a graph, the older optimizers return an operation.
-            with tf.control_dependencies([] if tf.executing_eagerly() or stepped is None else [stepped]):
-                return tf.identity(iterations)
 
-        def before_it() -> Any:
-            return tf.identity(iterations.assign_add(1))
+def _at_the_last(is_last: Any, step: Callable[[], Any], iterations: Any) -> Any:
+    """Make the step if this is the last pass, else count the iteration."""
+    import tensorflow as tf
 
-        return tf.cond(count % self._options.passes == 0, at_the_end, before_it)
+    def at_the_end() -> Any:
+        stepped = step()
+        # In a graph, the older optimizers return an operation.
+        with tf.control_dependencies([] if tf.executing_eagerly() or stepped is None else [stepped]):
+            return tf.identity(iterations)
+
+    def before_it() -> Any:
+        return tf.identity(iterations.assign_add(1))
+
+    return tf.cond(is_last, at_the_end, before_it)
 
 
 def _tf_keras() -> Any:
@@ -100,13 +77,7 @@ def is_optimizer(optimizer: Any) -> bool:
     return isinstance(optimizer, (kinds.optimizers.Optimizer, kinds.optimizers.legacy.Optimizer))
 
 
-def layer_types() -> tuple[type, ...]:
-    """Return the classes of Keras 2's layers, if the program uses it."""
-    kinds = _tf_keras()
-    return () if kinds is None else (kinds.layers.Layer,)
-
-
-def distributed(optimizer: Any, options: Options, name: str | None) -> Any:
+def distributed(optimizer: Any, options: WrapperOptions, name: str | None) -> Any:
     """Return an optimizer that shares all that the given one has, and reduces gradients.
 
     Raises:
@@ -140,9 +111,12 @@ def distributed(optimizer: Any, options: Options, name: str | None) -> Any:
 
 
 def _prepare(made: Any) -> None:
+    from farandole.tensorflow.passes import Passes
+
+    options = made._farandole_options
     # Plain attributes: TensorFlow would look into them for variables of a checkpoint.
-    made.__dict__["_farandole"] = GradientReduction(made._farandole_options, _key_of, "tensorflow")
-    made.__dict__["_farandole_passes"] = Passes(made._farandole_options)
+    made.__dict__["_farandole"] = reduction(replace(options, passes=1), _key_of, "tensorflow")
+    made.__dict__["_farandole_passes"] = Passes(options.passes, averaged=options.average_passes)
 
 
 def _key_of(variable: Any) -> Any:

@@ -15,9 +15,10 @@ from keras import ops
 from farandole.core.dtype import Adasum, Average
 from farandole.core.group import ProcessSet, global_process_set
 from farandole.errors import InvalidRequestError
+from farandole.gradients.wrapper_gradients import GradientReduction, checked_layers
+from farandole.gradients.wrapper_options import WrapperOptions, checked
 from farandole.keras import backends, keras_hooks, legacy, saved_classes
-from farandole.keras.gradients import GradientReduction
-from farandole.keras.options import Options, checked
+from farandole.keras.gradients import reduction
 
 
 class VariableList(list):
@@ -31,12 +32,12 @@ class VariableList(list):
 class Distributed:
     """What is put in front of the wrapped optimizer's class."""
 
-    _farandole_options: Options
+    _farandole_options: WrapperOptions
     _farandole: GradientReduction
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._farandole = GradientReduction(self._farandole_options, self._key_of)
+        self._farandole: GradientReduction = reduction(self._farandole_options, self._key_of)
 
     def __reduce__(self) -> Any:
         """Travel as Keras' optimizers do, by what is saved of them."""
@@ -192,6 +193,7 @@ def DistributedOptimizer(
         >>> model.compile(optimizer=hvd.DistributedOptimizer(optimizer), loss="mse")  # doctest: +SKIP
     """
     options = checked(
+        "DistributedOptimizer",
         op=op,
         compression=compression,
         sparse_as_dense=sparse_as_dense,
@@ -205,6 +207,8 @@ def DistributedOptimizer(
     )
     if is_distributed(optimizer) or is_distributed(getattr(optimizer, "inner_optimizer", None)):
         raise InvalidRequestError("this optimizer is a DistributedOptimizer already; wrap the original one, once.")
+    if op == Adasum and options.passes > 1:
+        raise InvalidRequestError("Adasum makes a step in each backward pass: backward_passes_per_step is 1 with it.")
     if legacy.is_optimizer(optimizer):
         return legacy.distributed(optimizer, options, name)
     if not isinstance(optimizer, keras.optimizers.Optimizer):
@@ -233,16 +237,13 @@ def PartialDistributedOptimizer(optimizer: Any, *args: Any, local_layers: Any = 
     Raises:
         ValueError: these are no layers; and as there.
     """
-    layers = [] if local_layers is None else local_layers
-    layers = list(layers) if isinstance(layers, (list, tuple, set)) else [layers]
-    if not all(isinstance(layer, (keras.layers.Layer, *legacy.layer_types())) for layer in layers):
-        raise InvalidRequestError("All local layers must be of tf.keras.layers.Layer type.")
+    layers = checked_layers(local_layers)
     distributed = DistributedOptimizer(optimizer, *args, **kwargs)
     distributed._farandole.register_local_layers(layers)
     return distributed
 
 
-def _wrapped(optimizer: Any, options: Options, config: dict[str, Any]) -> Any:
+def _wrapped(optimizer: Any, options: WrapperOptions, config: dict[str, Any]) -> Any:
     """Return a distributed copy of an optimizer, whose configuration that is."""
     keras_hooks.install(is_distributed, _take_over)
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
@@ -254,7 +255,7 @@ def _wrapped(optimizer: Any, options: Options, config: dict[str, Any]) -> Any:
     return _with_state(made, optimizer)
 
 
-def _unpickled(saved: Any, options: Options) -> Any:
+def _unpickled(saved: Any, options: WrapperOptions) -> Any:
     plain = keras.optimizers.Optimizer._unpickle_model(saved)
     return _wrapped(plain, options, plain.get_config())
 
@@ -286,7 +287,7 @@ def _take_over(scaling: Any) -> None:
     scaling._farandole = inner._farandole.handed_over()
 
 
-def _check_scaled(options: Options) -> None:
+def _check_scaled(options: WrapperOptions) -> None:
     if options.op == Adasum:
         raise InvalidRequestError(
             "Adasum does not go together with LossScaleOptimizer, as each rank would scale its steps in its own way. "
@@ -294,7 +295,7 @@ def _check_scaled(options: Options) -> None:
         )
 
 
-def distributed_class(original: type, options: Options) -> type:
+def distributed_class(original: type, options: WrapperOptions) -> type:
     """Return a subclass, under the same name, whose instances reduce gradients as the options say."""
     front = DistributedLossScale if issubclass(original, keras.optimizers.LossScaleOptimizer) else Distributed
     made = type(original)(

@@ -17,7 +17,6 @@ if importlib.util.find_spec("tensorflow") is None:
     )
 
 from farandole.collectives.barrier import barrier
-from farandole.collectives.objects import allgather_object, broadcast_object
 from farandole.core.basics import (
     add_process_set,
     cross_rank,
@@ -68,18 +67,31 @@ from farandole.tensorflow.functions import (
     reducescatter,
     size_op,
 )
+from farandole.tensorflow.objects import allgather_object, broadcast_object, broadcast_object_fn
+from farandole.tensorflow.optimizer import DistributedOptimizer
 from farandole.tensorflow.sharding import shard
+from farandole.tensorflow.tape import DistributedGradientTape, PartialDistributedGradientTape
+from farandole.tensorflow.variables import (
+    BroadcastGlobalVariablesHook,
+    broadcast_global_variables,
+    broadcast_variables,
+)
 
 __all__ = [
     "Adasum",
     "Average",
+    "BroadcastGlobalVariablesHook",
     "Compression",
+    "DistributedGradientTape",
+    "DistributedOptimizer",
     "HorovodInternalError",
     "Max",
     "Min",
+    "PartialDistributedGradientTape",
     "ProcessSet",
     "Product",
     "Sum",
+    "SyncBatchNormalization",
     "add_process_set",
     "allgather",
     "allgather_object",
@@ -88,7 +100,10 @@ __all__ = [
     "barrier",
     "broadcast",
     "broadcast_",
+    "broadcast_global_variables",
     "broadcast_object",
+    "broadcast_object_fn",
+    "broadcast_variables",
     "ccl_built",
     "cross_rank",
     "cross_size",
@@ -131,8 +146,12 @@ __all__ = [
 read_errors_by(translate)
 
 
+# Loaded when they are first asked for: most jobs are not elastic, and Keras takes its time.
+_LATER = {"elastic": "farandole.tensorflow.elastic", "SyncBatchNormalization": "farandole.tensorflow.sync_batch_norm"}
+
+
 def __getattr__(name: str) -> Any:
-    if name == "elastic":
-        # Loaded when it is first asked for: most jobs are not elastic.
-        return importlib.import_module("farandole.tensorflow.elastic")
+    if name in _LATER:
+        module = importlib.import_module(_LATER[name])
+        return module if name == "elastic" else getattr(module, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -40,7 +40,7 @@ def translate(error: BaseException) -> FarandoleError | None:
     """Return farandole's error for one of TensorFlow's; None if it did not come from a collective.
 
     Args:
-        error: such as `tf.errors.AbortedError`, which TensorFlow raises when a worker was lost.
+        error: such as `tf.errors.UnknownError`, which TensorFlow raises when a worker was lost.
 
     Example:
         >>> translate(ValueError("something else")) is None

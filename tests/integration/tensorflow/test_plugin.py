@@ -304,7 +304,7 @@ def test_a_lost_worker_is_named(tensorflow_nursery: Nursery) -> None:
         for _ in range(2):  # in flight, or later
             try:
                 reduce(tf.ones([]))
-            except tf.errors.AbortedError as error:
+            except tf.errors.UnknownError as error:
                 lost = translate(error)
             assert isinstance(lost, WorkerLostError)
         hvd.shutdown()

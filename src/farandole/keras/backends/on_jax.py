@@ -11,8 +11,8 @@ from jax.experimental import io_callback
 
 import farandole.numpy as hvd
 from farandole.errors import FarandoleError, InvalidRequestError
+from farandole.gradients.wrapper_options import WrapperOptions
 from farandole.keras import left_out
-from farandole.keras.options import Options
 
 compression = hvd.Compression
 
@@ -51,10 +51,10 @@ def reduce(
     bundles: list[list[int]] | None,
     *,
     op: int,
-    options: Options,
+    options: WrapperOptions,
     scales: tuple[float, float],
 ) -> list[Any]:
-    """Return the reduced gradients; see `gradients.GradientReduction`."""
+    """Return the reduced gradients; see `farandole.gradients.wrapper_gradients.Backend`."""
     together = [list(range(len(gradients)))] if bundles is None else bundles
     by_type = [
         [index for index in bundle if gradients[index].dtype == kind]
@@ -102,6 +102,16 @@ def _call(run: Any, *arrays: Any, like: Sequence[Any]) -> Any:
     shapes = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in like]
     # Ordered: all ranks have to make their calls in the same order, and none may be left out or made twice.
     return io_callback(remembering, shapes, *arrays, ordered=True)
+
+
+def scaled(gradient: Any, factor: float) -> Any:
+    """Return a gradient times a factor."""
+    return gradient * factor
+
+
+def divided_by_ranks(gradient: Any, options: WrapperOptions) -> Any:
+    """Return a gradient divided by the number of ranks that reduce."""
+    return gradient / len(options.process_set.ranks)
 
 
 # --- what users call ---------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import torch
 
 import farandole.torch as hvd
 from farandole.errors import FarandoleError
-from farandole.keras.options import Options
+from farandole.gradients.wrapper_options import WrapperOptions
 
 compression = hvd.Compression
 
@@ -41,10 +41,10 @@ def reduce(
     bundles: list[list[int]] | None,
     *,
     op: int,
-    options: Options,
+    options: WrapperOptions,
     scales: tuple[float, float],
 ) -> list[Any]:
-    """Return the reduced gradients; see `gradients.GradientReduction`."""
+    """Return the reduced gradients; see `farandole.gradients.wrapper_gradients.Backend`."""
     given = [dense(gradient) for gradient in gradients]
     results: list[Any] = [None] * len(given)
     for bundle in [list(range(len(given)))] if bundles is None else bundles:
@@ -63,6 +63,16 @@ def reduce(
             for index, result in zip(same_type, reduced, strict=True):
                 results[index] = result
     return results
+
+
+def scaled(gradient: Any, factor: float) -> Any:
+    """Return a gradient times a factor."""
+    return gradient * factor
+
+
+def divided_by_ranks(gradient: Any, options: WrapperOptions) -> Any:
+    """Return a gradient divided by the number of ranks that reduce."""
+    return gradient / len(options.process_set.ranks)
 
 
 # --- what users call ---------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("keras")
+from farandole.gradients.wrapper_gradients import bundles
 
 
 @pytest.mark.parametrize(
@@ -20,6 +20,4 @@ pytest.importorskip("keras")
     ],
 )
 def test_groups_are_numbers_of_neighbours_or_lists_of_variables(count: int, groups: Any, expected: Any) -> None:
-    from farandole.keras.gradients import bundles
-
     assert bundles(range(count), "abcde"[:count], groups) == expected

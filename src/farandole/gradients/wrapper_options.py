@@ -1,4 +1,4 @@
-"""What a user asks for with `DistributedOptimizer`, checked."""
+"""What a user asks for with a distributed optimizer or gradient tape, checked: for TensorFlow and Keras."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from farandole.errors import InvalidRequestError
 
 
 @dataclass(frozen=True)
-class Options:
-    """How the gradients of an optimizer are reduced."""
+class WrapperOptions:
+    """How the gradients of an optimizer or a tape are reduced."""
 
     op: int
     compression: Any
@@ -26,10 +26,14 @@ class Options:
     groups: int | tuple[tuple[Any, ...], ...] | None
     process_set: ProcessSet
     scale_local: bool
-    passes: int
-    """How many calls of `apply` make one step."""
-    average_passes: bool
-    """Whether the gradients of these calls are averaged; else they are summed."""
+    passes: int = 1
+    """How many backward passes make one step."""
+    average_passes: bool = False
+    """Whether the gradients of these passes are averaged; else they are summed."""
+    device_dense: str = ""
+    """Where TensorFlow places the ops for dense gradients."""
+    device_sparse: str = ""
+    """The same for `tf.IndexedSlices`."""
 
     @property
     def prescale(self) -> float:
@@ -53,39 +57,46 @@ class Options:
 
 
 def checked(
+    what: str,
     *,
     op: int,
     compression: Any,
     sparse_as_dense: bool,
     gradient_predivide_factor: float,
-    backward_passes_per_step: int,
-    average_aggregated_gradients: bool,
+    backward_passes_per_step: int = 1,
+    average_aggregated_gradients: bool = False,
     num_groups: int,
     groups: int | Sequence[Sequence[Any]] | None,
     process_set: ProcessSet,
     scale_local_gradients: bool,
-) -> Options:
-    """Return the options, or raise InvalidRequestError where they make no sense."""
-    current().group_of(process_set, "DistributedOptimizer")
+    device_dense: str = "",
+    device_sparse: str = "",
+) -> WrapperOptions:
+    """Return the options of what the user calls, such as DistributedOptimizer.
+
+    Raises:
+        ValueError: they make no sense; or init() has not been called.
+    """
+    current().group_of(process_set, what)
     if op not in (Average, Sum, Adasum):
         raise InvalidRequestError(f"op currently only supports Average, Sum and Adasum, not {op!r}.")
     if gradient_predivide_factor != 1.0 and op != Average:
         raise InvalidRequestError("gradient_predivide_factor not supported with op != Average")
     if not isinstance(backward_passes_per_step, int) or backward_passes_per_step < 1:
         raise InvalidRequestError(f"backward_passes_per_step is an integer of at least 1: {backward_passes_per_step!r}")
-    if op == Adasum and backward_passes_per_step > 1:
-        raise InvalidRequestError("Adasum makes a step in each backward pass: backward_passes_per_step is 1 with it.")
+    if op == Adasum and average_aggregated_gradients:
+        raise InvalidRequestError("Adasum does not support average_aggregated_gradients == True")
     if num_groups:
         warnings.warn("num_groups is deprecated: use groups.", DeprecationWarning, stacklevel=3)
         groups = num_groups if groups is None else groups
     if os.environ.get("TF_CONFIG"):
         warnings.warn(
             "TF_CONFIG is set, which tells tf.distribute of workers. farandole takes no notice of it: its workers are "
-            "those that the launcher has started. Unset TF_CONFIG, or leave DistributedOptimizer out.",
+            "those that the launcher has started. Unset TF_CONFIG, or leave farandole out.",
             RuntimeWarning,
             stacklevel=3,
         )
-    return Options(
+    return WrapperOptions(
         op=op,
         compression=NoneCompressor if compression is None else compression,
         sparse_as_dense=sparse_as_dense,
@@ -95,6 +106,8 @@ def checked(
         scale_local=scale_local_gradients,
         passes=backward_passes_per_step,
         average_passes=average_aggregated_gradients,
+        device_dense=device_dense,
+        device_sparse=device_sparse,
     )
 
 

@@ -1,0 +1,217 @@
+"""The gradients of one optimizer or tape: which of them are reduced together, under which names, and which stay local.
+
+What reduces them is the front end's: for TensorFlow, and for each backend of Keras.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Protocol
+
+from farandole.core.dtype import Adasum, Average
+from farandole.errors import InvalidRequestError
+from farandole.gradients.wrapper_options import WrapperOptions
+
+
+class Backend(Protocol):
+    """How a framework reduces gradients, as a module or an object."""
+
+    def reduce(
+        self,
+        gradients: Sequence[Any],
+        names: Sequence[str],
+        bundles: list[list[int]] | None,
+        *,
+        op: int,
+        options: WrapperOptions,
+        scales: tuple[float, float],
+    ) -> list[Any]:
+        """Return the reduced gradients.
+
+        Args:
+            gradients: none of them is None.
+            names: by which ranks' gradients match, one for each.
+            bundles: which are reduced together, as places in `gradients`; None: as is best.
+            op: a reduction.
+            options: the user's.
+            scales: multiplied in before and after the reduction.
+        """
+
+    def scaled(self, gradient: Any, factor: Any) -> Any:
+        """Return a gradient times a factor."""
+
+    def divided_by_ranks(self, gradient: Any, options: WrapperOptions) -> Any:
+        """Return a gradient divided by the number of ranks that reduce."""
+
+
+class GradientReduction:
+    """Reduces the gradients of one optimizer or tape."""
+
+    def __init__(
+        self,
+        options: WrapperOptions,
+        *,
+        name: Callable[[], str],
+        key_of: Callable[[Any], Any],
+        backend: Callable[[], Backend],
+        is_left_out: Callable[[], bool] = bool,
+    ) -> None:
+        """Make one.
+
+        Args:
+            options: how.
+            name: gives that of the next call; that of a gradient follows from it. It is the same on all ranks.
+            key_of: gives a variable's key, the same for a variable of Keras and for the backend's in it.
+            backend: gives what reduces.
+            is_left_out: says whether this rank's gradients are its own at the moment.
+        """
+        self.options = options
+        self.is_on = True
+        """Whether gradients are reduced here: not if an optimizer around this one does it."""
+        self._name = name
+        self._key_of = key_of
+        self._backend = backend
+        self._is_left_out = is_left_out
+        self._local: set[Any] = set()
+        self._local_layers: list[Any] = []
+
+    def register_local(self, variable: Any) -> None:
+        """Let the gradient of a variable stay as it is on each rank."""
+        self._local.add(self._key_of(variable))
+
+    def register_local_layers(self, layers: Iterable[Any]) -> None:
+        """Let the gradients of all trainable weights of these layers stay local, also of weights that come later."""
+        self._local_layers.extend(layers)
+
+    def handed_over(self) -> GradientReduction:
+        """Return what reduces in place of this from now on, also what is registered as local here later."""
+        other = GradientReduction(
+            self.options,
+            name=self._name,
+            key_of=self._key_of,
+            backend=self._backend,
+            is_left_out=self._is_left_out,
+        )
+        other._local, other._local_layers = self._local, self._local_layers
+        self.is_on = False
+        return other
+
+    def is_local(self, variable: Any) -> bool:
+        """Say whether the gradient of a variable stays as it is on each rank."""
+        return self._key_of(variable) in self._local_keys()
+
+    def reduce(self, gradients: Sequence[Any], variables: Sequence[Any], op: int | None = None) -> list[Any]:
+        """Return the gradients that are to be applied.
+
+        Args:
+            gradients: None stays None.
+            variables: of which they are.
+            op: another one than the option's.
+        """
+        results = list(gradients)
+        if self._is_left_out():
+            return results
+        keys = [self._key_of(variable) for variable in variables]
+        local = self._local_keys()
+        present = [index for index, gradient in enumerate(gradients) if gradient is not None]
+        shared = [index for index in present if keys[index] not in local]
+        backend = self._backend()
+
+        if self.options.scale_local:
+            for index in set(present) - set(shared):
+                results[index] = backend.divided_by_ranks(gradients[index], self.options)
+        if self.options.is_local():
+            # The sum over several passes is a matter of the arithmetic here, not of other ranks.
+            factor = self.options.postscale / self.options.predivide
+            for index in shared if factor != 1 else ():
+                results[index] = backend.scaled(gradients[index], factor)
+        elif shared:
+            # Numbers count without the local ones, of which each rank may have others.
+            global_ones = [index for index, key in enumerate(keys) if key not in local]
+            name = self._name()
+            names = {index: f"{name}.{number}" for number, index in enumerate(global_ones) if index in shared}
+            for index, result in self._reduced(
+                gradients, variables, keys, names, self.options.op if op is None else op
+            ):
+                results[index] = result
+        return results
+
+    def _reduced(
+        self, gradients: Sequence[Any], variables: Sequence[Any], keys: list[Any], names: dict[int, str], op: int
+    ) -> Iterator[tuple[int, Any]]:
+        """Give the places and the reduced gradients of those that have names."""
+        overwriting = [index for index in names if getattr(variables[index], "overwrite_with_gradient", False)]
+        # A "gradient" that is the variable's next value, such as a scale of float8: a sum of these has no meaning.
+        usual = [index for index in names if index not in overwriting]
+        scales = (1.0, 1.0) if op == Adasum else (self.options.prescale, self.options.postscale)
+        for indices, its_op, its_scales in ((usual, op, scales), (overwriting, Average, (1.0, 1.0))):
+            if indices:
+                reduced = self._backend().reduce(
+                    [gradients[index] for index in indices],
+                    [names[index] for index in indices],
+                    bundles(indices, [keys[index] for index in indices], self._groups()),
+                    op=its_op,
+                    options=self.options,
+                    scales=its_scales,
+                )
+                yield from zip(indices, reduced, strict=True)
+
+    def _local_keys(self) -> set[Any]:
+        of_layers = (variable for layer in self._local_layers for variable in layer.trainable_weights)
+        return self._local | {self._key_of(variable) for variable in of_layers}
+
+    def _groups(self) -> int | list[list[Any]] | None:
+        groups = self.options.groups
+        if groups is None or isinstance(groups, int):
+            return groups
+        return [[self._key_of(variable) for variable in group] for group in groups]
+
+
+def bundles(
+    indices: Sequence[int], keys: Sequence[Any], groups: int | list[list[Any]] | None
+) -> list[list[int]] | None:
+    """Return which gradients the user wants to be reduced together, as places in `indices`; None: nothing was said.
+
+    Args:
+        indices: of the gradients that are reduced.
+        keys: of their variables.
+        groups: so many groups of neighbours, or the keys of variables that belong together; the rest is by itself.
+
+    Example:
+        >>> bundles(range(5), "abcde", 2)
+        [[0, 1, 2], [3, 4]]
+        >>> bundles(range(3), "abc", [["c", "a"]])
+        [[2, 0], [1]]
+    """
+    if groups is None:
+        return None
+    if isinstance(groups, int):
+        size, larger = divmod(len(indices), groups)
+        ends = [size * (index + 1) + min(index + 1, larger) for index in range(groups)]
+        return [list(range(begin, end)) for begin, end in zip([0, *ends], ends, strict=False) if begin < end]
+    places = {key: place for place, key in enumerate(keys)}
+    together = [[places[key] for key in group if key in places] for group in groups]
+    grouped = {place for group in together for place in group}
+    return [group for group in together if group] + [[place] for place in range(len(keys)) if place not in grouped]
+
+
+def checked_layers(layers: Any) -> list[Any]:
+    """Return layers of Keras 3 or tf_keras as a list.
+
+    Args:
+        layers: one, several or None.
+
+    Raises:
+        ValueError: these are no layers.
+
+    Example:
+        >>> checked_layers(None)
+        []
+    """
+    found = layers if isinstance(layers, (list, tuple, set)) else [] if layers is None else [layers]
+    used = filter(None, map(sys.modules.get, ("keras", "tf_keras")))
+    kinds = tuple(module.layers.Layer for module in used)
+    if not all(isinstance(layer, kinds) for layer in found):
+        raise InvalidRequestError("All local layers must be of tf.keras.layers.Layer type.")
+    return list(found)

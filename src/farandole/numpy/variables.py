@@ -1,0 +1,66 @@
+"""Variables of TensorFlow or Keras, with `numpy()` and `assign(value)`, get the same values on all workers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import farandole.numpy as arrays
+from farandole.collectives.objects import allgather_object
+from farandole.core.basics import rank
+from farandole.core.group import ProcessSet, global_process_set
+from farandole.errors import InvalidRequestError
+
+
+def broadcast_variables(
+    variables: Sequence[Any], root_rank: int = 0, process_set: ProcessSet = global_process_set
+) -> None:
+    """Give variables the values that the root has. A collective.
+
+    Args:
+        variables: the same ones on all ranks.
+        root_rank: in the world.
+        process_set: which ranks take part.
+
+    Raises:
+        ValueError: the ranks have other variables, in number, shape or type.
+
+    Example:
+        >>> hvd.broadcast_variables(model.weights)  # doctest: +SKIP
+    """
+    values = [variable.numpy() for variable in variables]
+    _check_alike([_described(*each) for each in zip(variables, values, strict=True)], root_rank, process_set)
+    handles = [
+        arrays.broadcast_async(value, root_rank, name=f"broadcast_variables.{index}", process_set=process_set)
+        for index, value in enumerate(values)
+    ]
+    for variable, handle in zip(variables, handles, strict=True):
+        variable.assign(arrays.synchronize(handle))
+
+
+def _described(variable: Any, value: Any) -> tuple[str, str]:
+    """Return the name of a variable, and what it is."""
+    return str(getattr(variable, "path", None) or variable.name), f"{value.dtype.name}{list(value.shape)}"
+
+
+def _check_alike(mine: list[tuple[str, str]], root_rank: int, process_set: ProcessSet) -> None:
+    every = allgather_object(mine, name="broadcast_variables", process_set=process_set)
+    ranks = list(process_set.ranks)
+    root = every[ranks.index(root_rank)]
+    # Names need not be the same: a rank that has made another model before counts on from there.
+    for each, theirs in zip(ranks, every, strict=True):
+        if [kind for _, kind in theirs] == [kind for _, kind in root]:
+            continue
+        place = next(
+            (index for index, pair in enumerate(zip(theirs, root, strict=False)) if pair[0][1] != pair[1][1]),
+            min(len(theirs), len(root)),
+        )
+        raise InvalidRequestError(
+            f"rank {each} has {len(theirs)} variables, and rank {root_rank} has {len(root)}; they differ from number "
+            f"{place} on: {_at(theirs, place)} on rank {each}, {_at(root, place)} on rank {root_rank}. All workers "
+            f"make the same model and optimizer. (This is rank {rank()}.)"
+        )
+
+
+def _at(variables: list[tuple[str, str]], place: int) -> str:
+    return " ".join(variables[place]) if place < len(variables) else "none"

@@ -1,0 +1,277 @@
+"""`DistributedOptimizer`: the optimizers of `tf.compat.v1.train`, with gradients reduced over all workers."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import tensorflow as tf
+
+from farandole.collectives.compression import Compressor
+from farandole.core.dtype import Adasum, Average
+from farandole.core.group import ProcessSet, global_process_set
+from farandole.errors import InvalidRequestError
+from farandole.gradients.wrapper_gradients import GradientReduction
+from farandole.gradients.wrapper_options import WrapperOptions, checked
+from farandole.tensorflow import reduction
+from farandole.tensorflow.compression import Compression
+from farandole.tensorflow.passes import Passes
+
+Optimizer = tf.compat.v1.train.Optimizer
+
+
+class _Wrapper(Optimizer):  # type: ignore[misc, valid-type]
+    """What all wrappers have in common: the state is that of the wrapped optimizer."""
+
+    def __init__(self, optimizer: Any, name: str, use_locking: bool, options: WrapperOptions) -> None:
+        super().__init__(use_locking=use_locking, name=name)
+        self._optimizer = optimizer
+        self._reduction = GradientReduction(
+            replace(options, passes=1),
+            name=reduction.names_in_graphs(name),
+            key_of=reduction.key_of,
+            backend=lambda: reduction,
+        )
+
+    def register_local_var(self, var: Any) -> None:
+        """Let the gradient of a variable be each rank's own.
+
+        It is divided by the number of ranks, unless scale_local_gradients=False was passed.
+        """
+        self._reduction.register_local(var)
+
+    def compute_gradients(self, *args: Any, **kwargs: Any) -> list[tuple[Any, Any]]:
+        """Return pairs of a gradient and a variable, as the wrapped optimizer does."""
+        return list(self._optimizer.compute_gradients(*args, **kwargs))
+
+    def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: str | None = None) -> Any:
+        """Do the wrapped optimizer's step."""
+        return self._optimizer.apply_gradients(grads_and_vars, global_step=global_step, name=name)
+
+    def get_slot(self, *args: Any, **kwargs: Any) -> Any:
+        """Return a slot of the wrapped optimizer."""
+        return self._optimizer.get_slot(*args, **kwargs)
+
+    def get_slot_names(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the names of its slots."""
+        return self._optimizer.get_slot_names(*args, **kwargs)
+
+    def variables(self) -> Any:
+        """Return its variables."""
+        return self._optimizer.variables()
+
+    def __getattr__(self, name: str) -> Any:
+        # Such as the learning rate, which scripts read.
+        if name == "_optimizer":
+            raise AttributeError(name)
+        return getattr(self._optimizer, name)
+
+
+class _ReducingOptimizer(_Wrapper):
+    """Reduces the gradients."""
+
+    def __init__(self, optimizer: Any, name: str, use_locking: bool, options: WrapperOptions) -> None:
+        super().__init__(optimizer, name, use_locking, options)
+        self._passes: Passes | None = None
+        if options.passes > 1:
+            self._passes = Passes(
+                options.passes, averaged=options.average_passes, sparse_as_dense=options.sparse_as_dense
+            )
+        self._is_step: Any = None
+        """Whether the last pass that was computed ends a step."""
+
+    def compute_gradients(self, *args: Any, **kwargs: Any) -> list[tuple[Any, Any]]:
+        """Return pairs of a reduced gradient and a variable.
+
+        With several passes per step the gradients are those of all passes, and reduced in the last one only.
+        """
+        pairs = super().compute_gradients(*args, **kwargs)
+        gradients, variables = [gradient for gradient, _ in pairs], [variable for _, variable in pairs]
+        reduced = self._reduction.reduce if self._passes is None else self._added_up
+        return list(zip(reduced(gradients, variables), variables, strict=True))
+
+    def _added_up(self, gradients: list[Any], variables: list[Any]) -> list[Any]:
+        assert self._passes is not None
+        places = [index for index, gradient in enumerate(gradients) if gradient is not None]
+        shared = [variables[index] for index in places]
+        totals, self._is_step = self._passes.add([gradients[index] for index in places], shared)
+        reduced = tf.cond(self._is_step, lambda: self._reduction.reduce(totals, shared), lambda: totals)
+        results: list[Any] = [None] * len(gradients)
+        for index, gradient in zip(places, reduced, strict=True):
+            results[index] = gradient
+        return results
+
+    def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: str | None = None) -> Any:
+        """Do the wrapped optimizer's step; with several passes per step, after the last one.
+
+        `global_step` counts all passes.
+        """
+        pairs = list(grads_and_vars)
+        plain = super().apply_gradients
+        if self._passes is None:
+            return plain(pairs, global_step, name)
+        if self._is_step is None:
+            raise InvalidRequestError(
+                "with backward_passes_per_step > 1, gradients come from compute_gradients() of this optimizer: call "
+                "minimize(), or compute_gradients() before apply_gradients()."
+            )
+
+        def step() -> Any:
+            with tf.control_dependencies([plain(pairs, global_step, name)]):
+                return tf.constant(0)
+
+        def count() -> Any:
+            counted = [] if global_step is None else [global_step.assign_add(1, read_value=False)]
+            with tf.control_dependencies(counted):
+                return tf.constant(0)
+
+        # What has been computed is part of the step also if none of it is applied.
+        with tf.control_dependencies([gradient for gradient, _ in pairs if gradient is not None]):
+            return tf.cond(self._is_step, step, count).op
+
+
+class _AdasumOptimizer(_Wrapper):
+    """Makes each rank's own step, and combines the changes of the variables by Adasum."""
+
+    def __init__(self, optimizer: Any, name: str, use_locking: bool, options: WrapperOptions) -> None:
+        super().__init__(optimizer, name, use_locking, options)
+        self._passes = options.passes
+        self._step_count: Any = None
+
+    def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: str | None = None) -> Any:
+        """Do the wrapped optimizer's step, and in the last of the passes combine what has changed since the first."""
+        pairs = list(grads_and_vars)
+        changed = [variable for gradient, variable in pairs if gradient is not None]
+        if self._passes == 1:
+            starts = [_copy(variable) for variable in changed]
+            with tf.control_dependencies(starts):
+                step = super().apply_gradients(pairs, global_step, name)
+            with tf.control_dependencies([] if step is None else [step]):
+                now = [variable.read_value() for variable in changed]
+                return _assigned(changed, self._combined(changed, now, starts))
+        return self._in_passes(pairs, changed, global_step, name)
+
+    def get_slot(self, var: Any, name: str) -> Any:
+        """Return a slot, such as delta_start, where several passes make a step: the value at the first of them."""
+        own = Optimizer.get_slot(self, var, name)
+        return super().get_slot(var, name) if own is None else own
+
+    def get_slot_names(self) -> list[str]:
+        """Return the names of all slots."""
+        return [*Optimizer.get_slot_names(self), *super().get_slot_names()]
+
+    def _in_passes(self, pairs: list[Any], changed: list[Any], global_step: Any, name: str | None) -> Any:
+        slots = [self._zeros_slot(variable, "delta_start", self._name) for variable in changed]
+        if self._step_count is None:
+            self._step_count = tf.compat.v1.Variable(
+                0, dtype=tf.int64, trainable=False, use_resource=True, name="step_count"
+            )
+        number = self._step_count.read_value()
+        is_first, is_last = (tf.equal(number % self._passes, which) for which in (0, self._passes - 1))
+        kept = [
+            slot.assign(tf.where(is_first, variable.read_value(), slot.read_value()), read_value=False)
+            for slot, variable in zip(slots, changed, strict=True)
+        ]
+        with tf.control_dependencies([*kept, is_last]):
+            step = super().apply_gradients(pairs, global_step, name)
+            counted = self._step_count.assign_add(1, read_value=False)
+        with tf.control_dependencies([step, counted]):
+            now, starts = ([each.read_value() for each in those] for those in (changed, slots))
+            values = tf.cond(is_last, lambda: self._combined(changed, now, starts), lambda: now)
+            return _assigned(changed, values)
+
+    def _combined(self, variables: list[Any], now: list[Any], starts: list[Any]) -> list[Any]:
+        """Return the values at the start, and the combined changes since then."""
+        changes = [value - start for value, start in zip(now, starts, strict=True)]
+        combined = self._reduction.reduce(changes, variables)
+        return [start + change for start, change in zip(starts, combined, strict=True)]
+
+
+def _assigned(variables: list[Any], values: Any) -> Any:
+    # An old variable cannot be written to from the branch of a condition.
+    return tf.group(
+        *(variable.assign(value, read_value=False) for variable, value in zip(variables, values, strict=True))
+    )
+
+
+def _copy(variable: Any) -> Any:
+    # Reading an old variable gives its memory, which the step overwrites.
+    return tf.raw_ops.Snapshot(input=variable.read_value())
+
+
+def DistributedOptimizer(
+    optimizer: Any,
+    name: str | None = None,
+    use_locking: bool = False,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: type[Compressor] = Compression.none,
+    sparse_as_dense: bool = False,
+    backward_passes_per_step: int = 1,
+    op: int = Average,
+    gradient_predivide_factor: float = 1.0,
+    average_aggregated_gradients: bool = False,
+    num_groups: int = 0,
+    groups: int | Sequence[Sequence[Any]] | None = None,
+    process_set: ProcessSet = global_process_set,
+    scale_local_gradients: bool = True,
+) -> Any:
+    """Return an optimizer that does what the given one does, with gradients reduced over all ranks.
+
+    Args:
+        optimizer: of `tf.compat.v1.train`; or of Keras, for which see `farandole.keras.DistributedOptimizer`.
+        name: of the result; None: Distributed and the optimizer's type.
+        use_locking: see `tf.compat.v1.train.Optimizer`.
+        device_dense: where TensorFlow places the ops for dense gradients.
+        device_sparse: the same for `tf.IndexedSlices`.
+        compression: how gradients travel, such as `Compression.fp16`.
+        sparse_as_dense: let `tf.IndexedSlices` become dense; else the rows of all ranks are gathered.
+        backward_passes_per_step: gradients of so many passes are added up on each rank, and reduced once. In a graph
+            only; its local variables are to be initialized (`tf.compat.v1.local_variables_initializer`).
+        op: Average or Sum; with Adasum, each rank makes a step of its own, and the *changes* of the variables are
+            combined.
+        gradient_predivide_factor: with Average, divide by this before the sum and by size / this after it.
+        average_aggregated_gradients: whether the gradients of several passes are averaged; else they are summed.
+        num_groups: deprecated; see `groups`.
+        groups: reduce gradients in this many groups of neighbours, or those of these lists of variables together.
+        process_set: which ranks reduce; on others the optimizer is local.
+        scale_local_gradients: whether gradients of local variables are divided by the number of ranks.
+
+    Raises:
+        ValueError: an argument is wrong; or init() has not been called.
+
+    Example:
+        >>> optimizer = tf.compat.v1.train.AdagradOptimizer(0.001 * hvd.size())  # doctest: +SKIP
+        >>> train = hvd.DistributedOptimizer(optimizer).minimize(loss)  # doctest: +SKIP
+    """
+    arguments: dict[str, Any] = {
+        "device_dense": device_dense,
+        "device_sparse": device_sparse,
+        "compression": compression,
+        "sparse_as_dense": sparse_as_dense,
+        "backward_passes_per_step": backward_passes_per_step,
+        "op": op,
+        "gradient_predivide_factor": gradient_predivide_factor,
+        "average_aggregated_gradients": average_aggregated_gradients,
+        "num_groups": num_groups,
+        "groups": groups,
+        "process_set": process_set,
+        "scale_local_gradients": scale_local_gradients,
+    }
+    if not isinstance(optimizer, Optimizer):
+        return importlib.import_module("farandole.keras").DistributedOptimizer(optimizer, name, **arguments)
+    options = checked("DistributedOptimizer", **arguments)
+    reduction.check_scope()
+    if isinstance(optimizer, _Wrapper):
+        raise InvalidRequestError("this optimizer is a DistributedOptimizer already; wrap the original one, once.")
+    if options.passes > 1 and tf.executing_eagerly():
+        raise InvalidRequestError(
+            "backward_passes_per_step > 1 is not yet supported for optimizers of tf.compat.v1.train with eager "
+            "execution. Take an optimizer of Keras."
+        )
+    kind = type(optimizer).__name__
+    if op == Adasum:
+        return _AdasumOptimizer(optimizer, name or f"DistributedDelta{kind}", use_locking, options)
+    return _ReducingOptimizer(optimizer, name or f"Distributed{kind}", use_locking, options)

@@ -1,0 +1,158 @@
+"""How the gradients of a step are reduced with TensorFlow, for tapes, optimizers and Keras.
+
+These functions are a `farandole.gradients.wrapper_gradients.Backend`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import tensorflow as tf
+
+from farandole.core.basics import current
+from farandole.core.dtype import Adasum
+from farandole.errors import InvalidRequestError
+from farandole.gradients.wrapper_options import WrapperOptions
+from farandole.tensorflow import ops
+from farandole.tensorflow.elastic import in_loop
+from farandole.tensorflow.functions import allreduce, grouped_allreduce
+
+
+def reduce(
+    gradients: Sequence[Any],
+    names: Sequence[str],
+    bundles: list[list[int]] | None,
+    *,
+    op: int,
+    options: WrapperOptions,
+    scales: tuple[float, float],
+) -> list[Any]:
+    """Return the reduced gradients.
+
+    In a graph each is reduced as soon as it is there, unless it is in a bundle. In eager mode, where each op waits for
+    its result, all travel together.
+
+    Raises:
+        ValueError: the call is made in the scope of a strategy of TensorFlow's.
+    """
+    check_scope()
+    given = list(gradients)
+    if options.sparse_as_dense or op == Adasum or in_loop.is_on():
+        given = [tf.convert_to_tensor(gradient) for gradient in given]
+    prescale, postscale = scales
+    if in_loop.is_on():
+        return in_loop.reduce(
+            given, names, op=op, prescale=prescale, postscale=postscale, process_set=options.process_set
+        )
+    results: list[Any] = [None] * len(given)
+    dense = [index for index, gradient in enumerate(given) if not isinstance(gradient, tf.IndexedSlices)]
+    for index in set(range(len(given))) - set(dense):
+        results[index] = _reduce_slices(given[index], names[index], op, options, prescale * postscale)
+    if bundles is None:
+        bundles = [dense] if tf.executing_eagerly() else [[index] for index in dense]
+    for bundle in bundles:
+        for same_type in _by_type([index for index in bundle if index in dense], given):
+            reduced = grouped_allreduce(
+                [given[index] for index in same_type],
+                device_dense=options.device_dense,
+                compression=options.compression,
+                op=op,
+                prescale_factor=prescale,
+                postscale_factor=postscale,
+                process_set=options.process_set,
+                name=f"{names[same_type[0]]}-{len(same_type)}",
+                ignore_name_scope=True,
+            )
+            for index, result in zip(same_type, reduced, strict=True):
+                results[index] = result
+    return results
+
+
+def scaled(gradient: Any, factor: float) -> Any:
+    """Return a gradient times a factor."""
+    return _with_values(gradient, lambda values: values * tf.cast(factor, values.dtype))
+
+
+def divided_by_ranks(gradient: Any, options: WrapperOptions) -> Any:
+    """Return a gradient divided by the number of ranks that reduce."""
+    # Where workers come and go, by their number at the time when the graph runs.
+    elastic = current().notices is not None
+    ranks = ops.size(options.process_set.process_set_id) if elastic else len(options.process_set.ranks)
+    return _with_values(gradient, lambda values: values / tf.cast(ranks, values.dtype))
+
+
+def _with_values(gradient: Any, change: Callable[[Any], Any]) -> Any:
+    """Return a gradient with other values."""
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.IndexedSlices(change(gradient.values), gradient.indices, dense_shape=gradient.dense_shape)
+    return change(gradient)
+
+
+def key_of(variable: Any) -> Any:
+    """Return what a variable of TensorFlow's and one of Keras that has it have in common; tensors have it, too."""
+    return variable.ref() if hasattr(variable, "ref") else variable.value.ref()
+
+
+def check_scope() -> None:
+    """Raise InvalidRequestError in the scope of a strategy of TensorFlow's."""
+    if tf.distribute.has_strategy():
+        kind = type(tf.distribute.get_strategy()).__name__
+        raise InvalidRequestError(
+            f"farandole's optimizers and tapes, such as DistributedOptimizer, cannot be used under tf.distribute's "
+            f"{kind}: both would reduce the gradients. Make the model outside of the strategy's scope, and start the "
+            "workers with `farandole run`."
+        )
+
+
+def _reduce_slices(slices: Any, name: str, op: int, options: WrapperOptions, factor: float) -> Any:
+    reduced = allreduce(
+        slices,
+        device_sparse=options.device_sparse,
+        op=op,
+        name=name,
+        process_set=options.process_set,
+        ignore_name_scope=True,
+    )
+    return reduced if factor == 1.0 else scaled(reduced, factor)
+
+
+def _by_type(indices: list[int], tensors: Sequence[Any]) -> list[list[int]]:
+    """Return these in lists of one element type each, as a group has one."""
+    kinds = dict.fromkeys(tensors[index].dtype for index in indices)
+    return [[index for index in indices if tensors[index].dtype == kind] for kind in kinds]
+
+
+# --- names -------------------------------------------------------------------------------------------------------
+
+# How often each name has been given out in a graph.
+_given_out: WeakKeyDictionary[Any, dict[str, int]] = WeakKeyDictionary()
+
+
+def names_in_graphs(prefix: str) -> Callable[[], str]:
+    """Return what gives each call a name of its own within the graph in which it is made.
+
+    Ranks that trace their functions in another order, or have named the layers of their models otherwise, give the same
+    call the same name. In eager mode, where one call follows the other, all have one.
+
+    Args:
+        prefix: of the names.
+
+    Example:
+        >>> names_in_graphs("DistributedGradientTape")()
+        'DistributedGradientTape.grad'
+    """
+
+    def name() -> str:
+        if tf.executing_eagerly():
+            return f"{prefix}.grad"
+        graph = tf.compat.v1.get_default_graph()
+        # A function's is its own name, and for a branch of a tf.cond a number of this process as well.
+        function = re.sub(r"_\d+$", "", str(getattr(graph, "name", "")))
+        numbers = _given_out.setdefault(graph, {})
+        numbers[prefix] = number = numbers.get(prefix, -1) + 1
+        return ".".join(filter(None, (prefix, re.sub(r"[^\w.-]", "_", function), str(number), "grad")))
+
+    return name

@@ -1,0 +1,175 @@
+"""Gradient tapes whose gradients are reduced over all workers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from farandole.collectives.compression import Compressor
+from farandole.core.dtype import Average
+from farandole.core.group import ProcessSet, global_process_set
+from farandole.errors import InvalidRequestError
+from farandole.gradients.wrapper_gradients import GradientReduction, checked_layers
+from farandole.gradients.wrapper_options import checked
+from farandole.tensorflow import reduction
+from farandole.tensorflow.compression import Compression
+
+
+class _Distributed:
+    """What is put in front of the wrapped tape's class."""
+
+    _farandole: GradientReduction
+
+    def register_local_source(self, source: Any) -> None:
+        """Let the gradient of a source be each rank's own.
+
+        It is divided by the number of ranks, unless scale_local_gradients=False was passed.
+        """
+        self._farandole.register_local(source)
+
+    def gradient(
+        self,
+        target: Any,
+        sources: Any,
+        output_gradients: Any = None,
+        use_generic_names: bool = False,
+        unconnected_gradients: Any = tf.UnconnectedGradients.NONE,
+    ) -> Any:
+        """Return the gradients, reduced over all ranks.
+
+        Args:
+            target: as for `tf.GradientTape`.
+            sources: variables or tensors, as there.
+            output_gradients: as there.
+            use_generic_names: accepted, without effect: ranks' gradients always match by their places in `sources`.
+            unconnected_gradients: as there.
+
+        Returns:
+            They have the structure of the sources; for a tuple of these it is a list.
+        """
+        plain: Any = super()
+        gradients = plain.gradient(target, sources, output_gradients, unconnected_gradients)
+        flat = self._farandole.reduce(tf.nest.flatten(gradients), tf.nest.flatten(sources))
+        structure = list(sources) if isinstance(sources, tuple) else sources
+        return tf.nest.pack_sequence_as(structure, flat)
+
+    def get_local_and_global_gradients(
+        self, target: Any, sources: Sequence[Any], output_gradients: Any = None, use_generic_names: bool = False
+    ) -> tuple[list[tuple[Any, Any]], list[tuple[Any, Any]]]:
+        """Return pairs of a source and its gradient: of those that are local, and of those that were reduced."""
+        gradients = self.gradient(target, list(sources), output_gradients, use_generic_names)
+        local: list[tuple[Any, Any]] = []
+        reduced: list[tuple[Any, Any]] = []
+        for source, gradient in zip(sources, gradients, strict=True):
+            (local if self._farandole.is_local(source) else reduced).append((source, gradient))
+        return local, reduced
+
+
+def DistributedGradientTape(
+    gradtape: tf.GradientTape,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: type[Compressor] = Compression.none,
+    sparse_as_dense: bool = False,
+    op: int = Average,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: int | Sequence[Sequence[Any]] | None = None,
+    process_set: ProcessSet = global_process_set,
+    scale_local_gradients: bool = True,
+) -> Any:
+    """Return a tape that does what the given one does, with gradients reduced over all ranks.
+
+    Args:
+        gradtape: a `tf.GradientTape`, before or after it has recorded. The result shares all that it has.
+        device_dense: where TensorFlow places the ops for dense gradients.
+        device_sparse: the same for `tf.IndexedSlices`.
+        compression: how gradients travel, such as `Compression.fp16`.
+        sparse_as_dense: let `tf.IndexedSlices` become dense; else the rows of all ranks are gathered.
+        op: Average (the default), Sum or Adasum.
+        gradient_predivide_factor: with Average, divide by this before the sum and by size / this after it.
+        num_groups: deprecated; see `groups`.
+        groups: reduce gradients in this many groups of neighbours, or those of these lists of variables together.
+        process_set: which ranks reduce; on others the gradients are their own.
+        scale_local_gradients: whether gradients of local sources are divided by the number of ranks.
+
+    Raises:
+        ValueError: an argument is wrong; or init() has not been called.
+
+    Example:
+        >>> with tf.GradientTape() as tape:  # doctest: +SKIP
+        ...     loss = loss_of(model(x, training=True), y)
+        >>> tape = hvd.DistributedGradientTape(tape)  # doctest: +SKIP
+        >>> gradients = tape.gradient(loss, model.trainable_variables)  # doctest: +SKIP
+    """
+    options = checked(
+        "DistributedGradientTape",
+        op=op,
+        compression=compression,
+        sparse_as_dense=sparse_as_dense,
+        gradient_predivide_factor=gradient_predivide_factor,
+        num_groups=num_groups,
+        groups=groups,
+        process_set=process_set,
+        scale_local_gradients=scale_local_gradients,
+        device_dense=device_dense,
+        device_sparse=device_sparse,
+    )
+    kind = type(gradtape)
+    if issubclass(kind, _Distributed):
+        raise InvalidRequestError("this tape is a DistributedGradientTape already; wrap the original one, once.")
+    if not isinstance(gradtape, tf.GradientTape):
+        raise InvalidRequestError(f"DistributedGradientTape wraps a tf.GradientTape, not an object of {kind}.")
+    its_reduction = GradientReduction(
+        options,
+        name=reduction.names_in_graphs("DistributedGradientTape"),
+        key_of=reduction.key_of,
+        backend=lambda: reduction,
+    )
+    # In the class, as the attributes are those of the given tape, which may be wrapped otherwise as well.
+    made: Any = object.__new__(type(kind.__name__, (_Distributed, kind), {"_farandole": its_reduction}))
+    made.__dict__ = gradtape.__dict__
+    return made
+
+
+def PartialDistributedGradientTape(
+    gradtape: tf.GradientTape,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: type[Compressor] = Compression.none,
+    sparse_as_dense: bool = False,
+    op: int = Average,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: int | Sequence[Sequence[Any]] | None = None,
+    process_set: ProcessSet = global_process_set,
+    local_layers: Any = None,
+    scale_local_gradients: bool = True,
+) -> Any:
+    """Return a `DistributedGradientTape` that leaves the gradients of some layers to each rank.
+
+    Args:
+        gradtape: as there, as are the others.
+        local_layers: a layer of Keras, or several.
+
+    Raises:
+        ValueError: these are no layers; and as there.
+    """
+    layers = checked_layers(local_layers)
+    made = DistributedGradientTape(
+        gradtape,
+        device_dense,
+        device_sparse,
+        compression,
+        sparse_as_dense,
+        op,
+        gradient_predivide_factor,
+        num_groups,
+        groups,
+        process_set,
+        scale_local_gradients,
+    )
+    made._farandole.register_local_layers(layers)
+    return made

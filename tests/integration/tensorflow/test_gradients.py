@@ -1,0 +1,341 @@
+"""Gradients that tapes and optimizers of TensorFlow reduce: eager, in functions, and in sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from worlds import Nursery, World, ship
+
+RANKS = 2
+MEAN = 1.5  # of rank + 1
+
+
+@pytest.fixture(scope="module")
+def world(tensorflow_nursery: Nursery) -> Iterator[World]:
+    ship(test_a_tape_reduces)
+    world = World(tensorflow_nursery, RANKS)
+    yield world
+    world.close()
+
+
+def run(world: World, body: Callable[..., Any], *args: Any) -> list[Any]:
+    """Run a body in all workers, between init and shutdown."""
+    return world.run(_in_session, body, *args)
+
+
+def _in_session(body: Callable[..., Any], *args: Any) -> Any:
+    import farandole.tensorflow as hvd
+
+    hvd.init()
+    try:
+        return body(hvd, *args)
+    finally:
+        hvd.shutdown()
+
+
+def gradients_of_a_tape(hvd: Any, in_function: bool, options: dict[str, Any]) -> Any:
+    """Return what a tape gives for a dense variable, a sparse one, one without gradient and one of another type."""
+    import tensorflow as tf
+
+    dense, rows, unused = tf.Variable([1.0, 2.0]), tf.Variable(tf.ones([4, 2])), tf.Variable(1.0)
+    double = tf.Variable(2.0, dtype=tf.float64)
+    mine = hvd.rank() + 1.0
+    if "groups" in options and options["groups"] == "lists":
+        options = {"groups": [[rows, dense], [unused]]}
+
+    def step() -> Any:
+        with tf.GradientTape() as tape:
+            picked = tf.gather(rows, [hvd.rank(), 3])
+            loss = mine * (tf.reduce_sum(dense) + tf.reduce_sum(picked)) + tf.cast(double, tf.float32) * mine
+        tape = hvd.DistributedGradientTape(tape, **options)
+        return tape.gradient(loss, [dense, rows, unused, double])
+
+    found = (tf.function(step, autograph=False) if in_function else step)()
+    assert found[2] is None
+    is_sparse = isinstance(found[1], tf.IndexedSlices)
+    return is_sparse, found[0].numpy(), tf.convert_to_tensor(found[1]).numpy(), float(found[3])
+
+
+@pytest.mark.parametrize("in_function", [False, True], ids=["eager", "function"])
+@pytest.mark.parametrize(
+    ("options", "factor"),
+    [
+        ({}, MEAN),
+        ({"op": 1}, 2 * MEAN),
+        ({"sparse_as_dense": True, "groups": 2}, MEAN),
+        ({"gradient_predivide_factor": 2.0, "sparse_as_dense": True}, MEAN),
+        ({"groups": "lists"}, MEAN),
+    ],
+    ids=["plain", "sum", "two groups", "predivide", "lists"],
+)
+def test_a_tape_reduces(world: World, in_function: bool, options: dict[str, Any], factor: float) -> None:
+    import numpy as np
+
+    for is_sparse, dense, rows, double in run(world, gradients_of_a_tape, in_function, options):
+        assert is_sparse is not options.get("sparse_as_dense", False)
+        np.testing.assert_allclose(dense, [factor, factor])
+        each = factor / MEAN / RANKS
+        np.testing.assert_allclose(rows, [[each, each], [2 * each, 2 * each], [0, 0], [3 * each, 3 * each]])
+        assert double == factor
+
+
+def structures(hvd: Any) -> Any:
+    """Return gradients of one source, of a tuple and of a mapping, of which some are local."""
+    import tensorflow as tf
+
+    one, two = tf.Variable(1.0), tf.Variable(2.0)
+    mine = hvd.rank() + 1.0
+    with tf.GradientTape(persistent=True) as plain:
+        loss = mine * (one + two)
+    tape = hvd.DistributedGradientTape(plain)
+    tape.register_local_source(two)
+    unscaled = hvd.DistributedGradientTape(plain, scale_local_gradients=False)
+    unscaled.register_local_source(two)
+    local, shared = tape.get_local_and_global_gradients(loss, [one, two])
+    assert [source is two for source, _ in local] == [True] and [source is one for source, _ in shared] == [True]
+    answers = (
+        tape.gradient(loss, one),
+        tape.gradient(loss, (one, two)),
+        tape.gradient(loss, {"a": one, "b": two}),
+        unscaled.gradient(loss, [two]),
+        local[0][1],
+    )
+    return tf.nest.map_structure(float, answers)
+
+
+def test_a_tape_keeps_structures_and_leaves_local_sources_alone(world: World) -> None:
+    for rank, (one, pair, mapping, unscaled, local) in enumerate(run(world, structures)):
+        own = rank + 1.0
+        assert (one, pair, mapping) == (MEAN, [MEAN, own / RANKS], {"a": MEAN, "b": own / RANKS})
+        assert (unscaled, local) == ([own], own / RANKS)
+
+
+def two_tapes_in_one_function(hvd: Any) -> list[float]:
+    """Return the gradients of two tapes, of which the ranks trace other branches and other functions before."""
+    import tensorflow as tf
+
+    one, two = tf.Variable(1.0), tf.Variable(2.0)
+
+    @tf.function(autograph=False)
+    def step(mine: Any, both: Any) -> Any:
+        with tf.GradientTape() as first, tf.GradientTape() as second:
+            loss, other = mine * one, 10.0 * mine * two
+        (of_two,) = hvd.DistributedGradientTape(second).gradient(other, [two])
+        of_one = tf.cond(
+            both, lambda: hvd.DistributedGradientTape(first).gradient(loss, [one])[0], lambda: tf.constant(0.0)
+        )
+        return of_two, of_one
+
+    mine = tf.constant(hvd.rank() + 1.0)
+    if hvd.rank() == 1:  # A function that the other rank has not.
+        tf.function(lambda value: value + 1.0, autograph=False)(mine)
+    return [float(value) for _ in range(20) for value in step(mine, tf.constant(True))]
+
+
+def test_tapes_in_one_function_are_not_mixed_up(world: World) -> None:
+    for found in run(world, two_tapes_in_one_function):
+        assert found == [10 * MEAN, MEAN] * 20
+
+
+def wrong_tapes(hvd: Any) -> list[str]:
+    """Return what is said about tapes that cannot be wrapped."""
+    import keras
+    import tensorflow as tf
+
+    tape = tf.GradientTape()
+    said = []
+    for make in (
+        lambda: hvd.DistributedGradientTape(hvd.DistributedGradientTape(tape)),
+        lambda: hvd.DistributedGradientTape(keras.optimizers.SGD()),
+        lambda: hvd.DistributedGradientTape(tape, op=hvd.Sum, gradient_predivide_factor=2.0),
+        lambda: hvd.DistributedGradientTape(tape, groups=-1),
+        lambda: hvd.PartialDistributedGradientTape(tape, local_layers=[tape]),
+        lambda: hvd.DistributedOptimizer(tf.compat.v1.train.AdamOptimizer(), backward_passes_per_step=2),
+        lambda: hvd.DistributedOptimizer(hvd.DistributedOptimizer(tf.compat.v1.train.AdamOptimizer())),
+        lambda: hvd.DistributedOptimizer("sgd"),
+    ):
+        try:
+            make()
+        except ValueError as error:
+            said.append(str(error))
+    return said
+
+
+def test_wrong_tapes_and_optimizers_are_refused(world: World) -> None:
+    expected = (
+        "a DistributedGradientTape already",
+        "wraps a tf.GradientTape",
+        "not supported with op != Average",
+        "groups should be a positive integer",
+        "All local layers must be of",
+        "backward_passes_per_step > 1 is not yet supported",
+        "a DistributedOptimizer already",
+        "no optimizer of Keras",
+    )
+    for said in run(world, wrong_tapes):
+        assert len(said) == len(expected)
+        for sentence, part in zip(said, expected, strict=True):
+            assert part in sentence
+
+
+# --- sessions --------------------------------------------------------------------------------------------------------
+
+
+def in_a_session(hvd: Any, options: dict[str, Any], use_resource: bool, steps: int) -> Any:
+    """Return the values of variables after some steps of gradient descent with gradients rank + 1, and global steps."""
+    import tensorflow as tf
+
+    v1 = tf.compat.v1
+    with tf.Graph().as_default():
+        dense = v1.get_variable("dense", initializer=[float(hvd.rank()), 0.0], use_resource=use_resource)
+        rows = v1.get_variable("rows", initializer=tf.zeros([3, 1]), use_resource=use_resource)
+        v1.get_variable("unused", initializer=1.0, use_resource=use_resource)
+        global_step = v1.train.get_or_create_global_step()
+        loss = (hvd.rank() + 1.0) * (tf.reduce_sum(dense) + tf.reduce_sum(tf.gather(rows, [hvd.rank()])))
+        optimizer = hvd.DistributedOptimizer(v1.train.GradientDescentOptimizer(1.0), **options)
+        train = optimizer.minimize(loss, global_step=global_step)
+        broadcast = hvd.broadcast_global_variables(0)
+        with v1.Session() as session:
+            session.run([v1.global_variables_initializer(), v1.local_variables_initializer()])
+            session.run(broadcast)
+            for _ in range(steps):
+                session.run(train)
+            dense_value, row_values, count = session.run([dense, rows, global_step])
+            return dense_value.tolist(), row_values.ravel().tolist(), int(count)
+
+
+@pytest.mark.parametrize("use_resource", [False, True], ids=["reference", "resource"])
+def test_an_optimizer_of_tensorflow_1_steps_with_the_mean(world: World, use_resource: bool) -> None:
+    for found in run(world, in_a_session, {}, use_resource, 2):
+        assert found == ([-2 * MEAN, -2 * MEAN], [-1.0, -2.0, 0.0], 2)
+
+
+@pytest.mark.parametrize("average", [False, True], ids=["sum", "average"])
+def test_passes_are_added_up_in_a_session(world: World, average: bool) -> None:
+    options = {"backward_passes_per_step": 2, "sparse_as_dense": True, "average_aggregated_gradients": average}
+    factor = 1.0 if average else 2.0
+    # Five passes are two steps, and half of a third one.
+    for found in run(world, in_a_session, options, True, 5):
+        assert found == ([-2 * factor * MEAN] * 2, [-factor, -2 * factor, 0.0], 5)
+
+
+def with_adasum(hvd: Any, passes: int, use_resource: bool) -> list[float]:
+    """Return a variable after a step with changes of 1, 0 and 0, 2: right angles, so Adasum adds them."""
+    import tensorflow as tf
+
+    v1 = tf.compat.v1
+    with tf.Graph().as_default():
+        variable = v1.get_variable("variable", initializer=[5.0, 5.0], use_resource=use_resource)
+        direction = [[-1.0, 0.0], [0.0, -2.0]][hvd.rank()]
+        optimizer = hvd.DistributedOptimizer(
+            v1.train.GradientDescentOptimizer(1.0), op=hvd.Adasum, backward_passes_per_step=passes
+        )
+        train = optimizer.minimize(tf.reduce_sum(variable * direction))
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            for _ in range(2 * passes):
+                session.run(train)
+            return session.run(variable).tolist()
+
+
+@pytest.mark.parametrize("use_resource", [False, True], ids=["reference", "resource"])
+@pytest.mark.parametrize("passes", [1, 3])
+def test_adasum_combines_changes(world: World, passes: int, use_resource: bool) -> None:
+    for found in run(world, with_adasum, passes, use_resource):
+        assert found == pytest.approx([5.0 + 2 * passes, 5.0 + 4 * passes])
+
+
+def with_a_hook(hvd: Any) -> tuple[list[float], int]:
+    """Train as scripts for TensorFlow 1 do, and return the variable and the steps."""
+    import tensorflow as tf
+
+    v1 = tf.compat.v1
+    with tf.Graph().as_default():
+        variable = v1.get_variable("variable", initializer=[float(hvd.rank() + 3)])
+        global_step = v1.train.get_or_create_global_step()
+        optimizer = hvd.DistributedOptimizer(v1.train.AdagradOptimizer(0.5))
+        train = optimizer.minimize(tf.reduce_sum((hvd.rank() + 1.0) * variable), global_step=global_step)
+        with tf.control_dependencies([train]):
+            updated = variable.read_value()
+        hooks = [hvd.BroadcastGlobalVariablesHook(0), v1.train.StopAtStepHook(last_step=4)]
+        with v1.train.MonitoredTrainingSession(hooks=hooks) as session:
+            steps = 0
+            while not session.should_stop():
+                _, value = session.run([train, updated])
+                steps += 1
+    return value.tolist(), steps
+
+
+def test_a_monitored_session_begins_alike_on_all_ranks(world: World) -> None:
+    first, second = run(world, with_a_hook)
+    assert first == second
+    assert first[0][0] < 3.0 and first[1] == 4
+
+
+def broadcasts(hvd: Any) -> Any:
+    """Return variables that were broadcast in eager mode and in a function, and what was refused."""
+    import tensorflow as tf
+
+    values = [tf.Variable([1.0 * hvd.rank()]), tf.Variable(hvd.rank(), dtype=tf.int64)]
+    hvd.broadcast_variables(values, root_rank=1)
+    more = [tf.Variable([5.0 * hvd.rank()]), tf.Variable(hvd.rank() == 1)]
+
+    @tf.function(autograph=False)
+    def in_function() -> None:
+        hvd.broadcast_variables(more, root_rank=1)
+
+    in_function()
+    refused = []
+    for broadcast in (
+        lambda: hvd.broadcast_global_variables(0),
+        lambda: hvd.broadcast_variables(values[: hvd.rank() + 1], 0),
+    ):
+        try:
+            broadcast()
+        except (RuntimeError, ValueError) as error:
+            refused.append(f"{type(error).__name__}: {error}")
+    objects = hvd.broadcast_object({"rank": hvd.rank()}, root_rank=1, session=None, name="it")
+    gathered = hvd.allgather_object(hvd.rank(), session=None)
+    return [variable.numpy().tolist() for variable in [*values, *more]], refused, objects, gathered
+
+
+def test_variables_and_objects_are_broadcast(world: World) -> None:
+    for values, refused, objects, gathered in run(world, broadcasts):
+        assert values == [[1.0], 1, [5.0], True]
+        assert "RuntimeError: hvd.broadcast_global_variables() does not support eager" in refused[0]
+        assert "rank 1 has 2 variables, and rank 0 has 1" in refused[1]
+        assert (objects, gathered) == ({"rank": 1}, [0, 1])
+
+
+def normalized(hvd: Any, rows: tuple[int, int]) -> Any:
+    """Return this rank's part of a batch, normalized, its gradients, and what one worker computes of all."""
+    import numpy as np
+    import tensorflow as tf
+
+    inputs = np.random.default_rng(3).normal(4.0, 2.0, (sum(rows), 3, 2)).astype("float32")
+    begin = rows[0] * hvd.rank()
+    own = inputs[begin : begin + rows[hvd.rank()]]
+    shared, alone = hvd.SyncBatchNormalization(), tf.keras.layers.BatchNormalization()
+
+    def train(layer: Any, batch: Any) -> Any:
+        batch = tf.Variable(batch)
+        with tf.GradientTape() as tape:
+            outputs = layer(batch, training=True)
+            loss = tf.reduce_sum(outputs**3)
+        return outputs.numpy(), tape.gradient(loss, batch).numpy()
+
+    mine, expected = train(shared, own), train(alone, inputs)
+    part = slice(begin, begin + len(own))
+    np.testing.assert_allclose(mine[0], expected[0][part], atol=1e-5)
+    np.testing.assert_allclose(mine[1], expected[1][part], atol=1e-3)
+    for one, other in zip(shared.weights, alone.weights, strict=True):
+        np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=1e-5)
+    copy = tf.keras.layers.deserialize(tf.keras.layers.serialize(shared))
+    return type(copy).__name__
+
+
+@pytest.mark.parametrize("rows", [(4, 4), (5, 2), (3, 0)])
+def test_batch_normalization_is_of_all_rows(world: World, rows: tuple[int, int]) -> None:
+    assert run(world, normalized, rows) == ["SyncBatchNormalization"] * RANKS
