@@ -1,21 +1,29 @@
-"""One world for each (size, transport), which all tests of the suite use one after the other, for all front ends.
+"""One world for each (runtime, size, transport), which all tests of the suite use one after the other.
 
 The first front end runs everything. What is below the front ends is the same for the next ones: they run in fewer
-worlds, and leave out the tests that make a world of their own.
+worlds, and leave out the tests that make a world of their own. Front ends of one runtime share the worlds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
-from frontends import FRONT_ENDS
+from frontends import FIRST, FRONT_ENDS
+from nurseries import Nurseries
 from worlds import Nursery, World
 
 WORLDS = [(1, "shm")] + [(size, transport) for size in (2, 3, 4) for transport in ("shm", "tcp")]
-FIRST, *FURTHER = FRONT_ENDS
 WORLDS_OF_FURTHER = [(1, "shm"), (2, "tcp"), (3, "shm")]
+
+
+class Place(NamedTuple):
+    """A world that a front end is tested in."""
+
+    runtime: str
+    size: int
+    transport: str
 
 
 class SharedWorld:
@@ -40,7 +48,7 @@ class SharedWorld:
     def _open(self) -> World:
         world = self._make()
         try:
-            world.run(_call, _init, FIRST, ())
+            world.run(_init)
         except BaseException:
             world.close()
             raise
@@ -64,8 +72,31 @@ def _call(body: Any, front: str, arguments: tuple[Any, ...]) -> Any:
     return body(FRONT_ENDS[front], *arguments)
 
 
-def _init(front: Any) -> None:
-    front.hvd.init()
+def _init() -> None:
+    from farandole.core import basics
+
+    basics.init()
+
+
+def _places() -> list[tuple[str, Place]]:
+    """Return pairs of a front end and a world to test it in, worlds one after the other."""
+    pairs = [
+        (name, Place(front.runtime, size, transport))
+        for name, front in FRONT_ENDS.items()
+        for size, transport in (WORLDS if name == FIRST else WORLDS_OF_FURTHER)
+    ]
+    places = list(dict.fromkeys(place for _, place in pairs))
+    return sorted(pairs, key=lambda pair: places.index(pair[1]))
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give each test its front ends and, if it shares a world, the worlds."""
+    if "shared_world" in metafunc.fixturenames:
+        pairs = _places()
+        ids = [f"{place.size}-{place.transport}-{name}" for name, place in pairs]
+        metafunc.parametrize(("front", "shared_world"), pairs, ids=ids, indirect=True, scope="session")
+    elif "front" in metafunc.fixturenames:
+        metafunc.parametrize("front", list(FRONT_ENDS), indirect=True, scope="session")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -85,24 +116,27 @@ def _is_for(item: pytest.Function) -> bool:
     if not needed <= front.has or parameters.get("dtype", front.dtypes[0]) not in front.dtypes:
         return False
     once = item.get_closest_marker("once") is not None
-    return front.name == FIRST or (not once and parameters.get("shared_world") in WORLDS_OF_FURTHER)
+    return front.name == FIRST or (not once and "shared_world" in parameters)
 
 
 @pytest.fixture(scope="session")
-def nursery() -> Iterator[Nursery]:
-    nursery = Nursery()
-    yield nursery
-    nursery.close()
-
-
-@pytest.fixture(params=list(FRONT_ENDS))
 def front(request: pytest.FixtureRequest) -> str:
-    return request.param
+    """Return the name of the front end under test."""
+    name: str = getattr(request, "param", FIRST)
+    return name
 
 
-@pytest.fixture(scope="session", params=WORLDS, ids=lambda world: f"{world[0]}-{world[1]}")
-def shared_world(request: pytest.FixtureRequest, nursery: Nursery) -> Iterator[SharedWorld]:
-    size, transport = request.param
+@pytest.fixture
+def nursery(nurseries: Nurseries, front: str) -> Nursery:
+    """Return what forks workers for the front end."""
+    return nurseries[FRONT_ENDS[front].runtime]
+
+
+@pytest.fixture(scope="session")
+def shared_world(request: pytest.FixtureRequest, nurseries: Nurseries) -> Iterator[SharedWorld]:
+    """Return a world of the front end's runtime."""
+    runtime, size, transport = request.param
+    nursery = nurseries[runtime]
     shared = SharedWorld(lambda: World(nursery, size, {"FARANDOLE_TRANSPORT": transport}))
     yield shared
     shared.close()

@@ -1,7 +1,8 @@
 """How pytest-xdist shares out the tests: all tests of a file run in one process, and files begin in their order.
 
-In the conformance suite, all tests of one world (a size and a transport) run in one process instead. So each fixture of
-a module or a world is made once. Tests share no name, port or folder, so that any two may run at the same time.
+In the conformance suite, all tests of one world (a size and a transport) run in one process instead, and so do all
+tests of a front end that has a runtime of its own, which takes seconds to import. So each fixture of a module, a world
+or a runtime is made once. Tests share no name, port or folder, so that any two may run at the same time.
 """
 
 from __future__ import annotations
@@ -10,17 +11,22 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from frontends import FIRST, FRONT_ENDS
 
 if TYPE_CHECKING:
     from xdist.scheduler import LoadScopeScheduling
 
-_WORLD = re.compile(r"^(?P<suite>tests/conformance/).*\[(?P<world>\d+-[a-z]+)\b")
+_CONFORMANCE = re.compile(r"^(?P<suite>tests/conformance/)[^\[]*\[((?P<world>\d+-[a-z]+)-)?(?P<front>\w+)")
+_RUNTIMES = {name: front.runtime for name, front in FRONT_ENDS.items()}
 
 
 def group_of(nodeid: str) -> str:
     """Return the name of the group that a test runs in: one process, one test after the other."""
-    found = _WORLD.match(nodeid)
-    return found["suite"] + found["world"] if found else nodeid.partition("::")[0]
+    found = _CONFORMANCE.match(nodeid)
+    runtime = _RUNTIMES.get(found["front"]) if found else None
+    if found and runtime not in (None, _RUNTIMES[FIRST]):
+        return f"{found['suite']}{runtime}"
+    return found["suite"] + found["world"] if found and found["world"] else nodeid.partition("::")[0]
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -22,7 +22,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -53,16 +53,20 @@ class Nursery:
     """The process that forks workers.
 
     Args:
-        framework: that is imported before the fork, such as torch or tensorflow.
-        variables: of the environment, which it finds then.
+        modules: that are imported before the fork. Every optimizer and process group of torch imports _dynamo.
+        variables: of the environment, which they find then.
     """
 
-    def __init__(self, framework: str = "torch", variables: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        modules: Sequence[str] = ("torch._dynamo", "farandole.torch"),
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
         ours, theirs = socket.socketpair()
         path = os.pathsep.join(filter(None, sys.path))
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path, **(variables or {})}
         self._process = subprocess.Popen(
-            [sys.executable, __file__, str(theirs.fileno()), framework], pass_fds=[theirs.fileno()], env=environment
+            [sys.executable, __file__, str(theirs.fileno()), *modules], pass_fds=[theirs.fileno()], env=environment
         )
         theirs.close()
         self._socket = ours
@@ -277,19 +281,12 @@ def _read(connection: socket.socket, count: int) -> bytes:
     return data
 
 
-def _import(framework: str) -> None:
-    """Import, once, what every worker would spend seconds on."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    # Every optimizer and process group of torch imports _dynamo.
-    also = {"torch": ("torch._dynamo",)}.get(framework, (framework,))
-    for name in (*also, "farandole.numpy", f"farandole.{framework}"):
-        importlib.import_module(name)
-
-
-def _nursery(connection: socket.socket, framework: str) -> None:
+def _nursery(connection: socket.socket, modules: Sequence[str]) -> None:
     from farandole.core import basics
 
-    _import(framework)
+    # What every worker would spend seconds on.
+    for name in ("farandole.numpy", *modules):
+        importlib.import_module(name)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
         header, descriptors, _, _ = socket.recv_fds(connection, 4, 1)
@@ -333,4 +330,4 @@ def _sendable(error: Exception) -> Exception | None:
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parent))
-    _nursery(socket.socket(fileno=int(sys.argv[1])), sys.argv[2])
+    _nursery(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:])

@@ -1,0 +1,21 @@
+"""The front ends as the conformance suite sees them, one class each, one file for each framework.
+
+A front end more is a file and a row of `FRONT_ENDS`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from frontends.front_end import DTYPES, FrontEnd
+from frontends.numpy import Numpy
+from frontends.torch import Torch
+
+__all__ = ["DTYPES", "FIRST", "FRONT_ENDS", "KEPT", "FrontEnd"]
+
+FRONT_ENDS: dict[str, FrontEnd] = {front.name: front for front in (Torch(), Numpy())}
+# It runs everything; see `tests/conformance/conftest.py`.
+FIRST = next(iter(FRONT_ENDS))
+
+# What a test leaves in a worker for its next function there.
+KEPT: list[Any] = []

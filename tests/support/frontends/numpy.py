@@ -1,0 +1,57 @@
+"""farandole.numpy, as the tests see it."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import numpy as np
+
+from frontends.front_end import DTYPES, FrontEnd
+
+
+class Numpy(FrontEnd):
+    """farandole.numpy."""
+
+    name = "numpy"
+    module = "numpy"
+    runtime = "torch"
+    has = frozenset({"numpy"})
+
+    def __init__(self) -> None:
+        if importlib.util.find_spec("ml_dtypes") is None:
+            self.dtypes = tuple(dtype for dtype in DTYPES if dtype != "bfloat16")
+            self.compressions = ("none", "fp16")
+
+    def tensor(self, values: Any, dtype: str = "float32") -> Any:
+        array = np.asarray(values).astype(DTYPES[dtype], order="C")
+        if dtype != "bfloat16":
+            return array
+        import ml_dtypes
+
+        return array.astype(ml_dtypes.bfloat16)
+
+    def array(self, tensor: Any) -> np.ndarray:
+        assert type(tensor) is np.ndarray
+        return tensor.astype(np.float32) if tensor.dtype.name == "bfloat16" else tensor.copy()
+
+    def dtype(self, tensor: Any) -> str:
+        return tensor.dtype.name
+
+    def unsendable(self) -> list[tuple[Any, str]]:
+        structured = np.zeros(2, [("count", np.int32), ("mean", np.float32)])
+        return [
+            (np.array([None]), "Tensor type numpy.ndarray of object is not supported. Use broadcast_object"),
+            (np.ones(2, np.complex64), "is not supported. Pass the real and the imaginary part"),
+            (structured, "is not supported. Pass each field"),
+            (np.array(["text"]), "is not supported"),
+            (np.ones(2, np.uint32), "is not supported"),
+            (np.ma.masked_equal([1, 2], 2), "masked"),
+        ]
+
+    def unwritable(self) -> list[tuple[Any, str]]:
+        return [
+            (np.broadcast_to(np.float32(1), 3), "read-only"),
+            ([1.0, 2.0], "writes over a numpy.ndarray, but got list"),
+            (np.float64(1), "writes over a numpy.ndarray"),
+        ]

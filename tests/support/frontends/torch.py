@@ -1,0 +1,53 @@
+"""farandole.torch, as the tests see it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from frontends.front_end import DTYPES, FrontEnd
+
+
+class Torch(FrontEnd):
+    """farandole.torch."""
+
+    name = "torch"
+    module = "torch"
+    runtime = "torch"
+    has = frozenset({"gradients", "torch", "int32 splits"})
+
+    def tensor(self, values: Any, dtype: str = "float32") -> Any:
+        import torch
+
+        array = np.asarray(values).astype(DTYPES[dtype], order="C")
+        return torch.from_numpy(array).to(getattr(torch, dtype))
+
+    def array(self, tensor: Any) -> np.ndarray:
+        import torch
+
+        return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).detach().numpy().copy()
+
+    def dtype(self, tensor: Any) -> str:
+        return str(tensor.dtype).removeprefix("torch.")
+
+    def unsendable(self) -> list[tuple[Any, str]]:
+        import torch
+
+        return [
+            (torch.ones(3, 4).t(), "Tensor is required to be contiguous."),
+            (torch.ones(2, dtype=torch.complex64), "Tensor type torch.ComplexFloatTensor is not supported"),
+            (torch.ones(2, 2).to_sparse(), "not supported"),
+        ]
+
+    def unwritable(self) -> list[tuple[Any, str]]:
+        import torch
+
+        return [(torch.ones(3, 4)[:, :2], "Tensor is required to be contiguous.")]
+
+    def gradient(self, function: Any, values: Any) -> np.ndarray:
+        import torch
+
+        tensor = torch.tensor(np.asarray(values), requires_grad=True)
+        function(tensor).backward()
+        return self.array(tensor.grad)

@@ -1,0 +1,85 @@
+"""Processes that fork workers, which all tests share: one for each row of `RUNTIMES`, as imports take seconds."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+from worlds import Nursery
+
+IMPORT_SECONDS = 100.0
+
+
+class Runtime(NamedTuple):
+    """Frameworks that workers have imported together, and have computed nothing with.
+
+    Attributes:
+        frameworks: what must be installed.
+        modules: that are imported before the fork.
+        variables: of the environment, which they find then.
+    """
+
+    frameworks: tuple[str, ...]
+    modules: tuple[str, ...]
+    variables: dict[str, str]
+
+
+RUNTIMES = {
+    "torch": Runtime(("torch",), ("torch._dynamo", "farandole.torch"), {}),
+    "tensorflow": Runtime(
+        ("tensorflow", "keras"),
+        ("farandole.tensorflow", "farandole.keras"),
+        {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3"},
+    ),
+    "keras on torch": Runtime(("keras", "torch"), ("farandole.keras",), {"KERAS_BACKEND": "torch"}),
+    "keras on jax": Runtime(("keras", "jax"), ("farandole.keras",), {"KERAS_BACKEND": "jax"}),
+}
+
+
+class Nurseries:
+    """The nursery of each runtime, which begins when it is first asked for."""
+
+    def __init__(self) -> None:
+        self._nurseries: dict[str, Nursery] = {}
+
+    def __getitem__(self, runtime: str) -> Nursery:
+        """Return a runtime's nursery, which has imported all; skip the test if something is not installed."""
+        if runtime not in self._nurseries:
+            frameworks, modules, variables = RUNTIMES[runtime]
+            for framework in frameworks:
+                if importlib.util.find_spec(framework) is None:
+                    pytest.skip(f"{framework} is not installed")
+            nursery = self._nurseries[runtime] = Nursery(modules, variables)
+            first = nursery.fork({})
+            first.send(int, ())
+            first.receive(IMPORT_SECONDS)
+            first.close()
+        return self._nurseries[runtime]
+
+    def close(self) -> None:
+        """End all of them."""
+        for nursery in self._nurseries.values():
+            nursery.close()
+
+
+@pytest.fixture(scope="session")
+def nurseries() -> Iterator[Nurseries]:
+    nurseries = Nurseries()
+    yield nurseries
+    nurseries.close()
+
+
+@pytest.fixture(scope="session")
+def tensorflow_nursery(nurseries: Nurseries) -> Nursery:
+    """Return what forks workers that have imported TensorFlow and have computed nothing."""
+    return nurseries["tensorflow"]
+
+
+@pytest.fixture(
+    scope="session", params=["tensorflow", "keras on torch", "keras on jax"], ids=["tensorflow", "torch", "jax"]
+)
+def keras_nursery(request: pytest.FixtureRequest, nurseries: Nurseries) -> Nursery:
+    """Return what forks workers that have imported Keras, with each of its backends."""
+    return nurseries[request.param]
