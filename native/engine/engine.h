@@ -111,9 +111,11 @@ class Engine {
  private:
   // --- any thread
   void stop_thread();
-  // Makes progress until these are done, or nothing happens for a while. False if it is to be tried again: the progress
-  // lock is taken, or callbacks had to be called.
-  bool help(const Completions::Awaited& awaited);
+  // What became of an attempt to make progress. kNothingHappened: for a while, so that the engine thread goes on, or
+  // the requests are done; kTryAgain: callbacks had to be called; kLockIsTaken: another thread makes progress.
+  enum class Helped : uint8_t { kNothingHappened, kTryAgain, kLockIsTaken };
+  // Makes progress until these are done, or nothing happens for a while, at most until the deadline.
+  Helped help(const Completions::Awaited& awaited, const base::Deadline& deadline);
 
   // --- engine thread
   void thread_main();

@@ -21,19 +21,19 @@ Waited Engine::wait(std::span<const Handle> handles, const base::Deadline& deadl
     return Waited::kUnknown;
   }
   submissions_.begin_wait(handles);
-  bool helped = false;
+  auto helped = Helped::kTryAgain;
   bool done = completions_.are_done(*awaited);
   if (!done && Completions::in_callback()) {
     throw base::Error(base::Code::kInvalidArgument,
                       "a callback cannot wait for a request: it may be called by the thread that would complete it");
   }
   while (!done && !deadline.passed()) {
-    if (helped && !engine_calls_back_) {
+    if (helped == Helped::kNothingHappened && !engine_calls_back_) {
       completions_.wait(*awaited, deadline, [this] { return engine_calls_back_.load(); });
     } else {
-      helped = help(*awaited);
+      helped = help(*awaited, deadline);
     }
-    if (!helped) {
+    if (helped == Helped::kLockIsTaken) {
       const ProgressLock::Wish wish(progress_lock_);
       submissions_.notify();  // the holder of the lock may be about to release it
       completions_.wait(*awaited, deadline, [this] { return progress_lock_.is_free(); });
@@ -51,24 +51,24 @@ Waited Engine::wait(std::span<const Handle> handles, const base::Deadline& deadl
   return Waited::kDone;
 }
 
-bool Engine::help(const Completions::Awaited& awaited) {
+Engine::Helped Engine::help(const Completions::Awaited& awaited, const base::Deadline& deadline) {
+  const int64_t patience_ns = std::min(settings_.spin_ns * kUserPatience, deadline.left_ns());
   if (!progress_lock_.try_take()) {
-    return false;
+    return Helped::kLockIsTaken;
   }
   bool something_left = true;
   try {
     mesh_->doorbell().end_sleep();
     const auto ready = [this] { return agreement_->has_work(); };
     // What ended another user's turn is the engine thread's to deal with; it is called again, in case that this thread
-    // has just taken the first call from it. Callbacks are called without the lock.
-    const auto goes_on = [this] {
-      return failure_ == nullptr && !agreement_->is_over() && !completions_.has_callbacks();
-    };
-    while (goes_on() && !completions_.are_done(awaited) &&
-           frames_->look(settings_.spin_ns * kUserPatience, ready, [] { return false; })) {
+    // has just taken the first call from it.
+    const auto is_stuck = [this] { return failure_ != nullptr || agreement_->is_over(); };
+    // Callbacks are called below, without the lock.
+    while (!is_stuck() && !completions_.has_callbacks() && !completions_.are_done(awaited) &&
+           frames_->look(patience_ns, ready, [] { return false; })) {
       agreement_->take_turn(transport::Notify::kLate);
     }
-    something_left = !goes_on() || !prepare_sleep_after_helping() || outgrew_sleep();
+    something_left = is_stuck() || !prepare_sleep_after_helping() || outgrew_sleep();
   } catch (...) {
     failure_ = std::current_exception();
   }
@@ -76,7 +76,7 @@ bool Engine::help(const Completions::Awaited& awaited) {
     mesh_->doorbell().call();
   }
   release_progress();
-  return !completions_.has_callbacks() || !completions_.run_callbacks();
+  return completions_.has_callbacks() && completions_.run_callbacks() ? Helped::kTryAgain : Helped::kNothingHappened;
 }
 
 // What others send now is mostly their part in what this worker's user will ask for next. While nothing of its own is

@@ -1,7 +1,6 @@
 #include "plugins/tensorflow/call.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <functional>
@@ -22,10 +21,15 @@ namespace {
 // engine goes on. Starting a thread takes about as long as copying so much.
 constexpr size_t kCopyAtOnceBytes = size_t{1} << 18;
 
-// For so long a thread of TensorFlow's makes progress itself (a little longer, where it finds something to do).
-constexpr double kHelpSeconds = 100e-6;
+// For so long a thread of TensorFlow's makes progress itself (a little longer, where it finds something to do), with
+// calls up to this size: with larger ones a wake-up does not count, and the thread can compute something meanwhile.
+constexpr double kHelpSeconds = 1e-3;
+constexpr size_t kHelpBytes = size_t{1} << 20;
 
 std::atomic<int> calls_in_flight{0};
+
+// Whether this thread calls the engine's callbacks, in which it must not wait for the engine.
+thread_local bool t_in_callback = false;
 
 NameQueue<Call>& names_in_flight() {
   static auto* const names = new NameQueue<Call>;  // never destroyed: threads may outlive static objects
@@ -104,8 +108,6 @@ Call::Call(const Kernel& kernel, TF_OpKernelContext* context, std::function<void
   ++calls_in_flight;
 }
 
-Call::~Call() { --calls_in_flight; }
-
 // --- from TensorFlow to the engine
 
 void Call::begin() {
@@ -126,8 +128,6 @@ void Call::begin() {
 
 void Call::submit() {
   const EngineLink::Use use(EngineLink::of_process());
-  const std::shared_ptr<OwnProgress> progress = kernel_.progress;
-  std::vector<uint64_t> handles;
   try {
     engine_ = use.engine();
     add_parts(use);
@@ -140,12 +140,8 @@ void Call::submit() {
     }
     // One more, so that this call is not deleted while it is being submitted.
     open_ = requests.size() + 1;
-    handles.resize(requests.size());
-    const int status =
-        requests.empty() ? 0 : farandole_submit(engine_, requests.data(), requests.size(), handles.data());
-    if (status != FARANDOLE_OK) {
-      handles.clear();
-      throw error_of(status, farandole_last_error(), farandole_last_lost_rank());
+    if (!requests.empty()) {
+      hand_over(requests);
     }
   } catch (const OpError& error) {
     if (is_counted_) {
@@ -154,16 +150,37 @@ void Call::submit() {
     open_ = 1;
     fail(error.code(), error.what());
   }
-  const bool helps = is_first_ && calls_in_flight == 1 && !handles.empty() && progress->is_worth_it();
   if (--open_ == 0) {
     deliver();
   }
-  // From here on this may be deleted, and the kernel: for TensorFlow, the op has ended.
-  if (helps) {
-    const auto begin = std::chrono::steady_clock::now();
-    farandole_wait_all(use.get(), handles.data(), handles.size(), kHelpSeconds);
-    progress->took(std::chrono::steady_clock::now() - begin);
+}
+
+void Call::hand_over(const std::vector<farandole_request>& requests) {
+  std::vector<uint64_t> handles(requests.size());
+  const auto begin = OwnProgress::Clock::now();
+  int status = FARANDOLE_OK;
+  if (may_make_progress() && kernel_.progress.is_worth_it(begin)) {
+    status = farandole_run(engine_, requests.data(), requests.size(), handles.data(), kHelpSeconds);
+    if (handles[0] != 0) {
+      const auto end = OwnProgress::Clock::now();
+      kernel_.progress.attempted(status != FARANDOLE_TIMEOUT, end, end - begin);
+      return;  // how each request has ended, or will, its callback says
+    }
+  } else {
+    status = farandole_submit(engine_, requests.data(), requests.size(), handles.data());
   }
+  if (status != FARANDOLE_OK) {
+    throw error_of(status, farandole_last_error(), farandole_last_lost_rank());
+  }
+}
+
+bool Call::may_make_progress() const {
+  const auto bytes = [](size_t sum, const Part& part) {
+    const Tensor& tensor = part.output ? part.output : part.input;
+    return sum + (tensor ? TF_TensorByteSize(tensor.get()) : 0);
+  };
+  return is_first_ && calls_in_flight == 1 && !t_in_callback &&
+         std::accumulate(parts_.begin(), parts_.end(), size_t{0}, bytes) <= kHelpBytes;
 }
 
 void Call::add_parts(const EngineLink::Use& use) {
@@ -323,7 +340,9 @@ void Call::part_done(void* context, uint64_t handle, int status, const char* err
     part.counts.assign(counts, counts + members);
   }
   if (--call.open_ == 0) {
+    t_in_callback = true;
     call.deliver();
+    t_in_callback = false;
   }
 }
 
@@ -410,6 +429,8 @@ void Call::end() {
   }
   parts_.clear();
   Call* const next = names_in_flight().end(base_ + "/" + std::to_string(kernel_.group));
+  // Before TensorFlow begins what comes next: it may be a call that is alone in flight.
+  --calls_in_flight;
   done_();
   delete this;
   if (next != nullptr) {

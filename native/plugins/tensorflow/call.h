@@ -40,10 +40,11 @@ class Call {
   };
 
   Call(const Kernel& kernel, TF_OpKernelContext* context, std::function<void()> done);
-  ~Call();
 
   void begin();
   void submit();
+  void hand_over(const std::vector<farandole_request>& requests);
+  bool may_make_progress() const;
   void add_parts(const EngineLink::Use& use);
   void make_output(Part& part, const std::vector<int32_t>& ranks, int32_t rank);
   void make_own_rows(Part& part, const std::vector<int32_t>& ranks, int32_t rank);

@@ -120,6 +120,23 @@ TEST(Callbacks, OfAThreadThatWaitsAndMakesProgress) {
   });
 }
 
+TEST(Callbacks, OfAThreadThatWaitsWakeNoOther) {
+  in_world(World::kShm, 1, {}, [](int, Engine& engine) {
+    constexpr uint64_t kRequests = 100;
+    Calls calls;
+    std::vector<float> values = {1};
+    finish(engine, engine.submit({reduced("x", values)}).front());
+    const uint64_t before = engine.stats().sleeps;
+    for (uint64_t step = 0; step < kRequests; ++step) {
+      finish(engine, engine.submit({reduced("x", values, calls.note())}, /*waits_at_once=*/true).front());
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // it would wake up now
+    }
+    EXPECT_EQ(calls.count(), kRequests);
+    // By itself the engine thread looks around once a second.
+    EXPECT_LT(engine.stats().sleeps - before, kRequests / 5);
+  });
+}
+
 TEST(Callbacks, ReadTheResultAndTheError) {
   in_world(World::kShm, 2, {}, [](int rank, Engine& engine) {
     Calls calls;
