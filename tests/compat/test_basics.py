@@ -13,7 +13,7 @@ Run = Callable[..., drop_in.Ran]
 EXPORTED = """
     init shutdown is_initialized size local_size cross_size rank local_rank cross_rank
     mpi_threads_supported mpi_enabled mpi_built gloo_enabled gloo_built
-    nccl_built ddl_built ccl_built cuda_built rocm_built start_timeline stop_timeline
+    nccl_built ddl_built ccl_built cuda_built rocm_built sycl_built start_timeline stop_timeline
     add_process_set remove_process_set ProcessSet global_process_set
     Average Sum Adasum Min Max Product
     HorovodInternalError Compression DistributedOptimizer SyncBatchNorm

@@ -23,7 +23,10 @@ SAME = {
     "horovod.keras": "farandole.keras",
     "horovod.keras.callbacks": "farandole.keras.callbacks",
     "horovod.keras.elastic": "farandole.keras.elastic",
+    "horovod.tensorflow.functions": "farandole.compat.tensorflow.functions",
     "horovod.tensorflow.keras": "farandole.keras",
+    "horovod.tensorflow.mpi_ops": "farandole.compat.tensorflow.mpi_ops",
+    "horovod.tensorflow.util": "farandole.compat.tensorflow.util",
     "horovod.tensorflow.keras.callbacks": "farandole.keras.callbacks",
     "horovod.tensorflow.keras.elastic": "farandole.keras.elastic",
     "horovod.torch": "farandole.torch",
@@ -110,6 +113,45 @@ def test_mpi_ops_has_the_names_that_scripts_import() -> None:
         _ = mpi_ops.no_such_name
 
 
+def test_tensorflow_has_the_names_that_scripts_and_horovods_tests_use() -> None:
+    pytest.importorskip("tensorflow")
+    code = """
+        import horovod.tensorflow as hvd
+        from horovod.tensorflow import mpi_ops, util
+        from horovod.tensorflow.functions import broadcast_object
+        from horovod.tensorflow.util import _executing_eagerly
+        assert hvd.mpi_ops is mpi_ops and hvd.util is util and hvd._executing_eagerly is _executing_eagerly
+        assert mpi_ops.rank is hvd.rank and mpi_ops.Adasum is hvd.Adasum and "allgather" in dir(mpi_ops)
+        assert mpi_ops.is_homogeneous is mpi_ops._basics.is_homogeneous
+        assert hvd.broadcast_object is broadcast_object
+        assert [hvd.check_num_rank_power_of_2(number) for number in (0, 1, 2, 3, 4)] == [False, True, True, False, True]
+        assert hvd.handle_average_backwards_compatibility(None, None) == hvd.Average
+        assert hvd.split_list([1, 2, 3], 2) == [[1, 2], [3]] and not hvd.gpu_available("mxnet")
+        try:
+            mpi_ops.no_such_name
+        except AttributeError as error:
+            print(error)
+        import tensorflow as tf
+
+        hvd.init()
+        one = tf.Variable([1.0, 2.0])
+        for reduced in (hvd._allreduce(one), hvd._grouped_allreduce([one])[0], hvd._reducescatter(one)):
+            assert reduced.numpy().tolist() == [1.0, 2.0]
+        assert hvd._grouped_reducescatter([one])[0].numpy().tolist() == [1.0, 2.0]
+
+        calls = []
+        cached = hvd._cache(lambda *given: calls.append(given) or len(calls))
+        with tf.Graph().as_default():
+            assert not _executing_eagerly() and cached(1) == 1
+        assert _executing_eagerly() and [cached(1), cached(1), cached(2)] == [2, 2, 3]
+        assert hvd._make_subgraph(lambda: 3 * one)().numpy().tolist() == [3.0, 6.0]
+        kept = hvd.refs_to_vars(hvd.vars_to_refs([one, [one]]))
+        assert kept[0] is one and kept[1][0] is one and hash(hvd.vars_to_refs([one, [one]]))
+    """
+    done = drop_in.python(code, TF_CPP_MIN_LOG_LEVEL="3")
+    assert done.stdout == "module 'horovod.tensorflow.mpi_ops' has no attribute 'no_such_name'\n"
+
+
 def test_basics_answer_as_the_functions_do() -> None:
     basics = importlib.import_module("horovod.common.basics").HorovodBasics(__file__, "mpi_lib_v2")
     assert [basics.Average, basics.Sum, basics.Adasum, basics.Min, basics.Max, basics.Product] == [0, 1, 2, 3, 4, 5]
@@ -132,7 +174,16 @@ def test_what_it_was_built_with_is_known_before_init() -> None:
     hvd = farandole.torch
     assert not hvd.is_initialized()
     assert (hvd.gloo_built(), hvd.gloo_enabled()) == (True, True)
-    others = ("mpi_built", "mpi_enabled", "nccl_built", "ddl_built", "ccl_built", "cuda_built", "rocm_built")
+    others = (
+        "mpi_built",
+        "mpi_enabled",
+        "nccl_built",
+        "ddl_built",
+        "ccl_built",
+        "cuda_built",
+        "rocm_built",
+        "sycl_built",
+    )
     assert not any(getattr(hvd, name)() for name in others)
     assert hvd.nccl_built() < 2700  # A version number, as scripts compare it.
     with pytest.raises(ValueError, match="MPI"):
@@ -146,6 +197,8 @@ def test_what_it_was_built_with_is_known_before_init() -> None:
         ("horovod.spark", "not there yet"),
         ("horovod.spark.torch.estimator", "not there yet"),
         ("horovod.ray", "not there yet"),
+        ("horovod._keras.callbacks", "horovod.keras is there"),
+        ("horovod.tensorflow.gradient_aggregation", "backward_passes_per_step"),
         ("horovod.runner.http.http_server", "inside of Horovod's launcher"),
         ("horovod.runner.common.service.task_service", "inside of Horovod's launcher"),
         ("horovod.runner.elastic.discovery", "inside of Horovod's launcher"),

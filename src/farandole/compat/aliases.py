@@ -23,7 +23,10 @@ from farandole.compat import conflict
 HOMES = {
     "horovod.keras": "farandole.keras",
     "horovod.tensorflow": "farandole.tensorflow",
+    "horovod.tensorflow.functions": "farandole.compat.tensorflow.functions",
     "horovod.tensorflow.keras": "farandole.keras",
+    "horovod.tensorflow.mpi_ops": "farandole.compat.tensorflow.mpi_ops",
+    "horovod.tensorflow.util": "farandole.compat.tensorflow.util",
     "horovod.torch": "farandole.torch",
     "horovod.torch.mpi_ops": "farandole.compat.mpi_ops",
     "horovod.torch.functions": "farandole.compat.functions",
@@ -50,11 +53,15 @@ HOMES = {
 
 _LATER = "is not there yet in farandole-horovod; horovod.torch, horovod.tensorflow and horovod.keras are"
 _INSIDE = "is not there: it was the inside of Horovod's launcher, and farandole's works otherwise"
+_AGGREGATION = "is not there: pass backward_passes_per_step to DistributedOptimizer"
 
 # What people will look for, and why it is not found. Counts for all that is below, too.
 MISSING = {
     "horovod.mxnet": "is not there: MXNet was retired in 2023. horovod.torch is there",
     "horovod.ray": _LATER,
+    "horovod._keras": "is not there: it was the inside of Horovod's Keras. horovod.keras is there",
+    "horovod.tensorflow.gradient_aggregation": _AGGREGATION,
+    "horovod.tensorflow.gradient_aggregation_eager": _AGGREGATION,
     "horovod.spark": _LATER,
     "horovod.runner.common.service": _INSIDE,
     "horovod.runner.driver": _INSIDE,
@@ -66,7 +73,10 @@ MISSING = {
 }
 
 # Modules that scripts reach as attributes of a package without importing them.
-_ATTRIBUTES = {"horovod.torch": ("mpi_ops", "functions")}
+_ATTRIBUTES = {"horovod.torch": ("mpi_ops", "functions"), "horovod.tensorflow": ("mpi_ops", "util")}
+
+# Modules that hold names that a package of Horovod's has and ours has not.
+_NAMES = {"horovod.tensorflow": "farandole.compat.tensorflow.names"}
 
 
 def install() -> None:
@@ -161,9 +171,12 @@ class _Alias(_Folder):
 
     def exec_module(self, module: ModuleType) -> None:
         # The import system takes what stands here afterwards for the module that it has loaded.
-        sys.modules[module.__name__] = importlib.import_module(self._home)
+        ours = sys.modules[module.__name__] = importlib.import_module(self._home)
         for attribute in _ATTRIBUTES.get(module.__name__, ()):
             importlib.import_module(f"{module.__name__}.{attribute}")
+        if names := _NAMES.get(module.__name__):
+            theirs = importlib.import_module(names)
+            vars(ours).update((name, getattr(theirs, name)) for name in theirs.__all__)
 
     def get_code(self, name: str) -> CodeType | None:
         """Return the code for `python -m horovod.X`."""

@@ -61,3 +61,8 @@ def cuda_built() -> bool:
 def rocm_built() -> bool:
     """Say whether the engine itself works on ROCm memory: no, tensors are staged through the host."""
     return False
+
+
+def sycl_built() -> bool:
+    """Say whether the engine itself works on memory of Intel's GPUs: no, tensors are staged through the host."""
+    return False

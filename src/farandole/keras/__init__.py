@@ -44,6 +44,7 @@ from farandole.core.built import (
     mpi_threads_supported,
     nccl_built,
     rocm_built,
+    sycl_built,
 )
 from farandole.core.dtype import Adasum, Average, Max, Min, Product, Sum
 from farandole.core.group import ProcessSet, global_process_set
@@ -107,6 +108,7 @@ __all__ = [
     "start_timeline",
     "stats",
     "stop_timeline",
+    "sycl_built",
 ]
 
 # A worker whose program ends by such an error is not the one that failed first.

@@ -6,6 +6,7 @@ TensorFlow asks for them by the names of the ops. Each is made of collectives ag
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -15,10 +16,35 @@ from farandole.core.dtype import Average, Max, Min, Product, Sum
 from farandole.errors import InvalidRequestError
 from farandole.tensorflow import plugin
 
+GradientFunction = Callable[..., Any]
+
+
+def _gradient_of(name: str) -> Callable[[GradientFunction], GradientFunction]:
+    """Register the gradient function of an op, which gets each gradient in its result's type.
+
+    TensorFlow may give zeros of float32 for the results that are not used, and passes on `output_gradients` in whatever
+    type the user has.
+    """
+
+    def register(function: GradientFunction) -> GradientFunction:
+        def typed(op: Any, *gradients: Any) -> Any:
+            pairs = zip(gradients, op.outputs, strict=True)
+            return function(op, *(_typed(gradient, result.dtype) for gradient, result in pairs))
+
+        tf.RegisterGradient(f"Farandole{name}")(typed)
+        return function
+
+    return register
+
+
+def _typed(gradient: Any, dtype: Any) -> Any:
+    return gradient if gradient is None or gradient.dtype == dtype else tf.cast(gradient, dtype)
+
+
 # --- reductions ----------------------------------------------------------------------------------------------------
 
 
-@tf.RegisterGradient("FarandoleAllreduce")
+@_gradient_of("Allreduce")
 def _allreduce(op: Any, gradient: Any) -> Any:
     """Average, Sum and Adasum: the same reduction of the gradient."""
     kind = op.get_attr("reduce_op")
@@ -29,7 +55,7 @@ def _allreduce(op: Any, gradient: Any) -> Any:
     return _reduce(op, gradient, kind, op.get_attr("prescale"), op.get_attr("postscale"))
 
 
-@tf.RegisterGradient("FarandoleGroupedAllreduce")
+@_gradient_of("GroupedAllreduce")
 def _grouped_allreduce(op: Any, *gradients: Any) -> list[Any]:
     """As for each tensor by itself."""
     kind = op.get_attr("reduce_op")
@@ -71,7 +97,7 @@ def _refuse_factors(op: Any) -> None:
         raise InvalidRequestError("allreduce with Min, Max or Product and factors has no gradient. Multiply outside.")
 
 
-@tf.RegisterGradient("FarandoleReducescatter")
+@_gradient_of("Reducescatter")
 def _reducescatter(op: Any, gradient: Any) -> Any:
     """Gather all ranks' gradients; for Sum times the number of ranks, as in Horovod."""
     kind = op.get_attr("reduce_op")
@@ -84,7 +110,7 @@ def _reducescatter(op: Any, gradient: Any) -> Any:
     return gathered if factor == 1.0 else gathered * tf.cast(factor, gathered.dtype)
 
 
-@tf.RegisterGradient("FarandoleGroupedReducescatter")
+@_gradient_of("GroupedReducescatter")
 def _grouped_reducescatter(op: Any, *gradients: Any) -> list[Any]:
     """As for each tensor by itself."""
     return [_reducescatter(op, gradient) for gradient in gradients]
@@ -93,7 +119,7 @@ def _grouped_reducescatter(op: Any, *gradients: Any) -> list[Any]:
 # --- moving rows ---------------------------------------------------------------------------------------------------
 
 
-@tf.RegisterGradient("FarandoleBroadcast")
+@_gradient_of("Broadcast")
 def _broadcast(op: Any, gradient: Any) -> Any:
     """Give the average of the gradients to the root, and zero to the others."""
     average = _reduce(op, gradient, Average)
@@ -103,13 +129,13 @@ def _broadcast(op: Any, gradient: Any) -> Any:
     return tf.where(is_root, average, tf.zeros_like(average))
 
 
-@tf.RegisterGradient("FarandoleAllgather")
+@_gradient_of("Allgather")
 def _allgather(op: Any, gradient: Any, _: Any) -> Any:
     """Average the gradients, of which each rank takes the rows that it gave."""
     return _own_rows(op, gradient, op.outputs[1][0])
 
 
-@tf.RegisterGradient("FarandoleGroupedAllgather")
+@_gradient_of("GroupedAllgather")
 def _grouped_allgather(op: Any, *gradients: Any) -> list[Any]:
     """As for each tensor by itself."""
     counts = op.outputs[-1]
@@ -122,7 +148,7 @@ def _own_rows(op: Any, gradient: Any, counts: Any) -> Any:
     return _reduce(op, gradient, Average)[begin : begin + counts[position]]
 
 
-@tf.RegisterGradient("FarandoleAlltoall")
+@_gradient_of("Alltoall")
 def _alltoall(op: Any, gradient: Any, _: Any) -> list[Any]:
     """Send the rows' gradients back to where the rows came from; rows that were not sent have zero."""
     gradient = tf.convert_to_tensor(gradient)

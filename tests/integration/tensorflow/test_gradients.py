@@ -309,6 +309,25 @@ def test_variables_and_objects_are_broadcast(world: World) -> None:
         assert (objects, gathered) == ({"rank": 1}, [0, 1])
 
 
+def broadcast_in_a_session(hvd: Any, use_resource: bool) -> list[tuple[float, float]]:
+    """Return what variables are after a broadcast in place, and what this returned."""
+    import tensorflow as tf
+
+    v1 = tf.compat.v1
+    with tf.Graph().as_default(), v1.Session() as session:
+        variables = [v1.Variable(hvd.rank() + start, use_resource=use_resource) for start in (1.0, 5.0)]
+        results = hvd.broadcast_(variables, root_rank=1)
+        assert [result.dtype for result in results] == [tf.float32] * 2
+        session.run(v1.global_variables_initializer())
+        received = session.run(results)
+        return list(zip(map(float, session.run(variables)), map(float, received), strict=True))
+
+
+@pytest.mark.parametrize("use_resource", [False, True])
+def test_a_broadcast_in_place_returns_tensors_in_a_session(world: World, use_resource: bool) -> None:
+    assert run(world, broadcast_in_a_session, use_resource) == [[(2.0, 2.0), (6.0, 6.0)]] * 2
+
+
 def normalized(hvd: Any, rows: tuple[int, int]) -> Any:
     """Return this rank's part of a batch, normalized, its gradients, and what one worker computes of all."""
     import numpy as np

@@ -267,6 +267,46 @@ def test_gradients_flow_through_every_collective(world: World, in_graph: bool) -
     assert first["reducescatter"] == second["reducescatter"] == [2.0, 4.0, 4.0]
 
 
+@pytest.mark.parametrize("in_graph", [False, True])
+def test_gradients_have_the_type_of_the_tensor(world: World, in_graph: bool) -> None:
+    """TensorFlow gives zeros of float32 for results that are not used, and what the user passes may be float32, too."""
+
+    def run(in_graph: bool) -> dict[str, tuple[str, list[float]]]:
+        import tensorflow as tf
+
+        import farandole.tensorflow as hvd
+
+        def pair(x: Any) -> list[Any]:
+            return [x, x * 2]
+
+        calls = {
+            "allreduce": lambda x: hvd.allreduce(x, op=hvd.Sum),
+            "grouped_allreduce": lambda x: hvd.grouped_allreduce(pair(x), op=hvd.Sum)[0],
+            "broadcast": lambda x: hvd.broadcast(x, 0),
+            "allgather": lambda x: hvd.allgather(x),
+            "grouped_allgather": lambda x: hvd.grouped_allgather(pair(x))[1],
+            "alltoall": lambda x: hvd.alltoall(x),
+            "reducescatter": lambda x: hvd.reducescatter(x),
+            "grouped_reducescatter": lambda x: hvd.grouped_reducescatter(pair(x))[1],
+        }
+
+        def gradient(call: Any) -> Any:
+            tensor = tf.constant([1.0, 2.0], tf.float64)
+            with tf.GradientTape() as tape:
+                tape.watch(tensor)
+                result = call(tensor)
+            return tape.gradient(result, tensor, tf.ones(tf.shape(result)))
+
+        run_one = tf.function(gradient) if in_graph else gradient
+        found = {name: run_one(call) for name, call in calls.items()}
+        return {name: (result.dtype.name, result.numpy().tolist()) for name, result in found.items()}
+
+    first, second = world.run(run, in_graph)
+    factors = {"allreduce": 2.0, "grouped_allreduce": 2.0, "grouped_allgather": 2.0, "grouped_reducescatter": 2.0}
+    assert first == {name: ("float64", [factors.get(name, 1.0)] * 2) for name in first}
+    assert second == {**first, "broadcast": ("float64", [0.0, 0.0])}
+
+
 def test_ranks_that_differ_get_the_same_error(world: World) -> None:
     def run() -> tuple[str, str]:
         import tensorflow as tf

@@ -51,7 +51,7 @@ SIGNATURES = {
     "remove_process_set": "process_set",
     **dict.fromkeys(("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size", "is_initialized"), ""),
     **dict.fromkeys(("mpi_threads_supported", "mpi_enabled", "mpi_built", "gloo_enabled", "gloo_built"), ""),
-    **dict.fromkeys(("nccl_built", "ddl_built", "ccl_built", "cuda_built", "rocm_built"), ""),
+    **dict.fromkeys(("nccl_built", "ddl_built", "ccl_built", "cuda_built", "rocm_built", "sycl_built"), ""),
 }
 
 

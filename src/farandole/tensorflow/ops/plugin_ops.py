@@ -10,6 +10,7 @@ import tensorflow as tf
 from farandole.collectives import barrier as blocking
 from farandole.core.group import ProcessSet
 from farandole.errors import InvalidRequestError
+from farandole.tensorflow.ops.assignment import assigned
 
 
 class PluginOps:
@@ -157,11 +158,10 @@ class PluginOps:
         written = []
         for index, variable in enumerate(variables):
             key = f"{base}_{index + 1}of{len(variables)}"
-            # The assignment takes the memory of the value over, so that this costs no copy.
             value = self.broadcast(
                 tf.convert_to_tensor(variable), root_rank=root_rank, name=key, process_set=process_set
             )
-            written.append(variable.assign(value, read_value=False) or value)
+            written.append(assigned(variable, value))
         return written
 
     def alltoall(

@@ -15,6 +15,7 @@ import tensorflow as tf
 import farandole.numpy as arrays
 from farandole.core import basics
 from farandole.core.group import ProcessSet
+from farandole.tensorflow.ops.assignment import assigned
 
 # --- collectives -------------------------------------------------------------------------------------------------
 
@@ -121,7 +122,7 @@ def broadcast_in_place(
     for index, variable in enumerate(variables):
         key = f"{base}_{index + 1}of{len(variables)}"
         value = broadcast(tf.convert_to_tensor(variable), root_rank=root_rank, name=key, process_set=process_set)
-        written.append(variable.assign(value, read_value=False) or value)
+        written.append(assigned(variable, value))
     return written
 
 

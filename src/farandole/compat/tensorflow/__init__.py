@@ -1,0 +1,1 @@
+"""What scripts for `horovod.tensorflow` import from its modules, and its names that begin with an underscore."""

@@ -1,0 +1,46 @@
+"""`horovod.tensorflow.util`: small things about graphs and variables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+
+def _executing_eagerly() -> bool:
+    """Say whether ops run as soon as they are called."""
+    return bool(tf.executing_eagerly())
+
+
+def _make_subgraph(f: Callable[..., Any]) -> Any:
+    """Return a function as a graph."""
+    return tf.function(f)
+
+
+def _cache(f: Callable[..., Any]) -> Callable[..., Any]:
+    """Remember what a function returned for the same arguments, in eager mode and in graphs apart."""
+    results: dict[Any, Any] = {}
+
+    def cached(*args: Any) -> Any:
+        key = (args, _executing_eagerly())
+        if key not in results:
+            results[key] = f(*args)
+        return results[key]
+
+    return cached
+
+
+def vars_to_refs(vars: Any) -> Any:
+    """Return what can be hashed in place of variables, in lists nested as deep as these.
+
+    Example:
+        >>> refs_to_vars(vars_to_refs([tf.Variable(1.0)]))[0].numpy()  # doctest: +SKIP
+        1.0
+    """
+    return tuple(map(vars_to_refs, vars)) if isinstance(vars, list) else vars.ref()
+
+
+def refs_to_vars(refs: Any) -> Any:
+    """Return the variables for what `vars_to_refs` returned."""
+    return list(map(refs_to_vars, refs)) if isinstance(refs, tuple) else refs.deref()
