@@ -219,6 +219,28 @@ def test_rows_that_differ_and_large_ones(world: World) -> None:
 
 
 @pytest.mark.parametrize("in_graph", [False, True])
+def test_a_process_set_that_is_not_there_is_a_mistake_of_the_script(world: World, in_graph: bool) -> None:
+    def run(in_graph: bool) -> str:
+        import tensorflow as tf
+
+        import farandole.tensorflow as hvd
+
+        made_up = hvd.ProcessSet([0])
+        made_up.process_set_id = 10
+
+        def reduce() -> Any:
+            return hvd.allreduce(tf.ones([4]), process_set=made_up)
+
+        try:
+            (tf.function(reduce, autograph=False) if in_graph else reduce)()
+        except ValueError as error:
+            return str(error)
+        raise AssertionError("no error")
+
+    assert all("Process set provided does not exist" in each for each in world.run(run, in_graph))
+
+
+@pytest.mark.parametrize("in_graph", [False, True])
 def test_gradients_flow_through_every_collective(world: World, in_graph: bool) -> None:
     def run(in_graph: bool) -> dict[str, list[float]]:
         import tensorflow as tf
