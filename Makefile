@@ -124,6 +124,7 @@ docs:
 	@echo "docs/elastic.md        workers that come and go"
 	@echo "docs/checkpoints.md    against the loss of everything"
 	@echo "docs/observing.md      timelines, stalls, counts"
+	@echo "docs/scheduling.md     policies that share a cluster among jobs, and their simulation"
 	@echo "docs/numpy.md          arrays, without a framework"
 	@echo "docs/torch_distributed.md   the backend for torch.distributed"
 	@echo "docs/performance.md    how fast it is, and what that was measured against"

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import farandole
-from farandole.cli import bench, config, doctor, hosts, jobs, run, stop, test
+from farandole.cli import bench, config, doctor, hosts, jobs, run, simulate, stop, test
 from farandole.launcher.errors import SpecError
 
-VERBS = (run, jobs, hosts, stop, test, bench, doctor, config)
+VERBS = (run, jobs, hosts, stop, simulate, test, bench, doctor, config)
 
 USAGE_ERROR = 2
 

@@ -1,0 +1,54 @@
+"""From sizes to nodes: jobs that keep their size keep their nodes where possible."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from farandole.scheduler.adaptive.candidates import Candidate
+from farandole.scheduler.cluster import Allocation, Cluster, FreeSlots
+from farandole.scheduler.job import JobView
+from farandole.scheduler.placement import pack
+
+
+class Sized(NamedTuple):
+    """A job and the size that it is given."""
+
+    job: JobView
+    candidate: Candidate
+
+
+def pack_all(cluster: Cluster, grants: Sequence[Sized]) -> dict[str, Allocation]:
+    """Return the allocation of each job by its name.
+
+    A job whose allocation would be torn into more nodes than its size needs makes all jobs of its type move together:
+    nothing is lost but their places, where large ones come first.
+    """
+    allocations: dict[str, Allocation] = {}
+    for type_ in cluster.types:
+        mine = [one for one in grants if one.candidate.type == type_]
+        packed = _pack(cluster, mine, keep=True)
+        if any(len(packed[job.name].parts) > candidate.nodes for job, candidate in mine):
+            packed = _pack(cluster, mine, keep=False)
+        allocations.update(packed)
+    return allocations
+
+
+def _pack(cluster: Cluster, grants: Sequence[Sized], keep: bool) -> dict[str, Allocation]:
+    free = FreeSlots(cluster)
+    packed: dict[str, Allocation] = {}
+    moving: list[Sized] = []
+    for job, candidate in grants:
+        had = job.allocation
+        stays = had is not None and had.type == candidate.type and had.slots == candidate.slots
+        if keep and had is not None and stays and len(had.parts) == candidate.nodes:
+            free.take(had)
+            packed[job.name] = had
+        else:
+            moving.append(Sized(job, candidate))
+    for job, candidate in sorted(moving, key=lambda one: -one.candidate.slots):
+        allocation = pack.place(free, candidate.type, candidate.slots)
+        assert allocation is not None
+        free.take(allocation)
+        packed[job.name] = allocation
+    return packed

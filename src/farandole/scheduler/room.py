@@ -1,0 +1,99 @@
+"""The room that is left while a decision is being made: free slots of each type, and of each queue's limit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple, Protocol
+
+from farandole.scheduler.cluster import Cluster
+from farandole.scheduler.job import JobView
+from farandole.scheduler.rules import Rules
+
+
+class Grant(NamedTuple):
+    """What a job shall have, before it is known on which nodes."""
+
+    job: JobView
+    type: str
+    slots: int
+
+
+class Sizing(Protocol):
+    """How many slots a job gets."""
+
+    def __call__(self, job: JobView, free: int) -> int:
+        """Return how many of the free slots of one type the job would take; 0: they are too few."""
+
+
+class Room:
+    """What is left. `grant` takes from it; it never takes more than there is."""
+
+    def __init__(self, cluster: Cluster, rules: Rules, sizing: Sizing) -> None:
+        self.free: dict[str, int] = dict(cluster.slots_of)
+        self.largest = max(self.free.values())
+        self.total = cluster.slots
+        self._rules = rules
+        self._sizing = sizing
+        self._limited: dict[str, int] = {name: queue.limit for name, queue in rules.queues.items() if queue.limit}
+
+    @property
+    def total_free(self) -> int:
+        return sum(self.free.values())
+
+    def choices(self, job: JobView) -> Iterator[tuple[str, int]]:
+        """Yield types that have enough free slots for a job now, the best first, and how many the job would take."""
+        own = job.allocation.type if job.allocation is not None else ""
+        # A limit that was lowered takes nothing from jobs that run.
+        allowed = self.total if own else self.allowed(job)
+        if own and (slots := self._sizing(job, self.free[own])):
+            yield own, slots
+        for type_ in sorted(self.free, key=lambda type_: -speed(job, type_)):
+            slots = self._sizing(job, min(self.free[type_], allowed))
+            if slots and type_ != own and runs_on(job, type_):
+                yield type_, slots
+
+    def allowed(self, job: JobView) -> int:
+        """Return how many slots the limits of a job's queues leave it."""
+        if not self._limited:
+            return self.total
+        return min(self._limited.get(name, self.total) for name in lineage(job.queue, self._rules))
+
+    def grant(self, job: JobView, type_: str, slots: int) -> Grant:
+        """Take slots; they must be free."""
+        assert self.free[type_] >= slots
+        self.free[type_] -= slots
+        if self._limited:
+            for name in lineage(job.queue, self._rules):
+                if name in self._limited:
+                    self._limited[name] -= slots
+        return Grant(job, type_, slots)
+
+    def why_not(self, job: JobView) -> str:
+        """Return why a job that has no choice has none."""
+        if self._sizing(job, self.largest) == 0:
+            return (
+                f"waits for ever: it wants {job.min_slots} slots of one type, and no type has more than {self.largest}"
+            )
+        if self._sizing(job, self.allowed(job)) == 0:
+            return f"waits: queue {job.queue} has reached its limit"
+        return f"waits: {self.total_free} of {self.total} slots are free, it wants {job.slots}"
+
+
+def lineage(queue: str, rules: Rules) -> Iterator[str]:
+    """Yield a queue and all those above it; a cycle ends where it closes."""
+    seen: set[str] = set()
+    while queue and queue not in seen:
+        seen.add(queue)
+        yield queue
+        queue = rules.queue(queue).parent
+
+
+def runs_on(job: JobView, type_: str) -> bool:
+    """Return whether a job can use slots of a type; one that says nothing can use any."""
+    return job.report is None or type_ in job.report.limits.local
+
+
+def speed(job: JobView, type_: str) -> float:
+    """Return samples in a second with one slot of a type, as the job has measured; 0 if it has not."""
+    profile: Mapping[str, tuple[tuple[float, ...], ...]] = job.report.one_slot if job.report else {}
+    return max((row[2] / row[3] for row in profile.get(type_, ())), default=0.0)

@@ -1,0 +1,1 @@
+"""Sizings: how many slots a job gets. One in each file."""

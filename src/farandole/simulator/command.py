@@ -1,0 +1,242 @@
+"""What `farandole simulate` does: read, simulate under each policy, and tell."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, TextIO
+
+from farandole.scheduler.cluster import Cluster, parse_cluster
+from farandole.scheduler.errors import SchedulerError, TraceError
+from farandole.scheduler.policies import describe, make_policy
+from farandole.scheduler.rules import Rules, parse_queues
+from farandole.simulator import charts, swf, synthetic
+from farandole.simulator.application import Application
+from farandole.simulator.metrics import JobResult, Summary, job_results, summarise
+from farandole.simulator.profiles import applications_of, read_profiles
+from farandole.simulator.report import render
+from farandole.simulator.setup import Options, alone, simulate
+from farandole.simulator.tables import read_texts
+from farandole.simulator.trace import Workload, read_workloads, workloads_of
+
+DEFAULT_INTERVAL = 60.0
+BAR_AFTER = 1.0
+"""Seconds after which a progress bar appears, if somebody can see it."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What is simulated."""
+
+    workloads: Sequence[Workload]
+    applications: Mapping[str, Application]
+    cluster: Cluster
+    interval: float
+
+
+@dataclass(frozen=True)
+class PolicyResult:
+    """What a policy made of all workloads."""
+
+    summary: Summary
+    jobs: Sequence[JobResult]
+    seconds: float
+    """How long the simulation took."""
+
+
+def run(options: argparse.Namespace, out: TextIO, err: TextIO) -> int:
+    """Carry the command out and return the exit code.
+
+    Raises:
+        SchedulerError: something was asked for that cannot be simulated.
+    """
+    if options.policies:
+        print(*(f"{name:14} {sentence}" for name, sentence in describe()), sep="\n", file=out)
+        return 0
+    names = [name.strip() for name in options.policy.split(",")]
+    rules = Rules(options.quantum, options.ageing, parse_queues(options.queue))
+    for name in names:
+        make_policy(name, rules)  # Mistakes are told before anything is read.
+    _check(options)
+    inputs = read_inputs(options)
+    for workload in inputs.workloads:
+        print(*workload.notes, sep="\n", end="\n" if workload.notes else "", file=err)
+    with _own_output(out) as own:
+        results = [
+            _simulate(name, replace(rules, round=inputs.interval or 60.0), inputs, options, err) for name in names
+        ]
+        if options.plot is not None:
+            charts.write(options.plot, [(result.summary, result.jobs) for result in results])
+            print(f"charts: {options.plot}", file=err)
+        if options.json:
+            json.dump(_document(inputs, results), own, indent=1)
+            print(file=own)
+        else:
+            print(*render([result.summary for result in results]), sep="\n", file=own)
+    return 0
+
+
+def _check(options: argparse.Namespace) -> None:
+    if (options.trace is None) == (not options.demo):
+        raise SchedulerError("what shall be simulated?", "name a trace with --trace, or take --demo")
+    for name in ("interval", "restart"):
+        value = getattr(options, name)
+        if value is not None and not 0 <= value < 1e9:
+            raise SchedulerError(f"--{name} {value:g} is no number of seconds")
+    if options.quantum <= 0 or options.ageing <= 0:
+        raise SchedulerError("--quantum and --ageing take seconds above 0")
+    if options.jobs < 1:
+        raise SchedulerError(f"--jobs {options.jobs}: a demonstration needs a job at least")
+    if options.plot is not None:
+        charts.check(options.plot)
+
+
+def read_inputs(options: argparse.Namespace) -> Inputs:
+    """Return what the options name.
+
+    Raises:
+        SchedulerError: it cannot be read.
+    """
+    text, interval = options.cluster, DEFAULT_INTERVAL if options.interval is None else options.interval
+    if options.demo:
+        files = {**synthetic.profiles(), "workloads/demo.csv": synthetic.workload(options.seed, options.jobs)}
+        if options.save_demo is not None:
+            _save(options.save_demo, files)
+        made = applications_of(files)
+        return Inputs(workloads_of(files, made), made, parse_cluster(text or synthetic.CLUSTER), interval)
+    if swf.is_swf(options.trace):
+        workload = swf.read_swf(options.trace)
+        slots = swf.processors(options.trace) or max(job.slots for job in workload.jobs)
+        return Inputs([workload], {}, parse_cluster(text or f"{slots}x1"), options.interval or 0.0)
+    applications = _applications(options)
+    workloads = _chosen(read_workloads(options.trace, applications), options.only)
+    if text is None:
+        raise SchedulerError("which cluster?", "such as --cluster aws:6x4,dgx-ext:2x8,rtx:3x8")
+    return Inputs(workloads, applications, _known_types(parse_cluster(text), applications), interval)
+
+
+def _applications(options: argparse.Namespace) -> Mapping[str, Application]:
+    if options.profiles is not None:
+        return read_profiles(options.profiles)
+    applications = applications_of(read_texts(options.trace)) if options.trace.exists() else {}
+    if not applications and options.trace.exists():
+        raise TraceError(f"{options.trace} has no profiles of its applications", "name them with --profiles DIR|TAR")
+    return applications
+
+
+def _chosen(workloads: list[Workload], only: str | None) -> list[Workload]:
+    if only is None:
+        return workloads
+    wanted, known = only.split(","), {workload.name: workload for workload in workloads}
+    for name in wanted:
+        if name not in known:
+            raise SchedulerError(f"there is no workload {name}", f"there are {', '.join(known)}")
+    return [known[name] for name in wanted]
+
+
+def _known_types(cluster: Cluster, applications: Mapping[str, Application]) -> Cluster:
+    types = sorted({type_ for application in applications.values() for type_ in application.steps})
+    for type_ in cluster.types:
+        if type_ not in types:
+            raise SchedulerError(
+                f"no application has a profile for nodes of type {type_}", f"there are {', '.join(types)}"
+            )
+    return cluster
+
+
+def _save(place: Path, files: Mapping[str, str]) -> None:
+    for name, text in files.items():
+        path = place / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def _simulate(name: str, rules: Rules, inputs: Inputs, options: argparse.Namespace, err: TextIO) -> PolicyResult:
+    """Simulate all workloads under one policy."""
+    how = Options(
+        interval=inputs.interval,
+        restart=options.restart,
+        predictions=options.predict,
+        adapt_batches=not options.fixed_batches,
+        resize=not options.fixed_sizes,
+    )
+    begin = time.monotonic()
+    workloads = []
+    for workload in inputs.workloads:
+        bar = _Bar(f"{name}, {workload.name}", err)
+        outcome = simulate(inputs.cluster, workload, inputs.applications, make_policy(name, rules), how, bar.show)
+        bar.clear()
+        alone_ = {
+            job.name: alone(job, inputs.applications.get(job.application), inputs.cluster) for job in workload.jobs
+        }
+        workloads.append(job_results(workload.name, inputs.cluster, outcome, alone_))
+    summary = summarise(name, inputs.cluster, workloads)
+    return PolicyResult(summary, [job for jobs in workloads for job in jobs], time.monotonic() - begin)
+
+
+class _Bar:
+    """A progress bar on a terminal, for simulations that take longer than a moment."""
+
+    def __init__(self, title: str, out: TextIO) -> None:
+        self._title, self._out = title, out
+        self._next = time.monotonic() + BAR_AFTER if out.isatty() else float("inf")
+        self._shown = False
+
+    def show(self, done: int, all_: int) -> None:
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + 0.1
+            self._shown = True
+            full = 30 * done // all_
+            print(
+                f"\r{self._title}: [{'=' * full}{' ' * (30 - full)}] {done}/{all_} jobs",
+                end="",
+                file=self._out,
+                flush=True,
+            )
+
+    def clear(self) -> None:
+        if self._shown:
+            print("\r\033[K", end="", file=self._out, flush=True)
+
+
+@contextmanager
+def _own_output(out: TextIO) -> Iterator[TextIO]:
+    """Keep standard output for what is printed here: the solver's library writes notes of its own to descriptor 1."""
+    if out is not sys.__stdout__:
+        yield out
+        return
+    out.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with open(kept, "w", closefd=False) as own:
+            yield own
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+def _document(inputs: Inputs, results: Sequence[PolicyResult]) -> dict[str, Any]:
+    return {
+        "cluster": [asdict(node) for node in inputs.cluster.nodes],
+        "workloads": [workload.name for workload in inputs.workloads],
+        "policies": [
+            {
+                **result.summary.as_dict(),
+                "seconds": round(result.seconds, 3),
+                "results": [_job(job) for job in result.jobs],
+            }
+            for result in results
+        ],
+    }
+
+
+def _job(job: JobResult) -> dict[str, Any]:
+    return {**asdict(job), "completion": job.completion, "waited": job.waited, "fairness": job.fairness}

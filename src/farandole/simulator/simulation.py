@@ -1,0 +1,186 @@
+"""The simulation: from one decision to the next, jobs advance, complete and are given slots.
+
+Time goes in rounds of `interval` seconds; a decision is made at the end of a round in which something has happened, or
+for which the policy has asked. A job is seen at the first decision at or after its submission, and the slots of one
+that has completed are idle until the next. With an interval of 0, a decision follows each event at once. Between
+decisions all is known in advance but for trainings that adapt their batch size, for which every round is a decision.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from farandole.scheduler.cluster import Cluster
+from farandole.scheduler.errors import SchedulerError
+from farandole.scheduler.job import Decision, JobView
+from farandole.scheduler.policy import Policy
+from farandole.simulator.simulated_job import SimulatedJob
+
+
+class Predictor(Protocol):
+    """What fills in what a policy may know of jobs that have not ended, from those that have."""
+
+    def finished(self, job: JobView, ran: float) -> None:
+        """Take down that a job has ended."""
+
+    def predict(self, job: JobView) -> JobView:
+        """Return the view with what is predicted."""
+
+
+@dataclass
+class Outcome:
+    """What a simulation ended with: the jobs, and facts about all of them together."""
+
+    jobs: list[SimulatedJob]
+    decisions: int = 0
+    decided: float = 0.0
+    """When the last decision was made."""
+    contention: list[tuple[float, int]] = field(default_factory=list)
+    """For each decision, its time and the number of jobs that were not complete."""
+
+
+class Simulation:
+    """Simulates jobs on a cluster under a policy.
+
+    Args:
+        jobs: in the order of their submission.
+        interval: seconds of a round; 0: decisions follow events at once.
+        predictor: predicts what jobs need; None: nothing is predicted.
+        progress: called after each decision with the numbers of completed jobs and of all.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        jobs: Sequence[SimulatedJob],
+        policy: Policy,
+        interval: float = 0.0,
+        predictor: Predictor | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        self._cluster = cluster
+        self._policy = policy
+        self._interval = interval
+        self._predictor = predictor
+        self._progress = progress
+        self._coming = sorted(jobs, key=lambda job: (job.view.submitted, job.view.name), reverse=True)
+        self._active: dict[str, SimulatedJob] = {}
+        self._ends: list[tuple[float, str]] = []
+        self._noted: dict[str, float] = {}
+        self._outcome = Outcome(list(jobs))
+        self._completed = 0
+        self._review_at: float | None = None
+        self._now = -math.inf
+
+    def run(self) -> Outcome:
+        """Simulate until all jobs are complete.
+
+        Raises:
+            SchedulerError: the policy leaves a job without slots for ever, or breaks a rule.
+        """
+        while self._coming or self._active:
+            self._now = self._next()
+            self._advance()
+            self._admit()
+            self._decide()
+            if self._progress is not None:
+                self._progress(self._completed, len(self._outcome.jobs))
+        self._outcome.decided = self._now
+        return self._outcome
+
+    def _next(self) -> float:
+        """Return when the next decision is due."""
+        times = [self._coming[-1].view.submitted] if self._coming else []
+        while self._ends and not self._is_current(self._ends[0]):
+            heapq.heappop(self._ends)
+        if self._ends:
+            times.append(self._ends[0][0])
+        if self._review_at is not None and self._active:
+            times.append(self._review_at)
+        if self._interval and any(job.view.allocation and job.finish is None for job in self._active.values()):
+            times.append(self._now + self._interval)
+        if not times:
+            waiting = ", ".join(list(self._active)[:5])
+            raise SchedulerError(f"jobs wait for ever: {waiting}", "do they fit into this cluster?")
+        if not self._interval:
+            return max(self._now, min(times))
+        first = self._interval if self._now == -math.inf else self._now + self._interval
+        return max(first, math.ceil(min(times) / self._interval - 1e-9) * self._interval)
+
+    def _is_current(self, end: tuple[float, str]) -> bool:
+        job = self._active.get(end[1])
+        return job is not None and job.finish == end[0]
+
+    def _advance(self) -> None:
+        """Bring jobs to the present that will be done by then, or whose end is not known; take away completed ones."""
+        due = set()
+        while self._ends and self._ends[0][0] <= self._now:
+            due.add(heapq.heappop(self._ends)[1])
+        for name, job in list(self._active.items()):
+            if name in due or job.view.allocation is None or job.finish is None or self._review_at is not None:
+                job.advance(self._now)
+                if job.completed is not None:
+                    self._complete(name, job)
+
+    def _complete(self, name: str, job: SimulatedJob) -> None:
+        job.release(self._now)
+        del self._active[name]
+        self._completed += 1
+        if self._predictor is not None:
+            assert job.completed is not None
+            view = job.view
+            self._predictor.finished(view, view.ran(job.completed) - view.restart_cost * (view.restarts + 1))
+            for other in self._active.values():
+                other.view = self._predictor.predict(other.view)
+
+    def _admit(self) -> None:
+        while self._coming and self._coming[-1].view.submitted <= self._now:
+            job = self._coming.pop()
+            job.advance(self._now)
+            if self._predictor is not None:
+                job.view = self._predictor.predict(job.view)
+            self._active[job.view.name] = job
+
+    def _decide(self) -> None:
+        if not self._active:
+            self._review_at = None
+            return
+        views = [job.view for job in self._active.values()]
+        decision = self._policy.decide(self._cluster, views, self._now)
+        check(self._cluster, views, decision)
+        self._review_at = decision.review_at
+        self._outcome.decisions += 1
+        self._outcome.contention.append((self._now, len(views)))
+        for name, job in self._active.items():
+            allocation = decision.allocations.get(name)
+            if allocation != job.view.allocation:
+                job.advance(self._now)
+                job.give(allocation, self._now)
+            finish = job.finish
+            if finish is not None and self._noted.get(name) != finish:
+                self._noted[name] = finish
+                heapq.heappush(self._ends, (finish, name))
+
+
+def check(cluster: Cluster, jobs: Sequence[JobView], decision: Decision) -> None:
+    """Check that a decision gives away only what there is, and to jobs only what they can use.
+
+    Raises:
+        SchedulerError: it does not.
+    """
+    used = [0] * len(cluster.nodes)
+    limits = {job.name: (job.min_slots, job.max_slots) for job in jobs}
+    for name, allocation in decision.allocations.items():
+        if name not in limits:
+            raise SchedulerError(f"the policy gives slots to {name}, which is no job")
+        least, most = limits[name]
+        if not least <= allocation.slots <= most:
+            raise SchedulerError(f"the policy gives {allocation.slots} slots to {name}, which takes {least} to {most}")
+        for node, count in allocation.parts:
+            used[node] += count
+            if count < 1 or used[node] > cluster.nodes[node].slots or cluster.nodes[node].type != allocation.type:
+                raise SchedulerError(f"the policy gives {name} slots on node {node} that are not there or are taken")

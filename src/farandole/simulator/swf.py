@@ -1,0 +1,78 @@
+"""Reading the Standard Workload Format of the Parallel Workloads Archive.
+
+A line has 18 numbers, of which -1 means that a value is not known; lines that begin with `;` are comments, and some of
+them name facts, such as `; MaxProcs: 128`. Feitelson et al., "Experience with using the Parallel Workloads Archive".
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from farandole.scheduler.errors import TraceError
+from farandole.simulator.trace import TraceJob, Workload
+
+_FIELDS = 18
+_NUMBER, _SUBMITTED, _RUN_TIME, _PROCESSORS, _WANTED, _REQUESTED_TIME, _USER, _QUEUE = 0, 1, 3, 4, 7, 8, 11, 14
+
+
+def is_swf(place: Path) -> bool:
+    """Return whether a path looks like a trace in this format."""
+    return place.is_file() and place.suffix == ".swf"
+
+
+def read_swf(place: Path) -> Workload:
+    """Return the jobs of a trace. Those that never ran are left out, and a note says how many.
+
+    Raises:
+        TraceError: a line cannot be read, or no job is left.
+    """
+    try:
+        text = place.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise TraceError(f"{place} cannot be read: {error}") from error
+    jobs, skipped = [], 0
+    for line, content in enumerate(text.splitlines(), 1):
+        if not content.strip() or content.lstrip().startswith(";"):
+            continue
+        job = _job(f"{place.name}, line {line}", content.split())
+        jobs += [job] if job is not None else []
+        skipped += job is None
+    if not jobs:
+        raise TraceError(f"{place}: there are no jobs that ran")
+    notes = (f"{place.name}: {skipped} jobs that never ran are left out",) if skipped else ()
+    return Workload(place.stem, tuple(sorted(jobs, key=lambda job: (job.submitted, job.name))), notes)
+
+
+def processors(place: Path) -> int | None:
+    """Return the number of processors that the comments of a trace name."""
+    for content in place.read_text().splitlines():
+        if not content.startswith(";"):
+            return None
+        if found := re.match(r";\s*MaxProcs:\s*(\d+)", content):
+            return int(found[1])
+    return None
+
+
+def _job(where: str, cells: list[str]) -> TraceJob | None:
+    """Return a job, or None if it never ran."""
+    if len(cells) != _FIELDS:
+        raise TraceError(f"{where}: {len(cells)} numbers, and a job has {_FIELDS}")
+    try:
+        values = [float(cell) for cell in cells]
+    except ValueError as error:
+        raise TraceError(f"{where}: {error}") from None
+    slots = int(values[_PROCESSORS] if values[_PROCESSORS] > 0 else values[_WANTED])
+    if values[_RUN_TIME] <= 0 or slots <= 0:
+        return None
+    requested = values[_REQUESTED_TIME]
+    return TraceJob(
+        name=f"{int(values[_NUMBER]):07}",
+        submitted=max(values[_SUBMITTED], 0.0),
+        slots=slots,
+        category="rigid",
+        run_time=values[_RUN_TIME],
+        requested_time=requested if requested > 0 else None,
+        queue=f"queue-{int(values[_QUEUE])}",
+        user=f"user-{int(values[_USER])}",
+    )

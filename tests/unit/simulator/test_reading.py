@@ -1,0 +1,158 @@
+"""Traces, profiles and the command line: what is read, and how mistakes are told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from farandole.cli.main import main
+from farandole.scheduler.errors import SchedulerError, TraceError
+from farandole.scheduler.rules import Queue, parse_queues
+from farandole.simulator import swf, synthetic
+from farandole.simulator.profiles import applications_of
+from farandole.simulator.trace import read_workload
+
+HEADER = "name,time,application,num_replicas,batch_size\n"
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("demo")
+    head, *rows = synthetic.workload(jobs=10).splitlines(keepends=True)
+    short = head + "".join(row for row in rows if row.startswith("digits"))
+    for name, text in {**synthetic.profiles(), "workloads/w.csv": short}.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+def test_the_same_seed_makes_the_same_files() -> None:
+    assert synthetic.profiles(3) == synthetic.profiles(3) != synthetic.profiles(4)
+    assert synthetic.workload(3) == synthetic.workload(3) != synthetic.workload(4)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ("a,1,nothing,1,128\n", "line 2: application 'nothing' has no profile"),
+        ("a,1,digits,1,128\nb,soon,digits,1,128\n", "line 3: time is 'soon', which is no number"),
+        ("a,1,digits,0,128\n", "line 2: num_replicas is 0, and must be a number from 1 on"),
+        ("a,1,digits,1.5,128\n", "line 2: num_replicas is 1.5, which is no whole number"),
+        ("a,1,digits,1\n", "line 2: 4 cells, and 5 columns"),
+        ("a,1,digits,1,1\n", "line 2: batch size 1 was not measured"),
+        ("a,1,digits,1,128\na,2,digits,1,128\n", "two jobs 'a'"),
+        ("", "there are no jobs"),
+    ],
+)
+def test_mistakes_in_workloads_name_the_line(rows: str, message: str) -> None:
+    applications = applications_of(synthetic.profiles())
+    with pytest.raises(TraceError, match=message):
+        read_workload("w.csv", HEADER + rows, applications)
+
+
+def test_mistakes_in_profiles_name_the_line() -> None:
+    files = synthetic.profiles()
+    name = "apps/digits/placements-fast.csv"
+    with pytest.raises(TraceError, match=f"{name}, line 3: step_time is 'x'"):
+        applications_of({**files, name: files[name].split("\n")[0] + "\n1,8,0.1,0.0\n1,16,x,0.0\n"})
+    with pytest.raises(TraceError, match=f"{name}, line 1: there is no column sync_time"):
+        applications_of({**files, name: "placement,local_bsz,step_time\n"})
+
+
+SWF = """\
+; Version: 2.2
+; MaxProcs: 8
+1 0 10 100 4 -1 -1 4 200 -1 1 7 1 1 2 1 -1 -1
+2 5 0 50 8 -1 -1 8 60 -1 1 8 1 1 2 1 -1 -1
+3 6 0 -1 8 -1 -1 8 60 -1 0 8 1 1 2 1 -1 -1
+4 7 0 20 -1 -1 -1 2 30 -1 1 8 1 1 3 1 -1 -1
+"""
+
+
+def test_swf(tmp_path: Path) -> None:
+    trace = tmp_path / "log.swf"
+    trace.write_text(SWF)
+    workload = swf.read_swf(trace)
+    assert [(job.submitted, job.slots, job.run_time, job.requested_time) for job in workload.jobs] == [
+        (0.0, 4, 100.0, 200.0),
+        (5.0, 8, 50.0, 60.0),
+        (7.0, 2, 20.0, 30.0),
+    ]
+    assert workload.notes == ("log.swf: 1 jobs that never ran are left out",)
+    assert swf.processors(trace) == 8
+    for broken, message in (
+        ("1 2 3\n", "line 7: 3 numbers, and a job has 18"),
+        ("x " * 18 + "\n", "line 7: could not"),
+    ):
+        trace.write_text(SWF + broken)
+        with pytest.raises(TraceError, match=message):
+            swf.read_swf(trace)
+
+
+def test_queues() -> None:
+    queues = parse_queues(["lab:weight=3", "vision:parent=lab,quota=8,limit=16"])
+    assert queues["vision"] == Queue("vision", "lab", 1.0, 8, 16)
+    for text in ("a:colour=red", "a:quota=many", "a:parent=b", ":quota=1", "a:weight=0"):
+        with pytest.raises(SchedulerError):
+            parse_queues([text])
+
+
+def test_simulate_swf_prints_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace = tmp_path / "log.swf"
+    trace.write_text(SWF)
+    assert main(["simulate", "--trace", str(trace), "--policy", "fcfs,easy", "--predict", "given", "--json"]) == 0
+    captured = capsys.readouterr()
+    document = json.loads(captured.out)
+    assert "1 jobs that never ran" in captured.err
+    fcfs, easy = document["policies"]
+    # 4 slots are free until 100. Job 2 wants 8 and waits; job 4 wants 2, and waits behind it or is done before.
+    assert [job["completed"] for job in fcfs["results"]] == [100.0, 150.0, 170.0]
+    assert [job["completed"] for job in easy["results"]] == [100.0, 150.0, 27.0]
+    assert fcfs["makespan"] == 170.0 and fcfs["waiting"] == pytest.approx((0 + 95 + 143) / 3)
+
+
+def test_simulate_a_directory_with_charts(demo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("page.html", "charts.svg"):
+        arguments = ["--trace", str(demo), "--cluster", synthetic.CLUSTER, "--policy", "fcfs,adaptive"]
+        assert main(["simulate", *arguments, "--plot", str(tmp_path / name)]) == 0
+        assert "adaptive" in capsys.readouterr().out
+        text = (tmp_path / name).read_text()
+        assert text.count("<polyline") == 4 and "average completion time" in text
+
+
+def test_the_list_of_policies(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "--policies"]) == 0
+    assert "shortest remaining time first" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "what shall be simulated?"),
+        (["--demo", "--policy", "fcsf"], "there is no policy fcsf"),
+        (["--demo", "--cluster", "four"], "'four' describes no nodes"),
+        (["--demo", "--plot", "charts.gif"], "charts are .html, .svg, .png"),
+        (["--demo", "--restart", "-1"], "--restart -1 is no number of seconds"),
+        (["--demo", "--jobs", "0"], "--jobs 0"),
+        (["--trace", "/no/such/place", "--cluster", "4x4"], "there is no such file or directory"),
+    ],
+)
+def test_mistakes_are_told_at_once(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", *arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" and captured.err.startswith("error: ") and message in captured.err
+
+
+def test_mistakes_about_what_is_there(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, message in (
+        ([], "which cluster?"),
+        (["--cluster", "slow:1x4"], "no application has a profile for nodes of type slow"),
+        (["--cluster", "fast:1x1", "--policy", "fcfs"], "no type that it can use has more than 1"),
+        (["--cluster", "fast:1x8", "--only", "other"], "there is no workload other"),
+    ):
+        assert main(["simulate", "--trace", str(demo), *arguments]) == 2
+        assert message in capsys.readouterr().err
+    assert main(["simulate", "--trace", str(demo / "workloads"), "--cluster", "fast:1x8"]) == 2
+    assert "--profiles" in capsys.readouterr().err
