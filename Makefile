@@ -2,6 +2,7 @@
 #
 #   make demo        train the digits on two workers
 #   make test        native tests, then pytest (ROOM='elastic roster': only these rooms' tests)
+#   make test-frameworks   frameworks in versions that need an environment of their own (FRAMEWORKS='mxnet')
 #   make check       formats, lint, types, arrows between rooms (ALL=1: clang-tidy on every file, not only changed ones)
 #   make fix         format, and repair what ruff can repair
 #   make sanitize    native tests under AddressSanitizer and ThreadSanitizer; keeps a record of what has passed
@@ -16,7 +17,7 @@
 .SHELLFLAGS := -euc
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check fix bench bench-elastic soak docs sanitize explore explore-simulation explore-models native native-tests clean
+.PHONY: help setup demo test test-frameworks check fix bench bench-elastic soak docs sanitize explore explore-simulation explore-models native native-tests clean
 
 VENV := .venv
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
@@ -106,6 +107,9 @@ test: setup native-tests $(VENV)/ready-to-test
 	@$(PYTEST) --retry-alone
 endif
 
+test-frameworks: setup
+	@python tools/frameworks.py $(FRAMEWORKS)
+
 bench: setup $(VENV)/ready-to-bench
 	@python -m benchmarks $(BENCH)
 
@@ -126,6 +130,7 @@ docs:
 	@echo "docs/observing.md      timelines, stalls, counts"
 	@echo "docs/scheduling.md     policies that share a cluster among jobs, and their simulation"
 	@echo "docs/numpy.md          arrays, without a framework"
+	@echo "docs/mxnet.md          MXNet, and the environment that it needs"
 	@echo "docs/torch_distributed.md   the backend for torch.distributed"
 	@echo "docs/performance.md    how fast it is, and what that was measured against"
 	@echo "docs/architecture.md   the rooms, the arrows, the words, a gradient's way"

@@ -24,6 +24,8 @@ SAME = {
     "horovod.keras.callbacks": "farandole.keras.callbacks",
     "horovod.keras.elastic": "farandole.keras.elastic",
     "horovod.tensorflow.functions": "farandole.compat.tensorflow.functions",
+    "horovod.mxnet": "farandole.mxnet",
+    "horovod.mxnet.compression": "farandole.mxnet.compression",
     "horovod.tensorflow.keras": "farandole.keras",
     "horovod.tensorflow.mpi_ops": "farandole.compat.tensorflow.mpi_ops",
     "horovod.tensorflow.util": "farandole.compat.tensorflow.util",
@@ -51,9 +53,9 @@ SAME = {
 
 def skip_without_framework(name: str) -> None:
     """Skip a test of a module whose framework is not installed."""
-    for framework in ("tensorflow", "keras"):
-        if framework in name:
-            pytest.importorskip(framework)
+    for framework in ("tensorflow", "keras", "mxnet"):
+        if framework in name and importlib.util.find_spec(framework) is None:
+            pytest.skip(f"{framework} is not installed")
 
 
 def test_python_m_finds_the_program_s_own_name() -> None:
@@ -193,7 +195,6 @@ def test_what_it_was_built_with_is_known_before_init() -> None:
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("horovod.mxnet", "retired"),
         ("horovod.spark", "not there yet"),
         ("horovod.spark.torch.estimator", "not there yet"),
         ("horovod.ray", "not there yet"),
@@ -210,7 +211,7 @@ def test_what_is_not_there_says_so(name: str, why: str) -> None:
     assert name not in sys.modules
 
 
-@pytest.mark.parametrize("framework", ["tensorflow", "keras"])
+@pytest.mark.parametrize("framework", ["tensorflow", "keras", "mxnet"])
 def test_a_framework_that_is_not_installed_says_what_to_install(framework: str) -> None:
     done = drop_in.python(
         f"""

@@ -35,6 +35,7 @@ RUNTIMES = {
     ),
     "keras on torch": Runtime(("keras", "torch"), ("farandole.keras",), {"KERAS_BACKEND": "torch"}),
     "keras on jax": Runtime(("keras", "jax"), ("farandole.keras",), {"KERAS_BACKEND": "jax"}),
+    "mxnet": Runtime(("mxnet",), ("farandole.mxnet",), {}),
 }
 
 

@@ -22,6 +22,9 @@ from farandole.compat import conflict
 # Horovod's modules and ours. What is below a package that is named here is looked for below ours.
 HOMES = {
     "horovod.keras": "farandole.keras",
+    "horovod.mxnet": "farandole.mxnet",
+    "horovod.mxnet.functions": "farandole.collectives.objects",
+    "horovod.mxnet.mpi_ops": "farandole.mxnet",
     "horovod.tensorflow": "farandole.tensorflow",
     "horovod.tensorflow.functions": "farandole.compat.tensorflow.functions",
     "horovod.tensorflow.keras": "farandole.keras",
@@ -57,7 +60,6 @@ _AGGREGATION = "is not there: pass backward_passes_per_step to DistributedOptimi
 
 # What people will look for, and why it is not found. Counts for all that is below, too.
 MISSING = {
-    "horovod.mxnet": "is not there: MXNet was retired in 2023. horovod.torch is there",
     "horovod.ray": _LATER,
     "horovod._keras": "is not there: it was the inside of Horovod's Keras. horovod.keras is there",
     "horovod.tensorflow.gradient_aggregation": _AGGREGATION,

@@ -29,7 +29,13 @@ def broadcast_variables(
         >>> hvd.broadcast_variables(model.weights)  # doctest: +SKIP
     """
     values = [variable.numpy() for variable in variables]
-    _check_alike([_described(*each) for each in zip(variables, values, strict=True)], root_rank, process_set)
+    check_alike(
+        [_described(*each) for each in zip(variables, values, strict=True)],
+        root_rank,
+        process_set,
+        name="broadcast_variables",
+        what="variables",
+    )
     handles = [
         arrays.broadcast_async(value, root_rank, name=f"broadcast_variables.{index}", process_set=process_set)
         for index, value in enumerate(values)
@@ -43,9 +49,23 @@ def _described(variable: Any, value: Any) -> tuple[str, str]:
     return str(getattr(variable, "path", None) or variable.name), f"{value.dtype.name}{list(value.shape)}"
 
 
-def _check_alike(mine: list[tuple[str, str]], root_rank: int, process_set: ProcessSet) -> None:
-    every = allgather_object(mine, name="broadcast_variables", process_set=process_set)
+def check_alike(mine: list[tuple[str, str]], root_rank: int, process_set: ProcessSet, *, name: str, what: str) -> None:
+    """Compare what the ranks are about to broadcast, before any waits for something that others do not have.
+
+    Args:
+        mine: name, and type and shape, of each.
+        root_rank: in the world.
+        process_set: which ranks take part.
+        name: of the call.
+        what: they are called.
+
+    Raises:
+        ValueError: a rank has others than the root, in number, type or shape.
+    """
+    every = allgather_object(mine, name=name, process_set=process_set)
     ranks = list(process_set.ranks)
+    if root_rank not in ranks:
+        raise InvalidRequestError(f"root_rank {root_rank} is not in the process set of ranks {ranks}.")
     root = every[ranks.index(root_rank)]
     # Names need not be the same: a rank that has made another model before counts on from there.
     for each, theirs in zip(ranks, every, strict=True):
@@ -56,7 +76,7 @@ def _check_alike(mine: list[tuple[str, str]], root_rank: int, process_set: Proce
             min(len(theirs), len(root)),
         )
         raise InvalidRequestError(
-            f"rank {each} has {len(theirs)} variables, and rank {root_rank} has {len(root)}; they differ from number "
+            f"rank {each} has {len(theirs)} {what}, and rank {root_rank} has {len(root)}; they differ from number "
             f"{place} on: {_at(theirs, place)} on rank {each}, {_at(root, place)} on rank {root_rank}. All workers "
             f"make the same model and optimizer. (This is rank {rank()}.)"
         )

@@ -1,0 +1,124 @@
+"""farandole for MXNet 1.9.1. Horovod's names are our names.
+
+Example:
+    >>> import farandole.mxnet as hvd  # doctest: +SKIP
+    >>> hvd.init()  # doctest: +SKIP
+    >>> average = hvd.allreduce(array)  # doctest: +SKIP
+"""
+
+try:
+    import mxnet  # noqa: F401
+except Exception as error:  # Such as AttributeError: newer versions of NumPy lack names that MXNet asks for.
+    raise ModuleNotFoundError(
+        "farandole.mxnet needs MXNet 1.9.1, the last one, with NumPy 1.23.5, in an environment of its own with Python "
+        f"3.10 or 3.11; there, run: pip install 'farandole[mxnet]' (importing mxnet here: {error})",
+        name="mxnet",
+    ) from error
+
+from farandole.collectives.objects import allgather_object, broadcast_object
+from farandole.core.basics import (
+    add_process_set,
+    cross_rank,
+    cross_size,
+    init,
+    is_homogeneous,
+    is_initialized,
+    local_rank,
+    local_size,
+    rank,
+    remove_process_set,
+    shutdown,
+    size,
+    stats,
+)
+from farandole.core.built import (
+    ccl_built,
+    cuda_built,
+    ddl_built,
+    gloo_built,
+    gloo_enabled,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
+    rocm_built,
+)
+from farandole.core.dtype import Adasum, Average, Max, Min, Product, Sum
+from farandole.core.group import ProcessSet, global_process_set
+from farandole.errors import HorovodInternalError, read_errors_by
+from farandole.mxnet.compression import Compression
+from farandole.mxnet.errors import translate
+from farandole.mxnet.functions import (
+    allgather,
+    allreduce,
+    allreduce_,
+    alltoall,
+    broadcast,
+    broadcast_,
+    grouped_allgather,
+    grouped_allreduce,
+    grouped_allreduce_,
+    grouped_reducescatter,
+    reducescatter,
+)
+from farandole.mxnet.optimizer import DistributedOptimizer
+from farandole.mxnet.parameters import broadcast_parameters
+from farandole.mxnet.trainer import DistributedTrainer
+from farandole.observe.observer import start_timeline, stop_timeline
+
+__all__ = [
+    "Adasum",
+    "Average",
+    "Compression",
+    "DistributedOptimizer",
+    "DistributedTrainer",
+    "HorovodInternalError",
+    "Max",
+    "Min",
+    "ProcessSet",
+    "Product",
+    "Sum",
+    "add_process_set",
+    "allgather",
+    "allgather_object",
+    "allreduce",
+    "allreduce_",
+    "alltoall",
+    "broadcast",
+    "broadcast_",
+    "broadcast_object",
+    "broadcast_parameters",
+    "ccl_built",
+    "cross_rank",
+    "cross_size",
+    "cuda_built",
+    "ddl_built",
+    "global_process_set",
+    "gloo_built",
+    "gloo_enabled",
+    "grouped_allgather",
+    "grouped_allreduce",
+    "grouped_allreduce_",
+    "grouped_reducescatter",
+    "init",
+    "is_homogeneous",
+    "is_initialized",
+    "local_rank",
+    "local_size",
+    "mpi_built",
+    "mpi_enabled",
+    "mpi_threads_supported",
+    "nccl_built",
+    "rank",
+    "reducescatter",
+    "remove_process_set",
+    "rocm_built",
+    "shutdown",
+    "size",
+    "start_timeline",
+    "stats",
+    "stop_timeline",
+]
+
+# A worker whose program ends by such an error is not the one that failed first.
+read_errors_by(translate)

@@ -1,0 +1,167 @@
+"""Arrays as the engine sees them: dense ones, in host memory.
+
+A call that is not in place copies its inputs, and writes its result over the copies. This is done by MXNet, in its
+order, and brings the elements of arrays that oneDNN has laid out otherwise (results of convolutions) into row-major
+order. A call in place takes arrays where they are.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import mxnet as mx
+import numpy as np
+
+from farandole.collectives.compression import NoneCompressor
+from farandole.collectives.front_end import FrontEnd
+from farandole.core.binding import NativeRequest
+from farandole.core.dtype import DType, Kind
+from farandole.core.handle import Call
+from farandole.core.session import Session
+from farandole.errors import InvalidRequestError
+from farandole.mxnet.calls import OrderedCall, WaitedCall
+from farandole.mxnet.mxnet_engine import address, is_asynchronous
+from farandole.numpy.arrays import DTYPES
+
+# Kinds whose result has a shape that is known only when it has come.
+_RECEIVED = frozenset((Kind.ALLGATHER, Kind.ALLTOALL))
+_HOST = frozenset(("cpu", "cpu_pinned", "cpu_shared"))
+
+
+@dataclass(frozen=True)
+class Sent:
+    """An array and how it takes part in a call."""
+
+    array: mx.nd.NDArray
+    priority: int = 0
+    """Of the calls that are ready, MXNet's engine begins those with the highest one first."""
+    in_place: bool = False
+    """Whether the result is written over it."""
+    memory: int = 0
+    """The address of an array that nobody else knows yet; 0 for others, whose address is known when the call begins."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The array's shape."""
+        shape: tuple[int, ...] = self.array.shape
+        return shape
+
+    @property
+    def dtype(self) -> Any:
+        """The array's element type."""
+        return self.array.dtype
+
+    @property
+    def nbytes(self) -> int:
+        """The number of bytes of its elements."""
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+
+class Arrays(FrontEnd[Sent]):
+    """The front end of MXNet."""
+
+    noun = "array"
+    requirement = "a dense array in host memory, of the same element type on all ranks."
+    no_compression = NoneCompressor
+
+    def dtype(self, tensor: Sent) -> DType:
+        """Return its element type for the engine.
+
+        Raises:
+            ValueError: the array cannot be sent.
+        """
+        array = tensor.array
+        if not isinstance(array, mx.nd.NDArray):
+            raise InvalidRequestError(
+                f"farandole.mxnet takes arrays of MXNet, but got {type(array).__name__}. Pass mx.nd.array(value)."
+            )
+        if array.stype != "default":
+            raise InvalidRequestError(
+                f"a sparse array ({array.stype}) cannot be sent. Pass array.tostype('default'); a gluon layer has "
+                "dense gradients with sparse_grad=False."
+            )
+        if array.context.device_type not in _HOST:
+            raise InvalidRequestError(
+                f"the array is on {array.context}, and farandole.mxnet takes arrays in host memory. Pass "
+                "array.as_in_context(mx.cpu())."
+            )
+        dtype = DTYPES.get(np.dtype(array.dtype))
+        if dtype is None:
+            raise InvalidRequestError(
+                f"Tensor type {self.type_name(tensor)} is not supported. Pass array.astype('float32')."
+            )
+        return dtype
+
+    def type_name(self, tensor: Sent) -> str:
+        """Return the name of its element type."""
+        return f"mxnet.NDArray of {np.dtype(tensor.dtype).name}"
+
+    def is_ready(self, tensor: Sent) -> bool:
+        """Say no: MXNet's engine decides when an array is."""
+        return False
+
+    def address(self, tensor: Sent) -> int:
+        """Return where it begins, if that is known before the call begins."""
+        return tensor.memory
+
+    def stage(self, tensor: Sent) -> tuple[Sent, Sent]:
+        """Return the array if the result is to be written over it, else a copy that MXNet makes; twice."""
+        if not tensor.in_place:
+            tensor = Sent(copied(tensor.array), tensor.priority)
+        return tensor, tensor
+
+    def empty(self, like: Sent, shape: Sequence[int]) -> Sent:
+        """Return a new array, of MXNet's older or newer kind like the other one."""
+        with mx.util.np_shape(True):  # Without it, 0 stands for a length that is not known.
+            array = mx.nd.empty(tuple(shape), dtype=like.dtype)
+        if isinstance(like.array, mx.np.ndarray):
+            array = array.as_np_ndarray()
+        return Sent(array, memory=address(array))
+
+    def deliver(self, host: Sent, like: Sent) -> Sent:
+        """Return the array itself."""
+        return host
+
+    def assign(self, output: Sent, host: Sent) -> None:
+        """Let MXNet copy the content."""
+        host.array.copyto(output.array)
+
+    def copy(self, tensor: Sent) -> Sent:
+        """Return a copy, which MXNet makes."""
+        return Sent(copied(tensor.array), tensor.priority)
+
+    def zeros(self, like: Sent) -> Sent:
+        """Return zeros of float32."""
+        array = mx.nd.empty((max(1, math.prod(like.shape)),), dtype="float32")
+        ctypes.memset(address(array), 0, array.size * 4)
+        return Sent(array, memory=address(array))
+
+    def whole_numbers(self, numbers: Sequence[int], like: object) -> Sent:
+        """Return an array of int32, or of int64 if that is too small."""
+        fits = max(numbers, default=0) <= np.iinfo(np.int32).max
+        return Sent(mx.nd.array(list(numbers), dtype="int32" if fits else "int64"))
+
+    def call_of(
+        self,
+        session: Session,
+        requests: Sequence[NativeRequest],
+        events: Sequence[Sent],
+        finish: Callable[[Sequence[int]], Any],
+    ) -> Call:
+        """Return a call that MXNet's engine orders."""
+        received = requests[0].kind in _RECEIVED
+        if received or not is_asynchronous():
+            return WaitedCall(session.engine, requests, events, finish, has_outputs=not received)
+        return OrderedCall(session.engine, requests, events, finish)
+
+
+def copied(array: mx.nd.NDArray) -> mx.nd.NDArray:
+    """Return a copy in row-major order, as soon as MXNet has made it."""
+    if array.size and array.shape:
+        return array.copy()
+    with mx.util.np_shape(True):
+        return array.copy()

@@ -1,0 +1,34 @@
+"""The compressions for MXNet. What each does is in docs/compression.md."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import mxnet as mx
+import numpy as np
+
+from farandole.collectives.compression import Compressor, Int8, NoneCompressor, TopK
+
+
+class FP16Compressor(Compressor):
+    """Floating-point arrays travel as float16: 11 bits of precision, at most 65504. See `farandole.torch`."""
+
+    @staticmethod
+    def compress(tensor: mx.nd.NDArray) -> tuple[mx.nd.NDArray, Any]:
+        """Return the array in the smaller type, and the type it had."""
+        is_floating = np.dtype(tensor.dtype).kind == "f"
+        return (tensor.astype("float16", copy=False) if is_floating else tensor), tensor.dtype
+
+    @staticmethod
+    def decompress(tensor: mx.nd.NDArray, ctx: Any) -> mx.nd.NDArray:
+        """Return the array in the type it had."""
+        return tensor.astype(ctx, copy=False)
+
+
+class Compression:
+    """The compressions that `farandole.mxnet` has."""
+
+    none: ClassVar[type[Compressor]] = NoneCompressor
+    fp16: ClassVar[type[Compressor]] = FP16Compressor
+    int8: ClassVar[Int8] = Int8()
+    topk: ClassVar[type[TopK]] = TopK

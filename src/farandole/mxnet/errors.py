@@ -1,0 +1,57 @@
+"""From farandole's errors to MXNet's and back.
+
+A collective that fails in MXNet's engine fails like any operation of it: whoever first waits for its result, or for
+what was computed of that, gets an `mxnet.base.MXNetError`. Its text begins with the name of farandole's error.
+"""
+
+from __future__ import annotations
+
+import re
+
+from mxnet.base import MXNetError
+
+from farandole.errors import (
+    FarandoleError,
+    HorovodInternalError,
+    InvalidRequestError,
+    MismatchError,
+    ShutDownError,
+    StalledError,
+    WorkerLostError,
+)
+
+_KINDS = {
+    kind.__name__: kind
+    for kind in (HorovodInternalError, InvalidRequestError, MismatchError, ShutDownError, StalledError, WorkerLostError)
+}
+_SENTENCE = re.compile(rf"({'|'.join(_KINDS)}): ([^\n]*)")
+_RANK = re.compile(r" \(lost rank: (\d+)\)$")
+
+
+def sentence(error: Exception) -> str:
+    """Return the text of an error, from which `translate` makes it again.
+
+    Example:
+        >>> sentence(WorkerLostError("rank 3 was lost.", 3))
+        'WorkerLostError: rank 3 was lost. (lost rank: 3)'
+    """
+    name = type(error).__name__ if type(error).__name__ in _KINDS else HorovodInternalError.__name__
+    rank = getattr(error, "rank", None)
+    return f"{name}: {error}{'' if rank is None else f' (lost rank: {rank})'}"
+
+
+def translate(error: BaseException) -> FarandoleError | None:
+    """Return farandole's error for one of MXNet's; None if it did not come from a collective.
+
+    Example:
+        >>> translate(MXNetError("MXNetError: MismatchError: shapes differ."))
+        MismatchError('shapes differ.')
+    """
+    found = _SENTENCE.search(str(error)) if isinstance(error, MXNetError) else None
+    if found is None:
+        return None
+    kind, text = _KINDS[found[1]], found[2]
+    rank = _RANK.search(text)
+    if kind is WorkerLostError:
+        return WorkerLostError(_RANK.sub("", text), None if rank is None else int(rank[1]))
+    return kind(text)

@@ -1,0 +1,264 @@
+"""The collectives that users call, with Horovod's signatures over the declared ones.
+
+All but `allgather` and `alltoall` return at once: MXNet's engine computes their results in its order, and whoever uses
+one waits for it, as with any operation of MXNet. Ranks' calls match by name, and unnamed ones by the order in which the
+program makes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import mxnet as mx
+import numpy as np
+
+from farandole.collectives.allgather import ALLGATHER
+from farandole.collectives.allreduce import ALLREDUCE
+from farandole.collectives.alltoall import ALLTOALL
+from farandole.collectives.broadcast import BROADCAST
+from farandole.collectives.compression import Feedback, Recipe
+from farandole.collectives.declaration import PLAIN, Form
+from farandole.collectives.forms import Forms
+from farandole.collectives.reducescatter import REDUCESCATTER
+from farandole.core.dtype import Average
+from farandole.core.group import ProcessSet, global_process_set
+from farandole.mxnet.arrays import Arrays, Sent
+from farandole.mxnet.compression import Compression
+
+_forms = Forms(Arrays())
+_IN_PLACE, _GROUPED = Form(in_place=True), Form(grouped=True)
+_allreduce = _forms.runner(ALLREDUCE, PLAIN)
+_allreduce_in_place = _forms.runner(ALLREDUCE, _IN_PLACE)
+_grouped_allreduce = _forms.runner(ALLREDUCE, _GROUPED)
+_grouped_allreduce_in_place = _forms.runner(ALLREDUCE, Form(grouped=True, in_place=True))
+_allgather = _forms.runner(ALLGATHER, PLAIN)
+_grouped_allgather = _forms.runner(ALLGATHER, _GROUPED)
+_broadcast = _forms.runner(BROADCAST, PLAIN)
+_broadcast_in_place = _forms.runner(BROADCAST, _IN_PLACE)
+_alltoall = _forms.runner(ALLTOALL, PLAIN)
+_reducescatter = _forms.runner(REDUCESCATTER, PLAIN)
+_grouped_reducescatter = _forms.runner(REDUCESCATTER, _GROUPED)
+
+# --- reductions --------------------------------------------------------------------------------------------------
+
+
+def allreduce(
+    tensor: mx.nd.NDArray,
+    average: bool | None = None,
+    name: str | None = None,
+    priority: int = 0,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    op: int | None = None,
+    compression: Any = Compression.none,
+) -> mx.nd.NDArray:
+    """Reduce an array over all ranks of a process set and return the result, the same on all of them.
+
+    Args:
+        tensor: a dense array in host memory, of the same shape and element type on all ranks.
+        average: Horovod's older way to choose between Average and Sum.
+        name: ranks' calls match by name; unnamed calls match by their order.
+        priority: of the calls whose arrays are ready, MXNet's engine begins those with the highest one first.
+        prescale_factor: multiplied in before the reduction.
+        postscale_factor: multiplied in after it.
+        process_set: which ranks take part.
+        op: Average (the default), Sum, Adasum, Min, Max or Product. The average of integers is truncated toward zero.
+        compression: how the array travels, such as `Compression.fp16`.
+
+    Raises:
+        ValueError: the call is wrong by itself.
+        mxnet.base.MXNetError: where the result is used: the ranks' arrays do not fit together, or a worker was lost.
+
+    Example:
+        >>> average = hvd.allreduce(mx.nd.ones((3,)) * hvd.rank())  # doctest: +SKIP
+    """
+    options = {"average": average, "op": op, "prescale": prescale_factor, "postscale": postscale_factor}
+    if isinstance(compression, (Recipe, Feedback)):
+        result: mx.nd.NDArray = _allreduce(Sent(tensor, priority), name, process_set, options, compression).array
+        return result
+    compressed, context = compression.compress(tensor)
+    reduced = _allreduce(Sent(compressed, priority), name, process_set, options)
+    return compression.decompress(reduced.array, context)
+
+
+def allreduce_(
+    tensor: mx.nd.NDArray,
+    average: bool | None = None,
+    name: str | None = None,
+    priority: int = 0,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    op: int | None = None,
+) -> mx.nd.NDArray:
+    """Do what `allreduce` does, in place, and return what was given."""
+    options = {"average": average, "op": op, "prescale": prescale_factor, "postscale": postscale_factor}
+    _allreduce_in_place(Sent(tensor, priority, in_place=True), name, process_set, options)
+    return tensor
+
+
+def grouped_allreduce(
+    tensors: Sequence[mx.nd.NDArray],
+    average: bool | None = None,
+    name: str | None = None,
+    priority: int = 0,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    op: int | None = None,
+    compression: Any = Compression.none,
+) -> list[mx.nd.NDArray]:
+    """Do what `allreduce` does for several arrays, which travel together; they may differ in shape and type."""
+    options = {"average": average, "op": op, "prescale": prescale_factor, "postscale": postscale_factor}
+    if isinstance(compression, (Recipe, Feedback)):
+        sent = [Sent(tensor, priority) for tensor in tensors]
+        return _arrays(_grouped_allreduce(sent, name, process_set, options, compression))
+    pairs = [compression.compress(tensor) for tensor in tensors]
+    sent = [Sent(compressed, priority) for compressed, _ in pairs]
+    reduced = _arrays(_grouped_allreduce(sent, name, process_set, options))
+    return [compression.decompress(array, context) for array, (_, context) in zip(reduced, pairs, strict=True)]
+
+
+def grouped_allreduce_(
+    tensors: Sequence[mx.nd.NDArray],
+    average: bool | None = None,
+    name: str | None = None,
+    priority: int = 0,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    op: int | None = None,
+) -> Sequence[mx.nd.NDArray]:
+    """Do what `grouped_allreduce` does, in place, and return what was given."""
+    options = {"average": average, "op": op, "prescale": prescale_factor, "postscale": postscale_factor}
+    sent = [Sent(tensor, priority, in_place=True) for tensor in tensors]
+    _grouped_allreduce_in_place(sent, name, process_set, options)
+    return tensors
+
+
+def reducescatter(
+    tensor: mx.nd.NDArray,
+    op: int = Average,
+    name: str | None = None,
+    priority: int = 0,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> mx.nd.NDArray:
+    """Reduce an array over all ranks of a process set, and return this rank's rows of the result.
+
+    The first dimension is divided among the ranks, in rank order; where it does not come out even, the first ranks get
+    one row more. The operations are those of `allreduce` without Adasum. See there for the other arguments.
+    """
+    options = {"op": op, "prescale": prescale_factor, "postscale": postscale_factor}
+    rows: mx.nd.NDArray = _reducescatter(Sent(tensor, priority), name, process_set, options).array
+    return rows
+
+
+def grouped_reducescatter(
+    tensors: Sequence[mx.nd.NDArray],
+    op: int = Average,
+    name: str | None = None,
+    priority: int = 0,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> list[mx.nd.NDArray]:
+    """Do what `reducescatter` does for several arrays, which travel together."""
+    options = {"op": op, "prescale": prescale_factor, "postscale": postscale_factor}
+    sent = [Sent(tensor, priority) for tensor in tensors]
+    return _arrays(_grouped_reducescatter(sent, name, process_set, options))
+
+
+# --- rows from all ranks -----------------------------------------------------------------------------------------
+
+
+def allgather(
+    tensor: mx.nd.NDArray,
+    name: str | None = None,
+    priority: int = 0,
+    process_set: ProcessSet = global_process_set,
+) -> mx.nd.NDArray:
+    """Return the rows of all ranks' arrays, in rank order; these may differ in the first dimension only.
+
+    Waits for the result, whose shape is not known before. See `allreduce` for the arguments.
+    """
+    rows: mx.nd.NDArray = _allgather(Sent(tensor, priority), name, process_set, {}).array
+    return rows
+
+
+def grouped_allgather(
+    tensors: Sequence[mx.nd.NDArray],
+    name: str | None = None,
+    priority: int = 0,
+    process_set: ProcessSet = global_process_set,
+) -> list[mx.nd.NDArray]:
+    """Do what `allgather` does for several arrays, which travel together."""
+    return _arrays(_grouped_allgather([Sent(tensor, priority) for tensor in tensors], name, process_set, {}))
+
+
+def alltoall(
+    tensor: mx.nd.NDArray,
+    splits: Any | None = None,
+    name: str | None = None,
+    priority: int = 0,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """Give rows of the array to every rank of a process set, and return those that all ranks gave to this one.
+
+    Waits for the result, whose shape is not known before.
+
+    Args:
+        tensor: of which the ranks may differ in the first dimension only.
+        splits: how many rows go to each rank, a 1-D array or a list of whole numbers; None gives equally many to each.
+        name: ranks' calls match by name; unnamed calls match by their order.
+        priority: see `allreduce`.
+        process_set: which ranks take part.
+
+    Returns:
+        The rows; with splits, a pair of them and of how many came from each rank.
+    """
+    if isinstance(splits, mx.nd.NDArray):
+        splits = _whole(splits)
+    result = _alltoall(Sent(tensor, priority), name, process_set, {"splits": splits})
+    return result.array if splits is None else tuple(_arrays(result))
+
+
+# --- from one rank -----------------------------------------------------------------------------------------------
+
+
+def broadcast(
+    tensor: mx.nd.NDArray,
+    root_rank: int,
+    name: str | None = None,
+    priority: int = 0,
+    process_set: ProcessSet = global_process_set,
+) -> mx.nd.NDArray:
+    """Return the root's array on every rank of a process set; `root_rank` is a rank in the world."""
+    result: mx.nd.NDArray = _broadcast(Sent(tensor, priority), name, process_set, {"root": root_rank}).array
+    return result
+
+
+def broadcast_(
+    tensor: mx.nd.NDArray,
+    root_rank: int,
+    name: str | None = None,
+    priority: int = 0,
+    process_set: ProcessSet = global_process_set,
+) -> mx.nd.NDArray:
+    """Write the root's array over this rank's, and return it."""
+    _broadcast_in_place(Sent(tensor, priority, in_place=True), name, process_set, {"root": root_rank})
+    return tensor
+
+
+def _arrays(sent: Sequence[Sent]) -> list[mx.nd.NDArray]:
+    return [each.array for each in sent]
+
+
+def _whole(splits: mx.nd.NDArray) -> Any:
+    """Return the numbers of an array; MXNet's arrays are of float32 unless one says otherwise."""
+    numbers = splits.asnumpy()
+    whole = numbers.astype(np.int64)
+    return whole if numbers.ndim == 1 and (whole == numbers).all() else numbers

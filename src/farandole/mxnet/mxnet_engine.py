@@ -1,0 +1,160 @@
+"""MXNet's engine, by the C API of its library (`mxnet/c_api.h` and `mxnet/engine.h` of 1.9.1, which come with MXNet).
+
+MXNet runs operations in an order that follows from the arrays that each reads and writes. An operation that is *pushed*
+begins in one of MXNet's threads as soon as its arrays are free for it. What uses them later waits until the operation
+says that it is done, which it may do in any thread. Nobody blocks in between.
+
+What MXNet does not check: an array, or two views of one, among the arrays of one operation twice make it wait for
+itself for ever. So `push` tells arrays apart by the memory that they share.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable, Iterable
+from ctypes import CFUNCTYPE, byref, c_bool, c_char_p, c_int, c_int32, c_void_p
+from typing import Any, NamedTuple
+
+import mxnet as mx
+from mxnet.base import _LIB, check_call
+
+from farandole.errors import LibraryError
+
+# `EngineAsyncFunc`: the context of the run, what to call when the operation is done, and the number that was pushed.
+_Start = CFUNCTYPE(None, c_void_p, c_void_p, c_void_p)
+# What `CallbackOnComplete` calls: the engine, its parameter, and the error or NULL.
+_Complete = CFUNCTYPE(None, c_void_p, c_void_p, c_void_p)
+# `Context`: the CPU, number 0.
+_CPU = (c_int32 * 2)(1, 0)
+# `FnProperty::kCPUPrioritized`: threads of their own, which take the operation of the highest priority first.
+_PRIORITIZED = c_int(3)
+
+
+class Completion(NamedTuple):
+    """What ends an operation: the three words of a `CallbackOnComplete`, which lies on MXNet's stack."""
+
+    function: int
+    engine: int
+    parameter: int
+
+    def __call__(self, error: str | None = None) -> None:
+        """Say that the operation is done; with an error, whoever waits for what it writes gets that one."""
+        if error is None:
+            _Complete(self.function)(self.engine, self.parameter, None)
+            return
+        # MXNet copies the error, so it must be an object of C++. Its own class adds nothing to std::runtime_error.
+        thrown = (c_void_p * 2)()
+        _make_error(thrown, error.encode())
+        _Complete(self.function)(self.engine, self.parameter, ctypes.addressof(thrown))
+        _end_error(thrown)
+
+
+class Operations:
+    """Operations of one kind, which a Python function begins."""
+
+    def __init__(self, name: str, begin: Callable[[int, Completion], None]) -> None:
+        """Describe them.
+
+        Args:
+            name: in MXNet's profiles.
+            begin: begins the operation of a number, which ends when its completion is called. It runs in a thread of
+                MXNet, must not wait, and must not raise.
+        """
+        self._name = name.encode()
+
+        def start(_: Any, on_complete: int, number: int) -> None:
+            begin(number, Completion(*(word or 0 for word in (c_void_p * 3).from_address(on_complete))))
+
+        self._start = _Start(start)
+
+    def push(self, number: int, reads: Iterable[mx.nd.NDArray], writes: Iterable[mx.nd.NDArray], priority: int) -> None:
+        """Let MXNet begin an operation when its arrays are free.
+
+        Args:
+            number: above 0.
+            reads: the arrays that it only reads.
+            writes: the arrays that it writes.
+            priority: the operation of the highest one begins first, of those that are ready.
+        """
+        written = {memory_of(array): array.handle for array in writes}
+        read = {memory: array.handle for array in reads if (memory := memory_of(array)) not in written}
+        check_call(
+            _LIB.MXEnginePushAsyncND(
+                self._start,
+                c_void_p(number),
+                None,
+                byref(_CPU),
+                (c_void_p * len(read))(*read.values()),
+                len(read),
+                (c_void_p * len(written))(*written.values()),
+                len(written),
+                byref(_PRIORITIZED),
+                c_int(priority),
+                c_char_p(self._name),
+                c_bool(False),
+            )
+        )
+
+
+def is_asynchronous() -> bool:
+    """Say whether operations may end later than they begin: MXNet's NaiveEngine, for debugging, does not allow it."""
+    return os.environ.get("MXNET_ENGINE_TYPE", "") != "NaiveEngine"
+
+
+# --- arrays ------------------------------------------------------------------------------------------------------
+
+
+class LayoutError(ValueError):
+    """The array is laid out as oneDNN likes it for convolutions, and not row by row."""
+
+
+def memory_of(array: mx.nd.NDArray) -> int:
+    """Return a number that is the same for all arrays that share memory: the first word of an NDArray points to it."""
+    return c_void_p.from_address(array.handle.value).value or 0
+
+
+def address(array: mx.nd.NDArray) -> int:
+    """Return where the elements of an array begin. Nothing may be writing it.
+
+    Raises:
+        LayoutError: they do not lie in row-major order.
+    """
+    if array.size == 0:
+        return 0
+    described = c_void_p()
+    # MXNDArrayGetData would change the layout, and wait for that: in an operation on the array, for ever.
+    if _LIB.MXNDArrayToDLPack(array.handle, byref(described)):
+        raise LayoutError(
+            "the array lies in memory as oneDNN likes it for convolutions, and cannot be written over there. Use the "
+            "function without the underscore, which returns a new array."
+        )
+    # The first field of a DLManagedTensor is the address.
+    begin = c_void_p.from_address(described.value or 0).value
+    check_call(_LIB.MXNDArrayCallDLPackDeleter(described))
+    return begin or 0
+
+
+def lay_out_plainly(array: mx.nd.NDArray) -> None:
+    """Wait for an array, and bring its elements into row-major order where they lie."""
+    array.wait_to_read()
+    if array.size:
+        check_call(_LIB.MXNDArrayGetData(array.handle, byref(c_void_p())))
+
+
+def _check_memory_of() -> None:
+    one, other = mx.nd.empty((2,)), mx.nd.empty((2,))
+    if memory_of(one) != memory_of(one[0:1]) or memory_of(one) == memory_of(other):
+        raise LibraryError(
+            f"farandole.mxnet knows how MXNet 1.9.1 keeps its arrays, and MXNet {mx.__version__} does it otherwise. "
+            "Install mxnet==1.9.1."
+        )
+
+
+_cpp = ctypes.CDLL("libstdc++.so.6")  # libmxnet needs it, too.
+# std::runtime_error's constructor from a text, and its destructor.
+_make_error = _cpp["_ZNSt13runtime_errorC1EPKc"]
+_make_error.restype, _make_error.argtypes = None, (c_void_p, c_char_p)
+_end_error = _cpp["_ZNSt13runtime_errorD1Ev"]
+_end_error.restype, _end_error.argtypes = None, (c_void_p,)
+_check_memory_of()

@@ -1,0 +1,112 @@
+"""The distributed optimizer, for the Module API and for training loops that call an updater."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mxnet as mx
+
+from farandole.core.basics import count_step
+from farandole.core.dtype import Average
+from farandole.core.group import ProcessSet, global_process_set
+from farandole.errors import InvalidRequestError
+from farandole.mxnet.reduction import Reduction
+
+
+class DistributedOptimizer(mx.optimizer.Optimizer):
+    """An optimizer that averages gradients over all workers before it applies them.
+
+    It is a subclass of the class of the optimizer that it is made of, and shares its attributes, so it can be used
+    wherever that one can. With gluon, use `DistributedTrainer` instead.
+
+    Example:
+        >>> optimizer = mx.optimizer.create("sgd", learning_rate=0.1 * hvd.size())  # doctest: +SKIP
+        >>> optimizer = hvd.DistributedOptimizer(optimizer)  # doctest: +SKIP
+        >>> module.init_optimizer(optimizer=optimizer)  # doctest: +SKIP
+    """
+
+    _reduction: Reduction
+    _plain: mx.optimizer.Optimizer
+
+    def __new__(
+        cls,
+        optimizer: mx.optimizer.Optimizer,
+        gradient_predivide_factor: float = 1.0,
+        num_groups: int = 0,
+        process_set: ProcessSet = global_process_set,
+        compression: Any = None,
+    ) -> DistributedOptimizer:
+        """Make an object of a class that is both this one and the optimizer's; see `__init__` for the arguments."""
+        if not isinstance(optimizer, mx.optimizer.Optimizer):
+            raise InvalidRequestError(
+                f"DistributedOptimizer is made of an mx.optimizer.Optimizer, not of {type(optimizer).__name__}. Pass "
+                "mx.optimizer.create('sgd', learning_rate=0.1), for example."
+            )
+        if isinstance(optimizer, DistributedOptimizer):
+            raise InvalidRequestError("the optimizer is a DistributedOptimizer already.")
+        kind = type(type(optimizer).__name__, (DistributedOptimizer, type(optimizer)), {})
+        made: DistributedOptimizer = object.__new__(kind)
+        made.__dict__ = optimizer.__dict__
+        return made
+
+    def __init__(
+        self,
+        optimizer: mx.optimizer.Optimizer,
+        gradient_predivide_factor: float = 1.0,
+        num_groups: int = 0,
+        process_set: ProcessSet = global_process_set,
+        compression: Any = None,
+    ) -> None:
+        """Wrap an optimizer.
+
+        Args:
+            optimizer: which applies the averages.
+            gradient_predivide_factor: by this the gradients are divided before they are summed, and the rest after it.
+            num_groups: put the gradients of an update into so many groups, each of which travels together.
+            process_set: which ranks take part.
+            compression: how the gradients travel, such as `Compression.fp16`.
+
+        Raises:
+            ValueError: the arguments make no sense, or init() has not been called.
+        """
+        # Not in `__dict__`, which is the plain optimizer's, and is pickled with it.
+        type(self)._plain = optimizer
+        type(self)._reduction = Reduction.checked(
+            "DistributedOptimizer",
+            op=Average,
+            predivide=gradient_predivide_factor,
+            num_groups=num_groups,
+            compression=compression,
+            process_set=process_set,
+            prefix="gradient.",
+        )
+
+    @property
+    def plain(self) -> mx.optimizer.Optimizer:
+        """The optimizer that this one is made of."""
+        return type(self)._plain
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let the plain optimizer be pickled in its place: whoever loads it wraps it again."""
+        return _itself, (self.plain,)
+
+    def update(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
+        """Average the gradients in place, and update the weights. One of each, or lists."""
+        self._average(index, grad)
+        type(self)._plain.update(index, weight, grad, state)
+
+    def update_multi_precision(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
+        """As `update`, with weights of higher precision in the state."""
+        self._average(index, grad)
+        type(self)._plain.update_multi_precision(index, weight, grad, state)
+
+    def _average(self, index: Any, grad: Any) -> None:
+        several = isinstance(index, (tuple, list))
+        indices, gradients = (index, grad) if several else ([index], [grad])
+        if 0 in indices:
+            count_step()
+        self._reduction.run(indices, gradients)
+
+
+def _itself(optimizer: mx.optimizer.Optimizer) -> mx.optimizer.Optimizer:
+    return optimizer

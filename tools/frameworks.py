@@ -1,0 +1,149 @@
+"""Test front ends with versions of frameworks that need an environment of their own: `make test-frameworks`.
+
+`python tools/frameworks.py [NAME ...]` makes the environments of these rows of `ENVIRONMENTS`, or of all, and runs the
+tests of each. A row for which there is no Python is skipped, and the last lines say so. Another version is another
+row.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / ".venv-frameworks"
+
+
+class Environment(NamedTuple):
+    """One environment and what is tested in it.
+
+    Attributes:
+        pythons: versions of Python, the best one first.
+        packages: with their versions; they take the place of those in constraints.txt. What farandole and its tests
+            need comes on top.
+        tests: arguments of pytest.
+    """
+
+    pythons: tuple[str, ...]
+    packages: tuple[str, ...]
+    tests: tuple[str, ...]
+
+
+ENVIRONMENTS = {
+    # The last version, which asks NumPy for names that newer ones lack.
+    "mxnet": Environment(
+        ("3.10", "3.11"),
+        ("mxnet==1.9.1", "numpy==1.23.5", "scikit-learn==1.5.2", "scipy==1.15.3"),
+        ("tests/unit/mxnet", "tests/integration/mxnet", "tests/compat/test_mxnet.py"),
+    ),
+}
+
+
+# --- what is installed -------------------------------------------------------------------------------------------
+
+
+def package_of(requirement: str) -> str:
+    """Return the name of the package that a requirement asks for, as package indexes compare names.
+
+    Example:
+        >>> package_of("Scikit_Learn==1.5.2; python_version < '3.11'")
+        'scikit-learn'
+    """
+    found = re.match(r"[A-Za-z0-9._-]+", requirement)
+    return re.sub(r"[-_.]+", "-", found[0]).lower() if found else ""
+
+
+def constraints(text: str, packages: Iterable[str]) -> str:
+    """Return constraints without the lines for packages that an environment has in versions of its own.
+
+    Example:
+        >>> constraints("numpy==2.5.1\\npytest==9.2.0\\n", ["numpy==1.23.5"])
+        'pytest==9.2.0\\n'
+    """
+    own = {package_of(each) for each in packages}
+    return "".join(line for line in text.splitlines(keepends=True) if package_of(line) not in own)
+
+
+def needed(project: dict[str, Any]) -> list[str]:
+    """Return what farandole and pytest need, from pyproject.toml."""
+    tests = [each for each in project["dependency-groups"]["test"] if each.startswith("pytest")]
+    return [*project["project"]["dependencies"], *tests]
+
+
+def find_python(versions: Sequence[str]) -> str | None:
+    """Return a Python of one of these versions that can make environments, or None."""
+    for version in versions:
+        code = f"import sys, venv, ensurepip; sys.exit(sys.version_info[:2] != ({version.replace('.', ', ')}))"
+        for candidate in (sys.executable, shutil.which(f"python{version}")):
+            # A name on the path may be a shim that finds nothing behind it.
+            if candidate and subprocess.run([candidate, "-c", code], capture_output=True, check=False).returncode == 0:
+                return candidate
+    return None
+
+
+def prepare(name: str, environment: Environment, python: str) -> Path:
+    """Make an environment, unless it is there as the table says, and return its Python."""
+    folder = FOLDER / name
+    made = folder / "bin" / "python"
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    requirements = [*environment.packages, *needed(project)]
+    pins = constraints((ROOT / "constraints.txt").read_text(), environment.packages)
+    digest = hashlib.sha256(repr((python, requirements, pins)).encode()).hexdigest()
+    stamp = folder / "ready"
+    if stamp.exists() and stamp.read_text() == digest:
+        return made
+    print(f"Making {folder.relative_to(ROOT)} with {python}: {', '.join(environment.packages)}", flush=True)
+    subprocess.run([python, "-m", "venv", "--clear", folder], check=True)
+    (folder / "constraints.txt").write_text(pins)
+    pip = [made, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, "--constraint", folder / "constraints.txt", *requirements], check=True)
+    stamp.write_text(digest)
+    return made
+
+
+# --- tests -------------------------------------------------------------------------------------------------------
+
+
+def test(python: Path, tests: Sequence[str]) -> bool:
+    """Run tests in an environment, and say whether they passed. The library must have been built."""
+    # Neither farandole nor its drop-in is installed there: both are read from where they are. A fork is no place for
+    # many threads, and the machine has other work.
+    variables = {"PYTHONPATH": os.fspath(ROOT / "src"), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([python, "-m", "pytest", *tests], cwd=ROOT, env={**os.environ, **variables}, check=False)
+    return done.returncode == 0
+
+
+def main(names: Sequence[str]) -> int:
+    """Test the environments of these names, or all; return 1 if one failed."""
+    unknown = [name for name in names if name not in ENVIRONMENTS]
+    if unknown:
+        print(f"error: there is no {unknown[0]}; there are: {', '.join(ENVIRONMENTS)}.", file=sys.stderr)
+        return 2
+    outcomes = {}
+    for name in names or ENVIRONMENTS:
+        environment = ENVIRONMENTS[name]
+        python = find_python(environment.pythons)
+        if python is None:
+            outcomes[name] = f"skipped: no Python {' or '.join(environment.pythons)} with venv was found"
+            continue
+        print(f"=== {name}", flush=True)
+        outcomes[name] = "passed" if test(prepare(name, environment, python), environment.tests) else "FAILED"
+    for name, outcome in outcomes.items():
+        print(f"{name}: {outcome}")
+    return int("FAILED" in outcomes.values())
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
