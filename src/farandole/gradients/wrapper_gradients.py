@@ -70,7 +70,8 @@ class GradientReduction:
         self.is_on = True
         """Whether gradients are reduced here: not if an optimizer around this one does it."""
         self._name = name
-        self._key_of = key_of
+        self.key_of = key_of
+        """Gives a variable's key."""
         self._backend = backend
         self._is_left_out = is_left_out
         self._local: set[Any] = set()
@@ -78,7 +79,7 @@ class GradientReduction:
 
     def register_local(self, variable: Any) -> None:
         """Let the gradient of a variable stay as it is on each rank."""
-        self._local.add(self._key_of(variable))
+        self._local.add(self.key_of(variable))
 
     def register_local_layers(self, layers: Iterable[Any]) -> None:
         """Let the gradients of all trainable weights of these layers stay local, also of weights that come later."""
@@ -89,7 +90,7 @@ class GradientReduction:
         other = GradientReduction(
             self.options,
             name=self._name,
-            key_of=self._key_of,
+            key_of=self.key_of,
             backend=self._backend,
             is_left_out=self._is_left_out,
         )
@@ -99,7 +100,7 @@ class GradientReduction:
 
     def is_local(self, variable: Any) -> bool:
         """Say whether the gradient of a variable stays as it is on each rank."""
-        return self._key_of(variable) in self._local_keys()
+        return self.key_of(variable) in self._local_keys()
 
     def reduce(self, gradients: Sequence[Any], variables: Sequence[Any], op: int | None = None) -> list[Any]:
         """Return the gradients that are to be applied.
@@ -112,7 +113,7 @@ class GradientReduction:
         results = list(gradients)
         if self._is_left_out():
             return results
-        keys = [self._key_of(variable) for variable in variables]
+        keys = [self.key_of(variable) for variable in variables]
         local = self._local_keys()
         present = [index for index, gradient in enumerate(gradients) if gradient is not None]
         shared = [index for index in present if keys[index] not in local]
@@ -159,13 +160,13 @@ class GradientReduction:
 
     def _local_keys(self) -> set[Any]:
         of_layers = (variable for layer in self._local_layers for variable in layer.trainable_weights)
-        return self._local | {self._key_of(variable) for variable in of_layers}
+        return self._local | {self.key_of(variable) for variable in of_layers}
 
     def _groups(self) -> int | list[list[Any]] | None:
         groups = self.options.groups
         if groups is None or isinstance(groups, int):
             return groups
-        return [[self._key_of(variable) for variable in group] for group in groups]
+        return [[self.key_of(variable) for variable in group] for group in groups]
 
 
 def bundles(

@@ -12,10 +12,11 @@ from farandole.errors import InvalidRequestError
 from farandole.gradients.wrapper_gradients import GradientReduction
 from farandole.gradients.wrapper_options import WrapperOptions
 from farandole.keras import backends, keras_hooks
+from farandole.keras.computed_gradients import ComputedGradients, PassCounter
 from farandole.keras.gradients import reduction
 
 
-class Distributed:
+class Distributed(ComputedGradients):
     """What is put in front of the wrapped optimizer's class."""
 
     _farandole_options: WrapperOptions
@@ -30,10 +31,19 @@ class Distributed:
         """Let the gradient of a variable be each rank's own; see `farandole.keras.optimizer`."""
         self._farandole.register_local(variable)
 
+    @property
+    def _agg_helper(self) -> PassCounter | None:
+        return PassCounter(self._farandole_passes.counter) if self._several_passes() else None
+
+    def _several_passes(self) -> bool:
+        return self._farandole_options.passes > 1
+
     def apply_gradients(self, grads_and_vars: Iterable[Any], *args: Any, **kwargs: Any) -> Any:
         """Reduce the gradients, and do the wrapped optimizer's step."""
         pairs = list(grads_and_vars)
         plain = super().apply_gradients  # type: ignore[misc]
+        if self._are_computed([variable for _, variable in pairs]):
+            return plain(pairs, *args, **kwargs)
 
         def step(gradients: list[Any], variables: list[Any]) -> Any:
             reduced = self._farandole.reduce(gradients, variables)

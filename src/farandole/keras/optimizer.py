@@ -18,6 +18,7 @@ from farandole.errors import InvalidRequestError
 from farandole.gradients.wrapper_gradients import GradientReduction, checked_layers
 from farandole.gradients.wrapper_options import WrapperOptions, checked
 from farandole.keras import backends, keras_hooks, legacy, saved_classes
+from farandole.keras.computed_gradients import ComputedGradients, PassCounter
 from farandole.keras.gradients import reduction
 
 
@@ -29,7 +30,7 @@ class VariableList(list):
         return self
 
 
-class Distributed:
+class Distributed(ComputedGradients):
     """What is put in front of the wrapped optimizer's class."""
 
     _farandole_options: WrapperOptions
@@ -58,6 +59,19 @@ class Distributed:
     def lr(self, rate: Any) -> None:
         self.learning_rate = rate
 
+    @property
+    def _agg_helper(self) -> PassCounter | None:
+        steps = getattr(self, "gradient_accumulation_steps", None)
+        return PassCounter(self._passes() % steps) if steps else None
+
+    def _several_passes(self) -> bool:
+        return bool(getattr(self, "gradient_accumulation_steps", None))
+
+    def _passes(self) -> Any:
+        # `iterations` counts the passes in older versions of Keras, and the steps in newer ones.
+        passes = getattr(self, "_iterations", None)
+        return self.iterations if passes is None else passes  # type: ignore[attr-defined]
+
     def register_local_var(self, variable: Any) -> None:
         """Let the gradient of a variable be each rank's own.
 
@@ -65,13 +79,23 @@ class Distributed:
         """
         self._farandole.register_local(variable)
 
+    def apply_gradients(self, grads_and_vars: Iterable[Any], **of_keras_2: Any) -> Any:
+        """Reduce the gradients, and do the wrapped optimizer's step.
+
+        Args:
+            grads_and_vars: pairs of a gradient and its variable.
+            of_keras_2: `name` and the like, as the optimizers of Keras 2 take, without effect.
+        """
+        return super().apply_gradients(grads_and_vars)  # type: ignore[misc]
+
     def apply(self, grads: Sequence[Any], trainable_variables: Iterable[Any] | None = None) -> None:
         """Reduce the gradients, and do the wrapped optimizer's step."""
         gradients: list[Any] = list(grads)
         given = trainable_variables if trainable_variables is None else list(trainable_variables)
         variables = self._trainable_variables if given is None else given  # type: ignore[attr-defined]
         # What does not fit together is for Keras to say.
-        if self._farandole.is_on and len(gradients) == len(variables):
+        is_ours = self._farandole.is_on and len(gradients) == len(variables)
+        if is_ours and not (self._farandole_computed and self._are_computed(variables)):
             if self._farandole_options.op == Adasum and not self._farandole_options.is_local():
                 self._step_and_combine(gradients, variables, given)
                 return
@@ -105,9 +129,7 @@ class Distributed:
         def before_it() -> tuple[list[Any], list[Any]]:
             return own, [ops.convert_to_tensor(each) for each in kept]
 
-        # `iterations` counts the passes in older versions of Keras, and the steps in newer ones.
-        passes = getattr(self, "_iterations", None)
-        is_the_end = ((self.iterations if passes is None else passes) + 1) % steps == 0  # type: ignore[attr-defined]
+        is_the_end = (self._passes() + 1) % steps == 0
         reduced, remaining = ops.cond(is_the_end, at_the_end, before_it)
         for variable, value in zip(kept, remaining, strict=True):
             variable.assign(value)

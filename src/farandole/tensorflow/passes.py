@@ -28,6 +28,11 @@ class Passes:
         self._done: Any = None
         """How many passes there have been."""
 
+    @property
+    def counter(self) -> Any:
+        """How many passes of the next step there have been, as a tensor."""
+        return tf.constant(0, tf.int64) if self._done is None else self._done % self._count
+
     def add(self, gradients: Sequence[Any], variables: Sequence[Any]) -> tuple[list[Any], Any]:
         """Add the gradients of a pass to those before it.
 

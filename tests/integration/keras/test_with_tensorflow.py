@@ -235,6 +235,63 @@ def test_keras_2(world: World) -> None:
     assert first == second
 
 
+@pytest.mark.parametrize("kind", ["Keras 3", "Keras 2", "Keras 2, older optimizers"])
+def test_gradients_that_the_optimizer_computes(world: World, kind: str) -> None:
+    if kind != "Keras 3":
+        pytest.importorskip("tf_keras")
+
+    def run(kind: str) -> list[Any]:
+        import keras
+        import tensorflow as tf
+
+        import farandole.keras as hvd
+
+        if kind != "Keras 3":
+            import tf_keras as keras
+        sgd = keras.optimizers.legacy.SGD if "older" in kind else keras.optimizers.SGD
+        mine = hvd.rank() + 1.0
+        seen: list[Any] = []
+
+        # A step takes reduced gradients as they are, and any others are reduced in it; with Sum, twice would show.
+        shared, local = tf.Variable(0.0), tf.Variable(0.0)
+        optimizer = hvd.DistributedOptimizer(sgd(1.0), op=hvd.Sum)
+        optimizer.register_local_var(local)
+        pairs = optimizer._compute_gradients(lambda: (shared + local) * mine, [[shared], local])
+        seen.append([float(gradient) for gradient, _ in pairs])
+        optimizer.apply_gradients([(2.0 * gradient, variable) for gradient, variable in pairs])
+        seen.append([float(shared), float(local)])
+        optimizer.apply_gradients([(tf.constant(mine), shared)])
+        with tf.GradientTape() as tape:
+            loss = shared * mine
+        optimizer.compute_gradients(loss, [shared], tape)
+        optimizer.apply_gradients([(tf.constant(mine), local)], name="of another variable")
+        seen.append([float(shared), float(local)])
+        assert optimizer._agg_helper is None
+
+        # With several passes, the step reduces.
+        weight = tf.Variable(0.0)
+        optimizer = hvd.DistributedOptimizer(sgd(1.0), backward_passes_per_step=2)
+        if hasattr(optimizer, "build"):
+            optimizer.build([weight])
+
+        @tf.function
+        def step() -> None:
+            pairs = optimizer._compute_gradients(lambda: weight * mine, [weight])
+            optimizer.apply_gradients(pairs, experimental_aggregate_gradients=False)
+
+        for _ in range(3):
+            step()
+            seen.append([float(weight), int(optimizer._agg_helper.counter)])
+        return seen
+
+    for rank, seen in enumerate(world.run(run, kind)):
+        mine = rank + 1.0
+        assert seen[0] == [3.0, mine / 2]
+        assert seen[1] == [-6.0, -mine]
+        assert seen[2] == [-9.0, -1.5 * mine]
+        assert seen[3:] == [[0.0, 1], [-3.0, 0], [-3.0, 1]]
+
+
 def model_start(layers: Any) -> list[Any]:
     """Return the weights that a model begins with."""
     made = model(layers)

@@ -1,0 +1,87 @@
+"""Gradients that an optimizer computes itself, as those of Keras 2 do: `compute_gradients`, and then a step with them.
+
+Scripts for Horovod, whose optimizers reduce gradients there, look at what comes back, or change it, before the step. So
+it is reduced there here, too, and that step takes it as it is; any other step reduces the gradients that it gets.
+Horovod's names are our names. This needs TensorFlow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from farandole.gradients.wrapper_gradients import GradientReduction
+
+
+class PassCounter:
+    """What Horovod has to count backward passes."""
+
+    def __init__(self, counter: Any) -> None:
+        """Make one.
+
+        Args:
+            counter: how many passes of the next step there have been, a tensor.
+        """
+        self.counter = counter
+
+
+class ComputedGradients:
+    """What is put in front of an optimizer's class, besides what reduces: the first half of `minimize`."""
+
+    _farandole: GradientReduction
+    _farandole_computed: Any = None
+    """Where, and for which variables, gradients were computed that no step has taken yet."""
+
+    def compute_gradients(self, loss: Any, var_list: Any, tape: Any = None) -> list[tuple[Any, Any]]:
+        """Return pairs of a gradient, which is reduced over all ranks, and its variable; for a step with them.
+
+        With several backward passes for each step, they are this rank's own: the step reduces them.
+
+        Args:
+            loss: a tensor, or a function that returns it.
+            var_list: variables in any structure, or a function that returns them.
+            tape: that has recorded the loss; needed if it is a tensor.
+        """
+        return self._compute_gradients(loss, var_list, None, tape)
+
+    def _compute_gradients(
+        self, loss: Any, var_list: Any, grad_loss: Any = None, tape: Any = None
+    ) -> list[tuple[Any, Any]]:
+        """Do the same, with gradients of the loss itself."""
+        pairs = self._own_gradients(loss, var_list, grad_loss, tape)
+        if self._several_passes():
+            return pairs
+        variables = [variable for _, variable in pairs]
+        reduced = self._farandole.reduce([gradient for gradient, _ in pairs], variables)
+        self.__dict__["_farandole_computed"] = self._place(variables)
+        return list(zip(reduced, variables, strict=True))
+
+    def _own_gradients(self, loss: Any, var_list: Any, grad_loss: Any, tape: Any) -> list[tuple[Any, Any]]:
+        """Return pairs of this rank's own gradients and their variables."""
+        import tensorflow as tf
+
+        plain: Any = super()
+        if hasattr(plain, "_compute_gradients"):
+            # The older optimizers of Keras 2 have their own way, which subclasses of theirs change.
+            return list(plain._compute_gradients(loss, var_list, grad_loss, tape))
+        tape = tf.GradientTape() if tape is None else tape
+        if callable(loss):
+            with tape:
+                loss = loss()
+        variables = tf.nest.flatten(var_list() if callable(var_list) else var_list)
+        return list(zip(tape.gradient(loss, variables, grad_loss), variables, strict=True))
+
+    def _several_passes(self) -> bool:
+        """Say whether several backward passes make one step."""
+        raise NotImplementedError
+
+    def _are_computed(self, variables: Sequence[Any]) -> bool:
+        """Say whether the gradients of this step are those that were computed last, and forget these."""
+        computed, self.__dict__["_farandole_computed"] = self._farandole_computed, None
+        return computed is not None and computed == self._place(variables)
+
+    def _place(self, variables: Sequence[Any]) -> Any:
+        import tensorflow as tf
+
+        graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+        return graph, set(map(self._farandole.key_of, variables))
