@@ -82,7 +82,7 @@ $(VENV)/ready-to-bench-elastic: $(VENV)/ready
 
 # The library, where an editable install finds it. Ninja decides what is to be done.
 native: build/release/CMakeCache.txt
-	@cmake --build --preset release --target farandole farandole_tensorflow --parallel $(JOBS)
+	@cmake --build --preset release --target farandole farandole_tensorflow farandole_jax --parallel $(JOBS)
 	@cmake --install build/release --prefix src >/dev/null
 
 native-tests: native
@@ -130,6 +130,7 @@ docs:
 	@echo "docs/observing.md      timelines, stalls, counts"
 	@echo "docs/scheduling.md     policies that share a cluster among jobs, and their simulation"
 	@echo "docs/numpy.md          arrays, without a framework"
+	@echo "docs/jax.md            JAX, eager and compiled"
 	@echo "docs/mxnet.md          MXNet, and the environment that it needs"
 	@echo "docs/torch_distributed.md   the backend for torch.distributed"
 	@echo "docs/performance.md    how fast it is, and what that was measured against"

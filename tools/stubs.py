@@ -14,15 +14,24 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def stubs() -> dict[Path, str]:
     """Return the text of each stub, by its file."""
+    package = ROOT / "src" / "farandole"
     from farandole.numpy.arrays import Arrays
     from farandole.torch.collectives.tensors import FRONT
 
-    package = ROOT / "src" / "farandole"
+    try:
+        from farandole.jax.arrays import Arrays as JaxArrays
+    except ImportError:  # It needs a newer Python than the others.
+        jax = {}
+    else:
+        text = stub(JaxArrays(), "jax.Array", "Any", "import jax")
+        jax = {package / "jax" / "functions.pyi": text}
+
     numpy = stub(Arrays(), "NDArray[Any]", "ArrayLike", "from numpy.typing import ArrayLike, NDArray")
     torch = stub(FRONT, "torch.Tensor", "torch.Tensor", "import torch")
     return {
         package / "numpy" / "functions.pyi": numpy,
         package / "torch" / "collectives" / "functions.pyi": torch,
+        **jax,
     }
 
 

@@ -20,7 +20,11 @@ ROOT = Path(__file__).resolve().parents[2]
 # The first test to run builds the wheel.
 pytestmark = pytest.mark.timeout(600)
 
-LIBRARIES = ["farandole/core/lib/libfarandole.so", "farandole/core/lib/libfarandole_tensorflow.so"]
+LIBRARIES = [
+    "farandole/core/lib/libfarandole.so",
+    "farandole/core/lib/libfarandole_jax.so",
+    "farandole/core/lib/libfarandole_tensorflow.so",
+]
 # What is Python and what the package depends on is asked for; that the library can be loaded is the point.
 CHECK = """
 import farandole, farandole.core.basics, farandole.launcher.function, farandole.roster.service

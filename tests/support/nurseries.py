@@ -33,6 +33,7 @@ RUNTIMES = {
         ("farandole.tensorflow", "farandole.keras"),
         {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3"},
     ),
+    "jax": Runtime(("jax",), ("torch", "farandole.jax"), {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_X64": "1"}),
     "keras on torch": Runtime(("keras", "torch"), ("farandole.keras",), {"KERAS_BACKEND": "torch"}),
     "keras on jax": Runtime(("keras", "jax"), ("farandole.keras",), {"KERAS_BACKEND": "jax"}),
     "mxnet": Runtime(("mxnet",), ("farandole.mxnet",), {}),
@@ -76,6 +77,12 @@ def nurseries() -> Iterator[Nurseries]:
 def tensorflow_nursery(nurseries: Nurseries) -> Nursery:
     """Return what forks workers that have imported TensorFlow and have computed nothing."""
     return nurseries["tensorflow"]
+
+
+@pytest.fixture(scope="session")
+def jax_nursery(nurseries: Nurseries) -> Nursery:
+    """Return what forks workers that have imported JAX and have computed nothing."""
+    return nurseries["jax"]
 
 
 @pytest.fixture(

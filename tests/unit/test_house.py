@@ -101,6 +101,12 @@ def test_plugin_needs_our_library_and_tensorflow_by_the_name_that_all_versions_h
     assert {name.split(".so")[0] for name in others} <= C_LIBRARY
 
 
+def test_plugin_for_jax_needs_our_library_and_nothing_of_jax() -> None:
+    needed = needed_by("libfarandole_jax.so")
+    assert "libfarandole.so" in needed
+    assert {name.split(".so")[0] for name in needed - {"libfarandole.so"}} <= C_LIBRARY
+
+
 CMAKE_PROJECT = """\
 cmake_minimum_required(VERSION 3.24)
 project(two_rooms LANGUAGES CXX)

@@ -157,12 +157,12 @@ void Call::submit() {
 
 void Call::hand_over(const std::vector<farandole_request>& requests) {
   std::vector<uint64_t> handles(requests.size());
-  const auto begin = OwnProgress::Clock::now();
+  const auto begin = plugins::OwnProgress::Clock::now();
   int status = FARANDOLE_OK;
   if (may_make_progress() && kernel_.progress.is_worth_it(begin)) {
     status = farandole_run(engine_, requests.data(), requests.size(), handles.data(), kHelpSeconds);
     if (handles[0] != 0) {
-      const auto end = OwnProgress::Clock::now();
+      const auto end = plugins::OwnProgress::Clock::now();
       kernel_.progress.attempted(status != FARANDOLE_TIMEOUT, end, end - begin);
       return;  // how each request has ended, or will, its callback says
     }

@@ -10,47 +10,25 @@ EngineLink& EngineLink::of_process() {
   return *link;
 }
 
-void EngineLink::attach(farandole_engine* engine, Place place) {
+void EngineLink::enter(farandole_engine* engine, plugins::Place place) {
   {
     const std::lock_guard<std::mutex> lock(names_mutex_);
     counts_.clear();
     restarts_ = 0;
   }
-  const std::lock_guard<std::mutex> lock(mutex_);
-  engine_ = engine;
-  place_ = place;
-}
-
-void EngineLink::detach() {
-  std::unique_lock<std::mutex> lock(mutex_);
-  engine_ = nullptr;
-  unused_.wait(lock, [this] { return users_ == 0; });
-}
-
-EngineLink::Use::Use(EngineLink& link) : link_(link) {
-  const std::lock_guard<std::mutex> lock(link_.mutex_);
-  ++link_.users_;
-  engine_ = link_.engine_;
-  place_ = link_.place_;
-}
-
-EngineLink::Use::~Use() {
-  const std::lock_guard<std::mutex> lock(link_.mutex_);
-  if (--link_.users_ == 0) {
-    link_.unused_.notify_all();
-  }
+  attach(engine, place);
 }
 
 farandole_engine* EngineLink::Use::engine() const {
-  if (engine_ == nullptr) {
+  if (get() == nullptr) {
     throw OpError(TF_FAILED_PRECONDITION, "farandole has not been initialized; use hvd.init().");
   }
-  return engine_;
+  return get();
 }
 
 std::vector<int32_t> EngineLink::Use::ranks_of(uint32_t group) const {
-  std::vector<int32_t> ranks(farandole_group_ranks(engine(), group, nullptr, 0));
-  farandole_group_ranks(engine(), group, ranks.data(), ranks.size());
+  engine();
+  std::vector<int32_t> ranks = ranks_in(group);
   if (ranks.empty()) {
     throw OpError(TF_INVALID_ARGUMENT, "there is no process set with id " + std::to_string(group) +
                                            ". Pass it to init() or add_process_set() on all ranks first.");

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "capi/farandole.h"
+#include "plugins/own_progress.h"
 #include "plugins/tensorflow/name_queue.h"
-#include "plugins/tensorflow/own_progress.h"
 #include "plugins/tensorflow/tensorflow_c.h"
 
 namespace farandole::tensorflow {
@@ -23,7 +23,7 @@ struct Kernel {
   int32_t root = 0;
   double prescale = 1.0;
   double postscale = 1.0;
-  mutable OwnProgress progress;
+  mutable plugins::OwnProgress progress;
 
   // Whether no name was given: the node has the name that eager mode gives to all.
   bool is_unnamed() const;

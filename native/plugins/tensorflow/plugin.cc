@@ -34,7 +34,7 @@ uint32_t farandole_tensorflow_abi_version(void) { return FARANDOLE_ABI_VERSION; 
 const char* farandole_tensorflow_error(void) { return registration_error().c_str(); }
 
 void farandole_tensorflow_attach(farandole_engine* engine, int32_t rank, int32_t local_rank, int32_t local_size) {
-  farandole::tensorflow::EngineLink::of_process().attach(engine, {rank, local_rank, local_size});
+  farandole::tensorflow::EngineLink::of_process().enter(engine, {rank, local_rank, local_size});
 }
 
 void farandole_tensorflow_detach(void) { farandole::tensorflow::EngineLink::of_process().detach(); }

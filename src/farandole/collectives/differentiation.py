@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from farandole.collectives.declaration import PLAIN, Collective, Form, Options, Tensor
 from farandole.collectives.gradient_rules import CallFacts, Maths, Plan
@@ -26,6 +26,12 @@ class DifferentiableCall:
     """One call. A front end calls `run` in the forward pass and `gradients` in the backward pass.
 
     Attributes:
+        collective: what is done.
+        form: by which of its functions.
+        name: as the user gave it.
+        process_set: which ranks take part.
+        options: settled.
+        compression: a recipe, or None.
         received: of the outcome.
         needs_inputs: whether `gradients` needs the inputs.
     """
@@ -34,23 +40,33 @@ class DifferentiableCall:
         self,
         forms: Forms,
         collective: Collective,
-        options: Options,
+        form: Form,
+        name: str | None,
         process_set: ProcessSet,
+        options: Options,
         run: Callable[[Sequence[Tensor]], Outcome],
+        compression: Any = None,
     ) -> None:
         """Describe a call.
 
         Args:
             forms: the front end's collectives.
             collective: what is done.
-            options: settled.
+            form: by which of its functions.
+            name: as the user gave it.
             process_set: which ranks take part.
+            options: settled.
             run: carries the call out.
+            compression: a recipe, or None.
         """
         self._forms = forms
         self._rule = collective.gradient
-        self._options = options
-        self._process_set = process_set
+        self.collective = collective
+        self.form = form
+        self.name = name
+        self.process_set = process_set
+        self.options = options
+        self.compression = compression
         self._run = run
         self._shapes: Sequence[Sequence[int]] = ()
         self.received: Sequence[Sequence[int]] = ()
@@ -75,7 +91,7 @@ class DifferentiableCall:
             inputs: of the call, if it needs them; through them, no gradients flow.
             gradients: of the outputs.
         """
-        facts = CallFacts(self._options, self._process_set.ranks, self._process_set.rank(), self._shapes, self.received)
+        facts = CallFacts(self.options, self.process_set.ranks, self.process_set.rank(), self._shapes, self.received)
         if self.needs_inputs:
             assert self._rule.program is not None
             return self._rule.program(maths, facts, inputs, gradients)
@@ -86,5 +102,5 @@ class DifferentiableCall:
     def _through(self, plan: Plan, gradients: Sequence[Tensor]) -> Sequence[Tensor]:
         form = PLAIN if len(gradients) == 1 else Form(grouped=True)
         return self._forms.outputs(
-            COLLECTIVES[plan.collective], form, gradients, None, self._process_set, dict(plan.options)
+            COLLECTIVES[plan.collective], form, gradients, None, self.process_set, dict(plan.options)
         )

@@ -236,7 +236,7 @@ class Forms:
         def run(tensors: Sequence[Tensor]) -> Outcome:
             return self._run(collective, form, tensors, name, process_set, options)
 
-        return DifferentiableCall(self, collective, options, process_set, run)
+        return DifferentiableCall(self, collective, form, name, process_set, options, run)
 
     # --- with a compression that is a part of the reduction --------------------------------------------------------
 
@@ -264,7 +264,7 @@ class Forms:
 
         if any(map(self.front.is_tracked, tensors)):
             # The gradient is that of the reduction without compression.
-            call = DifferentiableCall(self, collective, options, process_set, run)
+            call = DifferentiableCall(self, collective, form, name, process_set, options, run, compression)
             return self.front.differentiate(call, tensors)
         return run(tensors).outputs
 

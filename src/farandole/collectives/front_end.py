@@ -34,6 +34,7 @@ class FrontEnd(ABC, Generic[Tensor]):
         noun: what the framework calls a tensor.
         requirement: what a tensor must be, for docstrings.
         has_gradients: whether gradients can flow through collectives.
+        has_in_place: whether anything can be written over a tensor.
         no_compression: the default of `compression=`.
         converts: whether users may pass something else than tensors, which `accept` makes tensors of.
         splits: of alltoall: which tensors must be of int32; None: any whole numbers will do.
@@ -42,6 +43,7 @@ class FrontEnd(ABC, Generic[Tensor]):
     noun = "tensor"
     requirement: str
     has_gradients = False
+    has_in_place = True
     converts = False
     no_compression: Any
     splits: Int32Only | None = None

@@ -27,9 +27,16 @@ def functions(front: FrontEnd[Any], module: str) -> dict[str, Callable[..., Any]
     forms = Forms(front)
     return {
         form.function(collective.name): render_function(forms, module, collective, form)
-        for collective in COLLECTIVES.values()
-        for form in collective.forms()
+        for collective, form in _functions(front)
     }
+
+
+def _functions(front: FrontEnd[Any]) -> Iterator[tuple[Collective, Form]]:
+    """Give each function of a front end as a collective and a form."""
+    for collective in COLLECTIVES.values():
+        for form in collective.forms():
+            if front.has_in_place or not form.in_place:
+                yield collective, form
 
 
 # --- functions ---------------------------------------------------------------------------------------------------
@@ -153,15 +160,14 @@ from farandole.core.group import ProcessSet
 
 
 def _stubs(front: FrontEnd[Any], tensor: str, accepted: str) -> Iterator[str]:
-    for collective in COLLECTIVES.values():
-        for form in collective.forms():
-            one = tensor if form.in_place else accepted
-            arguments = [f"{_tensor_argument(form)}: {f'Sequence[{one}]' if form.grouped else one}"]
-            for parameter in collective.parameters_of(form):
-                default = "" if _default(front, parameter) is Required else " = ..."
-                arguments.append(f"{parameter.name}: {parameter.annotation.replace('{Tensor}', accepted)}{default}")
-            listed = "".join(f"    {argument},\n" for argument in arguments)
-            yield f"def {form.function(collective.name)}(\n{listed}) -> {_stub_result(collective, form, tensor)}: ..."
+    for collective, form in _functions(front):
+        one = tensor if form.in_place else accepted
+        arguments = [f"{_tensor_argument(form)}: {f'Sequence[{one}]' if form.grouped else one}"]
+        for parameter in collective.parameters_of(form):
+            default = "" if _default(front, parameter) is Required else " = ..."
+            arguments.append(f"{parameter.name}: {parameter.annotation.replace('{Tensor}', accepted)}{default}")
+        listed = "".join(f"    {argument},\n" for argument in arguments)
+        yield f"def {form.function(collective.name)}(\n{listed}) -> {_stub_result(collective, form, tensor)}: ..."
 
 
 def _stub_result(collective: Collective, form: Form, tensor: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import IntEnum
 
 from farandole.errors import (
@@ -54,3 +55,24 @@ def from_status(status: int, message: str, lost_rank: int) -> FarandoleError:
     if status == Status.TIMEOUT:
         return StartError(message, rank)
     return _BY_STATUS.get(status, HorovodInternalError)(message)
+
+
+# As plugins of frameworks write it (native/plugins), after whatever the framework puts before it.
+_SENTENCE = re.compile(r"^.*?([^\n]*?) \(farandole status (\d+)(?:, rank (\d+))?\)", re.DOTALL)
+
+
+def from_sentence(message: str) -> FarandoleError | None:
+    """Return the exception for what a framework says of an op that has failed; None if it is not one of ours.
+
+    Args:
+        message: has a line that ends with the native status and, perhaps, the lost rank.
+
+    Example:
+        >>> from_sentence("node x: rank 1 is lost (farandole status 3, rank 1)").rank
+        1
+    """
+    found = _SENTENCE.match(message)
+    if found is None:
+        return None
+    sentence, status, rank = found.groups()
+    return from_status(int(status), sentence, -1 if rank is None else int(rank))

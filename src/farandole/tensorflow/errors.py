@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import tensorflow as tf
 
-from farandole.core.status import from_status
+from farandole.core.status import from_sentence
 from farandole.errors import (
     FarandoleError,
     HorovodInternalError,
@@ -23,8 +23,6 @@ from farandole.errors import (
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-# As native/plugins/tensorflow/call.cc writes it, after TensorFlow's own lines.
-_ENDING = re.compile(r"^.*?([^\n]*?) \(farandole status (\d+)(?:, rank (\d+))?\)", re.DOTALL)
 _NOT_INITIALIZED = str(NotInitializedError())
 # As TensorFlow quotes what was raised in a Python function: by `ops.python_ops`, and in a loop of `elastic.steps`.
 _FAILURES = {
@@ -33,7 +31,7 @@ _FAILURES = {
 _QUOTED = re.compile(rf"(?:^|[\n.: ])({'|'.join(_FAILURES)}): ([^\n]*)")
 _LOST_RANK = re.compile(r"rank (\d+) ")
 # What TensorFlow puts before the sentence of an op.
-_NODE = re.compile(r"^\{\{function_node [^}]*\}\} ?")
+_NODE = re.compile(r"^\{\{function_node [^}]*\}\} ?", re.MULTILINE)
 
 
 def translate(error: BaseException) -> FarandoleError | None:
@@ -51,11 +49,7 @@ def translate(error: BaseException) -> FarandoleError | None:
     message = str(error.message)
     if _NOT_INITIALIZED in message:
         return NotInitializedError()
-    found = _ENDING.match(message)
-    if found is None:
-        return _quoted(message)
-    sentence, status, rank = found.groups()
-    return from_status(int(status), _NODE.sub("", sentence), -1 if rank is None else int(rank))
+    return from_sentence(_NODE.sub("", message)) or _quoted(message)
 
 
 def _quoted(message: str) -> FarandoleError | None:

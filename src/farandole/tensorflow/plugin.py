@@ -15,7 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from farandole.core import basics, binding
-from farandole.core.session import Session
+from farandole.core.lent_engine import LentEngine
 from farandole.settings.table import Settings
 
 LIBRARY_NAME = "libfarandole_tensorflow.so"
@@ -45,7 +45,7 @@ class _Unusable(Exception):
     """The plugin cannot be used; the message says why."""
 
 
-class Plugin:
+class Plugin(LentEngine):
     """The loaded library, as a companion of each session.
 
     Attributes:
@@ -62,39 +62,16 @@ class Plugin:
         binding.load(Settings.from_environment().library)  # The plugin takes the one that is loaded.
         try:
             self.ops: Any = tf.load_op_library(str(path))
-            self._library = ctypes.CDLL(str(path))
+            super().__init__(ctypes.CDLL(str(path)), "farandole_tensorflow")
         except (OSError, tf.errors.OpError) as error:
             raise _Unusable(f"{path} cannot be loaded into TensorFlow {tf.__version__}: {error}") from error
-        self._library.farandole_tensorflow_error.restype = ctypes.c_char_p
-        refused = self._library.farandole_tensorflow_error().decode()
+        self.library.farandole_tensorflow_error.restype = ctypes.c_char_p
+        refused = self.library.farandole_tensorflow_error().decode()
         if refused:
             raise _Unusable(f"TensorFlow {tf.__version__} has not taken the ops: {refused}")
-        if self._library.farandole_tensorflow_abi_version() != binding.ABI_VERSION:
+        if not self.fits():
             raise _Unusable(f"{path} belongs to another version of farandole. Install farandole again.")
         _leave_unordered()
-        self._is_attached = False
-
-    def opened(self, session: Session) -> None:
-        """Lend it the engine of a world."""
-        world = session.world
-        self._library.farandole_tensorflow_attach(
-            ctypes.c_void_p(session.engine.native_pointer), world.rank, world.local_rank, world.local_size
-        )
-        self._is_attached = True
-
-    def closing(self, session: Session) -> None:
-        """Take the engine back; what is in flight, the engine completes."""
-        if self._is_attached:
-            self._library.farandole_tensorflow_detach()
-            self._is_attached = False
-
-    def closed(self) -> None:
-        """Do nothing: the engine was taken back."""
-
-    def forgotten(self) -> None:
-        """Let ops of a forked child fail: the engine's threads are the parent's."""
-        self._library.farandole_tensorflow_attach(None, -1, -1, -1)
-        self._is_attached = False
 
 
 def loaded() -> Plugin | None:

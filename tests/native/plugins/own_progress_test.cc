@@ -1,13 +1,13 @@
 // Attempts that pay, and those that do not.
-#include "plugins/tensorflow/own_progress.h"
+#include "plugins/own_progress.h"
 
 #include <gtest/gtest.h>
 
 namespace farandole {
 namespace {
 
+using plugins::OwnProgress;
 using std::chrono::milliseconds;
-using tensorflow::OwnProgress;
 
 constexpr OwnProgress::Clock::time_point kBegin{std::chrono::hours(1)};
 

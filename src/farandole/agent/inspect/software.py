@@ -56,16 +56,21 @@ told = {"seconds": time.perf_counter() - start}
 if sys.argv[1] == "torch":
     gpus = module.cuda.device_count() if module.cuda.is_available() else 0
     told["detail"] = f"built for CUDA {module.version.cuda}, sees {gpus} GPUs" if module.version.cuda else "CPU only"
-if sys.argv[1] == "tensorflow":
+WITH_PLUGIN = {
+    "tensorflow": ("collectives are slower Python functions", "collectives are ops of the plugin"),
+    "jax": ("no collectives in compiled functions", "collectives can be in compiled functions"),
+}
+if sys.argv[1] in WITH_PLUGIN:
     sys.path.insert(0, sys.argv[2])
     import warnings
     warnings.simplefilter("ignore")
     try:
-        from farandole.tensorflow import plugin
+        plugin = importlib.import_module(f"farandole.{sys.argv[1]}.plugin")
         why = plugin.why_not()
     except Exception as error:
         why = f"{type(error).__name__}: {error}"
-    told["detail"] = f"collectives are slower Python functions: {why}" if why else "collectives are ops of the plugin"
+    without, usable = WITH_PLUGIN[sys.argv[1]]
+    told["detail"] = f"{without}: {why}" if why else usable
 print(json.dumps(told))
 """
 

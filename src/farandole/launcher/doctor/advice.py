@@ -20,6 +20,7 @@ Level = Literal["ok", "note", "problem"]
 OLDEST_TORCH = (2, 4)
 # With an older one, the library of farandole's ops cannot be loaded into it.
 OLDEST_TENSORFLOW = (2, 17)
+OLDEST_JAX = (0, 10)
 # Links, control channels and arenas of a worker: so many descriptors for each worker of the world.
 DESCRIPTORS_PER_WORKER = 3
 OTHER_DESCRIPTORS = 100
@@ -128,9 +129,13 @@ def _frameworks(facts: Facts) -> list[Finding]:
             if _is_older(framework.version, OLDEST_TENSORFLOW):
                 text = f"tensorflow {framework.version} is older than 2.17: its collectives are slower Python functions"
                 findings.append(Finding("note", "frameworks", text, "pip install --upgrade tensorflow"))
-        elif framework.name != "torch":
+        elif framework.name == "jax":
+            if _is_older(framework.version, OLDEST_JAX):
+                text = f"jax {framework.version} is older than 0.10, which collectives in compiled functions need"
+                findings.append(Finding("note", "frameworks", text, "pip install --upgrade jax"))
+        elif framework.name not in ("keras", "torch"):
             findings.append(Finding("note", "frameworks", f"there is no front end for {framework.name} yet"))
-        elif _is_older(framework.version, OLDEST_TORCH):
+        elif framework.name == "torch" and _is_older(framework.version, OLDEST_TORCH):
             text = f"torch {framework.version} is older than 2.4, the oldest that farandole works with"
             findings.append(Finding("problem", "frameworks", text, "pip install --upgrade torch"))
     if not any(framework.name == "torch" for framework in facts.frameworks):

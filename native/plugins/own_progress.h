@@ -1,4 +1,4 @@
-// Whether the thread of TensorFlow's that submits a call makes progress itself, for a moment.
+// Whether the framework's thread that submits a call makes progress itself, for a moment.
 //
 // Two threads then need not be woken, which takes longer than a small collective. But where other ranks are late, the
 // thread has better things to do. So after two attempts in a row that were in vain there is a pause, ten times as long
@@ -12,7 +12,7 @@
 #include <atomic>
 #include <chrono>
 
-namespace farandole::tensorflow {
+namespace farandole::plugins {
 
 class OwnProgress {
  public:
@@ -38,4 +38,4 @@ class OwnProgress {
   std::atomic<Clock::rep> pause_ends_{0};
 };
 
-}  // namespace farandole::tensorflow
+}  // namespace farandole::plugins

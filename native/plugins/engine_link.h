@@ -1,0 +1,56 @@
+// The engine that carries a plugin's ops out: Python lends it to the plugin while the process is in a world.
+//
+// Frameworks run ops whenever they like, also before init() and after shutdown(), so an op asks for the engine each
+// time. detach() returns when no thread is between asking and the end of its submission. What was submitted by then is
+// the engine's: it completes all requests before their world ends.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "capi/farandole.h"
+
+namespace farandole::plugins {
+
+// Where this worker stands in the world.
+struct Place {
+  int32_t rank = -1;
+  int32_t local_rank = -1;
+  int32_t local_size = -1;
+};
+
+class EngineLink {
+ public:
+  void attach(farandole_engine* engine, Place place);
+  void detach();
+
+  // The engine, kept attached while this lives; get() is NULL if there is none.
+  class Use {
+   public:
+    explicit Use(EngineLink& link);
+    ~Use();
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+
+    farandole_engine* get() const noexcept { return engine_; }
+    const Place& place() const noexcept { return place_; }
+    // The ranks of a group; none if there is no engine or no such group.
+    std::vector<int32_t> ranks_in(uint32_t group) const;
+
+   private:
+    EngineLink& link_;
+    farandole_engine* engine_;
+    Place place_;
+  };
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable unused_;
+  farandole_engine* engine_ = nullptr;
+  Place place_;
+  int users_ = 0;
+};
+
+}  // namespace farandole::plugins

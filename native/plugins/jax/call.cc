@@ -1,0 +1,239 @@
+#include "plugins/jax/call.h"
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <numeric>
+#include <string>
+
+#include "plugins/jax/continuations.h"
+
+namespace farandole::jax {
+
+namespace {
+
+// For so long a thread of XLA's makes progress itself, for calls up to this size: threads need not be woken then, which
+// takes longer than a small collective.
+constexpr double kHelpSeconds = 1e-3;
+constexpr size_t kHelpBytes = size_t{1} << 20;
+
+std::atomic<int> calls_in_flight{0};
+
+size_t bytes_of(const Member& member, const std::vector<int64_t>& shape) {
+  return static_cast<size_t>(std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>())) *
+         member.bytes_each;
+}
+
+// What a result's first dimension is to be, for one of the argument's and so many ranks.
+int64_t rows_after(uint32_t kind, int64_t rows, int64_t ranks) {
+  if (kind == FARANDOLE_ALLGATHER) {
+    return rows * ranks;
+  }
+  return kind == FARANDOLE_REDUCESCATTER ? rows / ranks : rows;
+}
+
+}  // namespace
+
+plugins::EngineLink& engine_link() {
+  static auto* const link = new plugins::EngineLink;  // never destroyed: XLA's threads may outlive static objects
+  return *link;
+}
+
+xla::Error* Call::run(CallSite& site, xla::CallFrame& frame) {
+  OnDevice* on_device = nullptr;
+  try {
+    on_device = &site.begin(frame);
+  } catch (const Failure& failure) {
+    return failure.for_xla(*frame.api);
+  }
+  auto* const call = new Call(site.collective(), *on_device, frame);
+  {
+    const plugins::EngineLink::Use use(engine_link());
+    try {
+      call->submit(use);
+    } catch (const Failure& failure) {
+      call->fail(failure);
+    }
+  }
+  if (call->open_ > 1) {
+    xla::FutureArguments arguments{sizeof(arguments), nullptr, nullptr};
+    frame.api->create_future(&arguments);
+    call->future_ = frame.future = arguments.future;
+    if (--call->open_ == 0) {  // done meanwhile
+      call->complete();
+    }
+    return nullptr;
+  }
+  const std::optional<Failure> failure = call->end();
+  return failure ? failure->for_xla(*frame.api) : nullptr;
+}
+
+Call::Call(const Collective& collective, OnDevice& site, const xla::CallFrame& frame)
+    : collective_(collective), site_(site), api_(*frame.api), parts_(site.members.size()) {
+  ++calls_in_flight;
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    parts_[i].call = this;
+    parts_[i].member = &site.members[i];
+    parts_[i].input = frame.arguments.values[i]->data;
+    parts_[i].output = frame.results.values[i]->data;
+  }
+}
+
+Call::~Call() {
+  --calls_in_flight;
+  site_.is_in_flight = false;
+}
+
+// --- from XLA to the engine
+
+void Call::submit(const plugins::EngineLink::Use& use) {
+  if (use.get() == nullptr) {
+    throw Failure(xla::ErrorCode::kFailedPrecondition, "farandole has not been initialized; use hvd.init().");
+  }
+  engine_ = use.get();
+  rank_ = use.place().rank;
+  check_shapes(use.ranks_in(collective_.group).size());
+  std::vector<farandole_request> requests;
+  requests.reserve(parts_.size());
+  for (Part& part : parts_) {
+    requests.push_back(request_of(part));
+  }
+  open_ += requests.size();
+  try {
+    hand_over(requests);
+  } catch (const Failure&) {
+    open_ -= requests.size();
+    throw;
+  }
+}
+
+void Call::hand_over(const std::vector<farandole_request>& requests) {
+  std::vector<uint64_t> handles(requests.size());
+  const auto begin = plugins::OwnProgress::Clock::now();
+  int status = FARANDOLE_OK;
+  if (may_make_progress() && site_.progress.is_worth_it(begin)) {
+    status = farandole_run(engine_, requests.data(), requests.size(), handles.data(), kHelpSeconds);
+    if (handles[0] != 0) {
+      const auto end = plugins::OwnProgress::Clock::now();
+      site_.progress.attempted(status != FARANDOLE_TIMEOUT, end, end - begin);
+      return;  // how each request has ended, or will, its callback says
+    }
+  } else {
+    status = farandole_submit(engine_, requests.data(), requests.size(), handles.data());
+  }
+  if (status != FARANDOLE_OK) {
+    throw Failure::of_status(status, farandole_last_error(), farandole_last_lost_rank());
+  }
+}
+
+// XLA has compiled a result's shape into the program: does it fit the world that there is now?
+void Call::check_shapes(size_t ranks) const {
+  if (ranks == 0) {
+    throw Failure::of_call("there is no process set with id " + std::to_string(collective_.group) +
+                           ". Pass it to init() or add_process_set() on all ranks first.");
+  }
+  for (const Part& part : parts_) {
+    const Member& member = *part.member;
+    const auto size = static_cast<int64_t>(ranks);
+    if (!member.shape.empty() && rows_after(collective_.kind, member.shape[0], size) != member.result_shape[0]) {
+      throw Failure::of_call(
+          member.name + ": this function was compiled for another number of workers than the " + std::to_string(size) +
+          " that there are now, and the shape of its result depends on it. Call jax.clear_caches() after each init(), "
+          "or call this collective outside of jitted functions.");
+    }
+  }
+}
+
+farandole_request Call::request_of(Part& part) const {
+  const Member& member = *part.member;
+  farandole_request request{};
+  request.kind = collective_.kind;
+  request.dtype = member.dtype;
+  request.group = collective_.group;
+  request.op = collective_.op;
+  request.root = collective_.root;
+  request.prescale = collective_.prescale;
+  request.postscale = collective_.postscale;
+  request.compression = collective_.compression;
+  request.compression_ratio = collective_.compression_ratio;
+  request.ndim = static_cast<uint32_t>(member.shape.size());
+  request.shape = member.shape.data();
+  request.name = member.name.c_str();
+  request.input = part.input;
+  request.output = part.output;
+  request.callback = &Call::part_done;
+  request.callback_context = &part;
+  return request;
+}
+
+bool Call::may_make_progress() const {
+  const auto add = [](size_t sum, const Part& part) { return sum + bytes_of(*part.member, part.member->shape); };
+  return calls_in_flight == 1 && std::accumulate(parts_.begin(), parts_.end(), size_t{0}, add) <= kHelpBytes;
+}
+
+// --- from the engine to XLA
+
+void Call::part_done(void* context, uint64_t handle, int status, const char* error, int32_t lost_rank) {
+  auto& part = *static_cast<Part*>(context);
+  Call& call = *part.call;
+  if (status != FARANDOLE_OK) {
+    call.fail(Failure::of_status(status, error, lost_rank));
+  } else if (call.collective_.kind == FARANDOLE_ALLGATHER || call.collective_.kind == FARANDOLE_ALLTOALL) {
+    call.check_rows(part, handle);
+  }
+  farandole_release_all(call.engine_, &handle, 1);  // from here on, the call needs no engine
+  if (--call.open_ == 0) {
+    Continuations::of_process().run([&call] { call.complete(); });
+  }
+}
+
+// The engine has rows of its own where ranks turned out to give different numbers of them.
+void Call::check_rows(const Part& part, uint64_t handle) {
+  const void* data = nullptr;
+  const int64_t* rows = nullptr;
+  size_t ranks = 0;
+  farandole_result(engine_, handle, &data, &rows, &ranks);
+  if (data != nullptr && !std::equal(rows + 1, rows + ranks, rows)) {
+    fail(Failure::of_status(
+        FARANDOLE_MISMATCH,
+        (part.member->name + ": ranks gave arrays of different first dimensions, and a compiled function has to know "
+                             "the shape of its results. Pad them to one length, or call this collective outside of "
+                             "jitted functions.")
+            .c_str(),
+        -1));
+  }
+}
+
+void Call::fail(const Failure& failure) {
+  const std::lock_guard<std::mutex> lock(failure_mutex_);
+  if (!failure_) {
+    failure_.emplace(failure);
+  }
+}
+
+// All parts are done. Deletes this.
+std::optional<Failure> Call::end() {
+  for (const Part& part : parts_) {
+    if (collective_.only_at_root && collective_.root != rank_) {
+      std::memset(part.output, 0, bytes_of(*part.member, part.member->result_shape));
+    }
+  }
+  const std::optional<Failure> failure = failure_;
+  delete this;
+  return failure;
+}
+
+void Call::complete() {
+  const xla::Api& api = api_;
+  xla::Future* const future = future_;
+  const std::optional<Failure> failure = end();
+  if (failure) {
+    xla::SetErrorArguments arguments{sizeof(arguments), nullptr, future, failure->for_xla(api)};
+    api.set_error(&arguments);
+  } else {
+    xla::FutureArguments arguments{sizeof(arguments), nullptr, future};
+    api.set_available(&arguments);
+  }
+}
+
+}  // namespace farandole::jax

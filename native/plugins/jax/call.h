@@ -1,0 +1,66 @@
+// One run of a collective: from XLA's buffers to requests of the engine, and back.
+//
+// The engine reads the arguments and writes the results where they lie. A call is begun in a thread of XLA's, which
+// makes the engine's progress itself for a moment; what is not done by then is XLA's future, completed when the engine
+// calls back. No thread of XLA's waits for another rank, so that programs with more collectives at a time than XLA has
+// threads cannot keep each other from going on.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "capi/farandole.h"
+#include "plugins/engine_link.h"
+#include "plugins/jax/call_site.h"
+#include "plugins/jax/failure.h"
+#include "plugins/jax/xla_ffi.h"
+
+namespace farandole::jax {
+
+// The process's engine: programs have no other way to come to know one.
+plugins::EngineLink& engine_link();
+
+class Call {
+ public:
+  // Runs the call site of a program with the arguments of a frame. NULL: it is done, or XLA's future will be completed.
+  static xla::Error* run(CallSite& site, xla::CallFrame& frame);
+
+ private:
+  struct Part {
+    Call* call = nullptr;
+    const Member* member = nullptr;
+    const void* input = nullptr;
+    void* output = nullptr;
+  };
+
+  Call(const Collective& collective, OnDevice& site, const xla::CallFrame& frame);
+  ~Call();
+
+  void submit(const plugins::EngineLink::Use& use);
+  void check_shapes(size_t ranks) const;
+  void hand_over(const std::vector<farandole_request>& requests);
+  farandole_request request_of(Part& part) const;
+  bool may_make_progress() const;
+
+  static void part_done(void* part, uint64_t handle, int status, const char* error, int32_t lost_rank);
+  void check_rows(const Part& part, uint64_t handle);
+  void fail(const Failure& failure);
+  std::optional<Failure> end();
+  void complete();
+
+  const Collective& collective_;
+  OnDevice& site_;
+  const xla::Api& api_;
+  std::vector<Part> parts_;
+  farandole_engine* engine_ = nullptr;
+  int32_t rank_ = -1;
+  std::atomic<size_t> open_{1};  // parts that are not done, and the call's own submission
+  xla::Future* future_ = nullptr;
+  std::mutex failure_mutex_;
+  std::optional<Failure> failure_;
+};
+
+}  // namespace farandole::jax

@@ -1,0 +1,203 @@
+#include "plugins/jax/call_site.h"
+
+#include <cstring>
+#include <tuple>
+#include <utility>
+
+#include "plugins/jax/failure.h"
+
+namespace farandole::jax {
+
+namespace {
+
+// --- what the program says
+
+class Reader {
+ public:
+  explicit Reader(const xla::Attributes& attributes) : attributes_(attributes) {}
+
+  template <typename Number>
+  Number number(const char* name) const {
+    const auto& scalar = *static_cast<const xla::Scalar*>(find(name, xla::kScalarAttribute));
+    switch (scalar.type) {
+      case xla::DataType::kS64:
+        return static_cast<Number>(*static_cast<const int64_t*>(scalar.value));
+      case xla::DataType::kF64:
+        return static_cast<Number>(*static_cast<const double*>(scalar.value));
+      default:
+        throw strange(name);
+    }
+  }
+
+  std::string text(const char* name) const {
+    const auto& span = *static_cast<const xla::ByteSpan*>(find(name, xla::kTextAttribute));
+    return {span.data, span.size};
+  }
+
+ private:
+  const void* find(const char* name, int32_t kind) const {
+    for (int64_t i = 0; i < attributes_.size; ++i) {
+      const xla::ByteSpan& each = *attributes_.names[i];
+      if (std::string_view(each.data, each.size) == name && attributes_.kinds[i] == kind) {
+        return attributes_.values[i];
+      }
+    }
+    throw strange(name);
+  }
+
+  static Failure strange(const char* name) {
+    return Failure::of_call(std::string("a program was compiled by another version of farandole: it lacks '") + name +
+                            "'. Compile it again.");
+  }
+
+  const xla::Attributes& attributes_;
+};
+
+// --- which call sites have run
+
+using Key = std::tuple<int64_t, std::string, int32_t>;  // program, name, device
+
+struct LastRun {
+  int64_t run;
+  const CallSite* site;
+};
+
+struct Runs {
+  std::mutex mutex;
+  std::map<Key, LastRun> last;
+};
+
+Runs& runs() {
+  static auto* const runs = new Runs;  // never destroyed: programs may outlive static objects
+  return *runs;
+}
+
+// --- element types
+
+struct Type {
+  uint32_t dtype;
+  size_t bytes;
+};
+
+Type type_of(xla::DataType type) {
+  switch (type) {
+    case xla::DataType::kPred:
+      return {FARANDOLE_BOOL, 1};
+    case xla::DataType::kU8:
+      return {FARANDOLE_U8, 1};
+    case xla::DataType::kS8:
+      return {FARANDOLE_I8, 1};
+    case xla::DataType::kS16:
+      return {FARANDOLE_I16, 2};
+    case xla::DataType::kS32:
+      return {FARANDOLE_I32, 4};
+    case xla::DataType::kS64:
+      return {FARANDOLE_I64, 8};
+    case xla::DataType::kF16:
+      return {FARANDOLE_F16, 2};
+    case xla::DataType::kBf16:
+      return {FARANDOLE_BF16, 2};
+    case xla::DataType::kF32:
+      return {FARANDOLE_F32, 4};
+    case xla::DataType::kF64:
+      return {FARANDOLE_F64, 8};
+    default:
+      throw Failure::of_call("arrays of this element type cannot be sent");
+  }
+}
+
+int32_t device_of(const xla::CallFrame& frame) {
+  xla::DeviceOrdinalArguments arguments{sizeof(arguments), nullptr, frame.context, 0};
+  frame.api->get_device_ordinal(&arguments);
+  return arguments.device_ordinal;
+}
+
+int64_t run_of(const xla::CallFrame& frame) {
+  xla::RunIdArguments arguments{sizeof(arguments), nullptr, frame.context, 0};
+  frame.api->get_run_id(&arguments);
+  return arguments.run_id;
+}
+
+}  // namespace
+
+CallSite::CallSite(const xla::Attributes& attributes) {
+  const Reader read(attributes);
+  collective_.kind = read.number<uint32_t>("kind");
+  collective_.group = read.number<uint32_t>("group");
+  collective_.op = read.number<uint32_t>("op");
+  collective_.root = read.number<int32_t>("root");
+  collective_.prescale = read.number<double>("prescale");
+  collective_.postscale = read.number<double>("postscale");
+  collective_.compression = read.number<uint32_t>("compression");
+  collective_.compression_ratio = read.number<double>("compression_ratio");
+  collective_.grouped = read.number<int>("grouped") != 0;
+  collective_.only_at_root = read.number<int>("only_at_root") != 0;
+  collective_.name = read.text("name");
+  collective_.program = read.number<int64_t>("program");
+}
+
+CallSite::~CallSite() {
+  const std::lock_guard<std::mutex> lock(runs().mutex);
+  std::erase_if(runs().last, [this](const auto& entry) { return entry.second.site == this; });
+}
+
+OnDevice& CallSite::begin(const xla::CallFrame& frame) {
+  const int32_t device = device_of(frame);
+  check_clones(run_of(frame), device);
+  OnDevice* site = nullptr;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    std::unique_ptr<OnDevice>& known = devices_[device];
+    if (known == nullptr) {
+      auto learnt = std::make_unique<OnDevice>();
+      learn(frame, device, *learnt);
+      known = std::move(learnt);
+    }
+    site = known.get();
+  }
+  if (site->is_in_flight.exchange(true)) {
+    throw Failure::of_call(collective_.name +
+                           ": two threads run the same compiled function at the same time, so that the ranks could not "
+                           "tell the calls of its collectives apart. Call it from one thread, or after each other.");
+  }
+  return *site;
+}
+
+void CallSite::check_clones(int64_t run, int32_t device) {
+  const std::lock_guard<std::mutex> lock(runs().mutex);
+  LastRun& last =
+      runs().last.try_emplace({collective_.program, collective_.name, device}, LastRun{run, this}).first->second;
+  if (last.site != this && last.run == run) {
+    throw Failure::of_call(
+        collective_.name +
+        ": the function around this collective is used several times in one compiled program. JAX compiles such a "
+        "function once, and XLA may then run its copies in any order, so that the ranks could not tell them apart. Use "
+        "jax.jit(function, inline=True) where it is an inner jit, or call the collective outside of it.");
+  }
+  last = {run, this};
+}
+
+void CallSite::learn(const xla::CallFrame& frame, int32_t device, OnDevice& site) const {
+  // The last argument and the last result are the token.
+  const int64_t count = frame.results.size - 1;
+  for (int64_t i = 0; i < count; ++i) {
+    const xla::Buffer& argument = *frame.arguments.values[i];
+    const xla::Buffer& result = *frame.results.values[i];
+    const Type type = type_of(argument.type);
+    Member member;
+    member.name = collective_.name;
+    if (device > 0) {
+      member.name += "@" + std::to_string(device);
+    }
+    if (collective_.grouped) {
+      member.name += "_" + std::to_string(i + 1) + "of" + std::to_string(count);
+    }
+    member.dtype = type.dtype;
+    member.bytes_each = type.bytes;
+    member.shape.assign(argument.dimensions, argument.dimensions + argument.rank);
+    member.result_shape.assign(result.dimensions, result.dimensions + result.rank);
+    site.members.push_back(std::move(member));
+  }
+}
+
+}  // namespace farandole::jax

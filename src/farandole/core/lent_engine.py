@@ -1,0 +1,50 @@
+"""A plugin library that carries out a framework's ops with the engine of the session."""
+
+from __future__ import annotations
+
+import ctypes
+
+from farandole.core import binding
+from farandole.core.session import Session
+
+
+class LentEngine:
+    """Lends the engine of each session to a library, as its companion (see `farandole.core.basics.accompany`).
+
+    Attributes:
+        library: which has functions `<prefix>_attach`, `<prefix>_detach` and `<prefix>_abi_version`.
+    """
+
+    def __init__(self, library: ctypes.CDLL, prefix: str) -> None:
+        """Lend engines to this library."""
+        self.library = library
+        self._attach = getattr(library, f"{prefix}_attach")
+        self._detach = getattr(library, f"{prefix}_detach")
+        self._version = getattr(library, f"{prefix}_abi_version")
+        self._is_attached = False
+
+    def fits(self) -> bool:
+        """Say whether the library was made for this version of the native interface."""
+        version: int = self._version()
+        return version == binding.ABI_VERSION
+
+    def opened(self, session: Session) -> None:
+        """Lend it the engine of a world."""
+        world = session.world
+        pointer = ctypes.c_void_p(session.engine.native_pointer)
+        self._attach(pointer, world.rank, world.local_rank, world.local_size)
+        self._is_attached = True
+
+    def closing(self, session: Session) -> None:
+        """Take the engine back; what is in flight, the engine completes."""
+        if self._is_attached:
+            self._detach()
+            self._is_attached = False
+
+    def closed(self) -> None:
+        """Do nothing: the engine was taken back."""
+
+    def forgotten(self) -> None:
+        """Let ops of a forked child fail: the engine's threads are the parent's."""
+        self._attach(None, -1, -1, -1)
+        self._is_attached = False

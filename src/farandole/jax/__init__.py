@@ -1,0 +1,133 @@
+"""farandole for JAX: collectives on arrays, eager and inside of functions that JAX compiles.
+
+Example:
+    >>> import farandole.jax as hvd  # doctest: +SKIP
+    >>> hvd.init()  # doctest: +SKIP
+    >>> average = jax.jit(lambda x: hvd.allreduce(x))(x)  # doctest: +SKIP
+"""
+
+import importlib.util
+
+if importlib.util.find_spec("jax") is None:
+    raise ModuleNotFoundError(
+        "farandole.jax needs JAX, which is not installed here. Run: pip install 'farandole[jax]'", name="jax"
+    )
+
+from farandole.collectives.barrier import join
+from farandole.collectives.forms import poll, synchronize
+from farandole.collectives.objects import allgather_object, broadcast_object
+from farandole.core.basics import (
+    add_process_set,
+    cross_rank,
+    cross_size,
+    init,
+    is_homogeneous,
+    is_initialized,
+    local_rank,
+    local_size,
+    rank,
+    remove_process_set,
+    shutdown,
+    size,
+    stats,
+)
+from farandole.core.built import (
+    ccl_built,
+    cuda_built,
+    ddl_built,
+    gloo_built,
+    gloo_enabled,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
+    rocm_built,
+)
+from farandole.core.dtype import Adasum, Average, Max, Min, Product, Sum
+from farandole.core.group import ProcessSet, global_process_set
+from farandole.errors import HorovodInternalError, read_errors_by
+from farandole.jax.barrier import barrier
+from farandole.jax.compression import Compression
+from farandole.jax.errors import translate, translated
+from farandole.jax.functions import (
+    allgather,
+    allgather_async,
+    allreduce,
+    allreduce_async,
+    alltoall,
+    alltoall_async,
+    broadcast,
+    broadcast_async,
+    grouped_allgather_async,
+    grouped_allreduce_async,
+    grouped_reducescatter_async,
+    reducescatter,
+    reducescatter_async,
+)
+from farandole.jax.trees import grouped_allgather, grouped_allreduce, grouped_reducescatter
+from farandole.observe.observer import start_timeline, stop_timeline
+
+__all__ = [
+    "Adasum",
+    "Average",
+    "Compression",
+    "HorovodInternalError",
+    "Max",
+    "Min",
+    "ProcessSet",
+    "Product",
+    "Sum",
+    "add_process_set",
+    "allgather",
+    "allgather_async",
+    "allgather_object",
+    "allreduce",
+    "allreduce_async",
+    "alltoall",
+    "alltoall_async",
+    "barrier",
+    "broadcast",
+    "broadcast_async",
+    "broadcast_object",
+    "ccl_built",
+    "cross_rank",
+    "cross_size",
+    "cuda_built",
+    "ddl_built",
+    "global_process_set",
+    "gloo_built",
+    "gloo_enabled",
+    "grouped_allgather",
+    "grouped_allgather_async",
+    "grouped_allreduce",
+    "grouped_allreduce_async",
+    "grouped_reducescatter",
+    "grouped_reducescatter_async",
+    "init",
+    "is_homogeneous",
+    "is_initialized",
+    "join",
+    "local_rank",
+    "local_size",
+    "mpi_built",
+    "mpi_enabled",
+    "mpi_threads_supported",
+    "nccl_built",
+    "poll",
+    "rank",
+    "reducescatter",
+    "reducescatter_async",
+    "remove_process_set",
+    "rocm_built",
+    "shutdown",
+    "size",
+    "start_timeline",
+    "stats",
+    "stop_timeline",
+    "synchronize",
+    "translate",
+    "translated",
+]
+
+# A worker whose program ends by such an error is not the one that failed first.
+read_errors_by(translate)

@@ -1,0 +1,178 @@
+"""Arrays of JAX as the engine sees them.
+
+Outside of compiled functions, an array on one CPU device is used where it is; any other is copied to host memory and
+its result back to its devices. Such a call waits for its arrays, and for the other ranks. Traced arrays go another way:
+see `farandole.jax.traced`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from farandole.collectives.compression import NoneCompressor
+from farandole.collectives.differentiation import DifferentiableCall
+from farandole.collectives.front_end import FrontEnd
+from farandole.core.dtype import DType
+from farandole.errors import InvalidRequestError
+from farandole.numpy.arrays import DTYPES
+
+Array = Any
+
+# As XLA wants memory that it takes over.
+_ALIGNMENT = 64
+# What to do instead, by the kind of an element type that the engine does not have.
+_INSTEAD = {
+    "c": "Pass the real and the imaginary part.",
+    "u": "Pass array.astype(jnp.int32), or the bytes, as array.view(jnp.uint8).",
+    "V": "Pass the array in one of float16, bfloat16, float32.",
+}
+
+
+class Arrays(FrontEnd[Array]):
+    """The front end of JAX."""
+
+    noun = "array"
+    requirement = "an array, or what `jax.numpy.asarray` makes one of; of the same element type on all ranks."
+    no_compression = NoneCompressor
+    converts = True
+    has_gradients = True
+    has_in_place = False
+
+    def accept(self, given: Any, in_place: bool) -> Array:
+        """Return the array that an argument stands for.
+
+        Raises:
+            ValueError: it stands for none, or would lose bits.
+        """
+        if isinstance(given, jax.Array):
+            return given
+        if isinstance(given, (np.ndarray, np.generic)):
+            _check_bits(given)
+        return jnp.asarray(given)
+
+    def dtype(self, tensor: Array) -> DType:
+        """Return its element type for the engine.
+
+        Raises:
+            ValueError: the engine has no such type; or the array is traced, in a call that is not for such.
+        """
+        if isinstance(tensor, jax.core.Tracer):
+            raise InvalidRequestError(
+                "an asynchronous call has a handle, and a function that JAX compiles cannot keep one. Call the plain "
+                "function: inside of compiled functions, nothing waits for it until its result is used."
+            )
+        return self.traced_dtype(tensor)
+
+    def traced_dtype(self, tensor: Array) -> DType:
+        """As `dtype`, also for traced arrays."""
+        if jnp.issubdtype(tensor.dtype, jax.dtypes.prng_key):
+            raise InvalidRequestError(
+                "keys of jax.random cannot be sent. Pass jax.random.key_data(key), and make a key of the result with "
+                "jax.random.wrap_key_data."
+            )
+        dtype = DTYPES.get(np.dtype(tensor.dtype))
+        if dtype is not None:
+            return dtype
+        if tensor.dtype == jnp.bfloat16:
+            return DType.BF16
+        instead = _INSTEAD.get(tensor.dtype.kind, "")
+        raise InvalidRequestError(f"Tensor type {self.type_name(tensor)} is not supported. {instead}".rstrip())
+
+    def type_name(self, tensor: Array) -> str:
+        """Return the name of its element type."""
+        return f"jax.Array of {tensor.dtype}"
+
+    def is_ready(self, tensor: Array) -> bool:
+        """Wait for it, and say whether it is on one CPU device."""
+        if len(tensor.devices()) != 1 or next(iter(tensor.devices())).platform != "cpu":
+            return False
+        tensor.block_until_ready()
+        return True
+
+    def ready_dtype(self, tensor: Array) -> DType | None:
+        """Return its element type, if it is on one CPU device and not traced."""
+        if isinstance(tensor, jax.core.Tracer):
+            self.dtype(tensor)
+        return super().ready_dtype(tensor)
+
+    def address(self, tensor: Array) -> int:
+        """Return where it begins."""
+        if isinstance(tensor, np.ndarray):
+            return tensor.ctypes.data
+        address: int = tensor.unsafe_buffer_pointer()
+        return address
+
+    def stage(self, tensor: Array) -> tuple[Array, None]:
+        """Return it, or a copy of it in host memory."""
+        if isinstance(tensor, jax.core.Tracer):
+            self.dtype(tensor)
+        return (tensor if self.is_ready(tensor) else _to_host(tensor)), None
+
+    def empty(self, like: Array, shape: Sequence[int]) -> Array:
+        """Return a new array, which the engine writes before anybody else knows it."""
+        return _on_cpu(np.empty, shape, like.dtype)
+
+    def deliver(self, host: Array, like: Array) -> Array:
+        """Return the result where the input is."""
+        if len(like.devices()) == 1 and host.devices() == like.devices():
+            return host
+        sharding = like.sharding if host.shape == like.shape else next(iter(like.devices()))
+        return jax.device_put(host, sharding)
+
+    def assign(self, output: Array, host: Array) -> None:
+        """Refuse: arrays of JAX cannot be written over, and no call asks for it."""
+        raise NotImplementedError
+
+    def copy(self, tensor: Array) -> Array:
+        """Return it: nobody can write over it."""
+        return tensor
+
+    def zeros(self, like: Array) -> Array:
+        """Return zeros of float32."""
+        return _on_cpu(np.zeros, (math.prod(like.shape),), np.dtype(np.float32))
+
+    def whole_numbers(self, numbers: Sequence[int], like: object) -> Array:
+        """Return an array of int32, or of int64 if that is too small."""
+        fits = max(numbers, default=0) <= np.iinfo(np.int32).max
+        return jnp.asarray(np.array(numbers, dtype=np.int32 if fits else np.int64))
+
+    def is_tracked(self, tensor: Array) -> bool:
+        """Say whether it is traced, be it for a gradient or to compile a function."""
+        return isinstance(tensor, jax.core.Tracer)
+
+    def differentiate(self, call: DifferentiableCall, tensors: Sequence[Array]) -> Sequence[Array]:
+        """Make the call a part of the function that is traced."""
+        from farandole.jax import traced
+
+        return traced.run(self, call, tensors)
+
+
+def _on_cpu(make: Any, shape: Sequence[int], dtype: Any) -> Array:
+    """Return an array of JAX's in memory of NumPy's, which XLA takes over as it is where it is aligned."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    memory = make(size + _ALIGNMENT, dtype=np.uint8)
+    begin = -memory.ctypes.data % _ALIGNMENT
+    host = memory[begin : begin + size].view(dtype).reshape(shape)
+    return jax.device_put(host, jax.local_devices(backend="cpu")[0]).block_until_ready()
+
+
+def _to_host(array: Array) -> Array:
+    """Return a copy that only the caller knows, on a CPU device."""
+    return jax.device_put(np.array(array), jax.local_devices(backend="cpu")[0]).block_until_ready()
+
+
+def _check_bits(given: Any) -> None:
+    if jax.config.read("jax_enable_x64") or given.dtype.itemsize < 8 or given.dtype.kind not in "iuf":
+        return
+    smaller = np.dtype(f"{given.dtype.kind}4")
+    raise InvalidRequestError(
+        f"JAX would make {smaller} of this array of {given.dtype}: it has types of 64 bits only where they are enabled"
+        f", on all workers alike. Call jax.config.update('jax_enable_x64', True) before anything else, or pass "
+        f"array.astype({smaller.name!r})."
+    )

@@ -1,0 +1,51 @@
+"""A barrier that is a part of a compiled function, too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.extend import core
+
+from farandole.collectives.barrier import barrier as eager_barrier
+from farandole.core.dtype import Kind
+from farandole.core.group import ProcessSet, global_process_set
+from farandole.errors import InvalidRequestError
+from farandole.jax.call_site import CallSite
+from farandole.jax.primitive import bind
+from farandole.jax.traced import group_of
+
+
+def barrier(process_set: ProcessSet = global_process_set, after: Any = None) -> Any:
+    """Wait until all ranks of the process set have called this.
+
+    Args:
+        process_set: which ranks take part.
+        after: arrays in any structure. In a compiled function, where there is no other order than that of arrays, the
+            barrier comes after these are computed, and what is computed of the result comes after the barrier.
+
+    Returns:
+        The arrays of `after`.
+
+    Raises:
+        ValueError: inside of a compiled function, without arrays.
+        HorovodInternalError: a worker was lost.
+
+    Example:
+        >>> x = hvd.barrier(after=x)  # doctest: +SKIP
+    """
+    leaves = jax.tree.leaves(after)
+    if not any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+        if core.unsafe_am_i_under_a_jit_DO_NOT_USE():  # type: ignore[attr-defined]
+            raise InvalidRequestError(
+                "barrier() inside of a function that JAX compiles would be there once, when the function is traced. "
+                "Pass arrays that it is to come after, and use what it returns: x = hvd.barrier(after=x)."
+            )
+        jax.block_until_ready(after)
+        eager_barrier(process_set)
+        return after
+    flag, _ = jax.lax.optimization_barrier((jnp.zeros(1, jnp.uint8), leaves))
+    site = CallSite(Kind.ALLREDUCE, group=group_of(process_set, "barrier"), size=len(process_set.ranks))
+    (flag,) = bind([flag], site)
+    return jax.lax.optimization_barrier((after, flag))[0]

@@ -1,0 +1,61 @@
+"""A collective of a traced function, as data: the parameters of the primitive `farandole_collective`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from farandole.core.dtype import Kind, Sum, WireForm
+
+
+@dataclass(frozen=True)
+class CallSite:
+    """What a traced function says of a collective, beside its arrays.
+
+    Nothing of it depends on the rank, so that all ranks compile the same program.
+
+    Attributes:
+        kind: what the engine does.
+        grouped: whether it is one of the grouped functions, whose members have names of their own.
+        name: by which ranks' calls match, with the operation before it; None: one that follows from the program.
+        group: the native number of the process set.
+        size: how many ranks were in it when the function was traced; shapes of results follow from it.
+        op: of a reduction.
+        root: of a broadcast; and see `only_at_root`.
+        prescale: multiplied in before a reduction.
+        postscale: multiplied in after it.
+        compression: how the arrays of an allreduce travel.
+        compression_ratio: of `WireForm.TOPK`.
+        only_at_root: of a reduction: all ranks but the root get zeros.
+    """
+
+    kind: Kind
+    grouped: bool = False
+    name: str | None = None
+    group: int = 0
+    size: int = 1
+    op: int = Sum
+    root: int = 0
+    prescale: float = 1.0
+    postscale: float = 1.0
+    compression: WireForm = WireForm.NONE
+    compression_ratio: float = 0.0
+    only_at_root: bool = False
+
+    @property
+    def operation(self) -> str:
+        """What begins the names by which ranks' calls match."""
+        return f"{'grouped_' * self.grouped}{self.kind.name.lower()}"
+
+    def result_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """Return the shape of the result for an array of this one."""
+        if self.kind is Kind.ALLGATHER:
+            return (shape[0] * self.size, *shape[1:])
+        if self.kind is Kind.REDUCESCATTER:
+            return (shape[0] // self.size, *shape[1:])
+        return tuple(shape)
+
+    def of_part(self, part: str, **changes: object) -> CallSite:
+        """Return another collective that belongs to this one, such as that of its gradient."""
+        name = None if self.name is None else f"{self.name}.{part}"
+        return replace(self, name=name, **changes)  # type: ignore[arg-type]

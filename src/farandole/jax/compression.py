@@ -1,0 +1,49 @@
+"""The compressions for JAX. What each does is in docs/compression.md."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+
+from farandole.collectives.compression import Compressor, Int8, NoneCompressor, TopK
+
+
+class _CastCompressor(Compressor):
+    """Floating-point arrays travel in a smaller type; others as they are."""
+
+    wire_dtype: ClassVar[Any]
+
+    @classmethod
+    def compress(cls, tensor: Any) -> tuple[Any, Any]:
+        """Return the array in the smaller type, and the type it had."""
+        tensor = jnp.asarray(tensor)
+        is_floating = jnp.issubdtype(tensor.dtype, jnp.floating)
+        return (tensor.astype(cls.wire_dtype) if is_floating else tensor), tensor.dtype
+
+    @classmethod
+    def decompress(cls, tensor: Any, ctx: Any) -> Any:
+        """Return the array in the type it had."""
+        return tensor.astype(ctx)
+
+
+class FP16Compressor(_CastCompressor):
+    """Floating-point arrays travel as float16: 11 bits of precision, at most 65504. See `farandole.torch`."""
+
+    wire_dtype = jnp.float16
+
+
+class BF16Compressor(_CastCompressor):
+    """Floating-point arrays travel as bfloat16: 8 bits of precision, the range of float32."""
+
+    wire_dtype = jnp.bfloat16
+
+
+class Compression:
+    """The compressions that come with farandole, but for PowerSGD."""
+
+    none: ClassVar[type[Compressor]] = NoneCompressor
+    fp16: ClassVar[type[Compressor]] = FP16Compressor
+    bf16: ClassVar[type[Compressor]] = BF16Compressor
+    int8: ClassVar[Int8] = Int8()
+    topk: ClassVar[type[TopK]] = TopK

@@ -1,0 +1,71 @@
+"""From JAX's errors to farandole's: what a collective inside of a compiled function has failed with."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any, TypeVar
+
+import jax
+
+from farandole.core.status import from_sentence
+from farandole.errors import FarandoleError, NotInitializedError
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_NOT_INITIALIZED = str(NotInitializedError())
+# By JAX: a ValueError where a program that ran at once has failed at once.
+_RAISED = (jax.errors.JaxRuntimeError, ValueError)
+# What XLA puts before the sentence of a call: the name of its status.
+_CODE = re.compile(r"^(?:[\w ]+: )*?[A-Z_]+: ", re.MULTILINE)
+
+
+def translate(error: BaseException) -> FarandoleError | None:
+    """Return farandole's error for one of JAX's; None if it did not come from a collective.
+
+    Args:
+        error: such as `jax.errors.JaxRuntimeError`, which JAX raises when the result of a compiled function is asked
+            for in which a collective has failed.
+
+    Example:
+        >>> translate(ValueError("something else")) is None
+        True
+    """
+    if not isinstance(error, _RAISED) or isinstance(error, FarandoleError):
+        return None
+    message = str(error)
+    if _NOT_INITIALIZED in message:
+        return NotInitializedError()
+    return from_sentence(_CODE.sub("", message))
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Raise farandole's error instead of JAX's where a collective in a compiled function has failed.
+
+    JAX raises when a result is asked for, which may be later than the call of the function: ask within this.
+
+    Example:
+        >>> with translated():
+        ...     pass
+    """
+    try:
+        yield
+    except _RAISED as error:
+        ours = translate(error)
+        if ours is None:
+            raise
+        raise ours from error
+
+
+def translating(function: Function) -> Function:
+    """Return the function so that it raises as in `translated`."""
+
+    @wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with translated():
+            return function(*args, **kwargs)
+
+    return run  # type: ignore[return-value]

@@ -1,0 +1,107 @@
+"""Derivatives of traced collectives: forward (JVP), and backward by transposing it.
+
+The backward rules are those that the collectives declare (`farandole.collectives`), in the shape that is the same on
+all ranks, so that all compile one program: an allgather's own rows of the average are a reducescatter, for instance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.interpreters import ad
+
+from farandole.core.dtype import Adasum, Average, Kind, Max, Min, Product, Sum
+from farandole.errors import InvalidRequestError
+from farandole.jax.call_site import CallSite
+from farandole.jax.primitive import bind, collective_p
+
+
+def _forward(arrays: Sequence[Any], tangents: Sequence[Any], *, site: CallSite) -> tuple[list[Any], list[Any]]:
+    results = bind(arrays, site)
+    # Those of integers have no derivative.
+    moved = [index for index, array in enumerate(arrays) if jnp.issubdtype(array.dtype, jnp.inexact)]
+    outgoing: list[Any] = [ad.Zero(jax.typeof(result).to_tangent_aval()) for result in results]
+    if not any(type(tangents[index]) is not ad.Zero for index in moved):
+        return results, outgoing
+    given = [ad.instantiate_zeros(tangents[index]) for index in moved]
+    inputs = [arrays[index] for index in moved]
+    for index, tangent in zip(moved, _tangents(inputs, given, site), strict=True):
+        outgoing[index] = tangent
+    return results, outgoing
+
+
+def _tangents(arrays: Sequence[Any], tangents: Sequence[Any], site: CallSite) -> Sequence[Any]:
+    """Return the tangents of the results."""
+    if site.op not in (Min, Max, Product) or site.kind not in (Kind.ALLREDUCE, Kind.REDUCESCATTER):
+        return bind(tangents, site.of_part("tangent"))
+    if site.kind is Kind.REDUCESCATTER:
+        raise InvalidRequestError(
+            "reducescatter has a gradient for Average and Sum only. Use allreduce, which has one for Min, Max and "
+            "Product too, and take this rank's rows."
+        )
+    return (_of_product if site.op == Product else _of_extreme)(arrays, tangents, site)
+
+
+def _of_extreme(arrays: Sequence[Any], tangents: Sequence[Any], site: CallSite) -> list[Any]:
+    """Return the average of the tangents of the ranks that have the extreme element."""
+    # A negative factor turns the largest into the smallest.
+    reached = site.op if site.prescale >= 0 else Min + Max - site.op
+    extremes = _reduce([jax.lax.stop_gradient(array) for array in arrays], reached, site, "extremes")
+    mine = [(array == extreme).astype(array.dtype) for array, extreme in zip(arrays, extremes, strict=True)]
+    owners = _reduce(mine, Sum, site, "owners")
+    sums = _reduce([own * tangent for own, tangent in zip(mine, tangents, strict=True)], Sum, site, "tangent")
+    # No rank owns an element that is not a number.
+    return [
+        total * (site.prescale * site.postscale) / jnp.where(owner == 0, 1, owner)
+        for total, owner in zip(sums, owners, strict=True)
+    ]
+
+
+def _of_product(arrays: Sequence[Any], tangents: Sequence[Any], site: CallSite) -> list[Any]:
+    """Return the sum of the tangents, each times the other ranks' elements, also where some are 0."""
+    scaled = [jax.lax.stop_gradient(array) * site.prescale for array in arrays]
+    zeros = [(array == 0).astype(array.dtype) for array in scaled]
+    own = [jnp.where(zero == 1, 1, array) for zero, array in zip(zeros, scaled, strict=True)]
+    products = _reduce(own, Product, site, "products")
+    counts = _reduce(zeros, Sum, site, "zeros")
+    others = [
+        jnp.where(count - zero > 0, 0, product / each)
+        for count, zero, product, each in zip(counts, zeros, products, own, strict=True)
+    ]
+    sums = _reduce([other * tangent for other, tangent in zip(others, tangents, strict=True)], Sum, site, "tangent")
+    return [total * (site.prescale * site.postscale) for total in sums]
+
+
+def _reduce(arrays: Sequence[Any], op: int, site: CallSite, part: str) -> list[Any]:
+    return bind(arrays, site.of_part(part, op=op, prescale=1.0, postscale=1.0))
+
+
+def _backward(gradients: Sequence[Any], *arrays: Any, site: CallSite) -> list[Any]:
+    """Return the gradients of the arrays that the results depend on; None for the others."""
+    given = [ad.instantiate_zeros(gradient) for gradient in gradients]
+    through = _gradients(given, site)
+    return [
+        gradient if ad.is_undefined_primal(array) else None for array, gradient in zip(arrays, through, strict=True)
+    ]
+
+
+def _gradients(gradients: Sequence[Any], site: CallSite) -> Sequence[Any]:
+    if site.kind is Kind.ALLGATHER:
+        return bind(gradients, site.of_part("gradient", kind=Kind.REDUCESCATTER, op=Average))
+    if site.kind is Kind.BROADCAST:
+        return bind(gradients, site.of_part("gradient", kind=Kind.ALLREDUCE, op=Average, only_at_root=True))
+    if site.kind is Kind.REDUCESCATTER:
+        gathered = bind(gradients, site.of_part("gradient", kind=Kind.ALLGATHER))
+        factor = site.prescale * site.postscale * (site.size if site.op == Sum else 1)
+        return gathered if factor == 1.0 else [gradient * factor for gradient in gathered]
+    assert site.kind is Kind.ALLTOALL or site.op in (Average, Sum, Adasum)
+    if site.only_at_root:
+        return bind(gradients, site.of_part("gradient", kind=Kind.BROADCAST, only_at_root=False))
+    return bind(gradients, site.of_part("gradient"))
+
+
+ad.primitive_jvps[collective_p] = _forward
+ad.primitive_transposes[collective_p] = _backward

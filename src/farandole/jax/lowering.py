@@ -1,0 +1,112 @@
+"""From a traced collective to a call of the plugin's handlers in XLA's program.
+
+Order. The collectives of one function, loop body or branch are chained by XLA's tokens: they are begun in the order in
+which they were traced, one after the other, on all ranks. Names are given here: each place in a program has one of its
+own, which follows from the program and not from what was traced before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import stablehlo as hlo
+from jax.interpreters import mlir
+
+from farandole.errors import InvalidRequestError
+from farandole.jax import plugin
+from farandole.jax.call_site import CallSite
+
+_program_numbers = count(1)
+
+
+@dataclass
+class _Program:
+    """What is known of a program while it is made: lives as long as it does."""
+
+    number: int = field(default_factory=lambda: next(_program_numbers))
+    given: dict[str, int] = field(default_factory=dict)
+
+    def name(self, wanted: str) -> str:
+        """Return a name that no other place in the program has."""
+        before = self.given.get(wanted, 0)
+        self.given[wanted] = before + 1
+        return wanted if before == 0 else f"{wanted}#{before}"
+
+
+def lower(context: mlir.LoweringRuleContext, *arrays: Any, site: CallSite) -> list[Any]:
+    """Return the results of a collective in the program that is being made."""
+    _check_devices(context, site)
+    program = _program_of(context.module_context)
+    name = program.name(f"{site.operation}.{site.name or _module_name(context.module_context)}")
+    token_type = hlo.TokenType.get()
+    call = jax.ffi.ffi_lowering(
+        plugin.TARGET,
+        # Other ranks wait for it: XLA must neither remove it nor merge it with its like.
+        has_side_effect=True,
+        result_types=[*(mlir.aval_to_ir_type(context.module_context, aval) for aval in context.avals_out), token_type],
+    )
+    # A token has the layout of a scalar.
+    scalar = jax.core.ShapedArray((), np.bool_)
+    extended = context.replace(avals_in=[*context.avals_in, scalar], avals_out=[*context.avals_out, scalar])
+    results = call(extended, *arrays, _token_before(), **_attributes(site, name, program.number))
+    return list(results)[:-1]
+
+
+def _check_devices(context: mlir.LoweringRuleContext, site: CallSite) -> None:
+    axes = context.module_context.axis_context
+    if getattr(axes, "num_devices", 1) not in (None, 1):  # Within shard_map, the context is another one.
+        raise InvalidRequestError(
+            f"{site.operation}: the arrays of this function lie on several devices of this process, and each would "
+            "have a part of the array only. Call the collective within jax.shard_map, where it says what each device "
+            "does."
+        )
+
+
+def _program_of(module: Any) -> _Program:
+    for each in module.keepalives:
+        if isinstance(each, _Program):
+            return each
+    program = _Program()
+    module.keepalives.append(program)
+    return program
+
+
+def _module_name(module: Any) -> str:
+    return str(ir.StringAttr(module.module.operation.attributes["sym_name"]).value)
+
+
+def _token_before() -> Any:
+    """Return the token of the collective before this one in the same block, or a new one."""
+    for operation in reversed(list(ir.InsertionPoint.current.block.operations)):
+        if operation.name == "stablehlo.custom_call" and _target(operation) == plugin.TARGET:
+            return operation.results[len(operation.results) - 1]
+    return hlo.create_token()
+
+
+def _target(operation: Any) -> str:
+    return str(ir.StringAttr(operation.attributes["call_target_name"]).value)
+
+
+def _attributes(site: CallSite, name: str, program: int) -> dict[str, Any]:
+    """Return what native/plugins/jax/call_site.cc reads."""
+    numbers = {
+        "kind": site.kind,
+        "grouped": site.grouped,
+        "group": site.group,
+        "op": site.op,
+        "root": site.root,
+        "compression": site.compression,
+        "only_at_root": site.only_at_root,
+        "program": program,
+    }
+    factors = {"prescale": site.prescale, "postscale": site.postscale, "compression_ratio": site.compression_ratio}
+    return {
+        "name": name,
+        **{each: np.int64(number) for each, number in numbers.items()},
+        **{each: np.float64(factor) for each, factor in factors.items()},
+    }

@@ -1,0 +1,59 @@
+"""The plugin library: finds it, gives its handlers to XLA, and lends it the engine of the session.
+
+It is written against the C interface of XLA's FFI, and needs no compiler on the user's machine.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from pathlib import Path
+
+import jax
+
+from farandole.core import basics, binding
+from farandole.core.lent_engine import LentEngine
+from farandole.errors import LibraryError
+from farandole.settings.table import Settings
+
+LIBRARY_NAME = "libfarandole_jax.so"
+# Of the handlers, as programs name them.
+TARGET = "farandole_collective"
+OLDEST = (0, 10)
+
+
+def require() -> None:
+    """Let XLA know of the handlers, if it does not yet.
+
+    Raises:
+        LibraryError: collectives in compiled functions cannot be used; the message says why.
+    """
+    reason = why_not()
+    if reason:
+        raise LibraryError(f"farandole's collectives cannot be used inside of functions that JAX compiles: {reason}")
+
+
+@cache
+def why_not() -> str:
+    """Return why the plugin cannot be used, in a sentence; "" if it can. The first call loads it."""
+    version = tuple(int(part) for part in jax.__version__.split(".")[:2])
+    if version < OLDEST:
+        return f"JAX {jax.__version__} is older than {'.'.join(map(str, OLDEST))}."
+    binding.load(Settings.from_environment().library)  # The plugin takes the one that is loaded.
+    path = Path(binding.__file__).parent / "lib" / LIBRARY_NAME
+    try:
+        lent = LentEngine(ctypes.CDLL(str(path)), "farandole_jax")
+    except (OSError, AttributeError) as error:
+        return f"{path} cannot be loaded: {error}"
+    if not lent.fits():
+        return f"{path} belongs to another version of farandole. Install farandole again."
+    stages = {
+        "instantiate": jax.ffi.pycapsule(lent.library.farandole_jax_instantiate),
+        "execute": jax.ffi.pycapsule(lent.library.farandole_jax_execute),
+    }
+    try:
+        jax.ffi.register_ffi_target(TARGET, stages, platform="cpu")
+    except Exception as error:  # Of which type, depends on XLA's version.
+        return f"JAX {jax.__version__} has not taken the handlers: {error}"
+    basics.accompany(lent)
+    return ""

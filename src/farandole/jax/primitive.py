@@ -1,0 +1,99 @@
+"""Collectives in functions that JAX transforms and compiles: one primitive for all of them.
+
+It has no effect in the sense of JAX's types, so that `jit` calls compiled functions by its quick way, and functions
+with collectives can be differentiated, mapped, looped over and rematerialized as others. XLA is told that each call has
+a side effect, and neither removes nor merges calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import jax
+from jax.extend.core import Primitive
+from jax.interpreters import batching, mlir
+from jax.interpreters import partial_eval as pe
+
+from farandole.core.dtype import Adasum, Kind
+from farandole.errors import InvalidRequestError
+from farandole.jax import plugin
+from farandole.jax.call_site import CallSite
+from farandole.jax.lowering import lower
+
+collective_p = Primitive("farandole_collective")
+collective_p.multiple_results = True
+
+# Their first dimension is made of rows, which they move.
+_OF_ROWS = (Kind.ALLGATHER, Kind.ALLTOALL, Kind.REDUCESCATTER)
+
+
+def bind(arrays: Sequence[Any], site: CallSite) -> list[Any]:
+    """Return the results of a collective on arrays of a function that is being traced.
+
+    Raises:
+        ValueError: the shapes do not allow it.
+        LibraryError: the plugin cannot be used.
+    """
+    plugin.require()
+    for array in arrays:
+        _check_rows(site, array.shape)
+    results: list[Any] = collective_p.bind(*arrays, site=site)
+    return results
+
+
+def _check_rows(site: CallSite, shape: Sequence[int]) -> None:
+    if site.kind in (Kind.ALLTOALL, Kind.REDUCESCATTER) and shape[0] % site.size:
+        raise InvalidRequestError(
+            f"{site.operation}: the first dimension of the array ({shape[0]}) is not a multiple of the number of "
+            f"workers ({site.size}). Inside of a compiled function, where the shape of the result is the same on all "
+            "of them, it has to be: pad the array, or call this outside of the function."
+        )
+
+
+@collective_p.def_abstract_eval
+def _shapes(*avals: Any, site: CallSite) -> list[Any]:
+    return [aval.update(shape=site.result_shape(aval.shape), weak_type=False) for aval in avals]
+
+
+@cache
+def _compiled(site: CallSite) -> Any:
+    """Return a function of its own for a collective whose arrays are concrete, as in `jax.grad` outside of `jit`."""
+
+    def collective(*arrays: Any) -> Any:
+        return collective_p.bind(*arrays, site=site)
+
+    return jax.jit(collective)
+
+
+collective_p.def_impl(lambda *arrays, site: _compiled(site)(*arrays))
+
+
+def _batch(arrays: Sequence[Any], dimensions: Sequence[Any], *, site: CallSite) -> tuple[list[Any], list[Any]]:
+    """A mapped collective is one collective of larger arrays, where that is the same."""
+    if site.kind is Kind.ALLREDUCE and site.op == Adasum:
+        raise NotImplementedError(
+            "allreduce with op=hvd.Adasum cannot be mapped by jax.vmap: it looks at whole arrays, and those of all "
+            "elements of the map would count as one. Use jax.lax.map."
+        )
+    # Elements are reduced or moved one by one, so the mapped dimension may stay; but rows have to be the first one.
+    if site.kind in _OF_ROWS:
+        placed = [
+            array if dimension is None else jax.numpy.moveaxis(array, dimension, 1)
+            for array, dimension in zip(arrays, dimensions, strict=True)
+        ]
+        return bind(placed, site), [None if dimension is None else 1 for dimension in dimensions]
+    return bind(arrays, site), list(dimensions)
+
+
+batching.primitive_batchers[collective_p] = _batch
+mlir.register_lowering(collective_p, lower, cacheable=False)
+
+
+def _keep(used: Sequence[bool], equation: Any) -> tuple[list[bool], Any]:
+    """Keep a collective whose results nobody uses: a rank that uses them may be waiting."""
+    return [True] * len(equation.invars), equation
+
+
+pe.dce_rules[collective_p] = _keep

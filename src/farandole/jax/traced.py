@@ -1,0 +1,104 @@
+"""From a call of a collective on traced arrays to the primitive."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from farandole.collectives.compressed import check_compressible
+from farandole.collectives.compression import Feedback, Recipe
+from farandole.collectives.declaration import Options
+from farandole.collectives.differentiation import DifferentiableCall
+from farandole.collectives.front_end import FrontEnd
+from farandole.collectives.rows import rows_to_send
+from farandole.core.dtype import Kind, WireForm
+from farandole.core.group import ProcessSet
+from farandole.errors import InvalidRequestError
+from farandole.jax import gradients  # noqa: F401  (tells JAX of them)
+from farandole.jax.call_site import CallSite
+from farandole.jax.primitive import bind
+
+
+def run(front: FrontEnd[Any], call: DifferentiableCall, arrays: Sequence[Any]) -> list[Any]:
+    """Return the results of a call on traced arrays.
+
+    Raises:
+        ValueError: an array cannot take part, or not inside of a compiled function.
+    """
+    site = _site_of(call)
+    for array in arrays:
+        call.collective.check(front, array, front.traced_dtype(array), site.operation, call.options)  # type: ignore
+    results = bind(arrays, site)
+    if call.collective.kind in (Kind.ALLGATHER, Kind.ALLTOALL):
+        call.received = [_counts(site, array.shape[0]) for array in arrays]
+    return results
+
+
+def _counts(site: CallSite, rows: int) -> list[int]:
+    return [rows if site.kind is Kind.ALLGATHER else rows // site.size] * site.size
+
+
+def _site_of(call: DifferentiableCall) -> CallSite:
+    group = group_of(call.process_set, call.collective.name)
+    size = len(call.process_set.ranks)
+    options = dict(call.options)
+    _check_splits(options, size)
+    return CallSite(
+        kind=call.collective.kind,
+        grouped=call.form.grouped,
+        name=call.name,
+        group=group,
+        size=size,
+        **options,
+        **_wire(call.compression, options),
+    )
+
+
+def group_of(process_set: ProcessSet, operation: str) -> int:
+    """Return the native number of a process set.
+
+    Raises:
+        ValueError: it is not registered.
+    """
+    if process_set.process_set_id is None:
+        raise InvalidRequestError(
+            f"{operation.capitalize()}: Process set provided does not exist, or has not been registered. "
+            "Pass it to init() or add_process_set() on all ranks first."
+        )
+    return process_set.process_set_id
+
+
+def _check_splits(options: Options, size: int) -> None:
+    """Take the argument of alltoall, which has to say nothing new: all parts are equal."""
+    splits = options.pop("splits", None)
+    if splits is None:
+        return
+    try:
+        rows = rows_to_send(splits, sum(splits), size)
+    except Exception as error:
+        raise InvalidRequestError(
+            f"alltoall: inside of a compiled function, splits have to be numbers that are known when it is traced, and "
+            f"equal. ({error})"
+        ) from None
+    if len(set(rows)) > 1:
+        raise InvalidRequestError(
+            f"alltoall: splits are {rows}, but a compiled function has to know the shape of its results, so that all "
+            "parts have to be equal. Pad them to one length, or call this outside of the function."
+        )
+
+
+def _wire(compression: Any, options: Options) -> dict[str, Any]:
+    if compression is None:
+        return {}
+    if isinstance(compression, Feedback):
+        raise InvalidRequestError(
+            "a compression with feedback remembers what it has not sent, and a compiled function remembers nothing: "
+            "pass Compression.int8 or Compression.topk(...) itself, or use hvd.distributed(optimizer), whose state has "
+            "room for it."
+        )
+    assert isinstance(compression, Recipe)
+    form = getattr(compression, "form", None)
+    if not isinstance(form, WireForm):
+        raise InvalidRequestError(f"{compression!r} cannot be used inside of a compiled function.")
+    check_compressible(options["op"])
+    return {"compression": form, "compression_ratio": compression.ratio}  # type: ignore[attr-defined]

@@ -1,0 +1,172 @@
+"""What goes wrong in functions that JAX compiles is said in sentences, on all ranks, and soon."""
+
+from __future__ import annotations
+
+import signal
+import time
+from typing import Any
+
+import pytest
+from worlds import Nursery, Worker, WorkerGone, World
+
+
+def begin() -> None:
+    import farandole.jax as hvd
+
+    hvd.init()
+
+
+def test_a_killed_worker_ends_a_compiled_step_within_two_seconds(jax_nursery: Nursery) -> None:
+    world = World(jax_nursery, 3, {"FARANDOLE_FAILURE_DEADLINE": ""})
+    try:
+        world.run(begin)
+
+        def train() -> tuple[str, int | None, float]:
+            import jax
+            import jax.numpy as jnp
+
+            import farandole.jax as hvd
+            from farandole.errors import WorkerLostError, lost_rank_behind
+
+            step = jax.jit(lambda x: hvd.allreduce(jnp.tanh(x @ x), op=hvd.Sum))
+            x = jnp.ones((200, 200), jnp.float32)
+            try:
+                while True:
+                    jax.block_until_ready(step(x))
+            except jax.errors.JaxRuntimeError as error:
+                at = time.time()
+                assert lost_rank_behind(error) == 1
+                with pytest.raises(WorkerLostError) as ours, hvd.translated():
+                    raise
+                return str(ours.value), ours.value.rank, at
+
+        world.start(train)
+        time.sleep(2)
+        killed = time.time()
+        world.workers[1].kill(signal.SIGKILL)
+        for rank, outcome in world.failures():
+            assert rank == 1 and isinstance(outcome, WorkerGone)
+        sentences = world.collect((0, 2))
+        for sentence, rank, at in sentences:
+            assert "rank 1" in sentence and rank == 1
+            assert at - killed < 2
+    finally:
+        world.close()
+
+
+def test_wrong_calls_are_answered_by_sentences(jax_nursery: Nursery) -> None:
+    world = World(jax_nursery, 2)
+
+    def run() -> dict[str, str]:
+        import jax
+        import jax.numpy as jnp
+
+        import farandole.jax as hvd
+        from farandole.errors import InvalidRequestError, MismatchError, NotInitializedError
+
+        said: dict[str, str] = {}
+
+        def expect(what: str, kind: type[Exception], function: Any, *arguments: Any) -> None:
+            with pytest.raises(kind) as error, hvd.translated():
+                jax.block_until_ready(function(*arguments))
+            said[what] = str(error.value)
+
+        reduce = jax.jit(lambda x: hvd.allreduce(x))
+        expect("traced before init", NotInitializedError, jax.jit(lambda x: hvd.allgather(x)), jnp.ones(2))
+        hvd.init()
+        rank = hvd.rank()
+        assert reduce(jnp.ones(3)).tolist() == [1.0] * 3
+        expect("shapes", MismatchError, reduce, jnp.ones(4 + rank))
+        expect("ragged", MismatchError, jax.jit(lambda x: hvd.allgather(x)), jnp.ones(4 + rank))
+        assert hvd.allgather(jnp.ones(4 + rank)).shape == (9,)
+        expect("rows", InvalidRequestError, jax.jit(hvd.reducescatter), jnp.ones(3))
+        expect("splits", InvalidRequestError, jax.jit(lambda x: hvd.alltoall(x, splits=[1, 2])), jnp.ones(3))
+        expect("handles", InvalidRequestError, jax.jit(lambda x: hvd.allreduce_async(x)), jnp.ones(3))
+        expect("complex", InvalidRequestError, jax.jit(hvd.allreduce), jnp.ones(3, jnp.complex64))
+        expect("key", InvalidRequestError, hvd.allreduce, jax.random.key(0))
+        feedback = hvd.Compression.int8.with_feedback()
+        expect(
+            "feedback",
+            InvalidRequestError,
+            jax.jit(lambda x: hvd.allreduce(x, compression=feedback, name="x")),
+            jnp.ones(3),
+        )
+        assert reduce(jnp.ones(3)).tolist() == [1.0] * 3
+        gather = jax.jit(lambda x: hvd.allgather(x))
+        assert gather(jnp.ones(2)).shape == (4,)
+        hvd.shutdown()
+        expect("after shutdown", NotInitializedError, reduce, jnp.ones(3))
+        return said
+
+    try:
+        for said in world.run(run):
+            assert "use hvd.init()" in said["traced before init"] and "use hvd.init()" in said["after shutdown"]
+            assert "[4]" in said["shapes"] and "[5]" in said["shapes"]
+            assert "different first dimensions" in said["ragged"]
+            assert "(3) is not a multiple of the number of workers (2)" in said["rows"]
+            assert "parts have to be equal" in said["splits"]
+            assert "Call the plain function" in said["handles"]
+            assert "complex64 is not supported" in said["complex"]
+            assert "jax.random.key_data" in said["key"]
+            assert "hvd.distributed(optimizer)" in said["feedback"]
+    finally:
+        world.close()
+
+
+@pytest.fixture
+def worker(jax_nursery: Nursery) -> Any:
+    """Return a process that is in no world yet."""
+    worker = jax_nursery.fork({"FARANDOLE_LISTEN": "127.0.0.1"})
+    yield worker
+    worker.close()
+
+
+def test_a_function_compiled_for_another_number_of_workers_says_so(worker: Worker) -> None:
+    def run() -> tuple[str, list[float]]:
+        import jax
+        import jax.numpy as jnp
+
+        import farandole.jax as hvd
+
+        hvd.init()
+        sizes = iter([2])
+        process_set = hvd.global_process_set
+        # As if it had been traced in a world of two.
+        ranks, process_set.ranks = process_set.ranks, [0, next(sizes)]
+        gather = jax.jit(lambda x: hvd.allgather(x))
+        gather.lower(jnp.ones(2))
+        compiled = gather.lower(jnp.ones(2)).compile()
+        reduce = jax.jit(lambda x: hvd.allreduce(x)).lower(jnp.ones(2)).compile()
+        process_set.ranks = ranks
+        with pytest.raises(ValueError) as error, hvd.translated():
+            jax.block_until_ready(compiled(jnp.ones(2)))
+        return str(error.value), reduce(jnp.ones(2)).tolist()
+
+    worker.send(run, ())
+    sentence, values = worker.receive()
+    assert "compiled for another number of workers than the 1 that there are now" in sentence
+    assert "jax.clear_caches()" in sentence
+    assert values == [1.0, 1.0]
+
+
+def test_numbers_that_would_lose_bits_are_refused(worker: Worker) -> None:
+    def run() -> list[str]:
+        import jax
+        import numpy as np
+
+        import farandole.jax as hvd
+
+        jax.config.update("jax_enable_x64", False)
+        hvd.init()
+        said = []
+        for given in (np.ones(2, np.int64), np.float64(1)):
+            with pytest.raises(ValueError) as error:
+                hvd.allreduce(given)
+            said.append(str(error.value))
+        assert hvd.allreduce([1.0, 2.0]).dtype == np.float32
+        return said
+
+    worker.send(run, ())
+    whole, real = worker.receive()
+    assert "would make int32 of this array of int64" in whole and "astype('int32')" in whole
+    assert "would make float32 of this array of float64" in real
