@@ -111,6 +111,12 @@ constexpr uint32_t bit_of(Enumeration value) noexcept {
   return uint32_t{1} << static_cast<uint32_t>(value);
 }
 
+// What a backend is started with.
+struct StartSettings {
+  std::string library;           // a path that is asked for, or empty
+  double patience_seconds = 60;  // for the other workers to start it as well
+};
+
 struct Row {
   const char* name;
   const char* description;
@@ -118,9 +124,17 @@ struct Row {
   Capabilities capabilities;
   // Null when it is not in this build. May throw base::Error.
   std::unique_ptr<Backend> (*make)(const World& world);
+  // Makes the process ready, before its first world. Throws Error(kUnavailable) when it cannot be used here. Null:
+  // there is nothing to do.
+  void (*start)(const StartSettings& settings) = nullptr;
+  // What start() would use, for people; starts nothing. `library` as in StartSettings. Throws as start() does.
+  std::string (*probe)(const std::string& library) = nullptr;
 };
-// The table, in the order of preference.
+// The table.
 std::span<const Row* const> rows() noexcept;
+// Those that run the requests of a job which asks for this one, in the order of preference; "native" is what a job has
+// that asks for none. Throws Error(kInvalidArgument) when there is no such backend to ask for.
+std::span<const Row* const> rows_for(std::string_view name);
 
 // Which backend runs a request, and why.
 struct Selection {

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "backend/backend.h"
+#include "base/error.h"
 
 namespace farandole::backend {
 
@@ -14,6 +15,9 @@ extern const Row kMpi;
 namespace {
 
 constexpr std::array<const Row*, 3> kTable = {&kNative, &kNccl, &kMpi};
+// MPI takes part where it is asked for, since the job must have been started by it.
+constexpr std::array<const Row*, 2> kForNative = {&kNative, &kNccl};
+constexpr std::array<const Row*, 2> kForMpi = {&kMpi, &kNccl};
 
 bool takes(const Row& row, const Need& need) {
   return (row.capabilities.memory & bit_of(need.memory)) != 0 &&
@@ -47,6 +51,17 @@ const char* name_of(Operation operation) noexcept {
 }
 
 std::span<const Row* const> rows() noexcept { return kTable; }
+
+std::span<const Row* const> rows_for(std::string_view name) {
+  if (name == kNative.name) {
+    return kForNative;
+  }
+  if (name == kMpi.name) {
+    return kForMpi;
+  }
+  throw base::Error(base::Code::kInvalidArgument,
+                    "there is no backend '" + std::string(name) + "' to ask for: use native or mpi");
+}
 
 Selection select(std::span<const Row* const> rows, const Need& need, const collective::Group& group,
                  const std::vector<int>& hosts) {

@@ -80,6 +80,11 @@ int farandole_engine_create(uint32_t abi_version, const farandole_setting* setti
     if (read.log_level) {
       farandole::base::set_log_level(*read.log_level);
     }
+    for (const farandole::backend::Row* const row : read.engine.backends) {
+      if (row->start != nullptr) {
+        row->start(read.start);
+      }
+    }
     *engine = new farandole_engine(std::move(read.endpoint), std::move(read.engine), read.needs_shared_memory);
   });
 }

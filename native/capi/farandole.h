@@ -205,6 +205,10 @@ FARANDOLE_API const char* farandole_algorithms(void);
 /* A JSON array of {"name", "description", "memory", "absent"}: what can run collectives, in the order of preference;
  * the kinds of memory that it takes ("host", "device"); and why this build lacks it, or "". */
 FARANDOLE_API const char* farandole_backends(void);
+/* What a backend would use on this machine, for people, or "" when it needs nothing. Starts nothing. `library`: a path
+ * that is asked for, or "". NULL and an error that says why it cannot be used. Valid until the calling thread asks
+ * again. */
+FARANDOLE_API const char* farandole_probe_backend(const char* name, const char* library);
 /* A JSON object {"algorithm", "reason"}: what would run a tensor of so many bytes among `members` workers on `hosts`
  * hosts, of which the one with the fewest has `fewest`; with the defaults of all knobs. NULL and an error for what
  * needs no algorithm. Valid until the calling thread asks again, as is what farandole_choose gives. */

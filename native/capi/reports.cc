@@ -1,5 +1,6 @@
 // The C ABI of looking inside: what there is to choose from, tuning, statistics, events, stall queries.
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "backend/backend.h"
@@ -82,6 +83,22 @@ const char* farandole_algorithms(void) {
 const char* farandole_backends(void) {
   static const std::string kJson = backends_as_json();
   return kJson.c_str();
+}
+
+const char* farandole_probe_backend(const char* name, const char* library) {
+  return answered([&] {
+    for (const farandole::backend::Row* const row : farandole::backend::rows()) {
+      if (std::string_view(row->name) != name) {
+        continue;
+      }
+      if (row->absent != nullptr) {
+        throw farandole::base::Error(farandole::base::Code::kUnavailable, row->absent);
+      }
+      return row->probe == nullptr ? std::string() : row->probe(library);
+    }
+    throw farandole::base::Error(farandole::base::Code::kInvalidArgument,
+                                 "there is no backend '" + std::string(name) + "'");
+  });
 }
 
 const char* farandole_choose_for(uint32_t kind, uint32_t op, uint64_t bytes, int32_t members, int32_t hosts,

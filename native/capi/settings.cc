@@ -87,6 +87,11 @@ void set_algorithm(Settings& settings, const Value& value) {
   }
 }
 
+void set_backend(Settings& settings, const Value& value) {
+  settings.engine.backends = backend::rows_for(value.text());
+  settings.engine.backend = value.text();
+}
+
 void set_arena_bytes(Settings& settings, const Value& value) {
   if (value.bytes() != 0) {
     settings.endpoint.arena_bytes = value.bytes();
@@ -130,6 +135,9 @@ constexpr std::array kRows = {
     Row{"failure_deadline", [](Settings& s, const Value& v) { s.endpoint.failure_deadline_seconds = v.seconds(); }},
     Row{"spin_seconds", set_spin_seconds},
     Row{"algorithm", set_algorithm},
+    Row{"backend", set_backend},
+    Row{"mpi_library", [](Settings& s, const Value& v) { s.start.library = v.text(); }},
+    Row{"start_timeout", [](Settings& s, const Value& v) { s.start.patience_seconds = v.seconds(); }},
     Row{"autotune", [](Settings& s, const Value& v) { s.engine.autotune = v.on(); }},
     Row{"autotune_warmup_samples", [](Settings& s, const Value& v) { s.engine.tuner.warmup_samples = v.count(); }},
     Row{"autotune_steps_per_sample", [](Settings& s, const Value& v) { s.engine.tuner.steps_per_sample = v.count(); }},

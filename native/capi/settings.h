@@ -16,6 +16,7 @@ namespace farandole::capi {
 struct Settings {
   transport::EndpointSettings endpoint;
   engine::EngineSettings engine;
+  backend::StartSettings start;
   std::optional<base::Level> log_level;  // none: it stays as it is
   bool needs_shared_memory = false;      // rather fail than use TCP within a host
 };

@@ -16,6 +16,7 @@
 
 #include "collective/bucket.h"
 #include "collective/compressed/compressed.h"
+#include "collective/exchange.h"
 #include "collective/group.h"
 #include "collective/knobs.h"
 #include "collective/shm_sequence.h"
@@ -30,6 +31,7 @@ struct Context {
   Staging& staging;
   const Group& group;
   const Knobs& knobs;
+  ExchangeCarrier& exchanges;  // between hosts
 };
 
 // A member's share of what goes through shared memory at a time.

@@ -36,6 +36,7 @@ void AgreementClient::begin() {
   config.type = Decision::Type::kInitialConfig;
   config.piece_bytes = parts_.settings.piece_bytes;
   config.algorithm = parts_.settings.algorithm;
+  config.backend = parts_.settings.backend;
   config.knobs = parts_.tuning.begin_tuning(collective::topology_of(*reported_.group(0), parts_.mesh.hosts()));
   issue(config);
 }
@@ -311,6 +312,11 @@ void AgreementClient::obey(const Decision& decision) {
 }
 
 void AgreementClient::apply_initial_config(const Decision& decision) {
+  if (decision.backend != parts_.settings.backend) {
+    throw base::Error(base::Code::kInvalidArgument, "rank 0 asks for the backend " + decision.backend + ", and rank " +
+                                                        std::to_string(rank_) + " for " + parts_.settings.backend +
+                                                        ": set FARANDOLE_BACKEND to the same on all workers");
+  }
   const backend::World world{parts_.frames, parts_.arena, {decision.piece_bytes, decision.algorithm, decision.knobs}};
   runner_ =
       std::make_unique<BucketRunner>(parts_.settings.backends, parts_.mesh, world, parts_.recorder, parts_.outcomes);

@@ -132,6 +132,7 @@ base::Bytes encode(const Decision& decision) {
     case Decision::Type::kInitialConfig:
       writer.put(decision.piece_bytes);
       writer.put_string(decision.algorithm);
+      writer.put_string(decision.backend);
       put_knobs(writer, decision.knobs);
       break;
     case Decision::Type::kRun:
@@ -178,6 +179,7 @@ Decision decode_decision(std::span<const std::byte> bytes) {
     case Decision::Type::kInitialConfig:
       decision.piece_bytes = reader.get<uint64_t>();
       decision.algorithm = reader.get_string();
+      decision.backend = reader.get_string();
       decision.knobs = get_knobs(reader);
       break;
     case Decision::Type::kRun:

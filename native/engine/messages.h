@@ -93,6 +93,7 @@ struct Decision {
   // kInitialConfig
   uint64_t piece_bytes = 0;
   std::string algorithm;
+  std::string backend;
   // kInitialConfig, kTune
   collective::Knobs knobs;
   // kRun

@@ -25,7 +25,9 @@ struct EngineSettings {
   double stall_shutdown_seconds = 0;
   bool autotune = false;  // rank 0's counts
   TunerSettings tuner;
-  std::span<const backend::Row* const> backends = backend::rows();  // the same on all ranks
+  // The same on all ranks, which the first decision of a world makes sure of: what was asked for, and its rows.
+  std::string backend = "native";
+  std::span<const backend::Row* const> backends = backend::rows_for("native");
 };
 
 }  // namespace farandole::engine

@@ -31,13 +31,16 @@ std::byte* allocate_staging(transport::Arena& arena, size_t piece_bytes) {
 
 }  // namespace
 
-Native::Native(transport::FrameMultiplexer& frames, transport::Arena& arena, Tuning tuning)
+Native::Native(transport::FrameMultiplexer& frames, transport::Arena& arena, Tuning tuning,
+               collective::ExchangeCarrier* exchanges)
     : frames_(frames),
       arena_(arena),
       tuning_(std::move(tuning)),
       memory_(allocate_staging(arena, tuning_.piece_bytes)),
       sequence_(frames),
-      staging_(sequence_, memory_, tuning_.piece_bytes) {
+      staging_(sequence_, memory_, tuning_.piece_bytes),
+      links_(frames, staging_),
+      exchanges_(exchanges == nullptr ? links_ : *exchanges) {
   set_knobs(tuning_.knobs);
 }
 
@@ -69,7 +72,9 @@ void Native::require_same_generation(const Group& group) {
   }
 }
 
-collective::Context Native::context(const Group& group) { return {frames_, sequence_, staging_, group, tuning_.knobs}; }
+collective::Context Native::context(const Group& group) {
+  return {frames_, sequence_, staging_, group, tuning_.knobs, exchanges_};
+}
 
 Choice choose_native(const collective::Topology& topology, const Need& need, const collective::Knobs& knobs,
                      std::string_view wanted) {

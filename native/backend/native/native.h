@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "backend/backend.h"
+#include "collective/link_exchange.h"
 
 namespace farandole::backend {
 
@@ -15,7 +16,9 @@ collective::Choice choose_native(const collective::Topology& topology, const Nee
 class Native final : public Backend {
  public:
   // Takes its staging from `arena`, the one that the mesh of `frames` shares. Throws Error(kUnavailable) when full.
-  Native(transport::FrameMultiplexer& frames, transport::Arena& arena, Tuning tuning);
+  // `exchanges` carries what goes between hosts in exchanges; null: links do.
+  Native(transport::FrameMultiplexer& frames, transport::Arena& arena, Tuning tuning,
+         collective::ExchangeCarrier* exchanges = nullptr);
   ~Native() override;
 
   collective::Knobs set_knobs(const collective::Knobs& knobs) override;
@@ -54,6 +57,8 @@ class Native final : public Backend {
   std::byte* const memory_;
   collective::ShmSequence sequence_;
   collective::Staging staging_;
+  collective::LinkExchanges links_;
+  collective::ExchangeCarrier& exchanges_;
 };
 
 }  // namespace farandole::backend

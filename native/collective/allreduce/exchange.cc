@@ -59,8 +59,8 @@ void allreduce_exchange(Context& context, const AllreduceJob& job) {
   ExchangeJob exchange = cut_allreduce(share.bucket().end(), context.group.size(), job.dtype, job.dtype, context.knobs);
   exchange.op = job.op;
   exchange.postscale = job.postscale;
-  Exchange(context.frames, context.staging, 0, context.knobs, context.group.members, std::move(exchange), share)
-      .finish();
+  const auto running = context.exchanges.begin(0, context.knobs, context.group.members, std::move(exchange), share);
+  finish(*running, context.frames);
 }
 
 }  // namespace farandole::collective

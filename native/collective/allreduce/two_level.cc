@@ -199,8 +199,8 @@ class TwoLevel {
         cut_allreduce(slice.size(), counterparts_.size(), held_, bucket_.job().dtype, context_.knobs);
     exchange.op = bucket_.job().op;
     exchange.postscale = bucket_.job().postscale;
-    stage.exchange = std::make_unique<Exchange>(context_.frames, context_.staging, window(i), context_.knobs,
-                                                counterparts_, std::move(exchange), *stage.block);
+    stage.exchange =
+        context_.exchanges.begin(window(i), context_.knobs, counterparts_, std::move(exchange), *stage.block);
     stage.exchange->advance();
   }
 

@@ -50,8 +50,8 @@ void reducescatter_exchange(Context& context, const ReducescatterJob& job) {
     at += count;
   }
   PartsShare share(job, exchange.slices[static_cast<size_t>(context.group.index)]);
-  Exchange(context.frames, context.staging, 0, context.knobs, context.group.members, std::move(exchange), share)
-      .finish();
+  const auto running = context.exchanges.begin(0, context.knobs, context.group.members, std::move(exchange), share);
+  finish(*running, context.frames);
 }
 
 }  // namespace farandole::collective

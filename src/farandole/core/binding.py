@@ -156,6 +156,7 @@ _QUICK: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "farandole_algorithms": (c_char_p, ()),
     "farandole_log_copy_to": (None, (c_int,)),
     "farandole_backends": (c_char_p, ()),
+    "farandole_probe_backend": (c_char_p, (c_char_p, c_char_p)),
     "farandole_setting_names": (c_char_p, ()),
     "farandole_choose_for": (c_char_p, (c_uint32, c_uint32, c_uint64, c_int32, c_int32, c_int32)),
     "farandole_choose": (c_char_p, (_Engine, c_uint32, c_uint32, c_uint32, c_uint64)),

@@ -60,6 +60,7 @@ class Settings:
             type=float,
             group="starting",
         ),
+        engine=True,
     )
     """Seconds within which all workers must have met."""
     fusion_threshold: int | None = setting(
@@ -142,6 +143,18 @@ class Settings:
         engine=True,
     )
     """How workers of one host are connected: shared memory where it works (auto), or one way only."""
+    backend: str = setting(
+        "native",
+        values.backend,
+        f"one of {', '.join(values.BACKENDS)}",
+        flag=Flag("backend", "what carries tensors between hosts (default: native)", choices=values.BACKENDS),
+        engine=True,
+    )
+    """What carries tensors between hosts: farandole's own links, or the MPI that started the job (mpi)."""
+    mpi_library: str | None = setting(
+        None, values.text, "a path", unset="the libmpi_abi.so.1 that the loader finds, or that of mpirun", engine=True
+    )
+    """The library with MPI's standard ABI that the backend mpi uses."""
     algorithm: str = setting("auto", values.text, "the name of an algorithm", engine=True)
     """One collective algorithm for everything, for tests and measurements; `auto` chooses the best one."""
     host_key: str = setting("", values.text, "any text", engine=True)

@@ -10,6 +10,7 @@ from farandole.wire.address import parse_address
 LOG_LEVELS = {"trace": 1, "debug": 1, "info": 2, "warning": 3, "error": 4, "fatal": 4, "off": 5}
 TRANSPORTS = ("auto", "shm", "tcp")
 RESUMES = ("auto", "never")
+BACKENDS = ("native", "mpi")
 
 
 def text(value: str) -> str:
@@ -87,6 +88,11 @@ def log_level(value: str) -> int:
 def transport(value: str) -> str:
     """Read the name of a transport."""
     return _one_of(TRANSPORTS, value)
+
+
+def backend(value: str) -> str:
+    """Read the name of a backend."""
+    return _one_of(BACKENDS, value.lower())
 
 
 def resume(value: str) -> str:

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <vector>
 
+#include "collective/link_exchange.h"
 #include "collective/run.h"
 #include "support/meshes.h"
 
@@ -74,7 +75,7 @@ class Member {
   void run(const collective::Group& group, const collective::Choice& choice, const Job& job) {
     sequence_.begin(++decision);
     frames_.set_collective(decision);
-    collective::Context context{frames_, sequence_, staging_, group, knobs_};
+    collective::Context context{frames_, sequence_, staging_, group, knobs_, exchanges_};
     collective::run(context, choice, job);
   }
 
@@ -88,6 +89,7 @@ class Member {
   collective::ShmSequence sequence_;
   void* const memory_;
   collective::Staging staging_;
+  collective::LinkExchanges exchanges_{frames_, staging_};
   collective::Knobs knobs_;
 
  public:

@@ -134,7 +134,13 @@ def test_the_engine_takes_all_of_its_settings_and_gives_names_to_no_others():
     assert rows == taken - {"stream_bytes"}, "this knob is tuned only"
     settings = Settings(chunk_bytes=4096, stall_warning_seconds=2.5, autotune=True, host_key="a=b")
     given = settings.for_engine()
-    assert given.keys() == rows - {"fusion_threshold", "small_bytes", "ring_bytes", "link_chunk_bytes"}
+    assert given.keys() == rows - {
+        "fusion_threshold",
+        "small_bytes",
+        "ring_bytes",
+        "link_chunk_bytes",
+        "mpi_library",
+    }
     wanted = {"chunk_bytes": "4096", "stall_warning_seconds": "2.5", "autotune": "1", "failure_deadline": "5"}
     assert wanted.items() <= given.items()
     without = Settings(stall_check_disable=True, stall_shutdown_seconds=9.0, failure_deadline=0.25).for_engine()

@@ -1,0 +1,47 @@
+// Waiting for MPI in one world: nonblocking calls are tested again and again while the links and the status of the
+// world are watched, so that a wait ends when a worker is lost, whatever MPI does then.
+//
+// Threads: for the thread that makes progress.
+#pragma once
+
+#include <cstdint>
+
+#include "backend/mpi/process.h"
+#include "transport/frame_multiplexer.h"
+
+namespace farandole::backend::mpi {
+
+class Progress {
+ public:
+  // Both outlive it.
+  Progress(transport::FrameMultiplexer& frames, Process& process) : frames_(frames), process_(process) {}
+  ~Progress() { frames_.set_alarm(0); }
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  transport::FrameMultiplexer& frames() noexcept { return frames_; }
+  const Functions& mpi() const noexcept { return process_.functions(); }
+
+  // Whether the request is done, or has failed, which check() tells then. Lets MPI move on, and keeps a wait of the
+  // frames from sleeping for long, since nothing signals its doorbell when MPI has moved.
+  bool test(Request& request) noexcept;
+  // Throws when a test has failed: the world's error if it is about to be revoked, else Error(kUnavailable).
+  void check();
+  // The same for what a call called `name` returned.
+  void require(int code, const char* name);
+  void wait(Request& request);
+  // Makes a call that may block, on MPI's thread.
+  void run(std::function<void()> body);
+
+ private:
+  // Looks without a pause for a moment, then every millisecond.
+  void stay_awake() noexcept;
+  [[noreturn]] void fail(int code, const char* name);
+
+  transport::FrameMultiplexer& frames_;
+  Process& process_;
+  int64_t in_vain_since_ns_ = 0;
+  int failed_ = kSuccess;
+};
+
+}  // namespace farandole::backend::mpi
