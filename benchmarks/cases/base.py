@@ -51,6 +51,8 @@ class Case:
         ratios: the last columns.
         run: measures all rows. Its second argument says how much of it.
         figure: how it is plotted, if it is.
+        group: a name by which it is asked for together with others.
+        document: the page below `docs` that shows it.
     """
 
     letter: str
@@ -59,6 +61,8 @@ class Case:
     run: Callable[[Conductor, Scope], list[Row]]
     ratios: tuple[Ratio, ...] = ()
     figure: Figure | None = None
+    group: str = ""
+    document: str = "performance.md"
 
 
 def everybody(work: str, **arguments: Any) -> list[Contender]:

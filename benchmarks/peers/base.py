@@ -22,7 +22,8 @@ from benchmarks.hosts import Bed
 from benchmarks.topology import Topology, cores
 
 ROOT = Path(__file__).parents[2]
-MODULES = {name: f"benchmarks.peers.{name}" for name in ("farandole", "other_checkout", "gloo", "openmpi", "mpich")}
+_NAMES = ("farandole", "other_checkout", "gloo", "openmpi", "mpich", "farandole_tensorflow", "multi_worker")
+MODULES = {name: f"benchmarks.peers.{name}" for name in _NAMES}
 WORKER = (sys.executable, "-m", "benchmarks.worker")
 
 Call = Callable[[], Any]
@@ -63,7 +64,8 @@ class Setup:
 class Peer:
     """A worker's place in a peer's world. Its further methods are works: they return the call that is to be timed.
 
-    A call may carry an attribute `note`: what a reader of the table should know.
+    A call may carry attributes: `note`, what a reader of the table should know, and `times`, as how many calls it
+    counts.
     """
 
     rank: int

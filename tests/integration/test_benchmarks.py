@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -132,6 +133,13 @@ def test_a_quick_run_prints_a_table_and_keeps_the_numbers(tmp_path: Path) -> Non
     (row,) = results["cases"][0]["rows"]
     assert {"farandole", "gloo"} <= set(row["seconds"]), printed
     assert "| world |" in printed
+
+
+@pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed")
+def test_the_cases_of_tensorflow_measure_all_contenders(tmp_path: Path) -> None:
+    results, printed = run_quickly("tf-gradients", tmp_path)
+    (row,) = results["cases"][0]["rows"]
+    assert {"farandole", "farandole, one grouped op", "MultiWorkerMirroredStrategy"} <= set(row["seconds"]), printed
 
 
 def test_launching_is_measured_on_hosts_and_on_simulated_ones(tmp_path: Path) -> None:

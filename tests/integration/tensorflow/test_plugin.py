@@ -66,6 +66,44 @@ def test_allreduces_of_one_function_are_in_flight_at_once(world: World) -> None:
         assert count == 161
 
 
+def grown(call: Any) -> float:
+    """Return by how many bytes this process's memory grows at most while a call lasts."""
+
+    def status(name: str) -> int:
+        with open("/proc/self/status") as lines:
+            return next(int(line.split()[1]) << 10 for line in lines if line.startswith(name))
+
+    with open("/proc/self/clear_refs", "w") as reset:
+        reset.write("5")  # VmHWM begins anew.
+    before = status("VmRSS")
+    call()
+    return status("VmHWM") - before
+
+
+def test_a_reduction_is_done_in_place_where_nobody_else_uses_its_input(world: World) -> None:
+    size = 48 << 20
+
+    def run() -> list[float]:
+        import tensorflow as tf
+
+        import farandole.tensorflow as hvd
+
+        tensor = tf.ones([size // 4])
+
+        @tf.function(autograph=False)
+        def reduce(users: int) -> Any:
+            given = tensor + 1.0
+            reduced = hvd.allreduce(given, name=f"place.{users}") if users else given
+            with tf.control_dependencies([reduced]):
+                return reduced[0] + (given[-1] if users == 2 else 0.0)
+
+        # TensorFlow keeps memory that it had once: so each has one more than the one before, if any.
+        return [grown(lambda users=users: reduce(users)) / size for users in range(3)]
+
+    for alone, in_place, apart in world.run(run):
+        assert alone > 0.9 and in_place < 0.5 and apart > 0.9
+
+
 def test_equal_calls_stay_two_and_constants_are_not_folded(world: World) -> None:
     def run() -> list[int]:
         import tensorflow as tf
