@@ -150,6 +150,18 @@ def test_clusters_are_the_same_on_one_worker_and_on_three() -> None:
     assert "centres: bit-identical on 3 worker(s)" in many
 
 
+# --- JAX -----------------------------------------------------------------------------------------------------------
+
+
+def test_two_workers_learn_the_digits_with_jax() -> None:
+    for needed in ("jax", "optax"):
+        pytest.importorskip(needed)
+    output = on_workers(2, str(EXAMPLES / "jax_digits.py"), "--goal", "0.97")
+    accuracy = re.search(r"^test accuracy: ([0-9.]+)$", output, re.MULTILINE)
+    assert accuracy and float(accuracy[1]) >= 0.97
+    assert "parameters: bit-identical on 2 worker(s)" in output
+
+
 # --- TensorFlow and Keras ------------------------------------------------------------------------------------------
 
 KERAS_DIGITS = str(EXAMPLES / "keras_digits.py")

@@ -76,6 +76,19 @@ Call::Call(const Collective& collective, OnDevice& site, const xla::CallFrame& f
     parts_[i].member = &site.members[i];
     parts_[i].input = frame.arguments.values[i]->data;
     parts_[i].output = frame.results.values[i]->data;
+    if (collective.has_residuals) {
+      take_residual(parts_[i], *frame.arguments.values[parts_.size() + i], *frame.results.values[parts_.size() + i]);
+    }
+  }
+}
+
+// The engine updates a residual in place, and XLA wants the new one elsewhere.
+void Call::take_residual(Part& part, const xla::Buffer& before, const xla::Buffer& after) {
+  part.residual = after.data;
+  if (after.data != before.data) {
+    const auto elements =
+        std::accumulate(after.dimensions, after.dimensions + after.rank, int64_t{1}, std::multiplies<>());
+    std::memcpy(after.data, before.data, static_cast<size_t>(elements) * sizeof(float));
   }
 }
 
@@ -92,7 +105,14 @@ void Call::submit(const plugins::EngineLink::Use& use) {
   }
   engine_ = use.get();
   rank_ = use.place().rank;
-  check_shapes(use.ranks_in(collective_.group).size());
+  const std::vector<int32_t> ranks = use.ranks_in(collective_.group);
+  check_shapes(ranks.size());
+  if (is_alone(ranks)) {
+    for (const Part& part : parts_) {
+      std::memcpy(part.output, part.input, bytes_of(*part.member, part.member->result_shape));
+    }
+    return;
+  }
   std::vector<farandole_request> requests;
   requests.reserve(parts_.size());
   for (Part& part : parts_) {
@@ -105,6 +125,13 @@ void Call::submit(const plugins::EngineLink::Use& use) {
     open_ -= requests.size();
     throw;
   }
+}
+
+// Whether the results are the arguments.
+bool Call::is_alone(const std::vector<int32_t>& ranks) const {
+  return ranks.size() == 1 && ranks[0] == rank_ && collective_.prescale * collective_.postscale == 1.0 &&
+         collective_.compression == FARANDOLE_COMPRESSION_NONE &&
+         (collective_.kind != FARANDOLE_BROADCAST || collective_.root == rank_);
 }
 
 void Call::hand_over(const std::vector<farandole_request>& requests) {
@@ -161,6 +188,7 @@ farandole_request Call::request_of(Part& part) const {
   request.name = member.name.c_str();
   request.input = part.input;
   request.output = part.output;
+  request.residual = part.residual;
   request.callback = &Call::part_done;
   request.callback_context = &part;
   return request;

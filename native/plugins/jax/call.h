@@ -34,15 +34,18 @@ class Call {
     const Member* member = nullptr;
     const void* input = nullptr;
     void* output = nullptr;
+    void* residual = nullptr;
   };
 
   Call(const Collective& collective, OnDevice& site, const xla::CallFrame& frame);
   ~Call();
 
+  static void take_residual(Part& part, const xla::Buffer& before, const xla::Buffer& after);
   void submit(const plugins::EngineLink::Use& use);
   void check_shapes(size_t ranks) const;
   void hand_over(const std::vector<farandole_request>& requests);
   farandole_request request_of(Part& part) const;
+  bool is_alone(const std::vector<int32_t>& ranks) const;
   bool may_make_progress() const;
 
   static void part_done(void* part, uint64_t handle, int status, const char* error, int32_t lost_rank);

@@ -131,6 +131,7 @@ CallSite::CallSite(const xla::Attributes& attributes) {
   collective_.compression = read.number<uint32_t>("compression");
   collective_.compression_ratio = read.number<double>("compression_ratio");
   collective_.grouped = read.number<int>("grouped") != 0;
+  collective_.has_residuals = read.number<int>("has_residuals") != 0;
   collective_.only_at_root = read.number<int>("only_at_root") != 0;
   collective_.name = read.text("name");
   collective_.program = read.number<int64_t>("program");
@@ -179,7 +180,7 @@ void CallSite::check_clones(int64_t run, int32_t device) {
 
 void CallSite::learn(const xla::CallFrame& frame, int32_t device, OnDevice& site) const {
   // The last argument and the last result are the token.
-  const int64_t count = frame.results.size - 1;
+  const int64_t count = (frame.results.size - 1) / (collective_.has_residuals ? 2 : 1);
   for (int64_t i = 0; i < count; ++i) {
     const xla::Buffer& argument = *frame.arguments.values[i];
     const xla::Buffer& result = *frame.results.values[i];

@@ -26,9 +26,10 @@ struct Collective {
   uint32_t compression = FARANDOLE_COMPRESSION_NONE;
   double compression_ratio = 0.0;
   bool grouped = false;
-  bool only_at_root = false;  // of a reduction: other ranks than `root` get zeros
-  std::string name;           // by which ranks' calls match
-  int64_t program = 0;        // which program it is in, within this process
+  bool has_residuals = false;  // of a compressed reduction: after the arrays come as many residuals
+  bool only_at_root = false;   // of a reduction: other ranks than `root` get zeros
+  std::string name;            // by which ranks' calls match
+  int64_t program = 0;         // which program it is in, within this process
 };
 
 // One tensor of a call, as it is in every run.

@@ -64,6 +64,7 @@ from farandole.jax.functions import (
     reducescatter,
     reducescatter_async,
 )
+from farandole.jax.training import broadcast_parameters, distributed, distributed_grad, distributed_value_and_grad
 from farandole.jax.trees import grouped_allgather, grouped_allreduce, grouped_reducescatter
 from farandole.observe.observer import start_timeline, stop_timeline
 
@@ -89,11 +90,15 @@ __all__ = [
     "broadcast",
     "broadcast_async",
     "broadcast_object",
+    "broadcast_parameters",
     "ccl_built",
     "cross_rank",
     "cross_size",
     "cuda_built",
     "ddl_built",
+    "distributed",
+    "distributed_grad",
+    "distributed_value_and_grad",
     "global_process_set",
     "gloo_built",
     "gloo_enabled",

@@ -26,6 +26,7 @@ class CallSite:
         postscale: multiplied in after it.
         compression: how the arrays of an allreduce travel.
         compression_ratio: of `WireForm.TOPK`.
+        has_residuals: of a compressed reduction: after the arrays come as many residuals, which it updates.
         only_at_root: of a reduction: all ranks but the root get zeros.
     """
 
@@ -40,6 +41,7 @@ class CallSite:
     postscale: float = 1.0
     compression: WireForm = WireForm.NONE
     compression_ratio: float = 0.0
+    has_residuals: bool = False
     only_at_root: bool = False
 
     @property

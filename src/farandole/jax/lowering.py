@@ -101,6 +101,7 @@ def _attributes(site: CallSite, name: str, program: int) -> dict[str, Any]:
         "op": site.op,
         "root": site.root,
         "compression": site.compression,
+        "has_residuals": site.has_residuals,
         "only_at_root": site.only_at_root,
         "program": program,
     }

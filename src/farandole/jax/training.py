@@ -1,0 +1,169 @@
+"""Gradients of functions and updates of optax, averaged over all workers; the same parameters on all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from farandole.collectives.compression import Compressor, Feedback, Recipe
+from farandole.collectives.forms import synchronize
+from farandole.core.dtype import Average
+from farandole.core.group import ProcessSet, global_process_set
+from farandole.errors import InvalidRequestError
+from farandole.jax.arrays import Arrays
+from farandole.jax.compression import Compression
+from farandole.jax.functions import broadcast_async
+from farandole.jax.trees import grouped_allreduce, grouped_allreduce_with_residuals
+from farandole.numpy.variables import check_alike
+
+if TYPE_CHECKING:
+    import optax
+
+
+def distributed_value_and_grad(
+    fun: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    *,
+    op: int = Average,
+    compression: Any = Compression.none,
+    process_set: ProcessSet = global_process_set,
+) -> Callable[..., Any]:
+    """Return `jax.value_and_grad(fun)` with gradients that are reduced over all ranks; the value is this rank's.
+
+    Args:
+        fun: whose first output is a scalar.
+        argnums: as for `jax.value_and_grad`.
+        has_aux: as for `jax.value_and_grad`.
+        op: how gradients are reduced.
+        compression: how they travel.
+        process_set: which ranks take part.
+
+    Example:
+        >>> step = jax.jit(hvd.distributed_value_and_grad(loss))  # doctest: +SKIP
+        >>> value, gradients = step(params, batch)  # doctest: +SKIP
+    """
+    own = jax.value_and_grad(fun, argnums, has_aux)
+
+    @wraps(fun)
+    def value_and_grad(*arguments: Any, **named: Any) -> Any:
+        value, gradients = own(*arguments, **named)
+        return value, grouped_allreduce(gradients, op=op, compression=compression, process_set=process_set)
+
+    return value_and_grad
+
+
+def distributed_grad(
+    fun: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    **how: Any,
+) -> Callable[..., Any]:
+    """Return `jax.grad(fun)` with gradients that are reduced over all ranks. See `distributed_value_and_grad`."""
+    both = distributed_value_and_grad(fun, argnums, has_aux, **how)
+
+    @wraps(fun)
+    def grad(*arguments: Any, **named: Any) -> Any:
+        value, gradients = both(*arguments, **named)
+        return (gradients, value[1]) if has_aux else gradients
+
+    return grad
+
+
+class DistributedState(NamedTuple):
+    """The state of `distributed`.
+
+    Attributes:
+        inner: the wrapped optimizer's.
+        residuals: of each array, what a compression that remembers has not sent yet; of no arrays with others.
+    """
+
+    inner: Any
+    residuals: Any
+
+
+def distributed(
+    optimizer: optax.GradientTransformation,
+    *,
+    op: int = Average,
+    compression: Any = Compression.none,
+    process_set: ProcessSet = global_process_set,
+) -> optax.GradientTransformationExtraArgs:
+    """Return an optax optimizer that reduces gradients over all ranks before it does what `optimizer` does.
+
+    All gradients travel together. With a compression that does not send everything, such as `Compression.int8`, the
+    state has what was not sent, which is added to the next gradients.
+
+    Args:
+        optimizer: of optax. `optax.MultiSteps` may be around the result; it runs it in each of its passes, so that
+            gradients are reduced in each.
+        op: how gradients are reduced.
+        compression: how they travel.
+        process_set: which ranks take part.
+
+    Raises:
+        ValueError: the compression cannot be used so.
+
+    Example:
+        >>> optimizer = hvd.distributed(optax.adam(1e-3 * hvd.size()))  # doctest: +SKIP
+        >>> state = optimizer.init(params)  # doctest: +SKIP
+        >>> updates, state = optimizer.update(gradients, state, params)  # doctest: +SKIP
+    """
+    import optax
+
+    if isinstance(compression, Feedback):
+        compression = compression.recipe
+    is_cast = isinstance(compression, type) and issubclass(compression, Compressor)
+    if not is_cast and not isinstance(compression, Recipe):
+        raise InvalidRequestError(f"compression is one of hvd.Compression's, not {compression!r}.")
+    remembers = isinstance(compression, Recipe)
+    wrapped = optax.with_extra_args_support(optimizer)
+
+    def init(params: Any) -> DistributedState:
+        zeros = jax.tree.map(lambda array: jnp.zeros(array.shape, jnp.float32), params) if remembers else ()
+        return DistributedState(wrapped.init(params), zeros)
+
+    def update(updates: Any, state: DistributedState, params: Any = None, **extra: Any) -> tuple[Any, Any]:
+        residuals = state.residuals
+        if remembers:
+            updates, residuals = grouped_allreduce_with_residuals(updates, residuals, compression, op, process_set)
+        else:
+            updates = grouped_allreduce(updates, op=op, compression=compression, process_set=process_set)
+        updates, inner = wrapped.update(updates, state.inner, params, **extra)
+        return updates, DistributedState(inner, residuals)
+
+    return optax.GradientTransformationExtraArgs(init, update)
+
+
+def broadcast_parameters(params: Any, root_rank: int = 0, process_set: ProcessSet = global_process_set) -> Any:
+    """Return the root's arrays on every rank, in the structure of `params`.
+
+    Args:
+        params: arrays in any structure: parameters, the state of an optimizer, `nnx.state(model)`. Numbers become
+            arrays.
+        root_rank: in the world.
+        process_set: which ranks take part.
+
+    Raises:
+        ValueError: the ranks have other arrays, in number, shape or type.
+
+    Example:
+        >>> params = hvd.broadcast_parameters(params)  # doctest: +SKIP
+    """
+    paths, structure = jax.tree_util.tree_flatten_with_path(params)
+    front = Arrays()
+    arrays = [front.accept(leaf, False) for _, leaf in paths]
+    described = [
+        (jax.tree_util.keystr(path), f"{array.dtype.name}{list(array.shape)}")
+        for (path, _), array in zip(paths, arrays, strict=True)
+    ]
+    check_alike(described, root_rank, process_set, name="broadcast_parameters", what="arrays")
+    handles = [
+        broadcast_async(array, root_rank, name=f"broadcast_parameters.{index}", process_set=process_set)
+        for index, array in enumerate(arrays)
+    ]
+    return jax.tree_util.tree_unflatten(structure, [synchronize(handle) for handle in handles])
