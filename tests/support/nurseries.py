@@ -34,6 +34,11 @@ RUNTIMES = {
         {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3"},
     ),
     "jax": Runtime(("jax",), ("torch", "farandole.jax"), {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_X64": "1"}),
+    "several": Runtime(
+        ("torch", "tensorflow", "jax"),
+        ("farandole.torch", "farandole.tensorflow", "farandole.jax", "farandole.numpy"),
+        {"TF_CPP_MIN_LOG_LEVEL": "3", "JAX_PLATFORMS": "cpu"},
+    ),
     "keras on torch": Runtime(("keras", "torch"), ("farandole.keras",), {"KERAS_BACKEND": "torch"}),
     "keras on jax": Runtime(("keras", "jax"), ("farandole.keras",), {"KERAS_BACKEND": "jax"}),
     "mxnet": Runtime(("mxnet",), ("farandole.mxnet",), {}),

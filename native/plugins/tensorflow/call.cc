@@ -31,6 +31,9 @@ std::atomic<int> calls_in_flight{0};
 // Whether this thread calls the engine's callbacks, in which it must not wait for the engine.
 thread_local bool t_in_callback = false;
 
+// Begins all names, so that one name in two front ends of a process is two names.
+constexpr const char* kScope = "tensorflow.";
+
 NameQueue<Call>& names_in_flight() {
   static auto* const names = new NameQueue<Call>;  // never destroyed: threads may outlive static objects
   return *names;
@@ -116,9 +119,9 @@ void Call::begin() {
     base_ = operation;
   } else if (kernel_.is_unnamed()) {
     is_counted_ = true;
-    base_ = operation + "." + EngineLink::of_process().next_name(operation, kernel_.group);
+    base_ = kScope + operation + "." + EngineLink::of_process().next_name(operation, kernel_.group);
   } else {
-    base_ = operation + "." + kernel_.key(context_);
+    base_ = kScope + operation + "." + kernel_.key(context_);
   }
   if (names_in_flight().begin(base_ + "/" + std::to_string(kernel_.group), this)) {
     is_first_ = true;

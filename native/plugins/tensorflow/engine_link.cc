@@ -39,7 +39,7 @@ std::vector<int32_t> EngineLink::Use::ranks_of(uint32_t group) const {
 std::string EngineLink::next_name(const std::string& operation, uint32_t group) {
   const std::lock_guard<std::mutex> lock(names_mutex_);
   const uint64_t number = counts_[operation + "/" + std::to_string(group)]++;
-  return "noname.tensorflow." + std::to_string(restarts_) + "." + std::to_string(number);
+  return "noname." + std::to_string(restarts_) + "." + std::to_string(number);
 }
 
 void EngineLink::give_back_name(const std::string& operation, uint32_t group) {

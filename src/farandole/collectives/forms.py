@@ -48,9 +48,20 @@ class Forms:
     def __init__(self, front: FrontEnd[Tensor]) -> None:
         """Carry out calls of tensors of this front end."""
         self.front = front
-        self.now = front.outside_graphs(_now)
+        self.now = front.outside_graphs(self._carry_out(HandleTable.run))
         self._now_in_place = front.outside_graphs(self._in_place)
-        self._later = front.outside_graphs(_later)
+        self._later: Callable[..., int] = front.outside_graphs(self._carry_out(HandleTable.begin))
+
+    def _carry_out(self, how: Callable[[HandleTable, Call], Any]) -> Callable[..., Any]:
+        """Return what makes calls in the front end's scope; see `Session.carry_out`."""
+        scope = self.front.scope
+
+        def carry_out(
+            operation: str, name: str | None, process_set: ProcessSet, make: Callable[..., Call], *details: Any
+        ) -> Any:
+            return current().carry_out(how, operation, name, process_set, make, *details, scope=scope)
+
+        return carry_out
 
     # --- what users call -----------------------------------------------------------------------------------------
 
@@ -281,9 +292,9 @@ class Forms:
     ) -> Any:
         """Do what `now` does for a call that writes over its inputs: they are kept, as the call may be made again."""
         session = current()
-        retry = session.retry
+        retry, scope = session.retry, self.front.scope
         if retry is None or process_set.process_set_id != 0:
-            return session.carry_out(HandleTable.run, operation, name, process_set, make, *details)
+            return session.carry_out(HandleTable.run, operation, name, process_set, make, *details, scope=scope)
         kept = [self.front.copy(tensor) for tensor in written]
 
         def put(values: Sequence[Tensor]) -> None:
@@ -298,17 +309,6 @@ class Forms:
             return list(written)
 
         def once() -> Any:
-            return session.carry_out_once(HandleTable.run, operation, name, process_set, make, *details)
+            return session.carry_out_once(HandleTable.run, operation, name, process_set, make, *details, scope=scope)
 
         return retry.run(once, lambda: put(kept), adopt)
-
-
-def _now(operation: str, name: str | None, process_set: ProcessSet, make: Callable[..., Call], *details: Any) -> Any:
-    """Make a call, wait for it and return its result. See `Session.carry_out`."""
-    return current().carry_out(HandleTable.run, operation, name, process_set, make, *details)
-
-
-def _later(operation: str, name: str | None, process_set: ProcessSet, make: Callable[..., Call], *details: Any) -> int:
-    """Make a call, keep it in flight and return its number. See `Session.carry_out`."""
-    number: int = current().carry_out(HandleTable.begin, operation, name, process_set, make, *details)
-    return number

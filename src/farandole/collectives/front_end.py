@@ -31,6 +31,8 @@ class FrontEnd(ABC, Generic[Tensor]):
     A front end that has neither devices nor gradients nor a compiler answers the abstract methods only.
 
     Attributes:
+        scope: begins the names of its calls, so that one name in two front ends of a process is two names. Torch's
+            calls have the names that they have in Horovod.
         noun: what the framework calls a tensor.
         requirement: what a tensor must be, for docstrings.
         has_gradients: whether gradients can flow through collectives.
@@ -40,6 +42,7 @@ class FrontEnd(ABC, Generic[Tensor]):
         splits: of alltoall: which tensors must be of int32; None: any whole numbers will do.
     """
 
+    scope = ""
     noun = "tensor"
     requirement: str
     has_gradients = False

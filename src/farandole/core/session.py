@@ -261,12 +261,13 @@ class Session:
         process_set: ProcessSet,
         make: Callable[..., Call],
         *details: Any,
+        scope: str = "",
     ) -> Any:
         """As `carry_out_once`; but a call of all ranks that is waited for is made again if its world breaks."""
         once = self.carry_out_once
         if self.retry is None or how is not HandleTable.run or process_set.process_set_id != 0:
-            return once(how, operation, name, process_set, make, *details)
-        return self.retry.run(lambda: once(how, operation, name, process_set, make, *details))
+            return once(how, operation, name, process_set, make, *details, scope=scope)
+        return self.retry.run(lambda: once(how, operation, name, process_set, make, *details, scope=scope))
 
     def carry_out_once(
         self,
@@ -276,6 +277,7 @@ class Session:
         process_set: ProcessSet,
         make: Callable[..., Call],
         *details: Any,
+        scope: str = "",
     ) -> Any:
         """Make a call under its full name, and run it or begin it.
 
@@ -286,6 +288,7 @@ class Session:
             process_set: which ranks take part.
             make: from (session, group, full name, *details) to the call.
             details: for `make`.
+            scope: begins the full name; see `FrontEnd.scope`.
         """
         group = self.group_of(process_set, operation)
         if self.only_arrived and operation != "broadcast":
@@ -294,15 +297,15 @@ class Session:
                 "its own training begins. Only broadcasts may come before that, as their results are replaced by the "
                 "others' state; move other collectives into the training function."
             )
-        own_name = self.names.next(operation, group) if name is None else name
+        own_name = self.names.next(f"{scope}{operation}", group) if name is None else name
         call = None
         try:
-            call = make(self, group, f"{operation}.{own_name}", *details)
+            call = make(self, group, f"{scope}{operation}.{own_name}", *details)
             return how(self.handles, call)
         except Exception:
             if name is None and (call is None or not call.begun()):
                 # It was refused, so the other ranks do not count it.
-                self.names.give_back(operation, group)
+                self.names.give_back(f"{scope}{operation}", group)
             raise
 
     def run(self, request: NativeRequest, finish: Callable[[int], Result]) -> Result:

@@ -37,6 +37,7 @@ _INSTEAD = {
 class Arrays(FrontEnd[Array]):
     """The front end of JAX."""
 
+    scope = "jax."
     noun = "array"
     requirement = "an array, or what `jax.numpy.asarray` makes one of; of the same element type on all ranks."
     no_compression = NoneCompressor

@@ -19,6 +19,7 @@ from jax.interpreters import mlir
 
 from farandole.errors import InvalidRequestError
 from farandole.jax import plugin
+from farandole.jax.arrays import Arrays
 from farandole.jax.call_site import CallSite
 
 _program_numbers = count(1)
@@ -42,7 +43,7 @@ def lower(context: mlir.LoweringRuleContext, *arrays: Any, site: CallSite) -> li
     """Return the results of a collective in the program that is being made."""
     _check_devices(context, site)
     program = _program_of(context.module_context)
-    name = program.name(f"{site.operation}.{site.name or _module_name(context.module_context)}")
+    name = program.name(f"{Arrays.scope}{site.operation}.{site.name or _module_name(context.module_context)}")
     token_type = hlo.TokenType.get()
     call = jax.ffi.ffi_lowering(
         plugin.TARGET,

@@ -64,6 +64,7 @@ class Sent:
 class Arrays(FrontEnd[Sent]):
     """The front end of MXNet."""
 
+    scope = "mxnet."
     noun = "array"
     requirement = "a dense array in host memory, of the same element type on all ranks."
     no_compression = NoneCompressor

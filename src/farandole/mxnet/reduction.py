@@ -125,4 +125,4 @@ class Reduction:
             names = [full_name] if len(sent) == 1 else member_names(full_name, len(sent))
             return compressed_call(_front, session, self.compression, sent, sent, names, options, group)
 
-        current().carry_out(HandleTable.run, "allreduce", name, self.process_set, make)
+        current().carry_out(HandleTable.run, "allreduce", name, self.process_set, make, scope=_front.scope)

@@ -48,6 +48,7 @@ _INSTEAD = {
 class Arrays(FrontEnd[Array]):
     """The front end of NumPy."""
 
+    scope = "numpy."
     noun = "array"
     requirement = "an array, or what `numpy.asarray` makes one of; of the same element type on all ranks."
     no_compression = NoneCompressor

@@ -7,15 +7,28 @@ Python's lock. TensorFlow runs Python functions of one `tf.function` in their or
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-import farandole.numpy as arrays
+from farandole.collectives.barrier import barrier as barrier_of_ranks
+from farandole.collectives.barrier import join as join_ranks
+from farandole.collectives.render import functions
 from farandole.core import basics
 from farandole.core.group import ProcessSet
+from farandole.numpy.arrays import Arrays
 from farandole.tensorflow.ops.assignment import assigned
+
+
+class _ArraysOfTensors(Arrays):
+    """Arrays that stand for TensorFlow's tensors: their calls have the names that the plugin's would have."""
+
+    scope = "tensorflow."
+
+
+arrays = SimpleNamespace(**functions(_ArraysOfTensors(), __name__))
 
 # --- collectives -------------------------------------------------------------------------------------------------
 
@@ -198,14 +211,14 @@ def grouped_reducescatter(
 
 def join() -> Any:
     """Wait until all ranks have no more data; return the last of them (int32)."""
-    return _number(arrays.join)
+    return _number(join_ranks)
 
 
 def barrier(process_set: ProcessSet) -> Any:
     """Wait until all ranks of the process set are here."""
 
     def run() -> int:
-        arrays.barrier(process_set)
+        barrier_of_ranks(process_set)
         return 0
 
     return _number(run)
