@@ -11,10 +11,16 @@ Example:
 import importlib.util
 from typing import Any
 
+from farandole import tensorflow1
+from farandole.tensorflow1 import hook
+
 if importlib.util.find_spec("keras") is None:
     raise ModuleNotFoundError(
         "farandole.keras needs Keras, which is not installed here. Run: pip install 'farandole[keras]'", name="keras"
     )
+
+if tensorflow1.is_asked_for():
+    hook.install()
 
 from farandole.collectives.barrier import barrier
 from farandole.collectives.objects import allgather_object, broadcast_object

@@ -282,6 +282,13 @@ class Settings:
         engine=True,
     )
     """What the native core writes to standard error; warning by default."""
+    tf1: bool = setting(
+        False,
+        values.switch,
+        "0 or 1",
+        flag=Flag("tf1", "the script is for TensorFlow 1: its `import tensorflow` gives tensorflow.compat.v1"),
+    )
+    """The user's modules are for TensorFlow 1: their `import tensorflow` gives `tensorflow.compat.v1`."""
     library: str | None = setting(None, values.text, "the path of libfarandole.so")
     """Where the native library is; not set: the one that came with this package."""
 

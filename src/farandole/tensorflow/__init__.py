@@ -10,11 +10,17 @@ import importlib
 import importlib.util
 from typing import Any
 
+from farandole import tensorflow1
+from farandole.tensorflow1 import hook
+
 if importlib.util.find_spec("tensorflow") is None:
     raise ModuleNotFoundError(
         "farandole.tensorflow needs TensorFlow, which is not installed here. Run: pip install 'farandole[tensorflow]'",
         name="tensorflow",
     )
+
+if tensorflow1.is_asked_for():
+    hook.install()
 
 from farandole.collectives.barrier import barrier
 from farandole.core.basics import (

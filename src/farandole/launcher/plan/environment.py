@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 
@@ -9,6 +10,7 @@ from farandole.agent.worker_cleanup import WORKER_VARIABLE
 from farandole.launcher.job.spec import JobSpec
 from farandole.launcher.job.worker_settings import settings_environment
 from farandole.launcher.plan.model import LOOPBACK, UNKNOWN, Identity, Site, all_local
+from farandole.tensorflow1 import START_FOLDER, is_asked_for
 from farandole.wire.address import format_address
 
 # Horovod's numbers under farandole's names, Horovod's own, and torch.distributed's.
@@ -32,6 +34,19 @@ def common_environment(spec: JobSpec, directory: str, identity: Identity, sites:
         "PYTHONUNBUFFERED": "1",
     }
     return variables
+
+
+def with_python_path(environment: dict[str, str], inherited: Mapping[str, str]) -> dict[str, str]:
+    """Return the workers' variables with a PYTHONPATH where their scripts are for TensorFlow 1.
+
+    Args:
+        environment: what every worker gets.
+        inherited: what it is on top of.
+    """
+    both = {**inherited, **environment}
+    if not is_asked_for(both):
+        return environment
+    return {**environment, "PYTHONPATH": os.pathsep.join(filter(None, [START_FOLDER, both.get("PYTHONPATH")]))}
 
 
 def _master(spec: JobSpec, identity: Identity, sites: Mapping[str, Site]) -> str:

@@ -15,7 +15,7 @@ from farandole.launcher.errors import SpecError
 from farandole.launcher.job.host_list import Host, with_slots
 from farandole.launcher.job.machine import Machine
 from farandole.launcher.job.spec import JobSpec, read_exports
-from farandole.launcher.plan.environment import PLACE_PREFIXES, common_environment
+from farandole.launcher.plan.environment import PLACE_PREFIXES, common_environment, with_python_path
 from farandole.launcher.plan.model import (
     LOOPBACK,
     SECRET_NAMES,
@@ -81,7 +81,9 @@ def make_plan(spec: JobSpec, machine: Machine, identity: Identity, sites: Mappin
         output=spec.output,
         prefixes_in_files=spec.prefixes_in_files,
         timestamps=spec.timestamps,
-        environment=common_environment(spec, machine.directory, identity, known) | exports,
+        environment=with_python_path(
+            common_environment(spec, machine.directory, identity, known) | exports, machine.environment
+        ),
         hosts=hosts,
         notes=_notes(spec, machine, hosts),
         details=(*_ship_details(spec), *(() if threads_chosen else map(_thread_share, hosts))),

@@ -1,0 +1,27 @@
+"""What scripts for TensorFlow 1 use and no TensorFlow of today has: one row for each, with what to do instead."""
+
+from __future__ import annotations
+
+REMOVED = {
+    "contrib": "it was left out of TensorFlow 2. For tf.contrib.layers take tf.layers; for slim, the package tf_slim "
+    "(`pip install tf_slim`, `import tf_slim as slim`); for contrib.learn, tf.train.MonitoredTrainingSession",
+    "estimator": "it was left out of TensorFlow 2.16. Write the loop with tf.train.MonitoredTrainingSession, or take "
+    "Keras",
+    "examples": "its data sets are no part of TensorFlow any more. Take tf.keras.datasets.mnist.load_data(), or a "
+    "reader of your own",
+    "layers": "TensorFlow has it with Keras 2 only. Run `pip install tf_keras`, in TensorFlow's version, and leave "
+    "TF_USE_LEGACY_KERAS unset",
+}
+"""By their names in `tensorflow`."""
+
+
+def advice(name: str) -> str:
+    """Return why `tensorflow` has no such name, and what to do.
+
+    Example:
+        >>> advice("turbo")
+        "module 'tensorflow' has no attribute 'turbo', as tensorflow.compat.v1 has none"
+    """
+    if name in REMOVED:
+        return f"tensorflow.{name} is not there: {REMOVED[name]}."
+    return f"module 'tensorflow' has no attribute {name!r}, as tensorflow.compat.v1 has none"

@@ -1,0 +1,100 @@
+"""Scripts for TensorFlow 1, in the way that articles of 2017 to 2020 show, unchanged: `farandole run --tf1`."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import drop_in
+import pytest
+
+OLD = """
+import numpy as np
+import tensorflow as tf
+import horovod.tensorflow as hvd
+from tensorflow.python.platform import tf_logging
+from tensorflow import gfile
+
+tf.logging.set_verbosity(tf.logging.ERROR)
+tf.app.flags.DEFINE_integer("steps", 160, "of all workers together")
+FLAGS = tf.app.flags.FLAGS
+
+
+def model(features, labels):
+    with tf.variable_scope("model"):
+        hidden = DENSE(features, 16)
+        logits = DENSE(hidden, 2)
+    loss = tf.losses.softmax_cross_entropy(tf.one_hot(labels, 2), logits)
+    return tf.argmax(logits, 1), loss
+
+
+def main(_):
+    hvd.init()
+    tf.set_random_seed(1)
+    x = tf.placeholder(tf.float32, [None, 2])
+    y = tf.placeholder(tf.int64, [None])
+    predict, loss = model(x, y)
+    accuracy = tf.reduce_mean(tf.to_float(tf.equal(predict, y)))
+    opt = hvd.DistributedOptimizer(tf.train.RMSPropOptimizer(0.01 * hvd.size()))
+    global_step = tf.train.get_or_create_global_step()
+    train_op = opt.minimize(loss, global_step=global_step)
+    hooks = [
+        hvd.BroadcastGlobalVariablesHook(0),
+        tf.train.StopAtStepHook(last_step=FLAGS.steps // hvd.size()),
+        tf.train.LoggingTensorHook(tensors={"step": global_step, "loss": loss}, every_n_iter=10),
+    ]
+    config = tf.ConfigProto()
+    config.gpu_options.allow_growth = True
+    config.gpu_options.visible_device_list = str(hvd.local_rank())
+    rng = np.random.RandomState(hvd.rank())
+    with tf.train.MonitoredTrainingSession(checkpoint_dir=None, hooks=hooks, config=config) as session:
+        while not session.should_stop():
+            points = rng.uniform(-1, 1, (64, 2))
+            feed = {x: points, y: points[:, 0] > points[:, 1]}
+            step, right = session.run([train_op, accuracy], feed_dict=feed)
+    assert right > 0.9, right
+    try:
+        tf.contrib.layers
+    except AttributeError as error:
+        print(hvd.rank(), hvd.size(), str(error).split(":")[0], tf_logging.__name__, gfile.Exists("/"))
+
+
+if __name__ == "__main__":
+    tf.app.run()
+"""
+# With Keras 2, tf.layers is there; without it, what it was made of.
+DENSE = {
+    True: "lambda given, size: tf.layers.dense(given, size, activation=tf.tanh)",
+    False: "lambda given, size: tf.tanh(tf.matmul(given, tf.get_variable(f'w{size}', [given.shape[1], size])))",
+}
+SAID = "tensorflow.contrib is not there tensorflow.python.platform.tf_logging True"
+
+
+def old_script(folder: Path) -> Path:
+    pytest.importorskip("tensorflow")
+    script = folder / "old.py"
+    script.write_text(OLD.replace("DENSE", "(" + DENSE[importlib.util.find_spec("tf_keras") is not None] + ")"))
+    return script
+
+
+def run(*command: str, **variables: str) -> str:
+    environment = drop_in.environment(TF_CPP_MIN_LOG_LEVEL="3", **variables)
+    done = subprocess.run([sys.executable, *command], env=environment, capture_output=True, text=True, timeout=110)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_launcher_gives_it_tensorflow_1(tmp_path: Path) -> None:
+    said = run("-m", "farandole", "run", "--tf1", "-np", "2", sys.executable, str(old_script(tmp_path)))
+    assert sorted(said.splitlines()) == [f"[{rank}]<stdout>:{rank} 2 {SAID}" for rank in range(2)]
+
+
+def test_horovodrun_does_by_the_variable(tmp_path: Path) -> None:
+    command = ("-m", "horovod.runner.launch", "-np", "1", sys.executable, str(old_script(tmp_path)))
+    assert f"<stdout>:0 1 {SAID}\n" in run(*command, FARANDOLE_TF1="1")
+
+
+def test_without_a_launcher_the_import_of_horovod_does(tmp_path: Path) -> None:
+    assert run(str(old_script(tmp_path)), FARANDOLE_TF1="1") == f"0 1 {SAID}\n"
