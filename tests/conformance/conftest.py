@@ -7,15 +7,19 @@ worlds, and leave out the tests that make a world of their own. Front ends of on
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from frontends import FIRST, FRONT_ENDS
+from mpi_seats import Seats
 from nurseries import Nurseries
 from worlds import Nursery, World
 
 WORLDS = [(1, "shm")] + [(size, transport) for size in (2, 3, 4) for transport in ("shm", "tcp")]
 WORLDS_OF_FURTHER = [(1, "shm"), (2, "tcp"), (3, "shm")]
+# Of two hosts, between which MPI carries the data: one worker on each, and two.
+WORLDS_OF_MPI = [(2, "mpi"), (4, "mpi")]
 
 
 class Place(NamedTuple):
@@ -83,7 +87,7 @@ def _places() -> list[tuple[str, Place]]:
     pairs = [
         (name, Place(front.runtime, size, transport))
         for name, front in FRONT_ENDS.items()
-        for size, transport in (WORLDS if name == FIRST else WORLDS_OF_FURTHER)
+        for size, transport in (*(WORLDS if name == FIRST else WORLDS_OF_FURTHER), *WORLDS_OF_MPI)
     ]
     places = list(dict.fromkeys(place for _, place in pairs))
     return sorted(pairs, key=lambda pair: places.index(pair[1]))
@@ -133,13 +137,28 @@ def nursery(nurseries: Nurseries, front: str) -> Nursery:
 
 
 @pytest.fixture(scope="session")
-def shared_world(request: pytest.FixtureRequest, nurseries: Nurseries) -> Iterator[SharedWorld]:
+def shared_world(
+    request: pytest.FixtureRequest, nurseries: Nurseries, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SharedWorld]:
     """Return a world of the front end's runtime."""
     runtime, size, transport = request.param
     nursery = nurseries[runtime]
-    shared = SharedWorld(lambda: World(nursery, size, {"FARANDOLE_TRANSPORT": transport}))
+    if transport == "mpi":
+        shared = SharedWorld(lambda: _mpi_world(nursery, size, tmp_path_factory.mktemp("mpi")))
+    else:
+        shared = SharedWorld(lambda: World(nursery, size, {"FARANDOLE_TRANSPORT": transport}))
     yield shared
     shared.close()
+
+
+def _mpi_world(nursery: Nursery, size: int, directory: Path) -> World:
+    return World(
+        nursery,
+        size,
+        {"FARANDOLE_BACKEND": "mpi"},
+        of_rank=lambda rank: {"FARANDOLE_HOST_KEY": f"host{rank * 2 // size}"},
+        seats=Seats(size, directory),
+    )
 
 
 @pytest.fixture

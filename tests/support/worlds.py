@@ -25,9 +25,12 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cloudpickle
+
+if TYPE_CHECKING:
+    from mpi_seats import Seats
 
 # Half of a test's time, for a machine that has something else to do.
 ANSWER_SECONDS = 60.0
@@ -71,12 +74,14 @@ class Nursery:
         theirs.close()
         self._socket = ours
 
-    def fork(self, environment: Mapping[str, str]) -> Worker:
-        """Return a new worker with these variables set."""
+    def fork(self, environment: Mapping[str, str], descriptors: Mapping[str, int] | None = None) -> Worker:
+        """Return a new worker with these variables set, and with descriptors, whose numbers variables name."""
         ours, theirs = socket.socketpair()
+        given = dict(descriptors or {})
         with theirs:
-            payload = cloudpickle.dumps(dict(environment))
-            socket.send_fds(self._socket, [len(payload).to_bytes(4, "little")], [theirs.fileno()])
+            payload = cloudpickle.dumps((dict(environment), list(given)))
+            passed = [theirs.fileno(), *given.values()]
+            socket.send_fds(self._socket, [len(payload).to_bytes(4, "little")], passed)
             self._socket.sendall(payload)
         pid = int.from_bytes(_read(self._socket, 4), "little")
         return Worker(Connection(ours.detach()), pid)
@@ -162,10 +167,26 @@ def ship(function: Callable[..., Any]) -> None:
 
 
 class World:
-    """Workers that share a roster. Nobody calls `init` by itself; see `run`."""
+    """Workers that share a roster. Nobody calls `init` by itself; see `run`.
 
-    def __init__(self, nursery: Nursery, size: int, environment: Mapping[str, str] | None = None) -> None:
+    Args:
+        nursery: what forks them.
+        size: how many.
+        environment: variables of all of them.
+        of_rank: variables of one of them.
+        seats: their places in an MPI job, which ends with the world.
+    """
+
+    def __init__(
+        self,
+        nursery: Nursery,
+        size: int,
+        environment: Mapping[str, str] | None = None,
+        of_rank: Callable[[int], Mapping[str, str]] = lambda rank: {},
+        seats: Seats | None = None,
+    ) -> None:
         self.size = size
+        self._seats = seats
         secret = secrets.token_bytes(32)
         self._roster = _RosterThread(size, secret)
         shared = {
@@ -177,7 +198,14 @@ class World:
         }
         # After a failure the workers are no longer in step with each other; make another world.
         self.broken = False
-        self.workers = [nursery.fork({**shared, "FARANDOLE_RANK": str(rank)}) for rank in range(size)]
+        self.workers = []
+        for rank in range(size):
+            variables = {**shared, **of_rank(rank), "FARANDOLE_RANK": str(rank)}
+            if seats is None:
+                self.workers.append(nursery.fork(variables))
+            else:
+                seat = seats.seats[rank]
+                self.workers.append(nursery.fork({**seat.environment, **variables}, {"PMI_FD": seat.descriptor}))
 
     def run(self, function: Callable[..., Any], *arguments: Any, ranks: Iterable[int] | None = None) -> list[Any]:
         """Run a function on all workers (or some) at once, and return the results in rank order."""
@@ -217,6 +245,8 @@ class World:
             worker.dismiss()
         for worker in self.workers:
             worker.close()
+        if self._seats is not None:
+            self._seats.close()
         self._roster.close()
 
 
@@ -289,18 +319,20 @@ def _nursery(connection: socket.socket, modules: Sequence[str]) -> None:
         importlib.import_module(name)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
-        header, descriptors, _, _ = socket.recv_fds(connection, 4, 1)
+        header, descriptors, _, _ = socket.recv_fds(connection, 4, 4)
         if not header:
             return
-        environment = cloudpickle.loads(_read(connection, int.from_bytes(header, "little")))
+        environment, names = cloudpickle.loads(_read(connection, int.from_bytes(header, "little")))
         pid = os.fork()
         if pid == 0:
             connection.close()
             os.environ.update(environment)
+            os.environ.update({name: str(number) for name, number in zip(names, descriptors[1:], strict=True)})
             _work(Connection(descriptors[0]))
             basics.shutdown()
             os._exit(0)  # The framework takes most of a second to take itself apart.
-        os.close(descriptors[0])
+        for descriptor in descriptors:
+            os.close(descriptor)
         connection.sendall(pid.to_bytes(4, "little"))
 
 
