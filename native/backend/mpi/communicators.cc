@@ -85,7 +85,7 @@ Comm Communicators::of(std::span<const int> ranks) {
 Comm Communicators::create(std::span<const int> ranks) {
   struct Made {
     std::vector<int> members;
-    Comm comm = Comm::kNull;
+    Comm comm = Comm::kNone;
   };
   const auto made = std::make_shared<Made>();  // the call may outlive our wait for it
   for (const int rank : ranks) {
@@ -93,13 +93,14 @@ Comm Communicators::create(std::span<const int> ranks) {
   }
   progress_.run([&process = process_, made] {
     const Functions& mpi = process.functions();
-    GroupHandle world = GroupHandle::kNull;
-    GroupHandle group = GroupHandle::kNull;
-    process.require(mpi.comm_group(Comm::kWorld, &world), "MPI_Comm_group");
+    GroupHandle world = GroupHandle::kNone;
+    GroupHandle group = GroupHandle::kNone;
+    process.require(mpi.comm_group(process.constants().world, &world), "MPI_Comm_group");
     process.require(mpi.group_incl(world, static_cast<int>(made->members.size()), made->members.data(), &group),
                     "MPI_Group_incl");
-    process.require(mpi.comm_create_group(Comm::kWorld, group, kTag, &made->comm), "MPI_Comm_create_group");
-    process.require(mpi.comm_set_errhandler(made->comm, Errhandler::kErrorsReturn), "MPI_Comm_set_errhandler");
+    process.require(mpi.comm_create_group(process.constants().world, group, kTag, &made->comm),
+                    "MPI_Comm_create_group");
+    process.require(mpi.comm_set_errhandler(made->comm, process.constants().errors_return), "MPI_Comm_set_errhandler");
     process.require(mpi.group_free(&group), "MPI_Group_free");
     process.require(mpi.group_free(&world), "MPI_Group_free");
   });

@@ -24,10 +24,6 @@ size_t longest_of(std::span<const Slice> slices) {
   return longest;
 }
 
-const void* in_place() noexcept {
-  return reinterpret_cast<const void*>(kInPlace);  // NOLINT(performance-no-int-to-ptr): the number is the ABI's
-}
-
 }  // namespace
 
 MpiExchange::MpiExchange(Progress& progress, Comm comm, Rooms& rooms, const collective::Knobs& knobs, size_t peers,
@@ -47,26 +43,26 @@ MpiExchange::MpiExchange(Progress& progress, Comm comm, Rooms& rooms, const coll
 void MpiExchange::set_up_rooms() {
   const size_t lists = kDepth * 3 + 1;
   const size_t rooms = kDepth * 3 * peers_ + 2;
-  rooms_.reset(lists * Rooms::size_of(peers_ * sizeof(Count)) + rooms * room_bytes_);
+  rooms_.reset(lists * Rooms::size_of(peers_ * sizeof(int)) + rooms * room_bytes_);
   for (Round& round : rounds_) {
     round.out = rooms_.take<std::byte>(peers_ * room_bytes_);
     round.in = rooms_.take<std::byte>(peers_ * room_bytes_);
     round.sums_in = rooms_.take<std::byte>(peers_ * room_bytes_);
-    round.out_counts = rooms_.take<Count>(peers_);
-    round.in_counts = rooms_.take<Count>(peers_);
-    round.sum_counts = rooms_.take<Count>(peers_);
+    round.out_counts = rooms_.take<int>(peers_);
+    round.in_counts = rooms_.take<int>(peers_);
+    round.sum_counts = rooms_.take<int>(peers_);
   }
   own_addends_ = rooms_.take<std::byte>(room_bytes_);
   wide_ = rooms_.take<std::byte>(room_bytes_);
-  displacements_ = rooms_.take<Aint>(peers_);
+  displacements_ = rooms_.take<int>(peers_);
   for (size_t peer = 0; peer < peers_; ++peer) {
-    displacements_[peer] = static_cast<Aint>(peer * room_bytes_);
+    displacements_[peer] = static_cast<int>(peer * room_bytes_);
   }
 }
 
 MpiExchange::~MpiExchange() {
   const auto under_way = [](const Round& round) {
-    return round.addends != Request::kNull || round.sums != Request::kNull;
+    return round.addends != Request::kNone || round.sums != Request::kNone;
   };
   if (std::ranges::any_of(rounds_, under_way)) {
     rooms_.leave_to_mpi();  // the world has broken
@@ -122,26 +118,27 @@ void MpiExchange::put_addends(size_t peer, const Slice& chunk, std::byte* room) 
 void MpiExchange::send() {
   Round& round = this->round(sent_);
   const size_t element = reduce::size_of(job_.travels);
-  const auto own_bytes = static_cast<Count>(chunk_of(me_, sent_).size() * element);
+  const auto own_bytes = static_cast<int>(chunk_of(me_, sent_).size() * element);
   if (job_.cut == Cut::kWhole) {
     put_addends(0, chunk_of(me_, sent_), round.out);
     std::fill_n(round.in_counts, peers_, own_bytes);
-    progress_.require(progress_.mpi().iallgatherv(round.out, own_bytes, Datatype::kByte, round.in, round.in_counts,
-                                                  displacements_, Datatype::kByte, comm_, &round.addends),
-                      "MPI_Iallgatherv");
+    progress_.require(
+        progress_.mpi().iallgatherv(round.out, own_bytes, progress_.constants().byte, round.in, round.in_counts,
+                                    displacements_, progress_.constants().byte, comm_, &round.addends),
+        "MPI_Iallgatherv");
   } else {
     for (size_t peer = 0; peer < peers_; ++peer) {
       const Slice chunk = chunk_of(peer, sent_);
       const bool goes = peer != me_;
-      round.out_counts[peer] = goes ? static_cast<Count>(chunk.size() * element) : 0;
+      round.out_counts[peer] = goes ? static_cast<int>(chunk.size() * element) : 0;
       round.in_counts[peer] = goes ? own_bytes : 0;
       if (goes) {
         put_addends(peer, chunk, round.out);
       }
     }
     progress_.require(
-        progress_.mpi().ialltoallv(round.out, round.out_counts, displacements_, Datatype::kByte, round.in,
-                                   round.in_counts, displacements_, Datatype::kByte, comm_, &round.addends),
+        progress_.mpi().ialltoallv(round.out, round.out_counts, displacements_, progress_.constants().byte, round.in,
+                                   round.in_counts, displacements_, progress_.constants().byte, comm_, &round.addends),
         "MPI_Ialltoallv");
   }
   ++sent_;
@@ -190,11 +187,12 @@ void MpiExchange::send_sums(Round& round, const Slice& own, const std::byte* sum
     std::memcpy(room, sums, own.size() * element);
   }
   for (size_t peer = 0; peer < peers_; ++peer) {
-    round.sum_counts[peer] = static_cast<Count>(chunk_of(peer, reduced_ - 1).size() * element);
+    round.sum_counts[peer] = static_cast<int>(chunk_of(peer, reduced_ - 1).size() * element);
   }
-  progress_.require(progress_.mpi().iallgatherv(in_place(), 0, Datatype::kByte, round.sums_in, round.sum_counts,
-                                                displacements_, Datatype::kByte, comm_, &round.sums),
-                    "MPI_Iallgatherv");
+  progress_.require(
+      progress_.mpi().iallgatherv(progress_.in_place(), 0, progress_.constants().byte, round.sums_in, round.sum_counts,
+                                  displacements_, progress_.constants().byte, comm_, &round.sums),
+      "MPI_Iallgatherv");
 }
 
 void MpiExchange::settle() {

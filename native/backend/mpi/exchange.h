@@ -37,14 +37,14 @@ class MpiExchange final : public collective::Exchange {
 
   // All of it lies in rooms: MPI reads the lists as long as the collective is under way.
   struct Round {
-    Request addends = Request::kNull;
-    Request sums = Request::kNull;
+    Request addends = Request::kNone;
+    Request sums = Request::kNone;
     std::byte* out = nullptr;      // addends for every peer, a room each
     std::byte* in = nullptr;       // addends of every peer, a room each
     std::byte* sums_in = nullptr;  // sums of every peer, a room each
-    Count* out_counts = nullptr;
-    Count* in_counts = nullptr;
-    Count* sum_counts = nullptr;
+    int* out_counts = nullptr;
+    int* in_counts = nullptr;
+    int* sum_counts = nullptr;
   };
 
   bool has_sums() const noexcept { return job_.cut == Cut::kSlices; }
@@ -72,7 +72,7 @@ class MpiExchange final : public collective::Exchange {
   size_t chunk_ = 0;  // elements
   size_t room_bytes_ = 0;
   size_t count_ = 0;                          // rounds in all
-  Aint* displacements_ = nullptr;             // of rooms
+  int* displacements_ = nullptr;              // of rooms
   std::byte* own_addends_ = nullptr;          // a room
   std::byte* wide_ = nullptr;                 // a room for sums that are not rounded yet
   mutable std::array<Round, kDepth> rounds_;  // a test moves MPI on

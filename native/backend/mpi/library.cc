@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <string_view>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -16,16 +15,29 @@
 namespace farandole::backend::mpi {
 namespace {
 
-// Classical libraries, each with an ABI of its own.
-struct Classical {
-  const char* name;
-  const char* whose;
-};
-constexpr std::array kClassical = {Classical{"libmpi.so.40", "Open MPI's"}, Classical{"libmpi.so.12", "MPICH's"}};
+// The one with the standard ABI first.
+constexpr std::array kNames = {"libmpi_abi.so.1", "libmpi.so.12", "libmpi.so.40"};
 
 [[noreturn]] void refuse(const std::string& why) { throw base::Error(base::Code::kUnavailable, why); }
 
-// <prefix>/lib, where <prefix>/bin holds the first mpirun on the PATH.
+template <typename Function>
+Function function_of(void* handle, const char* name) {
+  return reinterpret_cast<Function>(::dlsym(handle, name));
+}
+
+// Null: this process runs no such library. It can run one MPI only.
+void* running(const char* name) {
+  void* const handle = ::dlopen(name, RTLD_LAZY | RTLD_NOLOAD);
+  int flag = 0;
+  if (handle != nullptr) {
+    if (const auto initialized = function_of<int (*)(int*)>(handle, "MPI_Initialized"); initialized != nullptr) {
+      initialized(&flag);
+    }
+  }
+  return flag != 0 ? handle : nullptr;
+}
+
+// <prefix>/lib/, where <prefix>/bin holds the first mpirun on the PATH; empty when there is none.
 std::string beside_mpirun() {
   const char* const variable = std::getenv("PATH");
   std::string_view path = variable == nullptr ? "" : variable;
@@ -34,64 +46,48 @@ std::string beside_mpirun() {
     const std::string folder(path.substr(0, end));
     path.remove_prefix(std::min(end + 1, path.size()));
     if (!folder.empty() && ::access((folder + "/mpirun").c_str(), X_OK) == 0) {
-      return folder + "/../lib/" + kLibraryName;
+      return folder + "/../lib/";
     }
   }
   return {};
 }
 
-// A process can have one MPI only. Loading another one is harmless, starting it is not.
-void require_no_other_mpi() {
-  for (const auto& [name, whose] : kClassical) {
-    void* const handle = ::dlopen(name, RTLD_LAZY | RTLD_NOLOAD);
-    if (handle == nullptr) {
-      continue;
-    }
-    int flag = 0;
-    if (void* const symbol = ::dlsym(handle, "MPI_Initialized"); symbol != nullptr) {
-      reinterpret_cast<int (*)(int*)>(symbol)(&flag);
-    }
-    ::dlclose(handle);
-    if (flag != 0) {
-      refuse(std::string("this process runs ") + name + " already, with " + whose +
-             " own ABI, and two MPI libraries cannot run in one process: import farandole and call init() before what "
-             "starts MPI (mpi4py does it when it is imported), or let that use " +
-             kLibraryName + " as well");
+std::vector<std::string> candidates_for(const std::string& path) {
+  if (!path.empty()) {
+    return {path};
+  }
+  std::vector<std::string> candidates;
+  for (const std::string& folder : {beside_mpirun(), std::string()}) {
+    for (const char* const name : kNames) {
+      if (std::string candidate = folder + name; std::ranges::find(candidates, candidate) == candidates.end()) {
+        candidates.push_back(std::move(candidate));
+      }
     }
   }
+  return candidates;
 }
 
-std::string classical_here() {
-  for (const auto& [name, whose] : kClassical) {
-    if (void* const handle = ::dlopen(name, RTLD_LAZY | RTLD_LOCAL); handle != nullptr) {
-      ::dlclose(handle);
-      return std::string(" (") + name + " is here, but has " + whose + " own ABI)";
-    }
-  }
-  return {};
-}
-
+// `used` becomes which one it is.
 void* open(const std::string& path, std::string& used) {
-  std::vector<std::string> candidates = {path};
-  if (path.empty()) {
-    candidates = {kLibraryName, beside_mpirun()};
+  for (const char* const name : kNames) {
+    if (void* const handle = running(name); handle != nullptr) {
+      used = name;
+      return handle;
+    }
   }
   std::string told;
-  for (const std::string& candidate : candidates) {
-    if (candidate.empty()) {
-      continue;
-    }
-    if (void* const handle = ::dlopen(candidate.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE); handle != nullptr) {
+  for (const std::string& candidate : candidates_for(path)) {
+    // Visible to all: Open MPI loads parts of itself that look for its names.
+    if (void* const handle = ::dlopen(candidate.c_str(), RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE); handle != nullptr) {
       used = candidate;
       return handle;
     }
-    told = ::dlerror();
+    told += (told.empty() ? "" : "; ") + std::string(::dlerror());
   }
   refuse(
-      "no MPI library with the standard ABI can be loaded: " + told + classical_here() +
-      ". Load MPICH 5 or newer, or Open MPI 6 or newer built with the standard ABI (on a cluster with `module load`; "
-      "`pip install mpich` brings one), or set FARANDOLE_MPI_LIBRARY to the path of its " +
-      kLibraryName);
+      "no MPI library can be loaded (" + told +
+      "). Load the MPI that starts the job (on a cluster with `module load`; `pip install mpich` brings one), or set "
+      "FARANDOLE_MPI_LIBRARY to the path of its libmpi_abi.so.1, libmpi.so.12 or libmpi.so.40");
 }
 
 std::string first_line_of(const Functions& functions) {
@@ -100,7 +96,7 @@ std::string first_line_of(const Functions& functions) {
   functions.get_library_version(text.data(), &length);
   std::string line;
   for (const char letter : std::string_view(text.data())) {
-    if (letter == '\n') {
+    if (letter == '\n' || letter == ',') {
       break;
     }
     const bool is_blank = letter == ' ' || letter == '\t';
@@ -111,26 +107,49 @@ std::string first_line_of(const Functions& functions) {
   return line;
 }
 
+Constants constants_of(void* handle, const Library& library) {
+  int major = -1;
+  int minor = -1;
+  if (const auto version = function_of<AbiGetVersion>(handle, "MPI_Abi_get_version"); version != nullptr) {
+    version(&major, &minor);
+  }
+  if (major == kAbiVersion) {
+    return kStandard;
+  }
+  if (major > kAbiVersion) {
+    refuse(library.path + " has version " + std::to_string(major) + " of MPI's standard ABI, and farandole knows " +
+           "version " + std::to_string(kAbiVersion) + "; load another one");
+  }
+  const auto address = [&](const char* name) { return reinterpret_cast<uintptr_t>(::dlsym(handle, name)); };
+  if (address(kOpenMpiWorld) != 0) {
+    Constants constants = kOpenMpi;
+    constants.world = Comm{address(kOpenMpiWorld)};
+    constants.byte = Datatype{address(kOpenMpiByte)};
+    constants.errors_return = Errhandler{address(kOpenMpiErrorsReturn)};
+    return constants;
+  }
+  for (const char* const name : {"MPICH", "Intel", "MVAPICH"}) {
+    if (library.version.find(name) != std::string::npos) {
+      return kMpich;
+    }
+  }
+  refuse(library.path + " (" + library.version +
+         ") has neither MPI's standard ABI nor that of MPICH or Open MPI; load another one");
+}
+
 }  // namespace
 
 Library load_library(const std::string& path) {
-  require_no_other_mpi();
   Library library{};
   void* const handle = open(path, library.path);
   for_each_function(library.functions, [&](const char* name, auto& function) {
-    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(::dlsym(handle, name));
+    function = function_of<std::remove_reference_t<decltype(function)>>(handle, name);
     if (function == nullptr) {
-      refuse(library.path + " has no " + name + ", so it is no library of MPI 5's standard ABI; load another one");
+      refuse(library.path + " has no " + name + ", so it is no library of MPI 3 or newer; load another one");
     }
   });
-  int major = -1;
-  int minor = -1;
-  library.functions.abi_get_version(&major, &minor);
-  if (major != kAbiVersion) {
-    refuse(library.path + " has version " + std::to_string(major) + "." + std::to_string(minor) +
-           " of MPI's standard ABI, and farandole knows version " + std::to_string(kAbiVersion) + "; load another one");
-  }
   library.version = first_line_of(library.functions);
+  library.constants = constants_of(handle, library);
   return library;
 }
 

@@ -35,7 +35,7 @@ class Use {
 // begin(round, request) starts a round, end(round) takes what has come.
 template <typename Begin, typename End>
 void run_rounds(Progress& progress, size_t rounds, Begin&& begin, End&& end) {
-  std::array<Request, kDepth> requests = {Request::kNull, Request::kNull};
+  std::array<Request, kDepth> requests = {Request::kNone, Request::kNone};
   for (size_t round = 0; round < rounds + 1; ++round) {
     if (round < rounds) {
       begin(round, &requests[round % kDepth]);
@@ -72,20 +72,20 @@ std::vector<size_t> starts_of(const std::vector<size_t>& bytes) {
 // Rooms for every member, and the lists that MPI reads.
 struct Side {
   std::byte* rooms;
-  Count* counts;
+  int* counts;
 
   static size_t size_of(size_t members, size_t piece) {
-    return members * piece + Rooms::size_of(members * sizeof(Count));
+    return members * piece + Rooms::size_of(members * sizeof(int));
   }
   static Side take(Rooms& rooms, size_t members, size_t piece) {
-    return {rooms.take<std::byte>(members * piece), rooms.take<Count>(members)};
+    return {rooms.take<std::byte>(members * piece), rooms.take<int>(members)};
   }
 };
 
-Aint* take_displacements(Rooms& rooms, size_t members, size_t piece) {
-  Aint* const displacements = rooms.take<Aint>(members);
+int* take_displacements(Rooms& rooms, size_t members, size_t piece) {
+  int* const displacements = rooms.take<int>(members);
   for (size_t k = 0; k < members; ++k) {
-    displacements[k] = static_cast<Aint>(k * piece);
+    displacements[k] = static_cast<int>(k * piece);
   }
   return displacements;
 }
@@ -105,9 +105,9 @@ std::vector<int64_t> exchange_counts(Progress& progress, Rooms& rooms, const Amo
   for (size_t k = 0; k < among.members; ++k) {
     out[k] = {job.rows[k], own};
   }
-  Request request = Request::kNull;
-  progress.require(progress.mpi().ialltoall(out, sizeof(Told), Datatype::kByte, in, sizeof(Told), Datatype::kByte,
-                                            among.comm, &request),
+  Request request = Request::kNone;
+  progress.require(progress.mpi().ialltoall(out, sizeof(Told), progress.constants().byte, in, sizeof(Told),
+                                            progress.constants().byte, among.comm, &request),
                    "MPI_Ialltoall");
   progress.wait(request);
   use.end();
@@ -147,9 +147,9 @@ void broadcast(Progress& progress, Rooms& rooms, const Among& among, const colle
         if (is_root) {
           put(at, input + round * piece, bytes);
         }
-        progress.require(
-            progress.mpi().ibcast(at, static_cast<Count>(bytes), Datatype::kByte, job.root_index, among.comm, request),
-            "MPI_Ibcast");
+        progress.require(progress.mpi().ibcast(at, static_cast<int>(bytes), progress.constants().byte, job.root_index,
+                                               among.comm, request),
+                         "MPI_Ibcast");
       },
       [&](size_t round) {
         const std::byte* const from = is_root ? input + round * piece : room + round % kDepth * piece;
@@ -160,11 +160,11 @@ void broadcast(Progress& progress, Rooms& rooms, const Among& among, const colle
 
 void allgather(Progress& progress, Rooms& rooms, const Among& among, const collective::AllgatherJob& job) {
   const size_t piece = share_of(among.members);
-  rooms.reset(kDepth * (piece + Side::size_of(among.members, piece)) + Rooms::size_of(among.members * sizeof(Aint)));
+  rooms.reset(kDepth * (piece + Side::size_of(among.members, piece)) + Rooms::size_of(among.members * sizeof(int)));
   std::byte* const out = rooms.take<std::byte>(kDepth * piece);
   const std::array<Side, kDepth> in = {Side::take(rooms, among.members, piece),
                                        Side::take(rooms, among.members, piece)};
-  const Aint* const displacements = take_displacements(rooms, among.members, piece);
+  const int* const displacements = take_displacements(rooms, among.members, piece);
   const std::vector<size_t> starts = starts_of(job.bytes);
   Use use(rooms);
   run_rounds(
@@ -172,13 +172,14 @@ void allgather(Progress& progress, Rooms& rooms, const Among& among, const colle
       [&](size_t round, Request* request) {
         const Side& side = in[round % kDepth];
         for (size_t k = 0; k < among.members; ++k) {
-          side.counts[k] = static_cast<Count>(in_round(job.bytes[k], round, piece));
+          side.counts[k] = static_cast<int>(in_round(job.bytes[k], round, piece));
         }
         std::byte* const at = out + round % kDepth * piece;
         put(at, static_cast<const std::byte*>(job.input) + round * piece, static_cast<size_t>(side.counts[among.me]));
-        progress.require(progress.mpi().iallgatherv(at, side.counts[among.me], Datatype::kByte, side.rooms, side.counts,
-                                                    displacements, Datatype::kByte, among.comm, request),
-                         "MPI_Iallgatherv");
+        progress.require(
+            progress.mpi().iallgatherv(at, side.counts[among.me], progress.constants().byte, side.rooms, side.counts,
+                                       displacements, progress.constants().byte, among.comm, request),
+            "MPI_Iallgatherv");
       },
       [&](size_t round) {
         const Side& side = in[round % kDepth];
@@ -200,14 +201,14 @@ void alltoall(Progress& progress, Rooms& rooms, const Among& among, const collec
   const std::vector<size_t> sent_at = starts_of(sent);
   const std::vector<size_t> received_at = starts_of(received);
   const size_t piece = share_of(among.members);
-  rooms.reset(2 * kDepth * Side::size_of(among.members, piece) + Rooms::size_of(among.members * sizeof(Aint)));
+  rooms.reset(2 * kDepth * Side::size_of(among.members, piece) + Rooms::size_of(among.members * sizeof(int)));
   std::array<Side, kDepth> out{};
   std::array<Side, kDepth> in{};
   for (size_t k = 0; k < kDepth; ++k) {
     out[k] = Side::take(rooms, among.members, piece);
     in[k] = Side::take(rooms, among.members, piece);
   }
-  const Aint* const displacements = take_displacements(rooms, among.members, piece);
+  const int* const displacements = take_displacements(rooms, among.members, piece);
   Use use(rooms);
   run_rounds(
       progress, rounds_for(largest, piece),
@@ -215,13 +216,14 @@ void alltoall(Progress& progress, Rooms& rooms, const Among& among, const collec
         const Side& to = out[round % kDepth];
         const Side& from = in[round % kDepth];
         for (size_t k = 0; k < among.members; ++k) {
-          to.counts[k] = static_cast<Count>(in_round(sent[k], round, piece));
-          from.counts[k] = static_cast<Count>(in_round(received[k], round, piece));
+          to.counts[k] = static_cast<int>(in_round(sent[k], round, piece));
+          from.counts[k] = static_cast<int>(in_round(received[k], round, piece));
           put(to.rooms + k * piece, input + sent_at[k] + round * piece, static_cast<size_t>(to.counts[k]));
         }
-        progress.require(progress.mpi().ialltoallv(to.rooms, to.counts, displacements, Datatype::kByte, from.rooms,
-                                                   from.counts, displacements, Datatype::kByte, among.comm, request),
-                         "MPI_Ialltoallv");
+        progress.require(
+            progress.mpi().ialltoallv(to.rooms, to.counts, displacements, progress.constants().byte, from.rooms,
+                                      from.counts, displacements, progress.constants().byte, among.comm, request),
+            "MPI_Ialltoallv");
       },
       [&](size_t round) {
         const Side& from = in[round % kDepth];

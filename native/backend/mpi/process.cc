@@ -71,21 +71,21 @@ void Process::start(const std::string& library, double patience_seconds) {
   } else {
     int provided = 0;
     require(functions().query_thread(&provided), "MPI_Query_thread");
-    if (provided < kThreadMultiple) {
+    if (provided < constants().thread_multiple) {
       refuse(
           "this process has started MPI without MPI_THREAD_MULTIPLE, but farandole calls it from a thread of its "
           "own: start it with MPI_Init_thread(MPI_THREAD_MULTIPLE), as mpi4py does unless told otherwise");
     }
   }
-  require(functions().comm_rank(Comm::kWorld, &rank_), "MPI_Comm_rank");
-  require(functions().comm_size(Comm::kWorld, &size_), "MPI_Comm_size");
+  require(functions().comm_rank(constants().world, &rank_), "MPI_Comm_rank");
+  require(functions().comm_size(constants().world, &size_), "MPI_Comm_size");
   started_ = true;
 }
 
 void Process::initialize(double patience_seconds) {
   auto provided = std::make_shared<int>(0);  // the thread may outlive our patience
   const auto call = begin([this, provided] {
-    require(functions().init_thread(nullptr, nullptr, kThreadMultiple, provided.get()), "MPI_Init_thread");
+    require(functions().init_thread(nullptr, nullptr, constants().thread_multiple, provided.get()), "MPI_Init_thread");
   });
   if (!wait_until(*call, base::Deadline::after_seconds(patience_seconds))) {
     give_up();
@@ -99,12 +99,12 @@ void Process::initialize(double patience_seconds) {
   owner_ = ::getpid();
   // After the library was loaded, whose own handlers therefore run after this one.
   std::atexit([] { here().finalize(); });
-  if (*provided < kThreadSerialized) {
+  if (*provided < constants().thread_serialized) {
     refuse(version() +
            " was built without threads, but farandole calls it from threads of its own; load one with them");
   }
   // An error becomes the world's, instead of the end of this process without a word.
-  require(functions().comm_set_errhandler(Comm::kWorld, Errhandler::kErrorsReturn), "MPI_Comm_set_errhandler");
+  require(functions().comm_set_errhandler(constants().world, constants().errors_return), "MPI_Comm_set_errhandler");
 }
 
 void Process::finalize() noexcept {

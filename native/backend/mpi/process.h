@@ -41,6 +41,7 @@ class Process {
 
   // Of what has been started.
   const Functions& functions() const noexcept { return library_->functions; }
+  const Constants& constants() const noexcept { return library_->constants; }
   const std::string& version() const noexcept { return library_->version; }
   int rank() const noexcept { return rank_; }  // in MPI_COMM_WORLD
   int size() const noexcept { return size_; }

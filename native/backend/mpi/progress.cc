@@ -23,18 +23,24 @@ void Progress::stay_awake() noexcept {
 }
 
 bool Progress::test(Request& request) noexcept {
-  if (request == Request::kNull || failed_ != kSuccess) {
+  if (request == Request::kNone || failed_ != kSuccess) {
     return true;
   }
   int flag = 0;
-  failed_ = mpi().test(&request, &flag, nullptr);
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): the number is the ABI's
+  failed_ = mpi().test(&request, &flag, reinterpret_cast<void*>(constants().status_ignore));
   if (failed_ == kSuccess && flag == 0) {
     stay_awake();
     return false;
   }
+  request = Request::kNone;
   in_vain_since_ns_ = 0;
   frames_.set_alarm(0);
   return true;
+}
+
+const void* Progress::in_place() const noexcept {
+  return reinterpret_cast<const void*>(constants().in_place);  // NOLINT(performance-no-int-to-ptr): the same
 }
 
 void Progress::check() { require(failed_, "MPI_Test"); }

@@ -21,6 +21,8 @@ class Progress {
 
   transport::FrameMultiplexer& frames() noexcept { return frames_; }
   const Functions& mpi() const noexcept { return process_.functions(); }
+  const Constants& constants() const noexcept { return process_.constants(); }
+  const void* in_place() const noexcept;
 
   // Whether the request is done, or has failed, which check() tells then. Lets MPI move on, and keeps a wait of the
   // frames from sleeping for long, since nothing signals its doorbell when MPI has moved.

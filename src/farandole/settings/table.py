@@ -152,9 +152,9 @@ class Settings:
     )
     """What carries tensors between hosts: farandole's own links, or the MPI that started the job (mpi)."""
     mpi_library: str | None = setting(
-        None, values.text, "a path", unset="the libmpi_abi.so.1 that the loader finds, or that of mpirun", engine=True
+        None, values.text, "a path", unset="that of mpirun, or what the loader finds", engine=True
     )
-    """The library with MPI's standard ABI that the backend mpi uses."""
+    """The MPI library that the backend mpi uses, unless the process runs one already."""
     algorithm: str = setting("auto", values.text, "the name of an algorithm", engine=True)
     """One collective algorithm for everything, for tests and measurements; `auto` chooses the best one."""
     host_key: str = setting("", values.text, "any text", engine=True)
