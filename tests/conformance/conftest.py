@@ -1,7 +1,7 @@
 """One world for each (runtime, size, transport), which all tests of the suite use one after the other.
 
 The first front end runs everything. What is below the front ends is the same for the next ones: they run in fewer
-worlds, and leave out the tests that make a world of their own. Front ends of one runtime share the worlds.
+worlds, and leave out tests that are marked `once`. Front ends of one runtime share the worlds.
 """
 
 from __future__ import annotations
@@ -15,11 +15,6 @@ from frontends import FIRST, FRONT_ENDS
 from mpi_seats import Seats
 from nurseries import Nurseries
 from worlds import Nursery, World
-
-WORLDS = [(1, "shm")] + [(size, transport) for size in (2, 3, 4) for transport in ("shm", "tcp")]
-WORLDS_OF_FURTHER = [(1, "shm"), (2, "tcp"), (3, "shm")]
-# Of two hosts, between which MPI carries the data: one worker on each, and two.
-WORLDS_OF_MPI = [(2, "mpi"), (4, "mpi")]
 
 
 class Place(NamedTuple):
@@ -87,7 +82,7 @@ def _places() -> list[tuple[str, Place]]:
     pairs = [
         (name, Place(front.runtime, size, transport))
         for name, front in FRONT_ENDS.items()
-        for size, transport in (*(WORLDS if name == FIRST else WORLDS_OF_FURTHER), *WORLDS_OF_MPI)
+        for size, transport in front.worlds
     ]
     places = list(dict.fromkeys(place for _, place in pairs))
     return sorted(pairs, key=lambda pair: places.index(pair[1]))
@@ -120,7 +115,7 @@ def _is_for(item: pytest.Function) -> bool:
     if not needed <= front.has or parameters.get("dtype", front.dtypes[0]) not in front.dtypes:
         return False
     once = item.get_closest_marker("once") is not None
-    return front.name == FIRST or (not once and "shared_world" in parameters)
+    return front.name == FIRST or not (once or parameters.get("transport") == "tcp")
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ from oracle import FLOATS, adasum, check
 TOLERANCE = 4.0
 
 
+@pytest.mark.needs("grouped", "process sets")
 def test_formula(world):
     """In every form, every float, and in groups of any size; each tensor by itself although all of them are fused."""
 
@@ -35,15 +36,14 @@ def test_formula(world):
                     return [front.tensor(array, dtype) for array in given[hvd.rank()]]
 
                 how = {"op": hvd.Adasum, "process_set": process_set}
-                in_place = tensors()
-                handles = [hvd.allreduce_async(tensor, **how) for tensor in tensors()]
                 forms = [
                     [hvd.allreduce(tensor, **how) for tensor in tensors()],
-                    [hvd.synchronize(handle) for handle in handles],
+                    front.at_once([("allreduce", tensor, how) for tensor in tensors()]),
                     hvd.grouped_allreduce(tensors(), **how),
-                    hvd.grouped_allreduce_(in_place, **how),
-                    in_place,
                 ]
+                if "in place" in front.has:
+                    in_place = tensors()
+                    forms += [hvd.grouped_allreduce_(in_place, **how), in_place]
                 for outputs in forms:
                     for output, total in zip(outputs, wanted, strict=True):
                         assert front.dtype(output) == dtype
@@ -128,7 +128,9 @@ def test_gradient(world):
         hvd = front.hvd
         weights = [np.random.default_rng(rank).normal(size=12) for rank in range(hvd.size())]
         gradient = front.gradient(
-            lambda tensor: (hvd.allreduce(tensor, op=hvd.Adasum) * front.tensor(weights[hvd.rank()], "float64")).sum(),
+            lambda tensor: front.sum(
+                hvd.allreduce(tensor, op=hvd.Adasum) * front.tensor(weights[hvd.rank()], "float64")
+            ),
             np.ones(12),
         )
         np.testing.assert_allclose(gradient, adasum(weights), rtol=1e-12)

@@ -21,7 +21,7 @@ def test_values(world, dtype):
             for rows_of in (lambda rank: 2, lambda rank: rank, lambda rank: 3 * (rank % 2), lambda rank: 0):
                 wanted = np.concatenate([mine(rank, rows_of(rank), tail) for rank in range(hvd.size())])
                 tensor = front.tensor(mine(hvd.rank(), rows_of(hvd.rank()), tail), dtype)
-                for result in (hvd.allgather(tensor), hvd.synchronize(hvd.allgather_async(tensor))):
+                for result in (hvd.allgather(tensor), *front.at_once([("allgather", tensor, {})])):
                     assert front.dtype(result) == dtype
                     np.testing.assert_array_equal(front.array(result), wanted.astype(DTYPES[dtype]))
 
@@ -41,12 +41,13 @@ def test_large(world):
     world.run(body)
 
 
+@pytest.mark.needs("grouped")
 def test_grouped(world):
     def body(front):
         hvd = front.hvd
         tensors = [front.tensor([[hvd.rank()] * 2] * (hvd.rank() + index), "int64") for index in (1, 2)]
         tensors.append(front.tensor([hvd.rank() / 2], "float64"))
-        forms = [hvd.grouped_allgather(tensors), hvd.synchronize(hvd.grouped_allgather_async(tensors, name="three"))]
+        forms = [hvd.grouped_allgather(tensors), *front.at_once([("grouped_allgather", tensors, {"name": "three"})])]
         for results in forms:
             for index, result in zip((1, 2), results, strict=False):
                 wanted = [[rank] * 2 for rank in range(hvd.size()) for _ in range(rank + index)]
@@ -66,7 +67,7 @@ def test_gradient(world):
         total = sum(range(1, size + 1))
         scale = np.arange(total, dtype=np.float64).reshape(total, 1) * (rank + 1)
         gradient = front.gradient(
-            lambda tensor: (hvd.allgather(tensor) * front.tensor(scale, "float64")).sum(), np.ones((rank + 1, 2))
+            lambda tensor: front.sum(hvd.allgather(tensor) * front.tensor(scale, "float64")), np.ones((rank + 1, 2))
         )
         begin = sum(range(1, rank + 1))
         mean = np.arange(total, dtype=np.float64) * total / size

@@ -7,6 +7,8 @@ import re
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.needs("recipes")
+
 
 def recipes(hvd):
     compression = hvd.Compression

@@ -18,9 +18,14 @@ HELD_UP_SECONDS = 1.5
 
 
 @pytest.fixture(params=["shm", "tcp"])
-def world(request, nursery):
+def transport(request):
+    return request.param
+
+
+@pytest.fixture
+def world(nursery, transport):
     # With the default deadline, as users have it.
-    world = World(nursery, SIZE, {"FARANDOLE_TRANSPORT": request.param, "FARANDOLE_FAILURE_DEADLINE": ""})
+    world = World(nursery, SIZE, {"FARANDOLE_TRANSPORT": transport, "FARANDOLE_FAILURE_DEADLINE": ""})
     yield world
     world.close()
 
@@ -28,7 +33,7 @@ def world(request, nursery):
 def _init(name):
     hvd, tensor = FRONT_ENDS[name].hvd, FRONT_ENDS[name].tensor
     hvd.init()
-    assert float(hvd.allreduce(tensor([1.0]), op=hvd.Sum)) == SIZE
+    assert float(hvd.allreduce(tensor(1.0), op=hvd.Sum)) == SIZE
 
 
 def _need_the_other(name):
@@ -36,9 +41,8 @@ def _need_the_other(name):
     from frontends import KEPT
 
     front = FRONT_ENDS[name]
-    hvd = front.hvd
-    KEPT[:] = [hvd.allreduce_async(front.tensor([1.0] * 10), name=f"pending.{index}") for index in range(3)]
-    KEPT.append(hvd.broadcast_async(front.tensor([1.0]), LOST, name="pending broadcast"))
+    KEPT[:] = [front.begin("allreduce", front.tensor([1.0] * 10), name=f"pending.{index}") for index in range(3)]
+    KEPT.append(front.begin("broadcast", front.tensor([1.0]), root_rank=LOST, name="pending.broadcast"))
 
 
 def _wait_for_the_lost(name):
@@ -48,9 +52,9 @@ def _wait_for_the_lost(name):
     front = FRONT_ENDS[name]
     hvd = front.hvd
     texts = []
-    for handle in KEPT:
+    for call in KEPT:
         try:
-            hvd.synchronize(handle)
+            front.finish(call)
         except hvd.HorovodInternalError as error:
             texts.append((type(error).__name__, str(error), getattr(error, "rank", None)))
     failed = time.monotonic()
@@ -75,7 +79,10 @@ def _check(world, done, kind):
             assert rank == (LOST if kind == "WorkerLostError" else None)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+@pytest.mark.parametrize(
+    "number",
+    [pytest.param(signal.SIGKILL, id="killed"), pytest.param(signal.SIGSTOP, id="stopped", marks=pytest.mark.once)],
+)
 def test_lost(world, front, number):
     world.run(_init, front)
     world.run(_need_the_other, front, ranks=SURVIVORS)
@@ -85,12 +92,13 @@ def test_lost(world, front, number):
     world.workers[LOST].kill(signal.SIGKILL)
 
 
+@pytest.mark.once
 def test_held_up_for_a_while(world, front):
     """As a large process is that forks, or one whose machine is moved: the job does not end for it."""
 
     def reduce(name):
         hvd, tensor = FRONT_ENDS[name].hvd, FRONT_ENDS[name].tensor
-        return float(hvd.allreduce(tensor([1.0]), op=hvd.Sum, name="after"))
+        return float(hvd.allreduce(tensor(1.0), op=hvd.Sum, name="after"))
 
     world.run(_init, front)
     world.workers[LOST].kill(signal.SIGSTOP)
@@ -104,11 +112,11 @@ def test_killed_inside_large_collectives(world, front):
     def reduce_for_ever(name):
         front = FRONT_ENDS[name]
         hvd = front.hvd
-        tensor = front.tensor([1.0]).repeat(2_000_000)
+        tensor = front.tensor([1.0] * 2_000_000)
         done = 0
         try:
             while True:
-                assert float(hvd.allreduce(tensor, op=hvd.Sum).max()) == SIZE
+                assert front.array(hvd.allreduce(tensor, op=hvd.Sum)).max() == SIZE
                 done += 1
         except hvd.HorovodInternalError as error:
             return done, str(error)
@@ -135,6 +143,7 @@ def test_exit_in_good_order(world, front):
     _check(world, done, "ShutDownError")
 
 
+@pytest.mark.once
 def test_uncaught_exception(world, front):
     """The interpreter's hook tells the others what was raised, before the process ends."""
 
@@ -163,6 +172,7 @@ def test_uncaught_exception(world, front):
     assert 'raise RuntimeError("boom' in reported[0][1].traceback
 
 
+@pytest.mark.once
 def test_a_failure_that_follows_another_says_so(world, front):
     def follow(name):
         import sys
@@ -184,6 +194,7 @@ def test_a_failure_that_follows_another_says_so(world, front):
     assert {rank: failure.consequence_of for rank, failure in reported.items()} == {0: LOST, 2: LOST}
 
 
+@pytest.mark.once
 def test_an_error_of_one_rank_alone_can_be_caught(world, front):
     """An exception that is caught ends nothing."""
 
@@ -192,7 +203,7 @@ def test_an_error_of_one_rank_alone_can_be_caught(world, front):
         try:
             raise ValueError("caught")
         except ValueError:
-            return float(hvd.allreduce(tensor([1.0]), op=hvd.Sum))
+            return float(hvd.allreduce(tensor(1.0), op=hvd.Sum))
 
     world.run(_init, front)
     assert world.run(catch, front) == [SIZE] * SIZE

@@ -48,31 +48,46 @@ class Collective(NamedTuple):
 
 
 def one_by_one(method: str, in_place: bool = False) -> tuple[Callable[..., list[Any]], bool]:
-    return lambda hvd, calls: [getattr(hvd, method)(tensor, **how) for tensor, how in calls], in_place
+    return lambda front, calls: [getattr(front.hvd, method)(tensor, **how) for tensor, how in calls], in_place
 
 
-def at_once(method: str, in_place: bool = False) -> tuple[Callable[..., list[Any]], bool]:
-    def run(hvd, calls):
-        handles = [getattr(hvd, method)(tensor, **how) for tensor, how in calls]
-        return [hvd.synchronize(handle) for handle in reversed(handles)][::-1]
+def at_once(method: str) -> tuple[Callable[..., list[Any]], bool]:
+    return lambda front, calls: front.at_once([(method, tensor, how) for tensor, how in calls]), False
 
-    return run, in_place
+
+def at_once_in_place(method: str) -> tuple[Callable[..., list[Any]], bool]:
+    def run(front, calls):
+        handles = [getattr(front.hvd, method)(tensor, **how) for tensor, how in calls]
+        return [front.hvd.synchronize(handle) for handle in reversed(handles)][::-1]
+
+    return run, True
 
 
 def grouped(method: str, in_place: bool = False) -> tuple[Callable[..., list[Any]], bool]:
-    return lambda hvd, calls: list(getattr(hvd, method)([tensor for tensor, _ in calls], **calls[0][1])), in_place
-
-
-def grouped_later(method: str, in_place: bool = False) -> tuple[Callable[..., list[Any]], bool]:
-    def run(hvd, calls):
-        return list(hvd.synchronize(getattr(hvd, method)([tensor for tensor, _ in calls], **calls[0][1])))
+    def run(front, calls):
+        return list(getattr(front.hvd, method)([tensor for tensor, _ in calls], **calls[0][1]))
 
     return run, in_place
+
+
+def grouped_later(method: str) -> tuple[Callable[..., list[Any]], bool]:
+    def run(front, calls):
+        (outputs,) = front.at_once([(method, [tensor for tensor, _ in calls], calls[0][1])])
+        return list(outputs)
+
+    return run, False
+
+
+def grouped_later_in_place(method: str) -> tuple[Callable[..., list[Any]], bool]:
+    def run(front, calls):
+        return list(front.hvd.synchronize(getattr(front.hvd, method)([tensor for tensor, _ in calls], **calls[0][1])))
+
+    return run, True
 
 
 def output_only(form: tuple[Callable[..., list[Any]], bool]) -> tuple[Callable[..., list[Any]], bool]:
     run, in_place = form
-    return lambda hvd, calls: [output for output, _ in run(hvd, calls)], in_place
+    return lambda front, calls: [output for output, _ in run(front, calls)], in_place
 
 
 # --- collectives ---------------------------------------------------------------------------------------------
@@ -109,13 +124,13 @@ COLLECTIVES = {
     "allreduce": Collective(
         forms={
             "plain": one_by_one("allreduce"),
-            "async": at_once("allreduce_async"),
+            "async": at_once("allreduce"),
             "in place": one_by_one("allreduce_", True),
-            "async in place": at_once("allreduce_async_", True),
+            "async in place": at_once_in_place("allreduce_async_"),
             "grouped": grouped("grouped_allreduce"),
-            "grouped async": grouped_later("grouped_allreduce_async"),
+            "grouped async": grouped_later("grouped_allreduce"),
             "grouped in place": grouped("grouped_allreduce_", True),
-            "grouped async in place": grouped_later("grouped_allreduce_async_", True),
+            "grouped async in place": grouped_later_in_place("grouped_allreduce_async_"),
         },
         options=reduction_options({"op": "Sum", "prescale_factor": 0.5, "postscale_factor": 3.0}),
         inputs=lambda rank, member: [values(rank, shape, member.dtype) for shape in ((7,), (3, 5), ())],
@@ -124,9 +139,9 @@ COLLECTIVES = {
     "reducescatter": Collective(
         forms={
             "plain": one_by_one("reducescatter"),
-            "async": at_once("reducescatter_async"),
+            "async": at_once("reducescatter"),
             "grouped": grouped("grouped_reducescatter"),
-            "grouped async": grouped_later("grouped_reducescatter_async"),
+            "grouped async": grouped_later("grouped_reducescatter"),
         },
         options=reduction_options({"op": "Sum", "prescale_factor": 0.5, "postscale_factor": 3.0}),
         inputs=lambda rank, member: [values(rank, shape, member.dtype) for shape in ((7, 3), (2,), (8, 1, 2))],
@@ -135,9 +150,9 @@ COLLECTIVES = {
     "allgather": Collective(
         forms={
             "plain": one_by_one("allgather"),
-            "async": at_once("allgather_async"),
+            "async": at_once("allgather"),
             "grouped": grouped("grouped_allgather"),
-            "grouped async": grouped_later("grouped_allgather_async"),
+            "grouped async": grouped_later("grouped_allgather"),
         },
         options=[{}],
         inputs=lambda rank, member: [values(rank, shape, member.dtype) for shape in ((rank, 3), (2,), (5 - rank, 1))],
@@ -146,9 +161,9 @@ COLLECTIVES = {
     "broadcast": Collective(
         forms={
             "plain": one_by_one("broadcast"),
-            "async": at_once("broadcast_async"),
+            "async": at_once("broadcast"),
             "in place": one_by_one("broadcast_", True),
-            "async in place": at_once("broadcast_async_", True),
+            "async in place": at_once_in_place("broadcast_async_"),
         },
         options=[{}],
         inputs=lambda rank, member: [values(rank, shape, member.dtype) for shape in ((7,), (2, 3), ())],
@@ -158,7 +173,7 @@ COLLECTIVES = {
     "alltoall": Collective(
         forms={
             "plain": output_only(one_by_one("alltoall")),
-            "async": output_only(at_once("alltoall_async")),
+            "async": output_only(at_once("alltoall")),
         },
         options=[{}],
         # One row is left over, and stays.
@@ -185,18 +200,20 @@ def run_forms(front: Any, collective: Collective, process_set: Any, dtype: str) 
     given = [collective.inputs(rank, member) for rank in member.ranks]
     everybody = process_set is hvd.global_process_set
     # Operations are the same in every set: there, the last ones will do.
-    for options in collective.options if everybody else collective.options[-2:]:
+    for options in collective.options if everybody and front.is_thorough else collective.options[-2:]:
         if dtype == "bool" and (options.get("op") == "Average" or "prescale_factor" in options):
             continue  # Truth has neither averages nor multiples.
         wanted = [collective.wanted(list(inputs), member, options) for inputs in zip(*given, strict=True)]
         how = {key: getattr(hvd, value) if key == "op" else value for key, value in options.items()}
         for name, (run, in_place) in collective.forms.items():
+            if in_place and "in place" not in front.has:
+                continue
             tensors = [front.tensor(array, dtype) for array in given[member.position]]
             calls = [
                 (tensor, {**how, **collective.arguments(member, tensor), "process_set": process_set})
                 for tensor in tensors
             ]
-            outputs = run(hvd, calls)
+            outputs = run(front, calls)
             assert len(outputs) == len(tensors)
             for output, tensor, total, before in zip(outputs, tensors, wanted, given[member.position], strict=True):
                 assert front.dtype(output) == dtype, (name, options)
@@ -222,6 +239,7 @@ def test_no_declared_form_is_left_out():
         assert set(collective.forms) == {form or "plain" for form in declared}
 
 
+@pytest.mark.needs("alltoall", "grouped", "process sets")
 @pytest.mark.parametrize("kind", COLLECTIVES)
 @pytest.mark.parametrize(
     "dtypes", [FLOATS, [dtype for dtype in DTYPES if dtype not in FLOATS]], ids=["floats", "whole"]
@@ -240,6 +258,7 @@ def test_every_form(world, kind, dtypes):
     world.run(body)
 
 
+@pytest.mark.needs("grouped", "process sets")
 def test_forms_with_scales_of_every_float(world):
     """Factors that are no powers of two, where rounding shows: within what the type can hold."""
 

@@ -7,6 +7,8 @@ import time
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.needs("process sets")
+
 
 @pytest.fixture
 def crowd(world):
@@ -104,7 +106,7 @@ def test_collectives_in_sets(crowd):
         hvd.barrier(process_set=mine)
         if "gradients" in front.has:
             gradient = front.gradient(
-                lambda tensor: (rank + 1) * hvd.allreduce(tensor, op=hvd.Sum, process_set=mine).sum(), np.ones(2)
+                lambda tensor: (rank + 1) * front.sum(hvd.allreduce(tensor, op=hvd.Sum, process_set=mine)), np.ones(2)
             )
             np.testing.assert_allclose(gradient, np.full(2, sum(members) + len(members)))
         theirs = sets[1 - rank % 2]
@@ -145,7 +147,7 @@ def test_a_slow_set_holds_up_nobody(world):
         hvd.barrier()
         finished = 0.0
         if rank == 0:
-            waiting = hvd.allreduce_async(one, name="slow", op=hvd.Sum, process_set=slow)
+            waiting = front.begin("allreduce", one, name="slow", op=hvd.Sum, process_set=slow)
         if rank in (0, 1):
             for _ in range(50):
                 hvd.allreduce(one, op=hvd.Sum, process_set=quick)
@@ -156,7 +158,7 @@ def test_a_slow_set_holds_up_nobody(world):
         if rank == 2:
             assert front.number(hvd.allreduce(one, name="slow", op=hvd.Sum, process_set=slow)) == 2.0
         if rank == 0:
-            assert front.number(hvd.synchronize(waiting)) == 2.0
+            assert front.number(front.finish(waiting)) == 2.0
         hvd.remove_process_set(slow)
         hvd.remove_process_set(quick)
         return finished, begun

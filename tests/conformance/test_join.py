@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from oracle import FLOATS, INTEGERS, adasum, check, reduced, values
 
+pytestmark = pytest.mark.needs("join")
+
 
 @pytest.fixture
 def crowd(world):
@@ -18,7 +20,7 @@ def test_all_at_once_and_again(world):
     """The same rank on all of them, each time."""
 
     def body(front):
-        return [front.hvd.join() for _ in range(5)]
+        return [int(front.hvd.join()) for _ in range(5)]
 
     answers = world.run(body)
     assert all(answer == answers[0] for answer in answers)
@@ -34,13 +36,14 @@ def test_the_last_one_is_told(crowd):
         lasts = []
         for last in range(size):
             if rank != last:
-                lasts.append(hvd.join(rank))
+                device = [rank] if "handles" in front.has else []
+                lasts.append(int(hvd.join(*device)))
                 continue
             one = front.tensor([1.0])
             # The sum falls to 1 when nobody else contributes any more.
-            while front.number(hvd.allreduce(one, name="who is left", op=hvd.Sum)) > 1:
+            while front.number(hvd.allreduce(one, name="who.is.left", op=hvd.Sum)) > 1:
                 pass
-            lasts.append(hvd.join())
+            lasts.append(int(hvd.join()))
         return lasts
 
     # While not all others have joined, the last one's allreduce completes without those that have.
@@ -58,21 +61,21 @@ def test_allreduce_goes_on(crowd, known):
         cases += [("bool", op) for op in ("Sum", "Min", "Max", "Product")]
         cases = [(dtype, op) for dtype, op in cases if dtype in front.dtypes]
 
-        def begin(dtype, op):
+        def call(dtype, op):
             how = {"op": getattr(hvd, op), "prescale_factor": 1.0, "postscale_factor": 1.0}
-            return hvd.allreduce_async(front.tensor(values(rank, (5, 3), dtype), dtype), name=f"{dtype} {op}", **how)
+            return "allreduce", front.tensor(values(rank, (5, 3), dtype), dtype), {"name": f"{dtype}.{op}", **how}
 
         for absent in (0, size - 1):
             if known:
                 for case in cases:
-                    hvd.synchronize(begin(*case))
+                    front.at_once([call(*case)])
             if rank != absent:
-                handles = [(case, begin(*case)) for case in cases]
-                for (dtype, op), handle in handles:
+                outputs = front.at_once([call(*case) for case in cases])
+                for (dtype, op), output in zip(cases, outputs, strict=True):
                     inputs = [values(each, (5, 3), dtype) for each in range(size) if each != absent]
                     if op == "Average":
                         inputs.append(np.zeros((5, 3), inputs[0].dtype))
-                    check(front.array(hvd.synchronize(handle)), reduced(inputs, op, dtype), dtype)
+                    check(front.array(output), reduced(inputs, op, dtype), dtype)
             hvd.join()
 
     crowd.run(body)

@@ -28,8 +28,10 @@ def test_stats(world):
         assert set(after) == {"operations", "rounds", "sleeps", "blocked_seconds"}
         assert {"allreduce", "allgather", "broadcast", "barrier"} < set(after["operations"])
         before, after = before["operations"]["allreduce"], after["operations"]["allreduce"]
-        assert after["requests"] == before["requests"] + 1
-        assert after["bytes"] == before["bytes"] + 4000
+        # An op of TensorFlow hands its input on, where there is no other rank.
+        count = 0 if hvd.size() == 1 and "tensorflow" in front.has else 1
+        assert after["requests"] == before["requests"] + count
+        assert after["bytes"] == before["bytes"] + 4000 * count
         times = {"waiting_seconds", "negotiating_seconds", "moving_seconds"}
         assert set(after) == {"requests", "buckets", "bytes"} | times
         assert all(after[time] >= before[time] for time in times)
@@ -64,7 +66,7 @@ def test_init_and_shutdown_a_hundred_times(world):
             hvd.shutdown()
             assert not hvd.is_initialized()
             hvd.init()
-            assert float(hvd.allreduce(front.tensor([float(hvd.rank() + turn)]), op=hvd.Sum)) == (
+            assert float(hvd.allreduce(front.tensor(float(hvd.rank() + turn)), op=hvd.Sum)) == (
                 sum(range(hvd.size())) + turn * hvd.size()
             )
             if turn == 9:
@@ -101,15 +103,15 @@ def test_before_init_and_after_shutdown(nursery, front):
         assert str(hvd.global_process_set) == "ProcessSet(process_set_id=0, ranks=[], mpi_comm=None)"
         all_refuse()
         hvd.init()
-        assert float(hvd.allreduce(tensor([1.0]), op=hvd.Sum)) == 2.0
+        assert float(hvd.allreduce(tensor(1.0), op=hvd.Sum)) == 2.0
         hvd.shutdown()
         all_refuse()
 
-    world = World(nursery, 2)
-    world.run(body, front)
-    world.close()
+    with World(nursery, 2) as world:
+        world.run(body, front)
 
 
+@pytest.mark.once
 def test_static_process_sets(nursery, front):
     """Sets given to init have ids 1, 2, ...; duplicates are refused, and init can be called again."""
 
@@ -127,7 +129,7 @@ def test_static_process_sets(nursery, front):
         hvd.init(process_sets=sets)
         assert [process_set.process_set_id for process_set in sets] == [1, 2]
         if hvd.rank() < 2:
-            assert float(hvd.allreduce(tensor([1.0]), op=hvd.Sum, process_set=sets[0])) == 2.0
+            assert float(hvd.allreduce(tensor(1.0), op=hvd.Sum, process_set=sets[0])) == 2.0
         hvd.init(process_sets=sets)
         again = [hvd.ProcessSet([1, 0])]
         hvd.init(process_sets=again)
@@ -139,11 +141,11 @@ def test_static_process_sets(nursery, front):
         assert hvd.add_process_set([0]).process_set_id == 1
         hvd.shutdown()
 
-    world = World(nursery, 3)
-    world.run(body, front)
-    world.close()
+    with World(nursery, 3) as world:
+        world.run(body, front)
 
 
+@pytest.mark.once
 def test_static_process_sets_that_differ(nursery, front):
     """One rank passes a set too few: an error on all, instead of a wait without end; then init works."""
 
@@ -161,16 +163,16 @@ def test_static_process_sets_that_differ(nursery, front):
             raise AssertionError("different sets were taken")
         assert not hvd.is_initialized()
         hvd.init()
-        assert float(hvd.allreduce(front.tensor([float(hvd_rank)]), op=hvd.Sum)) == 1.0
+        assert float(hvd.allreduce(front.tensor(float(hvd_rank)), op=hvd.Sum)) == 1.0
         hvd.shutdown()
         return text
 
-    world = World(nursery, 2)
-    for text in world.run(body, front):
-        assert "rank 0" in text and "rank 1" in text and "[[0]]" in text, text
-    world.close()
+    with World(nursery, 2) as world:
+        for text in world.run(body, front):
+            assert "rank 0" in text and "rank 1" in text and "[[0]]" in text, text
 
 
+@pytest.mark.once
 def test_a_bad_setting_names_the_variable(nursery, front):
     def body(name):
         from frontends import FRONT_ENDS
@@ -181,12 +183,12 @@ def test_a_bad_setting_names_the_variable(nursery, front):
             return str(error)
         raise AssertionError("a bad setting was taken")
 
-    world = World(nursery, 1, {"FARANDOLE_FAILURE_DEADLINE": "soon"})
-    (text,) = world.run(body, front)
-    assert "FARANDOLE_FAILURE_DEADLINE" in text and "'soon'" in text
-    world.close()
+    with World(nursery, 1, {"FARANDOLE_FAILURE_DEADLINE": "soon"}) as world:
+        (text,) = world.run(body, front)
+        assert "FARANDOLE_FAILURE_DEADLINE" in text and "'soon'" in text
 
 
+@pytest.mark.once
 def test_a_worker_that_does_not_come_is_named(nursery, front):
     def body(name):
         from frontends import FRONT_ENDS
@@ -199,10 +201,9 @@ def test_a_worker_that_does_not_come_is_named(nursery, front):
             return str(error)
         raise AssertionError("a world without rank 1 was formed")
 
-    world = World(nursery, 2, {"FARANDOLE_START_TIMEOUT": "0.3"})
-    (text,) = world.run(body, front, ranks=[0])
-    assert "rank 1" in text
-    world.close()
+    with World(nursery, 2, {"FARANDOLE_START_TIMEOUT": "0.3"}) as world:
+        (text,) = world.run(body, front, ranks=[0])
+        assert "rank 1" in text
 
 
 @pytest.mark.once
@@ -236,9 +237,8 @@ def test_without_a_roster_it_is_a_world_of_one(nursery, front, transport):
                 del os.environ[variable]
         front.hvd.init()
         assert (front.hvd.rank(), front.hvd.size()) == (0, 1)
-        assert float(front.hvd.allreduce(front.tensor([2.0]))) == 2.0
+        assert float(front.hvd.allreduce(front.tensor(2.0))) == 2.0
         front.hvd.shutdown()
 
-    world = World(nursery, 1, {"FARANDOLE_TRANSPORT": transport})
-    world.run(body, front)
-    world.close()
+    with World(nursery, 1, {"FARANDOLE_TRANSPORT": transport}) as world:
+        world.run(body, front)

@@ -15,21 +15,20 @@ def test_any_order_of_submission(world):
     def body(front):
         hvd = front.hvd
         shuffle = random.Random(hvd.rank()).shuffle
+
+        def call(name):
+            return "allreduce", front.tensor([name] * (name + 1), "int32"), {"name": f"any.{name}", "op": hvd.Sum}
+
         for _ in range(3):
             names = list(range(40))
             shuffle(names)
-            handles = {
-                name: hvd.allreduce_async(front.tensor([name] * (name + 1), "int64"), name=f"any.{name}", op=hvd.Sum)
-                for name in names
-            }
-            shuffle(names)
-            for name in names:
-                result = front.array(hvd.synchronize(handles[name]))
-                np.testing.assert_array_equal(result, [name * hvd.size()] * (name + 1))
+            for name, result in zip(names, front.at_once([call(name) for name in names]), strict=True):
+                np.testing.assert_array_equal(front.array(result), [name * hvd.size()] * (name + 1))
 
     world.run(body)
 
 
+@pytest.mark.needs("handles")
 def test_named_requests_do_not_shift_unnamed_ones(world):
     """One rank has a named request in flight before its unnamed ones, the others after."""
 
@@ -48,6 +47,7 @@ def test_named_requests_do_not_shift_unnamed_ones(world):
     world.run(body)
 
 
+@pytest.mark.needs("handles")
 def test_handles(world):
     def body(front):
         hvd = front.hvd
@@ -67,6 +67,7 @@ def test_handles(world):
     world.run(body)
 
 
+@pytest.mark.needs("handles")
 def test_a_call_just_begun_is_not_done(world):
     """Scripts look whether calls are asynchronous: of several, `poll` says of one at least that it is not done."""
 
@@ -84,6 +85,7 @@ def test_a_call_just_begun_is_not_done(world):
     world.run(body)
 
 
+@pytest.mark.needs("handles")
 def test_tensors_that_nobody_holds_stay_alive(world):
     """Hundreds of requests whose tensors and handles are dropped at once; then memory is reused at will."""
 
@@ -162,17 +164,17 @@ def test_mismatch(world, what):
         for _ in range(2):  # The second time the engine knows the name.
             method, values, dtype, arguments = other if hvd.rank() == last else first
             arguments = {key: value[: hvd.size()] if key == "splits" else value for key, value in arguments.items()}
-            beside = hvd.allreduce_async(front.tensor([1.0]), name="beside", op=hvd.Sum)
+            beside = front.begin("allreduce", front.tensor([1.0]), name="beside", op=hvd.Sum)
             try:
-                getattr(hvd, method)(front.tensor(values, dtype), name="odd one out", **arguments)
+                getattr(hvd, method)(front.tensor(values, dtype), name="odd.one.out", **arguments)
             except hvd.HorovodInternalError as error:
                 text = str(error)
             else:
                 raise AssertionError(f"a mismatch of {what} went through")
-            assert "odd one out" in text and ("rank 0" in text or "ranks 0" in text) and f"rank {last}" in text, text
+            assert "odd.one.out" in text and ("rank 0" in text or "ranks 0" in text) and f"rank {last}" in text, text
             assert "Mismatched" in text and all(word in text for word in words), text
-            assert front.number(hvd.synchronize(beside)) == hvd.size()
-            np.testing.assert_array_equal(front.array(hvd.allreduce(front.tensor([2.0]), name="odd one out")), [2.0])
+            assert front.number(front.finish(beside)) == hvd.size()
+            np.testing.assert_array_equal(front.array(hvd.allreduce(front.tensor([2.0]), name="odd.one.out")), [2.0])
         return text
 
     assert len(set(world.run(body))) == 1
@@ -236,6 +238,7 @@ def test_wrong_calls(world):
     world.run(body)
 
 
+@pytest.mark.needs("handles")
 def test_duplicate_name_in_flight(world):
     """The second request is refused; the first goes on; a group with one duplicate submits nothing."""
     if world.size == 1:
@@ -261,6 +264,7 @@ def test_duplicate_name_in_flight(world):
     world.run(body)
 
 
+@pytest.mark.needs("grouped")
 def test_a_group_is_submitted_whole_or_not_at_all(world):
     """Whatever is wrong with one member, nothing is in flight afterwards: the same names can be used at once."""
 
@@ -280,6 +284,8 @@ def test_a_group_is_submitted_whole_or_not_at_all(world):
             ("grouped_reducescatter", bad + unsendable),
             ("grouped_reducescatter_async", bad + unsendable),
         ):
+            if method.endswith(("_", "_async")) and "handles" not in front.has:
+                continue
             for name in (None, "whole"):
                 for tensor in wrong if rank == 0 else ():
                     try:
@@ -335,6 +341,7 @@ def test_a_group_with_a_duplicate_submits_nothing(world):
     world.run(body)
 
 
+@pytest.mark.needs("handles")
 def test_every_kind_refuses_a_name_in_flight(world):
     """Back to back, whether the first is done or not; waiting for it frees the name."""
 
@@ -413,6 +420,5 @@ def test_without_a_world_a_collective_fails_in_both_ways(nursery, front):
                 raise AssertionError("it went through without a world")
         assert hvd.gloo_built() and not hvd.mpi_built() and hvd.nccl_built() == 0
 
-    world = World(nursery, 1)
-    world.run(body, front)
-    world.close()
+    with World(nursery, 1) as world:
+        world.run(body, front)

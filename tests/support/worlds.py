@@ -237,6 +237,12 @@ class World:
         """Return what workers reported of their progress: pairs of rank and report."""
         return self._roster.progress
 
+    def __enter__(self) -> World:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def close(self) -> None:
         """End the workers and the roster."""
         for worker in self.workers:
@@ -321,7 +327,7 @@ def _nursery(connection: socket.socket, modules: Sequence[str]) -> None:
     while True:
         header, descriptors, _, _ = socket.recv_fds(connection, 4, 4)
         if not header:
-            return
+            os._exit(0)  # as below
         environment, names = cloudpickle.loads(_read(connection, int.from_bytes(header, "little")))
         pid = os.fork()
         if pid == 0:

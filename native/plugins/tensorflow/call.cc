@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "plugins/tensorflow/dtypes.h"
+#include "plugins/tensorflow/errors.h"
 #include "plugins/tensorflow/name_queue.h"
 #include "plugins/tensorflow/op_table.h"
 
@@ -39,33 +40,6 @@ NameQueue<Call>& names_in_flight() {
   return *names;
 }
 
-TF_Code code_of(int status) {
-  switch (status) {
-    case FARANDOLE_INVALID_ARGUMENT:
-      return TF_INVALID_ARGUMENT;
-    case FARANDOLE_MISMATCH:
-      return TF_FAILED_PRECONDITION;
-    case FARANDOLE_WORKER_LOST:
-    case FARANDOLE_SHUT_DOWN:
-    case FARANDOLE_STALLED:
-    case FARANDOLE_TIMEOUT:
-      return TF_UNKNOWN;  // TF_ABORTED would let a MonitoredSession make new sessions for ever
-    case FARANDOLE_UNAVAILABLE:
-      return TF_RESOURCE_EXHAUSTED;
-    default:
-      return TF_INTERNAL;
-  }
-}
-
-// The end of the sentence is what farandole.tensorflow.errors reads.
-OpError error_of(int status, const char* sentence, int32_t lost_rank) {
-  std::string text = std::string(sentence) + " (farandole status " + std::to_string(status);
-  if (lost_rank >= 0) {
-    text += ", rank " + std::to_string(lost_rank);
-  }
-  return {code_of(status), text + ")"};
-}
-
 Tensor input_of(TF_OpKernelContext* context, int index) {
   const Status status;
   TF_Tensor* tensor = nullptr;
@@ -91,9 +65,7 @@ Tensor allocate_output(TF_OpKernelContext* context, int index, TF_DataType type,
 
 void require_rows(const OpRow& row, const std::vector<int64_t>& shape) {
   if (shape.empty()) {
-    throw OpError(TF_INVALID_ARGUMENT, std::string(row.operation) +
-                                           ": a tensor without dimensions (a rank-zero tensor) has no rows. Pass "
-                                           "tf.reshape(tensor, [1]).");
+    throw without_rows(row.operation);
   }
 }
 
@@ -203,7 +175,7 @@ void Call::add_parts(const EngineLink::Use& use) {
     part.input = input_of(context_, i);
     part.type = TF_TensorType(part.input.get());
     part.shape = shape_of(part.input.get());
-    if (is_alone(ranks.size()) && ranks[0] == use.place().rank && part.type != TF_BOOL) {
+    if (is_alone(part, ranks, use.place().rank)) {
       set_output(context_, i, part.input);  // nothing to do: `call` stays empty
       continue;
     }
@@ -212,11 +184,14 @@ void Call::add_parts(const EngineLink::Use& use) {
       const Tensor splits = input_of(context_, 1);
       const auto* rows = static_cast<const int32_t*>(TF_TensorData(splits.get()));
       const size_t count = TF_TensorByteSize(splits.get()) / sizeof(int32_t);
+      if (TF_NumDims(splits.get()) != 1) {
+        throw invalid("alltoall expects a 1D splits tensor, but splits has " +
+                      std::to_string(TF_NumDims(splits.get())) + " dimensions.");
+      }
       if (count != ranks.size()) {
-        throw OpError(TF_INVALID_ARGUMENT, "alltoall: splits has " + std::to_string(count) + " entries, but " +
-                                               std::to_string(ranks.size()) +
-                                               " ranks take part. Number of entries in splits does not equal number "
-                                               "of workers.");
+        throw invalid("alltoall: splits has " + std::to_string(count) + " entries, but " +
+                      std::to_string(ranks.size()) +
+                      " ranks take part. Number of entries in splits does not equal number of workers.");
       }
       part.splits.assign(rows, rows + count);
     }
@@ -224,11 +199,22 @@ void Call::add_parts(const EngineLink::Use& use) {
   }
 }
 
-// Whether the results are the inputs.
-bool Call::is_alone(size_t ranks) const {
-  const Flow flow = kernel_.row->flow;
-  return ranks == 1 && (flow == Flow::kReduce || flow == Flow::kCopy) && kernel_.prescale * kernel_.postscale == 1.0 &&
-         (flow != Flow::kCopy || kernel_.root == EngineLink::Use(EngineLink::of_process()).place().rank);
+// Whether the result is the input. What is wrong with a call is the engine's to say, also to a rank that is alone.
+bool Call::is_alone(const Part& part, const std::vector<int32_t>& ranks, int32_t rank) const {
+  if (ranks.size() != 1 || ranks[0] != rank) {
+    return false;
+  }
+  switch (kernel_.row->flow) {
+    case Flow::kReduce: {
+      // Of whole numbers, scales that cancel each other out change what is truncated in between.
+      const bool is_plain = kernel_.op <= FARANDOLE_PRODUCT && kernel_.op != FARANDOLE_ADASUM;
+      return is_plain && kernel_.prescale == 1.0 && kernel_.postscale == 1.0 && part.type != TF_BOOL;
+    }
+    case Flow::kCopy:
+      return kernel_.root == rank;
+    default:
+      return false;
+  }
 }
 
 void Call::make_output(Part& part, const std::vector<int32_t>& ranks, int32_t rank) {
@@ -443,12 +429,13 @@ void Call::end() {
 
 void Call::deliver_rows(Part& part, int count_output) {
   const int64_t rows = std::accumulate(part.counts.begin(), part.counts.end(), int64_t{0});
-  if (part.rows == nullptr && part.output != nullptr) {
+  std::vector<int64_t> shape = part.shape;
+  shape[0] = rows;
+  // Of rows without elements, nothing comes but their number.
+  if (part.rows == nullptr && part.output != nullptr && shape_of(part.output.get()) == shape) {
     set_output(context_, count_output, part.output);
     return;
   }
-  std::vector<int64_t> shape = part.shape;
-  shape[0] = rows;
   const Tensor output = allocate_output(context_, count_output, part.type, shape);
   if (const size_t bytes = TF_TensorByteSize(output.get()); bytes > 0) {
     std::memcpy(TF_TensorData(output.get()), part.rows, bytes);

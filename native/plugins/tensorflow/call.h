@@ -58,7 +58,7 @@ class Call {
   void deliver_rows(Part& part, int count_output);
   void end();
 
-  bool is_alone(size_t ranks) const;
+  bool is_alone(const Part& part, const std::vector<int32_t>& ranks, int32_t rank) const;
 
   const Kernel& kernel_;
   TF_OpKernelContext* const context_;

@@ -1,5 +1,6 @@
 #include "plugins/tensorflow/engine_link.h"
 
+#include "plugins/tensorflow/errors.h"
 #include "plugins/tensorflow/handles.h"
 
 namespace farandole::tensorflow {
@@ -30,8 +31,8 @@ std::vector<int32_t> EngineLink::Use::ranks_of(uint32_t group) const {
   engine();
   std::vector<int32_t> ranks = ranks_in(group);
   if (ranks.empty()) {
-    throw OpError(TF_INVALID_ARGUMENT, "there is no process set with id " + std::to_string(group) +
-                                           ". Pass it to init() or add_process_set() on all ranks first.");
+    throw invalid("there is no process set with id " + std::to_string(group) +
+                  ". Pass it to init() or add_process_set() on all ranks first.");
   }
   return ranks;
 }
@@ -51,6 +52,18 @@ void EngineLink::restart_names() {
   const std::lock_guard<std::mutex> lock(names_mutex_);
   counts_.clear();
   ++restarts_;
+}
+
+void EngineLink::restart_names(uint64_t restarts) {
+  const std::lock_guard<std::mutex> lock(names_mutex_);
+  counts_.clear();
+  restarts_ = restarts;
+}
+
+void EngineLink::restart_names_of(uint32_t group) {
+  const std::lock_guard<std::mutex> lock(names_mutex_);
+  std::erase_if(counts_,
+                [ending = "/" + std::to_string(group)](const auto& count) { return count.first.ends_with(ending); });
 }
 
 }  // namespace farandole::tensorflow

@@ -36,6 +36,10 @@ class EngineLink : public plugins::EngineLink {
   void give_back_name(const std::string& operation, uint32_t group);
   // A join has ended: all ranks begin to count anew. Requests of before may still be in flight, so the names are new.
   void restart_names();
+  // The same, where Python has counted the joins, or a world begins.
+  void restart_names(uint64_t restarts);
+  // The id of a group was given to other ranks.
+  void restart_names_of(uint32_t group);
 
  private:
   std::mutex names_mutex_;

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "plugins/tensorflow/call.h"
+#include "plugins/tensorflow/errors.h"
 #include "plugins/tensorflow/handles.h"
 #include "plugins/tensorflow/questions.h"
 
@@ -143,9 +144,7 @@ void infer_rows(TF_ShapeInferenceContext* context, TF_Status* told) {
         continue;
       }
       if (TF_ShapeInferenceContextRank(context, input.get()) == 0) {
-        throw OpError(TF_INVALID_ARGUMENT,
-                      "a tensor without dimensions (a rank-zero tensor) has no rows; scalar inputs are not supported. "
-                      "Pass tf.reshape(tensor, [1]).");
+        throw without_rows("reducescatter");
       }
       const Shape rows = unknown_rows(context, input.get(), status);
       TF_ShapeInferenceContextSetOutput(context, i, rows.get(), status.get());

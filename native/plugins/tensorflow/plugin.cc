@@ -39,4 +39,12 @@ void farandole_tensorflow_attach(farandole_engine* engine, int32_t rank, int32_t
 
 void farandole_tensorflow_detach(void) { farandole::tensorflow::EngineLink::of_process().detach(); }
 
+void farandole_tensorflow_restart_names(uint32_t restarts) {
+  farandole::tensorflow::EngineLink::of_process().restart_names(restarts);
+}
+
+void farandole_tensorflow_restart_names_of(uint32_t group) {
+  farandole::tensorflow::EngineLink::of_process().restart_names_of(group);
+}
+
 }  // extern "C"

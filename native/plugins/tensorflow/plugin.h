@@ -19,6 +19,11 @@ FARANDOLE_API void farandole_tensorflow_attach(farandole_engine* engine, int32_t
                                                int32_t local_size);
 /* The world is about to end: from the return on, ops that begin fail. Those in flight are the engine's to complete. */
 FARANDOLE_API void farandole_tensorflow_detach(void);
+/* Calls without names count from 0 again everywhere, and their names have this number in them: all ranks have joined
+   so many times in this world. */
+FARANDOLE_API void farandole_tensorflow_restart_names(uint32_t restarts);
+/* Calls without names in a process set count from 0 again: its id may have belonged to other ranks before. */
+FARANDOLE_API void farandole_tensorflow_restart_names_of(uint32_t group);
 
 #ifdef __cplusplus
 }

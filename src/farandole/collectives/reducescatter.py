@@ -32,7 +32,12 @@ def _check(front: FrontEnd[Tensor], tensor: Tensor, dtype: DType, name: str, opt
             f"{name}: Reducescatter does not support scalar inputs: there is no first dimension to scatter along. Pass "
             "tensor.reshape(1), or use allreduce."
         )
-    if options["op"] == Adasum:
+    check_operation(options["op"])
+
+
+def check_operation(op: int) -> None:
+    """Raise ValueError for an operation that needs whole tensors."""
+    if op == Adasum:
         raise InvalidRequestError(
             "Reducescatter currently only supports AVERAGE and SUM, and here also MIN, MAX and PRODUCT, but not "
             "ADASUM, which needs whole tensors. Use allreduce(op=hvd.Adasum)."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from farandole.core.dtype import Average, DType, Sum
 from farandole.errors import InvalidRequestError
@@ -41,7 +41,12 @@ def op_asked_for(op: int | None, average: bool | None, stacklevel: int) -> int:
 def check_reducible(front: FrontEnd[Any], tensor: Any, dtype: DType, op: int) -> None:
     """Raise ValueError if tensors of this type have no such reduction."""
     if dtype is DType.BOOL and op == Average:
-        raise InvalidRequestError(
-            f"Tensor type {front.type_name(tensor)} is not supported with op=hvd.Average. Use "
-            'hvd.Sum or hvd.Max ("or"), or hvd.Min or hvd.Product ("and").'
-        )
+        refuse_average_of_truth(front.type_name(tensor))
+
+
+def refuse_average_of_truth(type_name: str) -> NoReturn:
+    """Raise ValueError for truth values, whose type has this name."""
+    raise InvalidRequestError(
+        f"Tensor type {type_name} is not supported with op=hvd.Average. Use "
+        'hvd.Sum or hvd.Max ("or"), or hvd.Min or hvd.Product ("and").'
+    )

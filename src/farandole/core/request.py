@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Sequence
 from functools import cache
+from typing import Protocol
 
 from farandole.core.binding import NativeRequest
 from farandole.core.dtype import Average, DType, Kind, WireForm
@@ -60,6 +61,16 @@ def _array_type(count: int) -> type[ctypes.Array[ctypes.c_int64]]:
     return ctypes.c_int64 * count
 
 
+class NamesFollower(Protocol):
+    """What counts unnamed requests by itself, such as ops of a framework."""
+
+    def restarted(self, group: int) -> None:
+        """Count from 0 again in a group."""
+
+    def restarted_all(self, restarts: int) -> None:
+        """Count from 0 again everywhere; names have this number in them, so that they are new."""
+
+
 class Names:
     """Names for unnamed requests.
 
@@ -72,6 +83,11 @@ class Names:
         self._begin = "noname."
         self._restarts = 0
         self._lock = threading.Lock()
+        self._followers: list[NamesFollower] = []
+
+    def follow(self, follower: NamesFollower) -> None:
+        """Let what counts unnamed requests elsewhere begin anew when these names do."""
+        self._followers.append(follower)
 
     def next(self, operation: str, group: int) -> str:
         """Return the next name, without the operation: `noname.7`."""
@@ -91,13 +107,24 @@ class Names:
             for operation, other in list(self._counts):
                 if other == group:
                     del self._counts[operation, other]
+        for follower in self._followers:
+            follower.restarted(group)
 
     def restart_all(self) -> None:
         """Count from 0 again everywhere, with names that have not been used: requests of before may still be in flight.
 
         All ranks do so at the same point of their programs.
         """
+        self._restart_all(self._restarts + 1)
+
+    def enter_world(self) -> None:
+        """Count as in a world that begins: of its ranks, some may have been in no world before."""
+        self._restart_all(0)
+
+    def _restart_all(self, restarts: int) -> None:
         with self._lock:
             self._counts.clear()
-            self._restarts += 1
-            self._begin = f"noname.{self._restarts}."
+            self._restarts = restarts
+            self._begin = f"noname.{restarts}." if restarts else "noname."
+        for follower in self._followers:
+            follower.restarted_all(restarts)

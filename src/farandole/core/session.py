@@ -181,7 +181,7 @@ class Session:
         for process_set in chain.from_iterable(self._groups.values()):
             process_set.unbind()
         self._groups.clear()
-        self.names = Names()
+        self.names.enter_world()
         return accused
 
     def enter_next(self, accused: Sequence[Accused], *, open: bool = True) -> None:

@@ -17,7 +17,7 @@ from farandole.collectives.compression import Compressor
 from farandole.collectives.reductions import op_asked_for
 from farandole.core.dtype import Average
 from farandole.core.group import ProcessSet, global_process_set
-from farandole.tensorflow import ops
+from farandole.tensorflow import checks, ops
 from farandole.tensorflow.compression import Compression
 from farandole.tensorflow.sparse import allreduce_slices
 
@@ -68,7 +68,7 @@ def allreduce(
                 ignore_name_scope=ignore_name_scope,
             )
     with tf.device(device_dense or None):
-        tensor = tf.convert_to_tensor(tensor)
+        tensor = checks.reducible(tensor, op)
         compressed, context = compression.compress(tensor)
         reduced = ops.allreduce(
             compressed,
@@ -118,7 +118,7 @@ def grouped_allreduce(
                 ignore_name_scope=ignore_name_scope,
             )
         else:
-            dense.append((index, tf.convert_to_tensor(tensor)))
+            dense.append((index, checks.reducible(tensor, op)))
     if dense:
         with tf.device(device_dense or None):
             given = [tensor for _, tensor in dense]
@@ -150,7 +150,7 @@ def reducescatter(
 ) -> Any:
     """Reduce a tensor over all ranks, and return this rank's share of the rows. See `allreduce`."""
     with tf.device(device_dense or None):
-        tensor = tf.convert_to_tensor(tensor)
+        tensor = checks.scatterable(tensor, op)
         compressed, context = compression.compress(tensor)
         reduced = ops.reducescatter(
             compressed,
@@ -179,7 +179,7 @@ def grouped_reducescatter(
     if not tensors:
         return list(tensors)
     with tf.device(device_dense or None):
-        given = [tf.convert_to_tensor(tensor) for tensor in tensors]
+        given = [checks.scatterable(tensor, op) for tensor in tensors]
         pairs = [compression.compress(tensor) for tensor in given]
         reduced = ops.grouped_reducescatter(
             [tensor for tensor, _ in pairs],
@@ -203,7 +203,7 @@ def allgather(
     process_set: ProcessSet = global_process_set,
 ) -> Any:
     """Concatenate the tensors of all ranks along the first dimension, in rank order."""
-    tensor = tf.convert_to_tensor(tensor)
+    tensor = checks.movable(tensor)
     rows, _ = ops.allgather(
         tensor,
         name=_name(name, "HorovodAllgather", tensor),
@@ -222,7 +222,7 @@ def grouped_allgather(
     """Concatenate the tensors of all ranks, for each of several, which travel together. See `allgather`."""
     if not tensors:
         return list(tensors)
-    given = [tf.convert_to_tensor(tensor) for tensor in tensors]
+    given = [checks.movable(tensor) for tensor in tensors]
     gathered = ops.grouped_allgather(
         given,
         name=_name(name, "HorovodGroupedAllgather", given[0], given[-1]),
@@ -240,7 +240,7 @@ def broadcast(
     process_set: ProcessSet = global_process_set,
 ) -> Any:
     """Return the root's tensor on every rank of a process set; `root_rank` is a rank in the world."""
-    tensor = tf.convert_to_tensor(tensor)
+    tensor = checks.movable(tensor)
     return ops.broadcast(
         tensor,
         root_rank=root_rank,
@@ -279,9 +279,9 @@ def alltoall(
     Returns:
         The rows; with splits, a pair of them and of how many came from each rank.
     """
-    tensor = tf.convert_to_tensor(tensor)
+    tensor = checks.movable(tensor)
     if splits is not None:
-        splits = tf.convert_to_tensor(splits, dtype=tf.int32)
+        splits = checks.splits_of(splits)
     rows, received = ops.alltoall(
         tensor,
         splits,

@@ -6,11 +6,13 @@ TensorFlow asks for them by the names of the ops. Each is made of collectives ag
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from farandole.collectives.allreduce import ALLREDUCE
+from farandole.collectives.gradient_rules import CallFacts
 from farandole.core import basics
 from farandole.core.dtype import Average, Max, Min, Product, Sum
 from farandole.errors import InvalidRequestError
@@ -47,54 +49,55 @@ def _typed(gradient: Any, dtype: Any) -> Any:
 @_gradient_of("Allreduce")
 def _allreduce(op: Any, gradient: Any) -> Any:
     """Average, Sum and Adasum: the same reduction of the gradient."""
-    kind = op.get_attr("reduce_op")
-    if kind in (Min, Max):
-        return _of_extreme(op, op.inputs[0], op.outputs[0], gradient)
-    if kind == Product:
-        return _of_product(op, op.inputs[0], gradient)
-    return _reduce(op, gradient, kind, op.get_attr("prescale"), op.get_attr("postscale"))
+    if op.get_attr("reduce_op") in (Min, Max, Product):
+        (result,) = _by_program(op, [gradient])
+        return result
+    return _reduce(op, gradient, op.get_attr("reduce_op"), op.get_attr("prescale"), op.get_attr("postscale"))
 
 
 @_gradient_of("GroupedAllreduce")
-def _grouped_allreduce(op: Any, *gradients: Any) -> list[Any]:
+def _grouped_allreduce(op: Any, *gradients: Any) -> Any:
     """As for each tensor by itself."""
-    kind = op.get_attr("reduce_op")
-    if kind in (Min, Max):
-        triples = zip(op.inputs, op.outputs, gradients, strict=True)
-        return [_of_extreme(op, tensor, result, gradient) for tensor, result, gradient in triples]
-    if kind == Product:
-        return [_of_product(op, tensor, gradient) for tensor, gradient in zip(op.inputs, gradients, strict=True)]
-    dense = [tf.convert_to_tensor(gradient) for gradient in gradients]
-    reduced = _ops().farandole_grouped_allreduce(
-        dense,
-        reduce_op=kind,
-        prescale=op.get_attr("prescale"),
-        postscale=op.get_attr("postscale"),
-        process_set_id=op.get_attr("process_set_id"),
-        **_name("GroupedAllreduce", dense[0]),
-    )
-    return list(reduced)
+    if op.get_attr("reduce_op") in (Min, Max, Product):
+        return _by_program(op, gradients)
+    return _reduce_all(op, gradients, op.get_attr("reduce_op"), op.get_attr("prescale"), op.get_attr("postscale"))
 
 
-def _of_extreme(op: Any, tensor: Any, result: Any, gradient: Any) -> Any:
-    """Give the sum of the gradients to the ranks that have the extreme element, in equal shares."""
-    _refuse_factors(op)
-    mine = tf.cast(tf.equal(tensor, result), gradient.dtype)
-    return mine * _reduce(op, gradient, Sum) / _reduce(op, mine, Sum)
+class _Maths:
+    """In what the gradients of reductions that are not linear compute; see `Maths` in `farandole.collectives`."""
+
+    def __init__(self, op: Any) -> None:
+        self._op = op
+
+    def reduce(self, tensors: Sequence[Any], op: int) -> list[Any]:
+        """Reduce tensors over the ranks of the op."""
+        return _reduce_all(self._op, tensors, op)
+
+    def equal(self, tensor: Any, other: Any) -> Any:
+        """Return 1 where the two are equal and 0 elsewhere."""
+        return tf.cast(tf.equal(tensor, tf.cast(other, tensor.dtype)), tensor.dtype)
+
+    def where(self, flags: Any, then: Any, otherwise: Any) -> Any:
+        """Return `then` where flags are not 0, and `otherwise` elsewhere."""
+        return tf.where(tf.not_equal(flags, 0), tf.cast(then, flags.dtype), tf.cast(otherwise, flags.dtype))
+
+    def zeros_like(self, tensor: Any) -> Any:
+        """Return zeros."""
+        return tf.zeros_like(tensor)
+
+    def with_zero_rows(self, tensor: Any, count: int) -> Any:
+        """Return the tensor with so many rows of zeros behind it."""
+        return tf.concat([tensor, tf.zeros([count, *tensor.shape[1:]], tensor.dtype)], 0)
 
 
-def _of_product(op: Any, tensor: Any, gradient: Any) -> Any:
-    """Multiply the sum of the gradients with the product of the other ranks' elements, also where some are 0."""
-    _refuse_factors(op)
-    rows = _gather(op, tensor[None])
-    position = _position(op)
-    others = tf.concat([rows[:position], rows[position + 1 :]], 0)
-    return _reduce(op, gradient, Sum) * tf.reduce_prod(others, 0)
-
-
-def _refuse_factors(op: Any) -> None:
-    if float(op.get_attr("prescale")) != 1.0 or float(op.get_attr("postscale")) != 1.0:
-        raise InvalidRequestError("allreduce with Min, Max or Product and factors has no gradient. Multiply outside.")
+def _by_program(op: Any, gradients: Sequence[Any]) -> list[Any]:
+    rule = ALLREDUCE.gradient
+    assert rule.program is not None
+    options = {"op": op.get_attr("reduce_op")}
+    options |= {name: float(op.get_attr(name)) for name in ("prescale", "postscale")}
+    shapes: list[Any] = [()] * len(op.inputs)  # Nothing in this program asks for them.
+    facts = CallFacts(options, _ranks(op), _position(op), shapes, ())
+    return list(rule.program(_Maths(op), facts, list(op.inputs), [tf.convert_to_tensor(each) for each in gradients]))
 
 
 @_gradient_of("Reducescatter")
@@ -197,6 +200,19 @@ def _reduce(op: Any, tensor: Any, kind: int, prescale: Any = "1", postscale: Any
         process_set_id=op.get_attr("process_set_id"),
         **_name("Allreduce", tensor),
     )
+
+
+def _reduce_all(op: Any, tensors: Sequence[Any], kind: int, prescale: Any = "1", postscale: Any = "1") -> list[Any]:
+    dense = [tf.convert_to_tensor(tensor) for tensor in tensors]
+    reduced = _ops().farandole_grouped_allreduce(
+        dense,
+        reduce_op=kind,
+        prescale=prescale,
+        postscale=postscale,
+        process_set_id=op.get_attr("process_set_id"),
+        **_name("GroupedAllreduce", dense[0]),
+    )
+    return list(reduced)
 
 
 def _gather(op: Any, tensor: Any) -> Any:

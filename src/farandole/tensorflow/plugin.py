@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from farandole.core import basics, binding
 from farandole.core.lent_engine import LentEngine
+from farandole.core.session import Session
 from farandole.settings.table import Settings
 
 LIBRARY_NAME = "libfarandole_tensorflow.so"
@@ -46,7 +47,7 @@ class _Unusable(Exception):
 
 
 class Plugin(LentEngine):
-    """The loaded library, as a companion of each session.
+    """The loaded library, as a companion of each session, which counts calls without names by itself.
 
     Attributes:
         ops: the Python functions of its ops, as TensorFlow has made them.
@@ -72,6 +73,19 @@ class Plugin(LentEngine):
         if not self.fits():
             raise _Unusable(f"{path} belongs to another version of farandole. Install farandole again.")
         _leave_unordered()
+
+    def opened(self, session: Session) -> None:
+        """Lend it the engine of a world."""
+        super().opened(session)
+        session.names.follow(self)
+
+    def restarted(self, group: int) -> None:
+        """Count calls without names from 0 again in a process set."""
+        self.library.farandole_tensorflow_restart_names_of(group)
+
+    def restarted_all(self, restarts: int) -> None:
+        """Count calls without names from 0 again everywhere."""
+        self.library.farandole_tensorflow_restart_names(restarts)
 
 
 def loaded() -> Plugin | None:

@@ -9,11 +9,12 @@ from typing import Any
 
 from frontends.front_end import DTYPES, FrontEnd
 from frontends.numpy import Numpy
+from frontends.tensorflow import Eager, Function, Session
 from frontends.torch import Torch
 
 __all__ = ["DTYPES", "FIRST", "FRONT_ENDS", "KEPT", "FrontEnd"]
 
-FRONT_ENDS: dict[str, FrontEnd] = {front.name: front for front in (Torch(), Numpy())}
+FRONT_ENDS: dict[str, FrontEnd] = {front.name: front for front in (Torch(), Numpy(), Eager(), Function(), Session())}
 # It runs everything; see `tests/conformance/conftest.py`.
 FIRST = next(iter(FRONT_ENDS))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -24,6 +25,16 @@ DTYPES = {
 }
 
 
+# What all front ends have but those that are for a framework's values only; words of the marker `needs`.
+COMMON = frozenset({"alltoall", "grouped", "join", "process sets"})
+
+# Of two hosts, between which MPI carries the data: one worker on each, and two.
+WORLDS_OF_MPI = ((2, "mpi"), (4, "mpi"))
+
+# What `at_once` begins: a collective by name, a tensor (of a grouped one, a list of them), named arguments.
+Call = tuple[str, Any, dict[str, Any]]
+
+
 class FrontEnd(ABC):
     """What a front end is to the tests.
 
@@ -31,17 +42,21 @@ class FrontEnd(ABC):
         name: of it, a word.
         module: in `farandole`.
         runtime: what its workers have imported, a row of `nurseries.RUNTIMES`.
-        has: what tests may need of it beyond collectives on the CPU; see the marker `needs`.
+        worlds: sizes and transports with which it is tested.
+        has: what tests may need of it beyond plain collectives of values on the CPU; see the marker `needs`.
         dtypes: element types, by name.
         compressions: names of those in `Compression` that are casts.
+        is_thorough: whether each option is tried with each type; else a call is the same below as another front end's.
     """
 
     name: str
     module: str
     runtime: str
+    worlds: tuple[tuple[int, str], ...] = ((1, "shm"), (2, "tcp"), (3, "shm"))
     has: ClassVar[frozenset[str]]
     dtypes: tuple[str, ...] = tuple(DTYPES)
     compressions: tuple[str, ...] = ("none", "fp16", "bf16")
+    is_thorough = True
 
     @property
     def hvd(self) -> ModuleType:
@@ -64,9 +79,9 @@ class FrontEnd(ABC):
     def unsendable(self) -> list[tuple[Any, str]]:
         """Return tensors that no collective takes, and words of the error."""
 
-    @abstractmethod
     def unwritable(self) -> list[tuple[Any, str]]:
         """Return tensors that no collective in place takes, and words of the error."""
+        return []
 
     def copy(self, tensor: Any) -> Any:
         """Return a tensor of the same values."""
@@ -75,6 +90,36 @@ class FrontEnd(ABC):
     def number(self, tensor: Any) -> float:
         """Return the one value of a tensor."""
         return float(self.array(tensor).item())
+
+    # --- several calls in flight; as here for front ends whose collectives have handles
+
+    def begin(self, method: str, tensor: Any, **how: Any) -> Any:
+        """Begin a call, which `finish` waits for."""
+        return getattr(self.hvd, f"{method}_async")(tensor, **how)
+
+    def finish(self, call: Any) -> Any:
+        """Return the result of a call that was begun."""
+        return self.hvd.synchronize(call)
+
+    def at_once(self, calls: Sequence[Call]) -> list[Any]:
+        """Return the results of calls that are in flight at the same time, in the order of the calls."""
+        begun = [self.begin(method, tensor, **how) for method, tensor, how in calls]
+        return [self.finish(call) for call in reversed(begun)][::-1]
+
+    def broadcast_in_place(self, tensor: Any, root_rank: int) -> Any:
+        """Return a tensor that the root's was written over."""
+        assert self.hvd.broadcast_(tensor, root_rank) is tensor
+        return tensor
+
+    # --- gradients
+
+    def sum(self, tensor: Any) -> Any:
+        """Return the sum of a tensor's elements, which can be differentiated."""
+        return tensor.sum()
+
+    def reduced(self, tensor: Any, op: str) -> Any:
+        """Return the Min, Max or Product over the first dimension, which can be differentiated."""
+        raise NotImplementedError
 
     def gradient(self, function: Any, values: Any) -> np.ndarray:
         """Return the gradient of `function(tensor)`, which gives a scalar, at `values`."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from frontends.front_end import DTYPES, FrontEnd
+from frontends.front_end import COMMON, DTYPES, WORLDS_OF_MPI, FrontEnd
 
 
 class Numpy(FrontEnd):
@@ -16,7 +16,8 @@ class Numpy(FrontEnd):
     name = "numpy"
     module = "numpy"
     runtime = "torch"
-    has = frozenset({"numpy"})
+    worlds = (*FrontEnd.worlds, *WORLDS_OF_MPI)
+    has = frozenset({*COMMON, "broadcast in place", "handles", "in place", "numpy", "recipes"})
 
     def __init__(self) -> None:
         if importlib.util.find_spec("ml_dtypes") is None:

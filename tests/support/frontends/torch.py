@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from frontends.front_end import DTYPES, FrontEnd
+from frontends.front_end import COMMON, DTYPES, WORLDS_OF_MPI, FrontEnd
 
 
 class Torch(FrontEnd):
@@ -15,7 +15,10 @@ class Torch(FrontEnd):
     name = "torch"
     module = "torch"
     runtime = "torch"
-    has = frozenset({"gradients", "torch", "int32 splits"})
+    worlds = ((1, "shm"), *((size, transport) for size in (2, 3, 4) for transport in ("shm", "tcp")), *WORLDS_OF_MPI)
+    has = frozenset(
+        {*COMMON, "broadcast in place", "gradients", "handles", "in place", "recipes", "torch", "int32 splits"}
+    )
 
     def tensor(self, values: Any, dtype: str = "float32") -> Any:
         import torch
@@ -44,6 +47,9 @@ class Torch(FrontEnd):
         import torch
 
         return [(torch.ones(3, 4)[:, :2], "Tensor is required to be contiguous.")]
+
+    def reduced(self, tensor: Any, op: str) -> Any:
+        return {"Min": tensor.amin, "Max": tensor.amax, "Product": tensor.prod}[op](0)
 
     def gradient(self, function: Any, values: Any) -> np.ndarray:
         import torch

@@ -1,0 +1,244 @@
+"""farandole.tensorflow, as the tests see it: in eager mode, in a `tf.function`, and in a session of TensorFlow 1.
+
+All three run the same calls; what differs is what is around a call. Tensors that go in and come out are eager ones, so
+that a test need not know. TensorFlow's errors become farandole's, by the translation that users have in
+`farandole.tensorflow.errors`, after a check that TensorFlow's class is the one that is documented.
+"""
+
+from __future__ import annotations
+
+import functools
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from frontends.front_end import COMMON, DTYPES, Call, FrontEnd
+
+COLLECTIVES = {
+    "allgather",
+    "allreduce",
+    "alltoall",
+    "broadcast",
+    "grouped_allgather",
+    "grouped_allreduce",
+    "grouped_reducescatter",
+    "join",
+    "reducescatter",
+}
+# A call that is begun occupies a thread until it is done.
+MOST_CALLS = 100
+# TensorFlow's error for each of ours; see the table in docs/tensorflow.md.
+ERRORS = {
+    "InvalidRequestError": "InvalidArgumentError",
+    "MismatchError": "FailedPreconditionError",
+    "NotInitializedError": "FailedPreconditionError",
+    "ShutDownError": "UnknownError",
+    "WorkerLostError": "UnknownError",
+}
+
+
+class _Module:
+    """The module under test, with collectives that run in one of TensorFlow's ways."""
+
+    def __init__(self, module: ModuleType, run: Callable[[Callable[[Any], Any], Any], Any]) -> None:
+        self._module = module
+        self._run = run
+
+    def __getattr__(self, name: str) -> Any:
+        attribute = getattr(self._module, name)
+        if name not in COLLECTIVES:
+            return attribute
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            import tensorflow as tf
+
+            if not tf.executing_eagerly():  # within a function, or a graph, of the test's
+                return attribute(*arguments, **options)
+            return self._run(lambda given: attribute(*given[0], **given[1]), (arguments, options))
+
+        return call
+
+
+class TensorFlow(FrontEnd):
+    """What the three ways have in common."""
+
+    module = "tensorflow"
+    runtime = "tensorflow"
+    has = frozenset({*COMMON, "broadcast in place", "gradients", "int32 splits", "tensorflow"})
+
+    @functools.cached_property
+    def hvd(self) -> Any:
+        return _Module(super().hvd, self.run)
+
+    def tensor(self, values: Any, dtype: str = "float32") -> Any:
+        import tensorflow as tf
+
+        return tf.cast(np.asarray(values).astype(DTYPES[dtype], order="C"), dtype)
+
+    def array(self, tensor: Any) -> np.ndarray:
+        array = np.asarray(tensor.numpy())
+        return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
+
+    def dtype(self, tensor: Any) -> str:
+        return tensor.dtype.name
+
+    def unsendable(self) -> list[tuple[Any, str]]:
+        import tensorflow as tf
+
+        return [
+            (tf.constant([1j]), "tf.complex128 is not supported. Pass tf.math.real"),
+            (tf.constant(["text"]), "Use broadcast_object"),
+            (tf.zeros([2], tf.uint32), "tf.uint32 is not supported. Cast it"),
+        ]
+
+    # --- calls
+
+    def run(self, function: Callable[[Any], Any], arguments: Any) -> Any:
+        """Return what a function returns, in whose arguments are tensors; raise our error for TensorFlow's."""
+        import tensorflow as tf
+
+        from farandole.tensorflow.errors import translate
+
+        parts = tf.nest.flatten(arguments)
+        places = [place for place, part in enumerate(parts) if tf.is_tensor(part)]
+
+        def of_tensors(*tensors: Any) -> Any:
+            given = list(parts)
+            for place, tensor in zip(places, tensors, strict=True):
+                given[place] = tensor
+            return function(tf.nest.pack_sequence_as(arguments, given))
+
+        try:
+            return self._run(of_tensors, [parts[place] for place in places])
+        except tf.errors.OpError as error:
+            ours = translate(error)
+            if ours is None:
+                raise
+            assert type(error).__name__ == ERRORS[type(ours).__name__], (error, ours)
+            raise ours from error
+
+    @abstractmethod
+    def _run(self, function: Callable[..., Any], tensors: list[Any]) -> Any:
+        """Return what a function of tensors returns."""
+
+    def begin(self, method: str, tensor: Any, **how: Any) -> Any:
+        return _threads().submit(getattr(self.hvd, method), tensor, **how)
+
+    def finish(self, call: Future[Any]) -> Any:
+        return call.result()
+
+    def at_once(self, calls: Sequence[Call]) -> list[Any]:
+        def all_of_them(arguments: Any) -> list[Any]:
+            return [
+                getattr(self.hvd, call[0])(tensor, **how) for call, (tensor, how) in zip(calls, arguments, strict=True)
+            ]
+
+        return self.run(all_of_them, [(tensor, how) for _, tensor, how in calls])
+
+    def broadcast_in_place(self, tensor: Any, root_rank: int) -> Any:
+        import tensorflow as tf
+
+        variable = tf.Variable(tensor)
+        (result,) = self.run(lambda _: self.hvd.broadcast_([variable], root_rank), ())
+        np.testing.assert_array_equal(self.array(result), self.array(variable))
+        return variable.read_value()
+
+    # --- gradients
+
+    def gradient(self, function: Any, values: Any) -> np.ndarray:
+        import tensorflow as tf
+
+        return self.array(self.run(lambda given: self._derived(function, given[0]), [tf.constant(values)]))
+
+    def _derived(self, function: Any, tensor: Any) -> Any:
+        import tensorflow as tf
+
+        with tf.GradientTape() as tape:
+            tape.watch(tensor)
+            total = function(tensor)
+        return tape.gradient(total, tensor)
+
+    def sum(self, tensor: Any) -> Any:
+        import tensorflow as tf
+
+        return tf.reduce_sum(tensor)
+
+    def reduced(self, tensor: Any, op: str) -> Any:
+        import tensorflow as tf
+
+        return {"Min": tf.reduce_min, "Max": tf.reduce_max, "Product": tf.reduce_prod}[op](tensor, 0)
+
+
+@functools.cache
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(MOST_CALLS)
+
+
+class Eager(TensorFlow):
+    """Each call at once."""
+
+    name = "tensorflow"
+
+    def _run(self, function: Callable[..., Any], tensors: list[Any]) -> Any:
+        return function(*tensors)
+
+    def at_once(self, calls: Sequence[Call]) -> list[Any]:
+        # Threads begin in no order, so that only names can tell ranks which calls belong together.
+        begun = [
+            self.begin(method, tensor, **{"name": f"at.once.{number}", **how})
+            for number, (method, tensor, how) in enumerate(calls)
+        ]
+        return [self.finish(call) for call in begun]
+
+
+class Function(TensorFlow):
+    """A `tf.function` around each call."""
+
+    name = "tensorflow_function"
+    worlds = ((1, "shm"), (2, "tcp"))
+    is_thorough = False
+
+    def _run(self, function: Callable[..., Any], tensors: list[Any]) -> Any:
+        import tensorflow as tf
+
+        return tf.function(function, autograph=False)(*tensors)
+
+
+class Session(TensorFlow):
+    """A graph and a session of TensorFlow 1 around each call."""
+
+    name = "tensorflow_session"
+    worlds = ((1, "shm"), (3, "shm"))
+    is_thorough = False
+
+    def _run(self, function: Callable[..., Any], tensors: list[Any]) -> Any:
+        import tensorflow as tf
+
+        v1 = tf.compat.v1
+        with tf.Graph().as_default() as graph:
+            placeholders = [v1.placeholder(tensor.dtype, tensor.shape) for tensor in tensors]
+            outputs = function(*placeholders)
+        if not graph.get_operations():
+            return outputs
+        with v1.Session(graph=graph) as session:
+            feed = {key: tensor.numpy() for key, tensor in zip(placeholders, tensors, strict=True)}
+            results = session.run(outputs, feed)
+        return tf.nest.map_structure(tf.convert_to_tensor, results)
+
+    def broadcast_in_place(self, tensor: Any, root_rank: int) -> Any:
+        import tensorflow as tf
+
+        v1 = tf.compat.v1
+        with tf.Graph().as_default() as graph:
+            variable = v1.get_variable("variable", initializer=tensor.numpy(), use_resource=True)
+            broadcast = self.hvd.broadcast_([variable], root_rank)
+        with v1.Session(graph=graph) as session:
+            session.run(v1.variables_initializer([variable]))
+            (result,) = session.run(broadcast)
+            value = session.run(variable)
+        np.testing.assert_array_equal(result, value)
+        return tf.convert_to_tensor(value)
