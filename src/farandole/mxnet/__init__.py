@@ -15,6 +15,7 @@ except Exception as error:  # Such as AttributeError: newer versions of NumPy la
         name="mxnet",
     ) from error
 
+from farandole.collectives.barrier import barrier
 from farandole.collectives.objects import allgather_object, broadcast_object
 from farandole.core.basics import (
     add_process_set,
@@ -84,6 +85,7 @@ __all__ = [
     "allreduce",
     "allreduce_",
     "alltoall",
+    "barrier",
     "broadcast",
     "broadcast_",
     "broadcast_object",

@@ -25,6 +25,7 @@ from farandole.core.session import Session
 from farandole.errors import InvalidRequestError
 from farandole.mxnet.calls import OrderedCall, WaitedCall
 from farandole.mxnet.mxnet_engine import address, is_asynchronous
+from farandole.mxnet.refusals import check
 from farandole.numpy.arrays import DTYPES
 
 # Kinds whose result has a shape that is known only when it has come.
@@ -153,7 +154,12 @@ class Arrays(FrontEnd[Sent]):
         events: Sequence[Sent],
         finish: Callable[[Sequence[int]], Any],
     ) -> Call:
-        """Return a call that MXNet's engine orders."""
+        """Return a call that MXNet's engine orders.
+
+        Raises:
+            ValueError: the engine would refuse it.
+        """
+        check(session, requests)
         received = requests[0].kind in _RECEIVED
         if received or not is_asynchronous():
             return WaitedCall(session.engine, requests, events, finish, has_outputs=not received)

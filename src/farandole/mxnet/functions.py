@@ -11,16 +11,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import mxnet as mx
-import numpy as np
 
 from farandole.collectives.allgather import ALLGATHER
 from farandole.collectives.allreduce import ALLREDUCE
 from farandole.collectives.alltoall import ALLTOALL
 from farandole.collectives.broadcast import BROADCAST
 from farandole.collectives.compression import Feedback, Recipe
-from farandole.collectives.declaration import PLAIN, Form
-from farandole.collectives.forms import Forms
+from farandole.collectives.declaration import PLAIN, Form, Options
+from farandole.collectives.forms import Forms, Runner
 from farandole.collectives.reducescatter import REDUCESCATTER
+from farandole.collectives.reductions import op_asked_for
 from farandole.core.dtype import Average
 from farandole.core.group import ProcessSet, global_process_set
 from farandole.mxnet.arrays import Arrays, Sent
@@ -74,13 +74,8 @@ def allreduce(
     Example:
         >>> average = hvd.allreduce(mx.nd.ones((3,)) * hvd.rank())  # doctest: +SKIP
     """
-    options = {"average": average, "op": op, "prescale": prescale_factor, "postscale": postscale_factor}
-    if isinstance(compression, (Recipe, Feedback)):
-        result: mx.nd.NDArray = _allreduce(Sent(tensor, priority), name, process_set, options, compression).array
-        return result
-    compressed, context = compression.compress(tensor)
-    reduced = _allreduce(Sent(compressed, priority), name, process_set, options)
-    return compression.decompress(reduced.array, context)
+    options = {"average": None, **_options(op_asked_for(op, average, stacklevel=2), prescale_factor, postscale_factor)}
+    return _compressed(_allreduce, tensor, priority, name, process_set, options, compression)
 
 
 def allreduce_(
@@ -94,7 +89,7 @@ def allreduce_(
     op: int | None = None,
 ) -> mx.nd.NDArray:
     """Do what `allreduce` does, in place, and return what was given."""
-    options = {"average": average, "op": op, "prescale": prescale_factor, "postscale": postscale_factor}
+    options = {"average": None, **_options(op_asked_for(op, average, stacklevel=2), prescale_factor, postscale_factor)}
     _allreduce_in_place(Sent(tensor, priority, in_place=True), name, process_set, options)
     return tensor
 
@@ -111,14 +106,8 @@ def grouped_allreduce(
     compression: Any = Compression.none,
 ) -> list[mx.nd.NDArray]:
     """Do what `allreduce` does for several arrays, which travel together; they may differ in shape and type."""
-    options = {"average": average, "op": op, "prescale": prescale_factor, "postscale": postscale_factor}
-    if isinstance(compression, (Recipe, Feedback)):
-        sent = [Sent(tensor, priority) for tensor in tensors]
-        return _arrays(_grouped_allreduce(sent, name, process_set, options, compression))
-    pairs = [compression.compress(tensor) for tensor in tensors]
-    sent = [Sent(compressed, priority) for compressed, _ in pairs]
-    reduced = _arrays(_grouped_allreduce(sent, name, process_set, options))
-    return [compression.decompress(array, context) for array, (_, context) in zip(reduced, pairs, strict=True)]
+    options = {"average": None, **_options(op_asked_for(op, average, stacklevel=2), prescale_factor, postscale_factor)}
+    return _all_compressed(_grouped_allreduce, tensors, priority, name, process_set, options, compression)
 
 
 def grouped_allreduce_(
@@ -132,7 +121,7 @@ def grouped_allreduce_(
     op: int | None = None,
 ) -> Sequence[mx.nd.NDArray]:
     """Do what `grouped_allreduce` does, in place, and return what was given."""
-    options = {"average": average, "op": op, "prescale": prescale_factor, "postscale": postscale_factor}
+    options = {"average": None, **_options(op_asked_for(op, average, stacklevel=2), prescale_factor, postscale_factor)}
     sent = [Sent(tensor, priority, in_place=True) for tensor in tensors]
     _grouped_allreduce_in_place(sent, name, process_set, options)
     return tensors
@@ -146,15 +135,15 @@ def reducescatter(
     process_set: ProcessSet = global_process_set,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
+    compression: Any = Compression.none,
 ) -> mx.nd.NDArray:
     """Reduce an array over all ranks of a process set, and return this rank's rows of the result.
 
     The first dimension is divided among the ranks, in rank order; where it does not come out even, the first ranks get
     one row more. The operations are those of `allreduce` without Adasum. See there for the other arguments.
     """
-    options = {"op": op, "prescale": prescale_factor, "postscale": postscale_factor}
-    rows: mx.nd.NDArray = _reducescatter(Sent(tensor, priority), name, process_set, options).array
-    return rows
+    options = _options(op, prescale_factor, postscale_factor)
+    return _compressed(_reducescatter, tensor, priority, name, process_set, options, compression)
 
 
 def grouped_reducescatter(
@@ -165,11 +154,11 @@ def grouped_reducescatter(
     process_set: ProcessSet = global_process_set,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
+    compression: Any = Compression.none,
 ) -> list[mx.nd.NDArray]:
     """Do what `reducescatter` does for several arrays, which travel together."""
-    options = {"op": op, "prescale": prescale_factor, "postscale": postscale_factor}
-    sent = [Sent(tensor, priority) for tensor in tensors]
-    return _arrays(_grouped_reducescatter(sent, name, process_set, options))
+    options = _options(op, prescale_factor, postscale_factor)
+    return _all_compressed(_grouped_reducescatter, tensors, priority, name, process_set, options, compression)
 
 
 # --- rows from all ranks -----------------------------------------------------------------------------------------
@@ -212,7 +201,8 @@ def alltoall(
 
     Args:
         tensor: of which the ranks may differ in the first dimension only.
-        splits: how many rows go to each rank, a 1-D array or a list of whole numbers; None gives equally many to each.
+        splits: how many rows go to each rank, a 1-D array of int32 or a list of whole numbers; None gives equally many
+            to each.
         name: ranks' calls match by name; unnamed calls match by their order.
         priority: see `allreduce`.
         process_set: which ranks take part.
@@ -221,7 +211,7 @@ def alltoall(
         The rows; with splits, a pair of them and of how many came from each rank.
     """
     if isinstance(splits, mx.nd.NDArray):
-        splits = _whole(splits)
+        splits = splits.asnumpy()
     result = _alltoall(Sent(tensor, priority), name, process_set, {"splits": splits})
     return result.array if splits is None else tuple(_arrays(result))
 
@@ -253,12 +243,47 @@ def broadcast_(
     return tensor
 
 
+# --- carried out ---------------------------------------------------------------------------------------------------
+
+
+def _options(op: int, prescale_factor: float, postscale_factor: float) -> Options:
+    return {"op": op, "prescale": prescale_factor, "postscale": postscale_factor}
+
+
+def _compressed(
+    run: Runner,
+    tensor: mx.nd.NDArray,
+    priority: int,
+    name: str | None,
+    process_set: ProcessSet,
+    options: Options,
+    compression: Any,
+) -> mx.nd.NDArray:
+    """Carry out a reduction; the compression takes and gives arrays of MXNet."""
+    if isinstance(compression, (Recipe, Feedback)):
+        result: mx.nd.NDArray = run(Sent(tensor, priority), name, process_set, options, compression).array
+        return result
+    compressed, context = compression.compress(tensor)
+    return compression.decompress(run(Sent(compressed, priority), name, process_set, options).array, context)
+
+
+def _all_compressed(
+    run: Runner,
+    tensors: Sequence[mx.nd.NDArray],
+    priority: int,
+    name: str | None,
+    process_set: ProcessSet,
+    options: Options,
+    compression: Any,
+) -> list[mx.nd.NDArray]:
+    """Do what `_compressed` does for several arrays."""
+    if isinstance(compression, (Recipe, Feedback)):
+        return _arrays(run([Sent(each, priority) for each in tensors], name, process_set, options, compression))
+    pairs = [compression.compress(tensor) for tensor in tensors]
+    sent = [Sent(compressed, priority) for compressed, _ in pairs]
+    results = _arrays(run(sent, name, process_set, options))
+    return [compression.decompress(array, context) for array, (_, context) in zip(results, pairs, strict=True)]
+
+
 def _arrays(sent: Sequence[Sent]) -> list[mx.nd.NDArray]:
     return [each.array for each in sent]
-
-
-def _whole(splits: mx.nd.NDArray) -> Any:
-    """Return the numbers of an array; MXNet's arrays are of float32 unless one says otherwise."""
-    numbers = splits.asnumpy()
-    whole = numbers.astype(np.int64)
-    return whole if numbers.ndim == 1 and (whole == numbers).all() else numbers

@@ -148,6 +148,43 @@ def test_what_cannot_be_sent_is_told_at_once(world: World) -> None:
         assert "a sparse array (row_sparse) cannot be sent" in told[3]
 
 
+def test_what_the_engine_would_refuse_is_told_at_the_call_and_counts_nowhere(world: World) -> None:
+    """Else the unnamed calls of this rank would have other numbers than those of the other one from then on."""
+
+    def body() -> list[str]:
+        import mxnet as mx
+
+        import farandole.mxnet as hvd
+
+        array, whole = mx.nd.ones((2,)), mx.nd.ones((2,), dtype="int32")
+        other = hvd.add_process_set([1])
+        told = []
+        for wrong in (
+            lambda: hvd.broadcast(array, 2),
+            lambda: hvd.broadcast_(array, 0, process_set=other),
+            lambda: hvd.allreduce(array, op=6),
+            lambda: hvd.allreduce_(whole, op=hvd.Adasum),
+            lambda: hvd.allreduce(whole, compression=hvd.Compression.int8),
+        ):
+            if hvd.rank() == 0:
+                try:
+                    wrong()
+                except ValueError as error:
+                    told.append(str(error))
+        hvd.remove_process_set(other)
+        assert float(hvd.allreduce(array, op=hvd.Sum).sum().asscalar()) == 4
+        assert float(hvd.broadcast(array, 0).sum().asscalar()) == 2
+        return told
+
+    told, _ = world.run(body)
+    assert len(told) == 5
+    assert "invalid root rank 2: the ranks of the process set are [0, 1]" in told[0]
+    assert "rank 0 is not a member of the provided process set (its ranks are [1])" in told[1]
+    assert "there is no reduction 6" in told[2]
+    assert "Adasum is for floating-point arrays" in told[3]
+    assert "for float16 and float32, not for int32" in told[4]
+
+
 def test_the_newer_arrays_of_mxnet_stay_what_they_are(world: World) -> None:
     def body() -> None:
         import mxnet as mx

@@ -1,0 +1,50 @@
+"""What the engine would refuse, told at the call.
+
+The engine sees a request only when MXNet has computed its arrays. An unnamed call that it refused then would have been
+counted on this rank and not on the others, so that all later unnamed calls would wait for each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from farandole.core.binding import NativeRequest
+from farandole.core.dtype import OPS, Adasum, DType, Kind
+from farandole.core.session import Session
+from farandole.errors import InvalidRequestError
+from farandole.numpy.arrays import DTYPES
+
+_FLOATS = frozenset((DType.F16, DType.BF16, DType.F32, DType.F64))
+_COMPRESSIBLE = _FLOATS - {DType.F64}
+_NAMES = {number: str(dtype) for dtype, number in DTYPES.items()}
+
+
+def check(session: Session, requests: Sequence[NativeRequest]) -> None:
+    """Raise ValueError if the engine would refuse one of a call's requests, whatever the other ranks do."""
+    group = requests[0].group
+    ranks = range(session.world.size) if group == 0 else session.ranks_by_group()[group]
+    if session.world.rank not in ranks:
+        raise InvalidRequestError(
+            f"rank {session.world.rank} is not a member of the provided process set (its ranks are {list(ranks)})."
+        )
+    for request in requests:
+        if request.kind == Kind.BROADCAST and request.root not in ranks:
+            raise InvalidRequestError(
+                f"broadcast received invalid root rank {request.root}: the ranks of the process set are {list(ranks)}."
+            )
+        if request.kind in (Kind.ALLREDUCE, Kind.REDUCESCATTER):
+            _check_reduction(request)
+
+
+def _check_reduction(request: NativeRequest) -> None:
+    if request.op not in OPS:
+        raise InvalidRequestError(
+            f"there is no reduction {request.op}; pass op=hvd.Average, Sum, Adasum, Min, Max or Product."
+        )
+    if request.op == Adasum and request.dtype not in _FLOATS:
+        raise InvalidRequestError("Adasum is for floating-point arrays. Use hvd.Sum, or pass array.astype('float32').")
+    if request.compression and request.dtype not in _COMPRESSIBLE:
+        raise InvalidRequestError(
+            f"this compression is for float16 and float32, not for {_NAMES[DType(request.dtype)]}. Pass "
+            "array.astype('float32'), or send it without compression."
+        )
