@@ -46,6 +46,7 @@ from farandole.core.built import (
 from farandole.core.dtype import Adasum, Average, Max, Min, Product, Sum
 from farandole.core.group import ProcessSet, global_process_set
 from farandole.errors import HorovodInternalError, read_errors_by
+from farandole.jax import elastic
 from farandole.jax.barrier import barrier
 from farandole.jax.compression import Compression
 from farandole.jax.errors import translate, translated
@@ -99,6 +100,7 @@ __all__ = [
     "distributed",
     "distributed_grad",
     "distributed_value_and_grad",
+    "elastic",
     "global_process_set",
     "gloo_built",
     "gloo_enabled",

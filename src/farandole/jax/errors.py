@@ -38,7 +38,9 @@ def translate(error: BaseException) -> FarandoleError | None:
     message = str(error)
     if _NOT_INITIALIZED in message:
         return NotInitializedError()
-    return from_sentence(_CODE.sub("", message))
+    from farandole.jax.elastic import in_loop  # whose errors XLA hands on as text
+
+    return from_sentence(_CODE.sub("", message)) or in_loop.failure_in(error)
 
 
 @contextmanager

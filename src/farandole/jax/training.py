@@ -16,6 +16,7 @@ from farandole.core.group import ProcessSet, global_process_set
 from farandole.errors import InvalidRequestError
 from farandole.jax.arrays import Arrays
 from farandole.jax.compression import Compression
+from farandole.jax.elastic import in_loop
 from farandole.jax.functions import broadcast_async
 from farandole.jax.trees import grouped_allreduce, grouped_allreduce_with_residuals
 from farandole.numpy.variables import check_alike
@@ -52,7 +53,7 @@ def distributed_value_and_grad(
     @wraps(fun)
     def value_and_grad(*arguments: Any, **named: Any) -> Any:
         value, gradients = own(*arguments, **named)
-        return value, grouped_allreduce(gradients, op=op, compression=compression, process_set=process_set)
+        return value, _reduce(gradients, op, compression, process_set)
 
     return value_and_grad
 
@@ -72,6 +73,15 @@ def distributed_grad(
         return (gradients, value[1]) if has_aux else gradients
 
     return grad
+
+
+def _reduce(gradients: Any, op: int, compression: Any, process_set: ProcessSet) -> Any:
+    if not in_loop.is_on():
+        return grouped_allreduce(gradients, op=op, compression=compression, process_set=process_set)
+    pairs = jax.tree.map(compression.compress, gradients)
+    compressed = jax.tree.map(lambda _, pair: pair[0], gradients, pairs)
+    reduced = in_loop.reduce_gradients(compressed, op=op, process_set=process_set)
+    return jax.tree.map(lambda array, pair: compression.decompress(array, pair[1]), reduced, pairs)
 
 
 class DistributedState(NamedTuple):
@@ -129,10 +139,15 @@ def distributed(
 
     def update(updates: Any, state: DistributedState, params: Any = None, **extra: Any) -> tuple[Any, Any]:
         residuals = state.residuals
+        if remembers and in_loop.is_on():
+            raise InvalidRequestError(
+                "a loop of hvd.elastic.steps keeps gradients until the step counts, and cannot send a part of them: "
+                "pass another compression."
+            )
         if remembers:
             updates, residuals = grouped_allreduce_with_residuals(updates, residuals, compression, op, process_set)
         else:
-            updates = grouped_allreduce(updates, op=op, compression=compression, process_set=process_set)
+            updates = _reduce(updates, op, compression, process_set)
         updates, inner = wrapped.update(updates, state.inner, params, **extra)
         return updates, DistributedState(inner, residuals)
 

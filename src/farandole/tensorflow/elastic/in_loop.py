@@ -20,9 +20,8 @@ from farandole.core.dtype import Adasum, Average
 from farandole.core.group import ProcessSet, global_process_set
 from farandole.errors import InvalidRequestError
 from farandole.gradients.reduce_options import ReduceOptions
-from farandole.gradients.reducer import Reducer
+from farandole.numpy.elastic.reductions import Reductions
 from farandole.tensorflow import ops
-from farandole.tensorflow.elastic.array_gradients import ArrayEntry, ArrayGradients
 
 
 def is_on() -> bool:
@@ -134,43 +133,13 @@ def _reduce_anywhere(tensors: list[Any], names: list[str], op: int, process_set:
 
 def reductions() -> int:
     """Return how many reductions have been made in this process."""
-    return _sites.reductions
-
-
-class _Sites:
-    """The reducers of the program: one for each list of gradients that are reduced together, in whatever session."""
-
-    def __init__(self) -> None:
-        self.reductions = 0
-        self._reducers: dict[Any, tuple[Reducer, list[ArrayEntry]]] = {}
-
-    def reduce(self, names: Sequence[str], gradients: Sequence[Any], options: ReduceOptions) -> list[Any]:
-        """Return copies of the reduced gradients."""
-        self.reductions += 1
-        arrays = [np.asarray(gradient) for gradient in gradients]
-        like = tuple((name, array.dtype, array.shape) for name, array in zip(names, arrays, strict=True))
-        key = like, options.op, options.prescale, options.postscale, options.process_set.process_set_id
-        if key not in self._reducers:
-            self._reducers[key] = _reducer_of(names, arrays, options)
-        reducer, entries = self._reducers[key]
-        for entry, array in zip(entries, arrays, strict=True):
-            entry.gradient = array
-        reducer.finish()
-        # TensorFlow may take an array's memory for a tensor's; the next step writes to what is in the arena.
-        return [entry.gradient.copy() for entry in entries]
+    return _sites.count
 
 
 # A graph of TensorFlow's holds no more than a number of the function that it calls, and lives as long as the program.
-_sites = _Sites()
+_sites = Reductions()
 
 
 def _name_of(variable: Any) -> str:
     # A Keras variable's path has the names of its layers.
     return re.sub(r"[^A-Za-z0-9_./-]", "_", str(getattr(variable, "path", None) or variable.name))
-
-
-def _reducer_of(
-    names: Sequence[str], arrays: Sequence[Any], options: ReduceOptions
-) -> tuple[Reducer, list[ArrayEntry]]:
-    entries = [ArrayEntry(name, array) for name, array in zip(names, arrays, strict=True)]
-    return Reducer(ArrayGradients(options), [[entry] for entry in entries], options, passes=1), entries

@@ -1,40 +1,18 @@
-"""Batches of samples in a world that changes: every sample exactly once in an epoch. For TensorFlow.
-
-The loader holds the ledger (`farandole.elastic.ledger`). All ranks have the same ledger, so each knows what all of them
-read in a step without asking.
-"""
+"""Batches of samples in a world that changes: every sample exactly once in an epoch. For TensorFlow."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
 
-import msgspec
-import numpy as np
-
-from farandole.elastic.batches import BatchPolicy, ConstantGlobalBatch, ConstantWorkerBatch
-from farandole.elastic.ledger import Ledger, Share
+from farandole.elastic.batches import BatchPolicy
+from farandole.elastic.ledger import Share
 from farandole.errors import InvalidRequestError
+from farandole.numpy.elastic.loader import IndexLoader, Place
 from farandole.tensorflow.elastic.reading import Pipeline, source_of
 
-_Place = tuple[Ledger, tuple[int, ...], int]
-"""What a rank reads follows from: the ledger, how many samples each rank takes, and the rank."""
 
-
-class Batch(msgspec.Struct, frozen=True, eq=False):
-    """What one rank works on in one step. See `farandole.elastic.framework.Batch`."""
-
-    data: Any
-    shares: tuple[Share, ...]
-    samples: int
-    total: int
-    ledger: Ledger
-    """From which the step was taken."""
-    after: Ledger
-    """The ledger after the step, if no rank is lost."""
-
-
-class ElasticLoader:
+class ElasticLoader(IndexLoader):
     """Loads batches, shared among the ranks of the current world.
 
     Args:
@@ -74,7 +52,6 @@ class ElasticLoader:
         num_parallel_calls: int | None = None,
         prefetch: int = 2,
     ) -> None:
-        self._policy = _policy(batch_size, global_batch_size, batches)
         self._source = None
         self._pipeline = None
         if load is None:
@@ -88,107 +65,25 @@ class ElasticLoader:
                 f"with load=, which is given the indices of samples, ElasticLoader needs the number of samples, not "
                 f"{type(source).__name__}."
             )
-        self._samples = samples
-        self._ledger = Ledger(samples, seed, shuffle=shuffle, drop_last=drop_last)
-        self._current: tuple[_Place, Batch] | None = None
-        """Of the step of now: what it follows from, and its batch."""
-        self._follows: _Place | None = None
-        """From what the next step follows if the world stays, as the pipeline assumes."""
+        super().__init__(
+            samples,
+            batch_size=batch_size,
+            global_batch_size=global_batch_size,
+            batches=batches,
+            shuffle=shuffle,
+            seed=seed,
+            drop_last=drop_last,
+        )
 
-    @property
-    def ledger(self) -> Ledger:
-        """What is used up of the epoch. A worker that joins gets it from the others, with the weights."""
-        return self._ledger
-
-    @ledger.setter
-    def ledger(self, ledger: Ledger) -> None:
-        if ledger.samples != self._samples:
-            raise InvalidRequestError(
-                f"this ledger is of {ledger.samples} samples, but here are {self._samples}: all workers need the same "
-                "samples."
-            )
-        self._ledger = ledger
-
-    def counts(self, world_size: int) -> tuple[int, ...]:
-        """Return how many samples each rank takes in a full step, by rank."""
-        return self._policy.counts(world_size)
-
-    def next(self, world_size: int, rank: int) -> Batch | None:
-        """Return this rank's batch of the next step, or None at the end of the epoch. All ranks agree about the end.
-
-        Until the step is committed, this is the batch of the same step.
-
-        Args:
-            world_size: of the world of now.
-            rank: of this worker in it.
-        """
-        counts = self.counts(world_size)
-        ledger = self._ledger
-        if not ledger.left or (ledger.drop_last and ledger.left < sum(counts)):
-            return None
-        place = ledger, counts, rank
-        if self._current is None or self._current[0] != place:
-            shares, after = ledger.step(counts)
-            own = shares[rank]
-            data = self._read(place, own) if own else None
-            self._current = place, Batch(data, shares, _length(own), ledger.left - after.left, ledger, after)
-            self._follows = None
-        return self._current[1]
-
-    def borrow(self, batch: Batch) -> Any:
-        """Return two samples of other ranks' parts of a step, for a rank that has none; they are not to count."""
-        positions = [position for share in batch.shares for begin, end in share for position in range(begin, end)[:2]]
-        first, second = (positions * 2)[:2]
-        indices = np.asarray([batch.ledger.index(first), batch.ledger.index(second)], np.int64)
-        return self._pipeline.once(indices) if self._pipeline is not None else self._read_now(indices)
-
-    def commit(self, batch: Batch, lost: Collection[int] = ()) -> None:
-        """Count the samples of a step as used, and go on to the next one.
-
-        Args:
-            batch: of the step; its samples are those of all ranks.
-            lost: the ranks, in the world of the batch, whose part is not in the result. Their samples are given back,
-                and come in the next step.
-        """
-        if batch.ledger != self._ledger:
-            raise InvalidRequestError("this batch is of another step: commit each batch once.")
-        self._ledger = batch.ledger.commit(batch.shares, lost) if lost else batch.after
-        self._follows = None
-        if self._current is not None and not lost:
-            _, counts, rank = self._current[0]
-            self._follows = self._ledger, counts, rank
-        self._current = None
-
-    def next_epoch(self) -> None:
-        """Begin the next epoch. What is left of this one is left out."""
-        self._ledger = self._ledger.next_epoch(self._samples)
-
-    def _read(self, place: _Place, share: Share) -> Any:
-        ledger, counts, rank = place
+    def _read(self, place: Place, share: Share) -> Any:
         if self._pipeline is None:
-            return self._read_now(np.asarray(ledger.indices(share), np.int64))
+            return super()._read(place, share)
         if self._follows != place:
             self._pipeline.forget()
-        return self._pipeline.read(ledger, counts, rank)
+        return self._pipeline.read(*place)
 
-    def _read_now(self, indices: Any) -> Any:
+    def _once(self, indices: Any) -> Any:
+        if self._pipeline is not None:
+            return self._pipeline.once(indices)
         assert self._source is not None
         return self._source.read(indices)
-
-
-def _policy(batch_size: int | None, global_batch_size: int | None, batches: BatchPolicy | None) -> BatchPolicy:
-    if [batch_size, global_batch_size, batches].count(None) != 2:
-        raise InvalidRequestError(
-            "an ElasticLoader needs either batch_size (samples of each worker), global_batch_size (samples of all "
-            "workers together) or batches (a policy of your own)."
-        )
-    if batch_size is not None:
-        return ConstantWorkerBatch(batch_size)
-    if global_batch_size is not None:
-        return ConstantGlobalBatch(global_batch_size)
-    assert batches is not None
-    return batches
-
-
-def _length(share: Share) -> int:
-    return sum(end - begin for begin, end in share)

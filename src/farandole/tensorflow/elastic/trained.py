@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
 
-from farandole.core.basics import current
 from farandole.core.retry import Gradients
-from farandole.elastic.pieces import give, pieces_of
 from farandole.elastic.variables import build_optimizer, check_built, variables_of
 from farandole.errors import InvalidRequestError
+from farandole.numpy.elastic.transfer import transfer_arrays
 from farandole.tensorflow.elastic import in_loop
 from farandole.wire.rendezvous import World
 
@@ -44,7 +42,7 @@ class Training:
             for index, variable in enumerate(variables_of(thing) or ())
         }
         others = {name: thing for name, thing in self._things.items() if variables_of(thing) is None}
-        came = _transfer(
+        came = transfer_arrays(
             lambda: {name: np.array(variable.numpy()) for name, variable in variables.items()},
             lambda: {name: thing.state_dict() for name, thing in others.items()},
             sources,
@@ -62,7 +60,7 @@ class Training:
     def hand_over(self, gradients: Gradients | None, sources: Sequence[int], receivers: Sequence[int]) -> None:
         """Give the receivers the reduced gradients that each of the sources has. A collective of the world."""
         reduced: Any = gradients
-        came = _transfer(lambda: reduced.state_dict(), dict, sources, receivers)
+        came = transfer_arrays(lambda: reduced.state_dict(), dict, sources, receivers)
         if came is not None:
             reduced.load_state_dict(came[0])
 
@@ -154,25 +152,3 @@ def _check_alike(arrays: Mapping[str, Any], variables: Mapping[str, Any]) -> Non
             f"{mine.get(name)} here. All workers run the same program, and an optimizer makes its variables before "
             "hvd.elastic.steps(...): optimizer.build(model.trainable_variables)."
         )
-
-
-def _transfer(
-    arrays: Callable[[], dict[str, Any]],
-    others: Callable[[], dict[str, Any]],
-    sources: Sequence[int],
-    receivers: Sequence[int],
-) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """Give the receivers arrays, by name, and objects; return them there, and None on other ranks. A collective."""
-    session = current()
-    rank = session.world.rank
-    held: dict[str, Any] = {}
-    told = b""
-    if rank in sources:
-        held = {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in arrays().items()}
-        if rank == sources[0]:
-            told = cloudpickle.dumps(([(name, each.dtype, each.shape) for name, each in held.items()], others()))
-    skeleton, states = cloudpickle.loads(session.exchange("elastic.skeleton", told)[sources[0]])
-    if rank in receivers:
-        held = {name: np.empty(shape, dtype) for name, dtype, shape in skeleton}
-    give(session, pieces_of((array.ctypes.data, array.nbytes) for array in held.values()), sources, receivers)
-    return (held, states) if rank in receivers else None

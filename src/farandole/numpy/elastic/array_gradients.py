@@ -1,7 +1,7 @@
-"""TensorFlow's gradients below the gradient reducer: arrays, which all come at once.
+"""Gradients below the gradient reducer that are arrays, and all come at once: those of TensorFlow and JAX.
 
-TensorFlow's tensors cannot be written to, so a gradient is copied twice on its way: into the arena, where it is kept
-until the step counts, and out of it, when it is reduced.
+Their tensors cannot be written to, so a gradient is copied twice on its way: into the arena, where it is kept until the
+step counts, and out of it, when it is reduced.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ class ArrayGradients:
 
     def sparse_call(self, session: Session, entry: Entry) -> GeneralCall:
         """Refuse: gradients are made dense before they come here."""
-        raise InvalidRequestError(f"the gradient of {entry.name} is sparse; make it dense by tf.convert_to_tensor.")
+        raise InvalidRequestError(f"the gradient of {entry.name} is sparse; make it dense.")
 
     def forget_residuals(self) -> None:
         """See `GradientFrontEnd`. There are none."""

@@ -1,0 +1,16 @@
+"""Elastic training for JAX."""
+
+from farandole.elastic.batches import ConstantGlobalBatch, ConstantWorkerBatch
+from farandole.jax.elastic.in_loop import reduce_gradients
+from farandole.jax.elastic.loader import ElasticLoader
+from farandole.jax.elastic.steps import steps
+from farandole.jax.elastic.trained import TrainState
+
+__all__ = [
+    "ConstantGlobalBatch",
+    "ConstantWorkerBatch",
+    "ElasticLoader",
+    "TrainState",
+    "reduce_gradients",
+    "steps",
+]

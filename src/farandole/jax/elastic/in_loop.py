@@ -1,0 +1,90 @@
+"""The reduction of gradients in a loop of `steps`: a step counts as a whole, and survives the loss of workers.
+
+In a compiled function, XLA calls back for it and waits; what the function does with the results waits as well, so that
+no parameter follows from a step that does not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import io_callback
+
+from farandole.core.basics import current, is_initialized
+from farandole.core.dtype import Adasum, Average
+from farandole.core.group import ProcessSet, global_process_set
+from farandole.errors import FarandoleError, InvalidRequestError
+from farandole.gradients.reduce_options import ReduceOptions
+from farandole.jax.trees import grouped_allreduce
+from farandole.numpy.elastic.reductions import Reductions
+
+_reductions = Reductions()
+# XLA hands on an error of a function that it calls as text only.
+_last_failure: list[FarandoleError] = []
+
+
+def is_on() -> bool:
+    """Say whether gradients are to be reduced here: a loop of `steps` has been made in this session."""
+    return is_initialized() and current().trainings > 0
+
+
+def count() -> int:
+    """Return how many reductions have been made in this process."""
+    return _reductions.count
+
+
+def failure_in(error: BaseException) -> FarandoleError | None:
+    """Return what a reduction in a compiled function has failed with, if JAX's error is of that."""
+    failure = _last_failure[-1] if _last_failure else None
+    return failure if failure is not None and str(failure) in str(error) else None
+
+
+def reduce_gradients(gradients: Any, *, op: int = Average, process_set: ProcessSet = global_process_set) -> Any:
+    """Return gradients reduced over all workers, in the same structure.
+
+    In a loop of `steps` this is where the step counts; `distributed` and `distributed_grad` do it by themselves.
+    Outside of such a loop it is `grouped_allreduce`. It works eager and in a compiled function.
+
+    Args:
+        gradients: arrays in any structure, the same on all ranks and in all steps.
+        op: Average (the default), Sum, Min, Max or Product.
+        process_set: which ranks take part.
+
+    Raises:
+        ValueError: op=Adasum in a loop.
+        HorovodInternalError: a worker was lost, and the job is not elastic.
+
+    Example:
+        >>> gradients = hvd.elastic.reduce_gradients(jax.grad(loss)(params, batch))  # doctest: +SKIP
+    """
+    if not is_on():
+        return grouped_allreduce(gradients, op=op, process_set=process_set)
+    if op == Adasum:
+        raise InvalidRequestError(
+            "a loop of hvd.elastic.steps cannot reduce with Adasum, whose workers take steps of their own. Pass "
+            "another op."
+        )
+    paths, structure = jax.tree_util.tree_flatten_with_path(gradients)
+    if not paths:
+        return gradients
+    names = [f"gradient.{index}{jax.tree_util.keystr(path)}" for index, (path, _) in enumerate(paths)]
+    leaves = [leaf for _, leaf in paths]
+    return jax.tree_util.tree_unflatten(structure, _reduce(names, leaves, ReduceOptions(op, 1.0, 1.0, process_set)))
+
+
+def _reduce(names: Sequence[str], leaves: Sequence[Any], options: ReduceOptions) -> Sequence[Any]:
+    def run(*arrays: Any) -> list[Any]:
+        try:
+            return _reductions.reduce(names, [np.asarray(array) for array in arrays], options)
+        except FarandoleError as error:
+            _last_failure[:] = [error]
+            raise
+
+    if not any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+        return [jax.numpy.asarray(result) for result in run(*leaves)]
+    shapes = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves]
+    results: Sequence[Any] = io_callback(run, shapes, *leaves, ordered=True)
+    return results

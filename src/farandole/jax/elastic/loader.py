@@ -1,0 +1,82 @@
+"""Batches of samples in a world that changes: every sample exactly once in an epoch. For JAX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from farandole.elastic.batches import BatchPolicy
+from farandole.errors import InvalidRequestError
+from farandole.numpy.elastic.loader import IndexLoader
+
+
+class ElasticLoader(IndexLoader):
+    """Loads batches, shared among the ranks of the current world.
+
+    Args:
+        source: arrays in any structure, whose first dimension is the samples; or, with `load`, the number of samples.
+            The same on all ranks.
+        batch_size: samples of each worker in a step.
+        global_batch_size: or those of all workers together; a bigger world than that leaves some without any.
+        batches: or a policy of your own: an object with `counts(world_size)`, the samples of each rank.
+        shuffle: take the samples in a pseudo-random order, another one in each epoch.
+        seed: of that order; the same on all ranks.
+        drop_last: leave out the last step of an epoch if it would be short, so that functions are compiled for one
+            size.
+        load: makes a batch: it gets the indices of its samples, an array of int64.
+
+    Raises:
+        ValueError: an argument cannot be; the message says what to give instead.
+
+    Example:
+        >>> loader = ElasticLoader((images, labels), batch_size=64)  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        *,
+        batch_size: int | None = None,
+        global_batch_size: int | None = None,
+        batches: BatchPolicy | None = None,
+        shuffle: bool = True,
+        seed: int = 0,
+        drop_last: bool = False,
+        load: Callable[[Any], Any] | None = None,
+    ) -> None:
+        if load is None:
+            samples, load = _of_arrays(source)
+        elif isinstance(source, int) and source >= 0:
+            samples = source
+        else:
+            raise InvalidRequestError(
+                f"with load=, which is given the indices of samples, ElasticLoader needs the number of samples, not "
+                f"{type(source).__name__}."
+            )
+        self._load = load
+        super().__init__(
+            samples,
+            batch_size=batch_size,
+            global_batch_size=global_batch_size,
+            batches=batches,
+            shuffle=shuffle,
+            seed=seed,
+            drop_last=drop_last,
+        )
+
+    def _once(self, indices: Any) -> Any:
+        return self._load(indices)
+
+
+def _of_arrays(source: Any) -> tuple[int, Callable[[Any], Any]]:
+    """Return how many samples arrays have, and what makes a batch of some."""
+    arrays = jax.tree.map(np.asarray, source)
+    lengths = {len(array) if array.ndim else -1 for array in jax.tree.leaves(arrays)}
+    if len(lengths) != 1 or min(lengths) < 0:
+        raise InvalidRequestError(
+            f"the arrays of an ElasticLoader need as many rows as there are samples; these have {sorted(lengths)}."
+        )
+    return lengths.pop(), lambda indices: jax.tree.map(lambda array: array[indices], arrays)

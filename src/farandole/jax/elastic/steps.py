@@ -1,0 +1,59 @@
+"""`steps`: the loop of a training whose workers come and go, for JAX."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from farandole.core.basics import current
+from farandole.core.user_log import tell_user
+from farandole.elastic.batches import KeepRate
+from farandole.elastic.step_loop import Loop
+from farandole.elastic.world_changes import is_elastic
+from farandole.errors import InvalidRequestError
+from farandole.jax.elastic.loader import ElasticLoader
+from farandole.jax.elastic.trained import Training
+
+
+def steps(loader: ElasticLoader, *, epochs: int = 1, **things: Any) -> Loop:
+    """Go through the batches of a training whose workers may die, join and leave.
+
+    A step is one round of the loop. It counts as a whole, on all workers alike, when all ranks' gradients are reduced:
+    by `hvd.distributed(optimizer)`, `hvd.distributed_grad` or `hvd.elastic.reduce_gradients`, eager or in a compiled
+    function. When the world breaks before, the survivors reduce the gradients again that they have computed, so that
+    each sample is used once in an epoch. Newcomers get the state between two steps, from the others' memory.
+
+    In a job whose number of workers is fixed, it goes through the same steps, and a lost worker is an error.
+
+    Args:
+        loader: gives the samples.
+        epochs: how often this loop goes through the samples, in all worlds together.
+        things: what is trained, under any names: `TrainState`s.
+
+    Returns:
+        What to iterate over, once. `stop()` of it ends the training after the current step, on all workers.
+
+    Raises:
+        ValueError: a thing is no TrainState, or the loader none of these.
+
+    Example:
+        >>> state = hvd.elastic.TrainState(params=params, optimizer=optimizer.init(params))  # doctest: +SKIP
+        >>> for batch in hvd.elastic.steps(loader, epochs=10, state=state):  # doctest: +SKIP
+        ...     state.params, state.optimizer = step(state.params, state.optimizer, batch)
+    """
+    if not isinstance(loader, ElasticLoader):
+        raise InvalidRequestError(
+            f"steps() cannot share out a {type(loader).__name__}: pass hvd.elastic.ElasticLoader(...)."
+        )
+    settings = current().settings
+    if is_elastic() and not settings.elastic_keep_gradients:
+        raise InvalidRequestError(
+            "in JAX, a broken step cannot be given out again, as its function may be running: gradients have to be "
+            "kept. Leave FARANDOLE_ELASTIC_KEEP_GRADIENTS=0 away."
+        )
+    if settings.checkpoint_dir is not None and settings.rank == 0:
+        tell_user(
+            "warning",
+            "--checkpoint-dir is for PyTorch: nothing is written there for JAX. Save the TrainState in the loop, on "
+            "rank 0, and restore it before",
+        )
+    return Loop(loader, Training(things), epochs=epochs, rate=KeepRate())

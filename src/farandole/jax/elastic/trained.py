@@ -1,0 +1,130 @@
+"""What a loop of steps trains, in terms of JAX: arrays in holders, and how newcomers get them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from farandole.core.retry import Gradients
+from farandole.errors import InvalidRequestError
+from farandole.jax.elastic import in_loop
+from farandole.numpy.elastic.transfer import transfer_arrays
+from farandole.wire.rendezvous import World
+
+
+class TrainState:
+    """Holds what a training changes, as attributes: newcomers get it, and every step puts its results there.
+
+    Each attribute is a pytree of arrays, whose structure, shapes and types stay: parameters, the state of an optimizer,
+    a number of steps.
+
+    Example:
+        >>> state = hvd.elastic.TrainState(params=params, optimizer=optimizer.init(params))  # doctest: +SKIP
+        >>> state.params, state.optimizer = step(state.params, state.optimizer, batch)  # doctest: +SKIP
+    """
+
+    def __init__(self, **trees: Any) -> None:
+        self.__dict__.update(trees)
+
+
+class Training:
+    """What is trained: holders by name. See `farandole.elastic.framework.Trained`."""
+
+    reduces_once = True
+
+    def __init__(self, things: Mapping[str, Any]) -> None:
+        """Train these.
+
+        Raises:
+            InvalidRequestError: one of them is no holder.
+        """
+        for name, thing in things.items():
+            if not isinstance(thing, TrainState):
+                raise InvalidRequestError(
+                    f"{name} is of type {type(thing).__name__}, whose arrays cannot be replaced when a newcomer gets "
+                    f"the others': pass {name}=hvd.elastic.TrainState(params=...), and put each step's results there."
+                )
+        self._things = things
+        self._seen = in_loop.count()
+        """How many reductions had been made after the last step."""
+
+    def transfer(self, sources: Sequence[int], receivers: Sequence[int], *, may_stream: bool) -> None:
+        """Give the receivers the state that each of the sources has, all of it at once. A collective of the world."""
+        came = transfer_arrays(self._arrays, dict, sources, receivers)
+        if came is None:
+            return
+        _check_alike(came[0], self._arrays())
+        arrays = iter(came[0].values())
+        for thing in self._things.values():
+            for name, tree in vars(thing).items():
+                setattr(thing, name, jax.tree.map(lambda _: jax.numpy.asarray(next(arrays)), tree))
+
+    def hand_over(self, gradients: Gradients | None, sources: Sequence[int], receivers: Sequence[int]) -> None:
+        """Give the receivers the reduced gradients that each of the sources has. A collective of the world."""
+        reduced: Any = gradients
+        came = transfer_arrays(lambda: reduced.state_dict(), dict, sources, receivers)
+        if came is not None:
+            reduced.load_state_dict(came[0])
+
+    def _arrays(self) -> dict[str, Any]:
+        """Return all arrays by name, as they are when all steps have been computed."""
+        return {
+            f"{holder}.{name}{jax.tree_util.keystr(path)}": np.array(leaf)
+            for holder, thing in self._things.items()
+            for name, tree in vars(thing).items()
+            for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]
+        }
+
+    def step_without_samples(self) -> None:
+        """Not needed: a loader that reads by indices always has samples of other ranks."""
+        raise AssertionError("a step has no samples; this is a bug of farandole")
+
+    def has_unused_gradients(self) -> bool:
+        """Say no: gradients belong to the body of the loop.
+
+        Raises:
+            InvalidRequestError: it has reduced none, so that each worker would train for itself.
+        """
+        # The body's last functions may still be computed.
+        jax.block_until_ready([vars(thing) for thing in self._things.values()])
+        before, self._seen = self._seen, in_loop.count()
+        if self._seen == before:
+            raise InvalidRequestError(
+                "the body of the loop has reduced no gradients, so each worker would train for itself. Pass them "
+                "through hvd.elastic.reduce_gradients(gradients), or use hvd.distributed(optimizer), and put the "
+                "results into the TrainState. If a jitted function reduces them, call it for the first time after "
+                "hvd.elastic.steps(...) was called: what was compiled before does not know of the loop."
+            )
+        return False
+
+    def scale_rate(self, factor: float) -> None:
+        """Do nothing: learning rates belong to the body of the loop."""
+
+    def is_due(self, step: int) -> bool:
+        """Say no: the loop writes no checkpoints for JAX."""
+        return False
+
+    def save(self, progress: bytes, step: int, epoch: int, world: World) -> None:
+        """Write none."""
+
+    def load(self) -> bytes | None:
+        """Read none."""
+        return None
+
+    def close(self) -> None:
+        """Wait for nothing."""
+
+
+def _check_alike(theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
+    def described(arrays: Mapping[str, Any]) -> list[tuple[str, str]]:
+        return [(name, f"{array.dtype.name}{list(array.shape)}") for name, array in arrays.items()]
+
+    if described(theirs) != described(mine):
+        different = sorted(set(described(theirs)) ^ set(described(mine)))
+        raise InvalidRequestError(
+            f"this worker's TrainState has other arrays than the others': {' '.join(different[0])} is not in both. All "
+            "workers run the same program, and make the state before hvd.elastic.steps(...)."
+        )

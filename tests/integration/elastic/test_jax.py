@@ -1,0 +1,89 @@
+"""JAX in worlds of real processes that lose workers: the loop of steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from elastic_worlds import ElasticJob
+from jax_trainings import check, train
+from worlds import Nursery, World
+
+
+@pytest.fixture(scope="module")
+def nursery(jax_nursery: Nursery) -> Nursery:
+    """Return what forks workers that have JAX."""
+    return jax_nursery
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "nobody dies": {},
+    "in a compiled step": {"calls": True, "deaths": {0: (1, "gradients"), 2: (3, "gradients")}},
+    "eager, before the step": {"compiled": False, "deaths": {1: (1, "begin")}},
+    "few samples": {"batch": {"global_batch_size": 2}, "deaths": {1: (2, "gradients")}},
+    "samples of each worker": {"batch": {"batch_size": 2}, "deaths": {2: (1, "gradients")}},
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_trainings_survive_workers(name: str, make_job: Callable[..., ElasticJob]) -> None:
+    options = KINDS[name]
+    job = make_job()
+    workers = job.add(3)
+    job.start(train, options)
+    check(job.collect_survivors(workers, options.get("deaths", ())), options)
+
+
+def test_newcomers_get_the_state_from_memory(make_job: Callable[..., ElasticJob]) -> None:
+    options: dict[str, Any] = {"epochs": 3, "waits": {4: 3}, "deaths": {1: (1, "gradients")}}
+    job = make_job()
+    workers = job.add(3)
+    job.start(train, options)
+    job.workers[1].wait(60)
+    workers += job.add(1)
+    job.start(train, options, workers=workers[3:])
+    results = job.collect_survivors(workers, [1])
+    check(results, options)
+    assert results[-1]["used"].keys() < results[0]["used"].keys()
+    assert results[0]["size"] == 3
+
+
+def test_wrong_loops_are_answered_by_sentences(nursery: Nursery) -> None:
+    world = World(nursery, 1)
+
+    def run() -> list[str]:
+        import jax.numpy as jnp
+        import numpy as np
+        import optax
+
+        import farandole.jax as hvd
+
+        hvd.init()
+        said = []
+
+        def expect(function: Any) -> None:
+            with pytest.raises(ValueError) as error:
+                function()
+            said.append(str(error.value))
+
+        loader = hvd.elastic.ElasticLoader(np.ones((4, 2)), batch_size=2)
+        expect(lambda: hvd.elastic.steps(loader, params={"w": jnp.ones(2)}))
+        expect(lambda: hvd.elastic.steps([1, 2]))
+        expect(lambda: hvd.elastic.ElasticLoader((np.ones(3), np.ones(4)), batch_size=2))
+        loop = hvd.elastic.steps(loader, state=hvd.elastic.TrainState(w=jnp.ones(2)))
+        expect(lambda: list(loop))
+        remembering = hvd.distributed(optax.sgd(1.0), compression=hvd.Compression.int8)
+        expect(lambda: remembering.update(jnp.ones(2), remembering.init(jnp.ones(2))))
+        return said
+
+    try:
+        (said,) = world.run(run)
+    finally:
+        world.close()
+    for sentence, words in zip(
+        said,
+        ("TrainState(params=...)", "ElasticLoader(...)", "as many rows", "reduced no gradients", "another compression"),
+        strict=True,
+    ):
+        assert words in sentence
