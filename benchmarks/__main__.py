@@ -43,7 +43,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description="Measure farandole against gloo, Open MPI, MPICH and what the machine can do, taking turns.",
-        epilog=f"cases:\n{listed}\n\ngroups of cases: {', '.join(groups)}",
+        epilog=f"cases:\n{listed}\n\ngroups of cases: {', '.join(groups)}\nscheduling policies: scheduler --help",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("cases", nargs="*", metavar="CASE", help="names of cases, or of groups; all by default")
@@ -147,6 +147,11 @@ def document(page: str, results: Results, figures: dict[str, list[Path]]) -> Non
 
 def main() -> None:
     """Do what the command line says."""
+    if sys.argv[1:2] == ["scheduler"]:
+        # It measures no collectives: it simulates, and has options of its own.
+        from benchmarks import scheduler
+
+        sys.exit(scheduler.main(sys.argv[2:]))
     arguments = parse_arguments()
     # As Ctrl-C: what was started is ended on the way out.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 
 from farandole.scheduler.cluster import Allocation, Cluster, FreeSlots
 from farandole.scheduler.job import Decision, JobView
+from farandole.scheduler.placement.by_node import Place
 from farandole.scheduler.room import Grant, Room, Sizing
 from farandole.scheduler.rules import Rules
 
 Rank = Callable[[Cluster, Sequence[JobView], float, Rules], Sequence[JobView]]
 Review = Callable[[Sequence[JobView], float, Rules], float | None]
 Admit = Callable[[Sequence[JobView], Room, float], tuple[list[Grant], dict[str, str]]]
-Place = Callable[[FreeSlots, str, int], Allocation | None]
 
 
 @dataclass(frozen=True)

@@ -101,6 +101,8 @@ class JobView:
     """Samples of all workers in a step, if the user fixed them; None: the job chooses."""
     largest_run: int = 0
     """The largest number of workers it has run with so far."""
+    known: Mapping[str, tuple[Measurement, ...]] | None = None
+    """What finished jobs of the same application have measured, by type of node; None: nobody says."""
     report: Report | None = None
 
     @property

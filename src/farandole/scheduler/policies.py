@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass
 
 from farandole.scheduler.admission import conservative, easy, greedy, strict
-from farandole.scheduler.composed import Admit, Composed, Place, Rank, Review
+from farandole.scheduler.composed import Admit, Composed, Rank, Review
 from farandole.scheduler.errors import UnknownPolicyError
 from farandole.scheduler.order import deadline, fair_share, fcfs, priority, round_robin, sjf, srtf
 from farandole.scheduler.placement import least_loaded, pack, spread
+from farandole.scheduler.placement.by_node import Place
 from farandole.scheduler.policy import Policy
 from farandole.scheduler.room import Sizing
 from farandole.scheduler.rules import Rules
@@ -73,6 +73,9 @@ ADMISSIONS = {
     "conservative": Admission("backfill that delays no job that waits", conservative.admit),
 }
 
+IN_ORDER = {"strict": ADMISSIONS["strict"]}
+"""The admission that the adaptive policy may have; without it, a job may be left out for later ones."""
+
 PLACEMENTS = {
     "pack": Placement("on as few nodes as possible, the fullest first", pack.place),
     "spread": Placement("over as many nodes as possible", spread.place),
@@ -85,26 +88,12 @@ SIZINGS = {
 }
 
 
-class Make(Protocol):
-    """What makes a policy that is not composed."""
-
-    def __call__(self, rules: Rules) -> Policy: ...
-
-
 @dataclass(frozen=True)
 class Named:
-    """A policy with a name of its own: the parts it is made of, or a function that makes it."""
+    """A policy with a name of its own, and the parts that it is made of, if it is."""
 
     sentence: str
     parts: str = ""
-    make: Make | None = field(default=None, compare=False)
-
-
-def _adaptive(rules: Rules) -> Policy:
-    # Only whoever wants this policy needs numpy and scipy.
-    from farandole.scheduler.adaptive.policy import Adaptive
-
-    return Adaptive(rules)
 
 
 POLICIES: Mapping[str, Named] = {
@@ -121,12 +110,12 @@ POLICIES: Mapping[str, Named] = {
     "spread": Named("first come, first served, over as many nodes as possible", "fcfs+strict+spread"),
     "least-loaded": Named("first come, first served, on the least loaded nodes", "fcfs+strict+least-loaded"),
     "equal": Named("every job as soon as it fits, all of equal sizes", "fcfs+greedy+elastic"),
-    "adaptive": Named("all jobs sized together by how fast they get on with what they get", make=_adaptive),
+    "adaptive": Named("all jobs sized together by how fast they get on with what they get"),
 }
 
 
 def make_policy(name: str, rules: Rules | None = None) -> Policy:
-    """Return a policy by its name, or composed of parts: `sjf+easy+spread`.
+    """Return a policy by its name, or composed of parts: `sjf+easy+spread`, `adaptive+spread`.
 
     Parts that are not named are `fcfs`, `strict` (`greedy` for preemptive orders), `pack` and `asked`.
 
@@ -135,25 +124,34 @@ def make_policy(name: str, rules: Rules | None = None) -> Policy:
     """
     rules = rules or Rules()
     named = POLICIES.get(name)
-    if named is not None and named.make is not None:
-        return named.make(rules)
-    words = (named.parts if named is not None else name).split("+")
+    words = (named.parts or name if named is not None else name).split("+")
     tables: tuple[Mapping[str, object], ...] = (ORDERS, ADMISSIONS, PLACEMENTS, SIZINGS)
-    for word in words:
-        if not any(word in table for table in tables):
+    adaptive = words[0] == "adaptive"
+    for word in words[adaptive:]:
+        if not any(word in table for table in ((PLACEMENTS, IN_ORDER) if adaptive else tables)):
             raise _unknown(name, word, tables)
+    place = PLACEMENTS[_only(name, words, PLACEMENTS, "pack")].place
+    if adaptive:
+        return _adaptive(rules, place, in_order="strict" in words)
     order = ORDERS[_only(name, words, ORDERS, "fcfs")]
     size = SIZINGS[_only(name, words, SIZINGS, "asked")]
     return Composed(
         rank=order.rank,
         admit=ADMISSIONS[_only(name, words, ADMISSIONS, "greedy" if order.preemptive else "strict")].admit,
-        place=PLACEMENTS[_only(name, words, PLACEMENTS, "pack")].place,
+        place=place,
         size=size.size,
         preemptive=order.preemptive,
         grows=size.grows,
         review=order.review,
         rules=rules,
     )
+
+
+def _adaptive(rules: Rules, place: Place, in_order: bool) -> Policy:
+    # Only whoever wants this policy needs numpy and scipy.
+    from farandole.scheduler.adaptive.policy import Adaptive
+
+    return Adaptive(rules, place=place, in_order=in_order)
 
 
 def _only(name: str, words: list[str], table: Mapping[str, object], default: str) -> str:

@@ -17,8 +17,9 @@ from farandole.simulator.simulation import Outcome, Predictor, Simulation
 from farandole.simulator.trace import TraceJob, Workload
 from farandole.simulator.work import Agent, FixedWork, Training, Work
 
-PREDICTIONS = ("given", "history", "truth")
-"""What policies may know of durations: what users gave, what finished jobs of the same application took, the truth."""
+PREDICTIONS = ("given", "history", "profiles", "truth")
+"""What policies may know: what users gave; also what finished jobs of the same application needed; also how long their
+steps took; or the true durations."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,8 @@ def simulate(
 def _predictor(
     workload: Workload, applications: Mapping[str, Application], cluster: Cluster, options: Options
 ) -> Predictor:
-    if options.predictions == "history":
-        return History()
+    if options.predictions in ("history", "profiles"):
+        return History(profiles=options.predictions == "profiles")
     if options.predictions == "given":
         return Given()
     durations, totals = {}, {}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -69,6 +69,7 @@ class Simulation:
         self._progress = progress
         self._coming = sorted(jobs, key=lambda job: (job.view.submitted, job.view.name), reverse=True)
         self._active: dict[str, SimulatedJob] = {}
+        self._running: dict[str, SimulatedJob] = {}
         self._ends: list[tuple[float, str]] = []
         self._noted: dict[str, float] = {}
         self._outcome = Outcome(list(jobs))
@@ -101,7 +102,7 @@ class Simulation:
             times.append(self._ends[0][0])
         if self._review_at is not None and self._active:
             times.append(self._review_at)
-        if self._interval and any(job.view.allocation and job.finish is None for job in self._active.values()):
+        if self._interval and any(job.finish is None for job in self._running.values()):
             times.append(self._now + self._interval)
         if not times:
             waiting = ", ".join(list(self._active)[:5])
@@ -120,27 +121,27 @@ class Simulation:
         due = set()
         while self._ends and self._ends[0][0] <= self._now:
             due.add(heapq.heappop(self._ends)[1])
-        for name, job in list(self._active.items()):
-            if name in due or job.view.allocation is None or job.finish is None or self._review_at is not None:
+        for name, job in list(self._running.items()):
+            if name in due or job.finish is None or self._review_at is not None:
                 job.advance(self._now)
                 if job.completed is not None:
                     self._complete(name, job)
 
     def _complete(self, name: str, job: SimulatedJob) -> None:
         job.release(self._now)
-        del self._active[name]
+        del self._active[name], self._running[name]
         self._completed += 1
-        if self._predictor is not None:
+        view = job.view
+        if self._predictor is not None and view.application:
             assert job.completed is not None
-            view = job.view
             self._predictor.finished(view, view.ran(job.completed) - view.restart_cost * (view.restarts + 1))
             for other in self._active.values():
-                other.view = self._predictor.predict(other.view)
+                if other.view.application == view.application:
+                    other.view = self._predictor.predict(other.view)
 
     def _admit(self) -> None:
         while self._coming and self._coming[-1].view.submitted <= self._now:
             job = self._coming.pop()
-            job.advance(self._now)
             if self._predictor is not None:
                 job.view = self._predictor.predict(job.view)
             self._active[job.view.name] = job
@@ -149,35 +150,39 @@ class Simulation:
         if not self._active:
             self._review_at = None
             return
-        views = [job.view for job in self._active.values()]
+        active = self._active
+        views = [job.view for job in active.values()]
         decision = self._policy.decide(self._cluster, views, self._now)
-        check(self._cluster, views, decision)
+        check(self._cluster, {name: active[name].view for name in decision.allocations if name in active}, decision)
         self._review_at = decision.review_at
         self._outcome.decisions += 1
         self._outcome.contention.append((self._now, len(views)))
-        for name, job in self._active.items():
-            allocation = decision.allocations.get(name)
+        for name in dict.fromkeys([*self._running, *decision.allocations]):
+            job, allocation = self._active[name], decision.allocations.get(name)
             if allocation != job.view.allocation:
                 job.advance(self._now)
                 job.give(allocation, self._now)
+            if allocation is None:
+                del self._running[name]
+            else:
+                self._running[name] = job
             finish = job.finish
             if finish is not None and self._noted.get(name) != finish:
                 self._noted[name] = finish
                 heapq.heappush(self._ends, (finish, name))
 
 
-def check(cluster: Cluster, jobs: Sequence[JobView], decision: Decision) -> None:
-    """Check that a decision gives away only what there is, and to jobs only what they can use.
+def check(cluster: Cluster, jobs: Mapping[str, JobView], decision: Decision) -> None:
+    """Check that a decision gives away only what there is, and to jobs, by their names, only what they can use.
 
     Raises:
         SchedulerError: it does not.
     """
     used = [0] * len(cluster.nodes)
-    limits = {job.name: (job.min_slots, job.max_slots) for job in jobs}
     for name, allocation in decision.allocations.items():
-        if name not in limits:
+        if name not in jobs:
             raise SchedulerError(f"the policy gives slots to {name}, which is no job")
-        least, most = limits[name]
+        least, most = jobs[name].min_slots, jobs[name].max_slots
         if not least <= allocation.slots <= most:
             raise SchedulerError(f"the policy gives {allocation.slots} slots to {name}, which takes {least} to {most}")
         for node, count in allocation.parts:

@@ -69,6 +69,8 @@ class StepTimes:
         self._profiled_nodes = profiled_nodes
         self._interpolator: LinearNDInterpolator | None = None
         self._known: dict[tuple[Shape, float], StepTime] = {}
+        self._limits: dict[Shape, float] = {}
+        self._workers_limits: dict[int, float] = {}
         locals_ = [float(value) for rows in self._rows.values() for value in rows[:, 0]]
         self.min_local, self.max_local = min(locals_), max(locals_)
 
@@ -86,6 +88,11 @@ class StepTimes:
     def limit(self, shape: Sequence[int]) -> float:
         """Return the largest local batch that fits into memory with this placement."""
         shape = canonical(self._spread(shape))
+        if shape not in self._limits:
+            self._limits[shape] = self._find_limit(shape)
+        return self._limits[shape]
+
+    def _find_limit(self, shape: Shape) -> float:
         if shape in self._rows:
             return float(self._rows[shape][-1, 0])
         nodes, workers = min(len(shape), MOST_NODES), sum(shape)
@@ -94,6 +101,11 @@ class StepTimes:
 
     def workers_limit(self, workers: int) -> float:
         """Return the largest local batch measured with any placement of so many workers."""
+        if workers not in self._workers_limits:
+            self._workers_limits[workers] = self._find_workers_limit(workers)
+        return self._workers_limits[workers]
+
+    def _find_workers_limit(self, workers: int) -> float:
         largest = [float(rows[-1, 0]) for shape, rows in self._rows.items() if sum(shape) == workers]
         largest += [row.local for row in self._layouts if row.workers == workers]
         return max(largest, default=self.max_local)

@@ -163,7 +163,7 @@ def test_a_job_that_can_never_run_is_told_so() -> None:
     assert decide("easy", [view("huge", 9)]).reasons["huge"].startswith("waits for ever: it wants 9 slots")
 
 
-@pytest.mark.parametrize("name", [name for name, row in POLICIES.items() if row.make is None])
+@pytest.mark.parametrize("name", [name for name, row in POLICIES.items() if row.parts])
 def test_the_order_of_the_jobs_does_not_matter(name: str) -> None:
     jobs = [view(f"job-{index}", 1 + index % 3, float(index % 4), duration=100.0 - index) for index in range(12)]
     jobs[2] = running(jobs[2], (0, 3))
@@ -176,6 +176,8 @@ def test_unknown_policies_and_clusters() -> None:
         make_policy("fcsf")
     with pytest.raises(UnknownPolicyError, match="both easy and strict"):
         make_policy("fcfs+easy+strict")
+    with pytest.raises(UnknownPolicyError, match="policy adaptive\\+easy: there is no easy"):
+        make_policy("adaptive+easy")
     for text in ("", "a:2", "0x4", "a:1x1,a:2x2", "a:2x4;b:1x1"):
         with pytest.raises(ClusterError):
             parse_cluster(text)

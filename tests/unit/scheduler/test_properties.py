@@ -9,13 +9,16 @@ from dataclasses import replace
 import pytest
 from schedules import ends, random_jobs, run, starts
 
-from farandole.scheduler.cluster import Cluster
+from farandole.scheduler.cluster import Cluster, parse_cluster
 from farandole.scheduler.job import Decision, JobView
 from farandole.scheduler.policies import POLICIES, make_policy
 from farandole.scheduler.rules import Queue, Rules
-from farandole.simulator.trace import TraceJob
+from farandole.simulator import synthetic
+from farandole.simulator.profiles import applications_of
+from farandole.simulator.setup import Options, simulate
+from farandole.simulator.trace import TraceJob, Workload
 
-SIMPLE = [name for name, row in POLICIES.items() if row.make is None]
+SIMPLE = [name for name, row in POLICIES.items() if row.parts]
 RULES = Rules(quantum=200.0, ageing=400.0)
 
 
@@ -128,6 +131,43 @@ def test_a_quota_is_there_at_once() -> None:
     late = TraceJob("blue", 100.0, 4, run_time=50.0, queue="blue")
     rules = Rules(queues={"red": Queue("red", quota=4), "blue": Queue("blue", quota=4)})
     assert starts(run([*greedy, late], "fair", rules=rules))["blue"] == 100.0
+
+
+def test_adaptive_jobs_get_on_better_than_rigid_ones() -> None:
+    applications = applications_of(synthetic.profiles())
+    jobs = [
+        TraceJob(f"job-{index}", 600.0 * index, 1, "digits", 256, category="rigid" if index == 1 else "adaptive")
+        for index in range(4)
+    ]
+    results = {}
+    for policy in ("fcfs", "adaptive", "adaptive+spread+strict"):
+        for attempt in range(2):
+            made = make_policy(policy)
+            outcome = simulate(parse_cluster("fast:1x8"), Workload("w", tuple(jobs)), applications, made, Options())
+            end = ends(outcome)
+            assert results.setdefault(policy, end) == end, f"attempt {attempt} differs"
+            # Whatever happened to it, a job has made all of its progress.
+            assert all(job.work.done for job in outcome.jobs)
+    sums = {policy: sum(end[job.name] - job.submitted for job in jobs) for policy, end in results.items()}
+    assert sums["adaptive"] < 0.8 * sums["fcfs"]
+    assert sums["adaptive"] <= sums["adaptive+spread+strict"]
+
+
+def test_history_predicts_and_profiles_are_shared() -> None:
+    applications = applications_of(synthetic.profiles())
+    jobs = [TraceJob(f"job-{index}", 3000.0 * index, 4, "digits", 1024) for index in range(3)]
+    workload, cluster = Workload("w", tuple(jobs)), parse_cluster("fast:1x8")
+    restarts = {}
+    for predictions in ("given", "profiles"):
+        outcome = simulate(cluster, workload, applications, make_policy("adaptive"), Options(predictions=predictions))
+        restarts[predictions] = [job.view.restarts for job in outcome.jobs]
+        last = outcome.jobs[-1].view
+        assert (last.known is not None) == (last.total_progress is not None) == (predictions == "profiles")
+    # The first job has to find out how it scales, by growing; the last one is told.
+    assert restarts["given"][0] == restarts["profiles"][0] >= 2
+    assert restarts["profiles"][-1] < restarts["given"][-1]
+    truth = simulate(cluster, workload, applications, make_policy("srtf"), Options(predictions="truth")).jobs[0].view
+    assert truth.duration and truth.total_progress == applications["digits"].convergence.thresholds[-1]
 
 
 def test_ageing_bounds_starvation() -> None:

@@ -20,7 +20,7 @@ HEADER = "name,time,application,num_replicas,batch_size\n"
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("demo")
-    head, *rows = synthetic.workload(jobs=10).splitlines(keepends=True)
+    head, *rows = synthetic.workload(jobs=5).splitlines(keepends=True)
     short = head + "".join(row for row in rows if row.startswith("digits"))
     for name, text in {**synthetic.profiles(), "workloads/w.csv": short}.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

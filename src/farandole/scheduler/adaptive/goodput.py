@@ -10,14 +10,16 @@ Large-Batch Training"; Pollux, OSDI '21). Goodput is gain divided by the seconds
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from farandole.scheduler.adaptive.throughput import Array, ThroughputModel
+from farandole.scheduler.adaptive.throughput import Array, Known, ThroughputModel
 from farandole.scheduler.job import BatchLimits, Noise, Report
 
-_CHOICES = 50
+_GRID = np.linspace(0.0, 1.0, 50)
+"""Where between the smallest and the largest batch size, on a logarithmic scale, batch sizes are tried."""
 
 
 class Batch(NamedTuple):
@@ -34,17 +36,19 @@ class GoodputModel:
     Args:
         before: the model from an earlier report of the same job; its throughput is used again if nothing was measured
             meanwhile.
+        known: what other jobs of the same application have measured.
     """
 
-    def __init__(self, report: Report, before: GoodputModel | None = None) -> None:
+    def __init__(self, report: Report, before: GoodputModel | None = None, known: Known | None = None) -> None:
         self.report = report
         self.limits: BatchLimits = report.limits
         self._noise = report.noise
-        same = before is not None and before.report.measured is report.measured
+        self.known = known
+        same = before is not None and before.report.measured is report.measured and before.known is known
         self._throughput: ThroughputModel = (
-            before._throughput if before is not None and same else ThroughputModel(report)
+            before._throughput if before is not None and same else ThroughputModel(report, known)
         )
-        self._known: dict[tuple[str, int, int, float], Batch | None] = {}
+        self._known: dict[tuple[str, int, int], float] = {}
 
     def best(self, type_: str, nodes: int, workers: int, memory: float | None = None) -> Batch | None:
         """Return the best batch on so many nodes and workers; None if the job cannot run there.
@@ -52,48 +56,67 @@ class GoodputModel:
         Args:
             memory: the most samples of a pass; None: as the job's limits say.
         """
-        most = self.limits.local[type_][1] if memory is None else memory
-        key = (type_, nodes, workers, most)
-        if key not in self._known:
-            self._known[key] = self._best(type_, nodes, workers, most)
-        return self._known[key]
+        return self._best(type_, [(nodes, workers)], memory)[0]
 
-    def goodput(self, type_: str, nodes: int, workers: int, batch: int | None = None) -> float:
-        """Return the progress in a second, with the best batch size or a fixed one; 0 if the job cannot run there."""
-        if batch is None:
-            best = self.best(type_, nodes, workers)
-            return best.goodput if best is not None else 0.0
+    def goodputs(self, type_: str, layouts: Sequence[tuple[int, int]], batch: int | None = None) -> list[float]:
+        """Return the progress in a second for pairs of numbers of nodes and workers; 0 where the job cannot run.
+
+        Args:
+            batch: a fixed batch size; None: the best for each.
+        """
         if type_ not in self.limits.local or not self._throughput.knows(type_):
-            return 0.0
-        batches = np.array([float(batch)])
-        return float(self._goodputs(type_, nodes, workers, batches, self.limits.local[type_][1])[2][0])
+            return [0.0] * len(layouts)
+        asked = [layout for layout in layouts if (type_, *layout) not in self._known]
+        if asked:
+            found = self._fixed(type_, asked, batch) if batch is not None else self._adapted(type_, asked)
+            self._known |= {(type_, *layout): value for layout, value in zip(asked, found, strict=True)}
+        return [self._known[type_, nodes, workers] for nodes, workers in layouts]
 
-    def _best(self, type_: str, nodes: int, workers: int, most: float) -> Batch | None:
+    def _adapted(self, type_: str, layouts: Sequence[tuple[int, int]]) -> list[float]:
+        return [best.goodput if best is not None else 0.0 for best in self._best(type_, layouts, None)]
+
+    def _fixed(self, type_: str, layouts: Sequence[tuple[int, int]], batch: int) -> list[float]:
+        batches = np.full((len(layouts), 1), float(batch))
+        values = self._evaluate(type_, layouts, batches, self.limits.local[type_][1])[2][:, 0]
+        smallest = self.limits.local[type_][0]
+        return [
+            float(value) if workers * smallest <= batch else 0.0
+            for value, (_, workers) in zip(values, layouts, strict=True)
+        ]
+
+    def _best(self, type_: str, layouts: Sequence[tuple[int, int]], memory: float | None) -> list[Batch | None]:
         limits = self.limits
         if type_ not in limits.local or not self._throughput.knows(type_):
-            return None
-        smallest = max(limits.initial, limits.local[type_][0] * workers)
-        if smallest > limits.largest:
-            return None
-        batches = np.geomspace(smallest, limits.largest, _CHOICES) if self._noise else np.array([float(smallest)])
-        local, accumulated, goodputs = self._goodputs(type_, nodes, workers, batches, most)
+            return [None] * len(layouts)
+        least, most = limits.local[type_]
+        smallest = np.array([max(limits.initial, least * workers) for _, workers in layouts])[:, np.newaxis]
+        # Until the noise is known, nothing speaks for more than the smallest batch.
+        batches = smallest * (limits.largest / smallest) ** (_GRID if self._noise else _GRID[:1])
+        evaluated = self._evaluate(type_, layouts, batches, most if memory is None else memory)
+        local, accumulated, goodputs = evaluated
+        workers = np.array([workers for _, workers in layouts])[:, np.newaxis]
         fits = workers * local * (accumulated + 1) <= limits.largest
-        index = int(np.argmax(np.where(fits, goodputs, 0.0))) if fits.any() else 0
-        return Batch(int(local[index]), int(accumulated[index]), float(goodputs[index]))
+        chosen = np.where(fits.any(axis=1), np.argmax(np.where(fits, goodputs, -1.0), axis=1), 0)
+        return [
+            Batch(int(local[row, at]), int(accumulated[row, at]), float(goodputs[row, at]))
+            if smallest[row, 0] <= limits.largest
+            else None
+            for row, at in enumerate(chosen)
+        ]
 
-    def _goodputs(
-        self, type_: str, nodes: int, workers: int, batches: Array, most: float
+    def _evaluate(
+        self, type_: str, layouts: Sequence[tuple[int, int]], batches: Array, most: float
     ) -> tuple[Array, Array, Array]:
-        """Return samples of a pass, accumulated passes and goodput for each batch size."""
+        """Return samples of a pass, accumulated passes and goodput, for a row of batch sizes for each layout."""
+        workers = np.array([float(workers) for _, workers in layouts])[:, np.newaxis]
         accumulated = np.ceil(batches / workers / most - 1e-9) - 1
-        if workers == 1:
-            # One worker sees the gradient's noise only between two passes.
-            accumulated = np.where(batches > self.limits.initial, np.maximum(accumulated, 1), accumulated)
+        # One worker sees the gradient's noise only between two passes.
+        twice = (workers == 1) & (batches > self.limits.initial)
+        accumulated = np.where(twice, np.maximum(accumulated, 1), accumulated)
         local = np.ceil(batches / workers / (accumulated + 1) - 1e-9)
-        compute, step = self._throughput.times(type_, nodes, workers, local)
+        compute, step = self._throughput.times(type_, layouts, local)
         scale = workers * local * (accumulated + 1) / self.limits.initial
-        seconds = accumulated * compute + step
-        return local, accumulated, gain(self._noise, scale) / seconds
+        return local, accumulated, gain(self._noise, scale) / (accumulated * compute + step)
 
 
 def gain(noise: Noise | None, scale: Array) -> Array:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from farandole.scheduler.adaptive.candidates import Candidate
 from farandole.scheduler.cluster import Allocation, Cluster, FreeSlots
 from farandole.scheduler.job import JobView
-from farandole.scheduler.placement import pack
+from farandole.scheduler.placement.by_node import Place
 
 
 class Sized(NamedTuple):
@@ -18,7 +18,7 @@ class Sized(NamedTuple):
     candidate: Candidate
 
 
-def pack_all(cluster: Cluster, grants: Sequence[Sized]) -> dict[str, Allocation]:
+def place_all(cluster: Cluster, grants: Sequence[Sized], place: Place) -> dict[str, Allocation]:
     """Return the allocation of each job by its name.
 
     A job whose allocation would be torn into more nodes than its size needs makes all jobs of its type move together:
@@ -27,14 +27,14 @@ def pack_all(cluster: Cluster, grants: Sequence[Sized]) -> dict[str, Allocation]
     allocations: dict[str, Allocation] = {}
     for type_ in cluster.types:
         mine = [one for one in grants if one.candidate.type == type_]
-        packed = _pack(cluster, mine, keep=True)
+        packed = _place(cluster, mine, place, keep=True)
         if any(len(packed[job.name].parts) > candidate.nodes for job, candidate in mine):
-            packed = _pack(cluster, mine, keep=False)
+            packed = _place(cluster, mine, place, keep=False)
         allocations.update(packed)
     return allocations
 
 
-def _pack(cluster: Cluster, grants: Sequence[Sized], keep: bool) -> dict[str, Allocation]:
+def _place(cluster: Cluster, grants: Sequence[Sized], place: Place, keep: bool) -> dict[str, Allocation]:
     free = FreeSlots(cluster)
     packed: dict[str, Allocation] = {}
     moving: list[Sized] = []
@@ -47,7 +47,7 @@ def _pack(cluster: Cluster, grants: Sequence[Sized], keep: bool) -> dict[str, Al
         else:
             moving.append(Sized(job, candidate))
     for job, candidate in sorted(moving, key=lambda one: -one.candidate.slots):
-        allocation = pack.place(free, candidate.type, candidate.slots)
+        allocation = place(free, candidate.type, candidate.slots)
         assert allocation is not None
         free.take(allocation)
         packed[job.name] = allocation

@@ -15,21 +15,32 @@ as has been done, which holds for run times with a Pareto tail, and is at least 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from farandole.scheduler.adaptive.candidates import Candidate, exactly, sizes
 from farandole.scheduler.adaptive.goodput import GoodputModel
-from farandole.scheduler.adaptive.packing import Sized, pack_all
+from farandole.scheduler.adaptive.packing import Sized, place_all
 from farandole.scheduler.adaptive.solve import Choice, solve
 from farandole.scheduler.cluster import Cluster
 from farandole.scheduler.job import Decision, JobView
+from farandole.scheduler.placement import pack
+from farandole.scheduler.placement.by_node import Place
 from farandole.scheduler.rules import Rules
 
 _LEAST_FACTOR = 0.02
 """What is left of a goodput at least, however much a restart costs."""
 _LEAST_PART = 0.01
 """The part of a job's progress that is taken to remain at least, when it has got further than was predicted."""
+
+
+class Offer(NamedTuple):
+    """A size that a job may be given: as the solver sees it, its layout, and how many times faster it is than one."""
+
+    choice: Choice
+    candidate: Candidate
+    speedup: float
 
 
 @dataclass
@@ -43,53 +54,68 @@ class Adaptive:
     rules: Rules = field(default_factory=Rules)
     power: float = 0.5
     """How much a speed-up counts."""
-    favour: float = 0.5
+    favour: float = 0.25
     """How much jobs with little left are preferred."""
     horizon: float = 1200.0
     """Seconds in which the cost of a restart must come in again, if the job does not end before."""
     prior: float = 600.0
     """Seconds with one slot that a job is taken to need at least."""
+    place: Place = pack.place
+    """On which nodes a job gets its slots. Speeds are predicted as if they were packed."""
+    in_order: bool = False
+    """Whether no job may have slots while one that was submitted before waits."""
     resizes: bool = True
-    """False: jobs get what they asked for, and only order, place and time are chosen."""
     _models: dict[str, GoodputModel] = field(default_factory=dict, repr=False)
 
     def decide(self, cluster: Cluster, jobs: Sequence[JobView], now: float) -> Decision:
         """Return who gets what, and why. The order in which the jobs come does not matter."""
         jobs = sorted(jobs, key=lambda job: (job.submitted, job.name))
         self._models = {job.name: self._model(job) for job in jobs if job.report is not None}
-        sized = [_staying(job, cluster) for job in jobs if job.allocation is not None and not job.preemptible]
+        sized = [_staying(job) for job in jobs if job.allocation is not None and not job.preemptible]
         staying = {one.job.name for one in sized}
         free = dict(cluster.slots_of)
         for one in sized:
             free[one.candidate.type] -= one.candidate.slots
         offers = [
-            (index, job, candidate, speedup, value)
+            Offer(Choice(index, one.type, one.slots, value), one, speedup)
             for index, job in enumerate(jobs)
             if job.name not in staying
-            for candidate, speedup, value in self._values(cluster, job, now)
+            for one, speedup, value in self._values(cluster, job, now)
         ]
-        chosen = solve([Choice(index, one.type, one.slots, value) for index, _, one, _, value in offers], free)
-        sized += [Sized(offers[at][1], offers[at][2]) for at in chosen]
+        chosen = self._choose(offers, free, [index for index, job in enumerate(jobs) if job.name not in staying])
+        sized += [Sized(jobs[offer.choice.job], offer.candidate) for offer in chosen]
         reasons = {job.name: f"waits: the {cluster.slots} slots do more for other jobs" for job in jobs}
         reasons |= {one.job.name: f"has {one.candidate.slots} slots of {one.candidate.type}" for one in sized}
-        for at in chosen:
-            reasons[offers[at][1].name] += f": {offers[at][3]:.1f} times as fast as one"
-        return Decision(pack_all(cluster, sized), reasons, now + self.rules.round)
+        for offer in chosen:
+            reasons[jobs[offer.choice.job].name] += f": {offer.speedup:.1f} times as fast as one"
+        return Decision(place_all(cluster, sized, self.place), reasons, now + self.rules.round)
+
+    def _choose(self, offers: Sequence[Offer], free: dict[str, int], jobs: Sequence[int]) -> list[Offer]:
+        """Return the best offers, at most one for each job; `jobs` are those that may have one, in their order."""
+        chosen = [offers[at] for at in solve([offer.choice for offer in offers], free)]
+        if not self.in_order:
+            return chosen
+        served = {offer.choice.job for offer in chosen}
+        first = next((job for job in jobs if job not in served), None)
+        if first is None or not any(job > first for job in served):
+            return chosen
+        until = [job for job in jobs if job <= first]
+        return self._choose([offer for offer in offers if offer.choice.job <= first], free, until)
 
     def _model(self, job: JobView) -> GoodputModel:
         assert job.report is not None
         before = self._models.get(job.name)
-        if before is not None and before.report is job.report:
+        if before is not None and before.report is job.report and before.known is job.known:
             return before
-        return GoodputModel(job.report, before)
+        return GoodputModel(job.report, before, job.known)
 
     def _values(self, cluster: Cluster, job: JobView, now: float) -> Iterator[tuple[Candidate, float, float]]:
         """Yield the sizes that a job may be given, its speed-up, and what that is worth."""
-        rates = {candidate: self._rate(job, candidate) for candidate in _candidates(cluster, job)}
-        rates = {candidate: rate for candidate, rate in rates.items() if rate > 0}
+        rates = self._rates(cluster, job, _candidates(cluster, job))
         if not rates:
             return
-        one = max(self._rate(job, Candidate(type_, 1, 1)) for type_ in cluster.types) or max(rates.values())
+        one = max(self._rates(cluster, job, (Candidate(type_, 1, 1) for type_ in cluster.types)).values(), default=0.0)
+        one = one or max(rates.values())
         remaining = self._remaining(job, one, now)
         preference = float((remaining / one) ** -self.favour)
         for candidate, rate in rates.items():
@@ -100,11 +126,18 @@ class Adaptive:
             worth = (speedup * max(factor, _LEAST_FACTOR)) ** self.power
             yield candidate, speedup, preference * worth
 
-    def _rate(self, job: JobView, candidate: Candidate) -> float:
-        """Return the progress in a second; of a job that reports nothing, in slot-seconds."""
+    def _rates(self, cluster: Cluster, job: JobView, candidates: Iterable[Candidate]) -> dict[Candidate, float]:
+        """Return the progress in a second, where there is any; of a job that reports nothing, in slot-seconds."""
         if job.report is None:
-            return float(candidate.slots)
-        return self._models[job.name].goodput(candidate.type, candidate.nodes, candidate.slots, job.batch)
+            return {candidate: float(candidate.slots) for candidate in candidates}
+        rates: dict[Candidate, float] = {}
+        asked = list(candidates)
+        for type_ in cluster.types:
+            mine = [candidate for candidate in asked if candidate.type == type_]
+            layouts = [(candidate.nodes, candidate.slots) for candidate in mine]
+            if mine:
+                rates |= zip(mine, self._models[job.name].goodputs(type_, layouts, job.batch), strict=True)
+        return {candidate: rate for candidate, rate in rates.items() if rate > 0}
 
     def _remaining(self, job: JobView, one: float, now: float) -> float:
         """Return the progress that a job still has to make."""
@@ -118,16 +151,20 @@ class Adaptive:
 
 
 def _candidates(cluster: Cluster, job: JobView) -> Iterator[Candidate]:
-    """Yield the sizes that a job may be given: at most twice as many as it has run with, so that its model holds."""
+    """Yield the sizes that a job may be given: at most twice as many as it, or one like it, has run with.
+
+    The model of what it has run with does not reach farther.
+    """
+    run = max([job.largest_run, *(row.workers for rows in (job.known or {}).values() for row in rows)])
     for type_ in cluster.types:
         if not job.elastic:
             yield from exactly(cluster, type_, job.slots)
             continue
-        largest = min(job.max_slots, max(1, job.min_slots, 2 * job.largest_run))
+        largest = min(job.max_slots, max(1, job.min_slots, 2 * run))
         yield from (one for one in sizes(cluster, type_, largest) if one.slots >= job.min_slots)
 
 
-def _staying(job: JobView, cluster: Cluster) -> Sized:
+def _staying(job: JobView) -> Sized:
     """Return the present size of a job that must not be suspended."""
     had = job.allocation
     assert had is not None

@@ -31,8 +31,9 @@ class Choice(NamedTuple):
 
 def solve(choices: Sequence[Choice], slots: Mapping[str, int]) -> list[int]:
     """Return the indices of the best choices: at most one for each job, and no more slots of a type than there are."""
-    if not choices:
-        return []
+    favourites = _favourites(choices, slots)
+    if favourites is not None:
+        return favourites
     jobs = {job: row for row, job in enumerate(dict.fromkeys(choice.job for choice in choices))}
     types = {type_: len(jobs) + row for row, type_ in enumerate(slots)}
     rows, columns, entries = [], [], []
@@ -56,6 +57,20 @@ def solve(choices: Sequence[Choice], slots: Mapping[str, int]) -> list[int]:
     if exact:
         return [int(index) for index in np.flatnonzero(result.x > 0.5)]
     return _rounded(choices, slots, result.x)
+
+
+def _favourites(choices: Sequence[Choice], slots: Mapping[str, int]) -> list[int] | None:
+    """Return the best choice of each job if the slots suffice for all of them."""
+    best: dict[int, int] = {}
+    for index, choice in enumerate(choices):
+        if choice.slots <= slots[choice.type] and (
+            choice.job not in best or choice.value > choices[best[choice.job]].value
+        ):
+            best[choice.job] = index
+    used = dict.fromkeys(slots, 0)
+    for index in best.values():
+        used[choices[index].type] += choices[index].slots
+    return sorted(best.values()) if all(used[type_] <= slots[type_] for type_ in slots) else None
 
 
 def _rounded(choices: Sequence[Choice], slots: Mapping[str, int], part: Array) -> list[int]:

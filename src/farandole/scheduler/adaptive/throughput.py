@@ -8,9 +8,10 @@ workers on n nodes. Frameworks do both partly at the same time, so that a step t
 as in Pollux (Qiao et al., OSDI '21). What is fitted differs from there, and needs no iteration:
 
 - `compute` is interpolated between batch sizes that were measured, those of a profile with one worker included, and
-  corrected by how much slower it was with several workers on a node.
-- `network` of a configuration that was measured is what explains its steps. For others, it is that of the most similar
-  one, scaled like a ring all-reduce, which sends 2 (k - 1) / k times the gradients.
+  corrected by how much slower it was with several workers on a node (they share its processors and its disks).
+- `network` of a configuration that was measured is what explains its steps, so that the model is exact where it was
+  measured. For others, it is that of the most similar one, scaled like a ring all-reduce, which sends 2 (k - 1) / k
+  times the gradients.
 - On a type of node that has not been tried, all-reduce is as slow as on another, compared with compute (Sia, SOSP '23).
   Before a job has run with several workers, its all-reduce is taken to be free: to find out costs one restart.
 """
@@ -18,8 +19,9 @@ as in Pollux (Qiao et al., OSDI '21). What is fitted differs from there, and nee
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,13 +36,19 @@ _USUAL_OVERLAP = 1.6
 
 @dataclass(frozen=True)
 class _Group:
-    """The measurements with one number of nodes and workers, and what they say together."""
+    """The measurements with one number of nodes and workers; the arrays have an entry for each batch size."""
 
     nodes: int
     workers: int
-    slower: float
+    locals: Array
+    slower: Array
     """How many times slower compute is than with one worker."""
-    network: float
+    networks: Array
+    """Seconds of an all-reduce."""
+
+    @property
+    def network(self) -> float:
+        return float(self.networks.mean())
 
     def distance(self, nodes: int, workers: int) -> float:
         """Return how unlike another number of nodes and workers is."""
@@ -93,7 +101,7 @@ class TypeModel:
             errors = []
             for row in rows:
                 group = groups[row.nodes, row.workers]
-                step = _join(row.step - row.sync, group.network, overlap)
+                step = _join(row.step - row.sync, group.network, overlap)  # The mean over batch sizes.
                 errors.append(math.log(step / row.step) ** 2)
             return math.fsum(errors) / len(errors) + 1e-4 * (overlap - _USUAL_OVERLAP) ** 2
 
@@ -106,41 +114,82 @@ class TypeModel:
         return [self._group(*key, members, overlap) for key, members in sorted(groups.items())]
 
     def _group(self, nodes: int, workers: int, rows: Sequence[Measurement], overlap: float) -> _Group:
+        rows = sorted({row.local: row for row in rows}.values(), key=lambda row: row.local)
+        locals_ = np.array([row.local for row in rows])
         computes = np.array([row.step - row.sync for row in rows])
-        expected = self.compute(np.array([row.local for row in rows]))
-        slower = float(np.exp(np.mean(np.log(computes / expected))))
-        networks = [_part(row.step, row.step - row.sync, overlap) for row in rows]
-        return _Group(nodes, workers, slower, math.fsum(networks) / len(networks))
+        networks = np.array([_part(row.step, row.step - row.sync, overlap) for row in rows])
+        return _Group(nodes, workers, locals_, computes / self.compute(locals_), networks)
+
+
+class _Layout(NamedTuple):
+    """What says most about a configuration: measurements, whether they are of its own type, and how they apply."""
+
+    group: _Group | None
+    own: bool
+    scale: float
+    """How many times more seconds an all-reduce takes."""
+    overlap: float
+
+
+Known = Mapping[str, tuple[Measurement, ...]]
+"""Measurements by type of node."""
 
 
 class ThroughputModel:
-    """The step times of one job on all types of nodes."""
+    """The step times of one job on all types of nodes.
 
-    def __init__(self, report: Report) -> None:
+    Args:
+        known: what other jobs of the same application have measured; the job's own measurements win.
+    """
+
+    def __init__(self, report: Report, known: Known | None = None) -> None:
+        others = known or {}
         types = dict.fromkeys([*report.limits.local, *report.measured, *report.one_slot])
-        models = {type_: TypeModel(report.measured.get(type_, ()), report.one_slot.get(type_, ())) for type_ in types}
+        models = {
+            type_: TypeModel((*others.get(type_, ()), *report.measured.get(type_, ())), report.one_slot.get(type_, ()))
+            for type_ in types
+        }
         self._models = {type_: model for type_, model in models.items() if model.known}
+        self._layouts: dict[tuple[str, int, int], _Layout] = {}
 
     def knows(self, type_: str) -> bool:
         """Return whether anything is known of a type."""
         return type_ in self._models
 
-    def times(self, type_: str, nodes: int, workers: int, local: Array) -> tuple[Array, Array]:
-        """Return the seconds of a pass without all-reduce, and of one with it, for several batch sizes."""
+    def times(self, type_: str, layouts: Sequence[tuple[int, int]], local: Array) -> tuple[Array, Array]:
+        """Return the seconds of a pass without all-reduce, and of one with it.
+
+        Args:
+            layouts: numbers of nodes and workers, one pair for each row.
+            local: samples of a pass, a row of batch sizes for each layout.
+        """
+        found = [self._layout(type_, nodes, workers) for nodes, workers in layouts]
+        slower, network = np.ones_like(local), np.zeros_like(local)
+        for row, layout in enumerate(found):
+            if layout.group is not None:
+                network[row] = layout.scale * np.interp(local[row], layout.group.locals, layout.group.networks)
+                if layout.own:
+                    slower[row] = np.interp(local[row], layout.group.locals, layout.group.slower)
+        overlap = np.array([layout.overlap for layout in found])[:, np.newaxis]
+        compute = self._models[type_].compute(local) * slower
+        return compute, (compute**overlap + network**overlap) ** (1 / overlap)
+
+    def _layout(self, type_: str, nodes: int, workers: int) -> _Layout:
+        """Return which measurements say most about a configuration."""
+        key = (type_, nodes, workers)
+        if key not in self._layouts:
+            self._layouts[key] = self._find_layout(type_, nodes, workers)
+        return self._layouts[key]
+
+    def _find_layout(self, type_: str, nodes: int, workers: int) -> _Layout:
         model = self._models[type_]
-        compute = model.compute(local)
-        if workers == 1:
-            return compute, compute
         own = model.nearest(nodes, workers)
         group, overlap, scale = own, model.overlap, 1.0
-        if own is None or (nodes == 1) != (own.nodes == 1):
+        if workers > 1 and (own is None or (nodes == 1) != (own.nodes == 1)):
             group, overlap, scale = self._elsewhere(type_, nodes, workers, own)
-        if group is None:
-            return compute, compute
-        network = scale * group.network * _ring(workers) / _ring(group.workers)
-        same_type = group is own
-        compute = compute * (group.slower if same_type else 1.0)
-        return compute, _join_all(compute, network, overlap)
+        if workers == 1 or group is None:
+            return _Layout(None, False, 1.0, 1.0)
+        return _Layout(group, group is own, scale * _ring(workers) / _ring(group.workers), overlap)
 
     def _elsewhere(
         self, type_: str, nodes: int, workers: int, own: _Group | None
@@ -163,10 +212,6 @@ def _ring(workers: int) -> float:
 
 def _join(compute: float, network: float, overlap: float) -> float:
     return float((compute**overlap + network**overlap) ** (1 / overlap))
-
-
-def _join_all(compute: Array, network: float, overlap: float) -> Array:
-    return np.asarray((compute**overlap + network**overlap) ** (1 / overlap))
 
 
 def _part(step: float, compute: float, overlap: float) -> float:

@@ -6,6 +6,9 @@ from collections.abc import Callable
 
 from farandole.scheduler.cluster import Allocation, FreeSlots
 
+Place = Callable[[FreeSlots, str, int], Allocation | None]
+"""A placement: from what is free, the type and the number of slots to an allocation; None if not enough is free."""
+
 NodeKey = Callable[[int, int, int], float]
 """From the numbers of free slots, of all slots and of wanted slots of a node: which node comes first, the smallest."""
 

@@ -1,0 +1,188 @@
+"""The adaptive policy: its models, its solver, and what it decides."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from schedules import view
+
+from farandole.scheduler.adaptive.candidates import sizes
+from farandole.scheduler.adaptive.goodput import GoodputModel, gain
+from farandole.scheduler.adaptive.policy import Adaptive
+from farandole.scheduler.adaptive.solve import Choice, solve
+from farandole.scheduler.adaptive.throughput import ThroughputModel
+from farandole.scheduler.cluster import Allocation, parse_cluster
+from farandole.scheduler.job import BatchLimits, JobView, Measurement, Noise, Report
+
+CLUSTER = parse_cluster("slow:4x4,fast:2x8")
+LIMITS = BatchLimits(64, 4096, {"slow": (8, 256), "fast": (8, 512)})
+NOISE = Noise(1.0, 20.0)
+
+
+def step(type_: str, nodes: int, workers: int, local: float) -> Measurement:
+    """Return a measurement in a world that the model describes exactly."""
+    compute = (0.02 + 0.001 * local) * (1.0 if type_ == "slow" else 0.4)
+    network = 0.0 if workers == 1 else (0.3 if nodes > 1 else 0.03) * 2 * (workers - 1) / workers
+    total = (compute**1.6 + network**1.6) ** (1 / 1.6)
+    return Measurement(nodes, workers, local, total, total - compute)
+
+
+PROFILE = {type_: tuple(step(type_, 1, 1, local) for local in (8.0, 64.0, 256.0)) for type_ in ("slow", "fast")}
+
+
+def report(*measured: Measurement, progress: float = 0.0) -> Report:
+    return Report(LIMITS, {"slow": measured}, PROFILE, NOISE, progress)
+
+
+def job(name: str, submitted: float = 0.0, **more: object) -> JobView:
+    """Return an elastic job that reports its profile."""
+    settings = {"min_slots": 1, "max_slots": 16, "report": report(), "restart_cost": 30.0, **more}
+    return view(name, 4, submitted, **settings)
+
+
+def test_the_model_is_exact_where_it_was_measured() -> None:
+    measured = [step("slow", 1, 4, 64.0), step("slow", 1, 4, 128.0), step("slow", 2, 8, 64.0)]
+    model = ThroughputModel(report(*measured))
+    for row in measured:
+        compute, time = model.times("slow", [(row.nodes, row.workers)], np.array([[row.local]]))
+        assert compute[0, 0] == pytest.approx(row.step - row.sync)
+        assert time[0, 0] == pytest.approx(row.step)
+
+
+def test_the_model_foretells_other_numbers_of_workers_and_other_types() -> None:
+    model = ThroughputModel(report(step("slow", 1, 2, 64.0), step("slow", 2, 8, 64.0)))
+    for nodes, workers in ((1, 3), (1, 4), (4, 16)):
+        expected = step("slow", nodes, workers, 128.0).step
+        assert model.times("slow", [(nodes, workers)], np.array([[128.0]]))[1][0, 0] == pytest.approx(
+            expected, rel=0.05
+        )
+    # On the other type, all-reduce is taken to be as slow as here, compared with compute.
+    compute, time = model.times("fast", [(1, 2)], np.array([[64.0]]))
+    slow = step("slow", 1, 2, 64.0)
+    assert time[0, 0] / compute[0, 0] == pytest.approx(slow.step / (slow.step - slow.sync), rel=0.05)
+
+
+def test_what_has_not_run_with_several_workers_is_taken_to_scale() -> None:
+    one, four = GoodputModel(report()).goodputs("slow", [(1, 1), (1, 4)])
+    assert one < four <= 4 * one
+
+
+def test_gain_and_the_best_batch() -> None:
+    assert gain(NOISE, np.array([1.0, 1e9])) == pytest.approx([1.0, 21.0])
+    assert gain(None, np.array([8.0])) == pytest.approx([1.0])
+    model = GoodputModel(report(step("slow", 1, 4, 64.0)))
+    best = model.best("slow", 1, 4)
+    assert best is not None
+    for batch in (64, 512, 4096):
+        assert best.goodput >= model.__class__(model.report).goodputs("slow", [(1, 4)], batch)[0] * 0.999
+    assert best.local * (best.accumulated + 1) * 4 <= LIMITS.largest
+    one = model.best("slow", 1, 1)
+    assert one is not None and (one.accumulated >= 1 or one.local == LIMITS.initial)
+    assert model.best("slow", 100, 1000) is None
+
+
+def brute_force(choices: list[Choice], slots: dict[str, int]) -> float:
+    """Return the largest value of all combinations."""
+    by_job = [[None, *group] for _, group in itertools.groupby(choices, key=lambda choice: choice.job)]
+    best = 0.0
+    for picked in itertools.product(*by_job):
+        used = [choice for choice in picked if choice is not None]
+        if all(sum(one.slots for one in used if one.type == type_) <= free for type_, free in slots.items()):
+            best = max(best, sum(one.value for one in used))
+    return best
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_solver_is_exact(seed: int) -> None:
+    random_ = random.Random(seed)
+    slots = {"a": random_.randint(2, 8), "b": random_.randint(2, 8)}
+    choices = [
+        Choice(number, random_.choice("ab"), random_.randint(1, 6), random_.uniform(0.1, 2))
+        for number in range(6)
+        for _ in range(random_.randint(1, 5))
+    ]
+    picked = [choices[index] for index in solve(choices, slots)]
+    assert len({choice.job for choice in picked}) == len(picked)
+    assert sum(choice.value for choice in picked) == pytest.approx(brute_force(choices, slots), rel=1e-3)
+
+
+def large(jobs: int, nodes: int, seed: int = 0) -> tuple[list[Choice], dict[str, int]]:
+    random_ = random.Random(seed)
+    counts = (1, 2, 4, 8, 16, 24, 32)
+    choices = []
+    for number in range(jobs):
+        weight, power = random_.uniform(0.2, 5), random_.uniform(0.3, 0.95)
+        for type_, speed in (("a", 1.0), ("b", random_.uniform(1, 4))):
+            choices += [Choice(number, type_, count, weight * speed * float(count) ** power) for count in counts]
+    return choices, {"a": nodes * 4, "b": nodes * 4}
+
+
+def test_large_ones_are_nearly_exact() -> None:
+    choices, slots = large(400, 60)
+    picked = solve(choices, slots)
+    for type_, free in slots.items():
+        assert sum(choices[index].slots for index in picked if choices[index].type == type_) <= free
+    value = sum(choices[index].value for index in picked)
+    # The whole may be split as one likes; no sum of whole choices is larger than this bound.
+    assert value >= 0.99 * relaxed(choices, slots)
+
+
+def relaxed(choices: list[Choice], slots: dict[str, int]) -> float:
+    """Return an upper bound of the value: the Lagrangian with the best prices of a grid."""
+    bound = float("inf")
+    values = np.array([choice.value for choice in choices])
+    counts = {type_: np.array([one.slots * (one.type == type_) for one in choices]) for type_ in slots}
+    jobs = np.array([choice.job for choice in choices])
+    for prices in itertools.product(np.geomspace(1.0, 40.0, 60), repeat=2):
+        net = values - sum(price * counts[type_] for price, type_ in zip(prices, slots, strict=True))
+        best = np.zeros(jobs.max() + 1)
+        np.maximum.at(best, jobs, net)
+        total = best.sum() + sum(price * free for price, free in zip(prices, slots.values(), strict=True))
+        bound = min(bound, float(total))
+    return bound
+
+
+def test_sizes_leave_no_fragments() -> None:
+    assert [one.slots for one in sizes(CLUSTER, "slow", 64)] == [1, 2, 4, 8, 12, 16]
+    assert [one.slots for one in sizes(CLUSTER, "fast", 8)] == [1, 2, 4, 8]
+
+
+def test_a_job_grows_no_faster_than_it_has_been_measured() -> None:
+    policy = Adaptive()
+    assert policy.decide(CLUSTER, [job("a")], 60.0).allocations["a"].slots == 1
+    ran = job("a", largest_run=2, report=report(step("slow", 1, 2, 64.0), progress=100.0))
+    assert policy.decide(CLUSTER, [ran], 120.0).allocations["a"].slots <= 4
+
+
+def test_a_gain_that_a_restart_would_cost_is_no_gain() -> None:
+    has = Allocation("slow", ((0, 4),))
+    measured = report(step("slow", 1, 4, 64.0), step("slow", 2, 8, 64.0), progress=5000.0)
+    one = job("a", largest_run=4, report=measured, allocation=has)
+    moves = Adaptive().decide(CLUSTER, [replace(one, restart_cost=0.05)], 60.0).allocations["a"]
+    stays = Adaptive().decide(CLUSTER, [replace(one, restart_cost=1100.0)], 60.0).allocations["a"]
+    assert moves.type == "fast" and stays == has
+
+
+def test_rigid_jobs_and_those_that_must_stay() -> None:
+    rigid = view("rigid", 6, report=report(), batch=512)
+    kept = job("kept", allocation=Allocation("fast", ((4, 2),)), preemptible=False)
+    silent = view("silent", 3, duration=100.0)
+    decision = Adaptive().decide(CLUSTER, [rigid, kept, silent], 60.0)
+    assert decision.allocations["rigid"].slots == 6
+    assert decision.allocations["kept"] == kept.allocation
+    assert decision.allocations["silent"].slots == 3
+
+
+def test_decisions_depend_on_nothing_but_what_is_asked() -> None:
+    measured = report(step("slow", 1, 2, 64.0), step("slow", 1, 4, 32.0), progress=300.0)
+    jobs = [job(f"job-{index}", float(index), largest_run=4, report=measured) for index in range(12)]
+    policy = Adaptive()
+    first = policy.decide(CLUSTER, jobs, 100.0)
+    policy.decide(CLUSTER, jobs[:3], 160.0)
+    assert policy.decide(CLUSTER, jobs[::-1], 100.0) == first == Adaptive().decide(CLUSTER, jobs, 100.0)
+    used = sum(allocation.slots for allocation in first.allocations.values())
+    assert used <= CLUSTER.slots and set(first.reasons) == {one.name for one in jobs}
