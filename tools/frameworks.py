@@ -46,7 +46,13 @@ ENVIRONMENTS = {
     "mxnet": Environment(
         ("3.10", "3.11"),
         ("mxnet==1.9.1", "numpy==1.23.5", "scikit-learn==1.5.2", "scipy==1.15.3"),
-        ("tests/unit/mxnet", "tests/integration/mxnet", "tests/compat/test_mxnet.py"),
+        (
+            "tests/unit/mxnet",
+            "tests/integration/mxnet",
+            "tests/compat/test_mxnet.py",
+            "tests/conformance",
+            *("-k", "mxnet", "--numprocesses", "2"),
+        ),
     ),
 }
 

@@ -146,7 +146,8 @@ def test_average_argument_of_horovod(world):
             warnings.simplefilter("always")
             total = hvd.allreduce(front.tensor([1.0]), average=False)
             mean = hvd.allreduce(front.tensor([1.0]), average=True)
-        assert [warning.category for warning in caught] == [DeprecationWarning] * 2
+        of_ours = [warning.category for warning in caught if "average is deprecated" in str(warning.message)]
+        assert of_ours == [DeprecationWarning] * 2
         assert (front.number(total), front.number(mean)) == (hvd.size(), 1.0)
         try:
             hvd.allreduce(front.tensor([1.0]), average=True, op=hvd.Sum)
@@ -196,6 +197,7 @@ def test_grouped(world):
         if "in place" in front.has:
             in_place = make(rank)
             forms += [hvd.grouped_allreduce_(in_place, op=hvd.Sum), in_place]
+        if "handles" in front.has:
             forms += [hvd.synchronize(hvd.grouped_allreduce_async_(make(rank), op=hvd.Sum))]
         for results in forms:
             assert len(results) == len(shapes)

@@ -160,6 +160,7 @@ def test_ranks_must_agree_on_it(world):
     world.run(body)
 
 
+@pytest.mark.needs("join")
 def test_a_rank_that_has_joined_adds_nothing(world):
     def body(front):
         hvd = front.hvd

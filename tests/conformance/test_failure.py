@@ -33,7 +33,7 @@ def world(nursery, transport):
 def _init(name):
     hvd, tensor = FRONT_ENDS[name].hvd, FRONT_ENDS[name].tensor
     hvd.init()
-    assert float(hvd.allreduce(tensor(1.0), op=hvd.Sum)) == SIZE
+    assert FRONT_ENDS[name].number(hvd.allreduce(tensor(1.0), op=hvd.Sum)) == SIZE
 
 
 def _need_the_other(name):
@@ -98,7 +98,7 @@ def test_held_up_for_a_while(world, front):
 
     def reduce(name):
         hvd, tensor = FRONT_ENDS[name].hvd, FRONT_ENDS[name].tensor
-        return float(hvd.allreduce(tensor(1.0), op=hvd.Sum, name="after"))
+        return FRONT_ENDS[name].number(hvd.allreduce(tensor(1.0), op=hvd.Sum, name="after"))
 
     world.run(_init, front)
     world.workers[LOST].kill(signal.SIGSTOP)
@@ -203,7 +203,7 @@ def test_an_error_of_one_rank_alone_can_be_caught(world, front):
         try:
             raise ValueError("caught")
         except ValueError:
-            return float(hvd.allreduce(tensor(1.0), op=hvd.Sum))
+            return FRONT_ENDS[name].number(hvd.allreduce(tensor(1.0), op=hvd.Sum))
 
     world.run(_init, front)
     assert world.run(catch, front) == [SIZE] * SIZE

@@ -208,6 +208,8 @@ def run_forms(front: Any, collective: Collective, process_set: Any, dtype: str) 
         for name, (run, in_place) in collective.forms.items():
             if in_place and "in place" not in front.has:
                 continue
+            if name.endswith("async in place") and "handles" not in front.has:
+                continue
             tensors = [front.tensor(array, dtype) for array in given[member.position]]
             calls = [
                 (tensor, {**how, **collective.arguments(member, tensor), "process_set": process_set})

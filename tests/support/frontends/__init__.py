@@ -5,9 +5,11 @@ A front end more is a file and a row of `FRONT_ENDS`.
 
 from __future__ import annotations
 
+import importlib.util
 from typing import Any
 
 from frontends.front_end import DTYPES, FrontEnd
+from frontends.mxnet import MXNet
 from frontends.numpy import Numpy
 from frontends.tensorflow import Eager, Function, Session
 from frontends.torch import Torch
@@ -15,6 +17,9 @@ from frontends.torch import Torch
 __all__ = ["DTYPES", "FIRST", "FRONT_ENDS", "KEPT", "FrontEnd"]
 
 FRONT_ENDS: dict[str, FrontEnd] = {front.name: front for front in (Torch(), Numpy(), Eager(), Function(), Session())}
+# MXNet is tested in an environment of its own, by `make test-frameworks`.
+if importlib.util.find_spec("mxnet") is not None:
+    FRONT_ENDS[MXNet.name] = MXNet()
 # It runs everything; see `tests/conformance/conftest.py`.
 FIRST = next(iter(FRONT_ENDS))
 
