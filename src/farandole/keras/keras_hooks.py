@@ -65,7 +65,8 @@ def _compile(plain: Any, is_distributed: Callable[[Any], bool]) -> Any:
             if kwargs.get("jit_compile", "auto") not in ("auto", False, None):
                 warnings.warn(
                     "jit_compile=True is left out: XLA cannot compile the collectives of DistributedOptimizer. Pass "
-                    "jit_compile=False to compile(), or compile a part of the model in a tf.function of its own.",
+                    "jit_compile=False to compile(). Before it, model.call = tf.function(model.call, jit_compile=True) "
+                    "lets XLA compile the forward and backward pass.",
                     RuntimeWarning,
                     stacklevel=3,
                 )

@@ -267,7 +267,6 @@ def PartialDistributedOptimizer(optimizer: Any, *args: Any, local_layers: Any = 
 
 def _wrapped(optimizer: Any, options: WrapperOptions, config: dict[str, Any]) -> Any:
     """Return a distributed copy of an optimizer, whose configuration that is."""
-    keras_hooks.install(is_distributed, _take_over)
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         _check_scaled(options)
         config["inner_optimizer"] = _copy(type(optimizer.inner_optimizer), optimizer.inner_optimizer)
@@ -368,3 +367,8 @@ def _with_state(made: Any, optimizer: Any) -> Any:
         if source is not None:
             variable.assign(source)
     return made
+
+
+# When this is imported: of `model.compile(DistributedOptimizer(...))`, Python looks `compile` up before it makes the
+# optimizer.
+keras_hooks.install(is_distributed, _take_over)

@@ -48,6 +48,46 @@ def digest(weights: list[Any]) -> bytes:
     return b"".join(weight.tobytes() for weight in weights)
 
 
+def test_what_xla_and_strategies_are_answered(world: World) -> None:
+    def run() -> None:
+        import keras
+        import pytest
+        import tensorflow as tf
+
+        import farandole.keras as hvd
+
+        x, y = data()
+        together = model(keras)
+        # The first optimizer of this process is made when the arguments of compile() are.
+        with pytest.warns(RuntimeWarning, match="jit_compile=True is left out"):
+            together.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), "mse", jit_compile=True)
+        together.fit(x, y, verbose=0)
+        assert together.jit_compile is False
+        later = model(keras)
+        later.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=True)
+        later.optimizer = hvd.DistributedOptimizer(later.optimizer)
+        later.train_on_batch(x, y)
+
+        class Two(keras.Sequential):
+            def train_step(self, data: Any) -> dict[str, Any]:
+                with tf.GradientTape() as tape:
+                    loss = tf.reduce_mean((self(data[0]) - data[1]) ** 2)
+                gradients = tape.gradient(loss, self.trainable_variables)
+                self.first.apply_gradients(zip(gradients[:1], self.trainable_variables[:1], strict=True))
+                self.second.apply_gradients(zip(gradients[1:], self.trainable_variables[1:], strict=True))
+                return {"loss": loss}
+
+        two = Two([keras.layers.Dense(1)])
+        two.first, two.second = (hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)) for _ in range(2))
+        two.compile(jit_compile=True)
+        two.fit(x * (1 + hvd.rank()), y, verbose=0, callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0)])
+        assert len(set(hvd.allgather_object(digest(two.get_weights())))) == 1
+        with tf.distribute.OneDeviceStrategy("cpu:0").scope(), pytest.raises(ValueError, match="OneDeviceStrategy"):
+            hvd.DistributedOptimizer(keras.optimizers.SGD(0.1))
+
+    world.run(run)
+
+
 def test_graphs_of_several_steps_and_loops_of_the_user_s(world: World) -> None:
     def run() -> list[bytes]:
         import keras
@@ -153,43 +193,43 @@ def test_two_optimizers_in_one_graph(world: World) -> None:
     assert world.run(run) == [[-1.5, -31.5]] * 2
 
 
-def test_what_xla_and_strategies_are_answered(world: World) -> None:
-    def run() -> None:
+def test_the_forward_and_backward_pass_are_compiled_and_the_collectives_are_not(world: World) -> None:
+    def run() -> list[bytes]:
         import keras
-        import pytest
+        import numpy as np
         import tensorflow as tf
+        from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
         import farandole.keras as hvd
 
         x, y = data()
-        together = model(keras)
-        with pytest.warns(RuntimeWarning, match="jit_compile=True is left out"):
-            together.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), "mse", jit_compile=True)
-        together.fit(x, y, verbose=0)
-        assert together.jit_compile is False
-        later = model(keras)
-        later.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=True)
-        later.optimizer = hvd.DistributedOptimizer(later.optimizer)
-        later.train_on_batch(x, y)
+        rows = rows_of(hvd.rank())
+        compiled = []
 
-        class Two(keras.Sequential):
-            def train_step(self, data: Any) -> dict[str, Any]:
-                with tf.GradientTape() as tape:
-                    loss = tf.reduce_mean((self(data[0]) - data[1]) ** 2)
-                gradients = tape.gradient(loss, self.trainable_variables)
-                self.first.apply_gradients(zip(gradients[:1], self.trainable_variables[:1], strict=True))
-                self.second.apply_gradients(zip(gradients[1:], self.trainable_variables[1:], strict=True))
-                return {"loss": loss}
+        class Note(keras.layers.Layer):
+            def call(self, inputs: Any) -> Any:
+                compiled.append(GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()))
+                return inputs
 
-        two = Two([keras.layers.Dense(1)])
-        two.first, two.second = (hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)) for _ in range(2))
-        two.compile(jit_compile=True)
-        two.fit(x * (1 + hvd.rank()), y, verbose=0, callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0)])
-        assert len(set(hvd.allgather_object(digest(two.get_weights())))) == 1
-        with tf.distribute.OneDeviceStrategy("cpu:0").scope(), pytest.raises(ValueError, match="OneDeviceStrategy"):
-            hvd.DistributedOptimizer(keras.optimizers.SGD(0.1))
+        def trained(jit_compile: bool) -> Any:
+            trains = model(keras)
+            trains.add(Note())
+            trains.build((None, 3))
+            compiled.clear()
+            if jit_compile:
+                trains.call = tf.function(trains.call, jit_compile=True)
+            trains.compile(hvd.DistributedOptimizer(keras.optimizers.Adam(0.1)), "mse")
+            trains.fit(x[rows], y[rows], batch_size=4, epochs=2, shuffle=False, verbose=0)
+            assert set(compiled) == {jit_compile}
+            return trains.get_weights()
 
-    world.run(run)
+        plain, fused = trained(False), trained(True)
+        for one, other in zip(plain, fused, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+        return [digest(plain), digest(fused)]
+
+    first, second = world.run(run)
+    assert first == second
 
 
 def test_keras_2(world: World) -> None:
