@@ -19,7 +19,7 @@ extern "C" {
 #define FARANDOLE_API __attribute__((visibility("default")))
 
 /* Raised whenever a struct or the meaning of a function changes; the binding compares it at load. */
-#define FARANDOLE_ABI_VERSION 6
+#define FARANDOLE_ABI_VERSION 7
 
 enum farandole_status {
   FARANDOLE_OK = 0,
@@ -123,16 +123,31 @@ typedef struct {
   double timeout_seconds; /* for all workers to be connected */
 } farandole_world;
 
+/* One option of a request: what it asks for besides its type and shape. Which there are, and which kinds of request
+ * have them, says farandole_options(); what is not given has its default. As with settings, an option more changes no
+ * struct.
+ *
+ * - prescale, postscale: multiplied in before and after the reduction; 1, the default, leaves every bit
+ * - op: farandole_op; the default is FARANDOLE_SUM
+ * - compression: farandole_compression, of sums and averages of float16, bfloat16 and float32
+ * - compression_ratio: of topk, which part of the elements is sent; above 0, at most 1
+ * - root: rank in the world; whose tensor a broadcast sends, and of a transfer the one that sends
+ * - peer: rank in the world; of a transfer the one that receives
+ * - memory: farandole_memory, where input and output lie
+ *
+ * When a tensor is compressed, what is not finite arrives as such: with int8 as NaN (as does what is not below 2^127),
+ * with topk at least some of it. */
+typedef struct {
+  const char* name;
+  double value; /* a factor, a rank, or a number of an enumeration */
+} farandole_option;
+
 typedef struct {
   uint32_t kind;  /* farandole_kind */
   uint32_t dtype; /* farandole_dtype */
-  uint32_t op;    /* farandole_op; allreduce and reducescatter */
   uint32_t group; /* 0 is the world */
-  int32_t root;   /* rank in the world; broadcast, and of a transfer the one that sends */
   uint32_t ndim;
   const int64_t* shape; /* [ndim] */
-  double prescale;      /* multiplied in before the reduction; 1 leaves every bit */
-  double postscale;     /* multiplied in after it */
   const char* name;     /* requests match by (group, name); transfers by (group, name, root, peer) */
   const void* input;    /* dense, row-major; may be NULL when there are no elements */
   /* Of the input's size, may be the input. Reducescatter: this member's rows only. Transfer: used at `peer`, as `input`
@@ -140,20 +155,16 @@ typedef struct {
    * the input may be this member's part; for an alltoall without splits, the input's size. It is used when all parts
    * turn out to be equal, and farandole_result then gives no data. */
   void* output;
+  const farandole_option* options; /* [option_count], of different names */
+  size_t option_count;
   /* Alltoall: rows for each member of the group, in its order, [size of the group]. NULL: equal parts. Rows beyond
    * their sum go nowhere. */
   const int64_t* splits;
-  int32_t peer; /* rank in the world; of a transfer the one that receives */
-  /* Allreduce: sums and averages of float16, bfloat16 and float32. What is not finite arrives as such: with int8 as NaN
-   * (as does what is not below 2^127), with topk at least some of it. */
-  uint32_t compression;     /* farandole_compression */
-  double compression_ratio; /* of topk: which part of the elements is sent; above 0, at most 1 */
   /* Of a compressed allreduce: float32, as many as the input has elements; NULL: what is not sent is lost. Added to the
    * prescaled input before; holds what was not sent afterwards. Like the output, undefined after a failure. */
   void* residual;
   farandole_callback callback; /* called once when the request is done; NULL: none */
   void* callback_context;      /* its first argument */
-  uint32_t memory;             /* farandole_memory: where input and output lie */
 } farandole_request;
 
 /* What was done of one kind. Times are sums, over requests except for `moving_ns`. */
@@ -216,6 +227,8 @@ FARANDOLE_API const char* farandole_choose_for(uint32_t kind, uint32_t op, uint6
                                                int32_t hosts, int32_t fewest);
 /* A JSON array of the names that farandole_engine_create takes. */
 FARANDOLE_API const char* farandole_setting_names(void);
+/* A JSON array of {"name", "kinds"}: the options of requests, and the numbers of the kinds that have them. */
+FARANDOLE_API const char* farandole_options(void);
 /* Warnings and errors of the engines of this process are written to this descriptor as well, while it stays open and is
  * another file than standard error; -1: to standard error only. */
 FARANDOLE_API void farandole_log_copy_to(int fd);
@@ -279,7 +292,7 @@ FARANDOLE_API const char* farandole_choose(farandole_engine* engine, uint32_t ki
 /* --- requests --------------------------------------------------------------------------------------------- */
 
 /* Submits all `count` requests or none. On success handles[i] stands for requests[i] until it is released.
- * FARANDOLE_INVALID_ARGUMENT: a bad dtype, op, group, root or shape; a name already in flight; not a member.
+ * FARANDOLE_INVALID_ARGUMENT: a bad dtype, group, shape or option; a name already in flight; not a member.
  * A name is in flight until its request is done and that has been seen (farandole_wait, farandole_poll or
  * farandole_release_all of its handle), or one second after it was done.
  * After FARANDOLE_JOIN, and until all ranks have joined, allreduces go on without this rank: it adds what changes

@@ -71,9 +71,28 @@ std::string backends_as_json() {
   return json + "]";
 }
 
+std::string options_as_json() {
+  std::string json = "[";
+  farandole::engine::for_each_option([&](const auto& row) {
+    std::string kinds;
+    for (uint32_t number = 0; number < farandole::engine::kKinds; ++number) {
+      if (farandole::engine::is_of(row, static_cast<Kind>(number))) {
+        kinds += (kinds.empty() ? "" : ", ") + std::to_string(number);
+      }
+    }
+    json += std::string(json.size() > 1 ? ", " : "") + R"({"name": ")" + row.name + R"(", "kinds": [)" + kinds + "]}";
+  });
+  return json + "]";
+}
+
 }  // namespace
 
 extern "C" {
+
+const char* farandole_options(void) {
+  static const std::string kJson = options_as_json();
+  return kJson.c_str();
+}
 
 const char* farandole_algorithms(void) {
   static const std::string kJson = algorithms_as_json();

@@ -32,7 +32,8 @@ farandole::engine::Signature signature_of(const farandole_request& request) {
     refuse("there is no data type with number " + std::to_string(request.dtype));
   }
   signature.dtype = *dtype;
-  static_cast<farandole::engine::Options&>(signature) = farandole::engine::options_from(signature.kind, request);
+  static_cast<farandole::engine::Options&>(signature) =
+      farandole::engine::options_from(signature.kind, std::span(request.options, request.option_count));
   if (request.ndim > 0) {
     signature.shape.assign(request.shape, request.shape + request.ndim);
   }

@@ -32,7 +32,7 @@ struct Hash {
 FusionKey fusion_key(const Signature& signature, const void* backend, uint32_t algorithm) {
   FusionKey key = {bits_of(signature.dtype), reinterpret_cast<uintptr_t>(backend), algorithm};
   size_t at = key.size() - kOptions;
-  Options::for_each(signature, [&](const auto& option) { key.at(at++) = bits_of(option); });
+  for_each_option([&](const auto& row) { key.at(at++) = bits_of(signature.*row.field); });
   return key;
 }
 

@@ -15,7 +15,7 @@ using base::Writer;
 void put_signature(Writer& writer, const Signature& signature) {
   writer.put(signature.kind);
   writer.put(signature.dtype);
-  Options::for_each(signature, [&](const auto& option) { writer.put(option); });
+  for_each_option([&](const auto& row) { writer.put(signature.*row.field); });
   writer.put_vector(signature.shape);
 }
 
@@ -23,7 +23,10 @@ Signature get_signature(Reader& reader) {
   Signature signature;
   signature.kind = reader.get<Kind>();
   signature.dtype = reader.get<reduce::Dtype>();
-  Options::for_each(signature, [&](auto& option) { option = reader.get<std::decay_t<decltype(option)>>(); });
+  for_each_option([&](const auto& row) {
+    auto& option = signature.*row.field;
+    option = reader.get<std::decay_t<decltype(option)>>();
+  });
   signature.shape = reader.get_vector<int64_t>();
   if (static_cast<uint8_t>(signature.kind) > kLastKind || !are_valid(signature) ||
       !reduce::dtype_from(static_cast<uint32_t>(signature.dtype)).has_value()) {

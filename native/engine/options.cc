@@ -1,45 +1,83 @@
 #include "engine/options.h"
 
-#include <array>
+#include <cmath>
 #include <cstdio>
+#include <limits>
+#include <type_traits>
+
+#include "base/error.h"
 
 namespace farandole::engine {
 namespace {
 
-std::string format_number(double value) {
+[[noreturn]] void refuse(const std::string& why) { throw base::Error(base::Code::kInvalidArgument, why); }
+
+// A number of the C ABI as a value of one option.
+template <typename Value>
+void assign(Value& option, double value, std::string_view name) {
+  if constexpr (std::is_enum_v<Value>) {
+    const Enumerated known = enumerated(Value{});
+    if (!(value >= 0 && value <= known.last && value == std::floor(value))) {
+      refuse(std::string("there is no ") + known.what + " with number " + format_value(value));
+    }
+    option = static_cast<Value>(static_cast<uint32_t>(value));
+  } else if constexpr (std::is_integral_v<Value>) {
+    using Limits = std::numeric_limits<Value>;
+    if (!(value >= Limits::min() && value <= Limits::max() && value == std::floor(value))) {
+      refuse("the option '" + std::string(name) + "' is a whole number, not " + format_value(value));
+    }
+    option = static_cast<Value>(value);
+  } else {
+    option = value;
+  }
+}
+
+[[noreturn]] void refuse_option(Kind kind, std::string_view name) {
+  std::string all;
+  for_each_option([&](const auto& row) {
+    if (is_of(row, kind)) {
+      all += (all.empty() ? "" : ", ") + std::string(row.name);
+    }
+  });
+  refuse(std::string(name_of(kind)) + " has no option '" + std::string(name) + "'; it has " +
+         (all.empty() ? "none" : all));
+}
+
+}  // namespace
+
+std::string format_value(double value) {
   char text[32];
   std::snprintf(text, sizeof text, "%g", value);
   return text;
 }
 
-std::string format_compression(const Options& options) {
-  const std::string name = name_of(options.compression);
-  return options.compression == Compression::kTopk ? name + "(" + format_number(options.compression_ratio) + ")" : name;
+std::string format_value(int32_t rank) { return std::to_string(rank); }
+std::string format_value(ReduceOp op) { return name_of(op); }
+std::string format_value(Compression compression) { return name_of(compression); }
+std::string format_value(MemoryKind memory) { return backend::name_of(memory); }
+
+void set_option(Options& options, Kind kind, std::string_view name, double value) {
+  bool found = false;
+  for_each_option([&](const auto& row) {
+    if (!found && is_of(row, kind) && name == row.name) {
+      assign(options.*row.field, value, name);
+      found = true;
+    }
+  });
+  if (!found) {
+    refuse_option(kind, name);
+  }
 }
 
-constexpr std::array<OptionRow, 6> kRows = {{
-    {"prescale and/or postscale factors", "sent factors", [](Kind) { return true; },
-     [](const Options& o) { return "(" + format_number(o.prescale) + ", " + format_number(o.postscale) + ")"; }},
-    {"reduction operation", "asked for",
-     [](Kind kind) { return kind == Kind::kAllreduce || kind == Kind::kReducescatter; },
-     [](const Options& o) { return std::string(name_of(o.op)); }},
-    {"compression", "asked for", [](Kind kind) { return kind == Kind::kAllreduce; }, format_compression},
-    {"broadcast root ranks", "specified root rank", [](Kind kind) { return kind == Kind::kBroadcast; },
-     [](const Options& o) { return std::to_string(o.root); }},
-    {"transfers", "asked for one", [](Kind kind) { return kind == Kind::kTransfer; },
-     [](const Options& o) { return "from rank " + std::to_string(o.root) + " to rank " + std::to_string(o.peer); }},
-    {"CPU/GPU device selection", "sent a tensor in", [](Kind) { return true; },
-     [](const Options& o) { return backend::name_of(o.memory) + std::string(" memory"); }},
-}};
-
-}  // namespace
-
-std::span<const OptionRow> option_rows() noexcept { return kRows; }
-
 bool are_valid(const Options& options) noexcept {
-  return static_cast<uint32_t>(options.op) <= kLastReduceOp &&
-         static_cast<uint32_t>(options.compression) <= kLastCompression &&
-         static_cast<uint32_t>(options.memory) <= backend::kLastMemoryKind;
+  bool valid = true;
+  for_each_option([&](const auto& row) {
+    if constexpr (std::is_enum_v<std::decay_t<decltype(options.*row.field)>>) {
+      const auto value = options.*row.field;
+      valid = valid && static_cast<uint32_t>(value) <= enumerated(value).last;
+    }
+  });
+  return valid;
 }
 
 std::optional<backend::Need> need_of(Kind kind, const Options& options) {

@@ -1,18 +1,19 @@
 // What a request may ask for besides its type and shape: one declaration for each option.
 //
-// An option is a field of Options, its line in for_each(), its line in options_from(), and, if ranks can disagree on
-// it, its row in options.cc. What follows from these: how it travels, whether a known request is the same, which
-// requests may share a bucket, how it comes through the C ABI, and what is said when ranks disagree.
+// An option is a field of Options and its row in kOptionTable, both in this file. What follows from these: how callers
+// of the C ABI give it (by name), which kinds of request have it, how it travels, whether a known request is the same,
+// which requests may share a bucket, and what is said when ranks disagree.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
-#include <span>
 #include <string>
+#include <string_view>
+#include <tuple>
 
 #include "backend/backend.h"
-#include "base/error.h"
 
 namespace farandole::engine {
 
@@ -46,67 +47,107 @@ const char* name_of(Compression compression) noexcept;  // "int8", as in the tab
 using backend::MemoryKind;
 
 struct Options {
-  ReduceOp op = ReduceOp::kSum;  // allreduce and reducescatter
-  int32_t root = 0;              // a rank in the world; broadcast, and the one that sends in a transfer
-  int32_t peer = 0;              // a rank in the world; the one that receives in a transfer
   double prescale = 1.0;
   double postscale = 1.0;
-  Compression compression = Compression::kNone;  // allreduce
-  double compression_ratio = 0;                  // of kTopk: which part of the elements is sent
-  MemoryKind memory = MemoryKind::kHost;         // where input and output lie
+  ReduceOp op = ReduceOp::kSum;
+  Compression compression = Compression::kNone;
+  double compression_ratio = 0;           // of kTopk: which part of the elements is sent
+  int32_t peer = 0;                       // a rank in the world; the one that receives in a transfer
+  int32_t root = 0;                       // a rank in the world; of a transfer, the one that sends
+  MemoryKind memory = MemoryKind::kHost;  // where input and output lie
 
   bool operator==(const Options&) const = default;
-
-  // Calls visit(field) for every option, in the order in which they travel.
-  template <typename Self, typename Visit>
-  static void for_each(Self& self, Visit&& visit) {
-    visit(self.op);
-    visit(self.root);
-    visit(self.peer);
-    visit(self.prescale);
-    visit(self.postscale);
-    visit(self.compression);
-    visit(self.compression_ratio);
-    visit(self.memory);
-  }
 };
-inline constexpr size_t kOptions = 8;  // that for_each() visits
 
-// What a request of this kind needs of a backend, but for its bytes; nothing when agreement is all it takes.
-std::optional<backend::Need> need_of(Kind kind, const Options& options);
+// --- the table -----------------------------------------------------------------------------------------------------
 
-// A number of the C ABI as one of an enumeration. Throws Error(kInvalidArgument) when it is none.
-template <typename Enumeration>
-Enumeration enumerated(uint32_t number, uint32_t last, const char* what) {
-  if (number > last) {
-    throw base::Error(base::Code::kInvalidArgument,
-                      std::string("there is no ") + what + " with number " + std::to_string(number));
+// A set of kinds, a bit for each.
+constexpr uint32_t kinds(std::initializer_list<Kind> all) {
+  uint32_t bits = 0;
+  for (const Kind kind : all) {
+    bits |= uint32_t{1} << static_cast<uint32_t>(kind);
   }
-  return static_cast<Enumeration>(number);
+  return bits;
+}
+inline constexpr uint32_t kReductions = kinds({Kind::kAllreduce, Kind::kReducescatter});
+inline constexpr uint32_t kWithTensors =
+    kReductions | kinds({Kind::kAllgather, Kind::kBroadcast, Kind::kAlltoall, Kind::kTransfer});
+
+// Values as they are shown to people.
+std::string format_value(double value);
+std::string format_value(int32_t rank);
+std::string format_value(ReduceOp op);
+std::string format_value(Compression compression);
+std::string format_value(MemoryKind memory);
+
+// The largest number of an enumeration, and what a larger one is not.
+struct Enumerated {
+  uint32_t last;
+  const char* what;
+};
+constexpr Enumerated enumerated(ReduceOp) { return {kLastReduceOp, "reduction"}; }
+constexpr Enumerated enumerated(Compression) { return {kLastCompression, "compression"}; }
+constexpr Enumerated enumerated(MemoryKind) { return {backend::kLastMemoryKind, "kind of memory"}; }
+
+template <typename Value>
+struct OptionRow {
+  const char* name;  // for callers of the C ABI, and in the declarations of farandole.collectives
+  Value Options::* field;
+  uint32_t kinds;    // that have it; with all others it keeps its default, so that it never makes two ranks differ
+  const char* what;  // ranks may disagree on, "reduction operation"; kWithRowAbove: that row shows this option too
+  const char* verb = "asked for";
+  std::string (*shown)(const Options& options) = nullptr;  // equal texts mean equal options; the value, if not given
+};
+inline constexpr const char* kWithRowAbove = nullptr;
+
+// In the order in which they travel, and in which differences are reported.
+inline constexpr std::tuple kOptionTable = {
+    OptionRow{"prescale", &Options::prescale, kReductions, "prescale and/or postscale factors", "sent factors",
+              [](const Options& o) { return "(" + format_value(o.prescale) + ", " + format_value(o.postscale) + ")"; }},
+    OptionRow{"postscale", &Options::postscale, kReductions, kWithRowAbove},
+    OptionRow{"op", &Options::op, kReductions, "reduction operation"},
+    OptionRow{"compression", &Options::compression, kinds({Kind::kAllreduce}), "compression", "asked for",
+              [](const Options& o) {
+                const std::string ratio = "(" + format_value(o.compression_ratio) + ")";
+                return format_value(o.compression) + (o.compression == Compression::kTopk ? ratio : "");
+              }},
+    OptionRow{"compression_ratio", &Options::compression_ratio, kinds({Kind::kAllreduce}), kWithRowAbove},
+    OptionRow{
+        "peer", &Options::peer, kinds({Kind::kTransfer}), "transfers", "asked for one",
+        [](const Options& o) { return "from rank " + format_value(o.root) + " to rank " + format_value(o.peer); }},
+    OptionRow{"root", &Options::root, kinds({Kind::kBroadcast, Kind::kTransfer}), "broadcast root ranks",
+              "specified root rank"},
+    OptionRow{"memory", &Options::memory, kWithTensors, "CPU/GPU device selection", "sent a tensor in",
+              [](const Options& o) { return format_value(o.memory) + " memory"; }},
+};
+inline constexpr size_t kOptions = std::tuple_size_v<decltype(kOptionTable)>;
+
+// --- what follows from it --------------------------------------------------------------------------------------------
+
+// Calls visit(row) for every row of the table, in order.
+template <typename Visit>
+constexpr void for_each_option(Visit&& visit) {
+  std::apply([&](const auto&... row) { (visit(row), ...); }, kOptionTable);
 }
 
-// The options that a kind uses, out of a struct with fields of the same names (farandole_request). The others stay at
-// their defaults, so that they never make two ranks differ.
-template <typename Request>
-Options options_from(Kind kind, const Request& request) {
+template <typename Row>
+constexpr bool is_of(const Row& row, Kind kind) {
+  return (row.kinds & kinds({kind})) != 0;
+}
+
+// Sets an option by its name. Throws Error(kInvalidArgument) when this kind of request has no such option, or when that
+// is no value of it.
+void set_option(Options& options, Kind kind, std::string_view name, double value);
+
+// The options out of names and values (farandole_option); what is not given has its default. Throws as set_option does.
+template <typename Given>
+Options options_from(Kind kind, const Given& given) {
   Options options;
-  if (kind == Kind::kAllreduce || kind == Kind::kReducescatter) {
-    options.op = enumerated<ReduceOp>(request.op, kLastReduceOp, "reduction");
-    options.prescale = request.prescale;
-    options.postscale = request.postscale;
+  for (const auto& each : given) {
+    set_option(options, kind, each.name, each.value);
   }
-  if (kind == Kind::kAllreduce) {
-    options.compression = enumerated<Compression>(request.compression, kLastCompression, "compression");
-    options.compression_ratio = options.compression == Compression::kTopk ? request.compression_ratio : 0;
-  }
-  if (kind == Kind::kBroadcast || kind == Kind::kTransfer) {
-    options.root = request.root;
-  }
-  if (kind == Kind::kTransfer) {
-    options.peer = request.peer;
-  }
-  if (need_of(kind, options)) {
-    options.memory = enumerated<MemoryKind>(request.memory, backend::kLastMemoryKind, "kind of memory");
+  if (options.compression != Compression::kTopk) {
+    options.compression_ratio = 0;  // it means nothing then, so ranks cannot differ in it
   }
   return options;
 }
@@ -114,14 +155,7 @@ Options options_from(Kind kind, const Request& request) {
 // Whether every enumeration has a value that there is; what comes over the wire is checked by it.
 bool are_valid(const Options& options) noexcept;
 
-// What ranks may disagree on: how it is called in the error, and how it is shown.
-struct OptionRow {
-  const char* what;                              // "reduction operation"
-  const char* verb;                              // "asked for"
-  bool (*is_of)(Kind kind);                      // which kinds have it
-  std::string (*shown)(const Options& options);  // equal texts mean equal options
-};
-// In the order in which differences are reported.
-std::span<const OptionRow> option_rows() noexcept;
+// What a request of this kind needs of a backend, but for its bytes; nothing when agreement is all it takes.
+std::optional<backend::Need> need_of(Kind kind, const Options& options);
 
 }  // namespace farandole::engine

@@ -159,11 +159,13 @@ std::vector<Property> properties_of(Kind kind) {
       all.push_back(
           {op + " tensor shapes", "sent a tensor of shape", [](const Signature& s) { return format_shape(s.shape); }});
   }
-  for (const OptionRow& row : option_rows()) {
-    if (row.is_of(kind)) {
-      all.push_back({row.what, row.verb, [&row](const Signature& s) { return row.shown(s); }});
+  for_each_option([&](const auto& row) {
+    if (is_of(row, kind) && row.what != kWithRowAbove) {
+      all.push_back({row.what, row.verb, [&row](const Signature& s) {
+                       return row.shown != nullptr ? row.shown(s) : format_value(s.*row.field);
+                     }});
     }
-  }
+  });
   return all;
 }
 

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from farandole.core.dtype import Average, DType
 from farandole.core.group import global_process_set
 from farandole.core.handle import HandleTable, Pending
+from farandole.core.request_options import options_of
 from farandole.core.submission import Submission
 from farandole.errors import WorkerLostError
 from farandole.gradients import reducer
@@ -64,7 +65,8 @@ class World:
 def _reduce(requests: Sequence[Any]) -> None:
     count = requests[0].shape[0]
     inputs = [(ctypes.c_float * count).from_address(each.input) for each in requests]
-    divisor = len(requests) if requests[0].op == Average else 1
+    options = options_of(requests[0])
+    divisor = len(requests) if options["op"] == Average else 1
     sums = [sum(values) / divisor for values in zip(*inputs, strict=True)]
     for each in requests:
         (ctypes.c_float * count).from_address(each.output)[:] = sums

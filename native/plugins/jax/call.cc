@@ -129,8 +129,9 @@ void Call::submit(const plugins::EngineLink::Use& use) {
 
 // Whether the results are the arguments.
 bool Call::is_alone(const std::vector<int32_t>& ranks) const {
-  return ranks.size() == 1 && ranks[0] == rank_ && collective_.prescale * collective_.postscale == 1.0 &&
-         collective_.compression == FARANDOLE_COMPRESSION_NONE &&
+  return ranks.size() == 1 && ranks[0] == rank_ &&
+         collective_.option("prescale", 1.0) * collective_.option("postscale", 1.0) == 1.0 &&
+         collective_.option("compression", FARANDOLE_COMPRESSION_NONE) == FARANDOLE_COMPRESSION_NONE &&
          (collective_.kind != FARANDOLE_BROADCAST || collective_.root == rank_);
 }
 
@@ -177,12 +178,8 @@ farandole_request Call::request_of(Part& part) const {
   request.kind = collective_.kind;
   request.dtype = member.dtype;
   request.group = collective_.group;
-  request.op = collective_.op;
-  request.root = collective_.root;
-  request.prescale = collective_.prescale;
-  request.postscale = collective_.postscale;
-  request.compression = collective_.compression;
-  request.compression_ratio = collective_.compression_ratio;
+  request.options = collective_.options.data();
+  request.option_count = collective_.options.size();
   request.ndim = static_cast<uint32_t>(member.shape.size());
   request.shape = member.shape.data();
   request.name = member.name.c_str();

@@ -1,5 +1,6 @@
 #include "plugins/jax/call_site.h"
 
+#include <algorithm>
 #include <cstring>
 #include <tuple>
 #include <utility>
@@ -11,6 +12,9 @@ namespace farandole::jax {
 namespace {
 
 // --- what the program says
+
+// Begins the names of the attributes that are options of the requests.
+constexpr char kOption[] = "option_";
 
 class Reader {
  public:
@@ -27,6 +31,18 @@ class Reader {
       default:
         throw strange(name);
     }
+  }
+
+  // What follows the prefix in the names that have it.
+  std::vector<std::string> names_after(std::string_view prefix) const {
+    std::vector<std::string> names;
+    for (int64_t i = 0; i < attributes_.size; ++i) {
+      const std::string_view name(attributes_.names[i]->data, attributes_.names[i]->size);
+      if (name.starts_with(prefix)) {
+        names.emplace_back(name.substr(prefix.size()));
+      }
+    }
+    return names;
   }
 
   std::string text(const char* name) const {
@@ -120,16 +136,20 @@ int64_t run_of(const xla::CallFrame& frame) {
 
 }  // namespace
 
+double Collective::option(std::string_view name, double otherwise) const {
+  const auto found = std::ranges::find(options, name, [](const farandole_option& each) { return each.name; });
+  return found == options.end() ? otherwise : found->value;
+}
+
 CallSite::CallSite(const xla::Attributes& attributes) {
   const Reader read(attributes);
   collective_.kind = read.number<uint32_t>("kind");
   collective_.group = read.number<uint32_t>("group");
-  collective_.op = read.number<uint32_t>("op");
   collective_.root = read.number<int32_t>("root");
-  collective_.prescale = read.number<double>("prescale");
-  collective_.postscale = read.number<double>("postscale");
-  collective_.compression = read.number<uint32_t>("compression");
-  collective_.compression_ratio = read.number<double>("compression_ratio");
+  for (std::string& name : read.names_after(kOption)) {
+    const double value = read.number<double>((std::string(kOption) + name).c_str());
+    collective_.options.push_back({collective_.option_names.emplace_back(std::move(name)).c_str(), value});
+  }
   collective_.grouped = read.number<int>("grouped") != 0;
   collective_.has_residuals = read.number<int>("has_residuals") != 0;
   collective_.only_at_root = read.number<int>("only_at_root") != 0;

@@ -3,10 +3,12 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "capi/farandole.h"
@@ -19,17 +21,17 @@ namespace farandole::jax {
 struct Collective {
   uint32_t kind = FARANDOLE_ALLREDUCE;
   uint32_t group = 0;
-  uint32_t op = FARANDOLE_SUM;
-  int32_t root = 0;
-  double prescale = 1.0;
-  double postscale = 1.0;
-  uint32_t compression = FARANDOLE_COMPRESSION_NONE;
-  double compression_ratio = 0.0;
+  int32_t root = 0;  // see `only_at_root`
+  std::vector<farandole_option> options;
+  std::deque<std::string> option_names;  // which the options point to
   bool grouped = false;
   bool has_residuals = false;  // of a compressed reduction: after the arrays come as many residuals
   bool only_at_root = false;   // of a reduction: other ranks than `root` get zeros
   std::string name;            // by which ranks' calls match
   int64_t program = 0;         // which program it is in, within this process
+
+  // What it asks for of that name.
+  double option(std::string_view name, double otherwise) const;
 };
 
 // One tensor of a call, as it is in every run.

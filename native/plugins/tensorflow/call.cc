@@ -205,11 +205,8 @@ bool Call::is_alone(const Part& part, const std::vector<int32_t>& ranks, int32_t
     return false;
   }
   switch (kernel_.row->flow) {
-    case Flow::kReduce: {
-      // Of whole numbers, scales that cancel each other out change what is truncated in between.
-      const bool is_plain = kernel_.op <= FARANDOLE_PRODUCT && kernel_.op != FARANDOLE_ADASUM;
-      return is_plain && kernel_.prescale == 1.0 && kernel_.postscale == 1.0 && part.type != TF_BOOL;
-    }
+    case Flow::kReduce:
+      return kernel_.leaves_one_alone && part.type != TF_BOOL;
     case Flow::kCopy:
       return kernel_.root == rank;
     default:
@@ -291,10 +288,8 @@ farandole_request Call::request_of(Part& part) {
   farandole_request request{};
   request.kind = kernel_.row->kind;
   request.group = kernel_.group;
-  request.op = kernel_.op;
-  request.root = kernel_.root;
-  request.prescale = kernel_.prescale;
-  request.postscale = kernel_.postscale;
+  request.options = kernel_.options.data();
+  request.option_count = kernel_.options.size();
   request.name = part.name.c_str();
   request.callback = &Call::part_done;
   request.callback_context = &part;

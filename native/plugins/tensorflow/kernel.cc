@@ -78,13 +78,19 @@ void* make_kernel(const OpRow* row, TF_OpKernelConstruction* construction) {
         case Attribute::kProcessSet:
           kernel->group = static_cast<uint32_t>(attributes.whole("process_set_id"));
           break;
-        case Attribute::kReduction:
-          kernel->op = static_cast<uint32_t>(attributes.whole("reduce_op"));
-          kernel->prescale = attributes.number("prescale");
-          kernel->postscale = attributes.number("postscale");
+        case Attribute::kReduction: {
+          const int64_t op = attributes.whole("reduce_op");
+          const double prescale = attributes.number("prescale");
+          const double postscale = attributes.number("postscale");
+          kernel->options = {{"op", static_cast<double>(op)}, {"prescale", prescale}, {"postscale", postscale}};
+          // Of whole numbers, scales that cancel each other out change what is truncated in between.
+          const bool is_known = op >= 0 && op <= FARANDOLE_PRODUCT;
+          kernel->leaves_one_alone = is_known && op != FARANDOLE_ADASUM && prescale == 1.0 && postscale == 1.0;
           break;
+        }
         case Attribute::kRoot:
           kernel->root = static_cast<int32_t>(attributes.whole("root_rank"));
+          kernel->options = {{"root", static_cast<double>(kernel->root)}};
           break;
         case Attribute::kType:
         case Attribute::kTypes:

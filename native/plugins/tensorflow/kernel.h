@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "capi/farandole.h"
 #include "plugins/own_progress.h"
@@ -19,10 +20,9 @@ struct Kernel {
   std::string name;  // what the user named the call, or ""
   bool ignores_scope = false;
   uint32_t group = 0;
-  uint32_t op = FARANDOLE_SUM;
   int32_t root = 0;
-  double prescale = 1.0;
-  double postscale = 1.0;
+  bool leaves_one_alone = false;          // a reduction whose result is the input where there is one rank only
+  std::vector<farandole_option> options;  // of its requests
   mutable plugins::OwnProgress progress;
 
   // Whether no name was given: the node has the name that eager mode gives to all.

@@ -61,7 +61,6 @@ ALLTOALL = Collective(
             None,
             "how many rows go to each rank, in rank order; whatever is left over is not sent. A 1-D {tensor} of int32 "
             "or a list. None gives equally many to each, which the first dimension must allow.",
-            "splits",
         ),
         NAME,
         PROCESS_SET,

@@ -21,6 +21,7 @@ from farandole.core.dtype import DType
 from farandole.core.group import ProcessSet, global_process_set
 from farandole.core.handle import Call, Known, Pending
 from farandole.core.request import make_request
+from farandole.core.request_options import native_options
 from farandole.core.session import Session
 
 # Plain tuples, because many are made.
@@ -71,7 +72,8 @@ def call_of_one(
     result = tensor if in_place else front.empty_like(tensor)
     encoded, shape = name.encode(), tensor.shape
     single = session.pool.single(encoded, shape)
-    single.fill(collective.kind, dtype, group, shape, encoded, front.address(tensor), front.address(result), **options)
+    input, output, native = front.address(tensor), front.address(result), native_options(options)
+    single.fill(collective.kind, dtype, group, shape, encoded, input, output, native)
 
     def finish_quickly(_: Any) -> Tensor:
         if result is tensor:  # Also holds the input until the engine has read it.
@@ -121,7 +123,8 @@ def _series_call(
 ) -> Call:
     # Lists of what differs are all that is made for each tensor.
     dtypes, shapes = tuple([tensor.dtype for tensor in tensors]), tuple([tensor.shape for tensor in tensors])
-    constant = {field: value for field, value in options.items() if field not in ("prescale", "postscale")}
+    # What `Collective.check` looks at; factors may differ in each call.
+    constant = tuple([value for name, value in options.items() if name not in ("prescale", "postscale")])
 
     def requests() -> list[NativeRequest]:
         return [
@@ -131,16 +134,15 @@ def _series_call(
                 dtype=checked_dtype(front, collective, tensor, name, options),
                 group=group,
                 shape=tensor.shape,
-                **constant,
             )
             for tensor in tensors
         ]
 
-    series = session.pool.series((collective.kind, group, dtypes, shapes, *constant.values()), requests)
+    series = session.pool.series((collective.kind, group, dtypes, shapes, *constant), requests)
     results = tensors if in_place else tuple([front.empty_like(tensor) for tensor in tensors])
     inputs = [front.address(tensor) for tensor in tensors]
     series.name(name)
-    series.scale(options.get("prescale", 1.0), options.get("postscale", 1.0))
+    series.ask_for(native_options(options))
     series.place(inputs, inputs if in_place else [front.address(result) for result in results])
 
     def finish(_: Any) -> tuple[Tensor, ...]:
@@ -215,7 +217,7 @@ def member(
         collective: what is done.
         tensor: the input.
         output: where the result is to be, of the input's shape and type; None: a new tensor.
-        options: of the collective, settled; they may have fields of the request beyond those that are declared.
+        options: of the collective, settled; there may be some beyond those that are declared.
         process_set: which ranks take part.
         take: what the result is, of rows that were received; None: all of them.
         residual: see `Feedback`; the engine reads and writes it.

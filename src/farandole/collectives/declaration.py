@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from farandole.collectives.rows import own_rows
 from farandole.core.dtype import DType, Kind
-from farandole.core.submission import Single
 
 if TYPE_CHECKING:
     from farandole.collectives.front_end import FrontEnd
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 # A tensor of whichever framework. All of them have `shape`.
 Tensor = Any
-# Of a call: fields of the native request by name, before and after `Collective.settle` and `Collective.fields`.
+# Of a call: what it asks for, by the names of the request's options, once `Collective.settle` has been there.
 Options = dict[str, Any]
 
 
@@ -35,7 +34,7 @@ class Parameter:
         annotation: its type. `{Tensor}` stands for the front end's type of tensors.
         default: `Required`, or the value. For `compression` and `process_set` the front end and the core know it.
         meaning: for the docstring. `{tensor}` stands for the front end's word for a tensor.
-        field: of the native request, which takes the value; None: `Collective.settle` takes it.
+        option: of the request, which takes the value; None: `Collective.settle` or `Collective.fields` takes it.
         plain_only: only the plain forms have it, which neither write over their input nor return before it is done.
     """
 
@@ -43,7 +42,7 @@ class Parameter:
     annotation: str
     default: Any
     meaning: str
-    field: str | None = None
+    option: str | None = None
     plain_only: bool = False
 
 
@@ -110,7 +109,7 @@ class Collective:
         gradient: how the gradient of the inputs follows from that of the outputs.
         check: raises ValueError if a tensor cannot take part, from (front end, tensor, its type, full name, options).
         settle: brings a call's options into the shape in which `check` and `gradient` know them, in place.
-        fields: from a tensor's options to the fields of its request, from (front end, options, shape, size of the set).
+        fields: from a call's options to what `make_request` takes, from (front end, options, shape, size of the set).
         returns: from what a plain call received to what its user gets, from (front end, Received, options).
         returns_later: the same for an asynchronous call.
         has_grouped: whether there are forms for several tensors.
@@ -140,9 +139,8 @@ class Collective:
 
     @cached_property
     def is_quick(self) -> bool:
-        """Whether its requests can be written over earlier ones; see `Single`."""
-        fields = {parameter.field for parameter in self.parameters if parameter.field}
-        return self.result is Result.SAME and fields <= Single.OPTIONS
+        """Whether its requests can be written over earlier ones; see `farandole.core.submission.Single`."""
+        return self.result is Result.SAME
 
     def forms(self) -> tuple[Form, ...]:
         """Return the forms that it has."""

@@ -18,7 +18,7 @@ class CallFacts(NamedTuple):
     """What is known of a call when its gradient is asked for."""
 
     options: Mapping[str, Any]
-    """By the names of the request's fields; see `Collective.settle`."""
+    """By the names of the request's options; see `Collective.settle`."""
     ranks: Sequence[int]
     """Ranks in the world that took part, in order."""
     position: int
@@ -101,7 +101,7 @@ class Plan:
 
     Attributes:
         collective: through which all gradients go, together if there are several, in the call's process set.
-        options: of that collective, by the names of the request's fields.
+        options: of that collective, by the names of the request's options.
         locals: what is then done on this rank, for each gradient.
     """
 

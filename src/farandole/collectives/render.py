@@ -70,9 +70,9 @@ def render_function(forms: Forms, module: str, collective: Collective, form: For
 
 
 def _options(parameters: Sequence[Parameter]) -> str:
-    """Return the items of a dict display: the request's fields, and what `Collective.settle` makes fields of."""
+    """Return the items of a dict display: the request's options, and what `Collective.settle` makes options of."""
     options = [parameter for parameter in parameters if parameter.name not in _PLACED]
-    return ", ".join(f"{(parameter.field or parameter.name)!r}: {parameter.name}" for parameter in options)
+    return ", ".join(f"{(parameter.option or parameter.name)!r}: {parameter.name}" for parameter in options)
 
 
 def _tensor_argument(form: Form) -> str:

@@ -26,7 +26,7 @@ from typing import Any
 
 from farandole.errors import LibraryError
 
-ABI_VERSION = 6
+ABI_VERSION = 7
 KINDS = 10
 LIBRARY_NAME = "libfarandole.so"
 
@@ -59,30 +59,33 @@ class NativeWorld(Structure):
 Callback = CFUNCTYPE(None, c_void_p, c_uint64, c_int, c_char_p, c_int32)
 
 
+class NativeOption(Structure):
+    """`farandole_option`."""
+
+    _fields_ = (
+        ("name", c_char_p),
+        ("value", c_double),
+    )
+
+
 class NativeRequest(Structure):
     """`farandole_request`."""
 
     _fields_ = (
         ("kind", c_uint32),
         ("dtype", c_uint32),
-        ("op", c_uint32),
         ("group", c_uint32),
-        ("root", c_int32),
         ("ndim", c_uint32),
         ("shape", POINTER(c_int64)),
-        ("prescale", c_double),
-        ("postscale", c_double),
         ("name", c_char_p),
         ("input", c_void_p),
         ("output", c_void_p),
+        ("options", POINTER(NativeOption)),
+        ("option_count", c_size_t),
         ("splits", POINTER(c_int64)),
-        ("peer", c_int32),
-        ("compression", c_uint32),
-        ("compression_ratio", c_double),
         ("residual", c_void_p),
         ("callback", Callback),
         ("callback_context", c_void_p),
-        ("memory", c_uint32),
     )
 
 
@@ -158,6 +161,7 @@ _QUICK: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "farandole_backends": (c_char_p, ()),
     "farandole_probe_backend": (c_char_p, (c_char_p, c_char_p)),
     "farandole_setting_names": (c_char_p, ()),
+    "farandole_options": (c_char_p, ()),
     "farandole_choose_for": (c_char_p, (c_uint32, c_uint32, c_uint64, c_int32, c_int32, c_int32)),
     "farandole_choose": (c_char_p, (_Engine, c_uint32, c_uint32, c_uint32, c_uint64)),
     "farandole_keep_knobs": (c_int, (_Engine, c_char_p)),

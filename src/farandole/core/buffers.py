@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ctypes
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
 from farandole.core.basics import current
@@ -17,6 +18,7 @@ from farandole.core.dtype import SIZES, Average, DType, Kind
 from farandole.core.group import ProcessSet, global_process_set
 from farandole.core.handle import Call, HandleTable, Pending
 from farandole.core.request import make_request
+from farandole.core.request_options import native_options
 from farandole.core.session import Session
 from farandole.core.submission import Submission
 from farandole.errors import InvalidRequestError, MismatchError
@@ -115,8 +117,8 @@ def allreduce(
         >>> allreduce(data, op=Sum)  # doctest: +SKIP
     """
     memory = _Memory(buffer, dtype)
-    factors = prescale_factor, postscale_factor
-    _run(Kind.ALLREDUCE, name, process_set, memory, memory, op=op, factors=factors)
+    factors = {"prescale": prescale_factor, "postscale": postscale_factor}
+    _run(Kind.ALLREDUCE, name, process_set, memory, memory, {"op": op, **factors})
 
 
 def grouped_allreduce(
@@ -153,7 +155,7 @@ def broadcast(
 ) -> None:
     """Give every rank of a process set what is in the buffer of `root_rank`, a rank in the world. See `allreduce`."""
     memory = _Memory(buffer, DType.U8)
-    _run(Kind.BROADCAST, name, process_set, memory, memory, root=root_rank)
+    _run(Kind.BROADCAST, name, process_set, memory, memory, {"root": root_rank})
 
 
 def allgather(
@@ -198,7 +200,7 @@ def reducescatter(
     received = _Memory(output, sent.dtype)
     whole, more = divmod(sent.count, len(process_set.ranks))
     _check_room(received, whole + (process_set.rank() < more))
-    _run(Kind.REDUCESCATTER, name, process_set, sent, received, op=op)
+    _run(Kind.REDUCESCATTER, name, process_set, sent, received, {"op": op})
 
 
 def alltoall(
@@ -314,10 +316,7 @@ def _run(
     process_set: ProcessSet,
     sent: _Memory | None = None,
     received: _Memory | None = None,
-    *,
-    op: int = Average,
-    root: int = 0,
-    factors: tuple[float, float] = (1.0, 1.0),
+    options: Mapping[str, float] = MappingProxyType({}),
     check: Callable[[int], None] | None = None,
 ) -> None:
     def call_of(session: Session, group: int, full_name: str) -> Call:
@@ -325,7 +324,7 @@ def _run(
         dtype = DType.U8 if sent is None else sent.dtype
         input, output = (0 if memory is None else memory.address for memory in (sent, received))
         single = session.pool.single(encoded, shape)
-        single.fill(kind, dtype, group, shape, encoded, input, output, op, root, *factors)
+        single.fill(kind, dtype, group, shape, encoded, input, output, native_options(options))
 
         def finish(handles: Any, _: Any = (sent, received)) -> None:
             # The memory is held: the engine uses it until now.

@@ -10,7 +10,8 @@ from functools import cache
 from typing import Protocol
 
 from farandole.core.binding import NativeRequest
-from farandole.core.dtype import Average, DType, Kind, WireForm
+from farandole.core.dtype import DType, Kind
+from farandole.core.request_options import native_options
 
 
 def make_request(
@@ -18,40 +19,43 @@ def make_request(
     name: str,
     *,
     dtype: int = DType.U8,
-    op: int = Average,
     group: int = 0,
-    root: int = 0,
     shape: Sequence[int] = (),
-    prescale: float = 1.0,
-    postscale: float = 1.0,
     input: int | None = None,
     output: int | None = None,
     splits: Sequence[int] | None = None,
-    peer: int = 0,
-    compression: int = WireForm.NONE,
-    compression_ratio: float = 0.0,
     residual: int | None = None,
+    **options: float,
 ) -> NativeRequest:
-    """Return a request; `input`, `output` and `residual` are addresses. See `farandole_request` in farandole.h."""
+    """Return a request. See `farandole_request` in farandole.h.
+
+    Args:
+        kind: what is done.
+        name: by which ranks' requests match.
+        dtype: the element type.
+        group: the native number of the process set.
+        shape: of the input.
+        input: its address.
+        output: the address of the output.
+        splits: of an alltoall, rows for each member.
+        residual: of a compressed allreduce, an address.
+        options: what else is asked for; the engine knows which options the kind has (`farandole_option`).
+    """
     ndim = len(shape)
+    native = native_options(options) if options else None
     # By position: a struct made from keywords costs three times as much, and this is on the way of every small tensor.
     return NativeRequest(
         kind,
         dtype,
-        op,
         group,
-        root,
         ndim,
         _array_type(ndim)(*shape),
-        prescale,
-        postscale,
         name.encode(),
         input,
         output,
+        None if native is None else native.array,
+        0 if native is None else native.count,
         None if splits is None else _array_type(len(splits))(*splits),
-        peer,
-        compression,
-        compression_ratio,
         residual,
     )
 

@@ -16,21 +16,23 @@ from functools import cache
 from itertools import accumulate
 
 from farandole.core.binding import NativeRequest
-from farandole.core.dtype import Average
+from farandole.core.request_options import NativeOptions, native_options
 
 # A request in words of 8 bytes: one field of all requests of an array is a slice with this step.
 _WORD = 8
 _STEP = ctypes.sizeof(NativeRequest) // _WORD
-# The fields from `kind` to `output`. Those after it stay zero.
-_FIELDS = struct.Struct("@IIiIiIPddPPP")
+# The fields from `kind` to `option_count`. Those after it stay zero.
+_FIELDS = struct.Struct("@IIIIPPPPPN")
+
+_NO_OPTIONS = native_options({})
 
 
 def _column(field: str) -> slice:
     return slice(getattr(NativeRequest, field).offset // _WORD, None, _STEP)
 
 
-_PRESCALE, _POSTSCALE = _column("prescale"), _column("postscale")
 _NAME, _INPUT, _OUTPUT = _column("name"), _column("input"), _column("output")
+_OPTIONS, _OPTION_COUNT = _column("options"), _column("option_count")
 
 
 class Submission:
@@ -72,10 +74,7 @@ class Submission:
 class Single(Submission):
     """One request, written over for each call."""
 
-    # The fields that a collective's options may set.
-    OPTIONS = frozenset(("op", "root", "prescale", "postscale"))
-
-    __slots__ = ("_name", "_name_address", "_pool", "_room", "_shape", "_shape_address")
+    __slots__ = ("_name", "_name_address", "_options", "_pool", "_room", "_shape", "_shape_address")
 
     def __init__(self, pool: SubmissionPool, name_bytes: int = 120, ndim: int = 8) -> None:
         """Make room for names and shapes up to these lengths."""
@@ -86,6 +85,7 @@ class Single(Submission):
         self._name_address = ctypes.addressof(self._name)
         self._shape = (ctypes.c_int64 * ndim)()
         self._shape_address = ctypes.addressof(self._shape)
+        self._options = _NO_OPTIONS
 
     def fits(self, name: bytes, shape: Sequence[int]) -> bool:
         """Say whether there is room for these."""
@@ -101,13 +101,11 @@ class Single(Submission):
         name: bytes,
         input: int,
         output: int,
-        op: int = Average,
-        root: int = 0,
-        prescale: float = 1.0,
-        postscale: float = 1.0,
+        options: NativeOptions,
     ) -> None:
-        """Write the request; `input` and `output` are addresses, 0 is none. See `farandole_request` in farandole.h."""
+        """Write the request; `input` and `output` are addresses, 0 is none. See `make_request`."""
         ndim = len(shape)
+        self._options = options
         _shape_of(ndim).pack_into(self._shape, 0, *shape)
         self._name.value = name
         _FIELDS.pack_into(
@@ -115,16 +113,14 @@ class Single(Submission):
             0,
             kind,
             dtype,
-            op,
             group,
-            root,
             ndim,
             self._shape_address,
-            prescale,
-            postscale,
             self._name_address,
             input,
             output,
+            options.address,
+            options.count,
         )
 
     def put_back(self) -> None:
@@ -133,12 +129,12 @@ class Single(Submission):
 
 
 class Series(Submission):
-    """Requests whose kind, operation, group, element types and shapes stay as they are."""
+    """Requests whose kind, group, element types and shapes stay as they are."""
 
-    __slots__ = ("_doubles", "_head_bytes", "_key", "_names", "_pool", "_suffixes", "_words")
+    __slots__ = ("_head_bytes", "_key", "_names", "_options", "_pool", "_suffixes", "_words")
 
     def __init__(self, pool: SubmissionPool, key: Hashable, requests: Sequence[NativeRequest]) -> None:
-        """Copy requests into an array. Every call sets their names, factors and addresses.
+        """Copy requests into an array. Every call sets their names, options and addresses.
 
         Args:
             pool: where it is between calls.
@@ -148,7 +144,7 @@ class Series(Submission):
         super().__init__(requests)
         self._pool, self._key = pool, key
         self._words = memoryview(self.requests).cast("B").cast("Q")
-        self._doubles = self._words.cast("B").cast("d")
+        self._options = _NO_OPTIONS
         self._suffixes = [f"_{number}of{self.count}\0" for number in range(1, self.count + 1)]
         self._head_bytes = -1
 
@@ -165,10 +161,12 @@ class Series(Submission):
             self._words[_NAME] = array("Q", begins)
         ctypes.memmove(self._names, text, len(text))
 
-    def scale(self, prescale: float, postscale: float) -> None:
-        """Set the factors."""
-        self._doubles[_PRESCALE] = array("d", (prescale,)) * self.count
-        self._doubles[_POSTSCALE] = array("d", (postscale,)) * self.count
+    def ask_for(self, options: NativeOptions) -> None:
+        """Set the options, which all requests have in common."""
+        if options is not self._options:
+            self._options = options
+            self._words[_OPTIONS] = array("Q", (options.address,)) * self.count
+            self._words[_OPTION_COUNT] = array("Q", (options.count,)) * self.count
 
     def place(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
         """Set the addresses of inputs and outputs."""

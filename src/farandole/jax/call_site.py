@@ -27,6 +27,7 @@ class CallSite:
         compression: how the arrays of an allreduce travel.
         compression_ratio: of `WireForm.TOPK`.
         has_residuals: of a compressed reduction: after the arrays come as many residuals, which it updates.
+        further: options of the engine's that nothing here knows, by name.
         only_at_root: of a reduction: all ranks but the root get zeros.
     """
 
@@ -42,6 +43,7 @@ class CallSite:
     compression: WireForm = WireForm.NONE
     compression_ratio: float = 0.0
     has_residuals: bool = False
+    further: tuple[tuple[str, float], ...] = ()
     only_at_root: bool = False
 
     @property
@@ -57,7 +59,20 @@ class CallSite:
             return (shape[0] // self.size, *shape[1:])
         return tuple(shape)
 
+    def options(self) -> dict[str, float]:
+        """Return what its requests ask for, by the names of the engine's options."""
+        options = dict(self.further)
+        if self.kind in (Kind.ALLREDUCE, Kind.REDUCESCATTER):
+            options.update(op=self.op, prescale=self.prescale, postscale=self.postscale)
+        if self.kind is Kind.ALLREDUCE and self.compression is not WireForm.NONE:
+            options.update(compression=self.compression, compression_ratio=self.compression_ratio)
+        if self.kind is Kind.BROADCAST:
+            options.update(root=self.root)
+        return options
+
     def of_part(self, part: str, **changes: object) -> CallSite:
         """Return another collective that belongs to this one, such as that of its gradient."""
+        if changes.get("kind", self.kind) is not self.kind:
+            changes["further"] = ()
         name = None if self.name is None else f"{self.name}.{part}"
         return replace(self, name=name, **changes)  # type: ignore[arg-type]

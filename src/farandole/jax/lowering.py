@@ -99,16 +99,13 @@ def _attributes(site: CallSite, name: str, program: int) -> dict[str, Any]:
         "kind": site.kind,
         "grouped": site.grouped,
         "group": site.group,
-        "op": site.op,
         "root": site.root,
-        "compression": site.compression,
         "has_residuals": site.has_residuals,
         "only_at_root": site.only_at_root,
         "program": program,
     }
-    factors = {"prescale": site.prescale, "postscale": site.postscale, "compression_ratio": site.compression_ratio}
     return {
         "name": name,
         **{each: np.int64(number) for each, number in numbers.items()},
-        **{each: np.float64(factor) for each, factor in factors.items()},
+        **{f"option_{each}": np.float64(value) for each, value in site.options().items()},
     }

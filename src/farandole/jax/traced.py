@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 from farandole.collectives.compressed import check_compressible
@@ -43,12 +44,15 @@ def _site_of(call: DifferentiableCall) -> CallSite:
     size = len(call.process_set.ranks)
     options = dict(call.options)
     _check_splits(options, size)
+    known = {each.name for each in fields(CallSite)}
+    further = tuple((name, float(options.pop(name))) for name in sorted(options.keys() - known))
     return CallSite(
         kind=call.collective.kind,
         grouped=call.form.grouped,
         name=call.name,
         group=group,
         size=size,
+        further=further,
         **options,
         **_wire(call.compression, options),
     )

@@ -6,10 +6,11 @@ counted on this rank and not on the others, so that all later unnamed calls woul
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from farandole.core.binding import NativeRequest
 from farandole.core.dtype import OPS, Adasum, DType, Kind
+from farandole.core.request_options import options_of
 from farandole.core.session import Session
 from farandole.errors import InvalidRequestError
 from farandole.numpy.arrays import DTYPES
@@ -28,22 +29,24 @@ def check(session: Session, requests: Sequence[NativeRequest]) -> None:
             f"rank {session.world.rank} is not a member of the provided process set (its ranks are {list(ranks)})."
         )
     for request in requests:
-        if request.kind == Kind.BROADCAST and request.root not in ranks:
+        options = options_of(request)
+        if request.kind == Kind.BROADCAST and options["root"] not in ranks:
             raise InvalidRequestError(
-                f"broadcast received invalid root rank {request.root}: the ranks of the process set are {list(ranks)}."
+                f"broadcast received invalid root rank {options['root']:g}: the ranks of the process set are "
+                f"{list(ranks)}."
             )
         if request.kind in (Kind.ALLREDUCE, Kind.REDUCESCATTER):
-            _check_reduction(request)
+            _check_reduction(request, options)
 
 
-def _check_reduction(request: NativeRequest) -> None:
-    if request.op not in OPS:
+def _check_reduction(request: NativeRequest, options: Mapping[str, float]) -> None:
+    if options["op"] not in OPS:
         raise InvalidRequestError(
-            f"there is no reduction {request.op}; pass op=hvd.Average, Sum, Adasum, Min, Max or Product."
+            f"there is no reduction {options['op']:g}; pass op=hvd.Average, Sum, Adasum, Min, Max or Product."
         )
-    if request.op == Adasum and request.dtype not in _FLOATS:
+    if options["op"] == Adasum and request.dtype not in _FLOATS:
         raise InvalidRequestError("Adasum is for floating-point arrays. Use hvd.Sum, or pass array.astype('float32').")
-    if request.compression and request.dtype not in _COMPRESSIBLE:
+    if options.get("compression") and request.dtype not in _COMPRESSIBLE:
         raise InvalidRequestError(
             f"this compression is for float16 and float32, not for {_NAMES[DType(request.dtype)]}. Pass "
             "array.astype('float32'), or send it without compression."

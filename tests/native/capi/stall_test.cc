@@ -123,11 +123,12 @@ uint64_t submit(farandole_engine* engine, farandole_kind kind, const char* name,
   const int64_t shape = 1;
   farandole_request request{};
   request.kind = kind;
+  const farandole_option average = {"op", FARANDOLE_AVERAGE};
+  request.options = &average;
+  request.option_count = kind == FARANDOLE_ALLREDUCE ? 1 : 0;
   request.dtype = FARANDOLE_F32;
-  request.op = FARANDOLE_AVERAGE;
   request.ndim = value == nullptr ? 0 : 1;
   request.shape = &shape;
-  request.prescale = request.postscale = 1;
   request.name = name;
   request.input = request.output = value;
   uint64_t handle = 0;

@@ -171,10 +171,8 @@ class WorkerMain {
     farandole_request request{};
     request.kind = FARANDOLE_ALLREDUCE;
     request.dtype = FARANDOLE_F32;
-    request.op = FARANDOLE_SUM;
     request.ndim = 1;
     request.shape = &shape;
-    request.prescale = request.postscale = 1;
     request.name = "x";
     request.input = request.output = values_;
     uint64_t handle = 0;

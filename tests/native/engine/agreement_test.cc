@@ -315,36 +315,10 @@ TEST(Fusion, RequestsWhoseKeysHaveOneHashStayApart) {
       (Plan{{0, 1}}));
 }
 
-TEST(Fusion, EveryOptionKeepsRequestsApart) {
+TEST(Fusion, BackendAndAlgorithmKeepRequestsApart) {
   const Signature base = tensor({4});
-  std::vector<Signature> others(kOptions, base);
-  others[0].op = ReduceOp::kMax;
-  others[1].root = 1;
-  others[2].peer = 1;
-  others[3].prescale = 2;
-  others[4].postscale = -1;
-  others[5].compression = Compression::kInt8;
-  others[6].compression_ratio = 0.5;
-  others[7].memory = MemoryKind::kDevice;
-  for (const Signature& other : others) {
-    EXPECT_NE(fusion_key(base, nullptr, 0), fusion_key(other, nullptr, 0));
-  }
   EXPECT_NE(fusion_key(base, nullptr, 0), fusion_key(base, nullptr, 1));
   EXPECT_NE(fusion_key(base, nullptr, 0), fusion_key(base, &base, 0));
-}
-
-TEST(Options, TensorsInBothKindsOfMemoryDoNotMatch) {
-  std::vector<Signature> sent(2, tensor({2}));
-  sent[1].memory = MemoryKind::kDevice;
-  EXPECT_EQ(
-      find_mismatch("x", std::vector<int>{0, 1}, sent).value_or("none"),
-      "Mismatched CPU/GPU device selection for 'x': rank 0 sent a tensor in host memory, but rank 1 sent a tensor "
-      "in device memory.");
-  EXPECT_FALSE(are_valid([] {
-    Options options;
-    options.memory = static_cast<MemoryKind>(7);
-    return options;
-  }()));
 }
 
 }  // namespace

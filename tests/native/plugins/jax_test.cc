@@ -103,14 +103,15 @@ const xla::Api& api() {
 class Site {
  public:
   Site(const std::string& name, int64_t program, int64_t kind) : name_(name) {
-    const std::vector<std::string> wholes = {"kind",        "group",   "op",           "root",         "grouped",
-                                             "compression", "program", "only_at_root", "has_residuals"};
-    const std::vector<int64_t> values = {kind, 0, FARANDOLE_SUM, 0, 0, 0, program, 0, 0};
+    const std::vector<std::string> wholes = {"kind",    "group",        "root",         "grouped",
+                                             "program", "only_at_root", "has_residuals"};
+    const std::vector<int64_t> values = {kind, 0, 0, 0, program, 0, 0};
     for (size_t i = 0; i < wholes.size(); ++i) {
       add(wholes[i], xla::DataType::kS64, &wholes_.emplace_back(std::make_unique<int64_t>(values[i])));
     }
-    for (const char* const factor : {"prescale", "postscale", "compression_ratio"}) {
-      add_factor(factor, 1.0);
+    if (kind == FARANDOLE_ALLREDUCE) {
+      add_factor("option_op", FARANDOLE_SUM);
+      add_factor("option_prescale", 1.0);
     }
     span_ = {name_.data(), name_.size()};
     kinds_.push_back(xla::kTextAttribute);
@@ -221,8 +222,6 @@ class Handlers : public ::testing::Test {
     farandole_request request{};
     request.kind = kind;
     request.dtype = FARANDOLE_F32;
-    request.op = FARANDOLE_SUM;
-    request.prescale = request.postscale = 1.0;
     request.ndim = 1;
     request.shape = &rows;
     request.name = name;

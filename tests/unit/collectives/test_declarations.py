@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import inspect
+import json
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import farandole
-from farandole.collectives.calls import member
-from farandole.collectives.declaration import FORMS, Form, Parameter, Required
-from farandole.collectives.forms import Forms
+from farandole.collectives.declaration import FORMS, Form, Required
 from farandole.collectives.front_end import FrontEnd
 from farandole.collectives.plain_memory import Block, PlainMemory
-from farandole.collectives.render import docstring, functions, render_function
+from farandole.collectives.render import docstring, functions
 from farandole.collectives.rows import own_rows, rows_to_send
 from farandole.collectives.table import COLLECTIVES
-from farandole.core.binding import NativeRequest
+from farandole.core import binding
 from farandole.core.dtype import DType
-from farandole.core.group import global_process_set
 from farandole.errors import InvalidRequestError
 
 
@@ -73,11 +70,11 @@ def test_docstrings_are_whole(name):
 
 
 @pytest.mark.parametrize("name", COLLECTIVES)
-def test_every_option_has_a_field_of_the_request(name):
-    fields = {field for field, _ in NativeRequest._fields_}
+def test_the_engine_has_every_option(name):
+    kinds = {row["name"]: row["kinds"] for row in json.loads(binding.load().farandole_options())}
     for parameter in COLLECTIVES[name].parameters:
-        assert parameter.field is None or parameter.field in fields
-        assert parameter.field or parameter.name in ("name", "compression", "process_set", "average")
+        assert parameter.option is None or COLLECTIVES[name].kind in kinds[parameter.option]
+        assert parameter.option or parameter.name in ("name", "compression", "process_set", "average", "splits")
         assert parameter.default is not Required or parameter.name in ("compression", "process_set", "root_rank")
 
 
@@ -135,22 +132,46 @@ assert not {"torch", "numpy"} & set(sys.modules)
 
 
 def test_a_new_option_needs_its_parameter_only():
-    """Signature, docstring and request follow from it; here one that sets a field which allreduce does not have."""
-    allreduce = COLLECTIVES["allreduce"]
-    option = Parameter("priority", "int", 3, "which of several requests goes first.", "peer")
-    collective = replace(allreduce, parameters=(*allreduce.parameters, option))
-    front = PlainMemory()
-    given: list[dict[str, object]] = []
+    """Signature, docstring and request follow from it; here one that the engine has and no declaration names.
 
-    class Recording(Forms):
-        def runner(self, collective, form):
-            return lambda tensor, name, process_set, options, compression: given.append(options)
+    The functions are those of a world of one, so what the engine says of the option has come all the way.
+    """
+    script = """
+import inspect
+import json
+from dataclasses import replace
 
-    function = render_function(Recording(front), "somewhere", collective, Form())
-    assert inspect.signature(function).parameters["priority"].default == 3
-    assert "    priority: which of several requests goes first." in (function.__doc__ or "")
-    function(Block(DType.F32, (2,)), op=1, priority=7)
-    (options,) = given
-    collective.settle(options)
-    request, _, _ = member(None, 0, "x", front, collective, Block(DType.F32, (2,)), None, options, global_process_set)
-    assert (request.op, request.prescale, request.peer) == (1, 1.0, 7)
+import numpy as np
+
+import farandole.numpy as hvd
+from farandole.collectives.declaration import FORMS, Parameter
+from farandole.collectives.forms import Forms, synchronize
+from farandole.collectives.render import render_function
+from farandole.collectives.table import COLLECTIVES
+from farandole.numpy.arrays import Arrays
+
+allreduce = COLLECTIVES["allreduce"]
+option = Parameter("where", "int", 0, "which memory it lies in.", "memory")
+collective = replace(allreduce, parameters=(*allreduce.parameters, option))
+hvd.init()
+for form in FORMS:
+    function = render_function(Forms(Arrays()), "somewhere", collective, form)
+    assert inspect.signature(function).parameters["where"].default == 0
+
+    def call(*where):
+        tensors = [np.ones(3, np.float32), np.ones((), np.int64)] if form.grouped else np.ones(3, np.float32)
+        result = function(tensors, op=hvd.Sum, prescale_factor=2.0, **dict(zip(["where"], where)))
+        result = synchronize(result) if form.later else result
+        return [array.tolist() for array in result] if form.grouped else result.tolist()
+
+    assert call() == call(0) == ([[2.0] * 3, 2] if form.grouped else [2.0] * 3), form
+    for number, words in ((1, "native does not take device memory"), (7, "there is no kind of memory with number 7")):
+        try:
+            call(number)
+        except ValueError as error:
+            assert words in str(error), error
+        else:
+            raise AssertionError(f"{form} does not pass the option on")
+assert "    where: which memory it lies in." in render_function(Forms(Arrays()), "m", collective, FORMS[0]).__doc__
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)

@@ -31,11 +31,13 @@ POINTERS = {
     "const int64_t*": ctypes.POINTER(ctypes.c_int64),
     "const void*": ctypes.c_void_p,
     "void*": ctypes.c_void_p,
+    "const farandole_option*": ctypes.POINTER(binding.NativeOption),
     "farandole_callback": binding.Callback,
 }
 STRUCTS = {
     "farandole_setting": binding.NativeSetting,
     "farandole_world": binding.NativeWorld,
+    "farandole_option": binding.NativeOption,
     "farandole_request": binding.NativeRequest,
     "farandole_kind_stats": binding.NativeKindStats,
     "farandole_stats": binding.NativeStats,

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from farandole.core import binding
-from farandole.core.dtype import DType, Kind, Sum
+from farandole.core.dtype import DType, Kind
 from farandole.core.engine import Engine
 from farandole.core.request import make_request
 from farandole.core.status import Status
@@ -40,15 +40,15 @@ def engine():
     engine.leave(10.0)
 
 
-def allreduce(calls, name, values, context=None):
+def allreduce(calls, name, values, context=None, **options):
     request = make_request(
         Kind.ALLREDUCE,
         name,
         dtype=DType.F32,
-        op=Sum,
         shape=(len(values),),
         input=ctypes.addressof(values),
         output=ctypes.addressof(values),
+        **options,
     )
     request.callback = calls.function
     request.callback_context = context
@@ -88,7 +88,6 @@ def test_what_is_refused_is_not_told(engine):
 
 
 def test_device_memory_is_refused_with_the_reason(engine):
-    submission = allreduce(Calls(), "x", (ctypes.c_float * 1)(1))
-    submission.requests[0].memory = 1
+    submission = allreduce(Calls(), "x", (ctypes.c_float * 1)(1), memory=1)
     with pytest.raises(FarandoleError, match="native does not take device memory; nccl: not there yet"):
         engine.submit(submission)

@@ -17,16 +17,17 @@ def test_fields():
         input=64,
         output=128,
     )
-    assert (request.kind, request.dtype, request.op, request.group, request.ndim) == (0, 10, 1, 3, 2)
+    assert (request.kind, request.dtype, request.group, request.ndim) == (0, 10, 3, 2)
     assert request.shape[:2] == [2, 5]
-    assert (request.prescale, request.postscale) == (0.5, 2.0)
+    options = [(each.name, each.value) for each in request.options[: request.option_count]]
+    assert options == [(b"op", 1.0), (b"prescale", 0.5), (b"postscale", 2.0)]
     assert (request.name, request.input, request.output) == (b"gradient", 64, 128)
 
 
 def test_defaults():
     request = make_request(Kind.BARRIER, "b")
     assert (request.ndim, request.input, request.output, request.group) == (0, None, None, 0)
-    assert (request.prescale, request.postscale) == (1.0, 1.0)
+    assert not request.options and request.option_count == 0
 
 
 def test_each_operation_and_group_counts_by_itself():

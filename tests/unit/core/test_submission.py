@@ -4,21 +4,28 @@ import ctypes
 
 import pytest
 
+from farandole.core import request_options
+from farandole.core.binding import NativeRequest
 from farandole.core.dtype import DType, Kind, Sum
 from farandole.core.request import make_request
+from farandole.core.request_options import native_options
 from farandole.core.submission import Series, Submission, SubmissionPool
+
+OPTIONS = {"op": Sum, "root": -1, "prescale": 0.5, "postscale": -0.0}
+
+
+def options_of(request):
+    """Return name and value of each option, as texts: -0.0 is another value than 0.0."""
+    return [(name, str(value)) for name, value in request_options.options_of(request).items()]
 
 
 def fields(request):
     return (
         request.kind,
         request.dtype,
-        request.op,
         request.group,
-        request.root,
         request.shape[: request.ndim],
-        request.prescale,
-        request.postscale,
+        options_of(request),
         request.name,
         request.input,
         request.output,
@@ -26,7 +33,7 @@ def fields(request):
 
 
 def fill(single, name, shape):
-    single.fill(Kind.BROADCAST, DType.F64, 3, shape, name, 64, 128, op=Sum, root=-1, prescale=0.5, postscale=2.0)
+    single.fill(Kind.BROADCAST, DType.F64, 3, shape, name, 64, 128, native_options(OPTIONS))
 
 
 @pytest.mark.parametrize("name", [b"x", b"long" * 100, "Grüße".encode()])
@@ -39,17 +46,15 @@ def test_a_single_is_what_make_request_makes(name, shape):
         Kind.BROADCAST,
         name.decode(),
         dtype=DType.F64,
-        op=Sum,
         group=3,
-        root=-1,
         shape=shape,
-        prescale=0.5,
-        postscale=2.0,
         input=64,
         output=128,
+        **OPTIONS,
     )
     assert fields(single.requests[0]) == fields(expected)
-    assert bytes(single.requests)[-24:] == bytes(expected)[-24:]  # What is not written is as in a new request.
+    rest = NativeRequest.splits.offset
+    assert bytes(single.requests)[rest:] == bytes(expected)[rest:]  # What is not written is as in a new request.
 
 
 def test_a_single_is_used_again_and_nothing_of_before_is_left():
@@ -72,9 +77,11 @@ def test_a_series_writes_columns():
     for head in ("a", "a rather longer head", "ä", "b"):
         series.name(head)
         assert [request.name.decode() for request in series.requests] == [f"{head}_1of2", f"{head}_2of2"]
-    series.scale(0.25, -0.0)
+    for prescale in (0.0, 0.25):
+        series.ask_for(native_options({"op": Sum, "prescale": prescale, "postscale": -0.0}))
     series.place([8, 16], [24, 32])
-    assert [(each.prescale, str(each.postscale)) for each in series.requests] == [(0.25, "-0.0")] * 2
+    expected = [("op", "1.0"), ("prescale", "0.25"), ("postscale", "-0.0")]
+    assert [options_of(request) for request in series.requests] == [expected] * 2
     assert [(each.input, each.output) for each in series.requests] == [(8, 24), (16, 32)]
     assert [(each.dtype, each.shape[: each.ndim]) for each in series.requests] == [(DType.F32, [2]), (1, [3])]
 
