@@ -6,6 +6,9 @@ from benchmarks.cases.between_hosts import HOSTS
 from benchmarks.cases.collectives import COLLECTIVES
 from benchmarks.cases.compression import COMPRESSION
 from benchmarks.cases.gradients import GRADIENTS
+from benchmarks.cases.jax import ALONE as JAX_ALONE
+from benchmarks.cases.jax import GRADIENTS as JAX_GRADIENTS
+from benchmarks.cases.jax import ONE as JAX_ONE
 from benchmarks.cases.launching import LAUNCHING
 from benchmarks.cases.small import LATENCY, MANY
 from benchmarks.cases.startup import STARTUP
@@ -30,4 +33,7 @@ CASES: tuple[Case, ...] = (
     FITS,
     ALONES,
     MEMORY,
+    JAX_ONE,
+    JAX_GRADIENTS,
+    JAX_ALONE,
 )

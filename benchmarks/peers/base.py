@@ -22,7 +22,17 @@ from benchmarks.hosts import Bed
 from benchmarks.topology import Topology, cores
 
 ROOT = Path(__file__).parents[2]
-_NAMES = ("farandole", "other_checkout", "gloo", "openmpi", "mpich", "farandole_tensorflow", "multi_worker")
+_NAMES = (
+    "farandole",
+    "other_checkout",
+    "gloo",
+    "openmpi",
+    "mpich",
+    "farandole_tensorflow",
+    "multi_worker",
+    "farandole_jax",
+    "jax_gloo",
+)
 MODULES = {name: f"benchmarks.peers.{name}" for name in _NAMES}
 WORKER = (sys.executable, "-m", "benchmarks.worker")
 
