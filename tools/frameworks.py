@@ -34,14 +34,55 @@ class Environment(NamedTuple):
         packages: with their versions; they take the place of those in constraints.txt. What farandole and its tests
             need comes on top.
         tests: arguments of pytest.
+        alone: packages that are installed without what they ask for.
     """
 
     pythons: tuple[str, ...]
     packages: tuple[str, ...]
     tests: tuple[str, ...]
+    alone: tuple[str, ...] = ()
+
+
+# tf_keras asks for the package tensorflow, and tensorflow-cpu is smaller.
+TENSORFLOW_TESTS = ("--numprocesses", "2", "tests/integration/tensorflow", "tests/integration/keras")
 
 
 ENVIRONMENTS = {
+    # The oldest one that is supported, one between, and the newest one with the newest Python that has it.
+    "tensorflow-2.17": Environment(
+        ("3.11", "3.12", "3.10"),
+        (
+            "tensorflow-cpu==2.17.1",
+            "keras==3.4.1",
+            "ml_dtypes==0.4.1",
+            "numpy==1.26.4",
+            "protobuf==4.25.9",
+            "scikit-learn==1.7.2",
+            "scipy==1.15.3",
+        ),
+        TENSORFLOW_TESTS,
+        ("tf_keras==2.17.0",),
+    ),
+    "tensorflow-2.19": Environment(
+        ("3.10", "3.11", "3.12"),
+        (
+            "tensorflow-cpu==2.19.1",
+            "keras==3.10.0",
+            "ml_dtypes==0.5.4",
+            "numpy==2.1.3",
+            "protobuf==5.29.6",
+            "scikit-learn==1.7.2",
+            "scipy==1.15.3",
+        ),
+        TENSORFLOW_TESTS,
+        ("tf_keras==2.19.0",),
+    ),
+    "tensorflow-2.21": Environment(
+        ("3.13", "3.12"),
+        ("tensorflow-cpu==2.21.0", "keras==3.15.1", "scikit-learn==1.9.1"),
+        TENSORFLOW_TESTS,
+        ("tf_keras==2.21.0",),
+    ),
     # The last version, which asks NumPy for names that newer ones lack.
     "mxnet": Environment(
         ("3.10", "3.11"),
@@ -105,8 +146,9 @@ def prepare(name: str, environment: Environment, python: str) -> Path:
     made = folder / "bin" / "python"
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     requirements = [*environment.packages, *needed(project)]
-    pins = constraints((ROOT / "constraints.txt").read_text(), environment.packages)
-    digest = hashlib.sha256(repr((python, requirements, pins)).encode()).hexdigest()
+    alone = environment.alone
+    pins = constraints((ROOT / "constraints.txt").read_text(), [*environment.packages, *alone])
+    digest = hashlib.sha256(repr((python, requirements, alone, pins)).encode()).hexdigest()
     stamp = folder / "ready"
     if stamp.exists() and stamp.read_text() == digest:
         return made
@@ -115,6 +157,8 @@ def prepare(name: str, environment: Environment, python: str) -> Path:
     (folder / "constraints.txt").write_text(pins)
     pip = [made, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*pip, "--constraint", folder / "constraints.txt", *requirements], check=True)
+    if alone:
+        subprocess.run([*pip, "--no-deps", *alone], check=True)
     stamp.write_text(digest)
     return made
 

@@ -154,6 +154,45 @@ def test_tensorflow_has_the_names_that_scripts_and_horovods_tests_use() -> None:
     assert done.stdout == "module 'horovod.tensorflow.mpi_ops' has no attribute 'no_such_name'\n"
 
 
+def test_optimizers_have_the_names_that_examples_of_keras_2_ask_for() -> None:
+    for framework in ("tensorflow", "keras"):
+        pytest.importorskip(framework)
+    code = """
+        import tensorflow as tf
+        import horovod.tensorflow as hvd
+        import horovod.tensorflow.keras as hvd_keras
+
+        hvd.init()
+        weight = tf.keras.Variable(1.0)
+        for optimizer in (tf.optimizers.Adam(0.5), hvd_keras.DistributedOptimizer(tf.optimizers.Adam(0.5))):
+            optimizer.build([weight])
+            assert len(optimizer.variables()) == len(optimizer.variables) > 2
+            assert float(optimizer.lr.numpy()) == tf.keras.backend.get_value(optimizer.lr) == 0.5
+            optimizer.lr.assign(0.25)
+            assert float(optimizer.learning_rate.numpy()) == 0.25
+            tf.keras.backend.set_value(optimizer.lr, 0.125)
+            assert float(optimizer.learning_rate.numpy()) == 0.125
+            optimizer.lr = 1.0
+            assert float(optimizer.learning_rate.numpy()) == 1.0
+        scaling = tf.keras.optimizers.LossScaleOptimizer(tf.optimizers.SGD(0.5))
+        assert len(scaling.variables()) == len(scaling.variables)
+
+        class Counting(hvd_keras.elastic.CommitStateCallback):
+            commits = 0
+
+            def commit(self):
+                self.commits += 1
+                super().commit()
+
+        counting = Counting(hvd_keras.elastic.ObjectState(lambda each: each, hvd.rank), 2)
+        for batch in range(4):
+            counting.on_batch_end(batch)
+        counting.on_epoch_end(0)
+        print(counting.commits)
+    """
+    assert drop_in.python(code, TF_CPP_MIN_LOG_LEVEL="3").stdout == "3\n"
+
+
 def test_basics_answer_as_the_functions_do() -> None:
     basics = importlib.import_module("horovod.common.basics").HorovodBasics(__file__, "mpi_lib_v2")
     assert [basics.Average, basics.Sum, basics.Adasum, basics.Min, basics.Max, basics.Product] == [0, 1, 2, 3, 4, 5]

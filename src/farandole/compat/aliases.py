@@ -78,7 +78,11 @@ MISSING = {
 _ATTRIBUTES = {"horovod.torch": ("mpi_ops", "functions"), "horovod.tensorflow": ("mpi_ops", "util")}
 
 # Modules that hold names that a package of Horovod's has and ours has not.
-_NAMES = {"horovod.tensorflow": "farandole.compat.tensorflow.names"}
+_NAMES = {
+    "horovod.keras": "farandole.compat.keras_names",
+    "horovod.tensorflow": "farandole.compat.tensorflow.names",
+    "horovod.tensorflow.keras": "farandole.compat.keras_names",
+}
 
 
 def install() -> None:

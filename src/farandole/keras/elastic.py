@@ -154,11 +154,15 @@ class CommitStateCallback(Callback):
         """Commit, if it is time."""
         self.batches_remaining -= 1
         if self.batches_remaining == 0:
-            self.state.commit()
+            self.commit()
             self.batches_remaining = self.batches_per_commit
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Commit."""
+        self.commit()
+
+    def commit(self) -> None:
+        """Commit the state; subclasses may do more."""
         self.state.commit()
 
 

@@ -58,6 +58,10 @@ class Distributed(ComputedGradients):
         return _at_the_last(is_last, lambda: step(totals, shared), self.iterations)  # type: ignore[attr-defined]
 
 
+# What AutoGraph must not rewrite within functions of the user's.
+_OURS = ("apply_gradients", "_compute_gradients")
+
+
 def _at_the_last(is_last: Any, step: Callable[[], Any], iterations: Any) -> Any:
     """Make the step if this is the last pass, else count the iteration."""
     import tensorflow as tf
@@ -108,7 +112,7 @@ def distributed(optimizer: Any, options: WrapperOptions, name: str | None) -> An
         {
             "__module__": kind.__module__,
             "__qualname__": kind.__qualname__,
-            "apply_gradients": backends.chosen("tensorflow").as_it_is(Distributed.apply_gradients),
+            **{name: backends.chosen("tensorflow").as_it_is(getattr(Distributed, name)) for name in _OURS},
             "_farandole_options": options,
         },
     )

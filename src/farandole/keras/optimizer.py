@@ -20,14 +20,7 @@ from farandole.gradients.wrapper_options import WrapperOptions, checked
 from farandole.keras import backends, keras_hooks, legacy, saved_classes
 from farandole.keras.computed_gradients import ComputedGradients, PassCounter
 from farandole.keras.gradients import reduction
-
-
-class VariableList(list):
-    """The variables of an optimizer, which scripts for Keras 2 get by a call."""
-
-    def __call__(self) -> VariableList:
-        """Return the list."""
-        return self
+from farandole.keras.keras_2_names import VariableList, lr
 
 
 class Distributed(ComputedGradients):
@@ -50,14 +43,7 @@ class Distributed(ComputedGradients):
         """All variables of the optimizer."""
         return VariableList(super().variables)  # type: ignore[misc]
 
-    @property
-    def lr(self) -> Any:
-        """The learning rate, under the name that it had in Keras 2."""
-        return self.learning_rate
-
-    @lr.setter
-    def lr(self, rate: Any) -> None:
-        self.learning_rate = rate
+    lr = lr
 
     @property
     def _agg_helper(self) -> PassCounter | None:
@@ -161,6 +147,10 @@ class DistributedLossScale(Distributed):
         """Reduce the gradients, and do the wrapped optimizer's step."""
         reduced = self._farandole.reduce(list(grads), self._trainable_variables)  # type: ignore[attr-defined]
         return super().stateless_apply(optimizer_variables, reduced, trainable_variables)  # type: ignore[misc]
+
+
+# What the backend must not rewrite within functions of the user's.
+_OURS = ("apply", "apply_gradients", "_compute_gradients")
 
 
 def is_distributed(optimizer: Any) -> bool:
@@ -326,7 +316,7 @@ def distributed_class(original: type, options: WrapperOptions) -> type:
             "__module__": original.__module__,
             "__qualname__": original.__qualname__,
             "__doc__": original.__doc__,
-            "apply": backends.chosen().as_it_is(front.apply),
+            **{name: backends.chosen().as_it_is(getattr(front, name)) for name in _OURS},
             "_farandole_options": options,
         },
     )

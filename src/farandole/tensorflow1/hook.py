@@ -22,6 +22,8 @@ from typing import Any
 from farandole.tensorflow1.removed import REMOVED, advice
 
 _MARK = "_farandole_tensorflow1"
+# With Keras 2, a script's `import keras` gives that as well.
+_HOOKED = ("tensorflow", "keras")
 # Python's own modules.
 _BELOW = tuple(os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib"))
 
@@ -45,7 +47,7 @@ def install() -> None:
         fromlist: Sequence[str] | None = (),
         level: int = 0,
     ) -> Any:
-        if level == 0 and name.partition(".")[0] == "tensorflow" and is_users_own(globals or {}):
+        if level == 0 and name.partition(".")[0] in _HOOKED and is_users_own(globals or {}):
             return _version_1(name, fromlist or ()) or plain(name, globals, locals, fromlist or (), level)
         return plain(name, globals, locals, fromlist or (), level)
 
@@ -78,6 +80,20 @@ def is_users_own(importing: Mapping[str, Any]) -> bool:
 # --- what the user's modules get -------------------------------------------------------------------------------------
 
 
+class _Advising(type):
+    def __getattr__(cls, name: str) -> Any:
+        raise AttributeError(advice("estimator"))
+
+
+class Estimator(metaclass=_Advising):
+    """What is left of `tf.estimator`: constants, which models take without any estimator."""
+
+    class ModeKeys:
+        """What a model is made for."""
+
+        TRAIN, EVAL, PREDICT = "train", "eval", "infer"
+
+
 class TensorFlow1(ModuleType):
     """`tensorflow` as the user's modules see it: the names of `tensorflow.compat.v1`, and sentences for those gone."""
 
@@ -95,6 +111,8 @@ class TensorFlow1(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name == "layers" and not _has_keras_2():
             raise AttributeError(advice(name))
+        if name == "estimator":
+            return Estimator
         try:
             return getattr(self.__dict__["_version_1"], name)
         except AttributeError:
@@ -145,14 +163,15 @@ def _version_1(name: str, names: Sequence[str]) -> Any:
     Raises:
         ModuleNotFoundError: that is in no TensorFlow any more.
     """
-    parts = name.split(".")[1:]
-    gone = next(
-        (each for each in (*parts[:1], *(() if parts else names)) if each in REMOVED and each != "layers"), None
-    )
+    root, *parts = name.split(".")
+    if root == "keras" and not _has_keras_2():
+        return None
+    top: Any = version_1() if root == "tensorflow" else version_1().keras
+    asked = (parts[:1] or names) if root == "tensorflow" else ()
+    gone = next((each for each in asked if each in REMOVED and not hasattr(top, each)), None)
     if gone is not None:
         raise ModuleNotFoundError(advice(gone), name=f"tensorflow.{gone}")
-    top = version_1()
-    found: Any = top
+    found = top
     for part in parts:
         found = getattr(found, part, None) if found is not None else None
     if not names:

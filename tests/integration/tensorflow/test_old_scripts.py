@@ -64,6 +64,38 @@ def main(_):
 if __name__ == "__main__":
     tf.app.run()
 """
+OLD_KERAS = """
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import backend as K
+from keras.layers import Dense
+from keras.models import Sequential
+import horovod.keras as hvd
+
+hvd.init()
+config = tf.ConfigProto()
+config.gpu_options.visible_device_list = str(hvd.local_rank())
+K.set_session(tf.Session(config=config))
+x = np.random.RandomState(0).uniform(-1, 1, (64, 2)).astype("float32")
+y = keras.utils.to_categorical(x[:, 0] > x[:, 1], 2)
+np.random.seed(hvd.rank())
+tf.set_random_seed(hvd.rank())
+model = Sequential()
+model.add(Dense(2, activation="softmax", input_shape=(2,)))
+optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(lr=0.5 * hvd.size(), momentum=0.9))
+model.compile(loss=keras.losses.categorical_crossentropy, optimizer=optimizer, metrics=["accuracy"])
+callbacks = [
+    hvd.callbacks.BroadcastGlobalVariablesCallback(0),
+    hvd.callbacks.MetricAverageCallback(),
+    hvd.callbacks.LearningRateWarmupCallback(initial_lr=0.5 * hvd.size(), warmup_epochs=2),
+]
+mine = slice(hvd.rank(), None, hvd.size())
+model.fit(x[mine], y[mine], batch_size=8, epochs=6, callbacks=callbacks, verbose=0)
+loss, accuracy = model.evaluate(x, y, verbose=0)
+assert accuracy > 0.9, accuracy
+print(b"".join(weight.tobytes() for weight in model.get_weights()).hex(), K.get_value(model.optimizer.lr))
+"""
 # With Keras 2, tf.layers is there; without it, what it was made of.
 DENSE = {
     True: "lambda given, size: tf.layers.dense(given, size, activation=tf.tanh)",
@@ -89,6 +121,17 @@ def run(*command: str, **variables: str) -> str:
 def test_the_launcher_gives_it_tensorflow_1(tmp_path: Path) -> None:
     said = run("-m", "farandole", "run", "--tf1", "-np", "2", sys.executable, str(old_script(tmp_path)))
     assert sorted(said.splitlines()) == [f"[{rank}]<stdout>:{rank} 2 {SAID}" for rank in range(2)]
+
+
+def test_old_keras_trains_in_a_session(tmp_path: Path) -> None:
+    for needed in ("tensorflow", "tf_keras"):
+        pytest.importorskip(needed)
+    script = tmp_path / "old_keras.py"
+    script.write_text(OLD_KERAS)
+    said = run("-m", "farandole", "run", "--tf1", "-np", "2", sys.executable, str(script)).splitlines()
+    weights, rates = zip(*(line.partition(">:")[2].split() for line in said), strict=True)
+    assert len(weights) == 2 and len(set(weights)) == 1
+    assert rates == ("1.0", "1.0")
 
 
 def test_horovodrun_does_by_the_variable(tmp_path: Path) -> None:

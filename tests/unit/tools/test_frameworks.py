@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[3]
 @pytest.mark.parametrize(("name", "environment"), frameworks.ENVIRONMENTS.items())
 def test_a_row_pins_its_packages_and_names_tests_that_are_there(name: str, environment: Any) -> None:
     assert environment.pythons
-    assert all("==" in package for package in environment.packages)
+    assert all("==" in package for package in (*environment.packages, *environment.alone))
     places = [argument for argument in environment.tests if argument.startswith("tests/")]
     assert places
     assert all((ROOT / place).exists() for place in places)

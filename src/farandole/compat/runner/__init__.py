@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import functools
+import importlib
+import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -30,6 +32,20 @@ class _HorovodArgs(argparse.Namespace):
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(_DEPRECATED.get(name, name), value)
+
+
+# Where Horovod has names that farandole has not.
+_FRONT_ENDS = ("horovod.keras", "horovod.tensorflow", "horovod.tensorflow.keras")
+
+
+def _with_names(modules: Sequence[str], func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call a function in a worker that has these modules, as the process has from which the function came.
+
+    What was pickled there as a module of Horovod's comes as farandole's, without the names that only Horovod has.
+    """
+    for name in modules:
+        importlib.import_module(name)
+    return func(*args, **kwargs)
 
 
 def run(
@@ -120,7 +136,8 @@ def run(
     job.use_gloo, job.use_mpi, job.mpi_args, job.executable = use_gloo, use_mpi, mpi_args, executable
     _apply_deprecated(job, np=np, min_np=min_np, max_np=max_np)
     job.nics = _interfaces(network_interface, network_interfaces)
-    job.run_func = functools.partial(func, *args, **(kwargs or {}))
+    theirs = tuple(name for name in _FRONT_ENDS if name in sys.modules)
+    job.run_func = functools.partial(_with_names, theirs, func, *args, **(kwargs or {}))
     results = launch._run(job)
     assert results is not None
     return results

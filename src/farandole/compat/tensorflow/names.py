@@ -1,5 +1,6 @@
 """What `horovod.tensorflow` has besides the names of `farandole.tensorflow`: scripts and Horovod's tests use it."""
 
+from farandole.compat import keras_names  # noqa: F401 - Loading it is what it is for.
 from farandole.compat.support import check_extension, gpu_available, split_list
 from farandole.compat.tensorflow.mpi_ops import (
     _allreduce,

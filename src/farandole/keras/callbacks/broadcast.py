@@ -7,6 +7,7 @@ from typing import Any
 from farandole.collectives.objects import allgather_object
 from farandole.core.basics import rank
 from farandole.errors import InvalidRequestError
+from farandole.keras import sessions
 from farandole.keras.callbacks.base import Callback, build
 from farandole.keras.variables import broadcast_variables, model_variables
 
@@ -59,7 +60,8 @@ class BroadcastGlobalVariablesCallback(Callback):
     def _broadcast(self) -> None:
         if not self.broadcast_done:
             shared = [each for each in model_variables(self.model) if _key_of(each) not in self._local]
-            broadcast_variables(shared, self.root_rank)
+            broadcast = sessions.broadcast_variables if sessions.is_on() else broadcast_variables
+            broadcast(shared, self.root_rank)
             self.broadcast_done = True
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from farandole.core.basics import rank, size
 from farandole.errors import InvalidRequestError
+from farandole.keras import sessions
 from farandole.keras.callbacks.base import Callback
 
 
@@ -83,6 +84,8 @@ class LearningRateScheduleCallback(Callback):
 
     def _rate(self) -> float:
         rate = self.model.optimizer.learning_rate
+        if sessions.is_on():
+            return float(sessions.read(rate))
         # A variable of an older Keras 3 is no number; one of JAX's arrays, as schedules return, has no numpy().
         return float(rate.numpy() if hasattr(rate, "numpy") else rate)
 
@@ -94,12 +97,17 @@ class LearningRateScheduleCallback(Callback):
         # can be changed, to the same end.
         if self.momentum_correction and before and rate != before:
             for gathered in _gathered(optimizer):
-                gathered.assign(gathered * (rate / before))
+                if sessions.is_on():
+                    sessions.write(gathered, sessions.read(gathered) * (rate / before))
+                else:
+                    gathered.assign(gathered * (rate / before))
 
     def _steps_of_keras(self) -> int:
         params = self.params or {}
         if params.get("steps"):
             return int(params["steps"])
+        if params.get("samples") and params.get("batch_size"):  # Keras 2 in a session says only these.
+            return -(-int(params["samples"]) // int(params["batch_size"]))
         raise InvalidRequestError(
             "Could not autodetect the number of steps per epoch, as the dataset does not know its length. Pass "
             f"steps_per_epoch to {type(self).__name__}()."
@@ -166,6 +174,8 @@ def _exponential(base: float, start: int) -> Callable[[float], float]:
 def _gathered(optimizer: Any) -> list[Any]:
     """Return the variables in which an optimizer gathers its steps; none without momentum."""
     inner = getattr(optimizer, "inner_optimizer", optimizer)
+    if hasattr(inner, "get_slot_names"):  # The older optimizers of Keras 2.
+        return [weight for weight in inner.weights if weight.name.partition(":")[0].endswith("/momentum")]
     if not getattr(inner, "momentum", None):
         return []
     slots = getattr(inner, "momentums", None) or getattr(inner, "_momentums", None) or []

@@ -1,0 +1,41 @@
+"""Variables of Keras 2 in a graph of TensorFlow 1: their values are in its session, and an assignment is only an op."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from farandole.collectives.objects import broadcast_object
+from farandole.core.basics import rank
+from farandole.keras.callbacks.base import KERAS
+
+
+def is_on() -> bool:
+    """Say whether models of the program's Keras run in a session."""
+    tensorflow = sys.modules.get("tensorflow")
+    return KERAS.__name__ == "tf_keras" and tensorflow is not None and not tensorflow.executing_eagerly()
+
+
+def read(variable: Any) -> Any:
+    """Return a variable's value."""
+    return _backend().get_value(variable)
+
+
+def write(variable: Any, value: Any) -> None:
+    """Give a variable a value."""
+    _backend().set_value(variable, value)
+
+
+def broadcast_variables(variables: Sequence[Any], root_rank: int) -> None:
+    """Give variables the values that the root has."""
+    own = _backend().batch_get_value(list(variables)) if rank() == root_rank else None
+    values = broadcast_object(own, root_rank, name="keras.session")
+    _backend().batch_set_value(list(zip(variables, values, strict=True)))
+
+
+def _backend() -> Any:
+    import tensorflow as tf
+
+    # tf_keras by its own name has no session.
+    return tf.compat.v1.keras.backend
