@@ -1,13 +1,12 @@
-"""sparse_allreduce_async: indices and values of all ranks."""
+"""Reductions of sparse tensors: indices and values of all ranks."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-pytestmark = pytest.mark.needs("torch")
 
-
+@pytest.mark.needs("torch")
 def test_values(world):
     """Ranks hold different numbers of values, one of them none; `coalesce` adds up what has the same index."""
 
@@ -37,6 +36,7 @@ def test_values(world):
     world.run(body)
 
 
+@pytest.mark.needs("torch")
 def test_refused(world):
     def body(front):
         import torch
@@ -51,5 +51,36 @@ def test_refused(world):
             else:
                 raise AssertionError("it was taken")
         assert float(hvd.sparse_allreduce_async(sparse, "refused", hvd.Average)().to_dense().sum()) == 3.0
+
+    world.run(body)
+
+
+@pytest.mark.needs("sparse rows")
+def test_rows(world):
+    """Ranks hold different numbers of rows, one of them none, and some of them the same ones."""
+
+    def body(front):
+        hvd = front.hvd
+        size, rank = hvd.size(), hvd.rank()
+
+        def held(owner):
+            indices = [0, owner, owner + 1][:owner]
+            return indices, np.arange(owner * 4.0).reshape(owner, 4) + owner
+
+        dense = np.zeros((6, 4))
+        for owner in range(size):
+            for index, row in zip(*held(owner), strict=True):
+                dense[index] += row
+        for op, wanted in ((hvd.Sum, dense), (hvd.Average, dense / size)):
+            reduced, stored = front.reduced_rows(*held(rank), 6, name="rows", op=op)
+            np.testing.assert_allclose(reduced, wanted, rtol=1e-6)
+            assert stored == sum(range(size))
+        for op in (hvd.Max, hvd.Adasum):
+            try:
+                front.reduced_rows(*held(rank), 6, name="refused", op=op)
+            except (ValueError, NotImplementedError) as error:
+                assert "Sum" in str(error), error
+            else:
+                raise AssertionError("it was taken")
 
     world.run(body)

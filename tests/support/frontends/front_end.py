@@ -26,7 +26,7 @@ DTYPES = {
 
 
 # What all front ends have but those that are for a framework's values only; words of the marker `needs`.
-COMMON = frozenset({"alltoall", "grouped", "join", "process sets"})
+COMMON = frozenset({"alltoall", "grouped", "join", "process sets", "scaled reducescatter"})
 
 # Of two hosts, between which MPI carries the data: one worker on each, and two.
 WORLDS_OF_MPI = ((2, "mpi"), (4, "mpi"))
@@ -110,6 +110,12 @@ class FrontEnd(ABC):
         """Return a tensor that the root's was written over."""
         assert self.hvd.broadcast_(tensor, root_rank) is tensor
         return tensor
+
+    def reduced_rows(
+        self, indices: list[int], rows: np.ndarray, total: int, *, name: str, op: int
+    ) -> tuple[np.ndarray, int]:
+        """Return the reduction of a sparse tensor of so many rows, dense, and how many rows it stores."""
+        raise NotImplementedError
 
     # --- gradients
 

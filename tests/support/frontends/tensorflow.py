@@ -10,13 +10,13 @@ from __future__ import annotations
 import functools
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from frontends.front_end import COMMON, DTYPES, Call, FrontEnd
+from frontends.front_end import COMMON, DTYPES, Call
+from frontends.threads import Threads
 
 COLLECTIVES = {
     "allgather",
@@ -29,8 +29,6 @@ COLLECTIVES = {
     "join",
     "reducescatter",
 }
-# A call that is begun occupies a thread until it is done.
-MOST_CALLS = 100
 # TensorFlow's error for each of ours; see the table in docs/tensorflow.md.
 ERRORS = {
     "InvalidRequestError": "InvalidArgumentError",
@@ -63,12 +61,12 @@ class _Module:
         return call
 
 
-class TensorFlow(FrontEnd):
+class TensorFlow(Threads):
     """What the three ways have in common."""
 
     module = "tensorflow"
     runtime = "tensorflow"
-    has = frozenset({*COMMON, "broadcast in place", "gradients", "int32 splits", "tensorflow"})
+    has = frozenset({*COMMON, "broadcast in place", "gradients", "int32 splits", "sparse rows", "tensorflow"})
 
     @functools.cached_property
     def hvd(self) -> Any:
@@ -125,20 +123,6 @@ class TensorFlow(FrontEnd):
     def _run(self, function: Callable[..., Any], tensors: list[Any]) -> Any:
         """Return what a function of tensors returns."""
 
-    def begin(self, method: str, tensor: Any, **how: Any) -> Any:
-        return _threads().submit(getattr(self.hvd, method), tensor, **how)
-
-    def finish(self, call: Future[Any]) -> Any:
-        return call.result()
-
-    def at_once(self, calls: Sequence[Call]) -> list[Any]:
-        def all_of_them(arguments: Any) -> list[Any]:
-            return [
-                getattr(self.hvd, call[0])(tensor, **how) for call, (tensor, how) in zip(calls, arguments, strict=True)
-            ]
-
-        return self.run(all_of_them, [(tensor, how) for _, tensor, how in calls])
-
     def broadcast_in_place(self, tensor: Any, root_rank: int) -> Any:
         import tensorflow as tf
 
@@ -146,6 +130,20 @@ class TensorFlow(FrontEnd):
         (result,) = self.run(lambda _: self.hvd.broadcast_([variable], root_rank), ())
         np.testing.assert_array_equal(self.array(result), self.array(variable))
         return variable.read_value()
+
+    def reduced_rows(
+        self, indices: list[int], rows: np.ndarray, total: int, *, name: str, op: int
+    ) -> tuple[np.ndarray, int]:
+        import tensorflow as tf
+
+        def reduce(given: Any) -> Any:
+            slices = tf.IndexedSlices(given[0], given[1], dense_shape=tf.constant([total, rows.shape[1]]))
+            reduced = self.hvd.allreduce(slices, name=name, op=op)
+            assert isinstance(reduced, tf.IndexedSlices)
+            return tf.convert_to_tensor(reduced), tf.shape(reduced.indices)[0]
+
+        dense, stored = self.run(reduce, [self.tensor(rows), tf.constant(indices, tf.int64)])
+        return self.array(dense), int(stored)
 
     # --- gradients
 
@@ -173,11 +171,6 @@ class TensorFlow(FrontEnd):
         return {"Min": tf.reduce_min, "Max": tf.reduce_max, "Product": tf.reduce_prod}[op](tensor, 0)
 
 
-@functools.cache
-def _threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(MOST_CALLS)
-
-
 class Eager(TensorFlow):
     """Each call at once."""
 
@@ -186,21 +179,26 @@ class Eager(TensorFlow):
     def _run(self, function: Callable[..., Any], tensors: list[Any]) -> Any:
         return function(*tensors)
 
+
+class Graph(TensorFlow):
+    """Calls that are in flight at once are in one graph."""
+
+    is_thorough = False
+
     def at_once(self, calls: Sequence[Call]) -> list[Any]:
-        # Threads begin in no order, so that only names can tell ranks which calls belong together.
-        begun = [
-            self.begin(method, tensor, **{"name": f"at.once.{number}", **how})
-            for number, (method, tensor, how) in enumerate(calls)
-        ]
-        return [self.finish(call) for call in begun]
+        def all_of_them(arguments: Any) -> list[Any]:
+            return [
+                getattr(self.hvd, call[0])(tensor, **how) for call, (tensor, how) in zip(calls, arguments, strict=True)
+            ]
+
+        return self.run(all_of_them, [(tensor, how) for _, tensor, how in calls])
 
 
-class Function(TensorFlow):
+class Function(Graph):
     """A `tf.function` around each call."""
 
     name = "tensorflow_function"
     worlds = ((1, "shm"), (2, "tcp"))
-    is_thorough = False
 
     def _run(self, function: Callable[..., Any], tensors: list[Any]) -> Any:
         import tensorflow as tf
@@ -208,12 +206,11 @@ class Function(TensorFlow):
         return tf.function(function, autograph=False)(*tensors)
 
 
-class Session(TensorFlow):
+class Session(Graph):
     """A graph and a session of TensorFlow 1 around each call."""
 
     name = "tensorflow_session"
     worlds = ((1, "shm"), (3, "shm"))
-    is_thorough = False
 
     def _run(self, function: Callable[..., Any], tensors: list[Any]) -> Any:
         import tensorflow as tf

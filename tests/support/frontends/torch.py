@@ -17,7 +17,17 @@ class Torch(FrontEnd):
     runtime = "torch"
     worlds = ((1, "shm"), *((size, transport) for size in (2, 3, 4) for transport in ("shm", "tcp")), *WORLDS_OF_MPI)
     has = frozenset(
-        {*COMMON, "broadcast in place", "gradients", "handles", "in place", "recipes", "torch", "int32 splits"}
+        {
+            *COMMON,
+            "broadcast in place",
+            "gradients",
+            "handles",
+            "in place",
+            "recipes",
+            "sparse rows",
+            "torch",
+            "int32 splits",
+        }
     )
 
     def tensor(self, values: Any, dtype: str = "float32") -> Any:
@@ -47,6 +57,16 @@ class Torch(FrontEnd):
         import torch
 
         return [(torch.ones(3, 4)[:, :2], "Tensor is required to be contiguous.")]
+
+    def reduced_rows(
+        self, indices: list[int], rows: np.ndarray, total: int, *, name: str, op: int
+    ) -> tuple[np.ndarray, int]:
+        import torch
+
+        places = torch.tensor([indices], dtype=torch.int64)
+        tensor = torch.sparse_coo_tensor(places, self.tensor(rows), (total, rows.shape[1]), check_invariants=True)
+        output = self.hvd.sparse_allreduce_async(tensor, name=name, op=op)()
+        return output.to_dense().numpy(), output._nnz()
 
     def reduced(self, tensor: Any, op: str) -> Any:
         return {"Min": tensor.amin, "Max": tensor.amax, "Product": tensor.prod}[op](0)

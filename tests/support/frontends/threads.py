@@ -1,0 +1,35 @@
+"""Calls of front ends that have no handles, begun in threads: each occupies one until it is done."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from frontends.front_end import Call, FrontEnd
+
+MOST_CALLS = 100
+
+
+@functools.cache
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(MOST_CALLS)
+
+
+class Threads(FrontEnd):
+    """What has no calls but such that wait for their result."""
+
+    def begin(self, method: str, tensor: Any, **how: Any) -> Any:
+        return _threads().submit(getattr(self.hvd, method), tensor, **how)
+
+    def finish(self, call: Future[Any]) -> Any:
+        return call.result()
+
+    def at_once(self, calls: Sequence[Call]) -> list[Any]:
+        # Threads begin in no order, so that only names can tell ranks which calls belong together.
+        begun = [
+            self.begin(method, tensor, **{"name": f"at.once.{number}", **how})
+            for number, (method, tensor, how) in enumerate(calls)
+        ]
+        return [self.finish(call) for call in begun]
