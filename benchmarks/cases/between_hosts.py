@@ -10,6 +10,8 @@ from benchmarks.hosts import Bed, BedError, bed_of
 from benchmarks.scope import Scope
 from benchmarks.topology import Topology
 
+OVER_MPI = "farandole over MPICH"
+
 _GIGABIT = 10**9
 _RATES = {"unshaped": None, "10 Gbit/s": 10 * _GIGABIT, "1 Gbit/s": _GIGABIT}
 
@@ -45,7 +47,11 @@ def _measure_wires(conductor: Conductor, topology: Topology, sizes: Sequence[int
 def _contenders(topology: Topology, size: int) -> list[Contender]:
     # Of an allreduce, every host must send, and receive, so much at least (Patarasuk and Yuan, 2009).
     least = 2 * (topology.hosts - 1) * size // topology.hosts
-    return [Contender(WIRE_BOUND, "farandole", "stream", {"bytes": least}), *everybody("allreduce", bytes=size)]
+    return [
+        Contender(WIRE_BOUND, "farandole", "stream", {"bytes": least}),
+        Contender(OVER_MPI, "farandole_mpi", "allreduce", {"bytes": size}),
+        *everybody("allreduce", bytes=size),
+    ]
 
 
 HOSTS = Case(
@@ -55,6 +61,7 @@ HOSTS = Case(
     run=_measure,
     ratios=(
         Ratio("farandole / wire bound", (ARENA,), WIRE_BOUND),
+        Ratio("farandole over MPICH / over TCP", (OVER_MPI,)),
         Ratio("gloo / farandole", (GLOO,)),
         Ratio("better MPI / farandole", MPIS),
     ),

@@ -24,6 +24,7 @@ from benchmarks.topology import Topology, cores
 ROOT = Path(__file__).parents[2]
 _NAMES = (
     "farandole",
+    "farandole_mpi",
     "other_checkout",
     "gloo",
     "openmpi",

@@ -52,7 +52,7 @@ WELL = Facts(
         backends=(
             NativeBackend(name="native", memory=("host",)),
             NativeBackend(name="nccl", absent="not there yet in this version", memory=("device",)),
-            NativeBackend(name="mpi", absent="not there yet in this version; no MPI is needed", memory=("host",)),
+            NativeBackend(name="mpi", found="MPICH 5.0.2 (libmpi_abi.so.1)", memory=("host",)),
         ),
         python="3.11.7",
         executable="/home/ada/venv/bin/python",

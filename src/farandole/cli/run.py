@@ -117,6 +117,7 @@ def _add_torchrun_spellings(parser: argparse.ArgumentParser) -> None:
 def execute(given: argparse.Namespace) -> int:
     """Run the verb and return the exit code."""
     from farandole.launcher.job.machine import look
+    from farandole.launcher.job.worker_settings import check_backend
 
     try:
         if given.attach is not None:
@@ -124,6 +125,7 @@ def execute(given: argparse.Namespace) -> int:
         spec = _read(given)
         machine = look()
         _check_launcher(given, elastic=spec.elastic is not None)
+        check_backend(spec, given.launcher)
         if not given.dry_run:
             client = _client_options(given, spec)
             outcome = run_until_end(spec, machine, verbose=given.verbose, through=given.launcher, client=client)
@@ -270,7 +272,9 @@ def _settings(given: argparse.Namespace) -> dict[str, Any]:
 
     if given.resume == "auto" and given.checkpoint_dir is None and not os.environ.get("FARANDOLE_CHECKPOINT_DIR"):
         raise SpecError("--resume auto: there is no directory of checkpoints", "add --checkpoint-dir DIR")
-    return options.read_settings(given)
+    from farandole.launcher.job.worker_settings import with_backend
+
+    return with_backend(options.read_settings(given), os.environ)
 
 
 def _master(given: argparse.Namespace) -> str:

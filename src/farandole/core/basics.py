@@ -122,7 +122,8 @@ def init(comm: Sequence[int] | None = None, process_sets: Sequence[ProcessSet] |
     The environment is read now. When already initialized, only registers process sets that are new.
 
     Args:
-        comm: None. A list of all ranks is accepted; for a part of them use process sets.
+        comm: None. A list of all ranks is accepted, and a communicator of mpi4py that has all workers in the order of
+            their ranks; for a part of them use process sets.
         process_sets: sets to register at once, the same on all ranks. The word "dynamic" is accepted and changes
             nothing: sets can always be added.
 
@@ -288,11 +289,19 @@ def stats() -> dict[str, Any]:
     return current().engine.stats()
 
 
-def _check_comm(comm: Sequence[int]) -> None:
+def _check_comm(comm: Any) -> None:
     everyone = list(range(size()))
-    if not isinstance(comm, (list, tuple, range)) or sorted(comm) != everyone:
-        shutdown()
-        raise InvalidRequestError(
-            f"init(comm=...) takes all ranks of the world ({everyone}) or None, not {comm!r}. For collectives among "
-            "some of them use process sets."
-        )
+    if hasattr(comm, "Get_rank") and hasattr(comm, "Get_size"):
+        place = comm.Get_rank(), comm.Get_size()
+        if place == (rank(), size()):
+            return
+        told = f"a communicator in which this worker is {place[0]} of {place[1]}, but here it is {rank()} of {size()}"
+    elif isinstance(comm, (list, tuple, range)) and sorted(comm) == everyone:
+        return
+    else:
+        told = repr(comm)
+    shutdown()
+    raise InvalidRequestError(
+        f"init(comm=...) takes all ranks of the world ({everyone}), a communicator of all workers in their order, or "
+        f"None, not {told}. For collectives among some of them use process sets."
+    )

@@ -102,6 +102,11 @@ class Session:
                 "init(process_sets=...) does not go together with workers that come and go: a newcomer would register "
                 "them alone. Call add_process_set() on all ranks when the world has changed, as in a reset callback."
             )
+        if settings.elastic and settings.backend == "mpi":
+            raise InvalidRequestError(
+                "FARANDOLE_BACKEND=mpi does not go together with workers that come and go: an MPI world has a fixed "
+                "set of processes and does not outlive one of them. Unset it, or start a job of a fixed size."
+            )
         engine = Engine(binding.load(settings.library), settings)
         session = cls(settings, engine, join_world(way, engine.contact))
         try:

@@ -147,6 +147,7 @@ class Settings:
         "native",
         values.backend,
         f"one of {', '.join(values.BACKENDS)}",
+        "HOROVOD_CPU_OPERATIONS",
         flag=Flag("backend", "what carries tensors between hosts (default: native)", choices=values.BACKENDS),
         engine=True,
     )

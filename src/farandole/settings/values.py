@@ -91,8 +91,9 @@ def transport(value: str) -> str:
 
 
 def backend(value: str) -> str:
-    """Read the name of a backend."""
-    return _one_of(BACKENDS, value.lower())
+    """Read the name of a backend, or what Horovod calls its own: what is not MPI there is native here."""
+    name = value.lower()
+    return "native" if name in ("gloo", "ccl") else _one_of(BACKENDS, name)
 
 
 def resume(value: str) -> str:

@@ -11,8 +11,9 @@ from farandole.agent.inspect.facts import (
     Framework,
     Interface,
     Limit,
+    NativeBackend,
 )
-from farandole.launcher.doctor.advice import Intent, advise, backends
+from farandole.launcher.doctor.advice import Intent, advise, backends, taken
 from farandole.launcher.doctor.differences import differences
 
 
@@ -143,12 +144,32 @@ def test_backends() -> None:
         ("shared memory", True),
         ("tcp", True),
         ("nccl", False),
-        ("mpi", False),
+        ("mpi", True),
     ]
     refused = backends(with_(WELL, "kernel", trials={"memfd": "not permitted"}))
-    assert [each.usable for each in refused] == [False, True, False, False]
+    assert [each.usable for each in refused] == [False, True, False, True]
     assert refused[0].why == "memfd: not permitted"
     assert not any(each.usable for each in backends(with_(WELL, "software", library=None)))
+
+
+def test_a_backend_that_cannot_be_used_here_says_why() -> None:
+    lacking = with_(WELL, "software", backends=(NativeBackend(name="mpi", unusable="no library"),))
+    found = backends(lacking)[-1]
+    assert (found.name, found.usable, found.why) == ("mpi", False, "no library")
+
+
+def test_what_a_job_takes() -> None:
+    assert taken(WELL) == (
+        ("one host", "shared memory"),
+        ("several hosts", "shared memory within them, tcp between them"),
+    )
+    for variable, text in (("FARANDOLE_BACKEND", "mpi"), ("HOROVOD_CPU_OPERATIONS", "MPI")):
+        asking = with_(WELL, "surroundings", variables={variable: text})
+        assert dict(taken(asking))["several hosts"] == "shared memory within them, mpi between them"
+    lacking = with_(asking, "software", backends=(NativeBackend(name="mpi", unusable="no library"),))
+    assert dict(taken(lacking))["several hosts"].startswith("none: a variable asks for mpi")
+    assert dict(taken(with_(WELL, "kernel", trials={"memfd": "no"})))["one host"] == "tcp"
+    assert taken(with_(WELL, "software", library=None)) == ()
 
 
 def test_hosts_that_are_alike() -> None:

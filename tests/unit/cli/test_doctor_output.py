@@ -50,7 +50,12 @@ what can move tensors
 shared memory  yes: memfd works
 tcp            yes: between hosts, and with --transport tcp on one
 nccl           no: not there yet in this version; tensors of GPUs travel through host memory
-mpi            no: not there yet in this version; no MPI is needed
+mpi            yes: MPICH 5.0.2 (libmpi_abi.so.1); between hosts, with --backend mpi --launcher mpirun (or srun)
+
+what a job takes
+
+one host       shared memory
+several hosts  shared memory within them, tcp between them
 
 note     clock: late
          hint: wind it

@@ -25,6 +25,10 @@ class NativeBackend(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     absent: str = ""
     """Why this build lacks it; "" if it is there."""
+    unusable: str = ""
+    """Why it cannot be used on this host; "" if it can."""
+    found: str = ""
+    """What it would use here, such as a library; "" if it needs nothing."""
     memory: tuple[str, ...] = ()
     """The kinds of memory that it takes: `host`, `device`."""
 

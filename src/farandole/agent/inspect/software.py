@@ -39,6 +39,12 @@ try:
     library = binding.load(os.environ.get("FARANDOLE_LIBRARY") or None)
     told = {"path": str(library.path), "version": library.farandole_version().decode()}
     told["backends"] = json.loads(library.farandole_backends())
+    for backend in told["backends"]:
+        if not backend["absent"]:
+            asked = os.environ.get("FARANDOLE_MPI_LIBRARY", "")
+            found = library.farandole_probe_backend(backend["name"].encode(), asked.encode())
+            backend["found"] = (found or b"").decode()
+            backend["unusable"] = "" if found is not None else library.farandole_last_error().decode()
     print(json.dumps(told))
 except LibraryError as error:
     print(json.dumps({"error": str(error)}))

@@ -86,13 +86,31 @@ def backends(facts: Facts) -> tuple[Backend, ...]:
     return (
         Backend("shared memory", loads and not refused, broken if not loads else refused or "memfd works"),
         Backend("tcp", loads, "between hosts, and with --transport tcp on one" if loads else broken),
-        *(_native_backend(each, gpu) for each in facts.software.backends if each.name != "native"),
+        *(_native_backend(each, gpu) for each in facts.software.backends if loads and each.name != "native"),
     )
 
 
 def _native_backend(found: NativeBackend, gpu: str) -> Backend:
-    why = found.absent or f"takes tensors in {' and '.join(found.memory)} memory"
-    return Backend(found.name, not found.absent, why + (gpu if found.absent and "device" in found.memory else ""))
+    refused = found.absent or found.unusable
+    why = refused or f"takes tensors in {' and '.join(found.memory)} memory"
+    if found.found:
+        why = f"{found.found}; between hosts, with --backend {found.name} --launcher mpirun (or srun)"
+    return Backend(found.name, not refused, why + (gpu if refused and "device" in found.memory else ""))
+
+
+def taken(facts: Facts) -> tuple[tuple[str, str], ...]:
+    """Return what a job that starts on this host takes: pairs of its shape and what moves its tensors."""
+    usable = {each.name for each in backends(facts) if each.usable}
+    if "tcp" not in usable:
+        return ()
+    within = "shared memory" if "shared memory" in usable else "tcp"
+    variables = facts.surroundings.variables
+    asked = variables.get("FARANDOLE_BACKEND") or variables.get("HOROVOD_CPU_OPERATIONS", "")
+    between = "mpi" if asked.lower() == "mpi" else "tcp"
+    several = f"{within} within them, {between} between them"
+    if between not in usable:
+        several = "none: a variable asks for mpi, which cannot be used here"
+    return (("one host", within), ("several hosts", several))
 
 
 def _shared_memory_refusal(facts: Facts) -> str:

@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 
 from farandole.agent.inspect.facts import Facts, Interface
-from farandole.launcher.doctor.advice import Backend, Finding, Level, backends
+from farandole.launcher.doctor.advice import Backend, Finding, Level, backends, taken
 from farandole.launcher.doctor.differences import shorten
 from farandole.launcher.doctor.inspection import Silence
 
@@ -43,6 +43,8 @@ def render_host(facts: Facts, findings: Sequence[Finding], paint: Paint = plain)
     """Write all about one host."""
     lines = [facts.system.hostname or "this machine", "", *_table(describe(facts))]
     lines += ["", "what can move tensors", "", *_table(_backend_rows(backends(facts)))]
+    if jobs := taken(facts):
+        lines += ["", "what a job takes", "", *_table([(shape, [what]) for shape, what in jobs])]
     return "\n".join([*lines, "", *render_findings(findings, paint), ""])
 
 

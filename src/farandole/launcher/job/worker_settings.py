@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from farandole.launcher.errors import SpecError
 from farandole.settings.declaration import PREFIX, Setting, as_text
 from farandole.settings.table import SETTINGS
+
+if TYPE_CHECKING:
+    from farandole.launcher.job.spec import JobSpec
 
 
 def check_settings(asked: Mapping[str, Any]) -> None:
@@ -35,6 +38,52 @@ def _check_value(row: Setting, value: Any) -> None:
     except (ValueError, KeyError):
         hint = "" if row.flag is None else f"see --{row.flag.name} in farandole run --help"
         raise SpecError(f"{row.name} is {value!r}, but should be {row.expects}", hint) from None
+
+
+def with_backend(asked: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
+    """Return the same with the backend for which the launcher's environment asks, unless one is asked for.
+
+    The launcher must know: it depends on the backend who can start the workers.
+
+    Raises:
+        SpecError: a variable names no backend.
+    """
+    row = SETTINGS["backend"]
+    if asked.get("backend") is not None:
+        return dict(asked)
+    for variable in row.variables:
+        if text := environment.get(variable):
+            try:
+                backend = row.parse(text)
+            except ValueError:
+                raise SpecError(f"{variable}={text}: it should be {row.expects}", "correct or unset it") from None
+            return {**asked, "backend": backend} if backend != row.default else dict(asked)
+    return dict(asked)
+
+
+def check_backend(spec: JobSpec, launcher: str | None) -> None:
+    """Refuse a job whose workers MPI is to connect, but would not have started.
+
+    Args:
+        spec: what the user wants.
+        launcher: the program that starts the workers; None: they are started by farandole.
+
+    Raises:
+        SpecError: it cannot work.
+    """
+    if spec.settings.get("backend") != "mpi":
+        return
+    if spec.elastic is not None:
+        raise SpecError(
+            "--backend mpi: an MPI world has a fixed set of processes and does not outlive one of them, so workers "
+            "cannot come and go",
+            "leave --backend mpi away, or the options of elastic jobs",
+        )
+    if launcher is None:
+        raise SpecError(
+            "--backend mpi: MPI connects only processes that it has started itself",
+            "add --launcher mpirun (or srun), with the mpirun of that MPI on the PATH",
+        )
 
 
 def settings_environment(asked: Mapping[str, Any], directory: str) -> dict[str, str]:

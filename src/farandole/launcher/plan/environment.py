@@ -28,7 +28,7 @@ def common_environment(spec: JobSpec, directory: str, identity: Identity, sites:
     master, _, port = _master(spec, identity, sites).rpartition(":")
     variables |= {
         "HOROVOD_CONTROLLER": "gloo",
-        "HOROVOD_CPU_OPERATIONS": "gloo",
+        "HOROVOD_CPU_OPERATIONS": "mpi" if spec.settings.get("backend") == "mpi" else "gloo",
         "MASTER_ADDR": master.strip("[]"),
         "MASTER_PORT": port,
         "PYTHONUNBUFFERED": "1",

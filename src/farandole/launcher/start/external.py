@@ -94,7 +94,8 @@ def plan_external(
     if spec.network:
         environment["FARANDOLE_NETWORK"] = ",".join(spec.network)
     passed_on = [*environment, *(name for name in _PYTHON if name in machine.environment)]
-    order = LaunchOrder(kind, job_size(spec, machine), hosts, tuple(passed_on), spec.command, os.geteuid() == 0)
+    root, mpi = os.geteuid() == 0, spec.settings.get("backend") == "mpi"
+    order = LaunchOrder(kind, job_size(spec, machine), hosts, tuple(passed_on), spec.command, root, mpi)
     return ExternalPlan(
         flavour,
         command_line(flavour, order),

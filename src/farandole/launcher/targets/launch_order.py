@@ -32,6 +32,8 @@ class LaunchOrder:
     command: tuple[str, ...]
     root: bool = False
     """Whether root starts it."""
+    mpi: bool = False
+    """Whether the workers use MPI, and not only its launcher."""
 
 
 def written_with_slots(hosts: Sequence[Host]) -> str:

@@ -23,4 +23,6 @@ def slurm(order: LaunchOrder) -> list[str]:
             )
         line += [f"--nodes={len(order.hosts)}", f"--ntasks-per-node={counts.pop()}"]
         line += [f"--nodelist={','.join(host.name for host in order.hosts)}"]
-    return [*line, "--export=ALL", "--mpi=none", "--cpu-bind=none", "--kill-on-bad-exit=1", "--label", *order.command]
+    # With MPI it is Slurm's configuration, or SLURM_MPI_TYPE, that says how.
+    line += ["--export=ALL", *(() if order.mpi else ("--mpi=none",))]
+    return [*line, "--cpu-bind=none", "--kill-on-bad-exit=1", "--label", *order.command]

@@ -86,6 +86,11 @@ def test_a_program_that_is_not_known(version: str) -> None:
         ),
         (
             Flavour.SLURM,
+            replace(HERE, program="srun", mpi=True),
+            "srun --ntasks=4 --export=ALL --cpu-bind=none --kill-on-bad-exit=1 --label python train.py --name 'a b'",
+        ),
+        (
+            Flavour.SLURM,
             replace(EVEN, program="srun"),
             "srun --ntasks=4 --nodes=2 --ntasks-per-node=2 --nodelist=h1,h2 --export=ALL --mpi=none --cpu-bind=none "
             "--kill-on-bad-exit=1 --label python train.py --name 'a b'",

@@ -1,0 +1,50 @@
+"""Which backend a job asks for, by flag or variable, and what is refused before anything is started."""
+
+from __future__ import annotations
+
+import pytest
+
+from farandole.launcher.errors import SpecError
+from farandole.launcher.job.elastic import Elastic
+from farandole.launcher.job.spec import JobSpec
+from farandole.launcher.job.worker_settings import check_backend, with_backend
+
+
+@pytest.mark.parametrize(
+    ("asked", "environment", "backend"),
+    [
+        ({}, {}, None),
+        ({"backend": "mpi"}, {}, "mpi"),
+        ({}, {"FARANDOLE_BACKEND": "mpi"}, "mpi"),
+        ({}, {"HOROVOD_CPU_OPERATIONS": "MPI"}, "mpi"),
+        ({}, {"HOROVOD_CPU_OPERATIONS": "gloo"}, None),
+        ({}, {"HOROVOD_CPU_OPERATIONS": "CCL"}, None),
+        ({}, {"FARANDOLE_BACKEND": "native", "HOROVOD_CPU_OPERATIONS": "MPI"}, None),
+        ({"backend": "native"}, {"FARANDOLE_BACKEND": "mpi"}, "native"),
+    ],
+)
+def test_a_flag_wins_over_variables(asked: dict[str, str], environment: dict[str, str], backend: str | None) -> None:
+    assert with_backend({"autotune": True, **asked}, environment) == {
+        "autotune": True,
+        **({} if backend is None else {"backend": backend}),
+    }
+
+
+def test_a_variable_that_names_no_backend() -> None:
+    with pytest.raises(SpecError, match="HOROVOD_CPU_OPERATIONS=MPICH: it should be one of native, mpi"):
+        with_backend({}, {"HOROVOD_CPU_OPERATIONS": "MPICH"})
+
+
+def test_mpi_starts_its_workers_itself() -> None:
+    spec = JobSpec(command=("true",), num_proc=2, settings={"backend": "mpi"})
+    check_backend(spec, "mpirun")
+    check_backend(spec, "srun")
+    with pytest.raises(SpecError, match="add --launcher mpirun"):
+        check_backend(spec, None)
+    check_backend(JobSpec(command=("true",), num_proc=2), None)
+
+
+def test_workers_of_mpi_do_not_come_and_go() -> None:
+    spec = JobSpec(command=("true",), num_proc=None, elastic=Elastic(1, 2), settings={"backend": "mpi"})
+    with pytest.raises(SpecError, match="does not outlive one of them, so workers cannot come and go"):
+        check_backend(spec, None)
