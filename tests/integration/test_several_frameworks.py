@@ -135,7 +135,7 @@ def test_two_frameworks_train_at_once(world: World) -> None:
     def body() -> list[list[bytes]]:
         from concurrent.futures import ThreadPoolExecutor
 
-        steps = 40
+        steps = 25
         alone = [train_with_torch(steps), train_with_tensorflow(steps)]
         with ThreadPoolExecutor(2) as threads:
             both = [threads.submit(train, steps) for train in (train_with_torch, train_with_tensorflow)]
