@@ -3,8 +3,9 @@
     make bench BENCH=scheduler                       the whole table, about a quarter of an hour
     make bench BENCH='scheduler --rows fcfs,adaptive --workloads workload-1'
 
-Published traces are looked for in ../shared/traces/profiles.tar.xz, and where FARANDOLE_TRACES says. A simulation is
-deterministic: the same row is the same on any machine. What has been simulated is kept in a JSON file, row by row.
+FARANDOLE_TRACES says where the archive of the published profiles and workloads is, which the project does not contain.
+A simulation is deterministic: the same row is the same on any machine. What has been simulated is kept in a JSON file,
+row by row.
 """
 
 from __future__ import annotations
@@ -71,9 +72,10 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--quick", action="store_true", help="one workload, and few rows")
     options = parser.parse_args(arguments)
     kept: dict[str, dict[str, float]] = json.loads(options.output.read_text()) if options.output.exists() else {}
+    rows = _rows(options)
     if not options.source:
         applications, workloads, cluster = _inputs(options)
-        for row in _rows(options):
+        for row in rows:
             for workload in workloads:
                 key = f"{cluster} | {workload.name} | {row.label}"
                 kept[key] = _figures(row, workload, applications, cluster)
