@@ -114,6 +114,11 @@ def _is_for(item: pytest.Function) -> bool:
     needed = {need for marker in item.iter_markers("needs") for need in marker.args}
     if not needed <= front.has or parameters.get("dtype", front.dtypes[0]) not in front.dtypes:
         return False
+    place = parameters.get("shared_world")
+    if place is not None and place.transport == "mpi" and front.name != FIRST:
+        # What MPI does with each type, the first front end has shown.
+        if parameters.get("dtype", front.dtypes[0]) != front.dtypes[0]:
+            return False
     once = item.get_closest_marker("once") is not None
     return front.name == FIRST or not (once or parameters.get("transport") == "tcp")
 

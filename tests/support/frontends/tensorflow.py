@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from frontends.front_end import COMMON, DTYPES, Call
+from frontends.front_end import COMMON, DTYPES, WORLDS_OF_MPI, Call, FrontEnd
 from frontends.threads import Threads
 
 COLLECTIVES = {
@@ -175,6 +175,7 @@ class Eager(TensorFlow):
     """Each call at once."""
 
     name = "tensorflow"
+    worlds = (*FrontEnd.worlds, *WORLDS_OF_MPI)
 
     def _run(self, function: Callable[..., Any], tensors: list[Any]) -> Any:
         return function(*tensors)

@@ -230,6 +230,9 @@ def _tell_about_controller(args: argparse.Namespace) -> None:
     for flag, asked in (("--mpi", args.use_mpi), ("--jsrun", args.use_jsrun)):
         if asked:
             print(f"note: {flag}: farandole starts the workers itself, without it", file=sys.stderr)
+    if args.use_mpi:
+        other = "farandole run --launcher mpirun --backend mpi"
+        print(f"note: for MPI to start them and to carry the data between hosts: {other}", file=sys.stderr)
 
 
 def _hosts(args: argparse.Namespace, verbose: bool) -> tuple[Host, ...]:
