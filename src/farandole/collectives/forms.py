@@ -54,12 +54,16 @@ class Forms:
 
     def _carry_out(self, how: Callable[[HandleTable, Call], Any]) -> Callable[..., Any]:
         """Return what makes calls in the front end's scope; see `Session.carry_out`."""
-        scope = self.front.scope
+        scope, waits = self.front.scope, how is HandleTable.run
 
         def carry_out(
             operation: str, name: str | None, process_set: ProcessSet, make: Callable[..., Call], *details: Any
         ) -> Any:
-            return current().carry_out(how, operation, name, process_set, make, *details, scope=scope)
+            session = current()
+            if waits and session.retry is not None:
+                return session.carry_out(how, operation, name, process_set, make, *details, scope=scope)
+            # On the way of every small tensor: one call less.
+            return session.carry_out_once(how, operation, name, process_set, make, *details, scope=scope)
 
         return carry_out
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Iterable, Mapping
-from functools import cache, lru_cache
+from collections.abc import Mapping
 from typing import Any
 
 from farandole.core.binding import NativeOption, NativeRequest
@@ -40,7 +39,13 @@ def native_options(options: Mapping[str, Any]) -> NativeOptions:
         >>> [(each.name, each.value) for each in native_options({"op": 1, "prescale": 0.5}).array]
         [(b'op', 1.0), (b'prescale', 0.5)]
     """
-    return Layout.of(tuple(options)).options(options.values())
+    # On the way of every small tensor: as few calls as can be.
+    names = tuple(options)
+    layout = _layouts.get(names)
+    if layout is None:
+        layout = _layouts.setdefault(names, _Layout(names))
+    packed = layout.pack(*options.values())
+    return layout.known.get(packed) or layout.make(packed)
 
 
 def options_of(request: NativeRequest) -> dict[str, float]:
@@ -49,35 +54,32 @@ def options_of(request: NativeRequest) -> dict[str, float]:
     return {option.name.decode(): option.value for option in given}
 
 
-class Layout:
-    """Options of these names, whose values are yet to come."""
+class _Layout:
+    """Options of these names, with values that have been in use.
+
+    Attributes:
+        pack: makes bytes of the values, one for each name.
+        known: options by the bytes of their values. Numbers that are equal, as 0.0 and -0.0, may differ in these.
+    """
+
+    # A factor may be another one in each step.
+    MOST = 1024
 
     def __init__(self, names: tuple[str, ...]) -> None:
-        self._struct = struct.Struct("@" + "Pd" * len(names))
-        self._arguments = [part for name in names for part in (_address_of(name), 0.0)]
+        """Take the names, which native options will point to."""
+        self._names = [name.encode() for name in names]
+        self._values = struct.Struct(f"@{len(names)}d")
+        self.pack = self._values.pack
+        self.known: dict[bytes, NativeOptions] = {}
 
-    @classmethod
-    @cache
-    def of(cls, names: tuple[str, ...]) -> Layout:
-        """Return the one of these names."""
-        return cls(names)
-
-    def options(self, values: Iterable[Any]) -> NativeOptions:
-        """Return options with these values, one for each name."""
-        arguments = self._arguments.copy()
-        arguments[1::2] = values
-        return _options_of(self._struct.pack(*arguments))
-
-
-# By their bytes: numbers that are equal, as 0.0 and -0.0, may differ in these. Few are in use at a time.
-@lru_cache(maxsize=1024)
-def _options_of(packed: bytes) -> NativeOptions:
-    count = len(packed) // ctypes.sizeof(NativeOption)
-    return NativeOptions((NativeOption * count).from_buffer_copy(packed))
+    def make(self, packed: bytes) -> NativeOptions:
+        """Return new options with these values, and keep them."""
+        values = self._values.unpack(packed)
+        array = (NativeOption * len(values))(*map(NativeOption, self._names, values))
+        if len(self.known) >= self.MOST:
+            self.known.clear()  # Whatever uses them holds them.
+        made = self.known[packed] = NativeOptions(array)
+        return made
 
 
-_names: dict[str, Any] = {}  # Memory that native options point to.
-
-
-def _address_of(name: str) -> int:
-    return ctypes.addressof(_names.setdefault(name, ctypes.create_string_buffer(name.encode())))
+_layouts: dict[tuple[str, ...], _Layout] = {}

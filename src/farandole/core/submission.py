@@ -74,7 +74,7 @@ class Submission:
 class Single(Submission):
     """One request, written over for each call."""
 
-    __slots__ = ("_name", "_name_address", "_options", "_pool", "_room", "_shape", "_shape_address")
+    __slots__ = ("_name", "_name_address", "_options", "_pool", "_room", "_shape", "_shape_address", "_written_shape")
 
     def __init__(self, pool: SubmissionPool, name_bytes: int = 120, ndim: int = 8) -> None:
         """Make room for names and shapes up to these lengths."""
@@ -84,6 +84,7 @@ class Single(Submission):
         self._name = ctypes.create_string_buffer(name_bytes + 1)
         self._name_address = ctypes.addressof(self._name)
         self._shape = (ctypes.c_int64 * ndim)()
+        self._written_shape: Sequence[int] = ()
         self._shape_address = ctypes.addressof(self._shape)
         self._options = _NO_OPTIONS
 
@@ -106,7 +107,9 @@ class Single(Submission):
         """Write the request; `input` and `output` are addresses, 0 is none. See `make_request`."""
         ndim = len(shape)
         self._options = options
-        _shape_of(ndim).pack_into(self._shape, 0, *shape)
+        if shape != self._written_shape:  # Mostly that of the call before.
+            _shape_of(ndim).pack_into(self._shape, 0, *shape)
+            self._written_shape = tuple(shape)
         self._name.value = name
         _FIELDS.pack_into(
             self.requests,
