@@ -57,7 +57,7 @@ def test_grouped(world):
     world.run(body)
 
 
-@pytest.mark.needs("gradients")
+@pytest.mark.needs("gradients", "ragged gradients")
 def test_gradient(world):
     """Each rank gets the average of the gradients for the rows it gave."""
 

@@ -120,7 +120,7 @@ def test_wrong_splits(world):
     world.run(body)
 
 
-@pytest.mark.needs("gradients")
+@pytest.mark.needs("gradients", "ragged gradients")
 def test_gradient(world):
     """Gradients go back the way the rows came; what was not sent has none."""
 

@@ -84,7 +84,7 @@ def test_refused(world):
 
 
 @pytest.mark.parametrize("op", ["Average", "Sum"])
-@pytest.mark.needs("gradients")
+@pytest.mark.needs("gradients", "ragged gradients")
 def test_gradient(world, op):
     """All ranks' gradients, gathered; for Sum times the number of ranks, and times the factors."""
 
