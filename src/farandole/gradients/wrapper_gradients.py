@@ -6,7 +6,7 @@ What reduces them is the front end's: for TensorFlow, and for each backend of Ke
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from farandole.core.dtype import Adasum, Average
@@ -43,6 +43,12 @@ class Backend(Protocol):
 
     def divided_by_ranks(self, gradient: Any, options: WrapperOptions) -> Any:
         """Return a gradient divided by the number of ranks that reduce."""
+
+    def stand_in(self, variable: Any) -> Any:
+        """Return an empty tensor of a variable's type; None where a missing gradient is simply left out."""
+
+    def after(self, gradient: Any, results: Sequence[Any]) -> Any:
+        """Return a gradient so that these results, which are not used, are not left out of a graph."""
 
 
 class GradientReduction:
@@ -131,15 +137,28 @@ class GradientReduction:
             # Numbers count without the local ones, of which each rank may have others.
             global_ones = [index for index, key in enumerate(keys) if key not in local]
             name = self._name()
-            names = {index: f"{name}.{number}" for number, index in enumerate(global_ones) if index in shared}
-            for index, result in self._reduced(
-                gradients, variables, keys, names, self.options.op if op is None else op
-            ):
-                results[index] = result
+            sent = {index: gradients[index] for index in shared} | self._stand_ins(gradients, variables, global_ones)
+            names = {index: f"{name}.{number}" for number, index in enumerate(global_ones) if index in sent}
+            reduced = dict(self._reduced(sent, variables, keys, names, self.options.op if op is None else op))
+            unused = [result for index, result in reduced.items() if index not in shared]
+            for index in shared:
+                results[index] = reduced[index]
+            if unused:
+                results[shared[0]] = backend.after(results[shared[0]], unused)
         return results
 
+    def _stand_ins(self, gradients: Sequence[Any], variables: Sequence[Any], indices: list[int]) -> dict[int, Any]:
+        """Return empty tensors in the place of gradients that are None.
+
+        Where that is so on all ranks, they cost next to nothing. Where another rank has a gradient, the shapes differ,
+        which is an error on all ranks at once; left out, the others would wait for it.
+        """
+        missing = {index: variables[index] for index in indices if gradients[index] is None}
+        made = {index: self._backend().stand_in(variable) for index, variable in missing.items() if _is_float(variable)}
+        return {index: tensor for index, tensor in made.items() if tensor is not None}
+
     def _reduced(
-        self, gradients: Sequence[Any], variables: Sequence[Any], keys: list[Any], names: dict[int, str], op: int
+        self, gradients: Mapping[int, Any], variables: Sequence[Any], keys: list[Any], names: dict[int, str], op: int
     ) -> Iterator[tuple[int, Any]]:
         """Give the places and the reduced gradients of those that have names."""
         overwriting = [index for index in names if getattr(variables[index], "overwrite_with_gradient", False)]
@@ -167,6 +186,11 @@ class GradientReduction:
         if groups is None or isinstance(groups, int):
             return groups
         return [[self.key_of(variable) for variable in group] for group in groups]
+
+
+def _is_float(variable: Any) -> bool:
+    name = str(variable.dtype)
+    return "float" in name and "float8" not in name
 
 
 def bundles(

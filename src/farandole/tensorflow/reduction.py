@@ -84,6 +84,17 @@ def divided_by_ranks(gradient: Any, options: WrapperOptions) -> Any:
     return _with_values(gradient, lambda values: values / tf.cast(ranks, values.dtype))
 
 
+def stand_in(variable: Any) -> Any:
+    """Return an empty tensor of a variable's type; None in a loop of elastic steps, which knows its gradients."""
+    return None if in_loop.is_on() else tf.zeros([0], tf.as_dtype(variable.dtype).base_dtype)
+
+
+def after(gradient: Any, results: Sequence[Any]) -> Any:
+    """Return a gradient so that a function's graph keeps the ops of these results, for which other ranks wait."""
+    with tf.control_dependencies(results):
+        return _with_values(gradient, tf.identity)
+
+
 def _with_values(gradient: Any, change: Callable[[Any], Any]) -> Any:
     """Return a gradient with other values."""
     if isinstance(gradient, tf.IndexedSlices):

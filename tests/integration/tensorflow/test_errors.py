@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
 from worlds import Nursery, World, ship
 
 
@@ -69,3 +75,64 @@ def test_gradients_are_reduced_outside_of_a_loop(tensorflow_nursery: Nursery) ->
         assert world.run(reduce_without_a_loop) == [[[0.5, 0.5, -1.0, 1.5]] * 2] * 2
     finally:
         world.close()
+
+
+def wrong_places() -> list[str]:
+    """Return what is said before init(), and in the scope of a strategy of TensorFlow's. Run by a worker."""
+    import keras
+    import tensorflow as tf
+
+    import farandole.keras
+    import farandole.tensorflow as hvd
+
+    one, tape = tf.Variable(1.0), tf.GradientTape(persistent=True)
+    with tape:
+        loss = 2.0 * one
+    said = []
+
+    def refused(make: Callable[[], Any]) -> None:
+        try:
+            make()
+        except ValueError as error:
+            said.append(str(error))
+
+    makers = (
+        lambda: hvd.DistributedGradientTape(tape).gradient(loss, [one]),
+        lambda: hvd.DistributedOptimizer(tf.compat.v1.train.AdamOptimizer()).apply_gradients([(one, one)]),
+        lambda: farandole.keras.DistributedOptimizer(keras.optimizers.SGD()),
+    )
+    for make in makers:
+        refused(make)
+    hvd.init()
+    with tf.distribute.MultiWorkerMirroredStrategy().scope():
+        refused(makers[2])
+    hvd.shutdown()
+    return said
+
+
+def test_before_init_and_under_a_strategy_of_tensorflow(tensorflow_nursery: Nursery) -> None:
+    ship(wrong_places)
+    worker = tensorflow_nursery.fork({"FARANDOLE_LISTEN": "127.0.0.1"})
+    try:
+        worker.send(wrong_places, ())
+        said = worker.receive()
+    finally:
+        worker.close()
+    assert said[:3] == ["farandole has not been initialized; use hvd.init()."] * 3
+    (sentence,) = said[3:]
+    assert "cannot be used under tf.distribute's CollectiveAllReduceStrategy" in sentence, sentence
+    assert "outside of the strategy's scope" in sentence
+
+
+@pytest.mark.parametrize(
+    ("front_end", "framework", "extra"), [("tensorflow", "TensorFlow", "tensorflow"), ("keras", "Keras", "keras")]
+)
+def test_a_framework_that_is_not_installed_is_a_sentence(front_end: str, framework: str, extra: str) -> None:
+    script = f"import sys; sys.modules['{front_end}'] = None; import farandole.{front_end}"
+    failed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert failed.returncode == 1
+    last = failed.stderr.splitlines()[-1]
+    assert last.startswith(
+        f"ModuleNotFoundError: farandole.{front_end} needs {framework}, which is not installed here."
+    )
+    assert f"pip install 'farandole[{extra}]'" in last

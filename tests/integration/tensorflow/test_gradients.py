@@ -81,6 +81,39 @@ def test_a_tape_reduces(world: World, in_function: bool, options: dict[str, Any]
         assert double == factor
 
 
+def with_a_gradient_missing(hvd: Any, in_function: bool) -> tuple[str, list[Any]]:
+    """Return what is said of a gradient that is None on the last rank only, and the gradients of a step after it."""
+    import tensorflow as tf
+
+    from farandole.tensorflow.errors import translate
+
+    used, sometimes, never = tf.Variable([1.0]), tf.Variable([2.0, 3.0]), tf.Variable([4.0])
+    mine = hvd.rank() + 1.0
+
+    def step(with_all: bool) -> Any:
+        with tf.GradientTape() as tape:
+            loss = mine * tf.reduce_sum(used)
+            if with_all or hvd.rank() == 0:
+                loss += mine * tf.reduce_sum(sometimes)
+        return hvd.DistributedGradientTape(tape).gradient(loss, [used, sometimes, never])
+
+    run = tf.function(step, autograph=False) if in_function else step
+    try:
+        run(False)
+    except tf.errors.FailedPreconditionError as error:
+        found = run(True)
+        return str(translate(error)), [None if each is None else each.numpy().tolist() for each in found]
+    raise AssertionError("a gradient that one rank has not was reduced")
+
+
+@pytest.mark.parametrize("in_function", [False, True], ids=["eager", "function"])
+def test_a_gradient_that_one_rank_has_not_is_an_error_on_all(world: World, in_function: bool) -> None:
+    first, second = run(world, with_a_gradient_missing, in_function)
+    assert first == second
+    assert "rank 0 sent a tensor of shape [2], but rank 1 sent a tensor of shape [0]" in first[0]
+    assert first[1] == [[MEAN], [MEAN, MEAN], None]
+
+
 def structures(hvd: Any) -> Any:
     """Return gradients of one source, of a tuple and of a mapping, of which some are local."""
     import tensorflow as tf

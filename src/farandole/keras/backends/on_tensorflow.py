@@ -8,10 +8,11 @@ import tensorflow as tf
 
 import farandole.tensorflow as hvd
 from farandole.tensorflow.errors import translate, translating
-from farandole.tensorflow.reduction import check_scope, divided_by_ranks, reduce, scaled
+from farandole.tensorflow.reduction import after, check_scope, divided_by_ranks, reduce, scaled, stand_in
 
 __all__ = [
     "LEAVES_OUT_BY_ITSELF",
+    "after",
     "allgather",
     "allreduce",
     "as_it_is",
@@ -23,6 +24,7 @@ __all__ = [
     "reduce",
     "reducescatter",
     "scaled",
+    "stand_in",
     "translate",
 ]
 

@@ -75,6 +75,16 @@ def divided_by_ranks(gradient: Any, options: WrapperOptions) -> Any:
     return gradient / len(options.process_set.ranks)
 
 
+def stand_in(variable: Any) -> Any:
+    """Return an empty tensor of a variable's type."""
+    return torch.zeros(0, dtype=variable.value.dtype)
+
+
+def after(gradient: Any, results: Sequence[Any]) -> Any:
+    """Return the gradient: no call is left out here."""
+    return gradient
+
+
 # --- what users call ---------------------------------------------------------------------------------------------
 
 
