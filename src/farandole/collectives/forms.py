@@ -298,7 +298,7 @@ class Forms:
         session = current()
         retry, scope = session.retry, self.front.scope
         if retry is None or process_set.process_set_id != 0:
-            return session.carry_out(HandleTable.run, operation, name, process_set, make, *details, scope=scope)
+            return session.carry_out_once(HandleTable.run, operation, name, process_set, make, *details, scope=scope)
         kept = [self.front.copy(tensor) for tensor in written]
 
         def put(values: Sequence[Tensor]) -> None:
