@@ -130,6 +130,7 @@ docs:
 	@echo "docs/checkpoints.md    against the loss of everything"
 	@echo "docs/observing.md      timelines, stalls, counts"
 	@echo "docs/scheduling.md     policies that share a cluster among jobs, and their simulation"
+	@echo "docs/tensorflow.md     TensorFlow, Keras, old scripts"
 	@echo "docs/numpy.md          arrays, without a framework"
 	@echo "docs/jax.md            JAX, eager and compiled"
 	@echo "docs/mxnet.md          MXNet, and the environment that it needs"

@@ -48,12 +48,6 @@ def test_a_host_that_is_well() -> None:
             "pip install --upgrade tensorflow",
         ),
         (
-            msgspec.structs.replace(WELL, frameworks=(*WELL.frameworks, Framework(name="mxnet", version="1"))),
-            "note",
-            "no front end for mxnet yet",
-            "",
-        ),
-        (
             msgspec.structs.replace(WELL, frameworks=(*WELL.frameworks, Framework(name="jax", version="0.9.2"))),
             "note",
             "jax 0.9.2 is older than 0.10",

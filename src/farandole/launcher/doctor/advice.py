@@ -151,8 +151,6 @@ def _frameworks(facts: Facts) -> list[Finding]:
             if _is_older(framework.version, OLDEST_JAX):
                 text = f"jax {framework.version} is older than 0.10, which collectives in compiled functions need"
                 findings.append(Finding("note", "frameworks", text, "pip install --upgrade jax"))
-        elif framework.name not in ("keras", "torch"):
-            findings.append(Finding("note", "frameworks", f"there is no front end for {framework.name} yet"))
         elif framework.name == "torch" and _is_older(framework.version, OLDEST_TORCH):
             text = f"torch {framework.version} is older than 2.4, the oldest that farandole works with"
             findings.append(Finding("problem", "frameworks", text, "pip install --upgrade torch"))
