@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "backend/mpi/process.h"
 #include "transport/frame_multiplexer.h"
@@ -13,9 +14,8 @@ namespace farandole::backend::mpi {
 
 class Progress {
  public:
-  // Both outlive it.
+  // The process outlives it, and the frames its last call: a backend is destroyed after them.
   Progress(transport::FrameMultiplexer& frames, Process& process) : frames_(frames), process_(process) {}
-  ~Progress() { frames_.set_alarm(0); }
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
@@ -45,5 +45,6 @@ class Progress {
   int64_t in_vain_since_ns_ = 0;
   int failed_ = kSuccess;
 };
+static_assert(std::is_trivially_destructible_v<Progress>, "the frames are gone by then");
 
 }  // namespace farandole::backend::mpi
