@@ -23,10 +23,10 @@ from farandole.scheduler.cluster import parse_cluster
 from farandole.scheduler.policies import make_policy
 from farandole.simulator import synthetic
 from farandole.simulator.application import Application
+from farandole.simulator.job_trace import Workload, read_workloads, workloads_of
 from farandole.simulator.metrics import job_results, summarise
 from farandole.simulator.profiles import applications_of, read_profiles
 from farandole.simulator.setup import Options, alone, simulate
-from farandole.simulator.trace import Workload, read_workloads, workloads_of
 
 RESULTS = ROOT / "benchmarks" / "results" / "scheduler.json"
 HETEROGENEOUS, HOMOGENEOUS = "aws:6x4,dgx-ext:2x8,rtx:3x8", "aws:16x4"

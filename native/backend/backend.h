@@ -2,8 +2,7 @@
 //
 // The engine decides what runs, and in which order; a backend runs it, and nothing else. Each world has its own
 // instance of each backend, so that a new world (after a loss, or with other members) begins with a new one. A backend
-// is one folder of native/backend with one row in the table of table.cc. One that is not in a build is a row that says
-// why.
+// is one folder of native/backend with one row in backend_table.cc. One that is not in a build is a row that says why.
 //
 // Threads: all methods are called by the thread that makes progress, one at a time.
 #pragma once
@@ -15,7 +14,7 @@
 #include <string>
 #include <string_view>
 
-#include "collective/table.h"
+#include "collective/algorithm_table.h"
 #include "transport/arena.h"
 #include "transport/frame_multiplexer.h"
 

@@ -6,7 +6,7 @@
 #include "backend/backend.h"
 #include "capi/boundary.h"
 #include "capi/settings.h"
-#include "collective/table.h"
+#include "collective/algorithm_table.h"
 
 using farandole::base::Deadline;
 using farandole::capi::answered;

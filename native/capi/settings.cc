@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "collective/table.h"
+#include "collective/algorithm_table.h"
 #include "transport/arena.h"
 
 namespace farandole::capi {

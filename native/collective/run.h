@@ -2,7 +2,7 @@
 // All functions block until the job is done, and throw the world's error when it is revoked.
 #pragma once
 
-#include "collective/table.h"
+#include "collective/algorithm_table.h"
 
 namespace farandole::collective {
 

@@ -48,7 +48,7 @@ namespace farandole::engine {
 enum class Waited : uint8_t { kDone, kTimeout, kUnknown };  // the last: one of the handles does not exist
 
 // Which of the native backend's algorithms runs a tensor of so many bytes in a group that lies so on hosts; `wanted` as
-// in collective/table.h. Throws Error(kInvalidArgument) for what needs none.
+// in collective/algorithm_table.h. Throws Error(kInvalidArgument) for what needs none.
 collective::Choice choose_for(Kind kind, ReduceOp op, const collective::Topology& topology, size_t bytes,
                               const collective::Knobs& knobs, const std::string& wanted);
 

@@ -21,7 +21,7 @@ from farandole.launcher.agents.fleet import start_agents
 from farandole.launcher.errors import SpecError
 from farandole.launcher.job.host_list import Host
 from farandole.launcher.ship.file_list import take_stock
-from farandole.launcher.job.options import SshOptions
+from farandole.launcher.job.ssh_and_ship import SshOptions
 from farandole.launcher.ship.send import ship
 
 async def main(job):

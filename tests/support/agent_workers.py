@@ -20,7 +20,7 @@ from farandole.agent.protocol import (
 from farandole.agent.worker_cleanup import WORKER_VARIABLE
 from farandole.launcher.agents.agent_client import AgentClient
 from farandole.launcher.job.host_list import Host
-from farandole.launcher.job.options import SshOptions
+from farandole.launcher.job.ssh_and_ship import SshOptions
 
 Message = TypeVar("Message")
 

@@ -15,9 +15,9 @@ from farandole.scheduler.job import JobView
 from farandole.scheduler.policies import make_policy
 from farandole.scheduler.policy import Policy
 from farandole.scheduler.rules import Rules
+from farandole.simulator.job_trace import TraceJob, Workload
 from farandole.simulator.setup import Options, simulate
 from farandole.simulator.simulation import Outcome
-from farandole.simulator.trace import TraceJob, Workload
 
 ROOT = Path(__file__).resolve().parents[2]
 

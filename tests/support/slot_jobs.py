@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from farandole.launcher.slots.decide import decide
 from farandole.launcher.slots.slot_events import (
     KILLED,
     Action,
@@ -15,6 +14,7 @@ from farandole.launcher.slots.slot_events import (
     Tick,
     WorkerEnded,
 )
+from farandole.launcher.slots.slot_policy import decide
 from farandole.launcher.slots.slot_state import SlotPolicy, State, living
 
 

@@ -6,7 +6,7 @@
 
 #include "backend/mpi/progress.h"
 #include "backend/mpi/rooms.h"
-#include "collective/table.h"
+#include "collective/algorithm_table.h"
 
 namespace farandole::backend::mpi {
 

@@ -15,7 +15,7 @@ namespace farandole::backend::mpi {
 bool takes(const collective::Topology& topology, const Need& need);
 
 // Which algorithm does it, where MPI has a part; those that add are of the native table, with their exchanges carried
-// by MPI. `wanted` as in collective/table.h.
+// by MPI. `wanted` as in collective/algorithm_table.h.
 collective::Choice choose(const collective::Topology& topology, const Need& need, std::string_view wanted);
 
 class Mpi final : public Backend {

@@ -1,4 +1,4 @@
-// The native backend: runs one agreed bucket with the algorithm of collective/table.h that was chosen for it.
+// The native backend: runs one agreed bucket with the algorithm of collective/algorithm_table.h that was chosen for it.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace farandole::backend {
 
-// Which algorithm does it in a group that lies so on hosts. `wanted` as in collective/table.h.
+// Which algorithm does it in a group that lies so on hosts. `wanted` as in collective/algorithm_table.h.
 collective::Choice choose_native(const collective::Topology& topology, const Need& need, const collective::Knobs& knobs,
                                  std::string_view wanted);
 

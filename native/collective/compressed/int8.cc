@@ -12,8 +12,8 @@
 #include <array>
 #include <memory>
 
+#include "collective/algorithm_table.h"
 #include "collective/compressed/addend.h"
-#include "collective/table.h"
 #include "reduce/quantize.h"
 
 namespace farandole::collective {

@@ -15,8 +15,8 @@
 #include <memory>
 
 #include "base/error.h"
+#include "collective/algorithm_table.h"
 #include "collective/compressed/addend.h"
-#include "collective/table.h"
 #include "reduce/largest.h"
 
 namespace farandole::collective {

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "collective/table.h"
+#include "collective/algorithm_table.h"
 
 namespace farandole::collective {
 

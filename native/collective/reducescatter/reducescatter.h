@@ -1,7 +1,7 @@
 // The rows of the reducescatter table; descriptions are there.
 #pragma once
 
-#include "collective/table.h"
+#include "collective/algorithm_table.h"
 
 namespace farandole::collective {
 

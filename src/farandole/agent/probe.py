@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 
-from farandole.agent.command import is_python, python_script, what_is_wrong
+from farandole.agent.command_check import is_python, python_script, what_is_wrong
 from farandole.agent.protocol import FromAgent, Look, Looked, Task, TaskEnded
 from farandole.agent.tasks import Tasks
 

@@ -60,7 +60,7 @@ def add_parser(verbs: Any) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    from farandole.cli.project import options_of_run, read_project
+    from farandole.cli.project_options import options_of_run, read_project
     from farandole.launcher.configuration.project import words
     from farandole.launcher.configuration.provenance import Sources, provenances
 
@@ -85,7 +85,7 @@ def execute(options: argparse.Namespace) -> int:
 
 def _given(flags: Sequence[str]) -> dict[str, str]:
     """Return the options of `farandole run` among words of a command line, as text."""
-    from farandole.cli.project import given_options
+    from farandole.cli.project_options import given_options
 
     return {name: _text(value) for name, value in given_options(flags).items()}
 

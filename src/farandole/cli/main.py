@@ -93,7 +93,7 @@ def _with_project(arguments: list[str]) -> tuple[list[str], str]:
     """Return the command line with what the project file says in it, and a sentence about that."""
     if arguments[:1] != ["run"]:
         return arguments, ""
-    from farandole.cli.project import with_project
+    from farandole.cli.project_options import with_project
 
     return with_project(arguments)
 

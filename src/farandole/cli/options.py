@@ -11,7 +11,7 @@ from farandole.settings.table import FLAGS
 if TYPE_CHECKING:
     from farandole.launcher.job.elastic import Elastic
     from farandole.launcher.job.host_list import Host
-    from farandole.launcher.job.options import SshOptions
+    from farandole.launcher.job.ssh_and_ship import SshOptions
 
 _AUTO = ("auto", "gpu", "cpu")
 
@@ -220,7 +220,7 @@ def read_ssh(options: argparse.Namespace) -> SshOptions:
         SpecError: the key is not there, or the port is none.
     """
     from farandole.launcher.errors import SpecError
-    from farandole.launcher.job.options import SshOptions
+    from farandole.launcher.job.ssh_and_ship import SshOptions
 
     if options.ssh_identity and not os.path.exists(os.path.expanduser(options.ssh_identity)):
         raise SpecError(f"there is no key {options.ssh_identity}", "check the path after --ssh-identity")

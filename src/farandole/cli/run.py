@@ -224,8 +224,8 @@ def _read(given: argparse.Namespace) -> JobSpec:
     from pathlib import Path
 
     from farandole.launcher.errors import SpecError
-    from farandole.launcher.job.options import ShipLimit, read_ship_limit
     from farandole.launcher.job.spec import HOST_TIMEOUT_SECONDS, JobSpec, read_start_timeout
+    from farandole.launcher.job.ssh_and_ship import ShipLimit, read_ship_limit
     from farandole.launcher.output.console import OutputOptions, read_ranks
 
     command = given.command[1:] if given.command[:1] == ["--"] else given.command

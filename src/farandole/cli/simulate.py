@@ -61,12 +61,12 @@ def execute(options: argparse.Namespace) -> int:
     from farandole.scheduler.errors import SchedulerError
 
     try:
-        from farandole.simulator import command
+        from farandole.simulator import simulate
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in ("numpy", "scipy"):
             raise
         raise SpecError(f"the simulator needs {error.name}", "pip install 'farandole[scheduler]'") from error
     try:
-        return command.run(options, sys.stdout, sys.stderr)
+        return simulate.run(options, sys.stdout, sys.stderr)
     except SchedulerError as error:
         raise SpecError(error.message, error.hint) from error

@@ -18,7 +18,7 @@ from farandole.collectives.declaration import (
     Tensor,
 )
 from farandole.collectives.gradient_rules import CallFacts, GradientRule, Maths, Nothing, Plan
-from farandole.collectives.reductions import check_reducible, op_asked_for
+from farandole.collectives.reduction_op import check_reducible, op_asked_for
 from farandole.core.dtype import DType, Kind, Max, Min, Product, Sum
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from farandole.collectives.all_collectives import COLLECTIVES
 from farandole.collectives.declaration import PLAIN, Collective, Form, Options, Tensor
 from farandole.collectives.gradient_rules import CallFacts, Maths, Plan
-from farandole.collectives.table import COLLECTIVES
 from farandole.core.group import ProcessSet
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from farandole.collectives.declaration import (
     Tensor,
 )
 from farandole.collectives.gradient_rules import CallFacts, GradientRule, Plan, Scale
-from farandole.collectives.reductions import check_reducible
+from farandole.collectives.reduction_op import check_reducible
 from farandole.core.dtype import Adasum, Average, DType, Kind, Sum
 from farandole.errors import InvalidRequestError
 

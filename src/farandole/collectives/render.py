@@ -8,10 +8,10 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from farandole.collectives.all_collectives import COLLECTIVES
 from farandole.collectives.declaration import PLAIN, Collective, Form, Parameter, Required, Result
 from farandole.collectives.forms import Forms
 from farandole.collectives.front_end import FrontEnd
-from farandole.collectives.table import COLLECTIVES
 from farandole.core.group import global_process_set
 
 WIDTH = 116

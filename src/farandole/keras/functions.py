@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from farandole.collectives.compression import NoneCompressor
-from farandole.collectives.reductions import op_asked_for
+from farandole.collectives.reduction_op import op_asked_for
 from farandole.core.dtype import Average
 from farandole.errors import FarandoleError
 from farandole.keras import backends

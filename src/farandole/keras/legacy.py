@@ -13,7 +13,7 @@ from farandole.gradients.wrapper_gradients import GradientReduction
 from farandole.gradients.wrapper_options import WrapperOptions
 from farandole.keras import backends, keras_hooks
 from farandole.keras.computed_gradients import ComputedGradients, PassCounter
-from farandole.keras.gradients import reduction
+from farandole.keras.reduction import reduction
 
 
 class Distributed(ComputedGradients):

@@ -19,8 +19,8 @@ from farandole.gradients.wrapper_gradients import GradientReduction, checked_lay
 from farandole.gradients.wrapper_options import WrapperOptions, checked
 from farandole.keras import backends, keras_hooks, legacy, saved_classes
 from farandole.keras.computed_gradients import ComputedGradients, PassCounter
-from farandole.keras.gradients import reduction
 from farandole.keras.keras_2_names import VariableList, lr
+from farandole.keras.reduction import reduction
 
 
 class Distributed(ComputedGradients):

@@ -20,7 +20,7 @@ from farandole.collectives.compression import Feedback, Recipe
 from farandole.collectives.declaration import PLAIN, Form, Options
 from farandole.collectives.forms import Forms, Runner
 from farandole.collectives.reducescatter import REDUCESCATTER
-from farandole.collectives.reductions import op_asked_for
+from farandole.collectives.reduction_op import op_asked_for
 from farandole.core.dtype import Average
 from farandole.core.group import ProcessSet, global_process_set
 from farandole.mxnet.arrays import Arrays, Sent

@@ -8,8 +8,8 @@ from farandole.scheduler.adaptive.goodput import GoodputModel
 from farandole.scheduler.cluster import Allocation
 from farandole.scheduler.job import BatchLimits, Measurement, Noise, Report
 from farandole.simulator.application import Application
+from farandole.simulator.job_work import BatchPlan, fixed_plan
 from farandole.simulator.step_times import StepTime
-from farandole.simulator.work import BatchPlan, fixed_plan
 
 
 class ReportingAgent:

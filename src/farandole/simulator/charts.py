@@ -9,7 +9,7 @@ from pathlib import Path
 
 from farandole.scheduler.errors import SchedulerError
 from farandole.simulator.metrics import JobResult, Summary
-from farandole.simulator.report import COLUMNS
+from farandole.simulator.policy_table import COLUMNS
 
 Results = Sequence[tuple[Summary, Sequence[JobResult]]]
 

@@ -11,11 +11,11 @@ from farandole.scheduler.job import JobView
 from farandole.scheduler.policy import Policy
 from farandole.simulator.agents import AdaptiveAgent, ReportingAgent
 from farandole.simulator.application import Application
+from farandole.simulator.job_trace import TraceJob, Workload
+from farandole.simulator.job_work import Agent, FixedWork, Training, Work
 from farandole.simulator.predictors import Given, History, Truth
 from farandole.simulator.simulated_job import SimulatedJob
 from farandole.simulator.simulation import Outcome, Predictor, Simulation
-from farandole.simulator.trace import TraceJob, Workload
-from farandole.simulator.work import Agent, FixedWork, Training, Work
 
 PREDICTIONS = ("given", "history", "profiles", "truth")
 """What policies may know: what users gave; also what finished jobs of the same application needed; also how long their

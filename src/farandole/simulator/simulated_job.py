@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from farandole.scheduler.cluster import Allocation
 from farandole.scheduler.job import JobView
-from farandole.simulator.work import Work
+from farandole.simulator.job_work import Work
 
 
 class SimulatedJob:

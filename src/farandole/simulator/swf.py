@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 from farandole.scheduler.errors import TraceError
-from farandole.simulator.trace import TraceJob, Workload
+from farandole.simulator.job_trace import TraceJob, Workload
 
 _FIELDS = 18
 _NUMBER, _SUBMITTED, _RUN_TIME, _PROCESSORS, _WANTED, _REQUESTED_TIME, _USER, _QUEUE = 0, 1, 3, 4, 7, 8, 11, 14

@@ -84,7 +84,7 @@ def profiles(seed: int = 0) -> dict[str, str]:
 
 
 def workload(seed: int = 0, jobs: int = 160, hours: float = HOURS) -> str:
-    """Return a table of jobs, as `farandole.simulator.trace` reads it."""
+    """Return a table of jobs, as `farandole.simulator.job_trace` reads it."""
     random_ = random.Random(f"workload {seed}")
     seconds = sorted(_arrival(random_, hours * 3600) for _ in range(jobs))
     rows = ["name,time,application,num_replicas,batch_size"]

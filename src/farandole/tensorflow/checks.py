@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from farandole.collectives.reducescatter import check_operation
-from farandole.collectives.reductions import refuse_average_of_truth
+from farandole.collectives.reduction_op import refuse_average_of_truth
 from farandole.core.dtype import Average
 from farandole.errors import InvalidRequestError
 

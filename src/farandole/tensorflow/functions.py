@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from farandole.collectives.compression import Compressor
-from farandole.collectives.reductions import op_asked_for
+from farandole.collectives.reduction_op import op_asked_for
 from farandole.core.dtype import Average
 from farandole.core.group import ProcessSet, global_process_set
 from farandole.tensorflow import checks, ops

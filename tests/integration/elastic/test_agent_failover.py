@@ -27,7 +27,7 @@ from farandole.agent.protocol import (
 from farandole.launcher.agents.agent_client import AgentClient
 from farandole.launcher.agents.agent_lost import AgentLost
 from farandole.launcher.job.host_list import Host
-from farandole.launcher.job.options import SshOptions
+from farandole.launcher.job.ssh_and_ship import SshOptions
 from farandole.wire.address import format_address, parse_address
 
 SOCKET_NAME = f"test-{os.getpid()}"

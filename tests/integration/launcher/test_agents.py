@@ -11,7 +11,7 @@ import pytest
 from farandole.launcher.agents.agent_client import AgentClient
 from farandole.launcher.agents.agent_lost import AgentLost
 from farandole.launcher.job.host_list import Host
-from farandole.launcher.job.options import SshOptions
+from farandole.launcher.job.ssh_and_ship import SshOptions
 
 GREETING = "\\nfarandole agent: frames follow\\n"
 REAL = 'for last; do :; done\nexec sh -c "$last"\n'

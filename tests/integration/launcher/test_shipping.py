@@ -13,7 +13,7 @@ from farandole.agent.protocol import End, Exited, FromAgent, Output, Start
 from farandole.launcher.agents.agent_client import AgentClient
 from farandole.launcher.errors import SpecError
 from farandole.launcher.job.host_list import Host
-from farandole.launcher.job.options import SshOptions
+from farandole.launcher.job.ssh_and_ship import SshOptions
 from farandole.launcher.ship.file_list import take_stock
 from farandole.launcher.ship.send import ship
 

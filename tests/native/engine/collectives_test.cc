@@ -6,7 +6,7 @@
 #include <cstring>
 #include <numeric>
 
-#include "collective/table.h"
+#include "collective/algorithm_table.h"
 #include "reduce/kernels.h"
 #include "support/sanitized.h"
 #include "support/worlds.h"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from farandole.cli.main import main
-from farandole.cli.project import options_of_run
+from farandole.cli.project_options import options_of_run
 from farandole.launcher.configuration.project import Option, Project, find, read, words
 from farandole.launcher.configuration.provenance import Provenance, Sources, first_sentence, provenances
 from farandole.launcher.errors import SpecError

@@ -22,7 +22,7 @@ from farandole.cli.main import main
 from farandole.launcher.doctor import inspection
 from farandole.launcher.doctor.inspection import Silence, inspect_hosts
 from farandole.launcher.job.host_list import Host
-from farandole.launcher.job.options import SshOptions
+from farandole.launcher.job.ssh_and_ship import SshOptions
 
 Ssh = Callable[[str], None]
 MARS_ITSELF = Host("ada@mars.invalid")

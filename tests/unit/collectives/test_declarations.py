@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 import farandole
+from farandole.collectives.all_collectives import COLLECTIVES
 from farandole.collectives.declaration import FORMS, Form, Required
 from farandole.collectives.front_end import FrontEnd
 from farandole.collectives.plain_memory import Block, PlainMemory
 from farandole.collectives.render import docstring, functions
 from farandole.collectives.rows import own_rows, rows_to_send
-from farandole.collectives.table import COLLECTIVES
 from farandole.core import binding
 from farandole.core.dtype import DType
 from farandole.errors import InvalidRequestError
@@ -147,7 +147,7 @@ import farandole.numpy as hvd
 from farandole.collectives.declaration import FORMS, Parameter
 from farandole.collectives.forms import Forms, synchronize
 from farandole.collectives.render import render_function
-from farandole.collectives.table import COLLECTIVES
+from farandole.collectives.all_collectives import COLLECTIVES
 from farandole.numpy.arrays import Arrays
 
 allreduce = COLLECTIVES["allreduce"]

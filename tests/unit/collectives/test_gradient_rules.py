@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from farandole.collectives.all_collectives import COLLECTIVES
 from farandole.collectives.gradient_rules import CallFacts, Nothing, PadRows, Plan, Scale, TakeRows, Zero
-from farandole.collectives.table import COLLECTIVES
 from farandole.core.dtype import Adasum, Average, Max, Min, Product, Sum
 from farandole.errors import InvalidRequestError
 

@@ -14,7 +14,7 @@ from farandole.agent.protocol import File
 from farandole.launcher.errors import SpecError
 from farandole.launcher.ship.file_list import take_stock
 from farandole.launcher.ship.ignore import entered, outer_rules
-from farandole.launcher.ship.left_out import why_left_out
+from farandole.launcher.ship.missing_files import why_left_out
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git, to compare with")
 

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from farandole.core.dtype import Average, DType, Max, Product, Sum
-from farandole.observe.self_test import values
+from farandole.observe.self_test import formulas
 from farandole.observe.self_test.__main__ import nodes_of, with_second_look
 from farandole.observe.self_test.matrix import render
 from farandole.observe.self_test.pairs import Effort
@@ -53,61 +53,61 @@ def test_many_rounds_make_samples_shorter() -> None:
 # --- what is right --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", values.DTYPES)
+@pytest.mark.parametrize("dtype", formulas.DTYPES)
 def test_elements_come_back_as_they_were(dtype: DType) -> None:
     numbers = [0, 1, 2, 6, 100]
-    elements = values.encode(numbers, dtype)
-    assert len(elements) == 5 * values.element_bytes(dtype)
-    assert values.decode(elements, dtype) == numbers
+    elements = formulas.encode(numbers, dtype)
+    assert len(elements) == 5 * formulas.element_bytes(dtype)
+    assert formulas.decode(elements, dtype) == numbers
 
 
 def test_what_must_come_out_of_reductions() -> None:
-    assert [values.contribution(Sum, rank) for rank in range(2)] == [[0, 1, 2, 0, 1, 2, 0], [1, 2, 0, 1, 2, 0, 1]]
-    assert values.reduced(Sum, DType.F32, 2) == [1, 3, 2, 1, 3, 2, 1]
-    assert values.reduced(Average, DType.F32, 2) == [0.5, 1.5, 1, 0.5, 1.5, 1, 0.5]
-    assert values.reduced(Average, DType.I32, 2) == [0, 1, 1, 0, 1, 1, 0]
-    assert values.reduced(Max, DType.U8, 2) == [1, 2, 3, 4, 5, 6, 6]
-    assert values.reduced(Product, DType.I64, 2) == [2, 2, 1, 1, 1, 1, 1]
+    assert [formulas.contribution(Sum, rank) for rank in range(2)] == [[0, 1, 2, 0, 1, 2, 0], [1, 2, 0, 1, 2, 0, 1]]
+    assert formulas.reduced(Sum, DType.F32, 2) == [1, 3, 2, 1, 3, 2, 1]
+    assert formulas.reduced(Average, DType.F32, 2) == [0.5, 1.5, 1, 0.5, 1.5, 1, 0.5]
+    assert formulas.reduced(Average, DType.I32, 2) == [0, 1, 1, 0, 1, 1, 0]
+    assert formulas.reduced(Max, DType.U8, 2) == [1, 2, 3, 4, 5, 6, 6]
+    assert formulas.reduced(Product, DType.I64, 2) == [2, 2, 1, 1, 1, 1, 1]
 
 
 def test_no_type_is_asked_for_what_it_cannot_hold() -> None:
-    assert values.can_be_asked(Sum, DType.U8, 127) and not values.can_be_asked(Sum, DType.U8, 128)
-    assert values.can_be_asked(Average, DType.BF16, 128) and not values.can_be_asked(Average, DType.BF16, 129)
-    assert values.can_be_asked(Max, DType.U8, 10**6)
+    assert formulas.can_be_asked(Sum, DType.U8, 127) and not formulas.can_be_asked(Sum, DType.U8, 128)
+    assert formulas.can_be_asked(Average, DType.BF16, 128) and not formulas.can_be_asked(Average, DType.BF16, 129)
+    assert formulas.can_be_asked(Max, DType.U8, 10**6)
 
 
-@pytest.mark.parametrize("dtype", values.DTYPES)
+@pytest.mark.parametrize("dtype", formulas.DTYPES)
 @pytest.mark.parametrize("count", [1, 6, 7, 8, 1001])
 @pytest.mark.parametrize("first", [0, 3])
 def test_one_wrong_element_is_found(dtype: DType, count: int, first: int) -> None:
-    grain = values.element_bytes(dtype)
-    wanted = [place + 1 for place in range(values.PERIOD)]
-    period = values.encode([*wanted[first:], *wanted[:first]], dtype)
-    right = values.tiled(period, count * grain)
-    assert values.what_differs(right, wanted, dtype, first) == ""
+    grain = formulas.element_bytes(dtype)
+    wanted = [place + 1 for place in range(formulas.PERIOD)]
+    period = formulas.encode([*wanted[first:], *wanted[:first]], dtype)
+    right = formulas.tiled(period, count * grain)
+    assert formulas.what_differs(right, wanted, dtype, first) == ""
     for place in {0, count // 2, count - 1}:
         wrong = right[:]
-        wrong[place * grain : (place + 1) * grain] = values.encode([40], dtype)
-        expected = wanted[(first + place) % values.PERIOD]
-        assert values.what_differs(wrong, wanted, dtype, first) == f"element {place} is 40, not {expected}"
+        wrong[place * grain : (place + 1) * grain] = formulas.encode([40], dtype)
+        expected = wanted[(first + place) % formulas.PERIOD]
+        assert formulas.what_differs(wrong, wanted, dtype, first) == f"element {place} is 40, not {expected}"
 
 
 def test_averages_may_be_rounded_and_no_more() -> None:
-    third = values.encode([0.334], DType.F16)
-    assert values.what_differs(third, [1 / 3], DType.F16).startswith("element 0 is")
-    nearest = values.encode([1 / 3], DType.F16)
-    assert values.what_differs(nearest, [1 / 3], DType.F16) == ""
-    assert not math.isclose(values.decode(nearest, DType.F16)[0], 1 / 3, rel_tol=1e-5)
+    third = formulas.encode([0.334], DType.F16)
+    assert formulas.what_differs(third, [1 / 3], DType.F16).startswith("element 0 is")
+    nearest = formulas.encode([1 / 3], DType.F16)
+    assert formulas.what_differs(nearest, [1 / 3], DType.F16) == ""
+    assert not math.isclose(formulas.decode(nearest, DType.F16)[0], 1 / 3, rel_tol=1e-5)
 
 
 def test_one_wrong_byte_is_found() -> None:
-    right = values.bytes_of(3, 1, 1000)
-    assert values.which_byte_differs(right, values.bytes_of(3, 1, 1000)) == ""
-    assert right != values.bytes_of(1, 3, 1000)
+    right = formulas.bytes_of(3, 1, 1000)
+    assert formulas.which_byte_differs(right, formulas.bytes_of(3, 1, 1000)) == ""
+    assert right != formulas.bytes_of(1, 3, 1000)
     wrong = right[:]
     wrong[700] ^= 1
-    assert values.which_byte_differs(wrong, right) == f"byte 700 is {wrong[700]}, not {right[700]}"
-    assert values.which_byte_differs(right[:-1], right) == "999 bytes came, not 1000"
+    assert formulas.which_byte_differs(wrong, right) == f"byte 700 is {wrong[700]}, not {right[700]}"
+    assert formulas.which_byte_differs(right[:-1], right) == "999 bytes came, not 1000"
 
 
 # --- what is slow -----------------------------------------------------------------------------------------------

@@ -14,9 +14,9 @@ from farandole.scheduler.job import Decision, JobView
 from farandole.scheduler.policies import POLICIES, make_policy
 from farandole.scheduler.rules import Queue, Rules
 from farandole.simulator import synthetic
+from farandole.simulator.job_trace import TraceJob, Workload
 from farandole.simulator.profiles import applications_of
 from farandole.simulator.setup import Options, simulate
-from farandole.simulator.trace import TraceJob, Workload
 
 SIMPLE = [name for name, row in POLICIES.items() if row.parts]
 RULES = Rules(quantum=200.0, ageing=400.0)

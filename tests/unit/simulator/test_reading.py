@@ -11,8 +11,8 @@ from farandole.cli.main import main
 from farandole.scheduler.errors import SchedulerError, TraceError
 from farandole.scheduler.rules import Queue, parse_queues
 from farandole.simulator import swf, synthetic
+from farandole.simulator.job_trace import read_workload
 from farandole.simulator.profiles import applications_of
-from farandole.simulator.trace import read_workload
 
 HEADER = "name,time,application,num_replicas,batch_size\n"
 

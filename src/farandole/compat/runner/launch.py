@@ -19,8 +19,8 @@ from farandole.launcher.errors import JobFailed, LaunchError, SpecError
 from farandole.launcher.job.elastic import Elastic, read_elastic_timeout
 from farandole.launcher.job.host_list import Host
 from farandole.launcher.job.machine import Machine, look
-from farandole.launcher.job.options import SshOptions
 from farandole.launcher.job.spec import JobSpec, read_start_timeout
+from farandole.launcher.job.ssh_and_ship import SshOptions
 from farandole.launcher.supervise.outcome import Observer, Outcome
 from farandole.settings.table import SETTINGS
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from farandole.elastic.checkpoint.sharding import Piece
+from farandole.elastic.checkpoint.writers import Piece
 
 VERSION = 1
 FORMATS = ("safetensors", "dcp")

@@ -19,7 +19,7 @@ from farandole.core.group import ProcessSet, global_process_set
 from farandole.errors import FarandoleError, InvalidRequestError
 from farandole.gradients.reduce_options import ReduceOptions
 from farandole.jax.trees import grouped_allreduce
-from farandole.numpy.elastic.reductions import Reductions
+from farandole.numpy.elastic.step_reduction import Reductions
 
 _reductions = Reductions()
 # XLA hands on an error of a function that it calls as text only.

@@ -31,7 +31,7 @@ from farandole.launcher.agents.agent_process import EXIT_SECONDS, AgentProcess
 from farandole.launcher.agents.relayed_links import RelayedLinks
 from farandole.launcher.failure.record import signal_name
 from farandole.launcher.job.host_list import Host
-from farandole.launcher.job.options import SshOptions
+from farandole.launcher.job.ssh_and_ship import SshOptions
 from farandole.wire.async_channel import AsyncChannel
 from farandole.wire.errors import BadMessage, WireError
 from farandole.wire.frames import LARGEST_FRAME, Codec

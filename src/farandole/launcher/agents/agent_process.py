@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from farandole.core.own_roster import own_environment
 from farandole.launcher.agents.agent_lost import AgentLost
 from farandole.launcher.job.host_list import Host
-from farandole.launcher.job.options import SshOptions
+from farandole.launcher.job.ssh_and_ship import SshOptions
 from farandole.launcher.targets.local import AGENT, TAKE_OVER, local_command
 from farandole.launcher.targets.ssh import ssh_command
 

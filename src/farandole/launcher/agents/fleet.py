@@ -12,7 +12,7 @@ from farandole.agent.protocol import (
 from farandole.launcher.agents.agent_client import AgentClient
 from farandole.launcher.agents.agent_lost import AgentLost
 from farandole.launcher.job.host_list import Host
-from farandole.launcher.job.options import SshOptions
+from farandole.launcher.job.ssh_and_ship import SshOptions
 
 # So many are being started at a time: each costs a process here, and often much more in its first moment.
 STARTED_AT_ONCE = 32

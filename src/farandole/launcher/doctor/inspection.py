@@ -15,7 +15,7 @@ from farandole.agent.inspect import inspect
 from farandole.agent.inspect.facts import Facts
 from farandole.agent.inspect.software import IMPORT_SECONDS
 from farandole.launcher.job.host_list import Host
-from farandole.launcher.job.options import SshOptions
+from farandole.launcher.job.ssh_and_ship import SshOptions
 from farandole.launcher.targets.local import LocalNames
 from farandole.launcher.targets.ssh import explain, ssh_command
 

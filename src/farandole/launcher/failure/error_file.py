@@ -17,8 +17,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from farandole.launcher.failure.failure_text import traceback_of
 from farandole.launcher.failure.record import WorkerRecord, how_it_ended
-from farandole.launcher.failure.report import traceback_of
 
 FILE_NAME = "error.json"
 

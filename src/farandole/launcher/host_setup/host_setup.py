@@ -16,7 +16,7 @@ from farandole.launcher.host_setup.preemption import PreemptionWatch
 from farandole.launcher.host_setup.preflight import Finding, HostsRefused
 from farandole.launcher.host_setup.prepare import Preparation
 from farandole.launcher.job.host_list import Host
-from farandole.launcher.job.options import SshOptions
+from farandole.launcher.job.ssh_and_ship import SshOptions
 from farandole.launcher.plan.environment import inherited_elsewhere, master_address, place_of
 from farandole.launcher.plan.model import LOOPBACK, HostPlan, Identity, Plan, Site
 from farandole.launcher.targets.local import LocalNames

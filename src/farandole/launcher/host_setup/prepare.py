@@ -22,7 +22,7 @@ from farandole.launcher.plan.environment import inherited_elsewhere
 from farandole.launcher.plan.make import make_plan
 from farandole.launcher.plan.model import LOOPBACK, HostPlan, Identity, Plan, Site
 from farandole.launcher.ship.file_list import Hashes, Manifest, in_units, take_stock
-from farandole.launcher.ship.left_out import command_on_hosts, hint_for_missing, where_to_run
+from farandole.launcher.ship.missing_files import command_on_hosts, hint_for_missing, where_to_run
 from farandole.launcher.ship.send import ship
 from farandole.launcher.wording import count
 

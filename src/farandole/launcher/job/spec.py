@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from farandole.agent.command import what_is_wrong
+from farandole.agent.command_check import what_is_wrong
 from farandole.launcher.errors import SpecError
 from farandole.launcher.job.elastic import Elastic
 from farandole.launcher.job.host_list import Host
-from farandole.launcher.job.options import ShipLimit, SshOptions
+from farandole.launcher.job.ssh_and_ship import ShipLimit, SshOptions
 from farandole.launcher.job.worker_settings import check_settings
 from farandole.launcher.output.console import OutputOptions
 from farandole.settings.table import SETTINGS

@@ -21,7 +21,7 @@ import msgspec
 
 from farandole.agent.protocol import Directory, Entry, File, Link
 from farandole.launcher.errors import SpecError
-from farandole.launcher.job.options import ShipLimit
+from farandole.launcher.job.ssh_and_ship import ShipLimit
 from farandole.launcher.ship.ignore import Rules, decide, entered, outer_rules, tracked_though_ignored
 from farandole.launcher.wording import SIZE_UNITS
 

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 
 from farandole.launcher.slots import slot_events as events
-from farandole.launcher.slots.decide import decide, next_due
+from farandole.launcher.slots.slot_policy import decide, next_due
 from farandole.launcher.slots.slot_state import SlotPolicy, State
 
 

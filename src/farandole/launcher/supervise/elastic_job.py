@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from farandole.launcher.job.host_list import Host
 from farandole.launcher.slots import slot_events as events
-from farandole.launcher.slots.decide import describe
 from farandole.launcher.slots.phrases import named, who_leaves
+from farandole.launcher.slots.slot_policy import describe
 from farandole.launcher.slots.slot_state import living, most_members
 from farandole.launcher.supervise.control import HostRow, Status
 from farandole.launcher.supervise.elastic_policy import ElasticPolicy

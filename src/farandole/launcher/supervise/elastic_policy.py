@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from farandole.launcher.agents.agent_lost import AgentLost
 from farandole.launcher.discovery.discovery import Discovery
 from farandole.launcher.discovery.host_set import HostSet
+from farandole.launcher.failure.failure_text import as_shell
 from farandole.launcher.failure.record import how_it_ended
-from farandole.launcher.failure.report import as_shell
 from farandole.launcher.host_setup.host_setup import HostSetup, JobHost
 from farandole.launcher.job.host_list import Host, slots_of
 from farandole.launcher.output.console import Console
@@ -25,9 +25,9 @@ from farandole.launcher.supervise.decider import Decider
 from farandole.launcher.supervise.ending import GRACE_SECONDS
 from farandole.launcher.supervise.failover_files import FailoverFiles
 from farandole.launcher.supervise.failover_state import FailoverState, FailoverWriter, SavedEnd, SavedHost, SavedWorker
+from farandole.launcher.supervise.job_policy import JobPolicy
 from farandole.launcher.supervise.messages import Messages
 from farandole.launcher.supervise.outcome import Observer, Verdict
-from farandole.launcher.supervise.policy import JobPolicy
 from farandole.launcher.supervise.supervisor import Supervisor
 from farandole.launcher.supervise.take_over import TakeOver
 from farandole.launcher.supervise.workers import Worker, Workers

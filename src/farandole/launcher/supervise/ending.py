@@ -12,7 +12,7 @@ from farandole.agent.protocol import Task
 from farandole.launcher.agents.agent_client import AgentClient
 from farandole.launcher.agents.agent_lost import AgentLost
 from farandole.launcher.job.host_list import Host
-from farandole.launcher.job.options import SshOptions
+from farandole.launcher.job.ssh_and_ship import SshOptions
 from farandole.launcher.supervise.output_flow import OutputFlow
 
 GRACE_SECONDS = 5.0

@@ -15,14 +15,14 @@ from collections.abc import Mapping, Sequence
 
 from farandole.agent.protocol import Start
 from farandole.launcher.agents.agent_lost import AgentLost
+from farandole.launcher.failure.failure_text import as_shell
 from farandole.launcher.failure.record import WorkerRecord, how_it_ended
-from farandole.launcher.failure.report import as_shell
 from farandole.launcher.host_setup.host_setup import JobHost
 from farandole.launcher.output.console import Console
 from farandole.launcher.plan.environment import inherited_elsewhere
 from farandole.launcher.supervise.ending import GRACE_SECONDS
+from farandole.launcher.supervise.job_policy import JobPolicy
 from farandole.launcher.supervise.outcome import Observer
-from farandole.launcher.supervise.policy import JobPolicy
 from farandole.launcher.supervise.supervisor import Supervisor
 from farandole.launcher.supervise.workers import Worker
 

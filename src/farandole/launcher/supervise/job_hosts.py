@@ -20,7 +20,7 @@ from farandole.launcher.job.spec import JobSpec
 from farandole.launcher.slots import slot_events as events
 from farandole.launcher.supervise.background import Background
 from farandole.launcher.supervise.ending import Ending, sweep_elsewhere, sweep_here
-from farandole.launcher.supervise.policy import JobPolicy
+from farandole.launcher.supervise.job_policy import JobPolicy
 from farandole.launcher.supervise.worker_control import WorkerControl
 
 # For so long the agent of another host waits for another launcher when the connection to this one ends. That may have

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from farandole.launcher.failure.error_file import write_error_files
+from farandole.launcher.failure.failure_text import exit_code, render_failure
 from farandole.launcher.failure.record import WorkerRecord, first_failure
-from farandole.launcher.failure.report import exit_code, render_failure
 from farandole.launcher.job.spec import JobSpec
 from farandole.launcher.plan.model import HostPlan, Plan, WorkerPlan
 from farandole.launcher.supervise.workers import Workers

@@ -21,8 +21,8 @@ from farandole.launcher.plan.model import HostPlan
 from farandole.launcher.supervise.background import Background
 from farandole.launcher.supervise.ending import GRACE_SECONDS, Ending
 from farandole.launcher.supervise.job_hosts import JobHosts
+from farandole.launcher.supervise.job_policy import JobPolicy
 from farandole.launcher.supervise.outcome import Outcome, Verdict, outcome_of
-from farandole.launcher.supervise.policy import JobPolicy
 from farandole.launcher.supervise.worker_control import WorkerControl
 from farandole.launcher.supervise.workers import Workers
 from farandole.launcher.wording import count

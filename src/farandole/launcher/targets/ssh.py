@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from farandole.launcher.job.host_list import Host
-from farandole.launcher.job.options import SshOptions
+from farandole.launcher.job.ssh_and_ship import SshOptions
 from farandole.launcher.targets.local import AGENT
 
 CONNECT_SECONDS = 10

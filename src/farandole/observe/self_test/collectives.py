@@ -8,7 +8,7 @@ from functools import partial
 from farandole.core import basics, buffers
 from farandole.core.dtype import DType, Sum
 from farandole.core.group import ProcessSet
-from farandole.observe.self_test import values
+from farandole.observe.self_test import formulas
 from farandole.observe.self_test.report import Problem
 
 ODD = 1001
@@ -44,10 +44,10 @@ def check_all(rank: int, size: int, quick: bool, tell: Callable[[str], None]) ->
 
 
 def _reductions(rank: int, size: int, quick: bool) -> Iterator[Check]:
-    for word, op in values.OPS.items():
-        for dtype in (DType.F32, DType.I32) if quick else values.DTYPES:
-            counts = (1, ODD, LARGE // values.element_bytes(dtype)) if word == "sum" else (ODD,)
-            for count in counts if values.can_be_asked(op, dtype, size) else ():
+    for word, op in formulas.OPS.items():
+        for dtype in (DType.F32, DType.I32) if quick else formulas.DTYPES:
+            counts = (1, ODD, LARGE // formulas.element_bytes(dtype)) if word == "sum" else (ODD,)
+            for count in counts if formulas.can_be_asked(op, dtype, size) else ():
                 name = f"allreduce {word} of {count} {dtype.name.lower()}"
                 yield name, partial(_allreduce, op, dtype, count, rank, size)
     for count in (1, ODD, LARGE // 4):
@@ -58,7 +58,7 @@ def _reductions(rank: int, size: int, quick: bool) -> Iterator[Check]:
 def _allreduce(op: int, dtype: DType, count: int, rank: int, size: int) -> str:
     data = _input(op, dtype, count, rank)
     buffers.allreduce(data, dtype, op)
-    return values.what_differs(data, values.reduced(op, dtype, size), dtype)
+    return formulas.what_differs(data, formulas.reduced(op, dtype, size), dtype)
 
 
 def _reducescatter(count: int, rank: int, size: int) -> str:
@@ -66,18 +66,20 @@ def _reducescatter(count: int, rank: int, size: int) -> str:
     first = rank * whole + min(rank, more)
     part = bytearray(4 * (whole + (rank < more)))
     buffers.reducescatter(_input(Sum, DType.F32, count, rank), part, DType.F32, Sum)
-    return values.what_differs(part, values.reduced(Sum, DType.F32, size), DType.F32, first)
+    return formulas.what_differs(part, formulas.reduced(Sum, DType.F32, size), DType.F32, first)
 
 
 def _grouped(rank: int, size: int) -> str:
-    data = [_input(Sum, DType.F32, count, rank) for count in (1, values.PERIOD, ODD)]
+    data = [_input(Sum, DType.F32, count, rank) for count in (1, formulas.PERIOD, ODD)]
     buffers.grouped_allreduce(data, DType.F32, Sum)
-    wanted = values.reduced(Sum, DType.F32, size)
-    return next(filter(None, (values.what_differs(each, wanted, DType.F32) for each in data)), "")
+    wanted = formulas.reduced(Sum, DType.F32, size)
+    return next(filter(None, (formulas.what_differs(each, wanted, DType.F32) for each in data)), "")
 
 
 def _input(op: int, dtype: DType, count: int, rank: int) -> bytearray:
-    return values.tiled(values.encode(values.contribution(op, rank), dtype), count * values.element_bytes(dtype))
+    return formulas.tiled(
+        formulas.encode(formulas.contribution(op, rank), dtype), count * formulas.element_bytes(dtype)
+    )
 
 
 # --- what computes nothing --------------------------------------------------------------------------------------
@@ -98,46 +100,48 @@ def _moves(rank: int, size: int) -> Iterator[Check]:
 
 
 def _broadcast(count: int, root: int, rank: int) -> str:
-    wanted = values.bytes_of(root, 0, count)
+    wanted = formulas.bytes_of(root, 0, count)
     data = bytearray(wanted) if rank == root else bytearray(count)
     buffers.broadcast(data, root)
-    return values.which_byte_differs(data, wanted)
+    return formulas.which_byte_differs(data, wanted)
 
 
 def _allgather(count: int, rank: int, size: int) -> str:
     output = bytearray(count * size)
-    buffers.allgather(values.bytes_of(rank, 0, count), output)
-    return values.which_byte_differs(output, b"".join(values.bytes_of(source, 0, count) for source in range(size)))
+    buffers.allgather(formulas.bytes_of(rank, 0, count), output)
+    return formulas.which_byte_differs(output, b"".join(formulas.bytes_of(source, 0, count) for source in range(size)))
 
 
 def _alltoall(count: int, rank: int, size: int) -> str:
     output = bytearray(count * size)
-    buffers.alltoall(bytearray().join(values.bytes_of(rank, to, count) for to in range(size)), output)
-    return values.which_byte_differs(output, b"".join(values.bytes_of(source, rank, count) for source in range(size)))
+    buffers.alltoall(bytearray().join(formulas.bytes_of(rank, to, count) for to in range(size)), output)
+    return formulas.which_byte_differs(
+        output, b"".join(formulas.bytes_of(source, rank, count) for source in range(size))
+    )
 
 
 def _gather(rank: int, size: int) -> str:
     def part(source: int) -> bytearray:
-        return values.bytes_of(source, 0, source * 37 % 101)
+        return formulas.bytes_of(source, 0, source * 37 % 101)
 
     found, _ = buffers.gather(part(rank))
-    return values.which_byte_differs(found, b"".join(part(source) for source in range(size)))
+    return formulas.which_byte_differs(found, b"".join(part(source) for source in range(size)))
 
 
 def _exchange(rank: int, size: int) -> str:
     def part(source: int, destination: int) -> bytearray:
-        return values.bytes_of(source, destination, (3 * source + 5 * destination) % 11)
+        return formulas.bytes_of(source, destination, (3 * source + 5 * destination) % 11)
 
     given = [part(rank, to) for to in range(size)]
     found, _ = buffers.exchange(bytearray().join(given), [len(each) for each in given])
-    return values.which_byte_differs(found, b"".join(part(source, rank) for source in range(size)))
+    return formulas.which_byte_differs(found, b"".join(part(source, rank) for source in range(size)))
 
 
 def _ring(rank: int, size: int) -> str:
     before, after = (rank - 1) % size, (rank + 1) % size
     found = bytearray(ODD)
-    buffers.transfer([(values.bytes_of(rank, after, ODD), rank, after), (found, before, rank)], name="self_test.ring")
-    return values.which_byte_differs(found, values.bytes_of(before, rank, ODD))
+    buffers.transfer([(formulas.bytes_of(rank, after, ODD), rank, after), (found, before, rank)], name="self_test.ring")
+    return formulas.which_byte_differs(found, formulas.bytes_of(before, rank, ODD))
 
 
 def _barrier() -> str:
@@ -165,4 +169,4 @@ def _among(group: ProcessSet, rank: int) -> str:
     place, size = group.rank(), len(group.ranks)
     data = _input(Sum, DType.F32, ODD, place)
     buffers.allreduce(data, DType.F32, Sum, process_set=group)
-    return values.what_differs(data, values.reduced(Sum, DType.F32, size), DType.F32)
+    return formulas.what_differs(data, formulas.reduced(Sum, DType.F32, size), DType.F32)

@@ -10,7 +10,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from farandole.scheduler.admission.wording import expected_start
+from farandole.scheduler.admission.expected_start import expected_start
 from farandole.scheduler.job import JobView
 from farandole.scheduler.room import Grant, Room, runs_on
 

@@ -5,7 +5,7 @@ from farandole.elastic.state import ObjectState, State
 from farandole.errors import HorovodInternalError, HostsUpdatedInterrupt
 from farandole.tensorflow.elastic.in_loop import reduce_gradients
 from farandole.tensorflow.elastic.loader import ElasticLoader
-from farandole.tensorflow.elastic.run import run
+from farandole.tensorflow.elastic.run_decorator import run
 from farandole.tensorflow.elastic.state import TensorFlowKerasState, TensorFlowState
 from farandole.tensorflow.elastic.steps import steps
 

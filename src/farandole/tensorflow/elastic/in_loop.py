@@ -20,7 +20,7 @@ from farandole.core.dtype import Adasum, Average
 from farandole.core.group import ProcessSet, global_process_set
 from farandole.errors import InvalidRequestError
 from farandole.gradients.reduce_options import ReduceOptions
-from farandole.numpy.elastic.reductions import Reductions
+from farandole.numpy.elastic.step_reduction import Reductions
 from farandole.tensorflow import ops
 
 

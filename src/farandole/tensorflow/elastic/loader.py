@@ -9,7 +9,7 @@ from farandole.elastic.batches import BatchPolicy
 from farandole.elastic.ledger import Share
 from farandole.errors import InvalidRequestError
 from farandole.numpy.elastic.loader import IndexLoader, Place
-from farandole.tensorflow.elastic.reading import Pipeline, source_of
+from farandole.tensorflow.elastic.sample_source import Pipeline, source_of
 
 
 class ElasticLoader(IndexLoader):

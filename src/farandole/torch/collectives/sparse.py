@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from farandole.collectives.reductions import divisor
+from farandole.collectives.reduction_op import divisor
 from farandole.core.basics import current
 from farandole.core.dtype import Average, Sum
 from farandole.core.group import ProcessSet, global_process_set

@@ -21,10 +21,10 @@ import torch
 from farandole.core.user_log import tell_user
 from farandole.elastic.checkpoint.background_writer import BackgroundWriter
 from farandole.elastic.checkpoint.manifest import Manifest, TensorEntry
-from farandole.elastic.checkpoint.sharding import Extent, share_out
 from farandole.elastic.checkpoint.store import AttemptId, Complete, Search, Store
 from farandole.elastic.checkpoint.tree import Taken, put_together
 from farandole.elastic.checkpoint.write_attempt import Part
+from farandole.elastic.checkpoint.writers import Extent, share_out
 from farandole.errors import CheckpointError, InvalidRequestError
 from farandole.settings.table import Settings
 from farandole.torch.elastic.tensor_files import Tensors, open_format

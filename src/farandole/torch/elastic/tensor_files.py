@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 
 from farandole.elastic.checkpoint.manifest import Manifest
-from farandole.elastic.checkpoint.sharding import Piece
 from farandole.elastic.checkpoint.write_attempt import shard_name
+from farandole.elastic.checkpoint.writers import Piece
 from farandole.errors import InvalidRequestError
 
 if TYPE_CHECKING:

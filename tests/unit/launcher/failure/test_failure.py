@@ -6,8 +6,8 @@ import signal
 
 import pytest
 
+from farandole.launcher.failure.failure_text import exit_code, render_failure
 from farandole.launcher.failure.record import WorkerRecord, find_traceback, first_failure, how_it_ended, shell_code
-from farandole.launcher.failure.report import exit_code, render_failure
 from farandole.launcher.job.host_list import Host
 from farandole.launcher.job.machine import Machine
 from farandole.launcher.job.spec import JobSpec

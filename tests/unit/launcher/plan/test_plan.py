@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from farandole.agent.command import python_script
+from farandole.agent.command_check import python_script
 from farandole.agent.host_facts import visible_gpus
 from farandole.launcher.errors import SpecError
 from farandole.launcher.job.host_list import Host

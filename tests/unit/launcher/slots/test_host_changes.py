@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from slot_jobs import Job, ended, said, started
 
-from farandole.launcher.slots.decide import decide, describe, next_due
 from farandole.launcher.slots.slot_events import (
     SUCCEEDED,
     DrainWorkers,
@@ -22,6 +21,7 @@ from farandole.launcher.slots.slot_events import (
     Tick,
     WorldBegan,
 )
+from farandole.launcher.slots.slot_policy import decide, describe, next_due
 from farandole.launcher.slots.slot_state import SlotPolicy, State
 
 

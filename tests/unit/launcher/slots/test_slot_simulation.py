@@ -7,7 +7,6 @@ import random
 
 import pytest
 
-from farandole.launcher.slots.decide import decide, next_due
 from farandole.launcher.slots.slot_events import (
     FAILED,
     FINISHED,
@@ -34,6 +33,7 @@ from farandole.launcher.slots.slot_events import (
     WorkerLeaves,
     WorldBegan,
 )
+from farandole.launcher.slots.slot_policy import decide, next_due
 from farandole.launcher.slots.slot_state import SlotPolicy, State, living
 
 

@@ -6,7 +6,6 @@ import math
 
 from slot_jobs import Job, ended, said, started
 
-from farandole.launcher.slots.decide import decide, next_due
 from farandole.launcher.slots.failure_rules import FLAPS
 from farandole.launcher.slots.slot_events import (
     FAILED,
@@ -18,6 +17,7 @@ from farandole.launcher.slots.slot_events import (
     ReachHost,
     WorldBegan,
 )
+from farandole.launcher.slots.slot_policy import decide, next_due
 from farandole.launcher.slots.slot_state import SlotPolicy, State
 from farandole.launcher.slots.worker_rules import will_start
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from farandole.launcher.job.host_list import Host
-from farandole.launcher.job.options import SshOptions
+from farandole.launcher.job.ssh_and_ship import SshOptions
 from farandole.launcher.targets.local import LocalNames
 from farandole.launcher.targets.ssh import explain, ssh_command
 

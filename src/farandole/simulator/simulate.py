@@ -19,12 +19,12 @@ from farandole.scheduler.policies import describe, make_policy
 from farandole.scheduler.rules import Rules, parse_queues
 from farandole.simulator import charts, swf, synthetic
 from farandole.simulator.application import Application
+from farandole.simulator.job_trace import Workload, read_workloads, workloads_of
 from farandole.simulator.metrics import JobResult, Summary, job_results, summarise
+from farandole.simulator.policy_table import render
 from farandole.simulator.profiles import applications_of, read_profiles
-from farandole.simulator.report import render
 from farandole.simulator.setup import Options, alone, simulate
 from farandole.simulator.tables import read_texts
-from farandole.simulator.trace import Workload, read_workloads, workloads_of
 
 DEFAULT_INTERVAL = 60.0
 BAR_AFTER = 1.0

@@ -1,4 +1,4 @@
-#include "collective/table.h"
+#include "collective/algorithm_table.h"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 
-from farandole.agent.command import python_script
+from farandole.agent.command_check import python_script
 from farandole.launcher.errors import SpecError
 from farandole.launcher.ship.file_list import Manifest
 from farandole.launcher.ship.ignore import decide, entered, outer_rules, tracked_though_ignored
