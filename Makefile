@@ -54,8 +54,9 @@ $(VENV)/ready: constraints.txt pyproject.toml compat/horovod/pyproject.toml | $(
 
 # What the tests need on top: the other frameworks. Tests of those that this Python has not say so and are skipped.
 $(VENV)/ready-to-test: $(VENV)/ready
-	@echo "Installing the other frameworks into $(VENV)"
+	@echo "Installing the other frameworks, and what the operator needs, into $(VENV)"
 	@$(PIP_INSTALL) --group frameworks
+	@$(PIP_INSTALL) --no-build-isolation --editable '.[kubernetes]'
 	@if python -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then $(PIP_INSTALL) --no-deps tf_keras; fi
 	@touch $@
 

@@ -1,0 +1,83 @@
+"""Conditions of a job: what `kubectl wait --for=condition=...` and dashboards read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from farandole.kubernetes import times
+from farandole.kubernetes.model import Object
+
+CREATED, RUNNING, RESTARTING, SUSPENDED, SUCCEEDED, FAILED, BLOCKED = (
+    "Created",
+    "Running",
+    "Restarting",
+    "Suspended",
+    "Succeeded",
+    "Failed",
+    "Blocked",
+)
+
+# Why a job is Blocked. The page on Kubernetes has a row for each, and a test compares.
+BLOCKED_REASONS = {
+    "QuotaExceeded": "a ResourceQuota of the namespace has no room for the pod",
+    "AdmissionRefused": "an admission webhook or policy refused an object of the job",
+    "Invalid": "the API server says that an object made from the job's template is not valid",
+    "NotPermitted": "the operator has no right to make an object of the job",
+    "NameTaken": "an object of a name that the job needs is there, and belongs to something else",
+    "KindMissing": "the cluster does not know a kind that the job needs, such as PodGroup",
+    "NamespaceTerminating": "the job's namespace is being deleted",
+    "ServerError": "the API server answered with an error of its own",
+    "Unschedulable": "no node has room for a pod, or fits what it asks for",
+    "ImageUnavailable": "the image of a pod cannot be pulled",
+    "ConfigUnavailable": "a Secret or ConfigMap that a container of the template names is not there",
+    "ContainerCannotStart": "a container of a pod cannot be started, or ends again and again",
+    "InvalidSpec": "the job's spec contradicts itself or lacks something; the message says what",
+}
+
+
+def find(conditions: Iterable[Object], kind: str) -> Object | None:
+    """Return the condition of a type, or None."""
+    return next((item for item in conditions if item.get("type") == kind), None)
+
+
+def holds(conditions: Iterable[Object], kind: str) -> bool:
+    """Say whether the condition of a type is there and True."""
+    found = find(conditions, kind)
+    return found is not None and found.get("status") == "True"
+
+
+def of_status(status: Object | None) -> list[dict[str, Any]]:
+    """Return the conditions of a status, without what is none: the status may be anybody's."""
+    found = (status or {}).get("conditions")
+    return [dict(item) for item in found if isinstance(item, Mapping)] if isinstance(found, list) else []
+
+
+def with_condition(
+    conditions: Iterable[Object], kind: str, value: bool, reason: str, message: str, now: float
+) -> list[dict[str, Any]]:
+    """Return conditions in which one has a value, a reason and a message.
+
+    Times change only where something else does, so that an outcome without news writes nothing. A condition that was
+    never there is not added as False.
+    """
+    status = "True" if value else "False"
+    kept = [dict(item) for item in conditions]
+    old = find(kept, kind)
+    if old is None and not value:
+        return kept
+    if old is not None and (old.get("status"), old.get("reason"), old.get("message")) == (status, reason, message):
+        return kept
+    turned = old is None or old.get("status") != status
+    text = times.to_text(now)
+    new = {
+        "type": kind,
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "lastUpdateTime": text,
+        "lastTransitionTime": text if turned or old is None else old.get("lastTransitionTime", text),
+    }
+    if old is None:
+        return [*kept, new]
+    return [new if item is old else item for item in kept]

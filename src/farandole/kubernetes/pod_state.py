@@ -1,0 +1,149 @@
+"""What a pod's object says: whether it runs, why it does not, and what ended it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from farandole.kubernetes import names, times
+from farandole.kubernetes.model import Object
+
+# A container waits for one of these reasons, and the job is Blocked for the reason beside it.
+_WAITING = {
+    "ErrImagePull": "ImageUnavailable",
+    "ImagePullBackOff": "ImageUnavailable",
+    "InvalidImageName": "ImageUnavailable",
+    "ErrImageNeverPull": "ImageUnavailable",
+    "RegistryUnavailable": "ImageUnavailable",
+    "CreateContainerConfigError": "ConfigUnavailable",
+    "CreateContainerError": "ContainerCannotStart",
+    "RunContainerError": "ContainerCannotStart",
+    "CrashLoopBackOff": "ContainerCannotStart",
+}
+# Reasons of a failed pod that are not its own doing.
+_DISRUPTIONS = {
+    "Evicted",
+    "Preempting",
+    "Preempted",
+    "NodeLost",
+    "NodeShutdown",
+    "Shutdown",
+    "Terminated",
+    "NodeAffinity",
+}
+
+
+def role(pod: Object) -> str:
+    """Return launcher or worker, "" if it is neither."""
+    return str(_labels(pod).get(names.ROLE_LABEL, ""))
+
+
+def number(pod: Object, label: str) -> int | None:
+    """Return the number in a label, None if there is none."""
+    text = str(_labels(pod).get(label, ""))
+    return int(text) if text.isdecimal() else None
+
+
+def phase(pod: Object) -> str:
+    """Return Pending, Running, Succeeded, Failed or Unknown."""
+    return str(_status(pod).get("phase", "Pending"))
+
+
+def terminating(pod: Object) -> bool:
+    """Say whether it has been told to end."""
+    return bool(pod["metadata"].get("deletionTimestamp"))
+
+
+def finished(pod: Object) -> bool:
+    """Say whether all its containers have ended for good."""
+    return phase(pod) in ("Succeeded", "Failed")
+
+
+def running(pod: Object) -> bool:
+    """Say whether it runs, and has not been told to end."""
+    return phase(pod) == "Running" and not terminating(pod)
+
+
+def ready(pod: Object) -> bool:
+    """Say whether it runs and its readiness probes say yes."""
+    return running(pod) and _condition(pod, "Ready").get("status") == "True"
+
+
+def created_at(pod: Object) -> float:
+    """Return when it was created, 0 if that is not known yet."""
+    return times.from_text(pod["metadata"].get("creationTimestamp")) or 0.0
+
+
+def restarts(pod: Object) -> int:
+    """Return how often the kubelet has started one of its containers again."""
+    counts = [item.get("restartCount") for item in _containers(pod)]
+    return sum(count for count in counts if isinstance(count, int))
+
+
+@dataclass(frozen=True)
+class Failure:
+    """How a pod ended.
+
+    Attributes:
+        disrupted: it was the cluster's doing (evicted, preempted, its node gone), not the program's.
+        exit_code: of the container that failed, None if none says one.
+    """
+
+    what: str
+    disrupted: bool
+    exit_code: int | None
+
+
+def failure(pod: Object) -> Failure:
+    """Say how a failed pod ended."""
+    status = _status(pod)
+    reason = str(status.get("reason") or "")
+    disrupted = reason in _DISRUPTIONS or _condition(pod, "DisruptionTarget").get("status") == "True"
+    ended = [_mapping(_mapping(item.get("state")).get("terminated")) for item in _containers(pod)]
+    worst = next((item for item in ended if item.get("exitCode")), {})
+    code = worst.get("exitCode")
+    parts = [reason or str(worst.get("reason") or "")]
+    parts += [f"exit code {code}"] if isinstance(code, int) else []
+    parts += [str(worst.get("message") or status.get("message") or "").strip()[-300:]]
+    what = ", ".join(part for part in parts if part) or "no reason was given"
+    return Failure(what, disrupted, code if isinstance(code, int) else None)
+
+
+def hindrance(pod: Object) -> tuple[str, str] | None:
+    """Return why a pod that is to run does not (a reason and a sentence), or None if nothing is in its way."""
+    if finished(pod) or terminating(pod):
+        return None
+    name = pod["metadata"]["name"]
+    scheduled = _condition(pod, "PodScheduled")
+    if scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable":
+        return "Unschedulable", f"pod {name}: {scheduled.get('message') or 'no node fits'}"
+    for item in _containers(pod):
+        waiting = _mapping(_mapping(item.get("state")).get("waiting"))
+        reason = _WAITING.get(str(waiting.get("reason")))
+        if reason:
+            # Not the kubelet's whole message, which counts and so would be news each time.
+            return reason, f"pod {name}, container {item.get('name')}, image {item.get('image')}: {waiting['reason']}"
+    return None
+
+
+def _labels(pod: Object) -> Mapping[str, Any]:
+    return _mapping(pod["metadata"].get("labels"))
+
+
+def _status(pod: Object) -> Mapping[str, Any]:
+    return _mapping(pod.get("status"))
+
+
+def _containers(pod: Object) -> list[Mapping[str, Any]]:
+    lists = [_status(pod).get(key) or [] for key in ("initContainerStatuses", "containerStatuses")]
+    return [_mapping(item) for found in lists for item in found]
+
+
+def _condition(pod: Object, kind: str) -> Mapping[str, Any]:
+    found = [item for item in _status(pod).get("conditions") or [] if item.get("type") == kind]
+    return found[0] if found else {}
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
