@@ -46,6 +46,10 @@ class FakeJob:
         self._hosts[name] = HostRow(name, row.slots, row.workers, "draining")
         return f"{name} is drained"
 
+    def scale(self, workers: int) -> str:
+        self._size = workers
+        return f"at most {workers} workers"
+
     def list_hosts(self) -> Sequence[HostRow]:
         return tuple(self._hosts.values())
 

@@ -1,68 +1,41 @@
-"""`farandole jobs`: which elastic jobs of this user run."""
+"""`farandole jobs`: which jobs there are."""
 
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from farandole.launcher.daemon.jobs import JobDirectory, JobRecord
+from farandole.cli import job_verbs
 
 _EPILOG = """\
-One line for each job: its name, since when it runs, how many workers it has, and its command. A job that has ended when
-nobody looked is listed until farandole run --attach NAME has shown its end.
+One line for each job. --on local lists this user's elastic jobs on this machine: one that has ended when nobody looked
+is listed until farandole run --attach NAME has shown its end. A queue lists jobs that are over for a week.
 """
 
 
 def add_parser(verbs: Any) -> None:
     """Add this verb to the command line."""
-    parser = verbs.add_parser(
+    parser = job_verbs.make_parser(
+        verbs,
         "jobs",
-        help="list the elastic jobs that run",
-        usage="farandole jobs",
-        description="Lists this user's elastic jobs on this machine.",
+        help="list the jobs there are",
+        usage="farandole jobs [--on PLACE] [--active] [--json]",
+        description="Lists jobs, the oldest first.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--active", action="store_true", help="leave out jobs that are over")
     parser.set_defaults(execute=execute, parser=parser)
 
 
 def execute(given: argparse.Namespace) -> int:
     """Run the verb and return the exit code."""
-    from farandole.launcher.daemon.jobs import jobs_of_this_user
-    from farandole.launcher.output.text_table import table
-
-    jobs = jobs_of_this_user(os.environ).known()
-    if not jobs:
-        print("no job runs", file=sys.stderr)
-        return 0
-    for line in table([("name", "since", "workers", "command"), *(_row(*job) for job in jobs)]):
-        print(line)
+    place, service = job_verbs.connect(given)
+    jobs = [job for job in service.jobs() if not (given.active and job.state.is_over)]
+    if given.json:
+        job_verbs.print_json([job_verbs.as_plain(job) for job in jobs])
+    elif not jobs:
+        print("no job runs" if place == "local" else f"there is no job on {place}", file=sys.stderr)
+    else:
+        print(*job_verbs.table_of(jobs), sep="\n")
     return 0
-
-
-def _row(directory: JobDirectory, record: JobRecord) -> tuple[str, ...]:
-    import shlex
-    import time
-
-    since = time.strftime("%Y-%m-%d %H:%M", time.localtime(record.started))
-    return record.name, since, _workers(directory, record), shlex.join(record.command)
-
-
-def _workers(directory: JobDirectory, record: JobRecord) -> str:
-    """Say how many workers there are, or why that is not known."""
-    import socket
-
-    from farandole.launcher.daemon.client_requests import status_of
-
-    ended = directory.ended()
-    if ended is not None:
-        return f"ended with code {ended.exit_code}"
-    if record.host != socket.gethostname():
-        return f"on host {record.host}"
-    status = status_of(directory)
-    if status is None:
-        return "?"
-    return f"{status.size} ({status.waits_for})" if status.waits_for else str(status.size)

@@ -13,10 +13,32 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import farandole
-from farandole.cli import bench, config, doctor, hosts, jobs, run, simulate, stop, test
+from farandole.cli import (
+    bench,
+    cancel,
+    config,
+    doctor,
+    hosts,
+    jobs,
+    logs,
+    resume,
+    run,
+    scale,
+    simulate,
+    status,
+    stop,
+    submit,
+    suspend,
+    test,
+)
+from farandole.jobs.errors import JobError
 from farandole.launcher.errors import SpecError
 
-VERBS = (run, jobs, hosts, stop, simulate, test, bench, doctor, config)
+VERBS = (
+    *(run, hosts, stop),
+    *(submit, jobs, status, logs, scale, cancel, suspend, resume),
+    *(simulate, test, bench, doctor, config),
+)
 
 USAGE_ERROR = 2
 
@@ -80,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code: int = options.execute(options)
         print(end="", flush=True)  # Unlike sys.stdout.flush(), also where standard output is closed.
-    except SpecError as error:
+    except (SpecError, JobError) as error:
         return _refuse(error)
     except BrokenPipeError:
         # The reader of our output, such as `head`, has seen enough. What is still in the buffer goes nowhere.
@@ -98,7 +120,7 @@ def _with_project(arguments: list[str]) -> tuple[list[str], str]:
     return with_project(arguments)
 
 
-def _refuse(error: SpecError) -> int:
+def _refuse(error: SpecError | JobError) -> int:
     """Tell what cannot be done and what to do about it, and return the exit code."""
     print(f"error: {error.message}", file=sys.stderr)
     if error.hint:

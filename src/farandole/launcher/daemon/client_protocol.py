@@ -78,11 +78,17 @@ class ListHosts(msgspec.Struct, frozen=True, tag="list-hosts"):
     """Which hosts are there?"""
 
 
+class Scale(msgspec.Struct, frozen=True, tag="scale"):
+    """Have at most so many workers from now on."""
+
+    workers: int
+
+
 class AskStatus(msgspec.Struct, frozen=True, tag="ask-status"):
     """How is the job?"""
 
 
-HostsRequest = AddHosts | RemoveHost | DrainHost | ListHosts
+HostsRequest = AddHosts | RemoveHost | DrainHost | ListHosts | Scale
 FromClient = Launch | Show | Hide | Stop | HostsRequest | AskStatus
 
 # --- from the daemon ------------------------------------------------------------------------------------------------

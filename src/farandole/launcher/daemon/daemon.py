@@ -41,6 +41,7 @@ from farandole.launcher.daemon.client_protocol import (
     ListHosts,
     Refused,
     RemoveHost,
+    Scale,
     Show,
     StatusIs,
     Stop,
@@ -319,6 +320,8 @@ def _ask(job: Job | None, request: HostsRequest) -> FromDaemon:
         return Done(tuple(job.add_host(host, slots_of(host)) for host in parse_hosts(request.hosts)))
     if isinstance(request, RemoveHost):
         return Done((job.remove_host(request.name),))
+    if isinstance(request, Scale):
+        return Done((job.scale(request.workers),))
     return Done((job.drain_host(request.name),))
 
 

@@ -51,6 +51,9 @@ class Job(Protocol):
     def drain_host(self, name: str) -> str:
         """Take a host away when the workers there have finished their step and left."""
 
+    def scale(self, workers: int) -> str:
+        """Let the job have at most so many workers."""
+
     def list_hosts(self) -> Sequence[HostRow]:
         """Return all hosts that the job has or waits for."""
 

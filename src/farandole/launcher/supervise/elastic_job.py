@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from farandole.launcher.errors import SpecError
 from farandole.launcher.job.host_list import Host
 from farandole.launcher.slots import slot_events as events
 from farandole.launcher.slots.phrases import named, who_leaves
@@ -60,6 +61,19 @@ class ElasticJob:
     def _take_away(self, name: str) -> list[int]:
         self._policy.hosts.take_away(name)
         return [worker for worker, (site, _) in living(self._policy.decider.state).items() if site.label == name]
+
+    def scale(self, workers: int) -> str:
+        """Let the job have at most so many workers; say what happens now.
+
+        Raises:
+            SpecError: it cannot go on with so few.
+        """
+        least = self._policy.decider.state.policy.min_size
+        if workers < least:
+            raise SpecError(
+                f"the job cannot go on with {count(workers, 'worker')}", f"it was started with --min-np {least}"
+            )
+        return self.resize(least, workers)
 
     def resize(self, min_size: int, max_size: int | None) -> str:
         """Let the job have another size; say what happens now."""

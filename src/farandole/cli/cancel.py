@@ -1,0 +1,27 @@
+"""`farandole cancel`: end a job."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from farandole.cli import job_verbs
+
+
+def add_parser(verbs: Any) -> None:
+    """Add this verb to the command line."""
+    parser = job_verbs.make_parser(
+        verbs,
+        "cancel",
+        help="end a job",
+        usage="farandole cancel JOB [--on PLACE] [--json]",
+        description="Ends a job in good order: its workers get SIGTERM and their grace. A second time, at once.",
+        epilog="example: farandole cancel resnet-2",
+    )
+    job_verbs.add_job(parser)
+    parser.set_defaults(execute=execute, parser=parser)
+
+
+def execute(given: argparse.Namespace) -> int:
+    """Run the verb and return the exit code."""
+    return job_verbs.act(given, "cancel", "is being ended; once more kills its workers")

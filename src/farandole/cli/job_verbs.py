@@ -1,0 +1,132 @@
+"""What the verbs about jobs have in common: `--on`, `--json`, and how a job is told to people.
+
+They do the same wherever a job runs; `farandole.jobs.places` says where that can be.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from farandole.jobs.service import JobService
+    from farandole.jobs.status import JobStatus
+
+PLACES_HELP = (
+    "where jobs run: queue, kubernetes, slurm or local (default: FARANDOLE_ON, a queue that is there, or local)"
+)
+
+
+def make_parser(verbs: Any, name: str, *, help: str, usage: str, description: str, epilog: str) -> Any:
+    """Return the parser of a verb, with the options that all of them have."""
+    parser = verbs.add_parser(
+        name,
+        help=help,
+        usage=usage,
+        description=description,
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--on", metavar="PLACE", help=PLACES_HELP)
+    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+    return parser
+
+
+def connect(given: argparse.Namespace) -> tuple[str, JobService]:
+    """Return the place that is meant, and its service."""
+    from farandole.jobs.places import connect
+
+    return connect(given.on, os.environ)
+
+
+def add_job(parser: Any) -> None:
+    parser.add_argument("job", metavar="JOB", help="its name")
+
+
+def act(given: argparse.Namespace, verb: str, done: str, *more: Any) -> int:
+    """Do something with a job, say so, and return the exit code."""
+    _place, service = connect(given)
+    getattr(service, verb)(given.job, *more)
+    if given.json:
+        print_json(as_plain(service.status(given.job)))
+    else:
+        print(f"farandole: job {given.job} {done}", file=sys.stderr)
+    return 0
+
+
+def as_plain(status: JobStatus) -> dict[str, Any]:
+    from farandole.jobs.status import to_dict
+
+    return to_dict(status)
+
+
+def print_json(plain: Any) -> None:
+    import json
+
+    print(json.dumps(plain, indent=2))
+
+
+def sentence(status: JobStatus) -> str:
+    """Return one sentence about how a job is, without its name."""
+    from farandole.jobs.status import JobState
+
+    if status.state in (JobState.STARTING, JobState.RUNNING):
+        word = "starts" if status.state is JobState.STARTING else "runs"
+        many = "" if status.wanted == 1 else "s"
+        where = f" on {', '.join(status.hosts)}" if status.hosts else ""
+        return f"{word} with {status.wanted} worker{many}{where}"
+    if status.state is JobState.WAITING:
+        return status.reason or "waits"
+    word = "is suspended" if status.state is JobState.SUSPENDED else f"has {_PAST[status.state.value]}"
+    return f"{word}: {status.reason}" if status.reason else word
+
+
+_PAST = {"Succeeded": "succeeded", "Failed": "failed", "Cancelled": "been cancelled"}
+
+
+def table_of(jobs: Sequence[JobStatus]) -> list[str]:
+    """Return jobs as lines for people; columns that say nothing are left out."""
+    import shlex
+
+    from farandole.launcher.output.text_table import table
+
+    columns = {
+        "name": [job.name for job in jobs],
+        "state": [job.state.value for job in jobs],
+        "workers": [_workers(job) for job in jobs],
+        "user": [job.user for job in jobs],
+        "queue": [job.queue for job in jobs],
+        "priority": [str(job.priority) if job.priority else "" for job in jobs],
+        "since": [moment(_since(job)) for job in jobs],
+        "reason": [job.reason for job in jobs],
+        "command": [shlex.join(job.command) for job in jobs],
+    }
+    kept = {name: cells for name, cells in columns.items() if any(cells)}
+    if len(set(kept.get("queue", []))) == 1 and kept["queue"][0] == "default":
+        del kept["queue"]
+    rows = [tuple(kept), *zip(*([cell or "-" for cell in cells] for cells in kept.values()), strict=True)]
+    return table(rows)
+
+
+def _workers(job: JobStatus) -> str:
+    if job.state.is_over:
+        return "-"
+    if job.workers == job.wanted or not job.wanted:
+        return str(job.workers)
+    return f"{job.workers}/{job.wanted}"
+
+
+def _since(job: JobStatus) -> float | None:
+    return job.finished or job.started or job.created
+
+
+def moment(at: float | None) -> str:
+    """Return a time for people."""
+    import time
+
+    return "" if at is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(at))

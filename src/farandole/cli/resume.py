@@ -1,0 +1,27 @@
+"""`farandole resume`: let a suspended job go on."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from farandole.cli import job_verbs
+
+
+def add_parser(verbs: Any) -> None:
+    """Add this verb to the command line."""
+    parser = job_verbs.make_parser(
+        verbs,
+        "resume",
+        help="let a suspended job go on",
+        usage="farandole resume JOB [--on PLACE] [--json]",
+        description="Lets a suspended job go on when it is its turn again.",
+        epilog="example: farandole resume resnet-2",
+    )
+    job_verbs.add_job(parser)
+    parser.set_defaults(execute=execute, parser=parser)
+
+
+def execute(given: argparse.Namespace) -> int:
+    """Run the verb and return the exit code."""
+    return job_verbs.act(given, "resume", "waits for its turn again")

@@ -1,0 +1,70 @@
+"""`farandole status`: how a job is, and why."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from typing import TYPE_CHECKING, Any
+
+from farandole.cli import job_verbs
+
+if TYPE_CHECKING:
+    from farandole.jobs.status import JobStatus
+
+_EPILOG = """\
+A job that waits says why: which job is before it, how many slots are free, which limit is reached.
+"""
+
+
+def add_parser(verbs: Any) -> None:
+    """Add this verb to the command line."""
+    parser = job_verbs.make_parser(
+        verbs,
+        "status",
+        help="say how a job is, and why",
+        usage="farandole status JOB [--on PLACE] [--json]",
+        description="Says how a job is: its state and the reason for it, its workers, and what happened last.",
+        epilog=_EPILOG,
+    )
+    job_verbs.add_job(parser)
+    parser.set_defaults(execute=execute, parser=parser)
+
+
+def execute(given: argparse.Namespace) -> int:
+    """Run the verb and return the exit code."""
+    _, service = job_verbs.connect(given)
+    status = service.status(given.job)
+    if given.json:
+        job_verbs.print_json(job_verbs.as_plain(status))
+    else:
+        print(*_lines(status), sep="\n")
+    return 0
+
+
+def _lines(status: JobStatus) -> list[str]:
+    rows = {
+        "job": f"{status.name}, on {status.place}" if status.place else status.name,
+        "state": status.state.value,
+        "reason": status.reason,
+        "command": shlex.join(status.command),
+        "user": status.user,
+        "queue": f"{status.queue}, priority {status.priority}" if status.queue else "",
+        "workers": _workers(status),
+        "hosts": ", ".join(status.hosts),
+        "speed": "" if status.steps_per_second is None else f"{status.steps_per_second:.3g} steps/s",
+        "restarts": str(status.restarts or ""),
+        "submitted": job_verbs.moment(status.created),
+        "started": job_verbs.moment(status.started),
+        "finished": job_verbs.moment(status.finished),
+        "exit code": "" if status.exit_code is None else str(status.exit_code),
+    }
+    lines = [f"{name + ':':<11}{value}" for name, value in rows.items() if value]
+    if status.ranks:
+        lines += ["ranks:", *(f"  {rank.rank:>4}  {rank.place}  {rank.state}".rstrip() for rank in status.ranks)]
+    if status.events:
+        lines += ["events:", *(f"  {job_verbs.moment(event.at)}  {event.text}" for event in status.events)]
+    return lines
+
+
+def _workers(status: JobStatus) -> str:
+    return f"{status.workers} of {status.wanted}" if status.workers != status.wanted else str(status.workers)

@@ -1,0 +1,129 @@
+"""A job from Python: `farandole.submit` returns a handle of it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from farandole.jobs.errors import JobError
+from farandole.jobs.places import connect
+from farandole.jobs.service import JobService
+from farandole.jobs.spec import JobSpec, Workers, from_dict, parse_workers
+from farandole.jobs.status import JobState, JobStatus
+
+POLL_SECONDS = 0.5
+
+
+class JobFailed(JobError):
+    """A job was waited for, and did not succeed.
+
+    Attributes:
+        status: how it ended.
+    """
+
+    def __init__(self, status: JobStatus) -> None:
+        super().__init__(f"job {status.name} has {status.state.value.lower()}: {status.reason or 'no reason is known'}")
+        self.status = status
+
+
+class JobHandle:
+    """A job that was submitted. It is not ended when the handle goes away.
+
+    Attributes:
+        name: of the job.
+        place: where it runs.
+    """
+
+    def __init__(self, name: str, place: str, service: JobService) -> None:
+        self.name = name
+        self.place = place
+        self._service = service
+
+    def __repr__(self) -> str:
+        return f"JobHandle({self.name!r}, on {self.place!r})"
+
+    def status(self) -> JobStatus:
+        """Return how the job is."""
+        return self._service.status(self.name)
+
+    def logs(self, follow: bool = False, rank: int | None = None) -> Iterator[str]:
+        """Yield lines that its workers printed; see `JobService.logs`."""
+        return self._service.logs(self.name, follow, rank)
+
+    def scale(self, workers: int) -> None:
+        """Ask for another number of workers."""
+        self._service.scale(self.name, workers)
+
+    def cancel(self) -> None:
+        """End the job in good order; a second time: at once."""
+        self._service.cancel(self.name)
+
+    def result(self, timeout: float | None = None) -> JobStatus:
+        """Wait until the job is over, and return how it ended.
+
+        Raises:
+            JobFailed: it did not succeed.
+            TimeoutError: it is not over in time.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not (status := self.status()).state.is_over:
+            if deadline is not None and time.monotonic() > deadline:
+                raise TimeoutError(f"job {self.name} is not over: it is {status.state.value}. {status.reason}")
+            time.sleep(POLL_SECONDS)
+        if status.state is not JobState.SUCCEEDED:
+            raise JobFailed(status)
+        return status
+
+
+def submit(
+    script: str | Sequence[str],
+    *arguments: object,
+    workers: int | str | Workers | Mapping[str, int] = 1,
+    on: str | None = None,
+    **more: Any,
+) -> JobHandle:
+    """Submit a job and return its handle.
+
+    Args:
+        script: a Python script, or a whole command as a list of words.
+        arguments: of the script.
+        workers: a number, `"2:8"` for from 2 to 8, or a mapping with `min`, `max` and `replicas`.
+        on: the place: `queue`, `kubernetes`, `slurm` or `local`; None: the default (see docs/queue.md).
+        more: other keys of a job, such as `name`, `priority`, `queue`, `image`, `checkpoint` and `environment`.
+
+    Raises:
+        JobError: the job cannot be described like that, or is not taken.
+
+    Example:
+        >>> job = farandole.submit("train.py", "--epochs", 90, workers="2:8", priority=5)  # doctest: +SKIP
+        >>> job.result().exit_code                                                         # doctest: +SKIP
+        0
+    """
+    place, service = connect(on, os.environ)
+    return JobHandle(service.submit(describe(script, arguments, workers, **more)), place, service)
+
+
+def describe(
+    script: str | Sequence[str],
+    arguments: Sequence[object] = (),
+    workers: int | str | Workers | Mapping[str, int] = 1,
+    **more: Any,
+) -> JobSpec:
+    """Return the spec of a job that runs a script; see `submit`.
+
+    Raises:
+        BadSpec: no job can be like that.
+    """
+    if isinstance(script, str):
+        python = "python" if more.get("image") else sys.executable
+        command = [python, script] if script.endswith(".py") else [script]
+    else:
+        command = list(script)
+    if isinstance(workers, str):
+        workers = parse_workers(workers)
+    if isinstance(workers, Workers):
+        workers = {"min": workers.min, "max": workers.max, "replicas": workers.replicas}
+    return from_dict({"command": [*command, *map(str, arguments)], "workers": workers, **more})

@@ -1,0 +1,47 @@
+"""Lines of logs: of a file that grows, and of one rank."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+POLL_SECONDS = 0.2
+
+# As the launcher prefixes what workers print, with or without a time before it; colours may stand around it.
+_PREFIX = re.compile(r"^(?:\x1b\[[\d;]*m)*[^\[<]*\[(\d+)\]<std(?:out|err)>:")
+
+
+def of_rank(lines: Iterable[str], rank: int | None) -> Iterator[str]:
+    """Yield the lines of one rank; all, if none is named."""
+    for line in lines:
+        if rank is None or ((found := _PREFIX.match(line)) is not None and int(found[1]) == rank):
+            yield line
+
+
+def follow_file(path: Path, is_over: Callable[[], bool] | None) -> Iterator[str]:
+    """Yield the whole lines of a file, and those that are written to it until `is_over`; None: what is there.
+
+    A last line without an end is yielded at the end, with one.
+    """
+    rest = b""
+    offset = 0
+    while True:
+        over = is_over is None or is_over()  # Before the file is read: what was written until then is in it.
+        try:
+            with path.open("rb") as file:
+                file.seek(offset)
+                new = file.read()
+        except FileNotFoundError:
+            new = b""
+        offset += len(new)
+        *lines, rest = (rest + new).split(b"\n")
+        for line in lines:
+            yield line.decode(errors="replace") + "\n"
+        if over:
+            if rest:
+                yield rest.decode(errors="replace") + "\n"
+            return
+        if not new:
+            time.sleep(POLL_SECONDS)

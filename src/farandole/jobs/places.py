@@ -1,0 +1,78 @@
+"""The places that run jobs: a row for each, with where its service is imported from when it is used."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Mapping
+from typing import NamedTuple, cast
+
+from farandole.jobs.errors import Refused, Unreachable
+from farandole.jobs.service import JobService
+
+VARIABLE = "FARANDOLE_ON"
+"""Names the place for commands that do not."""
+
+
+class Place(NamedTuple):
+    """Where jobs run, what its service is made by, and what has to be installed for it."""
+
+    sentence: str
+    connect: str
+    """`module:function`; the function takes the environment and returns a `JobService`."""
+    extra: str = ""
+    """What `pip install 'farandole[...]'` adds for it."""
+    found: str = ""
+    """`module:function`: whether it is there, without waiting; "": it is taken only when it is named."""
+
+
+PLACES: dict[str, Place] = {
+    "kubernetes": Place(
+        "the cluster that kubectl would use", "farandole.kubernetes.service:connect", extra="kubernetes"
+    ),
+    "local": Place("this machine: elastic jobs of this user", "farandole.launcher.daemon.local_jobs:connect"),
+}
+
+
+def default_place(environment: Mapping[str, str]) -> str:
+    """Return the place that is meant when none is named: what `FARANDOLE_ON` says, a queue that is there, or `local`.
+
+    Kubernetes and Slurm are never guessed: to submit there by mistake costs other people's machines.
+    """
+    if named := environment.get(VARIABLE):
+        return named
+    for name, place in PLACES.items():
+        if place.found and _import(name, place.found)(environment):
+            return name
+    return "local"
+
+
+def connect(name: str | None, environment: Mapping[str, str]) -> tuple[str, JobService]:
+    """Return the name of a place and its service.
+
+    Args:
+        name: of the place; None: the default.
+        environment: this process's.
+
+    Raises:
+        Refused: there is no such place.
+        Unreachable: what it needs is not installed, or it does not answer.
+    """
+    name = name or default_place(environment)
+    if name not in PLACES:
+        near = difflib.get_close_matches(name, PLACES, n=1)
+        meant = f"did you mean {near[0]}? " if near else ""
+        raise Refused(f"jobs cannot run on {name!r}", f"{meant}There are {', '.join(PLACES)}")
+    return name, cast(JobService, _import(name, PLACES[name].connect)(environment))
+
+
+def _import(name: str, what: str):  # type: ignore[no-untyped-def]
+    module, _, function = what.partition(":")
+    try:
+        return getattr(importlib.import_module(module), function)
+    except ModuleNotFoundError as error:
+        extra = PLACES[name].extra
+        raise Unreachable(
+            f"--on {name} needs {error.name}, which is not installed",
+            f"pip install 'farandole[{extra}]'" if extra else "install farandole again",
+        ) from None

@@ -1,0 +1,145 @@
+"""What a job can be, and what is said about what it cannot be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from farandole.jobs.errors import BadSpec
+from farandole.jobs.spec import JobSpec, Workers, from_dict, parse_workers, to_dict
+from farandole.jobs.spec_file import parse_spec
+
+COMMAND = ["python", "train.py"]
+
+
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        (None, Workers(1, 1, 1)),
+        (4, Workers(4, 4, 4)),
+        ("2:8", Workers(2, 8, 8)),
+        ({"min": 2, "max": 8}, Workers(2, 8, 8)),
+        ({"min": 2, "max": 8, "replicas": 4}, Workers(2, 8, 4)),
+        ({"replicas": 4}, Workers(4, 4, 4)),
+        ({"min": 2, "replicas": 4}, Workers(2, 4, 4)),
+        ({"max": 3}, Workers(3, 3, 3)),
+        ({"min": 3}, Workers(3, 3, 3)),
+    ],
+)
+def test_workers_can_be_written_in_several_ways(given: Any, read: Workers) -> None:
+    spec = from_dict({"command": COMMAND, "workers": given})
+    assert spec.workers == read
+    assert spec.is_elastic == (read.min < read.max)
+
+
+def test_a_job_is_plain_data_and_back() -> None:
+    spec = from_dict(
+        {
+            "name": "resnet-2",
+            "command": COMMAND,
+            "workers": "2:8",
+            "priority": 5,
+            "queue": "vision",
+            "suspension": "signal",
+            "environment": {"OMP_NUM_THREADS": 1},
+            "resources": {"cpu": 4, "nvidia.com/gpu": "1"},
+            "workingDirectory": "/data",
+            "duration": 3600,
+            "options": {"kubernetes": {"networkPolicy": True}},
+        }
+    )
+    assert spec.environment == {"OMP_NUM_THREADS": "1"} and spec.resources["cpu"] == "4"
+    plain = to_dict(spec)
+    assert plain["workingDirectory"] == "/data" and "retries" not in plain
+    assert from_dict(plain) == spec
+
+
+@pytest.mark.parametrize(("checkpoint", "how"), [("", "never"), ("/shared/c", "signal")])
+def test_only_a_job_that_keeps_checkpoints_is_suspended_by_itself(checkpoint: str, how: str) -> None:
+    assert from_dict({"command": COMMAND, "checkpoint": checkpoint}).how_suspended == how
+
+
+@pytest.mark.parametrize(
+    ("changes", "said", "hint"),
+    [
+        ({"prioritty": 5}, "prioritty: there is no such key", "did you mean priority?"),
+        ({"workers": {"mni": 1}}, "workers.mni: there is no such key", "did you mean min?"),
+        ({"workers": {"min": "two"}}, "workers.min: 'two' is no number", "such as"),
+        ({"workers": "two"}, "workers: 'two' is no number of workers", "2:8"),
+        ({"workers": True}, "workers: True is no number of workers", "such as"),
+        ({"workers": 0}, "workers: a job cannot run with 0", "at least 1"),
+        ({"workers": "8:2"}, "workers: at most 2 are fewer than at least 8", "min is not above max"),
+        ({"workers": {"min": 2, "max": 4, "replicas": 8}}, "workers: 8 replicas are outside", "between"),
+        ({"workers": "2:8", "elastic": False}, "workers: from 2 to 8 needs", "elastic"),
+        ({"priority": "high"}, "priority: expected a number, got str", "docs/queue.md"),
+        ({"name": "My Job"}, "name: 'My Job' is no name for a job", "small letters"),
+        ({"name": "x" * 49}, "is no name for a job", "48"),
+        ({"command": []}, "command: there is no command", "such as"),
+        ({"command": "python train.py"}, "command: it is one text", "such as"),
+        ({"command": None}, "command: there is none", "such as"),
+        ({"suspension": "sginal"}, "suspension: there is no 'sginal'", "did you mean signal?"),
+        ({"signal": "SIGKILL"}, "signal: 'SIGKILL' cannot be sent", "SIGTERM"),
+        ({"grace": -1}, "grace: -1 s", "from 0 on"),
+        ({"duration": 0}, "duration: 0 s is no time", "above 0"),
+        ({"retries": -1}, "retries: -1 is negative", "0"),
+        ({"environment": {"A B": "1"}}, "environment: 'A B' is no name of a variable", "letters"),
+        ({"environment": {"A": True}}, "environment.A: True is no text", "quotes"),
+        ({"environment": ["A"]}, "environment: ['A'] is no mapping", "such as"),
+        ({"queue": ""}, "queue: a queue has a name", "leave it out"),
+    ],
+)
+def test_what_no_job_can_be(changes: dict[str, Any], said: str, hint: str) -> None:
+    with pytest.raises(BadSpec) as raised:
+        from_dict({"command": COMMAND, **changes})
+    assert said in raised.value.message
+    assert hint in raised.value.hint
+
+
+def test_what_stands_in_for_a_number_of_workers_is_told() -> None:
+    with pytest.raises(BadSpec, match="no number of workers"):
+        parse_workers("2-8")
+
+
+FILE = """\
+# What to train
+name: resnet-2
+command: [python, train.py]
+workers:
+  min: 2
+  max: 8
+priority: 5
+"""
+
+
+def test_a_file_describes_a_job_and_the_command_line_wins() -> None:
+    spec = parse_spec(FILE, "job.yaml", {"priority": 7})
+    assert spec == JobSpec(("python", "train.py"), Workers(2, 8, 8), "resnet-2", priority=7)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "where"),
+    [
+        ("priority: 5", "prioritty: 5", "job.yaml, line 7: prioritty: there is no such key"),
+        ("  max: 8", "  max: 1", "job.yaml, line 4: workers: at most 1"),
+        ("  max: 8", "  max: many", "job.yaml, line 6: workers.max: 'many' is no number"),
+        ("  max: 8", "  max 8", "job.yaml, line 7: this is no YAML"),
+        ("priority: 5", "priority: 5: 6", "job.yaml, line 7: this is no YAML"),
+        ("command: [python, train.py]", "", "job.yaml: command: there is none"),
+        ("priority: 5", "environment: {1A: x}", "job.yaml, line 7: environment: '1A'"),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_told_with_its_line(before: str, after: str, where: str) -> None:
+    with pytest.raises(BadSpec) as raised:
+        parse_spec(FILE.replace(before, after), "job.yaml")
+    assert raised.value.message.startswith(where)
+
+
+@pytest.mark.parametrize("text", ["", "- a\n- b\n", "just words\n"])
+def test_a_file_that_describes_no_job(text: str) -> None:
+    with pytest.raises(BadSpec, match=r"job.yaml, line 1: this describes no job"):
+        parse_spec(text, "job.yaml")
+
+
+def test_a_file_that_is_json_is_read_as_well() -> None:
+    assert parse_spec('{"command": ["true"], "workers": 2}', "job.json").workers.replicas == 2

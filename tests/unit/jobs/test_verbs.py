@@ -1,0 +1,191 @@
+"""The verbs about jobs, and `farandole.submit`, on a fake of a place that runs jobs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import fake_jobs
+import pytest
+from fake_jobs import FakeJobs
+
+import farandole
+from farandole.cli.main import main
+from farandole.jobs import places
+from farandole.jobs.errors import Refused, Unreachable
+from farandole.jobs.handle import JobFailed
+from farandole.jobs.log_lines import follow_file, of_rank
+from farandole.jobs.places import Place
+from farandole.jobs.status import JobState
+
+Farandole = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def jobs(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeJobs]:
+    fake = FakeJobs()
+    monkeypatch.setattr(fake_jobs, "THE_ONE", fake)
+    monkeypatch.setitem(places.PLACES, "fake", Place("a fake", "fake_jobs:connect"))
+    monkeypatch.setenv("FARANDOLE_ON", "fake")
+    yield fake
+
+
+@pytest.fixture
+def command(jobs: FakeJobs, capsys: pytest.CaptureFixture[str]) -> Farandole:
+    def run(*words: str) -> tuple[int, str, str]:
+        code = main(words)
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+def test_submit_takes_what_the_command_line_says(command: Farandole, jobs: FakeJobs) -> None:
+    code, out, _ = command(
+        *("submit", "--detach", "-np", "2:8", "--priority", "5", "--queue", "vision", "--name", "a", "-x", "A=1"),
+        *("--resource", "memory=8Gi", "--", "python", "train.py", "--priority", "7"),
+    )
+    assert (code, out) == (0, "a\n")
+    spec = jobs.specs["a"]
+    assert spec.command == ("python", "train.py", "--priority", "7")
+    assert (spec.workers.min, spec.workers.max, spec.priority, spec.queue) == (2, 8, 5, "vision")
+    assert spec.environment == {"A": "1"} and spec.resources == {"memory": "8Gi"}
+    assert spec.working_directory == str(Path.cwd())
+
+
+def test_submit_spells_workers_as_run_does(command: Farandole, jobs: FakeJobs) -> None:
+    command("submit", "--detach", "-np", "4", "--min-np", "2", "--max-np", "8", "--name", "a", "true")
+    workers = jobs.specs["a"].workers
+    assert (workers.min, workers.max, workers.replicas) == (2, 8, 4)
+
+
+def test_submit_reads_a_file(command: Farandole, jobs: FakeJobs, tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text("command: [true]\nname: a\npriority: 3\n".replace("true", '"true"'))
+    assert command("submit", "--detach", "-f", str(tmp_path / "job.yaml"), "--priority", "4")[:2] == (0, "a\n")
+    assert jobs.specs["a"].priority == 4
+
+
+def test_submit_shows_the_job_and_ends_as_it_does(command: Farandole, jobs: FakeJobs) -> None:
+    jobs.lines, jobs.exit_code = ["[0]<stdout>:begun\n"], 7
+    code, out, err = command("submit", "--name", "a", "true")
+    assert (code, out) == (7, "[0]<stdout>:begun\n")
+    assert "farandole: job a is submitted to fake; Ctrl-C leaves it alone\n" in err
+    assert err.endswith("farandole: a has failed: ended with code 7\n")
+
+
+def test_ctrl_c_leaves_the_job_and_says_how_to_come_back(command: Farandole, jobs: FakeJobs) -> None:
+    jobs.interrupted = True
+    code, _, err = command("submit", "--name", "a", "true")
+    assert code == 130
+    assert "job a goes on; farandole logs -f a shows it again, farandole cancel a ends it\n" in err
+    assert jobs.told["a"].state is JobState.WAITING
+    code, _, err = command("logs", "-f", "a")
+    assert code == 130 and "farandole logs -f a shows it again" in err
+
+
+def test_jobs_are_listed(command: Farandole, jobs: FakeJobs) -> None:
+    assert command("jobs") == (0, "", "there is no job on fake\n")
+    command("submit", "--detach", "--name", "a", "-np", "2", "true")
+    jobs.change("a", state=JobState.RUNNING, workers=1, reason="")
+    command("submit", "--detach", "--name", "b", "false")
+    jobs.change("b", state=JobState.FAILED, reason="ended with code 1")
+    out = command("jobs")[1].splitlines()
+    assert [line.split()[:3] for line in out] == [
+        ["name", "state", "workers"],
+        ["a", "Running", "1/2"],
+        ["b", "Failed", "-"],
+    ]
+    assert len(command("jobs", "--active")[1].splitlines()) == 2
+    told = json.loads(command("jobs", "--json")[1])
+    assert [(job["name"], job["state"]) for job in told] == [("a", "Running"), ("b", "Failed")]
+
+
+def test_status_says_why_a_job_waits(command: Farandole, jobs: FakeJobs) -> None:
+    command("submit", "--detach", "--name", "a", "true")
+    out = command("status", "a")[1]
+    assert "state:     Waiting\nreason:    waits: 0 of 4 slots are free\n" in out
+    assert json.loads(command("status", "a", "--json")[1])["reason"] == "waits: 0 of 4 slots are free"
+
+
+def test_a_job_is_scaled_suspended_resumed_and_cancelled(command: Farandole, jobs: FakeJobs) -> None:
+    command("submit", "--detach", "--name", "a", "true")
+    assert command("scale", "a", "8") == (0, "", "farandole: job a is to have 8 workers\n")
+    assert jobs.told["a"].wanted == 8
+    assert command("suspend", "a")[0] == 0 and jobs.told["a"].state is JobState.SUSPENDED
+    assert command("resume", "a")[0] == 0 and jobs.told["a"].state is JobState.WAITING
+    assert json.loads(command("cancel", "a", "--json")[1])["state"] == "Cancelled"
+    assert command("cancel", "a") == (2, "", "error: job a is over\nhint: it cannot be cancelled any more\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("status", "b"), "error: there is no job b\nhint: farandole jobs lists them\n"),
+        (("submit",), "error: there is no command to run\nhint: farandole submit -np 2 -- python train.py\n"),
+        (("submit", "-np", "8:2", "true"), "error: workers: at most 2 are fewer than at least 8\nhint: "),
+        (("submit", "--resource", "8Gi", "true"), "error: --resource 8Gi: this is no resource\nhint: "),
+        (("submit", "-f", "/no/such", "true"), "error: /no/such cannot be read"),
+        (("jobs", "--on", "lokal"), "error: jobs cannot run on 'lokal'\nhint: did you mean local?"),
+    ],
+)
+def test_wrong_ways_are_answered(command: Farandole, words: tuple[str, ...], said: str) -> None:
+    code, out, err = command(*words)
+    assert (code, out) == (2, "")
+    assert err.startswith(said)
+
+
+def test_a_place_that_is_not_installed_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(places.PLACES, "moon", Place("far away", "no_such_module_at_all:connect", extra="moon"))
+    with pytest.raises(Unreachable) as raised:
+        places.connect("moon", {})
+    assert "no_such_module_at_all" in raised.value.message and "farandole[moon]" in raised.value.hint
+
+
+# --- from Python -------------------------------------------------------------------------------------------------
+
+
+def test_a_job_is_submitted_from_python(jobs: FakeJobs) -> None:
+    job = farandole.submit("train.py", "--epochs", 3, workers="2:8", name="a", priority=5)
+    assert (job.name, job.place) == ("a", "fake")
+    assert jobs.specs["a"].command == (sys.executable, "train.py", "--epochs", "3")
+    assert job.status().state is JobState.WAITING
+    with pytest.raises(TimeoutError, match=r"waits: 0 of 4 slots"):
+        job.result(timeout=0)
+    jobs.lines = ["one\n"]
+    assert list(job.logs(follow=True)) == ["one\n"]
+    assert job.result().exit_code == 0
+    jobs.change("a", state=JobState.FAILED, reason="ended with code 3")
+    with pytest.raises(JobFailed, match="job a has failed: ended with code 3"):
+        job.result()
+
+
+def test_what_cannot_be_submitted_is_an_error(jobs: FakeJobs) -> None:
+    with pytest.raises(Refused):
+        farandole.submit("train.py", on="nowhere")
+
+
+# --- logs ----------------------------------------------------------------------------------------------------------
+
+
+def test_lines_of_one_rank() -> None:
+    lines = ["[0]<stdout>:a\n", "\x1b[32m[1]<stderr>:\x1b[0mb\n", "farandole: job x\n", "[10]<stdout>:[1]<stdout>:c\n"]
+    assert list(of_rank(lines, 1)) == [lines[1]]
+    assert list(of_rank(lines, 10)) == [lines[3]]
+    assert list(of_rank(lines, None)) == lines
+
+
+def test_a_file_is_followed_to_its_end(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    steps = iter([b"one\ntw", b"o\nthree", b""])
+
+    def is_over() -> bool:
+        piece = next(steps)
+        with log.open("ab") as file:
+            file.write(piece)
+        return piece == b""
+
+    assert list(follow_file(log, is_over)) == ["one\n", "two\n", "three\n"]
+    assert list(follow_file(log, None)) == ["one\n", "two\n", "three\n"]
+    assert list(follow_file(tmp_path / "missing", None)) == []
