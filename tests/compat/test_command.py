@@ -146,7 +146,8 @@ def test_timestamps(horovodrun: Run) -> None:
 
 
 def test_verbose_tells_what_happens_and_what_has_no_effect(horovodrun: Run) -> None:
-    done = horovodrun("-np", "1", "--verbose", "--cycle-time-ms", "2", "--mpi", "true", env={"HOROVOD_CCL_CACHE": "1"})
+    flags = ("--verbose", "--cycle-time-ms", "2", "--jsrun")
+    done = horovodrun("-np", "1", *flags, "true", env={"HOROVOD_CCL_CACHE": "1"})
     assert done.returncode == 0
     assert done.stdout.splitlines() == [
         "Remote host found: ",
@@ -155,7 +156,7 @@ def test_verbose_tells_what_happens_and_what_has_no_effect(horovodrun: Run) -> N
     ]
     assert "no effect here: HOROVOD_CCL_CACHE, HOROVOD_CYCLE_TIME\n" in done.stderr
     assert done.stderr.count("no effect here") == 1
-    assert "note: --mpi: " in done.stderr
+    assert "note: --jsrun: " in done.stderr
     quiet = horovodrun("-np", "1", "--cycle-time-ms", "2", "true")
     assert (quiet.stdout, quiet.stderr) == ("", "")
 

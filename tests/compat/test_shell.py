@@ -229,11 +229,9 @@ def test_host_hash() -> None:
     assert host_hash.host_hash() == host_hash.host_hash("") != host_hash.host_hash("salt")
 
 
-def test_workers_are_not_started_through_mpi_or_jsrun() -> None:
-    assert not mpi_run.mpi_available()
-    for refusal in (mpi_run.mpi_run, js_run.js_run):
-        with pytest.raises(NotImplementedError, match="farandole-horovod does not start workers through"):
-            refusal(None, None, {}, ["true"])
+def test_workers_are_not_started_through_jsrun() -> None:
+    with pytest.raises(NotImplementedError, match="farandole-horovod does not start workers through"):
+        js_run.js_run(None, None, {}, ["true"])
     with pytest.raises(NotImplementedError, match="rank files"):
         js_run.generate_jsrun_rankfile(None)
 
@@ -255,6 +253,7 @@ def test_which_mpi_is_installed(says: str, code: int, expected: str, tmp_path: P
     program.chmod(0o755)
     environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
     assert mpi_run._get_mpi_implementation(environment) == expected
+    assert mpi_run.mpi_available(environment) == (expected not in (mpi_run._UNKNOWN_IMPL, mpi_run._MISSING_IMPL))
     assert mpi_run.is_open_mpi(environment) == (expected == mpi_run._OMPI_IMPL)
     assert mpi_run.is_mpich(environment) == (expected == mpi_run._MPICH_IMPL)
 

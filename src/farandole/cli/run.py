@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from farandole.launcher.output.console import Console
     from farandole.launcher.start.external import ExternalJob
     from farandole.launcher.supervise.outcome import Observer, Outcome, Running
+    from farandole.launcher.targets.launch_order import Starter
 
 _PAUSE_SECONDS = 0.05
 
@@ -87,6 +88,7 @@ def _add_start(parser: argparse.ArgumentParser) -> None:
         choices=("mpirun", "srun"),
         help="let this program start the workers",
     )
+    add("--launcher-args", metavar="ARGS", default="", help="with --launcher: arguments of that program, in one word")
     add("--no-preflight", action="store_true", help="do not look at the hosts before anything starts")
     options.add_settings(group, "starting")
     add("--host-timeout", metavar="S", type=float, help="silence after which a host counts as lost (default: 1.75)")
@@ -124,15 +126,15 @@ def execute(given: argparse.Namespace) -> int:
             return _attach(given)
         spec = _read(given)
         machine = look()
-        _check_launcher(given, elastic=spec.elastic is not None)
+        starter = _starter(given, elastic=spec.elastic is not None)
         check_backend(spec, given.launcher)
         if not given.dry_run:
             client = _client_options(given, spec)
-            outcome = run_until_end(spec, machine, verbose=given.verbose, through=given.launcher, client=client)
+            outcome = run_until_end(spec, machine, verbose=given.verbose, through=starter, client=client)
             if outcome.report:
                 print(outcome.report, file=sys.stderr)
             return outcome.exit_code
-        print(_dry_run(spec, machine, given.launcher, given.json), end="")
+        print(_dry_run(spec, machine, starter, given.json), end="")
         return 0
     except KeyboardInterrupt:
         return interrupted()
@@ -167,12 +169,15 @@ def _client_options(given: argparse.Namespace, spec: JobSpec) -> ClientOptions |
     return ClientOptions(given.job, given.detach)
 
 
-def _check_launcher(given: argparse.Namespace, elastic: bool) -> None:
-    """Refuse what cannot be done when another program starts the workers."""
+def _starter(given: argparse.Namespace, elastic: bool) -> Starter | None:
+    """Return the program that is to start the workers, if any; refuse what cannot be done then."""
     from farandole.launcher.errors import SpecError
+    from farandole.launcher.targets.launch_order import Starter, read_arguments
 
     if given.launcher is None:
-        return
+        if given.launcher_args:
+            raise SpecError("--launcher-args: there is no other program to pass them to", "add --launcher mpirun")
+        return None
     for flag, value in (("--ship", given.ship), ("--tee", given.tee), ("--only-rank", given.only_rank)):
         if value:
             raise SpecError(f"{flag} does not go together with --launcher {given.launcher}", "leave one of them away")
@@ -181,9 +186,10 @@ def _check_launcher(given: argparse.Namespace, elastic: bool) -> None:
         raise SpecError(what, "leave one of them away")
     if given.dry_run and given.json:
         raise SpecError("--json: what another program will do is known as text only", "leave --json away")
+    return Starter(given.launcher, read_arguments("--launcher-args", given.launcher_args))
 
 
-def _dry_run(spec: JobSpec, machine: Machine, through: str | None, json: bool) -> str:
+def _dry_run(spec: JobSpec, machine: Machine, through: Starter | None, json: bool) -> str:
     """Return the plan as text; no other host is asked anything."""
     if through is not None:
         return _dry_run_through(spec, machine, through)
@@ -207,11 +213,11 @@ def _dry_run(spec: JobSpec, machine: Machine, through: str | None, json: bool) -
     return as_json(plan) if json else render(plan)
 
 
-def _dry_run_through(spec: JobSpec, machine: Machine, through: str) -> str:
+def _dry_run_through(spec: JobSpec, machine: Machine, through: Starter) -> str:
     from farandole.launcher.plan.model import Identity
     from farandole.launcher.start.external import find_flavour, plan_external, render_external
 
-    return render_external(plan_external(through, find_flavour(through, machine), spec, machine, Identity()))
+    return render_external(plan_external(through, find_flavour(through.program, machine), spec, machine, Identity()))
 
 
 def interrupted() -> int:
@@ -299,7 +305,7 @@ def run_until_end(
     *,
     verbose: bool = False,
     observe: Callable[[Console], Observer] | None = None,
-    through: str | None = None,
+    through: Starter | None = None,
     client: ClientOptions | None = None,
 ) -> Outcome:
     """Run a job as the one thing that this process does: its signals end the job, its output is this process's.
@@ -309,7 +315,7 @@ def run_until_end(
         machine: where it runs.
         verbose: tell the plan and every decision of the roster.
         observe: returns the observer that is told of failures at once, and may say so on the console.
-        through: the program that starts the workers, mpirun or srun; by default, that is done here.
+        through: the program that starts the workers; by default, that is done here.
         client: under which name and how an elastic job is shown, which a process of its own runs.
 
     Raises:
@@ -344,7 +350,7 @@ async def _launch(
     machine: Machine,
     verbose: bool,
     observe: Callable[[Console], Observer] | None,
-    through: str | None,
+    through: Starter | None,
 ) -> Outcome:
     import asyncio
     import signal

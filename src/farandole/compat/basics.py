@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from farandole.core import basics, built, dtype
+from farandole.core import basics, built, carrier, dtype
 from farandole.core.group import ProcessSet
 from farandole.errors import InvalidRequestError
 from farandole.observe.observer import start_timeline, stop_timeline
@@ -36,10 +36,10 @@ class HorovodBasics:
     cross_size = staticmethod(basics.cross_size)
     is_homogeneous = staticmethod(basics.is_homogeneous)
 
-    mpi_threads_supported = staticmethod(built.mpi_threads_supported)
-    mpi_enabled = staticmethod(built.mpi_enabled)
+    mpi_threads_supported = staticmethod(carrier.mpi_threads_supported)
+    mpi_enabled = staticmethod(carrier.mpi_enabled)
     mpi_built = staticmethod(built.mpi_built)
-    gloo_enabled = staticmethod(built.gloo_enabled)
+    gloo_enabled = staticmethod(carrier.gloo_enabled)
     gloo_built = staticmethod(built.gloo_built)
     nccl_built = staticmethod(built.nccl_built)
     ddl_built = staticmethod(built.ddl_built)

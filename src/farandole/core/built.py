@@ -1,35 +1,14 @@
 """Horovod's questions about how it was built, answered for this engine. All may be asked before `init()`.
 
 Scripts use them to choose a way that works, so each answer is the one that leads them right: `gloo` is Horovod's word
-for a job that needs no MPI, and such is every job here; nothing is there of what the other words stand for.
+for a job that needs no MPI. What a job does use, `carrier` says.
 """
 
 from __future__ import annotations
 
-from farandole.errors import InvalidRequestError
-
-
-def mpi_threads_supported() -> bool:
-    """Refuse to answer, as there is no MPI whose threads could be asked for.
-
-    Raises:
-        ValueError: always.
-    """
-    raise InvalidRequestError("MPI is not used here, so nothing is known of its threads; ask mpi_enabled() first.")
-
-
-def mpi_enabled() -> bool:
-    """Say whether this job talks through MPI: never."""
-    return False
-
 
 def mpi_built() -> bool:
-    """Say whether jobs could talk through MPI: no."""
-    return False
-
-
-def gloo_enabled() -> bool:
-    """Say whether this job does without MPI: always."""
+    """Say whether jobs can use MPI: yes, where an MPI library is when they start; it is loaded then."""
     return True
 
 

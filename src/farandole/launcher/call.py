@@ -8,6 +8,7 @@ import sys
 import traceback
 from typing import Any
 
+from farandole.core.external_launcher import find
 from farandole.errors import lost_rank_behind
 from farandole.wire.frames import LARGEST_FRAME
 from farandole.wire.roster_client import RosterClient
@@ -22,7 +23,7 @@ def main() -> None:
     client = RosterClient.connect(
         os.environ["FARANDOLE_ROSTER"],
         bytes.fromhex(os.environ["FARANDOLE_SECRET"]),
-        worker=int(os.environ["FARANDOLE_RANK"]),
+        worker=_worker(),
         frame_limit=LARGEST_FRAME,
     )
     with client:
@@ -37,6 +38,14 @@ def main() -> None:
             client.send_result(_dump_exception(error))
             # Python prints it, and the engine's hook, if there is an engine, tells the other workers.
             raise
+
+
+def _worker() -> int:
+    """Return this worker's number, by whom it was started: our own launcher, or another program."""
+    place = find(os.environ)
+    if place is None:
+        raise RuntimeError("no launcher has started this process: none of their variables says which rank it is")
+    return place.rank
 
 
 def _dump(returned: bool, value: Any) -> bytes:

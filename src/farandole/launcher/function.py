@@ -18,8 +18,10 @@ from farandole.launcher.job.host_list import parse_hosts, with_slots
 from farandole.launcher.job.machine import Machine, look
 from farandole.launcher.job.spec import JobSpec, read_start_timeout
 from farandole.launcher.output.console import Console, text_writer
+from farandole.launcher.start.external import ExternalJob, launch_external
 from farandole.launcher.start.launch import launch
 from farandole.launcher.supervise.outcome import Observer, Outcome, Running
+from farandole.launcher.targets.launch_order import Starter
 
 _INTERRUPTED = 130
 
@@ -113,6 +115,7 @@ def run_in_background(
     call: bytes | None = None,
     verbose: bool = False,
     observe: Callable[[Console], Observer] | None = None,
+    through: Starter | None = None,
 ) -> Outcome:
     """Run a job from within a program that has other things to do as well, and return how it ended.
 
@@ -124,11 +127,17 @@ def run_in_background(
         call: the pickled call that the workers fetch, if they run a function.
         verbose: tell the plan and every decision of the roster.
         observe: returns the object that is told of failures at once, and may print them on the console.
+        through: the program that starts the workers; by default, that is done here.
 
     Raises:
         SpecError: it cannot be started; nothing was.
     """
     console = Console(text_writer(sys.stdout), text_writer(sys.stderr))
+    if through is not None:
+        external = _BackgroundJob()
+        return external.run(
+            launch_external(through, spec, machine, console, started=external.started, call=call, verbose=verbose)
+        )
     observer = None if observe is None else observe(console)
     job = _BackgroundJob()
     return job.run(launch(spec, machine, console, started=job.started, call=call, verbose=verbose, observer=observer))
@@ -167,10 +176,10 @@ class _BackgroundJob:
     def __init__(self) -> None:
         self._done: Future[Outcome] = Future()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._supervisor: Running | None = None
+        self._supervisor: Running | ExternalJob | None = None
         self._interrupted = False
 
-    def started(self, supervisor: Running) -> None:
+    def started(self, supervisor: Running | ExternalJob) -> None:
         """Remember whom to tell about Ctrl-C. Runs in the job's thread."""
         self._loop = asyncio.get_running_loop()
         self._supervisor = supervisor

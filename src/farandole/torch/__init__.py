@@ -30,14 +30,12 @@ from farandole.core.built import (
     cuda_built,
     ddl_built,
     gloo_built,
-    gloo_enabled,
     mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
     nccl_built,
     rocm_built,
     sycl_built,
 )
+from farandole.core.carrier import gloo_enabled, mpi_enabled, mpi_threads_supported
 from farandole.core.dtype import Adasum, Average, Max, Min, Product, Sum
 from farandole.core.group import ProcessSet, global_process_set
 from farandole.errors import HorovodInternalError

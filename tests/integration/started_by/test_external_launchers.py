@@ -19,6 +19,7 @@ from farandole.launcher.job.machine import look
 from farandole.launcher.output.console import Console, descriptor_writer
 from farandole.launcher.job.spec import JobSpec
 from farandole.launcher.start.external import launch_external
+from farandole.launcher.targets.launch_order import Starter
 
 async def main():
     def started(job):
@@ -27,7 +28,7 @@ async def main():
 
     spec = JobSpec(command=tuple(sys.argv[3:]), num_proc=int(sys.argv[2]), start_timeout=60)
     console = Console(descriptor_writer(1), descriptor_writer(2))
-    return await launch_external(sys.argv[1], spec, look(), console, started=started)
+    return await launch_external(Starter(sys.argv[1]), spec, look(), console, started=started)
 
 outcome = asyncio.run(main())
 print(outcome.report, file=sys.stderr)

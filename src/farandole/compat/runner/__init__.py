@@ -101,9 +101,9 @@ def run(
         disable_cache: accepted; nothing is cached.
         output_filename: folder in which to keep what workers print, too.
         verbose: tell the plan, and what has no effect.
-        use_gloo: a job without MPI, as it always is here.
-        use_mpi: accepted.
-        mpi_args: accepted.
+        use_gloo: a job without MPI, whatever HOROVOD_CPU_OPERATIONS says.
+        use_mpi: mpirun starts the workers, and MPI carries the data between hosts.
+        mpi_args: with `use_mpi`: arguments of mpirun.
         network_interface: deprecated name of `network_interfaces`.
         network_interfaces: interfaces to use, separated by commas.
         executable: Python interpreter of the workers; this one by default.

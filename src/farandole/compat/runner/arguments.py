@@ -87,7 +87,11 @@ def _job(parser: argparse.ArgumentParser) -> None:
     add("--verbose", action="store_true", help="tell the plan, and what has no effect")
     add("--config-file", metavar="FILE", help="YAML file with settings; flags win over it")
     group = parser.add_mutually_exclusive_group()
-    flags = (("gloo", "a job without MPI: as it always is here"), ("mpi", "accepted"), ("jsrun", "accepted"))
+    flags = (
+        ("gloo", "a job without MPI, whatever HOROVOD_CPU_OPERATIONS says"),
+        ("mpi", "mpirun starts the workers, and MPI carries the data between hosts"),
+        ("jsrun", "accepted"),
+    )
     for name, what in flags:
         group.add_argument(f"--{name}", dest=f"use_{name}", action="store_true", default=None, help=what)
 
@@ -167,11 +171,11 @@ def _observing(parser: argparse.ArgumentParser) -> None:
 
 def _library(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("libraries")
-    _switch(group, "mpi-threads-disable", "accepted; there is no MPI", hidden_no=True)
+    _switch(group, "mpi-threads-disable", "accepted; MPI is always used from a thread of its own", hidden_no=True)
     add = group.add_argument
-    add("--mpi-args", metavar="ARGS", help="accepted; there is no MPI")
+    add("--mpi-args", metavar="ARGS", help="with --mpi: arguments of mpirun, in one word")
     add("--tcp", dest="tcp_flag", action="store_true", default=None, help="do not let NCCL use InfiniBand")
-    add("--binding-args", metavar="ARGS", help="accepted; there is no MPI")
+    add("--binding-args", metavar="ARGS", help="with --mpi: arguments of mpirun that bind workers to cores")
     add("--num-nccl-streams", type=int, metavar="N", help="accepted; the engine does not use NCCL")
     add("--thread-affinity", type=int, metavar="CORE", help="core of the engine's thread")
     add("--gloo-timeout-seconds", type=int, metavar="S", help="accepted; losses are noticed otherwise")
@@ -211,6 +215,11 @@ def _switch(group: Any, name: str, what: str, hidden_no: bool = False) -> None:
     pair.add_argument(f"--{name}", dest=dest, action="store_true", default=None, help=what)
     off = argparse.SUPPRESS if hidden_no else "do not"
     pair.add_argument(f"--no-{name}", dest=dest, action="store_false", default=None, help=off)
+
+
+def is_elastic(args: argparse.Namespace) -> bool:
+    """Say whether the arguments ask for elastic training."""
+    return args.host_discovery_script is not None or args.min_num_proc is not None
 
 
 def read(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -32,14 +32,37 @@ def gloo_run(
         ValueError: such a job cannot be started here.
         RuntimeError: a worker failed.
     """
+    run_as_settings_say(settings, nics, env, command)
+
+
+def run_as_settings_say(
+    settings: BaseSettings,
+    nics: Sequence[str] | None,
+    env: Mapping[str, str],
+    command: Sequence[str],
+    use_mpi: bool | None = None,
+) -> None:
+    """Run a command; see `gloo_run`.
+
+    Args:
+        settings: hosts, number of workers, where output goes.
+        nics: interfaces to use.
+        env: the environment of the workers.
+        command: the command and its arguments.
+        use_mpi: whether mpirun starts the workers.
+    """
     args = _HorovodArgs()
     args.num_proc, args.verbose, args.nics = settings.num_proc or 1, bool(settings.verbose), set(nics or ())
     args.hosts = getattr(settings, "hosts", None)
     args.ssh_port, args.ssh_identity_file = settings.ssh_port, settings.ssh_identity_file
     args.output_filename = settings.output_filename
     args.prefix_output_with_timestamp = settings.prefix_output_with_timestamp
+    args.use_gloo, args.use_mpi = (None, True) if use_mpi else (True, None)
+    args.mpi_args, args.binding_args = settings.extra_mpi_args, settings.binding_args
     args.command = list(command)
-    job = launch.prepare(args)
+    job = launch.prepare(args, environment=env)
     machine = replace(job.machine, environment=dict(env))
-    outcome = run_in_background(job.spec, machine, verbose=job.verbose, observe=launch.HorovodWords)
+    outcome = run_in_background(
+        job.spec, machine, verbose=job.verbose, observe=launch.HorovodWords, through=job.starter
+    )
     launch.raise_failure(outcome)

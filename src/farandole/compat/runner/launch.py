@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from farandole.compat import conflict, support
-from farandole.compat.runner import arguments, config_parser, hosts, lsf, network
+from farandole.compat.runner import arguments, config_parser, hosts, lsf, mpi, network
+from farandole.compat.runner.arguments import is_elastic
 from farandole.compat.runner.js_run import is_jsrun_installed
 from farandole.compat.support import gloo_built, mpi_built
 from farandole.launcher.errors import JobFailed, LaunchError, SpecError
@@ -21,13 +22,24 @@ from farandole.launcher.job.host_list import Host
 from farandole.launcher.job.machine import Machine, look
 from farandole.launcher.job.spec import JobSpec, read_start_timeout
 from farandole.launcher.job.ssh_and_ship import SshOptions
+from farandole.launcher.job.worker_settings import with_backend
 from farandole.launcher.supervise.outcome import Observer, Outcome
+from farandole.launcher.targets.launch_order import Starter
 from farandole.settings.table import SETTINGS
 
 if TYPE_CHECKING:
     from farandole.launcher.output.console import Console
 
-__all__ = ["check_build", "gloo_built", "main", "mpi_built", "parse_args", "run_commandline", "run_controller"]
+__all__ = [
+    "check_build",
+    "gloo_built",
+    "is_elastic",
+    "main",
+    "mpi_built",
+    "parse_args",
+    "run_commandline",
+    "run_controller",
+]
 
 _USAGE_ERROR = 2
 _LOOPBACK = "127.0.0.1"
@@ -58,6 +70,8 @@ class Job:
     spec: JobSpec
     machine: Machine
     verbose: bool
+    starter: Starter | None = None
+    """What starts the workers instead of farandole."""
 
 
 # --- the command --------------------------------------------------------------------------------------------------
@@ -79,7 +93,7 @@ def run_commandline(argv: Sequence[str] | None = None) -> int:
     try:
         args = parse_args(argv)
         job = prepare(args)
-        outcome = run_until_end(job.spec, job.machine, verbose=job.verbose, observe=HorovodWords)
+        outcome = run_until_end(job.spec, job.machine, verbose=job.verbose, observe=HorovodWords, through=job.starter)
         raise_failure(outcome)
     except SpecError as error:
         return _refuse(error.message, error.hint)
@@ -142,22 +156,27 @@ def check_build(verbose: bool = False) -> None:
 # --- from arguments to a job ------------------------------------------------------------------------------------------
 
 
-def prepare(args: argparse.Namespace, command: Sequence[str] | None = None) -> Job:
+def prepare(
+    args: argparse.Namespace, command: Sequence[str] | None = None, environment: Mapping[str, str] | None = None
+) -> Job:
     """Turn arguments into what the launcher is asked for, and say what has no effect.
 
     Args:
         args: as `parse_args` returns them.
         command: instead of the one in the arguments.
+        environment: instead of this process's own.
 
     Raises:
         SpecError: such a job cannot be started here.
     """
     command = tuple(command or _command(args))
     machine = look()
-    environment = dict(machine.environment)
+    environment = dict(machine.environment if environment is None else environment)
     chosen = dict(config_parser.set_env_from_args({}, args))
     verbose = bool(args.verbose)
-    _tell_about_controller(args)
+    settings = _settings(args, environment)
+    starter = mpi.starter(args, environment) if settings.get("backend") == "mpi" else None
+    mpi.tell_what_has_no_effect(args, starter)
     _tell_about_elastic_flags(args)
     where = _hosts(args, verbose)
     if verbose:
@@ -170,13 +189,14 @@ def prepare(args: argparse.Namespace, command: Sequence[str] | None = None) -> J
         ssh=_ssh(args, environment),
         network=tuple(sorted(args.nics)) if args.nics else (),
         start_timeout=read_start_timeout(args.start_timeout, environment),
+        settings=settings,
         exports=tuple(f"{name}={value}" for name, value in with_our_names(chosen).items()),
         output_dir=None if not args.output_filename else Path(args.output_filename),
         timestamps=bool(args.prefix_output_with_timestamp),
         prefixes_in_files=True,
         elastic=_elastic(args, environment),
     )
-    return Job(spec, machine, verbose)
+    return Job(spec, machine, verbose, starter)
 
 
 def _command(args: argparse.Namespace) -> Sequence[str]:
@@ -188,9 +208,11 @@ def _command(args: argparse.Namespace) -> Sequence[str]:
     return command
 
 
-def is_elastic(args: argparse.Namespace) -> bool:
-    """Say whether the arguments ask for elastic training."""
-    return args.host_discovery_script is not None or args.min_num_proc is not None
+def _settings(args: argparse.Namespace, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the backend, if it is not the usual one. A flag wins over the environment."""
+    if args.use_gloo or args.use_mpi:
+        return {"backend": "mpi" if args.use_mpi else "native"}
+    return with_backend({}, environment)
 
 
 def _tell_about_elastic_flags(args: argparse.Namespace) -> None:
@@ -224,15 +246,6 @@ def _cooldown(seconds: Sequence[int]) -> tuple[float, float]:
     if len(seconds) != 2:
         raise SpecError(f"a cooldown range of {len(seconds)} numbers", "give the shortest and the longest time")
     return float(seconds[0]), float(seconds[1])
-
-
-def _tell_about_controller(args: argparse.Namespace) -> None:
-    for flag, asked in (("--mpi", args.use_mpi), ("--jsrun", args.use_jsrun)):
-        if asked:
-            print(f"note: {flag}: farandole starts the workers itself, without it", file=sys.stderr)
-    if args.use_mpi:
-        other = "farandole run --launcher mpirun --backend mpi"
-        print(f"note: for MPI to start them and to carry the data between hosts: {other}", file=sys.stderr)
 
 
 def _hosts(args: argparse.Namespace, verbose: bool) -> tuple[Host, ...]:
@@ -391,7 +404,9 @@ def _run(args: argparse.Namespace) -> list[Any] | None:
     function: Callable[[], Any] | None = args.run_func
     job = prepare(args, None if function is None else call_command(args.executable))
     call = None if function is None else pickle_call(function, (), {})
-    outcome = run_in_background(job.spec, job.machine, call=call, verbose=job.verbose, observe=HorovodWords)
+    outcome = run_in_background(
+        job.spec, job.machine, call=call, verbose=job.verbose, observe=HorovodWords, through=job.starter
+    )
     raise_failure(outcome)
     if outcome.exit_code != 0:
         raise LaunchError(f"the job was ended early: {shlex.join(job.spec.command)}")

@@ -1,12 +1,14 @@
-"""`horovod.runner.mpi_run`: workers are not started through MPI here. What there is to know of an installed one."""
+"""`horovod.runner.mpi_run`: run a command whose workers mpirun starts, and what there is to know of its MPI."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import Any, NoReturn
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from farandole.compat.runner import tiny_shell_exec
+from farandole.compat.runner import settings, tiny_shell_exec
+from farandole.compat.runner.gloo_run import run_as_settings_say
 
 _OMPI_IMPL = "OpenMPI"
 _SMPI_IMPL = "SpectrumMPI"
@@ -29,8 +31,8 @@ _SIGNS = (
 
 
 def mpi_available(env: Mapping[str, str] | None = None) -> bool:
-    """Say whether workers can be started through MPI: no, whatever is installed."""
-    return False
+    """Say whether workers can be started through MPI: whether there is an mpirun of a known kind."""
+    return _get_mpi_implementation(env) not in (_UNKNOWN_IMPL, _MISSING_IMPL)
 
 
 def is_open_mpi(env: Mapping[str, str] | None = None) -> bool:
@@ -53,19 +55,31 @@ def _get_mpi_implementation(env: Mapping[str, str] | None = None) -> str:
 def _get_mpi_implementation_flags(
     tcp_flag: bool | None, env: Mapping[str, str] | None = None
 ) -> tuple[None, None, None]:
-    """Return the flags for mpirun, its binding, and which MPI it is: there are none, as it is not run."""
+    """Return the flags for mpirun, its binding, and which MPI it is: none, as `farandole.launcher` chooses them."""
     return None, None, None
 
 
 def mpi_run(
-    settings: Any, nics: Any, env: Mapping[str, str], command: Any, stdout: Any = None, stderr: Any = None
-) -> NoReturn:
-    """Refuse to start workers through MPI.
+    settings: settings.BaseSettings,
+    nics: Any,
+    env: Mapping[str, str],
+    command: str | Sequence[str],
+    stdout: Any = None,
+    stderr: Any = None,
+) -> None:
+    """Run a command on the workers that the settings describe, started by mpirun, and wait for its end.
+
+    Args:
+        settings: hosts, number of workers, arguments of mpirun.
+        nics: interfaces to use.
+        env: the environment of mpirun and of the workers.
+        command: the command and its arguments.
+        stdout: accepted; what workers print goes to this process's own output.
+        stderr: accepted, likewise.
 
     Raises:
-        NotImplementedError: always.
+        ValueError: such a job cannot be started here.
+        RuntimeError: a worker failed.
     """
-    raise NotImplementedError(
-        "farandole-horovod does not start workers through MPI. Use horovodrun or horovod.run without it; "
-        "horovod.runner.gloo_run.gloo_run takes the same settings."
-    )
+    words = shlex.split(command) if isinstance(command, str) else list(command)
+    run_as_settings_say(settings, nics, env, words, use_mpi=True)

@@ -25,10 +25,11 @@ def common_environment(spec: JobSpec, directory: str, identity: Identity, sites:
         "FARANDOLE_START_TIMEOUT": f"{spec.start_timeout:g}",
     }
     variables |= settings_environment(spec.settings, directory)
+    carrier = "mpi" if spec.settings.get("backend") == "mpi" else "gloo"
     master, _, port = _master(spec, identity, sites).rpartition(":")
     variables |= {
-        "HOROVOD_CONTROLLER": "gloo",
-        "HOROVOD_CPU_OPERATIONS": "mpi" if spec.settings.get("backend") == "mpi" else "gloo",
+        "HOROVOD_CONTROLLER": carrier,
+        "HOROVOD_CPU_OPERATIONS": carrier,
         "MASTER_ADDR": master.strip("[]"),
         "MASTER_PORT": port,
         "PYTHONUNBUFFERED": "1",

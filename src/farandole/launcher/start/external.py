@@ -17,7 +17,7 @@ import subprocess
 import textwrap
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from farandole.agent.process_tree import carrying, die_with_parent, send
 from farandole.launcher.errors import SpecError
@@ -30,11 +30,12 @@ from farandole.launcher.plan.model import LOOPBACK, SECRET_NAMES, UNKNOWN, Ident
 from farandole.launcher.start.launch_context import SECRET_BYTES
 from farandole.launcher.supervise.ending import GRACE_SECONDS, READER_SECONDS
 from farandole.launcher.supervise.outcome import Outcome
-from farandole.launcher.targets.external import command_line, environment_of, flavour_of
-from farandole.launcher.targets.launch_order import Flavour, LaunchOrder
+from farandole.launcher.targets.external import check_library, command_line, environment_of, flavour_of
+from farandole.launcher.targets.launch_order import Flavour, LaunchOrder, Starter
 from farandole.launcher.targets.local import LocalNames
 from farandole.launcher.wording import count
 from farandole.roster.service import RosterService
+from farandole.wire.frames import FRAME_LIMIT, LARGEST_FRAME
 from farandole.wire.interfaces import addresses
 from farandole.wire.rendezvous import Failure
 
@@ -68,12 +69,12 @@ class ExternalPlan:
 
 
 def plan_external(
-    kind: str, flavour: Flavour, spec: JobSpec, machine: Machine, identity: Identity, roster: str = UNKNOWN
+    starter: Starter, flavour: Flavour, spec: JobSpec, machine: Machine, identity: Identity, roster: str = UNKNOWN
 ) -> ExternalPlan:
     """Plan a job.
 
     Args:
-        kind: the program, `mpirun` or `srun`.
+        starter: the program, and what the user tells it.
         flavour: whose program it is.
         spec: what the user wants.
         machine: the one that this runs on.
@@ -85,7 +86,9 @@ def plan_external(
     """
     for given, name in ((spec.output_dir, "--output-dir"), (spec.setup, "--setup")):
         if given:
-            raise SpecError(f"{name} does not work through {kind}", f"{kind} has options of its own for that")
+            raise SpecError(
+                f"{name} does not work through {starter.program}", f"{starter.program} has options of its own for that"
+            )
     # Refuses what no launcher could start.
     plan = make_plan(spec, machine, identity)
     hosts = hosts_in_use(spec, machine) if spec.hosts else ()
@@ -94,8 +97,20 @@ def plan_external(
     if spec.network:
         environment["FARANDOLE_NETWORK"] = ",".join(spec.network)
     passed_on = [*environment, *(name for name in _PYTHON if name in machine.environment)]
-    root, mpi = os.geteuid() == 0, spec.settings.get("backend") == "mpi"
-    order = LaunchOrder(kind, job_size(spec, machine), hosts, tuple(passed_on), spec.command, root, mpi)
+    mpi = spec.settings.get("backend") == "mpi"
+    if mpi:
+        check_library(flavour, machine.environment.get("FARANDOLE_MPI_LIBRARY", ""))
+    order = LaunchOrder(
+        starter.program,
+        job_size(spec, machine),
+        hosts,
+        tuple(passed_on),
+        spec.command,
+        root=os.geteuid() == 0,
+        mpi=mpi,
+        arguments=starter.arguments,
+        binding=starter.binding,
+    )
     return ExternalPlan(
         flavour,
         command_line(flavour, order),
@@ -269,22 +284,24 @@ def explain(program: str, code: int, failures: Mapping[int, Failure]) -> str:
 
 
 async def launch_external(
-    kind: str,
+    starter: Starter,
     spec: JobSpec,
     machine: Machine,
     console: Console,
     *,
     started: Callable[[ExternalJob], None] = lambda job: None,
+    call: bytes | None = None,
     verbose: bool = False,
 ) -> Outcome:
     """Run a job to its end through another program, and return how it ended. Closes the console.
 
     Args:
-        kind: the program, `mpirun` or `srun`.
+        starter: the program, and what the user tells it.
         spec: what the user wants.
         machine: where the program runs.
         console: where our own words go. What workers print goes to this process's own output.
         started: called with the job, whose `stop` ends it early.
+        call: the pickled call that the workers fetch, if they run a function.
         verbose: tell the plan and every decision of the roster.
 
     Raises:
@@ -296,21 +313,22 @@ async def launch_external(
             console.say(f"farandole: {reason}")
 
     try:
-        return await _launch(kind, spec, machine, console, started, log)
+        return await _launch(starter, spec, machine, console, started, call, log)
     finally:
         await asyncio.to_thread(console.close, READER_SECONDS)
 
 
 async def _launch(
-    kind: str,
+    starter: Starter,
     spec: JobSpec,
     machine: Machine,
     console: Console,
     started: Callable[[ExternalJob], None],
+    call: bytes | None,
     log: Callable[[str], None],
 ) -> Outcome:
-    flavour = find_flavour(kind, machine)
-    draft = plan_external(kind, flavour, spec, machine, Identity())
+    flavour = find_flavour(starter.program, machine)
+    draft = plan_external(starter, flavour, spec, machine, Identity())
     if draft.local:
         check_command(spec.command, machine.directory, machine.environment)
     secret = secrets.token_bytes(SECRET_BYTES)
@@ -319,16 +337,19 @@ async def _launch(
         secret,
         on_failure=lambda rank, failure: running.failure_reported(rank, failure),
         log=log,
+        call=call,
+        frame_limit=FRAME_LIMIT if call is None else LARGEST_FRAME,
     )
     try:
         here = [LOOPBACK] if draft.local else [each.address for each in addresses(spec.network)] or [LOOPBACK]
         roster = ",".join([await service.start(address) for address in here])
         identity = Identity(secrets.token_hex(8), secret=secret.hex())
-        plan = plan_external(kind, flavour, spec, machine, identity, roster)
+        plan = plan_external(starter, flavour, spec, machine, identity, roster)
         for line in render_external(plan).splitlines():
             log(line)
         running = ExternalJob(plan, machine.environment, console, identity.job)
         started(running)
-        return await running.run()
+        outcome = await running.run()
+        return replace(outcome, results=tuple(service.results.get(rank) for rank in range(plan.size)))
     finally:
         await service.close()

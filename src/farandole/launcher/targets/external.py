@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
 
@@ -45,6 +46,36 @@ def flavour_of(version: str) -> Flavour:
         f"it is not known whose program this is; --version prints: {first}",
         "known are Open MPI, MPICH, Intel MPI and Slurm. Or start farandole without it: -H h1:4,h2:4",
     )
+
+
+# Which programs start what uses a library of that name. A library with the standard ABI may be anybody's.
+_STARTED_BY: Mapping[str, tuple[Flavour, ...]] = {
+    "libmpi.so.12": (Flavour.MPICH, Flavour.INTEL_MPI, Flavour.SLURM),
+    "libmpi.so.40": (Flavour.OPEN_MPI_4, Flavour.OPEN_MPI_5, Flavour.SLURM),
+}
+
+
+def check_library(flavour: Flavour, library: str) -> None:
+    """Refuse an MPI library whose processes that program does not connect.
+
+    Args:
+        flavour: whose program it is.
+        library: the path that is asked for; "": none is, so that the one beside the program is taken.
+
+    Raises:
+        SpecError: they do not belong together.
+
+    Example:
+        >>> check_library(Flavour.OPEN_MPI_5, "/opt/mpich/lib/libmpi_abi.so.1")
+    """
+    for name, flavours in _STARTED_BY.items():
+        if name in os.path.basename(library) and flavour not in flavours:
+            raise SpecError(
+                f"FARANDOLE_MPI_LIBRARY={library}: that library does not follow the ABI of {flavour.value}, whose "
+                "program would start the workers; it would not connect them",
+                "unset the variable, so that the library beside that program is used, or put the program of that "
+                "library's MPI first on the PATH",
+            )
 
 
 def command_line(flavour: Flavour, order: LaunchOrder) -> tuple[str, ...]:

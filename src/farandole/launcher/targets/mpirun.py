@@ -13,8 +13,9 @@ def _open_mpi(order: LaunchOrder, *tagged: str) -> list[str]:
     line = ["-np", str(order.size)]
     line += ["--host", written_with_slots(order.hosts)] if order.hosts else []
     # A user who asks for more workers than cores wants them.
-    line += ["--map-by", "slot:OVERSUBSCRIBE", "--bind-to", "none", *tagged]
+    line += [*order.bound_by("--map-by", "slot:OVERSUBSCRIBE", "--bind-to", "none"), *tagged]
     line += ["--allow-run-as-root"] if order.root else []
+    line += order.arguments
     for name in order.names:
         line += ["-x", name]
     return [*line, *order.command]
@@ -34,12 +35,13 @@ def mpich(order: LaunchOrder) -> list[str]:
     """Return the arguments of MPICH's mpirun (Hydra)."""
     line = ["-n", str(order.size)]
     line += ["-hosts", written_with_slots(order.hosts)] if order.hosts else []
-    return [*line, "-genvall", "-bind-to", "none", "-prepend-rank", *order.command]
+    line += ["-genvall", *order.bound_by("-bind-to", "none"), "-prepend-rank", *order.arguments]
+    return [*line, *order.command]
 
 
 def intel_mpi(order: LaunchOrder) -> list[str]:
     """Return the arguments of Intel MPI's mpirun."""
-    line = ["-genvall", "-prepend-rank"]
+    line = ["-genvall", *order.bound_by(), "-prepend-rank", *order.arguments]
     if not order.hosts:
         return [*line, "-n", str(order.size), *order.command]
     # Its lists of hosts know no slots; sets of arguments do, one for each host.

@@ -25,4 +25,5 @@ def slurm(order: LaunchOrder) -> list[str]:
         line += [f"--nodelist={','.join(host.name for host in order.hosts)}"]
     # With MPI it is Slurm's configuration, or SLURM_MPI_TYPE, that says how.
     line += ["--export=ALL", *(() if order.mpi else ("--mpi=none",))]
-    return [*line, "--cpu-bind=none", "--kill-on-bad-exit=1", "--label", *order.command]
+    line += [*order.bound_by("--cpu-bind=none"), "--kill-on-bad-exit=1", "--label", *order.arguments]
+    return [*line, *order.command]

@@ -13,12 +13,13 @@ from farandole.launcher.job.machine import Machine
 from farandole.launcher.job.spec import JobSpec
 from farandole.launcher.plan.model import Identity
 from farandole.launcher.start.external import explain, first_to_blame, plan_external, render_external
-from farandole.launcher.targets.external import command_line, environment_of, flavour_of
-from farandole.launcher.targets.launch_order import Flavour, LaunchOrder
+from farandole.launcher.targets.external import check_library, command_line, environment_of, flavour_of
+from farandole.launcher.targets.launch_order import Flavour, LaunchOrder, Starter
 from farandole.wire.rendezvous import Failure
 
 HERE = LaunchOrder("mpirun", 4, (), ("FARANDOLE_JOB", "FARANDOLE_SECRET"), ("python", "train.py", "--name", "a b"))
 EVEN = replace(HERE, hosts=(Host("h1", 2), Host("h2", 2)))
+OWN = replace(HERE, arguments=("-v", "--mca", "btl", "tcp,self"), binding=("--bind-to", "core"))
 UNEVEN = replace(HERE, hosts=(Host("h1", 3), Host("h2", 1)))
 
 
@@ -95,10 +96,53 @@ def test_a_program_that_is_not_known(version: str) -> None:
             "srun --ntasks=4 --nodes=2 --ntasks-per-node=2 --nodelist=h1,h2 --export=ALL --mpi=none --cpu-bind=none "
             "--kill-on-bad-exit=1 --label python train.py --name 'a b'",
         ),
+        (
+            Flavour.OPEN_MPI_5,
+            OWN,
+            "mpirun -np 4 --bind-to core --output rank -v --mca btl tcp,self "
+            "-x FARANDOLE_JOB -x FARANDOLE_SECRET python train.py --name 'a b'",
+        ),
+        (
+            Flavour.MPICH,
+            OWN,
+            "mpirun -n 4 -genvall --bind-to core -prepend-rank -v --mca btl tcp,self python train.py --name 'a b'",
+        ),
+        (
+            Flavour.INTEL_MPI,
+            OWN,
+            "mpirun -genvall --bind-to core -prepend-rank -v --mca btl tcp,self -n 4 python train.py --name 'a b'",
+        ),
+        (
+            Flavour.SLURM,
+            replace(OWN, program="srun", mpi=True, binding=()),
+            "srun --ntasks=4 --export=ALL --kill-on-bad-exit=1 --label -v --mca btl tcp,self "
+            "python train.py --name 'a b'",
+        ),
     ],
 )
 def test_command_lines(flavour: Flavour, order: LaunchOrder, line: str) -> None:
     assert shlex.join(command_line(flavour, order)) == line
+
+
+@pytest.mark.parametrize(
+    ("flavour", "library", "fits"),
+    [
+        (Flavour.MPICH, "", True),
+        (Flavour.MPICH, "/opt/mpich/lib/libmpi_abi.so.1", True),
+        (Flavour.MPICH, "/opt/mpich/lib/libmpi.so.12.5.2", True),
+        (Flavour.INTEL_MPI, "/opt/intel/lib/libmpi.so.12", True),
+        (Flavour.SLURM, "/opt/openmpi/lib/libmpi.so.40", True),
+        (Flavour.OPEN_MPI_5, "/opt/openmpi/lib/libmpi.so.40", True),
+        (Flavour.OPEN_MPI_5, "/opt/mpich/lib/libmpi.so.12", False),
+        (Flavour.MPICH, "/opt/openmpi/lib/libmpi.so.40", False),
+    ],
+)
+def test_a_library_of_another_abi_than_the_program_is_refused(flavour: Flavour, library: str, fits: bool) -> None:
+    if fits:
+        check_library(flavour, library)
+        return
+    with pytest.raises(SpecError, match=rf"{library}: .* the ABI of {flavour.value}"):
+        check_library(flavour, library)
 
 
 def test_no_binding_where_only_a_variable_says_so() -> None:
@@ -144,13 +188,13 @@ every worker gets the launcher's environment, and
 
 
 def test_the_dry_run_is_the_whole_plan() -> None:
-    assert render_external(plan_external("mpirun", Flavour.MPICH, SPEC, MACHINE, Identity())) == PLAN
+    assert render_external(plan_external(Starter("mpirun"), Flavour.MPICH, SPEC, MACHINE, Identity())) == PLAN
 
 
 def test_no_value_and_no_secret_is_on_the_command_line() -> None:
     identity = Identity("job-7", secret="5ec2e7")
     for flavour in Flavour:
-        plan = plan_external("mpirun", flavour, SPEC, MACHINE, identity, "10.0.0.1:4711")
+        plan = plan_external(Starter("mpirun"), flavour, SPEC, MACHINE, identity, "10.0.0.1:4711")
         line = shlex.join(plan.command)
         assert not [value for value in ("5ec2e7", "job-7", "4711", "0.1") if value in line]
         assert plan.environment["FARANDOLE_SECRET"] == "5ec2e7"
@@ -162,7 +206,7 @@ def test_no_value_and_no_secret_is_on_the_command_line() -> None:
 
 def test_the_network_and_the_master_are_passed_on_when_they_are_named() -> None:
     spec = replace(SPEC, network=("eth1", "10.0.0.0/8"), master="h1:29500")
-    environment = plan_external("srun", Flavour.SLURM, spec, MACHINE, Identity()).environment
+    environment = plan_external(Starter("srun"), Flavour.SLURM, spec, MACHINE, Identity()).environment
     assert environment["FARANDOLE_NETWORK"] == "eth1,10.0.0.0/8"
     assert (environment["MASTER_ADDR"], environment["MASTER_PORT"]) == ("h1", "29500")
 
@@ -178,13 +222,13 @@ def test_the_network_and_the_master_are_passed_on_when_they_are_named() -> None:
 )
 def test_whether_all_workers_are_here(flavour: Flavour, environment: dict[str, str], local: bool) -> None:
     machine = replace(MACHINE, environment=environment)
-    assert plan_external("mpirun", flavour, SPEC, machine, Identity()).local is local
+    assert plan_external(Starter("mpirun"), flavour, SPEC, machine, Identity()).local is local
 
 
 @pytest.mark.parametrize("option", [{"output_dir": "logs"}, {"setup": "make"}])
 def test_what_does_not_work_through_another_launcher(option: dict[str, str]) -> None:
     with pytest.raises(SpecError, match="does not work through mpirun"):
-        plan_external("mpirun", Flavour.MPICH, replace(SPEC, **option), MACHINE, Identity())  # type: ignore[arg-type]
+        plan_external(Starter("mpirun"), Flavour.MPICH, replace(SPEC, **option), MACHINE, Identity())  # type: ignore[arg-type]
 
 
 # --- what went wrong ------------------------------------------------------------------------------------------------
