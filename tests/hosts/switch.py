@@ -5,13 +5,14 @@ The namespace is held by a process that ends when its standard input does, so th
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tests.hosts.errors import BedError
-from tests.hosts.namespaces import in_network
+from tests.hosts.namespaces import NSENTER, in_network
 
 _RATE = re.compile(r"(\d+(?:\.\d+)?)(k|m|g)bit")
 _UNITS = {"k": 1e3, "m": 1e6, "g": 1e9}
@@ -70,6 +71,11 @@ class Switch:
             lines.append(f"link set dev {network} up")
         self._ip(lines)
 
+    @property
+    def pid(self) -> int:
+        """A process in the namespace of the bridges."""
+        return self._holder.pid
+
     def connect(self, plugs: Sequence[Plug]) -> None:
         """Lay the wires: the end in the host is named as the network is. It is down, as a new device is."""
         lines = []
@@ -87,6 +93,14 @@ class Switch:
         """Undo `cut`."""
         self._ip([f"link set dev {plug.port} master {plug.network}" for plug in plugs])
 
+    def detach(self, prefix: str) -> None:
+        """Let nothing through to or from all ports whose names begin so."""
+        self._ip([f"link set dev {port} nomaster" for port in self._ports(prefix)])
+
+    def attach(self, prefix: str, network: str) -> None:
+        """Undo `detach`."""
+        self._ip([f"link set dev {port} master {network}" for port in self._ports(prefix)])
+
     def shape(self, plugs: Sequence[Plug], bandwidth: str | None) -> None:
         """Limit what each of these sends, and what it receives, say to `1gbit`; None lifts the limit.
 
@@ -102,6 +116,11 @@ class Switch:
         """Remove the wires."""
         self._holder.kill()
         self._holder.communicate()
+
+    def _ports(self, prefix: str) -> list[str]:
+        enter = [NSENTER, f"--net=/proc/{self.pid}/ns/net", "--", "ip", "-json", "link"]
+        shown = subprocess.run(enter, capture_output=True, check=True, timeout=30).stdout
+        return [each["ifname"] for each in json.loads(shown) if each["ifname"].startswith(prefix)]
 
     def _ip(self, lines: Sequence[str]) -> None:
         in_network(self._holder.pid, ["ip", "-batch", "-"], lines)

@@ -1,7 +1,7 @@
 """How pytest-xdist shares out the tests: all tests of a file run in one process, and files begin in their order.
 
 In the conformance suite, all tests of one world (a size and a transport) run in one process instead, and so do all
-tests of a front end that has a runtime of its own, which takes seconds to import. So each fixture of a module, a world
+tests of a front end that has a runtime of its own, which takes seconds to import; so do all tests on the Kubernetes cluster. So each fixture of a module, a world
 or a runtime is made once. Tests share no name, port or folder, so that any two may run at the same time.
 """
 
@@ -17,11 +17,14 @@ if TYPE_CHECKING:
     from xdist.scheduler import LoadScopeScheduling
 
 _CONFORMANCE = re.compile(r"^(?P<suite>tests/conformance/)[^\[]*\[((?P<world>\d+-[a-z]+)-)?(?P<front>\w+)")
+_CLUSTER = "tests/kubernetes/"
 _RUNTIMES = {name: front.runtime for name, front in FRONT_ENDS.items()}
 
 
 def group_of(nodeid: str) -> str:
     """Return the name of the group that a test runs in: one process, one test after the other."""
+    if nodeid.startswith(_CLUSTER):
+        return _CLUSTER  # Its API server takes half a minute to start, and half a gigabyte.
     found = _CONFORMANCE.match(nodeid)
     runtime = _RUNTIMES.get(found["front"]) if found else None
     if found and runtime not in (None, _RUNTIMES[FIRST]):

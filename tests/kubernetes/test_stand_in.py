@@ -1,0 +1,219 @@
+"""The stand-in for the kubelet does what the tests of jobs rely on."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from tests.kubernetes.cluster import Cluster
+
+
+def pod(name: str, script: str, *, container: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    """Return a pod that runs a shell script."""
+    only = {"name": "main", "image": "none", "command": ["sh", "-c", script], **(container or {})}
+    body = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 5, "containers": [only], **spec}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": name}}, "spec": body}
+
+
+def await_phase(cluster: Cluster, namespace: str, name: str, *phases: str) -> dict[str, Any]:
+    """Return the pod when it is in one of the phases."""
+
+    def found() -> dict[str, Any] | None:
+        each = cluster.api.get(f"/api/v1/namespaces/{namespace}/pods/{name}")
+        return each if each["status"].get("phase") in phases else None
+
+    return cluster.until(found, f"pod {name} is {' or '.join(phases)}")
+
+
+def is_ready(cluster: Cluster, namespace: str, name: str) -> bool:
+    """Say whether a pod is ready."""
+    status = cluster.api.get(f"/api/v1/namespaces/{namespace}/pods/{name}")["status"]
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in status.get("conditions", []))
+
+
+def test_pods_see_each_other_by_name_and_nothing_of_the_machine(cluster: Cluster, namespace: str) -> None:
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}}
+    service["spec"] = {"clusterIP": "None", "selector": {"app": "server"}, "ports": [{"port": 8000}]}
+    server = pod("server", "cd /tmp && echo hello > page && exec python3 -m http.server 8000")
+    server["spec"]["containers"][0]["readinessProbe"] = {"tcpSocket": {"port": 8000}, "periodSeconds": 1}
+    wait = "until getent hosts web >/dev/null; do sleep 0.1; done"
+    asks = f"{wait}; curl -s http://web.{namespace}.svc.cluster.local:8000/page; ls /tmp | wc -l; ls /sys/class/net; id -u"
+    client = pod("client", asks, securityContext={"runAsUser": 1000, "runAsNonRoot": True})
+    cluster.apply(service, server, client, namespace=namespace)
+
+    await_phase(cluster, namespace, "client", "Succeeded")
+    said = cluster.log(namespace, "client").split()
+
+    assert said[:2] == ["hello", "0"]
+    assert said[-1] == "1000"
+    nodes = {each["spec"]["nodeName"] for each in cluster.pods(namespace)}
+    assert nodes <= set(cluster.nodes)
+
+
+def test_a_pod_gets_its_readiness_from_the_probe_and_its_end_from_the_program(cluster: Cluster, namespace: str) -> None:
+    probe = {"exec": {"command": ["test", "-e", "/tmp/ready"]}, "periodSeconds": 1}
+    body = pod("slow", "trap 'exit 7' TERM; while :; do sleep 0.1; done", container={"readinessProbe": probe})
+    cluster.apply(body, namespace=namespace)
+    await_phase(cluster, namespace, "slow", "Running")
+    assert not is_ready(cluster, namespace, "slow")
+
+    cluster.kubectl("exec", "-n", namespace, "slow", "--", "touch", "/tmp/ready")
+    cluster.until(lambda: is_ready(cluster, namespace, "slow"), "the pod is ready")
+    cluster.kubectl("exec", "-n", namespace, "slow", "--", "kill", "-TERM", "1")
+
+    ended = await_phase(cluster, namespace, "slow", "Failed")["status"]["containerStatuses"][0]["state"]["terminated"]
+    assert (ended["exitCode"], ended["reason"]) == (7, "Error")
+
+
+def test_exec_passes_input_output_and_the_exit_code_on(cluster: Cluster, namespace: str) -> None:
+    cluster.apply(pod("idle", "sleep 1000", terminationGracePeriodSeconds=0), namespace=namespace)
+    await_phase(cluster, namespace, "idle", "Running")
+
+    said = cluster.kubectl("exec", "-i", "-n", namespace, "idle", "--", "sh", "-c", "tr a-z A-Z; hostname", stdin="abc\n")
+    failed = cluster.kubectl("exec", "-n", namespace, "idle", "--", "sh", "-c", "exit 7", check=False)
+
+    assert said.split() == ["ABC", "idle"]
+    assert "exit code 7" in failed
+
+
+def test_changes_of_a_configmap_arrive_late_and_as_a_whole(cluster: Cluster, namespace: str) -> None:
+    def config(text: str) -> dict[str, Any]:
+        data = {"one": text, "two": text}
+        return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "config"}, "data": data}
+
+    volumes = [{"name": "config", "configMap": {"name": "config"}}]
+    mounts = [{"name": "config", "mountPath": "/etc/config"}]
+    script = "cat /etc/config/*; echo; until grep -q new /etc/config/one; do sleep 0.05; done; cat /etc/config/*"
+    cluster.apply(config("old"), pod("reader", script, container={"volumeMounts": mounts}, volumes=volumes), namespace=namespace)
+    await_phase(cluster, namespace, "reader", "Running")
+
+    began = time.monotonic()
+    cluster.apply(config("new"), namespace=namespace)
+    await_phase(cluster, namespace, "reader", "Succeeded")
+
+    assert time.monotonic() - began > 1.0
+    assert cluster.log(namespace, "reader").split() == ["oldold", "newnew"]
+
+
+def test_a_pod_waits_for_its_secret_and_only_its_group_reads_it(cluster: Cluster, namespace: str) -> None:
+    volumes = [{"name": "key", "secret": {"secretName": "key", "defaultMode": 0o400}}]
+    container = {"volumeMounts": [{"name": "key", "mountPath": "/key", "readOnly": True}]}
+    security = {"runAsUser": 1000, "fsGroup": 2000, "runAsNonRoot": True}
+    reader = pod("reader", "cat /key/word; id -G", container=container, volumes=volumes, securityContext=security)
+    cluster.apply(reader, namespace=namespace)
+
+    def reason() -> str:
+        status = cluster.api.get(f"/api/v1/namespaces/{namespace}/pods/reader")["status"]
+        states = status.get("containerStatuses", [{"state": {}}])
+        return states[0]["state"].get("waiting", {}).get("reason", "")
+
+    cluster.until(lambda: reason() == "CreateContainerConfigError", "the pod waits for its secret")
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "key"}, "stringData": {"word": "sesame "}}
+    cluster.apply(secret, namespace=namespace)
+
+    await_phase(cluster, namespace, "reader", "Succeeded")
+    assert cluster.log(namespace, "reader").split() == ["sesame", "1000", "2000"]
+
+
+def test_memory_has_a_limit(cluster: Cluster, namespace: str) -> None:
+    greedy = pod("greedy", "exec python3 -c 'bytearray(200 << 20)'", container={"resources": {"limits": {"memory": "40Mi"}}})
+    cluster.apply(greedy, namespace=namespace)
+
+    status = await_phase(cluster, namespace, "greedy", "Failed", "Succeeded")["status"]
+
+    assert status["containerStatuses"][0]["state"]["terminated"]["reason"] == "OOMKilled"
+
+
+def test_a_program_is_started_again_where_the_policy_says_so(cluster: Cluster, namespace: str) -> None:
+    volumes = [{"name": "kept", "emptyDir": {}}]
+    container = {"volumeMounts": [{"name": "kept", "mountPath": "/kept"}]}
+    script = "test -e /kept/once && exit 0; touch /kept/once; exit 3"
+    cluster.apply(pod("again", script, container=container, volumes=volumes, restartPolicy="OnFailure"), namespace=namespace)
+
+    status = await_phase(cluster, namespace, "again", "Succeeded")["status"]["containerStatuses"][0]
+
+    assert (status["restartCount"], status["lastState"]["terminated"]["exitCode"]) == (1, 3)
+
+
+def test_deletion_gives_a_pod_its_time_of_grace_and_no_more(cluster: Cluster, namespace: str) -> None:
+    cluster.apply(
+        pod("polite", "trap 'exit 0' TERM; echo up; while :; do sleep 0.1; done", terminationGracePeriodSeconds=60),
+        pod("stubborn", "trap '' TERM; echo up; while :; do sleep 0.1; done", terminationGracePeriodSeconds=2),
+        namespace=namespace,
+    )
+    for name in ("polite", "stubborn"):
+        await_phase(cluster, namespace, name, "Running")
+        cluster.until(lambda name=name: "up" in cluster.log(namespace, name), f"{name} takes signals")
+
+    began = time.monotonic()
+    for name in ("polite", "stubborn"):
+        cluster.api.delete(f"/api/v1/namespaces/{namespace}/pods/{name}")
+    cluster.until(lambda: not cluster.pods(namespace, "app=polite"), "the polite pod is gone", 20)
+    cluster.until(lambda: not cluster.pods(namespace), "both pods are gone", 20)
+
+    assert time.monotonic() - began >= 2
+
+
+def test_an_evicted_pod_has_failed_and_a_missing_image_is_told(cluster: Cluster, namespace: str) -> None:
+    cluster.apply(
+        pod("victim", "trap 'exit 0' TERM; while :; do sleep 0.1; done"),
+        pod("imageless", "true", container={"image": "absent:1"}),
+        namespace=namespace,
+    )
+    await_phase(cluster, namespace, "victim", "Running")
+
+    cluster.evict_for_pressure(namespace, "victim")
+    status = await_phase(cluster, namespace, "victim", "Failed")["status"]
+    assert status["reason"] == "Evicted"
+
+    def reason() -> str:
+        found = cluster.api.get(f"/api/v1/namespaces/{namespace}/pods/imageless")["status"]
+        return found.get("containerStatuses", [{"state": {}}])[0]["state"].get("waiting", {}).get("reason", "")
+
+    cluster.until(lambda: reason() == "ImagePullBackOff", "the missing image is told")
+
+
+def test_pods_of_a_lost_node_end_at_once_and_are_given_up_later(cluster: Cluster, namespace: str) -> None:
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}}
+    service["spec"] = {"clusterIP": "None", "selector": {"app": "server"}, "ports": [{"port": 8000}]}
+    tolerations = [
+        {"key": f"node.kubernetes.io/{why}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 1}
+        for why in ("not-ready", "unreachable")
+    ]
+    server = pod("server", "exec python3 -m http.server 8000", nodeName="node-3", tolerations=tolerations)
+    cluster.apply(service, server, namespace=namespace)
+    await_phase(cluster, namespace, "server", "Running")
+    try:
+        cluster.lose_node("node-3")
+
+        def given_up() -> bool:
+            return "deletionTimestamp" in cluster.pods(namespace)[0]["metadata"]
+
+        cluster.until(given_up, "the control plane has given the pod up")
+        assert cluster.pods(namespace)[0]["status"]["phase"] == "Running"  # Nobody tells how it is.
+    finally:
+        cluster.start_node("node-3")
+    cluster.until(lambda: not cluster.pods(namespace), "the node that is back lets the pod go")
+
+
+def test_extended_resources_are_counted(cluster: Cluster, namespace: str) -> None:
+    wanted = {"resources": {"limits": {"farandole.dev/slots": "5"}}}
+    pods = [pod(f"p{number}", "sleep 1000", container=wanted, terminationGracePeriodSeconds=0) for number in range(4)]
+    cluster.apply(*pods, namespace=namespace)
+
+    def states() -> list[str]:
+        return sorted(each["status"]["phase"] for each in cluster.pods(namespace))
+
+    cluster.until(lambda: states() == ["Pending", "Running", "Running", "Running"], "three of four pods run")
+
+
+def test_the_api_server_comes_back_and_knows_everything(cluster: Cluster, namespace: str) -> None:
+    cluster.apply(pod("before", "sleep 1000", terminationGracePeriodSeconds=0), namespace=namespace)
+    await_phase(cluster, namespace, "before", "Running")
+
+    cluster.control.kill_api_server()
+    cluster.control.start_api_server()
+
+    assert await_phase(cluster, namespace, "before", "Running")
+    cluster.apply(pod("after", "true"), namespace=namespace)
+    await_phase(cluster, namespace, "after", "Succeeded")
