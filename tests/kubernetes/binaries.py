@@ -1,4 +1,4 @@
-"""Where the programs of the control plane are: in KUBEBUILDER_ASSETS, else unpacked from an archive beside the project."""
+"""Where the programs of the control plane are: in KUBEBUILDER_ASSETS, else unpacked from an archive near by."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _why_no_servers() -> str | None:
         lacking = [name for name in SERVERS if not os.access(assets / name, os.X_OK)]
         return f"KUBEBUILDER_ASSETS ({assets}) has no {', no '.join(lacking)}" if lacking else None
     if not all((_ARCHIVE / f"{name}.xz").exists() for name in SERVERS):
-        return "no kube-apiserver: KUBEBUILDER_ASSETS should name a folder with it, kube-controller-manager, kube-scheduler"
+        return "no kube-apiserver: KUBEBUILDER_ASSETS should name a folder with kube-apiserver and its companions"
     return None
 
 

@@ -234,5 +234,3 @@ def _reap(process: subprocess.Popen[bytes]) -> None:
     assert process.stdout is not None
     process.stdout.close()
     process.wait()
-
-

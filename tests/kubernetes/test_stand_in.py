@@ -37,7 +37,9 @@ def test_pods_see_each_other_by_name_and_nothing_of_the_machine(cluster: Cluster
     server = pod("server", "cd /tmp && echo hello > page && exec python3 -m http.server 8000")
     server["spec"]["containers"][0]["readinessProbe"] = {"tcpSocket": {"port": 8000}, "periodSeconds": 1}
     wait = "until getent hosts web >/dev/null; do sleep 0.1; done"
-    asks = f"{wait}; curl -s http://web.{namespace}.svc.cluster.local:8000/page; ls /tmp | wc -l; ls /sys/class/net; id -u"
+    asks = (
+        f"{wait}; curl -s http://web.{namespace}.svc.cluster.local:8000/page; ls /tmp | wc -l; ls /sys/class/net; id -u"
+    )
     client = pod("client", asks, securityContext={"runAsUser": 1000, "runAsNonRoot": True})
     cluster.apply(service, server, client, namespace=namespace)
 
@@ -69,7 +71,9 @@ def test_exec_passes_input_output_and_the_exit_code_on(cluster: Cluster, namespa
     cluster.apply(pod("idle", "sleep 1000", terminationGracePeriodSeconds=0), namespace=namespace)
     await_phase(cluster, namespace, "idle", "Running")
 
-    said = cluster.kubectl("exec", "-i", "-n", namespace, "idle", "--", "sh", "-c", "tr a-z A-Z; hostname", stdin="abc\n")
+    said = cluster.kubectl(
+        "exec", "-i", "-n", namespace, "idle", "--", "sh", "-c", "tr a-z A-Z; hostname", stdin="abc\n"
+    )
     failed = cluster.kubectl("exec", "-n", namespace, "idle", "--", "sh", "-c", "exit 7", check=False)
 
     assert said.split() == ["ABC", "idle"]
@@ -84,7 +88,9 @@ def test_changes_of_a_configmap_arrive_late_and_as_a_whole(cluster: Cluster, nam
     volumes = [{"name": "config", "configMap": {"name": "config"}}]
     mounts = [{"name": "config", "mountPath": "/etc/config"}]
     script = "cat /etc/config/*; echo; until grep -q new /etc/config/one; do sleep 0.05; done; cat /etc/config/*"
-    cluster.apply(config("old"), pod("reader", script, container={"volumeMounts": mounts}, volumes=volumes), namespace=namespace)
+    cluster.apply(
+        config("old"), pod("reader", script, container={"volumeMounts": mounts}, volumes=volumes), namespace=namespace
+    )
     await_phase(cluster, namespace, "reader", "Running")
 
     began = time.monotonic()
@@ -116,7 +122,9 @@ def test_a_pod_waits_for_its_secret_and_only_its_group_reads_it(cluster: Cluster
 
 
 def test_memory_has_a_limit(cluster: Cluster, namespace: str) -> None:
-    greedy = pod("greedy", "exec python3 -c 'bytearray(200 << 20)'", container={"resources": {"limits": {"memory": "40Mi"}}})
+    greedy = pod(
+        "greedy", "exec python3 -c 'bytearray(200 << 20)'", container={"resources": {"limits": {"memory": "40Mi"}}}
+    )
     cluster.apply(greedy, namespace=namespace)
 
     status = await_phase(cluster, namespace, "greedy", "Failed", "Succeeded")["status"]
@@ -128,7 +136,9 @@ def test_a_program_is_started_again_where_the_policy_says_so(cluster: Cluster, n
     volumes = [{"name": "kept", "emptyDir": {}}]
     container = {"volumeMounts": [{"name": "kept", "mountPath": "/kept"}]}
     script = "test -e /kept/once && exit 0; touch /kept/once; exit 3"
-    cluster.apply(pod("again", script, container=container, volumes=volumes, restartPolicy="OnFailure"), namespace=namespace)
+    cluster.apply(
+        pod("again", script, container=container, volumes=volumes, restartPolicy="OnFailure"), namespace=namespace
+    )
 
     status = await_phase(cluster, namespace, "again", "Succeeded")["status"]["containerStatuses"][0]
 

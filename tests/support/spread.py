@@ -1,8 +1,9 @@
 """How pytest-xdist shares out the tests: all tests of a file run in one process, and files begin in their order.
 
 In the conformance suite, all tests of one world (a size and a transport) run in one process instead, and so do all
-tests of a front end that has a runtime of its own, which takes seconds to import; so do all tests on the Kubernetes cluster. So each fixture of a module, a world
-or a runtime is made once. Tests share no name, port or folder, so that any two may run at the same time.
+tests of a front end that has a runtime of its own, which takes seconds to import; so do all tests on the Kubernetes
+cluster. So each fixture of a module, a world or a runtime is made once. Tests share no name, port or folder, so that
+any two may run at the same time.
 """
 
 from __future__ import annotations

@@ -125,7 +125,9 @@ class Container:
             binds: what is mounted: from where, to where, whether read-only.
             hostname: of the pod.
         """
-        words = [_expand(word, self.environment) for word in (*self.spec.get("command", []), *self.spec.get("args", []))]
+        words = [
+            _expand(word, self.environment) for word in (*self.spec.get("command", []), *self.spec.get("args", []))
+        ]
         begun = self.folder / f"begun-{self.name}"
         begun.unlink(missing_ok=True)
         script = _script(self.folder / f"root-{self.name}", begun, binds, self.security.read_only_root)
@@ -133,7 +135,19 @@ class Container:
         directory = self.spec.get("workingDir") or "/"
         command = [*self.security.prefix(), *(words or ["sleep", "infinity"])]
         namespaces = [f"--{kind}=/proc/{self.sandbox}/ns/{kind}" for kind in ("net", "uts", "ipc")]
-        enter = [NSENTER, *namespaces, "unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", script, "sh"]
+        enter = [
+            NSENTER,
+            *namespaces,
+            "unshare",
+            "--mount",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "sh",
+            "-c",
+            script,
+            "sh",
+        ]
         with self._cgroup() as cgroup, self.log.open("ab") as log:
 
             def become() -> None:
@@ -197,7 +211,9 @@ class Container:
         folder = Path(here.folder, f"farandole-{self.folder.name}-{self.name}-{os.getpid()}")
         try:
             folder.mkdir(exist_ok=True)
-            (folder / ("memory.max" if here.version == 2 else "memory.limit_in_bytes")).write_text(str(read_bytes(limit)))
+            (folder / ("memory.max" if here.version == 2 else "memory.limit_in_bytes")).write_text(
+                str(read_bytes(limit))
+            )
         except OSError:
             with contextlib.suppress(OSError):
                 folder.rmdir()
@@ -255,7 +271,9 @@ def _script(root: Path, begun: Path, binds: Sequence[tuple[str, str, bool]], rea
     for source, target, locked in binds:
         here, there = shlex.quote(source), shlex.quote(target)
         lines.append(f'T="$R$(chroot "$R" realpath -m {there})"')
-        lines.append(f'if [ -d {here} ]; then mkdir -p "$T"; else mkdir -p "$(dirname "$T")"; [ -e "$T" ] || : > "$T"; fi')
+        lines.append(
+            f'if [ -d {here} ]; then mkdir -p "$T"; else mkdir -p "$(dirname "$T")"; [ -e "$T" ] || : > "$T"; fi'
+        )
         lines.append(f'mount --bind {here} "$T"')
         if locked:
             lines.append('mount -o remount,bind,ro "$T"')

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-
 from tests.kubernetes.node.api import MERGE, STRATEGIC, NodeApi
 from tests.kubernetes.node.network import PodNetwork
 from tests.kubernetes.node.pod import PodRun, stamp

@@ -1,7 +1,7 @@
 """The network of a node's pods: a wire from each of them to the bridge that all nodes share.
 
-The bridge is in a namespace of its own, which the owner of the cluster holds. Sockets that this process opens there stay
-there, so probes reach pods, and pods reach what listens for them.
+The bridge is in a namespace of its own, which the owner of the cluster holds. Sockets that this process opens there
+stay there, so probes reach pods, and pods reach what listens for them.
 """
 
 from __future__ import annotations

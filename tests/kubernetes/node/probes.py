@@ -11,9 +11,7 @@ from tests.kubernetes.node.container import Container
 from tests.kubernetes.node.network import PodNetwork
 
 
-async def watch(
-    container: Container, address: str, network: PodNetwork, report: Callable[[], Awaitable[None]]
-) -> None:
+async def watch(container: Container, address: str, network: PodNetwork, report: Callable[[], Awaitable[None]]) -> None:
     """Probe a container that runs, until this is cancelled. Without a readiness probe it is ready at once."""
     startup = container.spec.get("startupProbe")
     if startup is not None and not await _passes_in_time(startup, container, address, network):

@@ -13,7 +13,6 @@ from typing import Any
 
 import aiohttp
 from aiohttp import web
-
 from tests.kubernetes.node.container import Container
 from tests.kubernetes.node.pod import PodRun
 

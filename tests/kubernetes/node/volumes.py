@@ -156,7 +156,7 @@ class Volumes:
         return str(made["status"]["token"]).encode()
 
     def _lay_out(self, folder: str, files: Files) -> None:
-        state = "..%s" % hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest()[:12]
+        state = f"..{hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest()[:12]}"
         data = os.path.join(folder, "..data")
         before = os.readlink(data) if os.path.islink(data) else None
         if before == state:
