@@ -21,7 +21,27 @@ using farandole::engine::Kind;
 
 namespace {
 
-farandole::engine::Signature signature_of(const farandole_request& request) {
+// Options by name become values once where several requests point to the same ones, as those of a grouped call do.
+class OptionReader {
+ public:
+  const farandole::engine::Options& read(Kind kind, const farandole_option* options, size_t count) {
+    if (kind != kind_ || options != options_ || count != count_) {
+      read_ = farandole::engine::options_from(kind, std::span(options, count));
+      kind_ = kind;
+      options_ = options;
+      count_ = count;
+    }
+    return read_;
+  }
+
+ private:
+  Kind kind_ = Kind::kAllreduce;
+  const farandole_option* options_ = nullptr;
+  size_t count_ = 0;
+  farandole::engine::Options read_;
+};
+
+farandole::engine::Signature signature_of(const farandole_request& request, OptionReader& options) {
   farandole::engine::Signature signature;
   if (request.kind > farandole::engine::kLastKind) {
     refuse("there is no operation with number " + std::to_string(request.kind));
@@ -33,7 +53,7 @@ farandole::engine::Signature signature_of(const farandole_request& request) {
   }
   signature.dtype = *dtype;
   static_cast<farandole::engine::Options&>(signature) =
-      farandole::engine::options_from(signature.kind, std::span(request.options, request.option_count));
+      options.read(signature.kind, request.options, request.option_count);
   if (request.ndim > 0) {
     signature.shape.assign(request.shape, request.shape + request.ndim);
   }
@@ -66,14 +86,14 @@ farandole::engine::Callback callback_of(const farandole_request& request) {
   };
 }
 
-farandole::engine::Request request_of(const Engine& engine, const farandole_request& from) {
+farandole::engine::Request request_of(const Engine& engine, const farandole_request& from, OptionReader& options) {
   if (from.name == nullptr || *from.name == '\0') {
     refuse("a request needs a name");
   }
   farandole::engine::Request request;
   request.group = from.group;
   request.name = from.name;
-  request.signature = signature_of(from);
+  request.signature = signature_of(from, options);
   request.input = from.input;
   request.output = from.output;
   if (request.signature.compression != Compression::kNone) {
@@ -95,8 +115,9 @@ void submit(farandole_engine& engine, const farandole_request* requests, size_t 
             bool waits_at_once) {
   std::vector<farandole::engine::Request> all;
   all.reserve(count);
+  OptionReader options;
   for (size_t i = 0; i < count; ++i) {
-    all.push_back(request_of(engine.engine, requests[i]));
+    all.push_back(request_of(engine.engine, requests[i], options));
   }
   const std::vector<farandole::engine::Handle> given = engine.engine.submit(std::move(all), waits_at_once);
   std::ranges::copy(given, handles);

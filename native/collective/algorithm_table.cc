@@ -133,6 +133,9 @@ constexpr std::array kTable = {
 };
 
 const Algorithm* find(std::string_view collective, std::string_view name) {
+  if (name.empty()) {
+    return nullptr;  // As mostly: no algorithm is asked for. This is on the way of every request.
+  }
   for (const Algorithm& row : kTable) {
     if (row.collective == collective && row.name == name) {
       return &row;

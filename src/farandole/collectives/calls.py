@@ -21,11 +21,12 @@ from farandole.core.dtype import DType
 from farandole.core.group import ProcessSet, global_process_set
 from farandole.core.handle import Call, Known, Pending
 from farandole.core.request import make_request
-from farandole.core.request_options import native_options
 from farandole.core.session import Session
 
 # Plain tuples, because many are made.
 Member = tuple[NativeRequest, Any, Callable[[int], Any]]
+# Found more quickly than in its class, on the way of every small tensor.
+_SAME = Result.SAME
 # From what was received to what the user gets of it.
 Take = Callable[[Received], Any]
 
@@ -69,10 +70,12 @@ def call_of_one(
         )
         return front.call_of(session, (request,), (event,), lambda handles: finish(handles[0]))
     collective.check(front, tensor, dtype, name, options)
+    if collective.result is not _SAME:
+        return _call_of_rows(session, group, name, front, collective, tensor, dtype, options, process_set, take)
     result = tensor if in_place else front.empty_like(tensor)
     encoded, shape = name.encode(), tensor.shape
     single = session.pool.single(encoded, shape)
-    input, output, native = front.address(tensor), front.address(result), native_options(options)
+    input, output, native = front.address(tensor), front.address(result), collective.native_options(options)
     single.fill(collective.kind, dtype, group, shape, encoded, input, output, native)
 
     def finish_quickly(_: Any) -> Tensor:
@@ -81,6 +84,37 @@ def call_of_one(
         return result
 
     return Pending(session.engine, single, finish_quickly)
+
+
+def _call_of_rows(
+    session: Session,
+    group: int,
+    name: str,
+    front: FrontEnd[Tensor],
+    collective: Collective,
+    tensor: Tensor,
+    dtype: DType,
+    options: Options,
+    process_set: ProcessSet,
+    take: Take | None,
+) -> Call:
+    """Return a call of a ready tensor whose result has other rows than it."""
+    result = None
+    if collective.result is Result.OWN_ROWS:
+        result = _target(front, collective, tensor, tensor, None, process_set)
+    encoded, shape = name.encode(), tensor.shape
+    single = session.pool.single(encoded, shape)
+    input, output = front.address(tensor), 0 if result is None else front.address(result)
+    single.fill(collective.kind, dtype, group, shape, encoded, input, output, collective.native_options(options))
+
+    def finish(handles: Sequence[int], _: Tensor = tensor) -> Any:
+        # The tensor is held: the engine reads it until now.
+        if result is not None:
+            return result
+        rows = received(session, handles[0], front, tensor)
+        return rows if take is None else take(rows)
+
+    return Pending(session.engine, single, finish)
 
 
 # --- several tensors -------------------------------------------------------------------------------------------
@@ -100,7 +134,7 @@ def call_of_several(
 ) -> Call:
     """Return a call of several tensors, whose result is a tuple. See `call_of_one`."""
     tensors = tuple(tensors)
-    if tensors and collective.is_quick and all(map(front.is_ready, tensors)):
+    if tensors and collective.result is _SAME and all(map(front.is_ready, tensors)):
         return _series_call(session, group, name, front, collective, tensors, in_place, options)
     front.check_together(tensors)
     outputs: Sequence[Tensor | None] = tensors if in_place else (None,) * len(tensors)
@@ -123,8 +157,6 @@ def _series_call(
 ) -> Call:
     # Lists of what differs are all that is made for each tensor.
     dtypes, shapes = tuple([tensor.dtype for tensor in tensors]), tuple([tensor.shape for tensor in tensors])
-    # What `Collective.check` looks at; factors may differ in each call.
-    constant = tuple([value for name, value in options.items() if name not in ("prescale", "postscale")])
 
     def requests() -> list[NativeRequest]:
         return [
@@ -138,12 +170,14 @@ def _series_call(
             for tensor in tensors
         ]
 
-    series = session.pool.series((collective.kind, group, dtypes, shapes, *constant), requests)
-    results = tensors if in_place else tuple([front.empty_like(tensor) for tensor in tensors])
-    inputs = [front.address(tensor) for tensor in tensors]
+    # The operation, as `Collective.check` looks at it; factors and the root may differ in each call.
+    series = session.pool.series((collective.kind, group, dtypes, shapes, options.get("op")), requests)
+    results = tensors if in_place else tuple(front.empty_likes(tensors))
+    address = front.address
+    inputs = [address(tensor) for tensor in tensors]
     series.name(name)
-    series.ask_for(native_options(options))
-    series.place(inputs, inputs if in_place else [front.address(result) for result in results])
+    series.ask_for(collective.native_options(options))
+    series.place(inputs, inputs if in_place else [address(result) for result in results])
 
     def finish(_: Any) -> tuple[Tensor, ...]:
         if results is tensors:  # Also holds the inputs until the engine has read them.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from farandole.collectives.rows import own_rows
 from farandole.core.dtype import DType, Kind
+from farandole.core.request_options import NativeOptions, reader_of
 
 if TYPE_CHECKING:
     from farandole.collectives.front_end import FrontEnd
@@ -95,6 +96,10 @@ class Received(NamedTuple):
     """How many from each rank."""
 
 
+def _nothing_but_options(front: FrontEnd[Tensor], options: Options, shape: Sequence[int], size: int) -> Options:
+    return options
+
+
 @dataclass(frozen=True)
 class Collective:
     """One collective.
@@ -127,9 +132,7 @@ class Collective:
     gradient: GradientRule
     check: Callable[[FrontEnd[Tensor], Tensor, DType, str, Options], None]
     settle: Callable[[Options], None] = lambda options: None
-    fields: Callable[[FrontEnd[Tensor], Options, Sequence[int], int], Options] = lambda front, options, shape, size: (
-        options
-    )
+    fields: Callable[[FrontEnd[Tensor], Options, Sequence[int], int], Options] = _nothing_but_options
     returns: Callable[[FrontEnd[Tensor], Received, Options], Any] | None = None
     returns_later: Callable[[FrontEnd[Tensor], Received, Options], Any] | None = None
     has_grouped: bool = False
@@ -140,7 +143,12 @@ class Collective:
     @cached_property
     def is_quick(self) -> bool:
         """Whether its requests can be written over earlier ones; see `farandole.core.submission.Single`."""
-        return self.result is Result.SAME
+        return self.fields is _nothing_but_options
+
+    @cached_property
+    def native_options(self) -> Callable[[Options], NativeOptions]:
+        """From settled options to those of the request."""
+        return reader_of(tuple(each.option for each in self.parameters if each.option))
 
     def forms(self) -> tuple[Form, ...]:
         """Return the forms that it has."""

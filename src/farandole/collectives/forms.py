@@ -123,6 +123,8 @@ class Forms:
             tensors = self._accepted(tensors, False)
             if isinstance(compression, (Recipe, Feedback)):
                 return list(self._compressed(collective, form, compression, tensors, name, process_set, options))
+            if compression is none:
+                return list(self.outputs(collective, form, tensors, name, process_set, options))
             pairs = [compression.compress(tensor) for tensor in tensors]
             outputs = self.outputs(collective, form, [tensor for tensor, _ in pairs], name, process_set, options)
             return [
@@ -186,11 +188,11 @@ class Forms:
 
         return begin_grouped if form.grouped else begin
 
-    def _accepted(self, given: Iterable[Any], in_place: bool) -> list[Tensor]:
+    def _accepted(self, given: Iterable[Any], in_place: bool) -> tuple[Tensor, ...]:
         """Return the tensors that arguments stand for; see `FrontEnd.accept`."""
         if not self.front.converts:
-            return list(given)
-        return [self.front.accept(each, in_place) for each in given]
+            return tuple(given)
+        return tuple([self.front.accept(each, in_place) for each in given])
 
     # --- plain calls ---------------------------------------------------------------------------------------------
 

@@ -123,6 +123,10 @@ class FrontEnd(ABC, Generic[Tensor]):
         """Return a ready tensor of the shape and type of a ready one."""
         return self.empty(tensor, tensor.shape)  # type: ignore[attr-defined]
 
+    def empty_likes(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Return what `empty_like` returns for each of several tensors."""
+        return [self.empty_like(tensor) for tensor in tensors]
+
     def check_together(self, tensors: Sequence[Tensor]) -> None:
         """Raise an error if tensors cannot travel in one call."""
 

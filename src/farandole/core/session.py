@@ -295,22 +295,25 @@ class Session:
             details: for `make`.
             scope: begins the full name; see `FrontEnd.scope`.
         """
-        group = self.group_of(process_set, operation)
-        if self.only_arrived and operation != "broadcast":
+        group = process_set.process_set_id
+        if group is None:
+            group = self.group_of(process_set, operation)  # This raises.
+        if self.notices is not None and self.only_arrived and operation != "broadcast":
             raise InvalidRequestError(
                 f"{operation}: this worker is new in a job that trains already, and there is nobody to talk to before "
                 "its own training begins. Only broadcasts may come before that, as their results are replaced by the "
                 "others' state; move other collectives into the training function."
             )
-        own_name = self.names.next(f"{scope}{operation}", group) if name is None else name
+        counted = scope + operation if scope else operation
+        own_name = self.names.next(counted, group) if name is None else name
         call = None
         try:
-            call = make(self, group, f"{scope}{operation}.{own_name}", *details)
+            call = make(self, group, f"{counted}.{own_name}", *details)
             return how(self.handles, call)
         except Exception:
             if name is None and (call is None or not call.begun()):
                 # It was refused, so the other ranks do not count it.
-                self.names.give_back(f"{scope}{operation}", group)
+                self.names.give_back(counted, group)
             raise
 
     def run(self, request: NativeRequest, finish: Callable[[int], Result]) -> Result:

@@ -72,26 +72,36 @@ class Submission:
 
 
 class Single(Submission):
-    """One request, written over for each call."""
+    """One request, written over for each call.
 
-    __slots__ = ("_name", "_name_address", "_options", "_pool", "_room", "_shape", "_shape_address", "_written_shape")
+    Attributes:
+        name_bytes: how long a name there is room for.
+        ndim: for how many dimensions.
+    """
+
+    __slots__ = (
+        "_name",
+        "_name_address",
+        "_options",
+        "_pool",
+        "_shape",
+        "_shape_address",
+        "_written_shape",
+        "name_bytes",
+        "ndim",
+    )
 
     def __init__(self, pool: SubmissionPool, name_bytes: int = 120, ndim: int = 8) -> None:
         """Make room for names and shapes up to these lengths."""
         super().__init__((NativeRequest(),))
         self._pool = pool
-        self._room = name_bytes, ndim
+        self.name_bytes, self.ndim = name_bytes, ndim
         self._name = ctypes.create_string_buffer(name_bytes + 1)
         self._name_address = ctypes.addressof(self._name)
         self._shape = (ctypes.c_int64 * ndim)()
         self._written_shape: Sequence[int] = ()
         self._shape_address = ctypes.addressof(self._shape)
         self._options = _NO_OPTIONS
-
-    def fits(self, name: bytes, shape: Sequence[int]) -> bool:
-        """Say whether there is room for these."""
-        name_bytes, ndim = self._room
-        return len(name) <= name_bytes and len(shape) <= ndim
 
     def fill(
         self,
@@ -201,7 +211,9 @@ class SubmissionPool:
             single = self._singles.pop()
         except IndexError:
             single = Single(self)
-        return single if single.fits(name, shape) else Single(self, len(name), len(shape))
+        if len(name) <= single.name_bytes and len(shape) <= single.ndim:
+            return single
+        return Single(self, len(name), len(shape))
 
     def put_single(self, single: Single) -> None:
         """Put one back, whose request is done and released."""

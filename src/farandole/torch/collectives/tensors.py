@@ -92,6 +92,10 @@ class Tensors(FrontEnd[torch.Tensor]):
         """Return a host tensor of the same shape."""
         return torch.empty_like(tensor, requires_grad=False)
 
+    def empty_likes(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Return host tensors of the same shapes: without a call of ours for each, as there may be hundreds."""
+        return [torch.empty_like(tensor, requires_grad=False) for tensor in tensors]
+
     def deliver(self, host: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
         """Return the host tensor, or a copy on the device of `like`."""
         if like.device.type == "cpu":
