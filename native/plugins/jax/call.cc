@@ -1,6 +1,9 @@
 #include "plugins/jax/call.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <functional>
 #include <numeric>
@@ -17,7 +20,32 @@ namespace {
 constexpr double kHelpSeconds = 1e-3;
 constexpr size_t kHelpBytes = size_t{1} << 20;
 
+// Results from this size on, most of which are whole huge pages.
+constexpr size_t kHugePage = size_t{1} << 21;
+constexpr size_t kAdvisedBytes = 2 * kHugePage;
+
 std::atomic<int> calls_in_flight{0};
+
+[[noreturn]] void throw_not_initialized() {
+  throw Failure(xla::ErrorCode::kFailedPrecondition, "farandole has not been initialized; use hvd.init().");
+}
+
+Failure compiled_for_others(const std::string& name, size_t ranks) {
+  return Failure::of_call(name + ": this function was compiled for another number of workers than the " +
+                          std::to_string(ranks) +
+                          " that there are now, and what it computes depends on it. Call jax.clear_caches() after each "
+                          "init(), or call this collective outside of jitted functions.");
+}
+
+// XLA takes new memory for the results of each run. To get it page by page takes several times as long as to reduce
+// what is written there.
+void ask_for_huge_pages(void* data, size_t bytes) {
+  const size_t before = -reinterpret_cast<uintptr_t>(data) % kHugePage;
+  if (bytes >= kAdvisedBytes) {
+    // It is as right without.
+    ::madvise(static_cast<std::byte*>(data) + before, (bytes - before) / kHugePage * kHugePage, MADV_HUGEPAGE);
+  }
+}
 
 size_t bytes_of(const Member& member, const std::vector<int64_t>& shape) {
   return static_cast<size_t>(std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>())) *
@@ -40,6 +68,9 @@ plugins::EngineLink& engine_link() {
 }
 
 xla::Error* Call::run(CallSite& site, xla::CallFrame& frame) {
+  if (site.collective().is_check) {
+    return check_alone(site.collective(), *frame.api);
+  }
   OnDevice* on_device = nullptr;
   try {
     on_device = &site.begin(frame);
@@ -66,6 +97,23 @@ xla::Error* Call::run(CallSite& site, xla::CallFrame& frame) {
   }
   const std::optional<Failure> failure = call->end();
   return failure ? failure->for_xla(*frame.api) : nullptr;
+}
+
+// The program does without a collective, as it was made for one worker.
+xla::Error* Call::check_alone(const Collective& collective, const xla::Api& api) {
+  try {
+    const plugins::EngineLink::Use use(engine_link());
+    if (use.get() == nullptr) {
+      throw_not_initialized();
+    }
+    const size_t ranks = use.ranks_in(collective.group).size();
+    if (ranks != 1) {
+      throw compiled_for_others(collective.name, ranks);
+    }
+    return nullptr;
+  } catch (const Failure& failure) {
+    return failure.for_xla(api);
+  }
 }
 
 Call::Call(const Collective& collective, OnDevice& site, const xla::CallFrame& frame)
@@ -101,12 +149,13 @@ Call::~Call() {
 
 void Call::submit(const plugins::EngineLink::Use& use) {
   if (use.get() == nullptr) {
-    throw Failure(xla::ErrorCode::kFailedPrecondition, "farandole has not been initialized; use hvd.init().");
+    throw_not_initialized();
   }
   engine_ = use.get();
   rank_ = use.place().rank;
   const std::vector<int32_t> ranks = use.ranks_in(collective_.group);
   check_shapes(ranks.size());
+  prepare_memory();
   if (is_alone(ranks)) {
     for (const Part& part : parts_) {
       std::memcpy(part.output, part.input, bytes_of(*part.member, part.member->result_shape));
@@ -124,6 +173,12 @@ void Call::submit(const plugins::EngineLink::Use& use) {
   } catch (const Failure&) {
     open_ -= requests.size();
     throw;
+  }
+}
+
+void Call::prepare_memory() const {
+  for (const Part& part : parts_) {
+    ask_for_huge_pages(part.output, bytes_of(*part.member, part.member->result_shape));
   }
 }
 
@@ -164,10 +219,7 @@ void Call::check_shapes(size_t ranks) const {
     const Member& member = *part.member;
     const auto size = static_cast<int64_t>(ranks);
     if (!member.shape.empty() && rows_after(collective_.kind, member.shape[0], size) != member.result_shape[0]) {
-      throw Failure::of_call(
-          member.name + ": this function was compiled for another number of workers than the " + std::to_string(size) +
-          " that there are now, and the shape of its result depends on it. Call jax.clear_caches() after each init(), "
-          "or call this collective outside of jitted functions.");
+      throw compiled_for_others(member.name, ranks);
     }
   }
 }

@@ -40,6 +40,7 @@ class Call {
   Call(const Collective& collective, OnDevice& site, const xla::CallFrame& frame);
   ~Call();
 
+  static xla::Error* check_alone(const Collective& collective, const xla::Api& api);
   static void take_residual(Part& part, const xla::Buffer& before, const xla::Buffer& after);
   void submit(const plugins::EngineLink::Use& use);
   void check_shapes(size_t ranks) const;
@@ -47,6 +48,7 @@ class Call {
   farandole_request request_of(Part& part) const;
   bool is_alone(const std::vector<int32_t>& ranks) const;
   bool may_make_progress() const;
+  void prepare_memory() const;
 
   static void part_done(void* part, uint64_t handle, int status, const char* error, int32_t lost_rank);
   void check_rows(const Part& part, uint64_t handle);

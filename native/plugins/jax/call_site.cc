@@ -153,6 +153,7 @@ CallSite::CallSite(const xla::Attributes& attributes) {
   collective_.grouped = read.number<int>("grouped") != 0;
   collective_.has_residuals = read.number<int>("has_residuals") != 0;
   collective_.only_at_root = read.number<int>("only_at_root") != 0;
+  collective_.is_check = read.number<int>("is_check") != 0;
   collective_.name = read.text("name");
   collective_.program = read.number<int64_t>("program");
 }

@@ -27,6 +27,7 @@ struct Collective {
   bool grouped = false;
   bool has_residuals = false;  // of a compressed reduction: after the arrays come as many residuals
   bool only_at_root = false;   // of a reduction: other ranks than `root` get zeros
+  bool is_check = false;       // no collective: it only makes sure that there is one worker, as the program takes it
   std::string name;            // by which ranks' calls match
   int64_t program = 0;         // which program it is in, within this process
 

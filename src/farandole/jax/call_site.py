@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from farandole.core.dtype import Kind, Sum, WireForm
 
@@ -58,6 +59,19 @@ class CallSite:
         if self.kind is Kind.REDUCESCATTER:
             return (shape[0] // self.size, *shape[1:])
         return tuple(shape)
+
+    def is_identity(self, dtypes: Sequence[Any]) -> bool:
+        """Say whether a worker that is alone in its world computes it without the engine, by a factor at most.
+
+        Args:
+            dtypes: of the arrays.
+        """
+        if self.size != 1 or self.group != 0 or self.has_residuals or self.compression is not WireForm.NONE:
+            return False
+        if self.kind is Kind.BROADCAST or self.only_at_root:
+            return self.root == 0
+        # With others, the engine has a rounding of its own.
+        return self.prescale == self.postscale == 1.0 or all(dtype.name in ("float32", "float64") for dtype in dtypes)
 
     def options(self) -> dict[str, float]:
         """Return what its requests ask for, by the names of the engine's options."""

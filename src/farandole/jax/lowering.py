@@ -3,10 +3,15 @@
 Order. The collectives of one function, loop body or branch are chained by XLA's tokens: they are begun in the order in
 which they were traced, one after the other, on all ranks. Names are given here: each place in a program has one of its
 own, which follows from the program and not from what was traced before.
+
+A worker that is alone gets a program without collectives, which XLA can fuse as if farandole was not there. What is
+left of each is a check that the worker is alone when the program runs; and `plugin` lets JAX forget such programs when
+the worker enters a larger world. Elastic jobs, whose worlds grow while programs are used, always have the collectives.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -17,6 +22,7 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo as hlo
 from jax.interpreters import mlir
 
+from farandole.elastic.world_changes import is_elastic
 from farandole.errors import InvalidRequestError
 from farandole.jax import plugin
 from farandole.jax.arrays import Arrays
@@ -42,8 +48,16 @@ class _Program:
 def lower(context: mlir.LoweringRuleContext, *arrays: Any, site: CallSite) -> list[Any]:
     """Return the results of a collective in the program that is being made."""
     _check_devices(context, site)
+    wanted = f"{Arrays.scope}{site.operation}.{site.name or _module_name(context.module_context)}"
+    if not is_elastic() and site.is_identity([aval.dtype for aval in context.avals_in]):
+        plugin.alone.is_assumed = True
+        _call(context.replace(avals_in=[], avals_out=[]), [], _attributes(site, wanted, 0, is_check=True))
+        return [_scaled(context, site, *each) for each in zip(arrays, context.avals_in, strict=True)]
     program = _program_of(context.module_context)
-    name = program.name(f"{Arrays.scope}{site.operation}.{site.name or _module_name(context.module_context)}")
+    return _call(context, arrays, _attributes(site, program.name(wanted), program.number))
+
+
+def _call(context: mlir.LoweringRuleContext, arrays: Sequence[Any], attributes: dict[str, Any]) -> list[Any]:
     token_type = hlo.TokenType.get()
     call = jax.ffi.ffi_lowering(
         plugin.TARGET,
@@ -54,8 +68,17 @@ def lower(context: mlir.LoweringRuleContext, *arrays: Any, site: CallSite) -> li
     # A token has the layout of a scalar.
     scalar = jax.core.ShapedArray((), np.bool_)
     extended = context.replace(avals_in=[*context.avals_in, scalar], avals_out=[*context.avals_out, scalar])
-    results = call(extended, *arrays, _token_before(), **_attributes(site, name, program.number))
+    results = call(extended, *arrays, _token_before(), **attributes)
     return list(results)[:-1]
+
+
+def _scaled(context: mlir.LoweringRuleContext, site: CallSite, array: Any, aval: Any) -> Any:
+    """Return an array times the factors of a reduction, one after the other as the engine does it."""
+    for factor in (site.prescale, site.postscale):
+        if factor != 1.0:
+            constant = mlir.ir_constant(np.broadcast_to(np.asarray(factor, aval.dtype), aval.shape))
+            array = hlo.multiply(array, constant)
+    return array
 
 
 def _check_devices(context: mlir.LoweringRuleContext, site: CallSite) -> None:
@@ -93,7 +116,7 @@ def _target(operation: Any) -> str:
     return str(ir.StringAttr(operation.attributes["call_target_name"]).value)
 
 
-def _attributes(site: CallSite, name: str, program: int) -> dict[str, Any]:
+def _attributes(site: CallSite, name: str, program: int, *, is_check: bool = False) -> dict[str, Any]:
     """Return what native/plugins/jax/call_site.cc reads."""
     numbers = {
         "kind": site.kind,
@@ -103,6 +126,7 @@ def _attributes(site: CallSite, name: str, program: int) -> dict[str, Any]:
         "has_residuals": site.has_residuals,
         "only_at_root": site.only_at_root,
         "program": program,
+        "is_check": is_check,
     }
     return {
         "name": name,

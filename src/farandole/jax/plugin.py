@@ -13,6 +13,7 @@ import jax
 
 from farandole.core import basics, binding
 from farandole.core.lent_engine import LentEngine
+from farandole.core.session import Session
 from farandole.errors import LibraryError
 from farandole.settings.table import Settings
 
@@ -20,6 +21,37 @@ LIBRARY_NAME = "libfarandole_jax.so"
 # Of the handlers, as programs name them.
 TARGET = "farandole_collective"
 OLDEST = (0, 10)
+
+
+class _Alone:
+    """Forgets what JAX has compiled for a worker that was alone, when it enters a larger world.
+
+    Such programs have no collectives. Without this, they would say so where they run; with it, JAX compiles them again.
+    Those that the user has compiled ahead of time stay, and say so.
+
+    Attributes:
+        is_assumed: by a program that JAX may still have.
+    """
+
+    is_assumed = False
+
+    def opened(self, session: Session) -> None:
+        """Forget them, if the worker is not alone."""
+        if self.is_assumed and session.world.size > 1:
+            jax.clear_caches()
+            self.is_assumed = False
+
+    def closing(self, session: Session) -> None:
+        """Do nothing: without a world, they fail by themselves."""
+
+    def closed(self) -> None:
+        """Do nothing."""
+
+    def forgotten(self) -> None:
+        """Do nothing."""
+
+
+alone = _Alone()
 
 
 def require() -> None:
@@ -56,4 +88,5 @@ def why_not() -> str:
     except Exception as error:  # Of which type, depends on XLA's version.
         return f"JAX {jax.__version__} has not taken the handlers: {error}"
     basics.accompany(lent)
+    basics.accompany(alone)
     return ""

@@ -121,6 +121,46 @@ def worker(jax_nursery: Nursery) -> Any:
     worker.close()
 
 
+def test_functions_of_a_worker_that_is_alone_are_compiled_again_in_a_larger_world(jax_nursery: Nursery) -> None:
+    """They have no collectives. What the user compiled ahead of time says so; nothing computes a wrong number."""
+
+    def run() -> tuple[list[list[float]], str]:
+        import os
+
+        import jax
+        import jax.numpy as jnp
+
+        import farandole.jax as hvd
+
+        # Without them, there is no launcher.
+        place = {name: os.environ.pop(name) for name in ("FARANDOLE_RANK", "FARANDOLE_ROSTER", "FARANDOLE_SECRET")}
+        hvd.init()
+        assert hvd.size() == 1
+        both = jax.jit(lambda x: (hvd.allreduce(x, op=hvd.Sum, prescale_factor=3.0, postscale_factor=0.5), x + 1))
+        gather = jax.jit(lambda x: hvd.allgather(x))
+        x = jnp.ones(2)
+        ahead = both.lower(x).compile()
+        values = [both(x)[0].tolist(), gather(x).tolist(), ahead(x)[0].tolist()]
+        assert hvd.stats()["operations"].get("allreduce", {"requests": 0})["requests"] == 0
+        hvd.shutdown()
+        os.environ.update(place)
+        hvd.init()
+        assert hvd.size() == 2
+        values += [both(x)[0].tolist(), gather(x).tolist()]
+        with pytest.raises(ValueError) as error, hvd.translated():
+            jax.block_until_ready(ahead(x))
+        return values, str(error.value)
+
+    world = World(jax_nursery, 2)
+    try:
+        for values, sentence in world.run(run):
+            assert values == [[1.5] * 2, [1.0] * 2, [1.5] * 2, [3.0] * 2, [1.0] * 4]
+            assert "compiled for another number of workers than the 2 that there are now" in sentence
+            assert "jax.clear_caches()" in sentence
+    finally:
+        world.close()
+
+
 def test_a_function_compiled_for_another_number_of_workers_says_so(worker: Worker) -> None:
     def run() -> tuple[str, list[float]]:
         import jax
@@ -129,13 +169,10 @@ def test_a_function_compiled_for_another_number_of_workers_says_so(worker: Worke
         import farandole.jax as hvd
 
         hvd.init()
-        sizes = iter([2])
         process_set = hvd.global_process_set
         # As if it had been traced in a world of two.
-        ranks, process_set.ranks = process_set.ranks, [0, next(sizes)]
-        gather = jax.jit(lambda x: hvd.allgather(x))
-        gather.lower(jnp.ones(2))
-        compiled = gather.lower(jnp.ones(2)).compile()
+        ranks, process_set.ranks = process_set.ranks, [0, 1]
+        compiled = jax.jit(lambda x: hvd.allgather(x)).lower(jnp.ones(2)).compile()
         reduce = jax.jit(lambda x: hvd.allreduce(x)).lower(jnp.ones(2)).compile()
         process_set.ranks = ranks
         with pytest.raises(ValueError) as error, hvd.translated():

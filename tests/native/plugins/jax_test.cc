@@ -102,10 +102,10 @@ const xla::Api& api() {
 // A place in a program, as XLA keeps it.
 class Site {
  public:
-  Site(const std::string& name, int64_t program, int64_t kind) : name_(name) {
-    const std::vector<std::string> wholes = {"kind",    "group",        "root",         "grouped",
-                                             "program", "only_at_root", "has_residuals"};
-    const std::vector<int64_t> values = {kind, 0, 0, 0, program, 0, 0};
+  Site(const std::string& name, int64_t program, int64_t kind, bool is_check = false) : name_(name) {
+    const std::vector<std::string> wholes = {"kind",    "group",        "root",          "grouped",
+                                             "program", "only_at_root", "has_residuals", "is_check"};
+    const std::vector<int64_t> values = {kind, 0, 0, 0, program, 0, 0, is_check ? 1 : 0};
     for (size_t i = 0; i < wholes.size(); ++i) {
       add(wholes[i], xla::DataType::kS64, &wholes_.emplace_back(std::make_unique<int64_t>(values[i])));
     }
@@ -267,6 +267,31 @@ TEST_F(Handlers, SayWhatIsWrongBeforeAnythingIsSubmitted) {
   Site alone("allreduce.alone", 1, FARANDOLE_ALLREDUCE);
   EXPECT_EQ(alone.run(1, input, output, error), nullptr);
   EXPECT_NE(error.find("use hvd.init()"), std::string::npos) << error;
+}
+
+TEST_F(Handlers, RefuseProgramsThatWereMadeForOneWorker) {
+  std::vector<float> nothing;
+  std::string error;
+  Site check("allreduce.check", 1, FARANDOLE_ALLREDUCE, /*is_check=*/true);
+  EXPECT_EQ(check.run(1, nothing, nothing, error), nullptr);
+  EXPECT_NE(error.find("compiled for another number of workers than the 2"), std::string::npos) << error;
+
+  farandole_jax_attach(nullptr, -1, -1, -1);
+  EXPECT_EQ(check.run(2, nothing, nothing, error), nullptr);
+  EXPECT_NE(error.find("use hvd.init()"), std::string::npos) << error;
+}
+
+TEST_F(Handlers, ReduceArraysOfManyHugePages) {
+  Site site("allreduce.large", 1, FARANDOLE_ALLREDUCE);
+  std::vector<float> input(3000001, 1.0F);
+  std::vector<float> output(3000001);
+  std::vector<float> theirs(3000001, 2.0F);
+  std::string error;
+  const std::unique_ptr<xla::Future> future = site.run(1, input, output, error);
+  ASSERT_NE(future, nullptr) << error;
+  EXPECT_EQ(other(FARANDOLE_ALLREDUCE, "allreduce.large", theirs, theirs), "");
+  EXPECT_EQ(future->wait(), "");
+  EXPECT_EQ(output, std::vector<float>(3000001, 3.0F));
 }
 
 TEST_F(Handlers, RefuseCallsThatNobodyCouldTellApart) {
