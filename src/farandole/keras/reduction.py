@@ -29,13 +29,10 @@ def reduction(options: WrapperOptions, key_of: Callable[[Any], Any], backend: st
         # a rank that has made one more model counts on from there.
         return f"keras.optimizer{next(_numbers)}.gradient"
 
-    def is_left_out() -> bool:
-        return left_out.is_on() and not backends.chosen(backend).LEAVES_OUT_BY_ITSELF
-
     return GradientReduction(
         options,
         name=name,
         key_of=key_of,
         backend=lambda: backends.chosen(backend),
-        is_left_out=is_left_out,
+        is_left_out=left_out.is_on,
     )

@@ -1,8 +1,7 @@
 """What differs between the backends of Keras: one module for each, loaded when Keras uses it.
 
 Each has `reduce`, `dense` and `as_it_is` for optimizers; `allreduce`, `allgather`, `broadcast` and `reducescatter`,
-which users call; `translate` for its errors; its `compression`; `check_scope`; and LEAVES_OUT_BY_ITSELF: whether
-`reduce` looks itself, when it runs, whether gradients are left out.
+which users call; `translate` for its errors; its `compression`; and `check_scope`.
 """
 
 from __future__ import annotations

@@ -11,7 +11,6 @@ from farandole.tensorflow.errors import translate, translating
 from farandole.tensorflow.reduction import after, check_scope, divided_by_ranks, reduce, scaled, stand_in
 
 __all__ = [
-    "LEAVES_OUT_BY_ITSELF",
     "after",
     "allgather",
     "allreduce",
@@ -29,8 +28,6 @@ __all__ = [
 ]
 
 compression = hvd.Compression
-
-LEAVES_OUT_BY_ITSELF = False
 
 
 def as_it_is(function: Any) -> Any:

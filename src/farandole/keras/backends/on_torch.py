@@ -13,8 +13,6 @@ from farandole.gradients.wrapper_options import WrapperOptions
 
 compression = hvd.Compression
 
-LEAVES_OUT_BY_ITSELF = False
-
 
 def check_scope() -> None:
     """PyTorch has no scope that would be in the way."""
