@@ -46,6 +46,7 @@ from farandole.agent.protocol import (
     NotStarted,
     OpenPorts,
     Outlive,
+    SendSignal,
     Stalled,
     Start,
     Started,
@@ -143,6 +144,8 @@ class Agent:
             self._output.written(message)
         elif isinstance(message, End):
             self._end(message)
+        elif isinstance(message, SendSignal):
+            send(self._workers, message.number)
         elif isinstance(message, Beat):
             self._launcher.expect(message.within)
         elif isinstance(message, Outlive):

@@ -69,6 +69,12 @@ class End(msgspec.Struct, frozen=True, tag="end"):
     grace: float
 
 
+class SendSignal(msgspec.Struct, frozen=True, tag="send-signal"):
+    """Send the workers, and nothing that they have started, this signal."""
+
+    number: int
+
+
 class Beat(msgspec.Struct, frozen=True, tag="beat"):
     """The sender lives. Sent by both sides."""
 
@@ -423,7 +429,9 @@ Answer = TaskEnded | Looked | PortsOpened | ConnectTried
 ToFiles = Offer | Piece
 FromFiles = Lacking | Received | Damaged | Shipped | NotShipped
 
-ToAgent = Start | Stop | Credit | End | Beat | Outlive | Task | Look | OpenPorts | TryConnect | Relay | ToFiles
+ToAgent = (
+    Start | Stop | Credit | End | SendSignal | Beat | Outlive | Task | Look | OpenPorts | TryConnect | Relay | ToFiles
+)
 FromAgent = (
     Ready
     | Resumed

@@ -21,6 +21,7 @@ from farandole.cli import (
     hosts,
     jobs,
     logs,
+    queue,
     resume,
     run,
     scale,
@@ -37,7 +38,7 @@ from farandole.launcher.errors import SpecError
 VERBS = (
     *(run, hosts, stop),
     *(submit, jobs, status, logs, scale, cancel, suspend, resume),
-    *(simulate, test, bench, doctor, config),
+    *(queue, simulate, test, bench, doctor, config),
 )
 
 USAGE_ERROR = 2

@@ -91,6 +91,7 @@ def _add_start(parser: argparse.ArgumentParser) -> None:
     add("--launcher-args", metavar="ARGS", default="", help="with --launcher: arguments of that program, in one word")
     add("--no-preflight", action="store_true", help="do not look at the hosts before anything starts")
     options.add_settings(group, "starting")
+    add("--end-grace", metavar="S", type=float, help="workers' time to end when the job is stopped (default: 5)")
     add("--host-timeout", metavar="S", type=float, help="silence after which a host counts as lost (default: 1.75)")
 
 
@@ -253,6 +254,7 @@ def _read(given: argparse.Namespace) -> JobSpec:
         setup=given.setup,
         preflight=not given.no_preflight,
         host_timeout=HOST_TIMEOUT_SECONDS if given.host_timeout is None else given.host_timeout,
+        end_grace=given.end_grace,
         master=_master(given),
         start_timeout=read_start_timeout(given.start_timeout, os.environ),
         settings=_settings(given),
@@ -374,6 +376,8 @@ async def _launch(
 
     def obey_all_signals(supervisor: Running) -> None:
         obey_signals(supervisor)
+        for signum in (signal.SIGUSR1, signal.SIGUSR2):
+            loop.add_signal_handler(signum, supervisor.send_signal, signum)
         if signal.getsignal(signal.SIGTSTP) is not signal.SIG_IGN:
             loop.add_signal_handler(signal.SIGTSTP, pause, supervisor)
 

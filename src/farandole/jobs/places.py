@@ -27,6 +27,11 @@ class Place(NamedTuple):
 
 
 PLACES: dict[str, Place] = {
+    "queue": Place(
+        "the queue of these machines: farandole queue start",
+        "farandole.queue.client:connect",
+        found="farandole.queue.address:is_there",
+    ),
     "kubernetes": Place(
         "the cluster that kubectl would use", "farandole.kubernetes.service:connect", extra="kubernetes"
     ),

@@ -63,6 +63,8 @@ class JobSpec:
     """Whether all hosts are looked at before anything starts. Jobs on one machine need none."""
     host_timeout: float = HOST_TIMEOUT_SECONDS
     """Seconds of silence after which another host counts as lost."""
+    end_grace: float | None = None
+    """Seconds that workers have after SIGTERM when the job is stopped from outside; None: as few as ever."""
     master: str = ""
     """host:port for MASTER_ADDR and MASTER_PORT; "": an address of rank 0's host, and a free port."""
     timestamps: bool = False
@@ -82,6 +84,8 @@ class JobSpec:
                 f"{self.host_timeout:g} s is no time after which a host counts as lost",
                 "--host-timeout takes seconds above 0.5; hosts give signs of life twice a second",
             )
+        if self.end_grace is not None and not 0 <= self.end_grace < math.inf:
+            raise SpecError(f"{self.end_grace:g} s is no time in which workers can end", "--end-grace 0 kills at once")
         check_settings(self.settings)
         if self.elastic is not None and self.num_proc is not None:
             self.elastic.check_first_size(self.num_proc)

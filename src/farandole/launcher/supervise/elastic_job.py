@@ -30,6 +30,7 @@ class ElasticJob:
         self._policy = policy
         self.stop = supervisor.stop
         self.pause = supervisor.pause
+        self.send_signal = supervisor.send_signal
 
     def add_host(self, host: Host, slots: int) -> str:
         """Let workers run on another host as well, or on more slots of one that the job has; say what happens now."""

@@ -36,6 +36,9 @@ class Running(Protocol):
     def stop(self, code: int, why: str) -> None:
         """End the job because the user wants it; a second time: at once. `code` becomes the exit code."""
 
+    def send_signal(self, number: int) -> None:
+        """Send all workers a signal, which means what they make of it."""
+
     def pause(self) -> None:
         """Let the agents know that the launcher is about to be stopped, so that they do not miss it."""
 

@@ -12,7 +12,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from farandole.agent.protocol import End
+from farandole.agent.protocol import End, SendSignal
 from farandole.launcher.host_setup.host_setup import HostSetup
 from farandole.launcher.job.spec import JobSpec
 from farandole.launcher.output.console import Console
@@ -92,9 +92,14 @@ class Supervisor:
         elif self.ending.stop_code is None:
             self.ending.stop_code = code
             self._console.say(said)
-            self.end(GRACE_SECONDS)
+            self.end(GRACE_SECONDS if self._spec.end_grace is None else self._spec.end_grace)
         else:
             self.end(0)
+
+    def send_signal(self, number: int) -> None:
+        """Send all workers a signal, which means what they make of it."""
+        for agent in self.hosts.agents():
+            agent.tell(SendSignal(number))
 
     def pause(self) -> None:
         """Let the agents know that the launcher is about to be stopped, so that they do not miss it."""

@@ -1,0 +1,149 @@
+"""The place `queue`: a `JobService` that asks the queue's daemon."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from farandole.jobs.errors import JobError, Unreachable
+from farandole.jobs.log_lines import of_rank
+from farandole.jobs.spec import JobSpec, to_dict
+from farandole.jobs.status import JobStatus, from_dict
+from farandole.queue import protocol
+from farandole.queue.address import VARIABLE, find, socket_of
+from farandole.queue.address import is_there as is_there
+from farandole.queue.protocol import MESSAGE_LIMIT, Answer, Request
+from farandole.wire.channel import Channel
+from farandole.wire.errors import WireError
+
+TOKEN_VARIABLE = "FARANDOLE_QUEUE_TOKEN"
+ANSWER_SECONDS = 20.0
+# A daemon that was killed is started again within that time, by systemd for example. Every request can be made twice.
+RETRY_SECONDS = 10.0
+_RETRY_EVERY = 0.2
+POLL_SECONDS = 0.3
+
+
+class QueueClient:
+    """Jobs of a queue.
+
+    Args:
+        state: the queue's state directory.
+        environment: of this process: what jobs start with.
+        retry: seconds for which a daemon that does not answer is tried again.
+    """
+
+    def __init__(self, state: Path, environment: Mapping[str, str], retry: float = RETRY_SECONDS) -> None:
+        self.state = state
+        self._path = socket_of(state)
+        self._environment = environment
+        self._retry = retry
+
+    def submit(self, spec: JobSpec) -> str:
+        """Hand a job to the queue; when this returns, it is on the queue's disk."""
+        directory = spec.working_directory or os.getcwd()
+        environment = {name: value for name, value in self._environment.items() if name != TOKEN_VARIABLE}
+        name: str = self.ask(protocol.Submit(to_dict(spec), environment, directory, secrets.token_hex(16)))
+        return name
+
+    def jobs(self) -> Sequence[JobStatus]:
+        """Return all jobs of the queue, the oldest first."""
+        return [from_dict(each) for each in self.ask(protocol.AskJobs())]
+
+    def status(self, name: str) -> JobStatus:
+        """Return how a job is, and what happened to it."""
+        return from_dict(self.ask(protocol.AskJob(name)))
+
+    def logs(self, name: str, follow: bool = False, rank: int | None = None) -> Iterator[str]:
+        """Yield what the workers of all its attempts print, or have printed."""
+        return of_rank(self._lines(name, follow), rank)
+
+    def _lines(self, name: str, follow: bool) -> Iterator[str]:
+        attempt, offset, rest = 1, 0, b""
+        while True:
+            piece = msgspec.convert(self.ask(protocol.ReadLog(name, attempt, offset)), protocol.LogPiece)
+            *lines, rest = (rest + piece.data).split(b"\n")
+            for line in lines:
+                yield line.decode(errors="replace") + "\n"
+            moved = (piece.attempt, piece.offset) != (attempt, offset)
+            attempt, offset = max(1, piece.attempt), piece.offset
+            if piece.is_over or not (moved or follow):
+                if rest:
+                    yield rest.decode(errors="replace") + "\n"
+                return
+            if not moved:
+                time.sleep(POLL_SECONDS)
+
+    def scale(self, name: str, workers: int) -> None:
+        """Ask for another number of workers."""
+        self.ask(protocol.Change("scale", name, workers))
+
+    def cancel(self, name: str) -> None:
+        """End a job in good order; a second time: at once."""
+        self.ask(protocol.Change("cancel", name))
+
+    def suspend(self, name: str) -> None:
+        """Take a job's slots away until it is resumed."""
+        self.ask(protocol.Change("suspend", name))
+
+    def resume(self, name: str) -> None:
+        """Let a suspended job have slots again."""
+        self.ask(protocol.Change("resume", name))
+
+    def ask(self, what: protocol.Ask) -> Any:
+        """Return the answer to a request.
+
+        Raises:
+            JobError: it is refused, or nothing answers.
+        """
+        deadline = time.monotonic() + self._retry
+        while True:
+            try:
+                return self._ask(what)
+            except (OSError, WireError) as error:
+                if isinstance(error, PermissionError) or time.monotonic() > deadline:
+                    raise self._unreachable(error) from None
+            time.sleep(_RETRY_EVERY)
+
+    def _ask(self, what: protocol.Ask) -> Any:
+        request = Request(what, self._environment.get(TOKEN_VARIABLE, ""))
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+            sock.settimeout(ANSWER_SECONDS)
+            directory = os.open(self._path.parent, os.O_PATH | os.O_DIRECTORY)
+            try:
+                sock.connect(f"/proc/self/fd/{directory}/{self._path.name}")
+            finally:
+                os.close(directory)
+            channel = Channel.over(sock, MESSAGE_LIMIT)
+            deadline = time.monotonic() + ANSWER_SECONDS
+            channel.send(msgspec.msgpack.encode(request), deadline)
+            return msgspec.msgpack.decode(channel.receive(deadline), type=Answer).unpack()
+
+    def _unreachable(self, error: Exception) -> JobError:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        return Unreachable(
+            f"the queue in {self._path.parent} does not answer: {why}",
+            "start it: farandole queue start --hosts h1:4,h2:4; its log is in that directory",
+        )
+
+
+def connect(environment: Mapping[str, str]) -> QueueClient:
+    """Return the service of the queue that is there.
+
+    Raises:
+        Unreachable: there is none.
+    """
+    state = find(environment)
+    if state is None:
+        raise Unreachable(
+            "there is no queue on this machine",
+            f"start one: farandole queue start --hosts h1:4,h2:4, or name its directory with {VARIABLE}",
+        )
+    return QueueClient(state, environment)

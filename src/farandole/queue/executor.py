@@ -1,0 +1,132 @@
+"""Carries out what a turn decides: files of attempts, and runners. Everything may be done twice without harm."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from farandole.queue.attempt import Attempt, Request
+from farandole.queue.commands import command_of, local_name
+from farandole.queue.model import (
+    NOTHING_SEEN,
+    Action,
+    AttemptFact,
+    Owner,
+    Phase,
+    QueueJob,
+    Seen,
+    SetHosts,
+    StartAttempt,
+    StopAttempt,
+)
+
+# A runner that was started and does not claim its attempt for so long is taken to have been lost.
+START_SECONDS = 15.0
+
+Launch = Callable[[str], tuple[Mapping[str, str], str]]
+"""Returns the environment and the directory of a job."""
+
+
+class Executor:
+    """Prepares, starts and stops attempts, and looks at them.
+
+    Args:
+        root: the directory of all attempts.
+        launch: what a job is started with.
+        options: words for `farandole run`, for all jobs.
+    """
+
+    def __init__(self, root: Path, launch: Launch, options: Sequence[str]) -> None:
+        self._root = root
+        self._launch = launch
+        self._options = tuple(options)
+        self._runners: dict[tuple[str, int], tuple[subprocess.Popen[bytes], float]] = {}
+
+    def attempt(self, job: QueueJob, number: int = 0) -> Attempt:
+        return Attempt(self._root, job.name, number or job.attempt)
+
+    def look(self, jobs: Mapping[str, QueueJob]) -> dict[str, AttemptFact]:
+        """Return what can be seen of all attempts."""
+        self._reap()
+        return {name: self._look(job) for name, job in jobs.items() if job.phase.has_attempt}
+
+    def _look(self, job: QueueJob) -> AttemptFact:
+        try:
+            return self.attempt(job).fact(job.owner)
+        except OSError:
+            return AttemptFact(Seen.RUNS) if job.phase is Phase.RUNNING else NOTHING_SEEN  # It is looked at again.
+
+    def carry_out(self, action: Action, jobs: Mapping[str, QueueJob], now: float) -> None:
+        """Do it, if it is not done.
+
+        Args:
+            action: what is to be done.
+            jobs: by name.
+            now: on the monotonic clock.
+
+        Raises:
+            OSError: the disk does not take it, or no process can be started.
+        """
+        job = jobs[action.job]
+        attempt = Attempt(self._root, action.job, action.attempt)
+        if isinstance(action, StartAttempt):
+            self._start(attempt, job, now)
+        elif isinstance(action, SetHosts):
+            attempt.set_hosts(action.slots)
+        elif isinstance(action, StopAttempt):
+            attempt.order(action.how)
+            attempt.close_if_not_begun()
+
+    def _start(self, attempt: Attempt, job: QueueJob, now: float) -> None:
+        attempt.prepare(self._request(job, attempt), job.slots, job.owner)
+        key = (job.name, job.attempt)
+        runner = self._runners.get(key)
+        if runner is not None and now - runner[1] < START_SECONDS:
+            return  # It is about to claim the attempt.
+        self._runners[key] = (_spawn(attempt.path, job.owner), now)
+
+    def _request(self, job: QueueJob, attempt: Attempt) -> Request:
+        environment, directory = self._launch(job.name)
+        return Request(
+            job.name,
+            job.attempt,
+            command_of(job, attempt.hosts, self._options),
+            environment,
+            job.spec.working_directory or directory,
+            job.spec.is_elastic,
+            job.spec.signal,
+            job.spec.grace,
+            local_name(job),
+        )
+
+    def _reap(self) -> None:
+        for key, (process, _) in list(self._runners.items()):
+            if process.poll() is not None:
+                del self._runners[key]
+
+
+def _spawn(directory: Path, owner: Owner) -> subprocess.Popen[bytes]:
+    """Start a runner, as the job's user, in a session of its own.
+
+    Raises:
+        OSError: it cannot be started.
+    """
+    as_user: dict[str, Any] = {}
+    if os.geteuid() == 0 and owner.uid != 0:
+        groups = os.getgrouplist(owner.name, owner.gid) if owner.name else [owner.gid]
+        as_user = {"user": owner.uid, "group": owner.gid, "extra_groups": groups}
+    kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH", "LANG") if name in os.environ}
+    return subprocess.Popen(
+        [sys.executable, "-m", "farandole.queue.runner", os.fspath(directory)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        cwd="/",  # python -m looks for modules here first; nothing of the user's may be taken for ours.
+        env=kept,
+        **as_user,
+    )

@@ -1,0 +1,371 @@
+"""A fake of all that a queue acts on: attempts with runners, in a time of its own; and a daemon that may die anywhere.
+
+The daemon is the real one but for its loop: the real state, the real database, the real turns. Between any two of its
+steps it can be killed (`Crash`): then all that it had in memory is gone.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from farandole.jobs.errors import JobError
+from farandole.queue.model import (
+    Action,
+    AttemptFact,
+    AttemptReport,
+    HostWorkers,
+    Owner,
+    Phase,
+    QueueHost,
+    QueueJob,
+    Seen,
+    SetHosts,
+    StartAttempt,
+    StopAttempt,
+    count,
+)
+from farandole.queue.protocol import Submit
+from farandole.queue.reconcile import turn
+from farandole.queue.requests import Asker
+from farandole.queue.settings import QueueSettings
+from farandole.queue.state import QueueState
+from farandole.queue.store import Store
+from farandole.scheduler.policies import make_policy
+
+ANN = Asker(Owner(1001, 1001, "ann"), False)
+BOB = Asker(Owner(1002, 1002, "bob"), False)
+ROOT = Asker(Owner(0, 0, "root"), True)
+
+
+class Crash(Exception):
+    """The daemon was killed."""
+
+
+@dataclass
+class FakeAttempt:
+    """One attempt: what its files would show, and what runs."""
+
+    elastic: bool
+    slots: dict[str, int]
+    """As the launcher has read them; `written`: as the file has them."""
+    left: float
+    """Slot-seconds of work."""
+    code: int
+    runner_at: float | None = None
+    """When the runner that was started claims the attempt."""
+    runner: bool = False
+    begun: int = 0
+    order: str = ""
+    ended: AttemptFact | None = None
+    workers: dict[str, int] = field(default_factory=dict)
+    stops_at: float | None = None
+    written: dict[str, int] = field(default_factory=dict)
+    read_at: float | None = None
+    left_at: float | None = None
+    """When workers that are to leave have left."""
+
+    @property
+    def runs(self) -> bool:
+        return self.begun > 0 and self.ended is None
+
+
+class World:
+    """Attempts, in a time that passes when a test says so.
+
+    Args:
+        delay: returns how long something takes to happen.
+        end_seconds: how long a job takes to end when it is told to.
+    """
+
+    def __init__(self, delay: Callable[[], float] = lambda: 0.0, end_seconds: float = 0.0) -> None:
+        self.now = 1000.0
+        self.attempts: dict[tuple[str, int], FakeAttempt] = {}
+        self.work: dict[str, tuple[float, int]] = {}
+        """Slot-seconds and exit code of each job."""
+        self.saved: dict[str, float] = {}
+        """Slot-seconds that jobs which save themselves still need."""
+        self._delay = delay
+        self._end_seconds = end_seconds
+
+    # --- as the executor does ----------------------------------------------------------------------------------------
+
+    def look(self, jobs: Mapping[str, QueueJob]) -> dict[str, AttemptFact]:
+        return {name: self._look(job) for name, job in jobs.items() if job.phase.has_attempt}
+
+    def _look(self, job: QueueJob) -> AttemptFact:
+        attempt = self.attempts.get((job.name, job.attempt))
+        if attempt is None:
+            return AttemptFact(Seen.NOTHING)
+        if attempt.ended is not None:
+            return attempt.ended
+        if not attempt.begun:
+            return AttemptFact(Seen.NOTHING)
+        report = None
+        if attempt.elastic:
+            hosts = {
+                host: HostWorkers(attempt.slots.get(host, 0), attempt.workers.get(host, 0))
+                for host in {**attempt.slots, **attempt.workers}
+            }
+            report = AttemptReport(self.now + 1e-6, hosts, count(attempt.workers))
+        return AttemptFact(Seen.RUNS if attempt.runner else Seen.ORPHANED, report=report)
+
+    def carry_out(self, action: Action, jobs: Mapping[str, QueueJob]) -> None:
+        job, key = jobs[action.job], (action.job, action.attempt)
+        if isinstance(action, StartAttempt):
+            left, code = self.work[job.name]
+            left = self.saved.get(job.name, left)
+            new = FakeAttempt(job.spec.is_elastic, dict(job.slots), left, code, written=dict(job.slots))
+            attempt = self.attempts.setdefault(key, new)
+            if not attempt.runner and attempt.runner_at is None:
+                attempt.runner_at = self.now + self._delay()
+        elif isinstance(action, SetHosts):
+            attempt = self.attempts[key]
+            if attempt.written != dict(action.slots):
+                attempt.written = dict(action.slots)
+                attempt.read_at = self.now + self._delay()
+        elif isinstance(action, StopAttempt):
+            attempt = self.attempts.setdefault(key, FakeAttempt(job.spec.is_elastic, {}, 0, 0))
+            attempt.order = action.how
+            if not attempt.begun and not attempt.runner:
+                attempt.ended = attempt.ended or AttemptFact(Seen.ENDED)
+        self.settle()
+
+    # --- what happens by itself --------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Let happen what is due."""
+        for (name, _), attempt in self.attempts.items():
+            if attempt.runner_at is not None and attempt.runner_at <= self.now:
+                attempt.runner_at = None
+                self._claim(attempt)
+            if not attempt.runs:
+                continue
+            if attempt.elastic:
+                self._follow_hosts(attempt)
+            if attempt.order and attempt.runner and attempt.stops_at is None:
+                attempt.stops_at = self.now + self._end_seconds
+            if attempt.left <= 1e-9:
+                self._end(attempt, attempt.code)
+            elif attempt.stops_at is not None and attempt.stops_at <= self.now:
+                if attempt.order == "suspend":
+                    self.saved[name] = attempt.left
+                self._end(attempt, 143)
+
+    def _follow_hosts(self, attempt: FakeAttempt) -> None:
+        """Read the file of hosts, start workers there at once, and let others leave in their own time."""
+        if attempt.read_at is not None and attempt.read_at <= self.now:
+            attempt.slots, attempt.read_at = dict(attempt.written), None
+        leaving = {host for host, number in attempt.workers.items() if number > attempt.slots.get(host, 0)}
+        for host, number in attempt.slots.items():
+            attempt.workers[host] = max(number, attempt.workers.get(host, 0))
+        if not leaving:
+            attempt.left_at = None
+        elif attempt.left_at is None:
+            attempt.left_at = self.now + self._end_seconds
+        if attempt.left_at is not None and attempt.left_at <= self.now:
+            attempt.workers, attempt.left_at = dict(attempt.slots), None
+
+    def _claim(self, attempt: FakeAttempt) -> None:
+        if attempt.ended is not None or attempt.runner:
+            return
+        if attempt.begun and not attempt.elastic:
+            attempt.ended = AttemptFact(Seen.ENDED)
+        elif attempt.begun:
+            attempt.runner = True
+        elif attempt.order:
+            attempt.ended = AttemptFact(Seen.ENDED)
+        else:
+            attempt.begun += 1
+            attempt.runner = True
+            attempt.workers = dict(attempt.slots)
+
+    def _end(self, attempt: FakeAttempt, code: int | None) -> None:
+        attempt.ended = AttemptFact(Seen.ENDED, code, bool(attempt.order))
+        attempt.workers, attempt.runner = {}, False
+
+    def next(self) -> float:
+        """Return when something happens by itself next; infinity if nothing does."""
+        times = [attempt.runner_at for attempt in self.attempts.values() if attempt.runner_at is not None]
+        for attempt in self.attempts.values():
+            if attempt.runs:
+                times += [at for at in (attempt.read_at, attempt.left_at) if at is not None]
+            if attempt.runs and attempt.stops_at is not None:
+                times.append(attempt.stops_at)
+            elif attempt.runs:
+                times.append(self.now + attempt.left / max(1, self._speed(attempt)))
+        return min(times, default=float("inf"))
+
+    @staticmethod
+    def _speed(attempt: FakeAttempt) -> int:
+        return count(attempt.workers) if attempt.elastic else count(attempt.slots)
+
+    def pass_to(self, time: float) -> None:
+        """Let time pass, and jobs work."""
+        for attempt in self.attempts.values():
+            if attempt.runs:
+                attempt.left -= (time - self.now) * self._speed(attempt)
+        self.now = time
+        self.settle()
+
+    def kill_runner(self, name: str, number: int) -> None:
+        """Kill a runner: a plain job ends with it, an elastic one goes on."""
+        attempt = self.attempts[name, number]
+        if attempt.runner:
+            attempt.runner = False
+            attempt.stops_at = None
+            if not attempt.elastic:
+                attempt.ended = AttemptFact(Seen.ORPHANED)
+
+    def used(self) -> dict[str, int]:
+        """Return how many slots of each host are in use."""
+        used: dict[str, int] = {}
+        for attempt in self.attempts.values():
+            for host, number in (attempt.workers if attempt.elastic else attempt.slots).items():
+                used[host] = used.get(host, 0) + (number if attempt.runs else 0)
+        return used
+
+
+class FakeDaemon:
+    """The queue's daemon without its loop and its socket, on a fake world.
+
+    Args:
+        directory: of its database.
+        world: that it acts on.
+        hosts: of the queue.
+        settings: of the queue.
+        step: called between any two steps; may raise `Crash`.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        world: World,
+        hosts: tuple[QueueHost, ...],
+        settings: QueueSettings,
+        step: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.world = world
+        self.step = step
+        self._path = directory / "queue.db"
+        self.review_at: float | None = None
+        self.decisions: list[tuple[float, dict[str, Any]]] = []
+        self._open()
+        self.state.set_hosts(hosts)
+        self.state.configure(settings)
+
+    def _open(self) -> None:
+        self._store = Store(self._path, durable=False)
+        self.state = QueueState(self._store)
+        self._policy = None
+
+    def crash(self) -> None:
+        """Lose all that is in memory, and begin again."""
+        self._store.close()
+        self._open()
+
+    def close(self) -> None:
+        self._store.close()
+
+    def submit(self, name: str, asker: Asker = ANN, work: float = 10.0, code: int = 0, **spec: Any) -> None:
+        """Hand a job in, as a client does that tries again with the same key."""
+        self.world.work[name] = work, code
+        ask = Submit({"name": name, "command": ["true"], **spec}, {"A": "1"}, "/", f"key of {name}")
+        self.ask(lambda: self.state.submit(ask, asker, self.world.now))
+
+    def ask(self, request: Callable[[], object]) -> None:
+        """Ask for something, again if the daemon dies before it answers."""
+        while True:
+            try:
+                self.step()
+                request()
+                self.step()
+                return
+            except Crash:
+                self.crash()
+
+    def change(self, verb: str, name: str, workers: int = 0, asker: Asker = ANN) -> None:
+        self.step()
+        self.state.change(verb, name, workers, asker, self.world.now)
+        self.step()
+
+    def turns(self) -> None:
+        """Take turns until nothing changes any more at this moment."""
+        for _ in range(200):
+            before = (dict(self.state.jobs), self._shown())
+            try:
+                self.turn()
+            except Crash:
+                self.crash()
+                continue
+            if before == (self.state.jobs, self._shown()):
+                return
+        raise AssertionError("the queue does not come to rest")
+
+    def _shown(self) -> list[tuple[Any, ...]]:
+        return [
+            (key, each.begun, each.runner, each.order, each.ended, dict(each.slots), dict(each.workers))
+            for key, each in self.world.attempts.items()
+        ]
+
+    def turn(self) -> None:
+        state, now = self.state, self.world.now
+        facts = self.world.look(state.jobs)
+        self.step()
+        users = sorted({(job.spec.queue, job.owner.name) for job in state.jobs.values()})
+        policy = make_policy(state.settings.policy, state.settings.rules(users))
+        after = turn(state.jobs, state.hosts, state.settings, facts, policy.decide, now)
+        self.step()
+        state.take(after, facts, now)
+        self.review_at = after.review_at
+        self.step()
+        for action in after.actions:
+            self.world.carry_out(action, state.jobs)
+            self.step()
+
+    def until_over(self, most: float = 1e6) -> None:
+        """Go on until all jobs are over, or wait for what never comes."""
+        begun = self.world.now
+        self.turns()
+        while not all(job.phase.is_over or job.phase is Phase.SUSPENDED for job in self.state.jobs.values()):
+            times = [self.world.next()]
+            if self.review_at is not None and self.review_at > self.world.now:
+                times.append(self.review_at)
+            assert min(times) < begun + most, {name: job.phase for name, job in self.state.jobs.items()}
+            self.world.pass_to(max(self.world.now, min(times)))
+            self.turns()
+
+    def check(self) -> None:
+        """See that nothing that must never be is so."""
+        used, slots = self.world.used(), {host.name: host.slots for host in self.state.hosts}
+        over = {host: number for host, number in used.items() if number > slots.get(host, 0)}
+        assert not over, f"more workers than slots: {over}"
+        twice = [key for key, attempt in self.world.attempts.items() if attempt.begun > 1]
+        assert not twice, f"begun twice: {twice}"
+        runs: dict[str, int] = {}
+        for (name, _), attempt in self.world.attempts.items():
+            runs[name] = runs.get(name, 0) + attempt.runs
+        assert all(number <= 1 for number in runs.values()), f"two attempts at once: {runs}"
+
+
+def hosts(text: str) -> tuple[QueueHost, ...]:
+    """Return hosts such as `h1:2,h2:2`."""
+    pairs = (part.split(":") for part in text.split(","))
+    return tuple(QueueHost(name, int(slots)) for name, slots in pairs)
+
+
+def refused(request: Callable[[], object]) -> str:
+    """Return in which words something is refused."""
+    try:
+        request()
+    except JobError as error:
+        return f"{type(error).__name__}: {error.message} | {error.hint}"
+    raise AssertionError("it was not refused")
+
+
+def seeds(first: int, many: int) -> Iterator[random.Random]:
+    for seed in range(first, first + many):
+        yield random.Random(seed)
