@@ -29,12 +29,13 @@ from farandole.queue.model import (
     count,
 )
 from farandole.queue.protocol import Submit
-from farandole.queue.reconcile import turn
+from farandole.queue.reconcile import Standing, turn
 from farandole.queue.requests import Asker
 from farandole.queue.settings import QueueSettings
 from farandole.queue.state import QueueState
 from farandole.queue.store import Store
 from farandole.scheduler.policies import make_policy
+from farandole.scheduler.policy import Policy
 
 ANN = Asker(Owner(1001, 1001, "ann"), False)
 BOB = Asker(Owner(1002, 1002, "bob"), False)
@@ -251,21 +252,27 @@ class FakeDaemon:
         self.world = world
         self.step = step
         self._path = directory / "queue.db"
-        self.review_at: float | None = None
-        self.decisions: list[tuple[float, dict[str, Any]]] = []
+        self.standing: Standing | None = None
+        self.policy: Policy | None = None
+        """Decides instead of the one that the settings name."""
         self._open()
         self.state.set_hosts(hosts)
         self.state.configure(settings)
 
     def _open(self) -> None:
         self._store = Store(self._path, durable=False)
+        self.standing = None
         self.state = QueueState(self._store)
-        self._policy = None
 
     def crash(self) -> None:
         """Lose all that is in memory, and begin again."""
         self._store.close()
         self._open()
+
+    @property
+    def review_at(self) -> float | None:
+        """When the policy wants to be asked again."""
+        return None if self.standing is None else self.standing.decision.review_at
 
     def close(self) -> None:
         self._store.close()
@@ -316,14 +323,15 @@ class FakeDaemon:
         facts = self.world.look(state.jobs)
         self.step()
         users = sorted({(job.spec.queue, job.owner.name) for job in state.jobs.values()})
-        policy = make_policy(state.settings.policy, state.settings.rules(users))
-        after = turn(state.jobs, state.hosts, state.settings, facts, policy.decide, now)
+        policy = self.policy or make_policy(state.settings.policy, state.settings.rules(users))
+        after = turn(state.jobs, state.hosts, state.settings, facts, policy.decide, now, self.standing)
         self.step()
         state.take(after, facts, now)
-        self.review_at = after.review_at
+        self.standing = after.standing
         self.step()
         for action in after.actions:
             self.world.carry_out(action, state.jobs)
+            self.check()
             self.step()
 
     def until_over(self, most: float = 1e6) -> None:
@@ -336,6 +344,7 @@ class FakeDaemon:
                 times.append(self.review_at)
             assert min(times) < begun + most, {name: job.phase for name, job in self.state.jobs.items()}
             self.world.pass_to(max(self.world.now, min(times)))
+            self.check()
             self.turns()
 
     def check(self) -> None:

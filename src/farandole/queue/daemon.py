@@ -26,7 +26,7 @@ from farandole.queue.address import socket_of
 from farandole.queue.executor import Executor
 from farandole.queue.hosts import PROBE_SECONDS, Prober, is_here
 from farandole.queue.model import AttemptFact, Phase, Seen
-from farandole.queue.reconcile import is_quiet, turn
+from farandole.queue.reconcile import Standing, is_quiet, turn
 from farandole.queue.server import Server
 from farandole.queue.settings import QueueSettings
 from farandole.queue.state import QueueState
@@ -56,7 +56,7 @@ class QueueDaemon:
         self._executor = Executor(directory / "attempts", self._store.launch, options)
         self._prober = Prober(ssh_words(options))
         self._policy: tuple[object, Policy] | None = None
-        self._review_at: float | None = None
+        self._standing: Standing | None = None
         self._wake = asyncio.Event()
         self._over = asyncio.Event()
         self._look_now = asyncio.Event()
@@ -96,14 +96,15 @@ class QueueDaemon:
         before = dict(state.jobs)
         policy = self._current_policy(state.settings)
         try:
-            after = turn(state.jobs, state.hosts, state.settings, facts, policy.decide, now)
+            after = turn(state.jobs, state.hosts, state.settings, facts, policy.decide, now, self._standing)
         except Exception:
             # A policy that fails must not end the daemon: what runs goes on, and people are told.
             traceback.print_exc()
             state.reasons = {name: "waits: the policy has failed; see the queue's log" for name in state.jobs}
+            self._standing = None
             return IDLE_SECONDS / 10
         state.take(after, facts, now)
-        self._review_at = after.review_at
+        self._standing = after.standing
         for action in after.actions:
             try:
                 self._executor.carry_out(action, state.jobs, time.monotonic())
@@ -119,7 +120,8 @@ class QueueDaemon:
 
     def _pause(self, changed: bool, facts: dict[str, AttemptFact], now: float) -> float:
         state = self._state
-        review = max(0.05, self._review_at - now) if self._review_at is not None else IDLE_SECONDS
+        review_at = self._standing.decision.review_at if self._standing is not None else None
+        review = max(0.05, review_at - now) if review_at is not None else IDLE_SECONDS
         if changed or not is_quiet(state.jobs, facts):
             return min(BUSY_SECONDS, review)
         running = any(job.phase.has_attempt for job in state.jobs.values())

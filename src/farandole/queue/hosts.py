@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from farandole.jobs.errors import Refused
 from farandole.launcher.errors import SpecError
-from farandole.launcher.job.host_list import parse_hosts
+from farandole.launcher.job.host_list import parse_hosts, slots_of
 from farandole.queue.model import QueueHost
 
 PROBE_SECONDS = 10.0
@@ -37,9 +37,12 @@ def parse_queue_hosts(text: str) -> tuple[QueueHost, ...]:
             found = parse_hosts(name)
         except SpecError as error:
             raise Refused(error.message, "such as --hosts h1:4,h2:4") from None
-        hosts += [QueueHost(host.name, host.slots or 1, type_ if slash else "slot") for host in found]
+        hosts += [QueueHost(host.name, slots_of(host), type_ if slash else "slot") for host in found]
     if not hosts:
         raise Refused("there is no host", "such as --hosts h1:4,h2:4, or localhost:2")
+    for host in hosts:
+        if host.slots < 1:
+            raise Refused(f"host {host.name} has no slots", "such as h1:4; a host without a number has one slot")
     names = [host.name for host in hosts]
     for name in names:
         if names.count(name) > 1:

@@ -50,6 +50,19 @@ class Decide(Protocol):
         """Return who gets what, and why."""
 
 
+class Standing(NamedTuple):
+    """A decision that holds until something happens that it did not reckon with.
+
+    To take slots from one job and give them to another takes several turns. The policy is not asked again in between:
+    it would see jobs that have just lost their slots, and could think again.
+    """
+
+    key: object
+    """What the decision was made of: jobs and what they want, hosts, settings, reports."""
+    cluster: Cluster
+    decision: Decision
+
+
 class Turn(NamedTuple):
     """What a turn comes to."""
 
@@ -59,8 +72,8 @@ class Turn(NamedTuple):
     events: list[Event]
     reasons: dict[str, str]
     """A sentence for each job that the policy was asked about."""
-    review_at: float | None
-    """When the policy wants to be asked again."""
+    standing: Standing | None
+    """For the next turn; it need not survive the daemon."""
 
 
 def turn(
@@ -70,6 +83,7 @@ def turn(
     facts: Facts,
     decide: Decide,
     now: float,
+    standing: Standing | None = None,
     reports: Mapping[str, Report] | None = None,
 ) -> Turn:
     """Return what follows from what is known and seen.
@@ -81,11 +95,18 @@ def turn(
         facts: of all jobs with an attempt.
         decide: the policy.
         now: seconds since 1970.
+        standing: the decision of the turn before.
         reports: what jobs measure, by name, for policies that size jobs by it.
     """
     before = dict(jobs)
     after = {name: _look(job, facts, hosts, now) for name, job in before.items()}
-    decision, after = _decide(after, hosts, settings, facts, decide, now, reports or {})
+    standing = _decide(after, hosts, settings, decide, now, standing, reports or {})
+    reasons: dict[str, str] = {}
+    if standing is not None:
+        after, waits = _carry_out(after, standing, hosts, facts, now)
+        reasons = {**standing.decision.reasons, **waits}
+    elif not any(host.up for host in hosts):
+        reasons = dict.fromkeys(after, "waits: no host can be reached")
     events = [Event(name, said) for name, job in after.items() if (said := story(before[name], job))]
     actions = [
         action
@@ -93,7 +114,7 @@ def turn(
         if job.phase.has_attempt
         for action in actions_of(job, facts.get(name, NOTHING_SEEN) if job.attempt == before[name].attempt else NEW)
     ]
-    return Turn(after, actions, events, dict(decision.reasons), decision.review_at)
+    return Turn(after, actions, events, reasons, standing)
 
 
 NEW = NOTHING_SEEN
@@ -123,31 +144,46 @@ def _without_lost_hosts(job: QueueJob, down: Collection[str], now: float) -> Que
 
 
 def _decide(
-    jobs: dict[str, QueueJob],
+    jobs: Mapping[str, QueueJob],
     hosts: Sequence[QueueHost],
     settings: QueueSettings,
-    facts: Facts,
     decide: Decide,
     now: float,
+    standing: Standing | None,
     reports: Mapping[str, Report],
-) -> tuple[Decision, dict[str, QueueJob]]:
+) -> Standing | None:
+    """Return the decision that holds: the standing one, or another; None: there is nothing to decide."""
     asked = [job for job in jobs.values() if job.phase is Phase.WAITING or job.has_slots]
     cluster = cluster_of(hosts, jobs.values())
     if not asked or not cluster.nodes:
-        none = "waits: no host can be reached"
-        return Decision({}, {job.name: none for job in asked}), jobs
-    known = what_is_known(jobs.values())
-    views = [view_of(job, cluster, settings, known, reports.get(job.name)) for job in asked]
-    decision = decide(cluster, views, now)
-    wanted = {name: slots_of(allocation, cluster) for name, allocation in decision.allocations.items()}
-    jobs = _take(jobs, wanted, cluster, now)
-    jobs, waits = _give(jobs, wanted, hosts, cluster, facts, now)
-    return Decision(decision.allocations, {**decision.reasons, **waits}, decision.review_at), jobs
+        return None
+    # Those that are to give their slots back for others wait as soon as they have: that is nothing new.
+    known = [job for job in jobs.values() if job in asked or job.why_stopped is Why.PREEMPT]
+    key = (
+        [(job.name, job.submitted, job.wanted, job.failures) for job in known],
+        tuple(hosts),
+        settings,
+        [(name, report.version) for name, report in reports.items()],
+    )
+    if standing is not None and standing.key == key:
+        review_at = standing.decision.review_at
+        if review_at is None or now < review_at:
+            return standing
+    what = what_is_known(jobs.values())
+    views = [view_of(job, cluster, settings, what, reports.get(job.name)) for job in asked]
+    return Standing(key, cluster, decide(cluster, views, now))
 
 
-def _take(
-    jobs: Mapping[str, QueueJob], wanted: Mapping[str, Slots], cluster: Cluster, now: float
-) -> dict[str, QueueJob]:
+def _carry_out(
+    jobs: Mapping[str, QueueJob], standing: Standing, hosts: Sequence[QueueHost], facts: Facts, now: float
+) -> tuple[dict[str, QueueJob], dict[str, str]]:
+    """Bring the jobs nearer to a decision; return them, and why some do not have their slots yet."""
+    allocations = standing.decision.allocations
+    wanted = {name: slots_of(allocation, standing.cluster) for name, allocation in allocations.items() if name in jobs}
+    return _give(_take(jobs, wanted, now), wanted, hosts, standing.cluster, facts, now)
+
+
+def _take(jobs: Mapping[str, QueueJob], wanted: Mapping[str, Slots], now: float) -> dict[str, QueueJob]:
     """Take slots from jobs that are to have none, or others and cannot change them while they run."""
     after = dict(jobs)
     for name, job in jobs.items():

@@ -123,7 +123,9 @@ def test_the_daemon_is_killed_again_and_again_while_everything_takes_its_time(
         daemon.check()
         for name, job in daemon.state.jobs.items():
             code = daemon.world.work[name][1]
-            assert job.phase in (Phase.CANCELLED, Phase.SUCCEEDED if code == 0 else Phase.FAILED), f"seed {seed}: {name}"
+            assert job.phase in (Phase.CANCELLED, Phase.SUCCEEDED if code == 0 else Phase.FAILED), (
+                f"seed {seed}: {name}"
+            )
             if job.phase is not Phase.CANCELLED and job.spec.how_suspended == "never":
                 assert begun(daemon, name) == 1, f"seed {seed}: {name}"
 

@@ -1,0 +1,260 @@
+"""What users may ask of a queue, and what they are told when they may not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from queue_world import ANN, BOB, ROOT, FakeDaemon, World, hosts, refused
+
+from farandole.jobs.errors import Refused
+from farandole.queue.hosts import parse_queue_hosts
+from farandole.queue.model import Phase
+from farandole.queue.settings import QueueSettings, Quota, changed
+
+HOSTS = hosts("h1:4,h2:4")
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[FakeDaemon]:
+    settings = changed(QueueSettings(), ["queue.vision=limit=4", "user.ann=slots=4,jobs=3"])
+    daemon = FakeDaemon(tmp_path, World(), HOSTS, settings)
+    yield daemon
+    daemon.close()
+
+
+def test_more_slots_than_exist_are_refused_at_once_with_what_exists(daemon: FakeDaemon) -> None:
+    said = refused(lambda: daemon.submit("big", BOB, workers=9))
+    assert said.startswith("Refused: 9 workers can never run here: there are 8 slots (h1:4, h2:4) | ask for 8 at most")
+    daemon.submit("grows", BOB, workers="8:16")
+    daemon.turns()
+    assert sum(daemon.state.jobs["grows"].slots.values()) == 8
+
+
+def test_slots_of_two_types_are_not_one(tmp_path: Path) -> None:
+    daemon = FakeDaemon(tmp_path, World(), parse_queue_hosts("h1:4/a100,h2:2/t4"), QueueSettings())
+    said = refused(lambda: daemon.submit("big", workers=5))
+    assert "5 workers can never run here: there are 4 slots of one type" in said
+    daemon.close()
+
+
+def test_an_unknown_queue_is_refused_with_the_one_that_may_be_meant(daemon: FakeDaemon) -> None:
+    said = refused(lambda: daemon.submit("a", queue="visoin"))
+    assert said == "Refused: there is no queue visoin | did you mean vision? There are default, vision"
+
+
+def test_quotas_hold(daemon: FakeDaemon) -> None:
+    assert "ann may have 4 slots at once, and the job needs 5" in refused(lambda: daemon.submit("a", workers=5))
+    for name in "abc":
+        daemon.submit(name, workers=2)
+    said = refused(lambda: daemon.submit("d", workers=2))
+    assert said.startswith("Refused: quota reached: ann has 3 of 3 jobs | wait until one is over, or cancel one")
+    daemon.submit("other", BOB, workers=2)
+    daemon.turns()
+    assert daemon.state.jobs["c"].phase is Phase.WAITING
+    assert daemon.state.status("c").reason.startswith("waits: queue default/ann has reached its limit")
+    assert daemon.state.jobs["other"].phase is Phase.RUNNING
+    daemon.until_over()
+    daemon.submit("d", workers=2)
+
+
+def test_a_queues_limit_holds(daemon: FakeDaemon) -> None:
+    for name in "abc":
+        daemon.submit(name, BOB, workers=2, queue="vision")
+    daemon.turns()
+    assert [daemon.state.jobs[name].phase for name in "abc"] == [Phase.RUNNING, Phase.RUNNING, Phase.WAITING]
+    assert "queue vision has reached its limit" in daemon.state.status("c").reason
+
+
+@pytest.mark.parametrize("verb", ["cancel", "suspend", "resume", "scale"])
+def test_one_user_cannot_touch_anothers_job_and_an_administrator_can(daemon: FakeDaemon, verb: str) -> None:
+    daemon.submit("a", workers="1:4", checkpoint="/c")
+    daemon.turns()
+    said = refused(lambda: daemon.change(verb, "a", 2, BOB))
+    assert said.startswith(f"NotAllowed: job a is ann's: bob cannot {verb} it")
+    if verb == "resume":
+        daemon.change("suspend", "a")
+        daemon.turns()
+    daemon.change(verb, "a", 2, ROOT)
+    event = daemon.state.status("a", whole=True).events[-1].text
+    assert event.endswith("by root")
+
+
+def test_a_name_is_one_jobs_at_a_time(daemon: FakeDaemon) -> None:
+    daemon.submit("a", BOB)
+    from farandole.queue.protocol import Submit
+
+    again = Submit({"name": "a", "command": ["true"]}, {}, "/", "another key")
+    said = refused(lambda: daemon.state.submit(again, BOB, 0.0))
+    assert "there is a job a already, of bob" in said
+    daemon.until_over()
+    assert "bob had a job a" in refused(lambda: daemon.state.submit(again, ANN, 0.0))
+    assert daemon.state.submit(again, BOB, daemon.world.now) == "a"
+    daemon.until_over()
+    assert daemon.state.jobs["a"].attempt == 2, "the files of the first one are kept apart"
+
+
+def test_a_job_without_a_name_gets_one(daemon: FakeDaemon) -> None:
+    from farandole.queue.protocol import Submit
+
+    name = daemon.state.submit(Submit({"command": ["true"]}, {}, "/", "k"), BOB, 0.0)
+    assert name in daemon.state.jobs and name.count("-") == 2
+
+
+def test_a_job_is_suspended_and_resumed(daemon: FakeDaemon) -> None:
+    daemon.submit("saves", BOB, work=20, workers=2, checkpoint="/c")
+    daemon.turns()
+    daemon.world.pass_to(daemon.world.now + 4)
+    daemon.change("suspend", "saves", asker=BOB)
+    daemon.turns()
+    assert daemon.state.jobs["saves"].phase is Phase.SUSPENDED
+    assert daemon.world.attempts["saves", 1].order == "suspend"
+    daemon.change("resume", "saves", asker=BOB)
+    begin = daemon.world.now
+    daemon.until_over()
+    assert daemon.state.jobs["saves"].phase is Phase.SUCCEEDED
+    assert daemon.world.now - begin == pytest.approx(6), "it had done 4 of its 10 seconds"
+
+
+def test_a_job_that_would_lose_what_it_has_done_is_suspended_only_if_its_user_says_so(daemon: FakeDaemon) -> None:
+    daemon.submit("plain", BOB)
+    daemon.submit("anew", BOB, suspension="requeue")
+    daemon.turns()
+    assert "cannot be suspended: it has no checkpoint" in refused(lambda: daemon.change("suspend", "plain", asker=BOB))
+    daemon.change("suspend", "anew", asker=BOB)
+    daemon.turns()
+    assert daemon.state.jobs["anew"].phase is Phase.SUSPENDED
+    assert daemon.world.attempts["anew", 1].order == "kill"
+
+
+def test_a_job_that_waits_is_suspended_at_once(daemon: FakeDaemon) -> None:
+    daemon.submit("all", BOB, workers=8)
+    daemon.submit("next", BOB, workers=8)
+    daemon.turns()
+    daemon.change("suspend", "next", asker=BOB)
+    daemon.until_over()
+    assert daemon.state.jobs["next"].phase is Phase.SUSPENDED and daemon.state.jobs["next"].attempt == 0
+
+
+def test_a_job_is_scaled(daemon: FakeDaemon) -> None:
+    daemon.submit("grows", BOB, workers="1:6", work=100)
+    daemon.submit("plain", BOB, workers=2, work=100)
+    daemon.turns()
+    daemon.change("scale", "grows", 3, BOB)
+    daemon.turns()
+    assert sum(daemon.state.jobs["grows"].slots.values()) == 3
+    assert "runs with 1 to 6 workers, not with 7" in refused(lambda: daemon.change("scale", "grows", 7, BOB))
+    assert "is not elastic: it keeps its workers" in refused(lambda: daemon.change("scale", "plain", 1, BOB))
+    daemon.submit("waits", BOB, workers=8)
+    daemon.turns()
+    daemon.change("scale", "waits", 1, BOB)
+    daemon.turns()
+    assert sum(daemon.state.jobs["waits"].slots.values()) == 1
+    assert "9 workers can never run" in refused(lambda: daemon.submit("x", BOB, workers=9))
+
+
+@pytest.mark.parametrize(
+    ("verb", "said"),
+    [
+        ("cancel", "job a is over: it has succeeded"),
+        ("suspend", "is over"),
+        ("resume", "is not suspended"),
+        ("scale", "is over"),
+    ],
+)
+def test_what_is_over_is_over(daemon: FakeDaemon, verb: str, said: str) -> None:
+    daemon.submit("a", BOB)
+    daemon.until_over()
+    assert said in refused(lambda: daemon.change(verb, "a", 1, BOB))
+
+
+def test_an_unknown_job_is_told_with_the_one_that_may_be_meant(daemon: FakeDaemon) -> None:
+    daemon.submit("resnet-2", BOB)
+    said = refused(lambda: daemon.change("cancel", "resnet2", asker=BOB))
+    assert said == "UnknownJob: there is no job resnet2 | did you mean resnet-2? farandole jobs lists them"
+
+
+def test_who_cancels_twice_is_in_a_hurry(tmp_path: Path) -> None:
+    daemon = FakeDaemon(tmp_path, World(end_seconds=10.0), HOSTS, QueueSettings())
+    daemon.submit("a", work=100)
+    daemon.turns()
+    daemon.change("cancel", "a")
+    daemon.turns()
+    assert daemon.world.attempts["a", 1].order == "cancel"
+    daemon.change("cancel", "a")
+    daemon.turns()
+    assert daemon.world.attempts["a", 1].order == "kill"
+    daemon.until_over()
+    assert daemon.state.jobs["a"].phase is Phase.CANCELLED
+    daemon.close()
+
+
+def test_round_robin_gives_each_job_its_slice(tmp_path: Path) -> None:
+    daemon = FakeDaemon(tmp_path, World(), hosts("h1:2"), QueueSettings(policy="rr", quantum=5.0))
+    for name in "ab":
+        daemon.submit(name, workers=2, work=20, checkpoint="/c")
+    daemon.turns()
+    phases = []
+    for _ in range(4):
+        phases.append("".join(name for name in "ab" if daemon.state.jobs[name].phase is Phase.RUNNING))
+        daemon.world.pass_to(daemon.world.now + 5)
+        daemon.turns()
+    assert phases == ["a", "b", "a", "b"]
+    daemon.close()
+
+
+def test_old_jobs_are_forgotten(daemon: FakeDaemon) -> None:
+    daemon.submit("a", BOB)
+    daemon.until_over()
+    assert daemon.state.forget_old(daemon.world.now + 3600) == []
+    assert [job.name for job in daemon.state.forget_old(daemon.world.now + 8 * 24 * 3600)] == ["a"]
+    daemon.crash()
+    assert daemon.state.jobs == {}
+
+
+# --- settings ------------------------------------------------------------------------------------------------------
+
+
+def test_settings_are_changed_by_texts() -> None:
+    settings = changed(
+        QueueSettings(),
+        ["policy=rr", "quantum=600", "queue.lab=-", "queue.vision=parent=lab,weight=2,quota=8,limit=16"],
+    )
+    settings = changed(settings, ["user.ann=slots=4,jobs=20", "users=slots=8", "admins=ann,bob"])
+    assert (settings.policy, settings.quantum, settings.admins) == ("rr", 600, ("ann", "bob"))
+    assert settings.quota("ann") == Quota(4, 20) and settings.quota("eve") == Quota(8)
+    rules = settings.rules([("vision", "ann")])
+    assert rules.queue("vision").parent == "lab" and rules.queue("vision/ann").limit == 4
+    settings = changed(settings, ["user.ann=", "queue.vision=", "policy="])
+    assert settings.quota("ann") == Quota(8) and list(settings.queues) == ["lab"]
+    assert settings.policy == QueueSettings().policy
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("polcy=rr", "there is no setting polcy (hint: did you mean policy?"),
+        ("policy=ffcfs", "there is no policy ffcfs (hint: did you mean fcfs?"),
+        ("quantum=soon", "quantum: 'soon' is no number of seconds"),
+        ("quantum=0", "quantum: 0 s is no time"),
+        ("queue.vision=wieght=2", "'wieght=2'"),
+        ("queue.vision=parent=lab", "there is no queue lab"),
+        ("user.ann=slots=many", "'slots=many' is no quota"),
+        ("policy", "'policy' sets nothing"),
+    ],
+)
+def test_settings_that_cannot_be(text: str, said: str) -> None:
+    with pytest.raises(Refused) as raised:
+        changed(QueueSettings(), [text])
+    assert said in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("", "there is no host"), ("h1:4,h1:2", "h1"), ("h1:x", "Invalid host input"), ("h1:0", "host h1 has no slots")],
+)
+def test_hosts_that_cannot_be(text: str, said: str) -> None:
+    with pytest.raises(Refused) as raised:
+        parse_queue_hosts(text)
+    assert said in str(raised.value)
