@@ -12,6 +12,7 @@ conductor over a Unix socket, which reaches across network namespaces, in lines 
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import json
@@ -64,6 +65,10 @@ class Worker:
 
 def main() -> None:
     """Join the world, say hello, and obey until the conductor hangs up."""
+    # Linux gives each session an equal share of the cores (autogroup). farandole starts every worker in a session of
+    # its own, mpiexec does not: on a machine with other work, a fraction of one share would be left for each of its.
+    with contextlib.suppress(PermissionError):
+        os.setsid()
     peer: Peer = importlib.import_module(MODULES[os.environ["BENCHMARK_PEER"]]).join()
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(os.environ["BENCHMARK_SOCKET"])

@@ -11,10 +11,11 @@ namespace farandole::backend {
 extern const Row kNative;
 extern const Row kNccl;
 extern const Row kMpi;
+extern const Row kUcx;
 
 namespace {
 
-constexpr std::array<const Row*, 3> kTable = {&kNative, &kNccl, &kMpi};
+constexpr std::array<const Row*, 4> kTable = {&kNative, &kNccl, &kMpi, &kUcx};
 // MPI takes part where it is asked for, since the job must have been started by it.
 constexpr std::array<const Row*, 2> kForNative = {&kNative, &kNccl};
 constexpr std::array<const Row*, 2> kForMpi = {&kMpi, &kNccl};

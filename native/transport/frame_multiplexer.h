@@ -71,6 +71,7 @@ class FrameMultiplexer {
     int64_t spinning_since = 0;
     for (;;) {
       const bool moved = move();
+      pause_ns_ = kSignalled;
       if (ready()) {
         return;
       }
@@ -79,7 +80,7 @@ class FrameMultiplexer {
         spinning_since = 0;
         continue;
       }
-      if (!keep_looking(spinning_since, policy_.midway_ns())) {
+      if (!keep_looking(spinning_since, patience_ns())) {
         notify_late();
         mesh_.doorbell().prepare_sleep(Sleep::kMidway);
         // What came between the last look and lying down sent no signal: look once more.
@@ -133,7 +134,13 @@ class FrameMultiplexer {
   // wait() looks again at this time, by the clock of base::now_ns(), if it sleeps then; 0: only when something happens.
   void set_alarm(int64_t at_ns) noexcept { alarm_ns_ = at_ns; }
 
+  // How wait() waits for what signals nothing: it sleeps for so long between two looks; 0: it looks all the time. For
+  // `ready()`, which says it each time.
+  void set_pause(int64_t pause_ns) noexcept { pause_ns_ = pause_ns; }
+
  private:
+  static constexpr int64_t kSignalled = -1;  // until something signals
+
   LinkFrames& of(int peer) { return *links_[static_cast<size_t>(peer)]; }
   // Moves what can be moved now; true if anything did.
   bool move();
@@ -141,6 +148,9 @@ class FrameMultiplexer {
   bool move_in(LinkFrames& link);
   // `since` is when looking in vain began, 0 if it begins now.
   bool keep_looking(int64_t& since, int64_t patience_ns) noexcept;
+  int64_t patience_ns() const noexcept {
+    return pause_ns_ == kSignalled ? policy_.midway_ns() : pause_ns_ == 0 ? INT64_MAX : 0;
+  }
   void notify_late() noexcept;
   void sleep();
 
@@ -151,6 +161,7 @@ class FrameMultiplexer {
   std::deque<Message> inbox_;
   int unnotified_ = -1;  // the peer that is still to be notified, if any
   int64_t alarm_ns_ = 0;
+  int64_t pause_ns_ = kSignalled;
 };
 
 }  // namespace farandole::transport

@@ -1,5 +1,6 @@
 #include "backend/mpi/progress.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/clock.h"
@@ -7,35 +8,57 @@
 namespace farandole::backend::mpi {
 namespace {
 
-constexpr int64_t kLookNs = 20'000'000;
-constexpr int64_t kPauseNs = 1'000'000;
+constexpr int64_t kLookNs = 50'000;
+constexpr int64_t kLeastPauseNs = 20'000;
+constexpr int64_t kMostPauseNs = 200'000;
+// Of waits so long that something else than the network is waited for.
+constexpr int64_t kLongNs = 20'000'000;
+constexpr int64_t kLongPauseNs = 1'000'000;
+// Two looks are 1 to 10 us apart, unless another thread has had this core between them.
+constexpr int64_t kTurnNs = 40'000;
+// How long that is remembered, before it is tried again.
+constexpr int64_t kCrowdedNs = 500'000'000;
 // An error of MPI is often how a loss shows first: how long the news of that may take to reach us.
 constexpr double kRevokePatienceSeconds = 1.0;
 
 }  // namespace
 
-void Progress::stay_awake() noexcept {
+int64_t pause_after(int64_t waited_ns, bool core_is_free) noexcept {
+  if (core_is_free && waited_ns < kLookNs) {
+    return 0;
+  }
+  return waited_ns < kLongNs ? std::clamp(waited_ns / 8, kLeastPauseNs, kMostPauseNs) : kLongPauseNs;
+}
+
+void Progress::pause() noexcept {
   const int64_t now = base::now_ns();
   if (in_vain_since_ns_ == 0) {
     in_vain_since_ns_ = now;
   }
-  frames_.set_alarm(now - in_vain_since_ns_ < kLookNs ? now : now + kPauseNs);
+  const int64_t pause_ns = pause_after(now - in_vain_since_ns_, now >= core_is_free_from_ns_);
+  looked_ns_ = pause_ns == 0 ? now : 0;
+  frames_.set_pause(pause_ns);
 }
 
 bool Progress::test(Request& request) noexcept {
   if (request == Request::kNone || failed_ != kSuccess) {
     return true;
   }
+  if (looked_ns_ != 0) {
+    if (const int64_t now = base::now_ns(); now - looked_ns_ > kTurnNs) {
+      core_is_free_from_ns_ = now + kCrowdedNs;
+    }
+  }
   int flag = 0;
   // NOLINTNEXTLINE(performance-no-int-to-ptr): the number is the ABI's
   failed_ = mpi().test(&request, &flag, reinterpret_cast<void*>(constants().status_ignore));
   if (failed_ == kSuccess && flag == 0) {
-    stay_awake();
+    pause();
     return false;
   }
   request = Request::kNone;
   in_vain_since_ns_ = 0;
-  frames_.set_alarm(0);
+  looked_ns_ = 0;
   return true;
 }
 
@@ -54,7 +77,7 @@ void Progress::require(int code, const char* name) {
 void Progress::fail(int code, const char* name) {
   const auto deadline = base::Deadline::after_seconds(kRevokePatienceSeconds);
   frames_.wait([&] {
-    frames_.set_alarm(base::now_ns() + kPauseNs);
+    frames_.set_pause(kLongPauseNs);
     return deadline.passed();
   });  // throws when the revoke comes
   process_.require(code, name);
@@ -68,11 +91,11 @@ void Progress::wait(Request& request) {
 
 void Progress::run(std::function<void()> body) {
   const auto call = process_.begin(std::move(body));
+  const int64_t began = base::now_ns();
   frames_.wait([&] {
-    frames_.set_alarm(base::now_ns() + kPauseNs);
+    frames_.set_pause(pause_after(base::now_ns() - began, false));
     return call->is_done.load();
   });
-  frames_.set_alarm(0);
   if (call->error) {
     std::rethrow_exception(call->error);
   }

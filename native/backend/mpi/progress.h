@@ -1,6 +1,11 @@
 // Waiting for MPI in one world: nonblocking calls are tested again and again while the links and the status of the
 // world are watched, so that a wait ends when a worker is lost, whatever MPI does then.
 //
+// Nothing signals that MPI has moved on, and MPI moves on only when it is called. So whoever waits looks: all the time
+// at first, if it has its core to itself; else with pauses, which grow with the wait, so that they lengthen it by an
+// eighth at most. On a core that others need a thread that looks all the time delays them, and loses its turn to them
+// for milliseconds, while one that sleeps gets its turn when it wakes.
+//
 // Threads: for the thread that makes progress.
 #pragma once
 
@@ -11,6 +16,9 @@
 #include "transport/frame_multiplexer.h"
 
 namespace farandole::backend::mpi {
+
+// The pause until the next look, after a wait of so long.
+int64_t pause_after(int64_t waited_ns, bool core_is_free) noexcept;
 
 class Progress {
  public:
@@ -36,13 +44,14 @@ class Progress {
   void run(std::function<void()> body);
 
  private:
-  // Looks without a pause for a moment, then every millisecond.
-  void stay_awake() noexcept;
+  void pause() noexcept;
   [[noreturn]] void fail(int code, const char* name);
 
   transport::FrameMultiplexer& frames_;
   Process& process_;
   int64_t in_vain_since_ns_ = 0;
+  int64_t looked_ns_ = 0;             // when it looked last, if it was to look again at once; else 0
+  int64_t core_is_free_from_ns_ = 0;  // as long as it is thought to be needed by others
   int failed_ = kSuccess;
 };
 static_assert(std::is_trivially_destructible_v<Progress>, "the frames are gone by then");

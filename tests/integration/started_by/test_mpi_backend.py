@@ -122,6 +122,45 @@ def test_a_killed_worker_ends_the_calls_of_the_others(world: World) -> None:
         assert all(at - killed < AT_ONCE_SECONDS for _, at in lost)
 
 
+WITH_MPI4PY = """\
+import os
+os.environ["FARANDOLE_HOST_KEY"] = os.environ["PMI_RANK"]
+from mpi4py import MPI
+import numpy as np
+import farandole.numpy as hvd
+
+world = MPI.COMM_WORLD
+hvd.init(comm=world)
+assert (hvd.rank(), hvd.size(), hvd.mpi_enabled()) == (world.rank, world.size, True)
+for step in range(20):  # both in turns, and MPI with a request of its own under way
+    request = world.Iallreduce(MPI.IN_PLACE, ours := np.full(1000, world.rank + step, np.float64))
+    theirs = hvd.allreduce(np.full(1000, world.rank + step, np.float64), op=hvd.Sum)
+    request.Wait()
+    assert (theirs == ours).all()
+half = world.Split(color=world.rank)
+hvd.shutdown()
+try:
+    hvd.init(comm=half)
+except ValueError as error:
+    os.write(1, f"refused: {error}\\n".encode())
+assert world.allreduce(1) == 2  # MPI is mpi4py's, and is not ended with the engine
+os.write(1, f"rank {world.rank} is done\\n".encode())
+"""
+
+
+def test_mpi4py_in_the_same_process(starter, tmp_path: Path) -> None:
+    pytest.importorskip("mpi4py", reason="mpi4py is not installed: `make bench` and pip install mpi4py do that")
+    path = tmp_path / "both.py"
+    path.write_text(WITH_MPI4PY)
+    variables = {"PATH": _programs("mpich"), "MPI4PY_MPIABI": "mpich", "FARANDOLE_BACKEND": "mpi"}
+    variables["LD_LIBRARY_PATH"] = str(PEERS / "mpich" / "lib")
+    code, out, err = starter.start("mpirun", "-n", "2", "python", str(path), **variables).finish()
+    assert code == 0, out + err
+    for rank in range(2):
+        assert f"rank {rank} is done" in out
+    assert out.count("refused: ") == 2 and "this worker is 0 of 1, but here it is 1 of 2" in out
+
+
 def test_a_communicator_of_mpi4py_stands_for_all_workers(starter) -> None:
     """It is asked for its rank and size only, so that a stand-in shows it without mpi4py."""
     text = """\

@@ -15,6 +15,23 @@ constexpr Topology kTwoByTwo = {4, 2, 2};
 constexpr Topology kUneven = {3, 2, 1};
 constexpr Topology kOneEach = {3, 3, 1};
 
+TEST(MpiBackend, LooksAllTheTimeOnlyAtFirstAndOnAFreeCore) {
+  EXPECT_EQ(mpi::pause_after(0, true), 0);
+  EXPECT_GT(mpi::pause_after(0, false), 0);
+  EXPECT_GT(mpi::pause_after(1'000'000, true), 0);
+}
+
+TEST(MpiBackend, PausesGrowAndLengthenAWaitByAnEighthAtMost) {
+  int64_t before = 0;
+  for (int64_t waited = 200'000; waited < 1'000'000'000; waited += waited / 4) {
+    const int64_t pause = mpi::pause_after(waited, false);
+    EXPECT_GE(pause, before) << waited;
+    EXPECT_LE(pause, waited / 8) << waited;
+    before = pause;
+  }
+  EXPECT_EQ(before, 1'000'000);
+}
+
 TEST(MpiBackend, LeavesAHostToSharedMemory) {
   for (uint32_t operation = 0; (kAllOperations >> operation & 1) != 0; ++operation) {
     EXPECT_FALSE(mpi::takes(kOneHost, {static_cast<Operation>(operation)}));
