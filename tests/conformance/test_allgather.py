@@ -7,6 +7,7 @@ import pytest
 from frontends import DTYPES
 
 
+@pytest.mark.needs("ragged")
 @pytest.mark.parametrize("dtype", list(DTYPES))
 def test_values(world, dtype):
     """Rows come in rank order; ranks may give different numbers of rows, also none."""
@@ -28,6 +29,7 @@ def test_values(world, dtype):
     world.run(body)
 
 
+@pytest.mark.needs("ragged")
 def test_large(world):
     def body(front):
         hvd = front.hvd
@@ -41,7 +43,7 @@ def test_large(world):
     world.run(body)
 
 
-@pytest.mark.needs("grouped")
+@pytest.mark.needs("grouped", "ragged")
 def test_grouped(world):
     def body(front):
         hvd = front.hvd

@@ -27,6 +27,7 @@ def test_without_splits(world):
     world.run(body)
 
 
+@pytest.mark.needs("ragged")
 def test_splits(world):
     """As a tensor, a list or an array; zeros; rows that are left over. What was received is told in int32."""
 
@@ -74,6 +75,7 @@ def test_large(world):
     world.run(body)
 
 
+@pytest.mark.needs("ragged")
 def test_wrong_splits(world):
     """ValueError at the call, on this rank alone; then a right call works."""
 

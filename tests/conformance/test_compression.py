@@ -18,6 +18,7 @@ def recipes(hvd):
 
 
 @pytest.mark.parametrize("name", ["int8", "topk", pytest.param("powersgd", marks=pytest.mark.needs("torch"))])
+@pytest.mark.needs("feedback")
 def test_what_is_not_sent_comes_later(world, name):
     """The sum of all results, and what all ranks still owe, is the sum of what they have put in."""
 
@@ -89,6 +90,7 @@ def test_scales_and_gradients(world):
     world.run(body)
 
 
+@pytest.mark.needs("feedback")
 def test_what_is_not_finite_arrives_and_is_forgotten(world):
     def body(front):
         hvd = front.hvd

@@ -155,6 +155,7 @@ NEEDED = {
     "scattered prescale": "scaled reducescatter",
     "exchanged dimension": "alltoall",
     "exchanged dtype": "alltoall",
+    "scattered shape": "ragged",
 }
 
 

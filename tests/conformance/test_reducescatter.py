@@ -7,6 +7,7 @@ import pytest
 from oracle import scattered_rows
 
 
+@pytest.mark.needs("ragged")
 def test_uneven_rows(world):
     """The first ranks get one row more; with fewer rows than ranks, the last ones get none."""
 
@@ -22,6 +23,7 @@ def test_uneven_rows(world):
     world.run(body)
 
 
+@pytest.mark.needs("ragged")
 def test_large(world):
     def body(front):
         hvd = front.hvd

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
+import jax
+
 from farandole.collectives.compressed import check_compressible
 from farandole.collectives.compression import Feedback, Recipe
 from farandole.collectives.declaration import Options
@@ -27,6 +29,7 @@ def run(front: FrontEnd[Any], call: DifferentiableCall, arrays: Sequence[Any]) -
         ValueError: an array cannot take part, or not inside of a compiled function.
     """
     site = _site_of(call)
+    arrays = _rows_that_move(call, site, arrays)
     for array in arrays:
         call.collective.check(front, array, front.traced_dtype(array), site.operation, call.options)  # type: ignore
     results = bind(arrays, site)
@@ -43,7 +46,7 @@ def _site_of(call: DifferentiableCall) -> CallSite:
     group = group_of(call.process_set, call.collective.name)
     size = len(call.process_set.ranks)
     options = dict(call.options)
-    _check_splits(options, size)
+    options.pop("splits", None)
     known = {each.name for each in fields(CallSite)}
     further = tuple((name, float(options.pop(name))) for name in sorted(options.keys() - known))
     return CallSite(
@@ -72,23 +75,27 @@ def group_of(process_set: ProcessSet, operation: str) -> int:
     return process_set.process_set_id
 
 
-def _check_splits(options: Options, size: int) -> None:
-    """Take the argument of alltoall, which has to say nothing new: all parts are equal."""
-    splits = options.pop("splits", None)
-    if splits is None:
-        return
-    try:
-        rows = rows_to_send(splits, sum(splits), size)
-    except Exception as error:
+def _rows_that_move(call: DifferentiableCall, site: CallSite, arrays: Sequence[Any]) -> Sequence[Any]:
+    """Return the part of the arrays that the splits of an alltoall are about: with them, rows may be left over.
+
+    Raises:
+        ValueError: the splits cannot be, or not inside of a compiled function.
+    """
+    splits = call.options.get("splits")
+    if splits is None or not arrays[0].shape:
+        return arrays
+    if any(isinstance(each, jax.core.Tracer) for each in jax.tree.leaves(splits)):
         raise InvalidRequestError(
-            f"alltoall: inside of a compiled function, splits have to be numbers that are known when it is traced, and "
-            f"equal. ({error})"
-        ) from None
+            "alltoall: inside of a compiled function, splits have to be numbers that are known when it is traced, such "
+            "as a list. Pass one, or call this outside of the function."
+        )
+    rows = rows_to_send(splits, arrays[0].shape[0], site.size)
     if len(set(rows)) > 1:
         raise InvalidRequestError(
             f"alltoall: splits are {rows}, but a compiled function has to know the shape of its results, so that all "
             "parts have to be equal. Pad them to one length, or call this outside of the function."
         )
+    return [array[: sum(rows)] for array in arrays]
 
 
 def _wire(compression: Any, options: Options) -> dict[str, Any]:

@@ -81,6 +81,11 @@ def test_wrong_calls_are_answered_by_sentences(jax_nursery: Nursery) -> None:
         assert hvd.allgather(jnp.ones(4 + rank)).shape == (9,)
         expect("rows", InvalidRequestError, jax.jit(hvd.reducescatter), jnp.ones(3))
         expect("splits", InvalidRequestError, jax.jit(lambda x: hvd.alltoall(x, splits=[1, 2])), jnp.ones(3))
+        expect("too many", InvalidRequestError, jax.jit(lambda x: hvd.alltoall(x, splits=[2, 2])), jnp.ones(2))
+        expect("traced splits", InvalidRequestError, jax.jit(hvd.alltoall), jnp.ones(2), jnp.ones(2, jnp.int32))
+        # Rows that are left over stay, as outside of compiled functions.
+        some, counts = jax.jit(lambda x: hvd.alltoall(x, splits=[1, 1]))(jnp.arange(3.0) + 10 * rank)
+        assert some.tolist() == [rank, 10.0 + rank] and list(counts) == [1, 1]
         expect("handles", InvalidRequestError, jax.jit(lambda x: hvd.allreduce_async(x)), jnp.ones(3))
         expect("complex", InvalidRequestError, jax.jit(hvd.allreduce), jnp.ones(3, jnp.complex64))
         expect("key", InvalidRequestError, hvd.allreduce, jax.random.key(0))
@@ -105,6 +110,8 @@ def test_wrong_calls_are_answered_by_sentences(jax_nursery: Nursery) -> None:
             assert "different first dimensions" in said["ragged"]
             assert "(3) is not a multiple of the number of workers (2)" in said["rows"]
             assert "parts have to be equal" in said["splits"]
+            assert "greater" in said["too many"]
+            assert "known when it is traced" in said["traced splits"]
             assert "Call the plain function" in said["handles"]
             assert "complex64 is not supported" in said["complex"]
             assert "jax.random.key_data" in said["key"]

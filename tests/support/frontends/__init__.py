@@ -9,7 +9,7 @@ import importlib.util
 from typing import Any
 
 from frontends.front_end import DTYPES, FrontEnd
-from frontends.jax import Jax
+from frontends.jax import Compiled, Jax
 from frontends.keras import OnJax, OnTensorFlow, OnTorch
 from frontends.mxnet import MXNet
 from frontends.numpy import Numpy
@@ -20,7 +20,7 @@ __all__ = ["DTYPES", "FIRST", "FRONT_ENDS", "KEPT", "FrontEnd"]
 
 FRONT_ENDS: dict[str, FrontEnd] = {
     front.name: front
-    for front in (Torch(), Numpy(), Eager(), Function(), Session(), OnTensorFlow(), OnTorch(), OnJax(), Jax())
+    for front in (Torch(), Numpy(), Eager(), Function(), Session(), OnTensorFlow(), OnTorch(), OnJax(), Jax(), Compiled())
 }
 # MXNet is tested in an environment of its own, by `make test-frameworks`.
 if importlib.util.find_spec("mxnet") is not None:

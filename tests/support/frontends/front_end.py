@@ -26,7 +26,9 @@ DTYPES = {
 
 
 # What all front ends have but those that are for a framework's values only; words of the marker `needs`.
-COMMON = frozenset({"alltoall", "grouped", "join", "process sets", "ragged gradients", "scaled reducescatter"})
+COMMON = frozenset(
+    {"alltoall", "grouped", "join", "process sets", "ragged", "ragged gradients", "scaled reducescatter"}
+)
 
 # Of two hosts, between which MPI carries the data: one worker on each, and two.
 WORLDS_OF_MPI = ((2, "mpi"), (4, "mpi"))

@@ -1,12 +1,30 @@
-"""farandole.jax, as the tests see it: eager. In compiled functions it is tested in tests/integration/jax."""
+"""farandole.jax, as the tests see it: eager, and inside of functions that JAX compiles.
+
+What only compiled functions have, such as their order and control flow, is tested in tests/integration/jax.
+"""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from frontends.front_end import COMMON, DTYPES, FrontEnd
+from frontends.front_end import COMMON, DTYPES, Call, FrontEnd
+from frontends.threads import Threads
+
+COLLECTIVES = {
+    "allgather",
+    "allreduce",
+    "alltoall",
+    "broadcast",
+    "grouped_allgather",
+    "grouped_allreduce",
+    "grouped_reducescatter",
+    "reducescatter",
+}
 
 
 class Jax(FrontEnd):
@@ -17,7 +35,7 @@ class Jax(FrontEnd):
     runtime = "jax"
     worlds = ((2, "tcp"),)
     # Through gradients, JAX has to know the shapes of all results.
-    has = frozenset({*COMMON, "gradients", "jax", "recipes"}) - {"ragged gradients"}
+    has = frozenset({*COMMON, "gradients", "jax", "feedback", "recipes"}) - {"ragged gradients"}
 
     def tensor(self, values: Any, dtype: str = "float32") -> Any:
         import jax.numpy as jnp
@@ -52,3 +70,57 @@ class Jax(FrontEnd):
         import jax.numpy as jnp
 
         return {"Min": jnp.min, "Max": jnp.max, "Product": jnp.prod}[op](tensor, 0)
+
+
+class Compiled(Threads, Jax):
+    """Each call in a function of its own, which JAX compiles; calls at once in one function."""
+
+    name = "jax-jit"
+    # Each call is compiled, which takes longer than all else; eager calls show all types.
+    dtypes = ("bfloat16", "float32", "int32", "bool")
+    # A compiled function has no handles, and knows the shapes of all results before anything runs.
+    has = Jax.has - {"feedback", "handles", "join", "ragged"}
+    is_thorough = False
+
+    @functools.cached_property
+    def hvd(self) -> Any:
+        return _Module(super().hvd)
+
+    def at_once(self, calls: Sequence[Call]) -> list[Any]:
+        if any("name" in how for _, _, how in calls):  # The test is about names: each in a function of its own.
+            return super().at_once(calls)
+
+        def all_of(tensors: list[Any]) -> list[Any]:
+            return [
+                getattr(self.hvd, method)(tensor, **how)
+                for (method, _, how), tensor in zip(calls, tensors, strict=True)
+            ]
+
+        return list(_run(all_of, [tensor for _, tensor, _ in calls]))
+
+
+class _Module:
+    """The module under test, whose collectives run inside of compiled functions."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> Any:
+        attribute = getattr(self._module, name)
+        if name not in COLLECTIVES:
+            return attribute
+        return lambda tensor, *arguments, **options: _run(
+            lambda given: attribute(given, *arguments, **options), tensor
+        )
+
+
+def _run(function: Callable[[Any], Any], given: Any) -> Any:
+    """Return what a function returns that is compiled, unless it is a part of one already."""
+    import jax
+
+    import farandole.jax as hvd
+
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(given)):
+        return function(given)
+    with hvd.translated():
+        return jax.block_until_ready(jax.jit(function)(given))

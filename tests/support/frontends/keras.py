@@ -15,7 +15,7 @@ class Keras(Threads):
 
     module = "keras"
     # No groups of tensors, no process sets, no alltoall, no join, as in Horovod.
-    has = frozenset()
+    has = frozenset({"ragged"})
 
     def tensor(self, values: Any, dtype: str = "float32") -> Any:
         import keras

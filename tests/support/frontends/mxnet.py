@@ -68,7 +68,7 @@ class MXNet(FrontEnd):
     name = "mxnet"
     module = "mxnet"
     runtime = "mxnet"
-    has = frozenset({*COMMON - {"join"}, "in place", "broadcast in place", "recipes"})
+    has = frozenset({*COMMON - {"join"}, "in place", "broadcast in place", "feedback", "recipes"})
     dtypes = tuple(dtype for dtype in DTYPES if dtype not in ("int16", "bfloat16"))
     compressions = ("none", "fp16")
 

@@ -17,7 +17,7 @@ class Numpy(FrontEnd):
     module = "numpy"
     runtime = "torch"
     worlds = (*FrontEnd.worlds, *WORLDS_OF_MPI)
-    has = frozenset({*COMMON, "broadcast in place", "handles", "in place", "numpy", "recipes"})
+    has = frozenset({*COMMON, "broadcast in place", "handles", "in place", "numpy", "feedback", "recipes"})
 
     def __init__(self) -> None:
         if importlib.util.find_spec("ml_dtypes") is None:

@@ -23,7 +23,7 @@ class Torch(FrontEnd):
             "gradients",
             "handles",
             "in place",
-            "recipes",
+            "feedback", "recipes",
             "sparse rows",
             "torch",
             "int32 splits",
