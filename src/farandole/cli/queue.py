@@ -25,6 +25,7 @@ _EPILOG = """\
   farandole queue config queue.vision=weight=2,limit=8 user.ann=slots=4,jobs=20
   farandole queue hosts add h3:4                            also drain h1, remove h1
   farandole queue token ann                                 a token for whoever cannot be told by the kernel
+  farandole queue revoke ann                                take all of ann's tokens back
   farandole queue backup FILE                               copy its database, while it is in use
   farandole queue stop                                      end the daemon; jobs go on, and are found again
 
@@ -38,7 +39,7 @@ def add_parser(verbs: Any) -> None:
     parser = verbs.add_parser(
         "queue",
         help="start, stop and set a queue for a few machines",
-        usage="farandole queue start|status|config|hosts|token|backup|stop ...",
+        usage="farandole queue start|status|config|hosts|token|revoke|backup|stop ...",
         description="A queue for a few machines: jobs wait for slots, and get them as a policy says.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -46,7 +47,7 @@ def add_parser(verbs: Any) -> None:
     )
     parser.set_defaults(execute=execute, parser=parser)
     add = parser.add_argument
-    add("action", choices=tuple(_ACTIONS), metavar="ACTION", help="start, status, config, hosts, token, backup or stop")
+    add("action", choices=tuple(_ACTIONS), metavar="ACTION", help="what to do: see below")
     add("words", nargs="*", metavar="WORD", help="what the action takes")
     add("--hosts", metavar="HOST:SLOTS,...", help="start: the hosts, such as h1:4,h2:4 or h1:4/a100 with a type")
     add("--policy", metavar="NAME", help="start: as farandole simulate --policies lists them")
@@ -55,7 +56,6 @@ def add_parser(verbs: Any) -> None:
     add(
         "--run-options", metavar="WORDS", default="", help="start: options of farandole run for all jobs, such as ssh's"
     )
-    add("--revoke", action="store_true", help="token: take all tokens of the user back")
     add("--json", action="store_true", help="print JSON, for programs")
 
 
@@ -206,9 +206,10 @@ def _token(given: argparse.Namespace) -> int:
 
     _refuse_words(given, 1)
     if not given.words:
-        raise BadSpec("farandole queue token: for which user?", "farandole queue token ann")
-    told = _client(given).ask(MakeToken(given.words[0], given.revoke))
-    if given.revoke:
+        raise BadSpec(f"farandole queue {given.action}: which user?", f"farandole queue {given.action} ann")
+    revoke = given.action == "revoke"
+    told = _client(given).ask(MakeToken(given.words[0], revoke))
+    if revoke:
         print(f"farandole: {told} tokens of {given.words[0]} are worth nothing any more", file=sys.stderr)
     else:
         print(told)
@@ -234,6 +235,7 @@ _ACTIONS = {
     "config": _config,
     "hosts": _hosts,
     "token": _token,
+    "revoke": _token,
     "backup": _backup,
     "stop": _stop,
 }

@@ -35,6 +35,7 @@ PLACES: dict[str, Place] = {
     "kubernetes": Place(
         "the cluster that kubectl would use", "farandole.kubernetes.service:connect", extra="kubernetes"
     ),
+    "slurm": Place("the Slurm cluster of this login node: sbatch", "farandole.slurm.service:connect"),
     "local": Place("this machine: elastic jobs of this user", "farandole.launcher.daemon.local_jobs:connect"),
 }
 

@@ -198,10 +198,7 @@ class Attempt:
 
     def _lock(self) -> int | None:
         """Lock the attempt, and return the descriptor that holds the lock; None: a runner holds it."""
-        lock = os.open(self.own / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        if os.geteuid() == 0:
-            status = os.stat(self.own)
-            os.fchown(lock, status.st_uid, status.st_gid)  # The daemon may be the first to open it.
+        lock = _open_or_make(self.own / "lock")
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -228,10 +225,34 @@ class Attempt:
         _replace(self.own / "ended", msgspec.json.encode(ended), 0o600)
 
 
+def _open_or_make(path: Path) -> int:
+    """Open a file in a directory of the job's user, and make it if need be, as theirs."""
+    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+    while True:
+        try:
+            descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            try:
+                return os.open(path, flags)
+            except FileNotFoundError:
+                continue
+        _hand_over(descriptor, path.parent)
+        return descriptor
+
+
+def _hand_over(descriptor: int, directory: Path) -> None:
+    """Give a file that this process has just made to whom its directory belongs to."""
+    # Never by its path: meanwhile, the owner of the directory may have put another file there.
+    if os.geteuid() == 0:
+        status = os.stat(directory)
+        os.fchown(descriptor, status.st_uid, status.st_gid)
+
+
 def _write(path: Path, content: bytes, mode: int, durable: bool = True) -> None:
     path.unlink(missing_ok=True)
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb") as file:
         file.write(content)
+        _hand_over(file.fileno(), path.parent)
         if durable:
             file.flush()
             os.fsync(file.fileno())
@@ -241,9 +262,6 @@ def _replace(path: Path, content: bytes, mode: int, durable: bool = True) -> Non
     """Write a file as a whole."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     _write(draft, content, mode, durable)
-    if os.geteuid() == 0 and path.parent.name == "own":
-        status = os.stat(path.parent)
-        os.chown(draft, status.st_uid, status.st_gid, follow_symlinks=False)
     draft.replace(path)
     if durable:
         _sync(path.parent)

@@ -1,0 +1,1 @@
+"""Jobs on a Slurm cluster, by the same verbs: sbatch, squeue, scontrol and scancel behind them."""

@@ -1,0 +1,89 @@
+"""The batch script of a job, and what Slurm is asked for. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from farandole.jobs.errors import Refused
+from farandole.jobs.spec import DEFAULT_QUEUE, JobSpec
+
+COMMENT = "farandole"
+"""By which our jobs are known among others."""
+GPU = "nvidia.com/gpu"
+_UNITS = {"": 1, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+
+
+def batch_script(spec: JobSpec, log: Path, exit_file: Path, program: str) -> str:
+    """Return the script that sbatch gets.
+
+    Args:
+        spec: of the job; it has a name.
+        log: where all that it prints goes.
+        exit_file: where its exit code is written: Slurm forgets jobs after some minutes.
+        program: `farandole`, as it is found on the nodes.
+
+    Raises:
+        Refused: Slurm cannot give the job what it asks for.
+    """
+    lines = ["#!/bin/bash", *(f"#SBATCH {option}" for option in _options(spec, log))]
+    exports = [f"export {name}={shlex.quote(value)}" for name, value in sorted(spec.environment.items())]
+    command = shlex.join(spec.command)
+    checkpoint = f" --checkpoint-dir {shlex.quote(spec.checkpoint)} --resume auto" if spec.checkpoint else ""
+    run = f'{shlex.quote(program)} run --launcher srun -np "$SLURM_NTASKS"{checkpoint} {command}'
+    quoted = shlex.quote(str(exit_file))
+    return "\n".join([*lines, f"rm -f {quoted}", *exports, run, "code=$?", f"echo $code > {quoted}", "exit $code", ""])
+
+
+def _options(spec: JobSpec, log: Path) -> Iterator[str]:
+    yield f"--job-name={spec.name}"
+    yield f"--comment={COMMENT}"
+    yield f"--ntasks={spec.workers.replicas}"
+    yield f"--output={_escaped(log)}"
+    yield "--open-mode=append"
+    if spec.working_directory:
+        yield f"--chdir={shlex.quote(spec.working_directory)}"
+    if spec.queue != DEFAULT_QUEUE:
+        yield f"--partition={spec.queue}"
+    if spec.priority > 0:
+        raise Refused(
+            f"priority {spec.priority}: Slurm lets users only lower the priority of their jobs",
+            "a QOS may raise it: options: {slurm: [--qos=high]} in the file of the job",
+        )
+    if spec.priority < 0:
+        yield f"--nice={-100 * spec.priority}"
+    yield "--no-requeue" if spec.how_suspended == "never" else "--requeue"
+    if spec.how_suspended == "signal":
+        yield f"--signal={spec.signal.removeprefix('SIG')}@{spec.grace:.0f}"
+    yield from _resources(spec.resources)
+    extra = spec.options.get("slurm", ())
+    if isinstance(extra, str) or not all(isinstance(option, str) and option.startswith("-") for option in extra):
+        raise Refused("options.slurm: a list of options of sbatch is expected", "such as [--qos=high, --time=60]")
+    yield from extra
+
+
+def _escaped(path: Path) -> str:
+    return shlex.quote(str(path).replace("%", "%%"))
+
+
+def _resources(resources: Mapping[str, str]) -> Iterator[str]:
+    cores = 1
+    for name, value in resources.items():
+        if name == "cpu":
+            cores = max(1, int(_number(name, value)))
+            yield f"--cpus-per-task={cores}"
+        elif name == GPU:
+            yield f"--gpus-per-task={int(_number(name, value))}"
+        elif name != "memory":
+            raise Refused(f"resource {name}: Slurm is not asked for that here", "cpu, memory and nvidia.com/gpu")
+    if "memory" in resources:
+        yield f"--mem-per-cpu={max(1, round(_number('memory', resources['memory']) / 2**20 / cores))}M"
+
+
+def _number(name: str, text: str) -> float:
+    digits = text.rstrip("KMGTik")
+    try:
+        return float(digits) * _UNITS[text[len(digits) :]]
+    except (ValueError, KeyError):
+        raise Refused(f"resource {name}: {text!r} is no amount", "such as 4, or 8Gi of memory") from None

@@ -1,0 +1,220 @@
+"""A queue for real: jobs that wait, grow, shrink, are suspended and cancelled; users; and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from queue_bench import QueueBench
+from waiting import processes_with, until
+
+SAVES = """\
+import os, signal, sys, time
+file = sys.argv[1]
+
+def save(*_):
+    open(file, "a").write("saved\\n")
+    sys.exit(0)
+
+signal.signal(signal.SIGUSR1, save)
+open(file, "a").write("begun\\n")
+if open(file).read().count("begun") == 1:
+    time.sleep(300)
+open(file, "a").write("done\\n")
+"""
+
+
+def test_a_job_is_shown_until_it_is_over_and_its_code_is_that_of_the_command(bench: QueueBench) -> None:
+    bench.start()
+    code, out, err = bench.ask("submit", "--name", "a", "-np", "2", "--", "sh", "-c", "echo I am $RANK; exit $RANK")
+    assert code == 1
+    assert "[0]<stdout>:I am 0\n" in out and "[1]<stdout>:I am 1\n" in out
+    assert "farandole: a has failed: it ended with code 1\n" in err
+    assert bench.ask("logs", "a", "--rank", "1")[1].startswith("[1]<stdout>:I am 1\n")
+    told = json.loads(bench.ask("jobs", "--json")[1])
+    assert [(job["name"], job["state"], job["exitCode"]) for job in told] == [("a", "Failed", 1)]
+    assert [event["text"] for event in bench.status("a")["events"]][:2] == ["was submitted", "starts on localhost:2"]
+
+
+def test_an_elastic_job_takes_what_is_free_and_gives_it_back(bench: QueueBench) -> None:
+    bench.start()
+    bench.submit("grows", "-np", "1:4", *bench.elastic("grows", 15))
+    until(lambda: bench.status("grows")["workers"] == 4, lambda: f"it has all: {bench.status('grows')}", 60)
+    bench.submit("plain", "-np", "2", *bench.plain("plain", 4.0))
+    bench.becomes("plain", "Running")
+    until(lambda: bench.status("grows")["workers"] == 2, lambda: f"it has given them: {bench.status('grows')}", 60)
+    bench.becomes("plain", "Succeeded")
+    until(lambda: bench.status("grows")["workers"] == 4, "it has all again", 60)
+    assert bench.ask("scale", "grows", "3")[0] == 0
+    until(lambda: bench.status("grows")["workers"] == 3, "it has what was asked for", 60)
+    bench.becomes("grows", "Succeeded")
+    assert bench.said("grows") == ["begun", "done"]
+
+
+def test_a_job_saves_itself_is_suspended_and_goes_on(bench: QueueBench) -> None:
+    bench.start()
+    script, file = bench.directory / "saves.py", bench.directory / "said"
+    script.write_text(SAVES)
+    bench.submit(*("a", "--suspension", "signal", "--signal", "SIGUSR1", "--", sys.executable, str(script), str(file)))
+    until(lambda: bench.said("said") == ["begun"], "it has begun", 60)
+    assert bench.ask("suspend", "a")[0] == 0
+    bench.becomes("a", "Suspended")
+    assert bench.said("said") == ["begun", "saved"]
+    assert bench.ask("resume", "a")[0] == 0
+    bench.becomes("a", "Succeeded")
+    assert bench.said("said") == ["begun", "saved", "begun", "done"]
+
+
+def test_a_job_is_cancelled_and_nothing_of_it_is_left(bench: QueueBench) -> None:
+    bench.start()
+    for name, command in (("plain", bench.plain("plain", 300)), ("elastic", bench.elastic("elastic", 300))):
+        bench.submit(name, *(("-np", "1:2") if name == "elastic" else ()), *command)
+        until(lambda name=name: bench.said(name) == ["begun"], f"{name} has begun", 60)  # type: ignore[misc]
+        assert bench.ask("cancel", name)[0] == 0
+        bench.becomes(name, "Cancelled")
+        assert bench.said(name) == ["begun"]
+    assert bench.ask("queue", "stop")[0] == 0
+    until(lambda: not processes_with(bench.mark), "nothing is left")
+
+
+def test_a_runner_that_is_killed_takes_a_plain_job_with_it_and_not_an_elastic_one(bench: QueueBench) -> None:
+    bench.start()
+    bench.submit("plain", *bench.plain("plain", 300))
+    bench.submit("elastic", "-np", "1:2", *bench.elastic("elastic", 6))
+    until(lambda: bench.said("plain") == bench.said("elastic") == ["begun"], "both have begun", 60)
+    for name in ("plain", "elastic"):
+        found = subprocess.run(["pgrep", "-f", f"queue.runner {bench.state}/attempts/{name}.1"], capture_output=True)
+        os.kill(int(found.stdout.split()[0]), signal.SIGKILL)
+    bench.becomes("plain", "Failed")
+    assert bench.status("plain")["reason"] == "its runner was killed"
+    bench.becomes("elastic", "Succeeded")
+    assert bench.said("elastic") == ["begun", "done"] and bench.said("plain") == ["begun"]
+
+
+def test_wrong_ways_are_answered(bench: QueueBench) -> None:
+    code, _, err = bench.ask("jobs", "--on", "queue")
+    assert code == 2 and err.startswith(f"error: the queue in {bench.state} does not answer")
+    code, _, err = bench.ask("queue", "start")
+    assert code == 2 and err.startswith("error: on which hosts?\nhint: farandole queue start --hosts")
+    bench.start()
+    assert "a queue runs in" in bench.ask("queue", "start", "--hosts", "localhost:1")[2]
+    code, _, err = bench.ask("submit", "-np", "9", "--", "true")
+    assert code == 2 and err.startswith("error: 9 workers can never run here: there are 4 slots (localhost:4)\nhint: ")
+    assert "there is no queue vison" in bench.ask("submit", "--queue", "vison", "--", "true")[2]
+    assert "did you mean policy?" in bench.ask("queue", "config", "polcy=rr")[2]
+    assert "invalid choice: 'sart'" in bench.ask("queue", "sart")[2]
+    assert "the queue has no host h9" in bench.ask("queue", "hosts", "drain", "h9")[2]
+    assert bench.ask("queue", "config", "policy=rr", "user.root=jobs=0")[0] == 0
+    assert "quota reached: root has 0 of 0 jobs" in bench.ask("submit", "--", "true")[2]
+    assert "policy=rr\n" in bench.ask("queue", "config")[1]
+
+
+@pytest.fixture
+def nobody() -> pwd.struct_passwd:
+    """Return another user, as whom only root can act."""
+    if os.geteuid() != 0 or shutil.which("setpriv") is None:
+        pytest.skip("only root can act as two users, with setpriv of util-linux")
+    return pwd.getpwnam("nobody")
+
+
+# The Python of these tests may be where only root can read; another user may, with that right and no other.
+_KEEP_READING = ("--inh-caps=+dac_read_search,+dac_override", "--ambient-caps=+dac_read_search,+dac_override")
+
+
+def as_user(bench: QueueBench, user: pwd.struct_passwd, *words: str, **more: str) -> tuple[int, str, str]:
+    done = subprocess.run(
+        [
+            *("setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups", *_KEEP_READING),
+            *(sys.executable, "-m", "farandole", *words),
+        ],
+        env={**bench.environment, "HOME": "/tmp", "XDG_CACHE_HOME": f"/tmp/nobody-{os.getpid()}", **more},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd="/tmp",
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def can_run_python(user: pwd.struct_passwd) -> bool:
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", "import farandole"], user=user.pw_uid, cwd="/", capture_output=True
+        )
+    except PermissionError:
+        return False
+    return done.returncode == 0
+
+
+def test_users_are_told_apart_by_the_kernel_and_by_tokens(
+    bench: QueueBench, nobody: pwd.struct_passwd, tmp_path: Path
+) -> None:
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(0o755)  # The test's own folder is root's alone.
+    bench.start()
+    bench.submit("mine", *bench.plain("mine", 300))
+    told = as_user(bench, nobody, "jobs")[1]
+    assert "mine" in told
+    for verb in ("cancel", "suspend"):
+        code, _, err = as_user(bench, nobody, verb, "mine")
+        assert code == 2 and err.startswith(f"error: job mine is root's: nobody cannot {verb} it")
+    assert "cannot read the log of" in as_user(bench, nobody, "logs", "mine")[2]
+    assert "nobody is no administrator" in as_user(bench, nobody, "queue", "config", "policy=rr")[2]
+    assert as_user(bench, nobody, "submit", "--detach", "--name", "theirs", "-np", "4", "--", "id", "-un")[0] == 0
+    assert bench.status("theirs")["user"] == "nobody"
+    if can_run_python(nobody):  # The job itself has no such right.
+        bench.ask("cancel", "mine")
+        bench.becomes("theirs", "Succeeded")
+        assert bench.ask("logs", "theirs")[1].splitlines()[-1].endswith("nobody")
+    token = bench.ask("queue", "token", "nobody")[1].strip()
+    code, _, err = bench.ask("suspend", "mine", environment={"FARANDOLE_QUEUE_TOKEN": token})
+    assert code == 2 and "nobody cannot suspend it" in err
+    assert bench.ask("queue", "revoke", "nobody")[0] == 0
+    assert "the token is unknown" in bench.ask("jobs", environment={"FARANDOLE_QUEUE_TOKEN": token})[2]
+
+
+def test_a_user_cannot_have_root_read_other_files(bench: QueueBench, nobody: pwd.struct_passwd, tmp_path: Path) -> None:
+    from farandole.queue.attempt import Attempt
+    from farandole.queue.model import Owner
+
+    secret = tmp_path / "secret"
+    secret.write_text("root's own")
+    attempt = Attempt(tmp_path, "a", 1)
+    attempt.own.mkdir(parents=True)
+    os.chown(attempt.own, nobody.pw_uid, nobody.pw_gid)
+    owner = Owner(nobody.pw_uid, nobody.pw_gid, "nobody")
+    attempt.log.symlink_to(secret)
+    assert attempt.read_log(0, 100, owner) == b""
+    attempt.log.unlink()
+    os.link(secret, attempt.log)
+    assert attempt.read_log(0, 100, owner) == b""
+    attempt.log.unlink()
+    os.mkfifo(attempt.log)
+    assert attempt.read_log(0, 100, owner) == b""
+
+
+def test_a_backup_is_a_queue_of_its_own(bench: QueueBench, tmp_path: Path) -> None:
+    bench.start()
+    bench.submit("runs", *bench.plain("runs", 300))
+    bench.submit("waits", "-np", "4", *bench.plain("waits", 0.1))
+    until(lambda: bench.said("runs") == ["begun"], "one has begun", 60)
+    copy = tmp_path / "copy" / "queue.db"
+    copy.parent.mkdir()
+    assert bench.ask("queue", "backup", str(copy))[0] == 0
+    bench.ask("cancel", "runs")
+    bench.becomes("runs", "Cancelled")
+    assert bench.ask("queue", "stop")[0] == 0
+    # The machine is off; another one goes on from the copy.
+    bench.state = copy.parent
+    code, _, err = bench.ask("queue", "start")
+    assert code == 0, err
+    until(lambda: bench.said("runs").count("begun") == 2, "it begins again", 60)
+    bench.ask("cancel", "runs")
+    bench.becomes("waits", "Succeeded")

@@ -1,0 +1,237 @@
+"""Jobs on Slurm: the script as text, and the verbs on stand-ins for Slurm's programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from fake_slurm import FakeSlurm, path_with
+
+from farandole.cli.main import main
+from farandole.jobs.errors import JobError, Refused
+from farandole.jobs.spec import from_dict
+from farandole.jobs.status import JobState
+from farandole.slurm.reading import Row, reason_of, state_of
+from farandole.slurm.script import batch_script
+from farandole.slurm.service import SlurmJobs
+
+SPEC = {
+    "name": "resnet-2",
+    "command": ["python", "train.py", "--name", "a b"],
+    "workers": 4,
+    "queue": "gpu",
+    "priority": -2,
+    "checkpoint": "/shared/resnet 2",
+    "environment": {"B": "it's", "A": "1"},
+    "resources": {"cpu": 2, "memory": "8Gi", "nvidia.com/gpu": 1},
+    "workingDirectory": "/home/me/my code",
+    "options": {"slurm": ["--qos=high", "--time=60"]},
+}
+SCRIPT = """\
+#!/bin/bash
+#SBATCH --job-name=resnet-2
+#SBATCH --comment=farandole
+#SBATCH --ntasks=4
+#SBATCH --output=/state/resnet-2.log
+#SBATCH --open-mode=append
+#SBATCH --chdir='/home/me/my code'
+#SBATCH --partition=gpu
+#SBATCH --nice=200
+#SBATCH --requeue
+#SBATCH --signal=TERM@30
+#SBATCH --cpus-per-task=2
+#SBATCH --gpus-per-task=1
+#SBATCH --mem-per-cpu=4096M
+#SBATCH --qos=high
+#SBATCH --time=60
+rm -f /state/resnet-2.exit
+export A=1
+export B='it'"'"'s'
+/opt/bin/farandole run --launcher srun -np "$SLURM_NTASKS" --checkpoint-dir '/shared/resnet 2' --resume auto \
+python train.py --name 'a b'
+code=$?
+echo $code > /state/resnet-2.exit
+exit $code
+"""
+
+
+def test_the_script_is_this_text() -> None:
+    files = Path("/state/resnet-2.log"), Path("/state/resnet-2.exit")
+    assert batch_script(from_dict(SPEC), *files, "/opt/bin/farandole") == SCRIPT
+
+
+def test_a_small_job_asks_for_little() -> None:
+    spec = from_dict({"name": "a", "command": ["true"]})
+    script = batch_script(spec, Path("/s/a%.log"), Path("/s/a.exit"), "farandole")
+    options = [line for line in script.splitlines() if line.startswith("#SBATCH")]
+    assert options == [
+        "#SBATCH --job-name=a",
+        "#SBATCH --comment=farandole",
+        "#SBATCH --ntasks=1",
+        "#SBATCH --output=/s/a%%.log",
+        "#SBATCH --open-mode=append",
+        "#SBATCH --no-requeue",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"priority": 5}, "Slurm lets users only lower the priority"),
+        ({"resources": {"memory": "lots"}}, "resource memory: 'lots' is no amount"),
+        ({"resources": {"example.com/fpga": 1}}, "resource example.com/fpga: Slurm is not asked for that here"),
+        ({"options": {"slurm": "--qos=high"}}, "a list of options of sbatch is expected"),
+        ({"options": {"slurm": ["qos=high"]}}, "a list of options of sbatch is expected"),
+    ],
+)
+def test_what_slurm_cannot_give(changes: dict[str, object], said: str) -> None:
+    with pytest.raises(Refused, match=said):
+        batch_script(from_dict({**SPEC, **changes}), Path("/l"), Path("/e"), "farandole")
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "is_", "told"),
+    [
+        ("PENDING", "Resources", JobState.WAITING, "waits: the nodes that it needs are in use"),
+        ("PENDING", "Licenses", JobState.WAITING, "waits: Slurm says Licenses"),
+        ("PENDING", "JobHeldUser", JobState.SUSPENDED, "until farandole resume"),
+        ("PENDING", "job requeued in held state", JobState.SUSPENDED, "until farandole resume"),
+        ("RUNNING", "None", JobState.RUNNING, ""),
+        ("COMPLETED", "None", JobState.SUCCEEDED, ""),
+        ("NODE_FAIL", "None", JobState.FAILED, "Slurm says NODE_FAIL"),
+        ("TIMEOUT", "TimeLimit", JobState.FAILED, "Slurm says TIMEOUT"),
+    ],
+)
+def test_slurms_words(state: str, reason: str, is_: JobState, told: str) -> None:
+    row = Row("1", "a", state, reason, "me", "all", "4", "", "farandole")
+    assert (state_of(row), reason_of(row)) == (is_, told)
+
+
+# --- with stand-ins for Slurm's programs -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
+    slurm = FakeSlurm(tmp_path / "slurm")
+    monkeypatch.setenv("PATH", path_with(slurm))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return slurm
+
+
+@pytest.fixture
+def jobs(slurm: FakeSlurm, tmp_path: Path) -> SlurmJobs:
+    return SlurmJobs({"PATH": path_with(slurm), "XDG_STATE_HOME": str(tmp_path / "state")})
+
+
+def submit(jobs: SlurmJobs, name: str = "a", **changes: object) -> None:
+    assert jobs.submit(from_dict({"name": name, "command": ["true"], "workers": 2, **changes})) == name
+
+
+def state_file(tmp_path: Path, name: str) -> Path:
+    return tmp_path / "state" / "farandole" / "slurm" / name
+
+
+def test_a_jobs_life(jobs: SlurmJobs, slurm: FakeSlurm, tmp_path: Path) -> None:
+    submit(jobs)
+    assert slurm.script(1).startswith("#!/bin/bash\n#SBATCH --job-name=a\n")
+    status = jobs.status("a")
+    assert (status.state, status.reason) == (JobState.WAITING, "waits: the nodes that it needs are in use")
+    assert (status.workers, status.wanted, status.place) == (0, 2, "slurm")
+    slurm.set(1, state="RUNNING", reason="None", nodes="n[1-2]")
+    status = jobs.status("a")
+    assert (status.state, status.workers, status.hosts) == (JobState.RUNNING, 2, ("n[1-2]",))
+    state_file(tmp_path, "a.log").write_text("[0]<stdout>:one\n[1]<stdout>:two\n")
+    assert list(jobs.logs("a")) == ["[0]<stdout>:one\n", "[1]<stdout>:two\n"]
+    assert list(jobs.logs("a", rank=1)) == ["[1]<stdout>:two\n"]
+    state_file(tmp_path, "a.exit").write_text("0\n")
+    slurm.set(1, state="COMPLETED")
+    assert (jobs.status("a").state, jobs.status("a").exit_code) == (JobState.SUCCEEDED, 0)
+    slurm.forget(1)
+    assert jobs.status("a").state is JobState.SUCCEEDED, "Slurm has forgotten it"
+    assert [job.name for job in jobs.jobs()] == ["a"]
+
+
+def test_how_jobs_fail(jobs: SlurmJobs, slurm: FakeSlurm, tmp_path: Path) -> None:
+    for name in "abc":
+        submit(jobs, name)
+    state_file(tmp_path, "a.exit").write_text("7\n")
+    slurm.set(1, state="FAILED")
+    slurm.set(2, state="NODE_FAIL")
+    slurm.forget(3)
+    told = [(job.state, job.exit_code, job.reason) for job in jobs.jobs()]
+    assert told == [
+        (JobState.FAILED, 7, "it ended with code 7"),
+        (JobState.FAILED, None, "Slurm says NODE_FAIL"),
+        (JobState.FAILED, None, "Slurm does not know it any more, and it left no exit code"),
+    ]
+
+
+def test_a_job_is_scaled_suspended_resumed_and_cancelled(jobs: SlurmJobs, slurm: FakeSlurm) -> None:
+    submit(jobs, suspension="requeue")
+    jobs.scale("a", 3)
+    assert jobs.status("a").wanted == 3 and "scontrol update JobId=1 NumTasks=3" in slurm.calls
+    jobs.suspend("a")
+    assert jobs.status("a").state is JobState.SUSPENDED and "scontrol hold 1" in slurm.calls
+    jobs.resume("a")
+    assert jobs.status("a").state is JobState.WAITING
+    slurm.set(1, state="RUNNING")
+    with pytest.raises(Refused, match="under Slurm it keeps its workers"):
+        jobs.scale("a", 4)
+    jobs.suspend("a")
+    assert "scontrol requeuehold 1" in slurm.calls
+    jobs.cancel("a")
+    assert jobs.status("a").state is JobState.CANCELLED
+    with pytest.raises(Refused, match="job a is over: it has cancelled"):
+        jobs.cancel("a")
+
+
+def test_a_job_that_would_lose_what_it_has_done_is_not_suspended(jobs: SlurmJobs, slurm: FakeSlurm) -> None:
+    submit(jobs)
+    slurm.set(1, state="RUNNING")
+    with pytest.raises(Refused, match="it has no checkpoint"):
+        jobs.suspend("a")
+
+
+def test_jobs_of_others_and_of_other_programs_are_not_ours(jobs: SlurmJobs, slurm: FakeSlurm) -> None:
+    submit(jobs)
+    slurm.set(1, comment="somebody's")
+    assert jobs.status("a").reason.startswith("Slurm does not know it any more")
+
+
+def test_names_are_one_jobs_at_a_time(jobs: SlurmJobs, slurm: FakeSlurm, tmp_path: Path) -> None:
+    submit(jobs)
+    with pytest.raises(Refused, match="there is a job a already, Slurm's 1"):
+        submit(jobs)
+    state_file(tmp_path, "a.exit").write_text("1\n")
+    slurm.set(1, state="FAILED")
+    submit(jobs)
+    assert jobs.status("a").state is JobState.WAITING
+    assert jobs.submit(from_dict({"command": ["true"]})) == "job-1"
+
+
+@pytest.mark.parametrize(
+    ("do", "said"),
+    [
+        (lambda jobs: jobs.status("b"), "there is no job b that was submitted to Slurm from here"),
+        (lambda jobs: submit(jobs, "b", queue="nowhere"), "sbatch: invalid partition specified: nowhere"),
+        (lambda jobs: jobs.resume("a"), "job a is not suspended"),
+        (lambda jobs: jobs.scale("a", 0), "cannot run with 0 workers"),
+    ],
+)
+def test_wrong_ways(jobs: SlurmJobs, do: Callable[[SlurmJobs], object], said: str) -> None:
+    submit(jobs)
+    with pytest.raises(JobError, match=said):
+        do(jobs)
+
+
+def test_slurm_that_does_not_answer(
+    slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (slurm.folder / "down").touch()
+    assert main(["jobs", "--on", "slurm"]) == 2
+    said = capsys.readouterr().err
+    assert "error: squeue: Unable to contact slurm controller" in said and "hint: see whether Slurm runs" in said
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert main(["jobs", "--on", "slurm"]) == 2
+    assert "error: there is no squeue on the PATH" in capsys.readouterr().err
