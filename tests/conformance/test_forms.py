@@ -191,7 +191,8 @@ COLLECTIVES = {
 EVEN = {
     "reducescatter": COLLECTIVES["reducescatter"]._replace(
         inputs=lambda rank, member: [
-            values(rank, (rows * len(member.ranks), *row), member.dtype) for rows, row in ((3, (3,)), (1, ()), (4, (1, 2)))
+            values(rank, (rows * len(member.ranks), *row), member.dtype)
+            for rows, row in ((3, (3,)), (1, ()), (4, (1, 2)))
         ],
     ),
     "allgather": COLLECTIVES["allgather"]._replace(

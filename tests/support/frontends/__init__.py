@@ -20,7 +20,18 @@ __all__ = ["DTYPES", "FIRST", "FRONT_ENDS", "KEPT", "FrontEnd"]
 
 FRONT_ENDS: dict[str, FrontEnd] = {
     front.name: front
-    for front in (Torch(), Numpy(), Eager(), Function(), Session(), OnTensorFlow(), OnTorch(), OnJax(), Jax(), Compiled())
+    for front in (
+        Torch(),
+        Numpy(),
+        Eager(),
+        Function(),
+        Session(),
+        OnTensorFlow(),
+        OnTorch(),
+        OnJax(),
+        Jax(),
+        Compiled(),
+    )
 }
 # MXNet is tested in an environment of its own, by `make test-frameworks`.
 if importlib.util.find_spec("mxnet") is not None:

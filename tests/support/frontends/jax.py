@@ -109,9 +109,7 @@ class _Module:
         attribute = getattr(self._module, name)
         if name not in COLLECTIVES:
             return attribute
-        return lambda tensor, *arguments, **options: _run(
-            lambda given: attribute(given, *arguments, **options), tensor
-        )
+        return lambda tensor, *arguments, **options: _run(lambda given: attribute(given, *arguments, **options), tensor)
 
 
 def _run(function: Callable[[Any], Any], given: Any) -> Any:
