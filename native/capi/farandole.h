@@ -19,7 +19,7 @@ extern "C" {
 #define FARANDOLE_API __attribute__((visibility("default")))
 
 /* Raised whenever a struct or the meaning of a function changes; the binding compares it at load. */
-#define FARANDOLE_ABI_VERSION 7
+#define FARANDOLE_ABI_VERSION 8
 
 enum farandole_status {
   FARANDOLE_OK = 0,
@@ -173,6 +173,9 @@ typedef struct {
   uint64_t waiting_ns;     /* from submit until the last member was ready */
   uint64_t negotiating_ns; /* from then until this rank knew */
   uint64_t moving_ns;      /* of buckets: from their start to their end */
+  /* Of allreduces that are not compressed: bytes of tensors that were copied into memory of the engine, and out of it;
+   * not what is read or written where it lies. */
+  uint64_t copied_in, copied_out;
 } farandole_kind_stats;
 
 /* Every field counts from the start of the current generation. */

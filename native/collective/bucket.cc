@@ -62,6 +62,9 @@ void Bucket::copy_in(size_t from, size_t to, Dtype as, std::byte* memory) const 
       reduce::fill_identity(as, job_.op, target, length);
     } else {
       scaled_copy(job_.dtype, as, input + offset * element, target, length, job_.prescale);
+      if (job_.copied != nullptr) {
+        job_.copied->in += length * element;
+      }
     }
   });
 }
@@ -73,6 +76,9 @@ void Bucket::copy_out(size_t from, size_t to, Dtype as, const std::byte* memory,
     if (output != nullptr) {
       scaled_copy(as, job_.dtype, memory + (position - from) * reduce::size_of(as), output + offset * element, length,
                   finish ? job_.postscale : Scale{});
+      if (job_.copied != nullptr) {
+        job_.copied->out += length * element;
+      }
     }
   });
 }

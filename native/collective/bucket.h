@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <vector>
@@ -22,6 +23,13 @@ struct Piece {
   size_t count = 0;        // elements
 };
 
+// How many bytes of tensors were copied into memory in which a collective works, and out of it; not what is read or
+// written where it lies.
+struct Copied {
+  uint64_t in = 0;
+  uint64_t out = 0;
+};
+
 // One allreduce of one or more tensors: output = postscale(op over ranks of prescale(input)). For Adasum, which is a
 // way to add, `op` is a sum.
 struct AllreduceJob {
@@ -31,6 +39,7 @@ struct AllreduceJob {
   reduce::Scale postscale;
   std::vector<Piece> pieces;
   bool is_staged = false;  // by every member, before it was agreed that all of them run it: see Algorithm::stage
+  Copied* copied = nullptr;  // where copies are counted; null: nowhere
 };
 
 class Bucket {

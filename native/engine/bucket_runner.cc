@@ -159,7 +159,7 @@ void BucketRunner::run_bucket(const Group& group, std::span<Runnable* const> buc
     default:
       break;
   }
-  recorder_.end_bucket(started, bucket);
+  recorder_.end_bucket(started, bucket, std::exchange(copied_, {}));
   for (Runnable* runnable : bucket) {
     outcomes_.complete(std::move(runnable->pending), Code::kOk, "", -1);
   }
@@ -175,6 +175,7 @@ void BucketRunner::stage(const Group& group, Pending& pending) {
   backend::Backend& backend = select(group, need);
   auto job = reduction_job<collective::AllreduceJob>(signature, group.size());
   job.pieces.push_back(piece_of(pending.request));
+  job.copied = &copied_;
   pending.is_staged = backend.stage(group, backend.choose(group, need), job);
 }
 
@@ -185,6 +186,7 @@ void BucketRunner::run_allreduce(const Group& group, std::span<Runnable* const> 
     job.pieces.push_back(piece_of(runnable->pending->request));
   }
   job.is_staged = bucket.front()->pending->is_staged;
+  job.copied = &copied_;
   bucket.front()->backend->run(group, bucket.front()->choice, job);
 }
 

@@ -65,6 +65,7 @@ class BucketRunner {
   Outcomes& outcomes_;
   std::vector<Instance> instances_;  // in the order of `rows_`
   collective::Knobs knobs_;
+  collective::Copied copied_;  // for the bucket that runs, also what was staged for it before
 };
 
 }  // namespace farandole::engine

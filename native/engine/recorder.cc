@@ -56,7 +56,7 @@ Event Recorder::begin_bucket(const Group& group, std::span<Runnable* const> buck
   return event;
 }
 
-void Recorder::end_bucket(Event event, std::span<Runnable* const> bucket) {
+void Recorder::end_bucket(Event event, std::span<Runnable* const> bucket, const collective::Copied& copied) {
   int64_t waited = 0;
   int64_t negotiated = 0;
   for (const Runnable* runnable : bucket) {
@@ -77,6 +77,8 @@ void Recorder::end_bucket(Event event, std::span<Runnable* const> bucket) {
   stats.waiting_ns += static_cast<uint64_t>(waited);
   stats.negotiating_ns += static_cast<uint64_t>(negotiated);
   stats.moving_ns += static_cast<uint64_t>(event.time_ns - started);
+  stats.copied.in += copied.in;
+  stats.copied.out += copied.out;
 }
 
 void Recorder::record(Phase phase, const Pending& pending) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "collective/bucket.h"
 #include "collective/group.h"
 #include "engine/events.h"
 #include "engine/messages.h"
@@ -23,6 +24,7 @@ struct KindStats {
   uint64_t waiting_ns = 0;      // of requests: from submit until the last member was ready
   uint64_t negotiating_ns = 0;  // of requests: from then until this rank knew
   uint64_t moving_ns = 0;       // of buckets
+  collective::Copied copied;    // of allreduces that are not compressed
 };
 
 // All of it counts from the start of the world.
@@ -54,7 +56,7 @@ class Recorder {
   void number_buckets(const std::vector<std::vector<size_t>>& plan, std::vector<Runnable>& runnables);
   // A bucket begins and ends. end_bucket() takes what begin_bucket() gave.
   Event begin_bucket(const collective::Group& group, std::span<Runnable* const> bucket);
-  void end_bucket(Event event, std::span<Runnable* const> bucket);
+  void end_bucket(Event event, std::span<Runnable* const> bucket, const collective::Copied& copied);
 
  private:
   Events events_;

@@ -33,7 +33,8 @@ def test_stats(world):
         assert after["requests"] == before["requests"] + count
         assert after["bytes"] == before["bytes"] + 4000 * count
         times = {"waiting_seconds", "negotiating_seconds", "moving_seconds"}
-        assert set(after) == {"requests", "buckets", "bytes"} | times
+        copies = {"copied_in_bytes", "copied_out_bytes"}
+        assert set(after) == {"requests", "buckets", "bytes"} | times | copies
         assert all(after[time] >= before[time] for time in times)
 
     world.run(body)

@@ -278,6 +278,8 @@ def stats() -> dict[str, Any]:
             waiting_seconds: from the call until the last rank had made it too, summed over requests.
             negotiating_seconds: from then until this worker knew, summed over requests.
             moving_seconds: moving and reducing data, summed over buckets.
+            copied_in_bytes, copied_out_bytes: of allreduces only: of tensors, copied into memory of the engine's and
+                out of it. What is compressed, or travels by MPI, is not counted.
         rounds: agreements reached.
         sleeps: how often the engine had nothing to do.
         blocked_seconds: time that this process's threads spent waiting in `synchronize` and its like.

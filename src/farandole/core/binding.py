@@ -26,7 +26,7 @@ from typing import Any
 
 from farandole.errors import LibraryError
 
-ABI_VERSION = 7
+ABI_VERSION = 8
 KINDS = 10
 LIBRARY_NAME = "libfarandole.so"
 
@@ -99,6 +99,8 @@ class NativeKindStats(Structure):
         ("waiting_ns", c_uint64),
         ("negotiating_ns", c_uint64),
         ("moving_ns", c_uint64),
+        ("copied_in", c_uint64),
+        ("copied_out", c_uint64),
     )
 
 

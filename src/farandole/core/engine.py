@@ -261,7 +261,7 @@ class Engine:
         """Return the counts of the current generation; see `farandole.core.basics.stats`."""
         native = NativeStats()
         self._check(self._library.farandole_get_stats(self._pointer, native))
-        operations = {
+        operations: dict[str, dict[str, Any]] = {
             kind.name.lower(): {
                 "requests": counts.requests,
                 "buckets": counts.buckets,
@@ -272,6 +272,8 @@ class Engine:
             }
             for kind, counts in zip(Kind, native.kinds, strict=True)
         }
+        reductions = native.kinds[Kind.ALLREDUCE]
+        operations["allreduce"] |= {"copied_in_bytes": reductions.copied_in, "copied_out_bytes": reductions.copied_out}
         return {
             "operations": operations,
             "rounds": native.rounds,

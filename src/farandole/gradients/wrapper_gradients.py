@@ -45,7 +45,7 @@ class Backend(Protocol):
         """Return a gradient divided by the number of ranks that reduce."""
 
     def stand_in(self, variable: Any) -> Any:
-        """Return an empty tensor of a variable's type; None where a missing gradient is simply left out."""
+        """Return an empty tensor of a variable's type."""
 
     def after(self, gradient: Any, results: Sequence[Any]) -> Any:
         """Return a gradient so that these results, which are not used, are not left out of a graph."""
@@ -154,8 +154,7 @@ class GradientReduction:
         which is an error on all ranks at once; left out, the others would wait for it.
         """
         missing = {index: variables[index] for index in indices if gradients[index] is None}
-        made = {index: self._backend().stand_in(variable) for index, variable in missing.items() if _is_float(variable)}
-        return {index: tensor for index, tensor in made.items() if tensor is not None}
+        return {index: self._backend().stand_in(variable) for index, variable in missing.items() if _is_float(variable)}
 
     def _reduced(
         self, gradients: Mapping[int, Any], variables: Sequence[Any], keys: list[Any], names: dict[int, str], op: int

@@ -28,6 +28,8 @@ class Distributed(ComputedGradients):
 
     _farandole_options: WrapperOptions
     _farandole: GradientReduction
+    _farandole_in_step = False
+    """Whether the wrapped optimizer computes a step, for which `iterations` is what it is to Keras."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -50,13 +52,20 @@ class Distributed(ComputedGradients):
         steps = getattr(self, "gradient_accumulation_steps", None)
         return PassCounter(self._passes() % steps) if steps else None
 
+    @property
+    def iterations(self) -> Any:
+        """How many steps there have been; with `backward_passes_per_step`, how many calls, as with Horovod."""
+        if self._farandole_options.passes > 1 and not self._farandole_in_step:
+            return self._passes()
+        return super().iterations  # type: ignore[misc]
+
     def _several_passes(self) -> bool:
         return bool(getattr(self, "gradient_accumulation_steps", None))
 
     def _passes(self) -> Any:
         # `iterations` counts the passes in older versions of Keras, and the steps in newer ones.
         passes = getattr(self, "_iterations", None)
-        return self.iterations if passes is None else passes  # type: ignore[attr-defined]
+        return super().iterations if passes is None else passes  # type: ignore[misc]
 
     def register_local_var(self, variable: Any) -> None:
         """Let the gradient of a variable be each rank's own.
@@ -86,7 +95,14 @@ class Distributed(ComputedGradients):
                 self._step_and_combine(gradients, variables, given)
                 return
             gradients = self._reduced(gradients, variables)
-        super().apply(gradients, given)  # type: ignore[misc]
+        self._plain_apply(gradients, given)
+
+    def _plain_apply(self, gradients: list[Any], variables: list[Any] | None) -> None:
+        before, self.__dict__["_farandole_in_step"] = self._farandole_in_step, True
+        try:
+            super().apply(gradients, variables)  # type: ignore[misc]
+        finally:
+            self.__dict__["_farandole_in_step"] = before
 
     def _reduced(self, gradients: list[Any], variables: list[Any]) -> list[Any]:
         steps = getattr(self, "gradient_accumulation_steps", None)
@@ -106,11 +122,14 @@ class Distributed(ComputedGradients):
         kept = [self._accumulated_gradients[self._get_variable_index(variables[index])] for index in places]  # type: ignore[attr-defined]
         # What Keras adds them up in is dense.
         own = [backends.chosen().dense(gradients[index]) for index in places]
-        shared = [variables[index] for index in places]
 
         def at_the_end() -> tuple[list[Any], list[Any]]:
-            total = [gradient + before for gradient, before in zip(own, kept, strict=True)]
-            return self._farandole.reduce(total, shared), [ops.zeros_like(each) for each in own]
+            # With those that are None: names count all, and another rank may have what is missing here.
+            total: list[Any] = [None] * len(gradients)
+            for index, gradient, before in zip(places, own, kept, strict=True):
+                total[index] = gradient + before
+            reduced = self._farandole.reduce(total, variables)
+            return [reduced[index] for index in places], [ops.zeros_like(each) for each in own]
 
         def before_it() -> tuple[list[Any], list[Any]]:
             return own, [ops.convert_to_tensor(each) for each in kept]
@@ -127,7 +146,7 @@ class Distributed(ComputedGradients):
     def _step_and_combine(self, gradients: list[Any], variables: list[Any], given: list[Any] | None) -> None:
         """Make a step of this rank's own, and combine the changes of all ranks."""
         before = [ops.copy(variable) for variable in variables]
-        super().apply(gradients, given)  # type: ignore[misc]
+        self._plain_apply(gradients, given)
         changes = [variable - start for variable, start in zip(variables, before, strict=True)]
         combined = self._farandole.reduce(changes, variables, Adasum)
         for variable, start, change in zip(variables, before, combined, strict=True):
@@ -140,13 +159,21 @@ class Distributed(ComputedGradients):
 class DistributedLossScale(Distributed):
     """The same for the optimizer that scales the loss.
 
-    It looks whether all gradients are finite, and all ranks have to find the same: so they are reduced before that.
+    It looks whether all gradients are finite, and all ranks have to find the same: so they are reduced before that. With
+    Adasum, each rank looks at its own ones, and scales its own loss: a step that it has skipped is a change of zero.
     """
 
     def stateless_apply(self, optimizer_variables: Any, grads: Sequence[Any], trainable_variables: Any) -> Any:
         """Reduce the gradients, and do the wrapped optimizer's step."""
-        reduced = self._farandole.reduce(list(grads), self._trainable_variables)  # type: ignore[attr-defined]
-        return super().stateless_apply(optimizer_variables, reduced, trainable_variables)  # type: ignore[misc]
+        plain: Any = super()
+        variables = self._trainable_variables  # type: ignore[attr-defined]
+        if self._farandole_options.op != Adasum or self._farandole_options.is_local():
+            reduced = self._farandole.reduce(list(grads), variables)
+            return plain.stateless_apply(optimizer_variables, reduced, trainable_variables)
+        stepped, state = plain.stateless_apply(optimizer_variables, grads, trainable_variables)
+        changes = [after - before for after, before in zip(stepped, trainable_variables, strict=True)]
+        combined = self._farandole.reduce(changes, variables, Adasum)
+        return [before + change for before, change in zip(trainable_variables, combined, strict=True)], state
 
 
 # What the backend must not rewrite within functions of the user's.
@@ -258,7 +285,6 @@ def PartialDistributedOptimizer(optimizer: Any, *args: Any, local_layers: Any = 
 def _wrapped(optimizer: Any, options: WrapperOptions, config: dict[str, Any]) -> Any:
     """Return a distributed copy of an optimizer, whose configuration that is."""
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
-        _check_scaled(options)
         config["inner_optimizer"] = _copy(type(optimizer.inner_optimizer), optimizer.inner_optimizer)
         made = distributed_class(type(optimizer), options)(**config)
     else:
@@ -293,17 +319,8 @@ def _accumulate(config: dict[str, Any], optimizer: Any, passes: int) -> None:
 def _take_over(scaling: Any) -> None:
     """Let a loss-scale optimizer, which has been made around a distributed one, reduce the gradients in its place."""
     inner = scaling.inner_optimizer
-    _check_scaled(inner._farandole_options)
     object.__setattr__(scaling, "__class__", distributed_class(type(scaling), inner._farandole_options))
     scaling._farandole = inner._farandole.handed_over()
-
-
-def _check_scaled(options: WrapperOptions) -> None:
-    if options.op == Adasum:
-        raise InvalidRequestError(
-            "Adasum does not go together with LossScaleOptimizer, as each rank would scale its steps in its own way. "
-            "Take op=hvd.Average, or the mixed_bfloat16 policy, which needs no scaling."
-        )
 
 
 def distributed_class(original: type, options: WrapperOptions) -> type:

@@ -48,15 +48,16 @@ def reduce(
             given, names, op=op, prescale=prescale, postscale=postscale, process_set=options.process_set
         )
     results: list[Any] = [None] * len(given)
-    dense = [index for index, gradient in enumerate(given) if not isinstance(gradient, tf.IndexedSlices)]
-    for index in set(range(len(given))) - set(dense):
-        results[index] = _reduce_slices(given[index], names[index], op, options, prescale * postscale)
+    sparse = [index for index, gradient in enumerate(given) if isinstance(gradient, tf.IndexedSlices)]
+    # What goes the way of dense gradients: in place of a sparse one, an empty tensor of another shape than that of a
+    # missing one. So ranks that have different kinds of gradients find out there; else they would wait for each other.
+    sent = [tf.zeros([0, 0], each.dtype) if index in sparse else each for index, each in enumerate(given)]
     if bundles is None:
-        bundles = [dense] if tf.executing_eagerly() else [[index] for index in dense]
+        bundles = [list(range(len(given)))] if tf.executing_eagerly() else [[index] for index in range(len(given))]
     for bundle in bundles:
-        for same_type in _by_type([index for index in bundle if index in dense], given):
+        for same_type in _by_type(bundle, sent):
             reduced = grouped_allreduce(
-                [given[index] for index in same_type],
+                [sent[index] for index in same_type],
                 device_dense=options.device_dense,
                 compression=options.compression,
                 op=op,
@@ -68,6 +69,9 @@ def reduce(
             )
             for index, result in zip(same_type, reduced, strict=True):
                 results[index] = result
+    for index in sparse:
+        with tf.control_dependencies([results[index]]):
+            results[index] = _reduce_slices(given[index], names[index], op, options, prescale * postscale)
     return results
 
 
@@ -85,8 +89,8 @@ def divided_by_ranks(gradient: Any, options: WrapperOptions) -> Any:
 
 
 def stand_in(variable: Any) -> Any:
-    """Return an empty tensor of a variable's type; None in a loop of elastic steps, which knows its gradients."""
-    return None if in_loop.is_on() else tf.zeros([0], tf.as_dtype(variable.dtype).base_dtype)
+    """Return an empty tensor of a variable's type."""
+    return tf.zeros([0], tf.as_dtype(variable.dtype).base_dtype)
 
 
 def after(gradient: Any, results: Sequence[Any]) -> Any:

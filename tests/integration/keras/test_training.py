@@ -219,6 +219,81 @@ def test_one_rank_without_finite_gradients_lets_all_skip_the_step(world: World) 
         same_everywhere(world.run(run, inside))
 
 
+def test_adasum_combines_steps_of_a_scaled_loss(world: World) -> None:
+    def run(inside: bool) -> tuple[list[float], float]:
+        import keras
+        import numpy as np
+
+        import farandole.keras as hvd
+
+        sgd = keras.optimizers.SGD(1.0)
+        if inside:
+            optimizer = keras.optimizers.LossScaleOptimizer(
+                hvd.DistributedOptimizer(sgd, op=hvd.Adasum), initial_scale=4.0
+            )
+        else:
+            scaling = keras.optimizers.LossScaleOptimizer(sgd, initial_scale=4.0)
+            optimizer = hvd.DistributedOptimizer(scaling, op=hvd.Adasum)
+        variable = keras.Variable([0.0, 0.0])
+        optimizer.build([variable])
+
+        def step(gradient: list[float]) -> None:
+            if keras.backend.backend() == "jax":  # As in its train_step.
+                values, state = optimizer.stateless_apply(
+                    [each.value for each in optimizer.variables],
+                    [keras.ops.convert_to_tensor(gradient)],
+                    [variable.value],
+                )
+                variable.assign(values[0])
+                for each, value in zip(optimizer.variables, state, strict=True):
+                    each.assign(value)
+            else:
+                optimizer.apply([keras.ops.convert_to_tensor(gradient)], [variable])
+
+        # At right angles, both count in full; the scale of 4 is taken out.
+        step([4.0, 0.0] if hvd.rank() == 0 else [0.0, 8.0])
+        # Rank 0 skips this one.
+        step([np.inf, 0.0] if hvd.rank() == 0 else [4.0, 0.0])
+        return [float(each) for each in np.array(variable)], float(np.array(optimizer.dynamic_scale))
+
+    for inside in (True, False):
+        assert world.run(run, inside) == [([-2.0, -2.0], 2.0), ([-2.0, -2.0], 4.0)]
+
+
+def test_passes_are_counted_and_a_gradient_may_be_missing_in_them(world: World) -> None:
+    def run() -> tuple[list[Any], list[list[float]], str]:
+        import keras
+        import numpy as np
+
+        import farandole.keras as hvd
+
+        optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), backward_passes_per_step=2)
+        variables = [keras.Variable(keras.ops.zeros((2 + place,))) for place in range(3)]
+        counts = []
+
+        def passes(missing: int) -> None:
+            for _ in range(2):
+                gradients = [
+                    None if place == missing else keras.ops.full(each.shape, hvd.rank() + 1.0)
+                    for place, each in enumerate(variables)
+                ]
+                optimizer.apply(gradients, variables)
+                counts.append(int(np.array(optimizer.iterations)))
+
+        passes(0)
+        values = [np.array(each).tolist() for each in variables]
+        try:
+            passes(1 + hvd.rank())
+        except Exception as error:
+            return counts, values, str(error)
+        raise AssertionError("a gradient that one rank has not was reduced")
+
+    for counts, values, why in world.run(run):
+        assert counts == [1, 2, 3]
+        assert values == [[0.0] * 2, [-3.0] * 3, [-3.0] * 4]
+        assert "rank 0 sent a tensor of shape [0], but rank 1 sent a tensor of shape [3]" in why
+
+
 def test_mixed_precision_in_fit(world: World) -> None:
     def run() -> str:
         import keras
@@ -394,8 +469,6 @@ def test_wrong_ways_are_answered_at_once(world: World) -> None:
         with pytest.raises(ValueError, match="leave one out"):
             accumulating = keras.optimizers.SGD(0.1, gradient_accumulation_steps=2)
             hvd.DistributedOptimizer(accumulating, backward_passes_per_step=2)
-        with pytest.raises(ValueError, match="Adasum does not go together"):
-            hvd.DistributedOptimizer(keras.optimizers.LossScaleOptimizer(sgd), op=hvd.Adasum)
         with pytest.raises(ValueError, match="Layer type"):
             hvd.PartialDistributedOptimizer(sgd, local_layers=["dense"])
         os.environ["TF_CONFIG"] = "{}"

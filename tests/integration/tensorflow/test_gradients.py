@@ -114,6 +114,86 @@ def test_a_gradient_that_one_rank_has_not_is_an_error_on_all(world: World, in_fu
     assert first[1] == [[MEAN], [MEAN, MEAN], None]
 
 
+def with_another_kind(hvd: Any, in_function: bool, kind: str) -> tuple[str, list[Any]]:
+    """Return what is said if a gradient is sparse on rank 0 and of another kind elsewhere, and a step in which it is not."""
+    import tensorflow as tf
+
+    from farandole.tensorflow.errors import translate
+
+    used, rows = tf.Variable([1.0]), tf.Variable(tf.ones([4, 2]))
+
+    def step(alike: bool) -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(used)
+            if alike or hvd.rank() == 0:
+                loss += tf.reduce_sum(tf.gather(rows, [hvd.rank()]))
+            elif kind == "dense":
+                loss += tf.reduce_sum(rows)
+        return hvd.DistributedGradientTape(tape).gradient(loss, [used, rows])
+
+    run = tf.function(step, autograph=False) if in_function else step
+    try:
+        run(False)
+    except tf.errors.FailedPreconditionError as error:
+        found = run(True)
+        return str(translate(error)), tf.convert_to_tensor(found[1]).numpy().tolist()
+    raise AssertionError("gradients of different kinds were reduced")
+
+
+@pytest.mark.parametrize(("kind", "shape"), [("dense", "[4, 2]"), ("missing", "[0]")])
+@pytest.mark.parametrize("in_function", [False, True], ids=["eager", "function"])
+def test_a_gradient_that_is_sparse_on_one_rank_only_is_an_error_on_all(
+    world: World, in_function: bool, kind: str, shape: str
+) -> None:
+    first, second = run(world, with_another_kind, in_function, kind)
+    assert first == second
+    assert f"rank 0 sent a tensor of shape [0, 0], but rank 1 sent a tensor of shape {shape}" in first[0]
+    assert first[1] == [[0.5, 0.5], [0.5, 0.5], [0.0, 0.0], [0.0, 0.0]]
+
+
+def missing_without_a_tape(hvd: Any, in_loop: bool) -> tuple[str, list[Any]]:
+    """Return what `reduce_gradients` says of a gradient that the last rank has not, and what it gives afterwards."""
+    import keras
+    import numpy as np
+    import tensorflow as tf
+
+    from farandole.errors import FarandoleError
+    from farandole.tensorflow.errors import translate
+
+    variables = [tf.Variable([0.0]), tf.Variable([0.0, 0.0]), tf.Variable([0.0])]
+    mine = hvd.rank() + 1.0
+
+    def step(with_all: bool) -> list[Any]:
+        gradients = [tf.constant([mine]), tf.constant([mine, mine]) if with_all or hvd.rank() == 0 else None, None]
+        return hvd.elastic.reduce_gradients(gradients, variables)
+
+    def outcome() -> tuple[str, list[Any]]:
+        try:
+            step(False)
+        except (tf.errors.OpError, FarandoleError) as error:
+            found = step(True)
+            why = error if isinstance(error, FarandoleError) else translate(error)
+            return str(why), [None if each is None else each.numpy().tolist() for each in found]
+        raise AssertionError("a gradient that one rank has not was reduced")
+
+    if not in_loop:
+        return outcome()
+    optimizer = keras.optimizers.SGD(0.1)
+    optimizer.build(variables)
+    loader = hvd.elastic.ElasticLoader(np.zeros([4, 1], np.float32), global_batch_size=4)
+    for _ in hvd.elastic.steps(loader, epochs=1, variables=variables, optimizer=optimizer):
+        found = outcome()
+    return found
+
+
+@pytest.mark.parametrize("in_loop", [False, True], ids=["outside of a loop", "in a loop"])
+def test_without_a_tape_a_missing_gradient_is_an_error_on_all(world: World, in_loop: bool) -> None:
+    first, second = run(world, missing_without_a_tape, in_loop)
+    assert first == second
+    assert "rank 0 sent a tensor of shape [2], but rank 1 sent a tensor of shape [0]" in first[0]
+    assert first[1] == [[MEAN], [MEAN, MEAN], None]
+
+
 def structures(hvd: Any) -> Any:
     """Return gradients of one source, of a tuple and of a mapping, of which some are local."""
     import tensorflow as tf

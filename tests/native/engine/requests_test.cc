@@ -309,6 +309,27 @@ TEST(Looking, EventsTellARequestsWay) {
   });
 }
 
+TEST(Looking, StatisticsCountWhatIsCopiedOfTheTensorsOfAnAllreduce) {
+  constexpr size_t kElements = size_t{1} << 18;
+  in_world(World::kShm, 2, {}, [&](int, Engine& engine) {
+    const auto copied_by = [&](const char* name, size_t elements) {
+      const engine::Stats before = engine.stats();
+      std::vector<float> values(elements, 1.0F);
+      const auto count = static_cast<int64_t>(elements);
+      const Request request = allreduce_request(name, Dtype::kF32, {count}, values.data(), values.data());
+      finish(engine, engine.submit({request}).front());
+      const collective::Copied was = before.kinds[static_cast<size_t>(Kind::kAllreduce)].copied;
+      const collective::Copied is = engine.stats().kinds[static_cast<size_t>(Kind::kAllreduce)].copied;
+      return std::pair(is.in - was.in, is.out - was.out);
+    };
+    // Each copies what the other one reduces, and its result.
+    const size_t half = kElements / 2 * sizeof(float);
+    EXPECT_EQ(copied_by("large", kElements), std::pair(half, half));
+    // Each reduces all of it, straight into its tensor.
+    EXPECT_EQ(copied_by("small", 16), std::pair(16 * sizeof(float), size_t{0}));
+  });
+}
+
 TEST(Looking, StatisticsAreByKindAndTellWaitingFromNegotiating) {
   constexpr int64_t kLate = 500'000'000;
   std::atomic<bool> asked{false};

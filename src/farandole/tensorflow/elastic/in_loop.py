@@ -103,11 +103,19 @@ def reduce_gradients(
     """
     if len(gradients) != len(variables):
         raise InvalidRequestError(f"these are {len(gradients)} gradients of {len(variables)} variables.")
-    present = [index for index, gradient in enumerate(gradients) if gradient is not None]
-    tensors = [tf.convert_to_tensor(gradients[index]) for index in present]
-    names = [f"gradient.{index}.{_name_of(variables[index])}" for index in present]
-    reduced = iter(_reduce_anywhere(tensors, names, op, process_set))
-    return [None if gradient is None else next(reduced) for gradient in gradients]
+    # In the place of a missing one, an empty tensor: where another rank has it, the shapes differ, which is an error on
+    # all ranks at once. Left out, the others would wait for it.
+    sent = [_stand_in(variable) if each is None else each for each, variable in zip(gradients, variables, strict=True)]
+    places = [index for index, each in enumerate(sent) if each is not None]
+    tensors = [tf.convert_to_tensor(sent[index]) for index in places]
+    names = [f"gradient.{index}.{_name_of(variables[index])}" for index in places]
+    reduced = dict(zip(places, _reduce_anywhere(tensors, names, op, process_set), strict=True))
+    return [None if gradient is None else reduced[index] for index, gradient in enumerate(gradients)]
+
+
+def _stand_in(variable: Any) -> Any:
+    dtype = tf.as_dtype(variable.dtype).base_dtype
+    return tf.zeros([0], dtype) if dtype.is_floating else None
 
 
 def _reduce_anywhere(tensors: list[Any], names: list[str], op: int, process_set: ProcessSet) -> list[Any]:
