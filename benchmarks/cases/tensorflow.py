@@ -17,6 +17,7 @@ NUMPY, FUNCTION, EAGER, CHAIN = "farandole.numpy", "farandole", "farandole, eage
 ADDITION = "tf.function that adds 1"
 GROUPED = "farandole, one grouped op"
 ALONE, PLAIN, FIT = "one process alone", "no communication", "DistributedOptimizer"
+AGAIN = "no communication, once more"
 _TWO = Topology(1, 2)
 _BATCHES = {DIGITS: (32,), LARGE: (128, 512)}
 
@@ -85,7 +86,11 @@ def _measure_alone(conductor: Conductor, scope: Scope) -> list[Row]:
     return [
         conductor.measure(
             Topology(1, 1),
-            [_fit(PLAIN, training, distributed=False), _fit(FIT, training, distributed=True)],
+            [
+                _fit(PLAIN, training, distributed=False),
+                _fit(FIT, training, distributed=True),
+                _fit(AGAIN, training, distributed=False),
+            ],
             training,
         )
         for training in _trainings(scope)
@@ -143,7 +148,8 @@ ALONES = Case(
     title="a step of model.fit of one worker that is alone",
     keys=("model", "batch"),
     run=_measure_alone,
-    ratios=(Ratio("DistributedOptimizer / none", (FIT,), PLAIN),),
+    # The second ratio is that of two trainings that are the same: what is noise.
+    ratios=(Ratio("DistributedOptimizer / none", (FIT,), PLAIN), Ratio("none / none", (AGAIN,), PLAIN)),
     group=GROUP,
     document=DOCUMENT,
 )

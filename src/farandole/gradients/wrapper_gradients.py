@@ -125,15 +125,14 @@ class GradientReduction:
         shared = [index for index in present if keys[index] not in local]
         backend = self._backend()
 
-        if self.options.scale_local:
-            for index in set(present) - set(shared):
-                results[index] = backend.divided_by_ranks(gradients[index], self.options)
-        if self.options.is_local():
-            # The sum over several passes is a matter of the arithmetic here, not of other ranks.
-            factor = self.options.postscale / self.options.predivide
-            for index in shared if factor != 1 else ():
-                results[index] = backend.scaled(gradients[index], factor)
-        elif shared:
+        is_local = self.options.is_local()
+        own = present if is_local else [index for index in present if index not in shared]
+        for index in own:
+            if self.options.scale_local and index not in shared:
+                results[index] = backend.divided_by_ranks(results[index], self.options)
+            if self.options.sum_of_passes != 1:  # A matter of the arithmetic here, not of other ranks.
+                results[index] = backend.scaled(results[index], self.options.sum_of_passes)
+        if shared and not is_local:
             # Numbers count without the local ones, of which each rank may have others.
             global_ones = [index for index, key in enumerate(keys) if key not in local]
             name = self._name()

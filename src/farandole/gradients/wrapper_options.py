@@ -43,9 +43,12 @@ class WrapperOptions:
     @property
     def postscale(self) -> float:
         """Multiplied in after the reduction."""
-        # A sum over the passes is what Keras' mean over them is, times their number.
-        sum_of_passes = 1 if self.average_passes else self.passes
-        return self.predivide * sum_of_passes
+        return self.predivide * self.sum_of_passes
+
+    @property
+    def sum_of_passes(self) -> float:
+        """What Keras' mean over the passes is multiplied by."""
+        return 1.0 if self.average_passes else float(self.passes)
 
     def is_local(self) -> bool:
         """Say whether there is nothing to reduce with: this rank is alone, and stays so, or it is not in the set."""

@@ -260,7 +260,7 @@ def DistributedOptimizer(
     if name is not None:
         config["name"] = name
     if options.passes > 1:
-        _accumulate(config, optimizer, options.passes)
+        _check_passes(config, optimizer)
     return _wrapped(optimizer, options, config)
 
 
@@ -289,6 +289,9 @@ def _wrapped(optimizer: Any, options: WrapperOptions, config: dict[str, Any]) ->
         made = distributed_class(type(optimizer), options)(**config)
     else:
         made = _made(distributed_class(type(optimizer), options), optimizer, config)
+        if options.passes > 1:
+            # Not by the configuration: an optimizer of the user's need not have this argument.
+            made.gradient_accumulation_steps = options.passes
     return _with_state(made, optimizer)
 
 
@@ -302,7 +305,7 @@ def _type_name(thing: Any) -> str:
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
-def _accumulate(config: dict[str, Any], optimizer: Any, passes: int) -> None:
+def _check_passes(config: dict[str, Any], optimizer: Any) -> None:
     if config.get("gradient_accumulation_steps"):
         raise InvalidRequestError(
             "the optimizer has gradient_accumulation_steps, and backward_passes_per_step was passed: both mean the "
@@ -313,7 +316,6 @@ def _accumulate(config: dict[str, Any], optimizer: Any, passes: int) -> None:
             "backward_passes_per_step is not for LossScaleOptimizer: set gradient_accumulation_steps on its inner "
             "optimizer."
         )
-    config["gradient_accumulation_steps"] = passes
 
 
 def _take_over(scaling: Any) -> None:

@@ -294,6 +294,37 @@ def test_passes_are_counted_and_a_gradient_may_be_missing_in_them(world: World) 
         assert "rank 0 sent a tensor of shape [0], but rank 1 sent a tensor of shape [3]" in why
 
 
+def test_passes_are_summed_for_local_variables_as_for_others(world: World) -> None:
+    def run() -> list[list[float]]:
+        import keras
+        import numpy as np
+
+        import farandole.keras as hvd
+
+        class Plain(keras.optimizers.SGD):
+            # As scripts have it that know nothing of Keras' accumulation.
+            def __init__(self, name: str = "plain") -> None:
+                super().__init__(1.0, name=name)
+
+            def get_config(self) -> dict[str, Any]:
+                return {"name": self.name}
+
+        values = []
+        for average in (False, True):
+            optimizer = hvd.DistributedOptimizer(
+                Plain("mine"), backward_passes_per_step=4, average_aggregated_gradients=average
+            )
+            variables = [keras.Variable([0.0]), keras.Variable([0.0])]
+            optimizer.register_local_var(variables[0])
+            for _ in range(4):
+                optimizer.apply([keras.ops.convert_to_tensor([1.0 + hvd.rank()])] * 2, variables)
+            values.append([float(np.array(each)[0]) for each in variables])
+        return values
+
+    # A local gradient is divided by the number of ranks.
+    assert world.run(run) == [[[-2.0, -6.0], [-0.5, -1.5]], [[-4.0, -6.0], [-1.0, -1.5]]]
+
+
 def test_mixed_precision_in_fit(world: World) -> None:
     def run() -> str:
         import keras

@@ -471,3 +471,46 @@ def normalized(hvd: Any, rows: tuple[int, int]) -> Any:
 @pytest.mark.parametrize("rows", [(4, 4), (5, 2), (3, 0)])
 def test_batch_normalization_is_of_all_rows(world: World, rows: tuple[int, int]) -> None:
     assert run(world, normalized, rows) == ["SyncBatchNormalization"] * RANKS
+
+
+def what_is_added_to_graphs(hvd: Any) -> list[dict[str, int]]:
+    """Return by how many ops the graphs of a tape and of `fit` differ from those without farandole, by their kinds."""
+    from collections import Counter
+
+    import keras
+    import tensorflow as tf
+
+    def kinds(function: Any) -> Counter[str]:
+        graph = function.graph.as_graph_def()
+        nodes = [*graph.node, *(node for each in graph.library.function for node in each.node_def)]
+        return Counter(node.op for node in nodes)
+
+    def tape(wrap: Any) -> Counter[str]:
+        variable = tf.Variable([1.0, 2.0])
+
+        def step() -> Any:
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(variable * variable)
+            return wrap(tape).gradient(loss, [variable])
+
+        return kinds(tf.function(step, autograph=False).get_concrete_function())
+
+    def fit(wrap: Any) -> Counter[str]:
+        optimizer = wrap(keras.optimizers.SGD(0.1))
+        variable = keras.Variable([1.0, 2.0])
+        optimizer.build([variable])
+        step = tf.function(lambda: optimizer.apply([tf.ones([2])], [variable]), autograph=False)
+        return kinds(step.get_concrete_function())
+
+    differences = []
+    for graph, wrapped in ((tape, hvd.DistributedGradientTape), (fit, hvd.DistributedOptimizer)):
+        plain, ours = graph(lambda thing: thing), graph(wrapped)
+        assert plain
+        differences.append(dict((ours - plain) + (plain - ours)))
+    return differences
+
+
+def test_alone_nothing_is_added_to_a_graph(tensorflow_nursery: Nursery) -> None:
+    world = World(tensorflow_nursery, 1)
+    assert run(world, what_is_added_to_graphs) == [[{}, {}]]
+    world.close()
