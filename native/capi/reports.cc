@@ -159,9 +159,8 @@ int farandole_get_stats(farandole_engine* engine, farandole_stats* stats) {
   static_assert(FARANDOLE_KINDS == farandole::engine::kKinds);
   for (size_t kind = 0; kind < now.kinds.size(); ++kind) {
     const farandole::engine::KindStats& from = now.kinds[kind];
-    stats->kinds[kind] = {from.requests,   from.buckets,        from.bytes,
-                          from.waiting_ns, from.negotiating_ns, from.moving_ns,
-                          from.copied.in, from.copied.out};
+    stats->kinds[kind] = {from.requests,       from.buckets,   from.bytes,     from.waiting_ns,
+                          from.negotiating_ns, from.moving_ns, from.copied.in, from.copied.out};
   }
   return FARANDOLE_OK;
 }

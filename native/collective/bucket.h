@@ -38,7 +38,7 @@ struct AllreduceJob {
   reduce::Scale prescale;
   reduce::Scale postscale;
   std::vector<Piece> pieces;
-  bool is_staged = false;  // by every member, before it was agreed that all of them run it: see Algorithm::stage
+  bool is_staged = false;    // by every member, before it was agreed that all of them run it: see Algorithm::stage
   Copied* copied = nullptr;  // where copies are counted; null: nowhere
 };
 

@@ -159,8 +159,8 @@ class Distributed(ComputedGradients):
 class DistributedLossScale(Distributed):
     """The same for the optimizer that scales the loss.
 
-    It looks whether all gradients are finite, and all ranks have to find the same: so they are reduced before that. With
-    Adasum, each rank looks at its own ones, and scales its own loss: a step that it has skipped is a change of zero.
+    It looks whether all gradients are finite, and all ranks have to find the same: so they are reduced before that.
+    With Adasum, each rank looks at its own ones and scales its own loss: a skipped step is a change of zero.
     """
 
     def stateless_apply(self, optimizer_variables: Any, grads: Sequence[Any], trainable_variables: Any) -> Any:

@@ -115,7 +115,7 @@ def test_a_gradient_that_one_rank_has_not_is_an_error_on_all(world: World, in_fu
 
 
 def with_another_kind(hvd: Any, in_function: bool, kind: str) -> tuple[str, list[Any]]:
-    """Return what is said if a gradient is sparse on rank 0 and of another kind elsewhere, and a step in which it is not."""
+    """Return what is said if a gradient is sparse on rank 0 only, and one of a step in which it is so on all."""
     import tensorflow as tf
 
     from farandole.tensorflow.errors import translate
