@@ -1,0 +1,191 @@
+"""The pods of an MPIJob: the templates that the user wrote, and what they need to find each other."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from farandole.kubernetes import children, names
+from farandole.kubernetes.kinds import MPI_JOB
+from farandole.kubernetes.model import Object, Options
+from farandole.kubernetes.mpijob import gang, hosts
+from farandole.kubernetes.mpijob.job_spec import INTEL, KUBEXEC, MPICH, OPEN_MPI, SSH, MpiJobSpec, Replica
+
+CONFIG_VOLUME, SSH_VOLUME, KUBECTL_VOLUME = "mpi-job-config", "ssh-auth", "mpi-job-kubectl"
+PRIVATE_KEY, PUBLIC_KEY = "ssh-privatekey", "ssh-publickey"
+
+# A launcher may be there before a worker's sshd listens. Keys of hosts are those of the image, which everybody knows
+# who has the image: what counts is the job's own key, which only its pods have.
+_SSH_OPTIONS = "-o ConnectionAttempts=10 -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR"
+_HOST_FILE = f"{hosts.FOLDER}/{hosts.HOST_FILE}"
+
+# What each implementation reads its host list, its remote shell's options and a host's slots from.
+_ENVIRONMENTS = {
+    OPEN_MPI: {
+        "hosts": "OMPI_MCA_orte_default_hostfile",
+        "arguments": "OMPI_MCA_plm_rsh_args",
+        "agent": "OMPI_MCA_plm_rsh_agent",
+        "slots": "OMPI_MCA_orte_set_default_slots",
+    },
+    INTEL: {
+        "hosts": "I_MPI_HYDRA_HOST_FILE",
+        "arguments": "I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS",
+        "agent": "I_MPI_HYDRA_BOOTSTRAP_EXEC",
+        "slots": "I_MPI_PERHOST",
+    },
+    MPICH: {"hosts": "HYDRA_HOST_FILE", "arguments": "HYDRA_LAUNCH_EXTRA_ARGS", "agent": "HYDRA_LAUNCHER_EXEC"},
+}
+
+
+def launcher_pod_name(job: Object, attempt: int) -> str:
+    """Return the name of the launcher's pod: the first one's is what people know, later ones have a number."""
+    name = hosts.launcher_name(job)
+    return name if attempt == 0 else f"{name}-{attempt}"
+
+
+def launcher(job: Object, spec: MpiJobSpec, options: Options, attempt: int, hosts_digest: str) -> dict[str, Any]:
+    """Return the launcher's pod.
+
+    It is never started again by the kubelet: the operator starts the next attempt, when the workers are there.
+    """
+    pod = _pod(job, spec, options, spec.launcher, names.LAUNCHER, launcher_pod_name(job, attempt))
+    pod["metadata"]["labels"][names.ATTEMPT_LABEL] = str(attempt)
+    pod["metadata"]["annotations"][names.HOSTS_ANNOTATION] = hosts_digest
+    pod["spec"]["hostname"] = hosts.launcher_name(job)
+    pod["spec"]["restartPolicy"] = "Never"
+    main = _main_container(pod["spec"], spec)
+    _add(main, "env", _launcher_environment(spec))
+    if spec.remote_shell == KUBEXEC:
+        pod["spec"]["serviceAccountName"] = hosts.launcher_name(job)
+        if options.deliver_kubectl:
+            _deliver_kubectl(pod["spec"], main, options)
+    return pod
+
+
+def worker(job: Object, spec: MpiJobSpec, options: Options, index: int) -> dict[str, Any]:
+    """Return a worker's pod."""
+    name = hosts.worker_name(job, index)
+    pod = _pod(job, spec, options, spec.worker, names.WORKER, name)
+    labels = pod["metadata"]["labels"]
+    labels[names.INDEX_LABEL] = labels[names.TRAINING_INDEX_LABEL] = str(index)
+    pod["spec"]["hostname"] = name
+    policy = spec.worker.restart_policy
+    pod["spec"]["restartPolicy"] = "Never" if policy == "ExitCode" else policy
+    main = _main_container(pod["spec"], spec)
+    _add(main, "env", [{"name": "K_MPI_JOB_ROLE", "value": names.WORKER}])
+    # Published examples have a command of one empty word, which means none.
+    if not any(main.get("command") or ()) and not main.get("args"):
+        wait = spec.remote_shell == KUBEXEC
+        main["command"] = ["sleep", "365d"] if wait else ["/usr/sbin/sshd", "-De"]
+    return pod
+
+
+def _pod(job: Object, spec: MpiJobSpec, options: Options, replica: Replica, role: str, name: str) -> dict[str, Any]:
+    metadata = children.metadata_of(MPI_JOB, job, name)
+    metadata["labels"] = {**replica.labels, **metadata["labels"], **_labels(job, role), names.ROLE_LABEL: role}
+    metadata["annotations"] = dict(replica.annotations)
+    body: dict[str, Any] = copy.deepcopy(dict(replica.pod))
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": body}
+    # In the domain of the job's Service, where the others find it.
+    body["subdomain"] = hosts.service_name(job)
+    if body.get("hostNetwork"):
+        body["dnsPolicy"] = "ClusterFirstWithHostNet"
+    main = _main_container(body, spec)
+    _mount(body, main, CONFIG_VOLUME, hosts.FOLDER, _config_volume(job, spec))
+    if spec.remote_shell == SSH:
+        _mount(body, main, SSH_VOLUME, spec.ssh_path, _ssh_volume(job, spec, body, main))
+    gang.decorate(pod, job, options)
+    return pod
+
+
+def _main_container(body: Object, spec: MpiJobSpec) -> dict[str, Any]:
+    """Return the container that is part of the job; others, such as sidecars, are none of ours."""
+    containers: list[dict[str, Any]] = body["containers"]
+    return next((item for item in containers if item["name"] == spec.main_container), containers[0])
+
+
+def _labels(job: Object, role: str) -> dict[str, str]:
+    name = children.label_value(job["metadata"]["name"])
+    labels = {
+        names.TRAINING_OPERATOR_LABEL: names.MPI_OPERATOR,
+        names.TRAINING_JOB_LABEL: name,
+        names.TRAINING_ROLE_LABEL: role,
+    }
+    for keys in (names.MPI_V1_LABELS, names.MPI_V1ALPHA2_LABELS):
+        labels |= dict(zip(keys, (names.MPI_GROUP, name, role), strict=True))
+    return labels
+
+
+def _launcher_environment(spec: MpiJobSpec) -> list[dict[str, str]]:
+    variables = _ENVIRONMENTS[spec.implementation]
+    values = {"K_MPI_JOB_ROLE": names.LAUNCHER, variables["hosts"]: _HOST_FILE}
+    if spec.remote_shell == KUBEXEC:
+        values[variables["agent"]] = f"{hosts.FOLDER}/{hosts.KUBEXEC_SCRIPT}"
+    else:
+        values[variables["arguments"]] = _SSH_OPTIONS
+        if "slots" in variables:
+            values[variables["slots"]] = str(spec.slots)
+        if spec.implementation == OPEN_MPI:
+            values["OMPI_MCA_orte_keep_fqdn_hostnames"] = "true"
+            # Open MPI 5 starts its daemons through PRRTE, which has a variable of its own.
+            values["PRTE_MCA_plm_ssh_args"] = _SSH_OPTIONS
+    if not (spec.launcher_as_worker or spec.launcher.asks_for_gpu):
+        # Images for GPUs ask for all of a node's GPUs, and a launcher that trains nothing needs none.
+        values |= {"NVIDIA_VISIBLE_DEVICES": "", "NVIDIA_DRIVER_CAPABILITIES": ""}
+    return [{"name": name, "value": value} for name, value in values.items()]
+
+
+def _config_volume(job: Object, spec: MpiJobSpec) -> dict[str, Any]:
+    modes = {hosts.HOST_FILE: 0o444, hosts.DISCOVERY: 0o555}
+    if spec.remote_shell == KUBEXEC:
+        # Open MPI looks for the remote shell on workers as well, so they have the volume, too.
+        modes[hosts.KUBEXEC_SCRIPT] = 0o555
+    items = [{"key": file, "path": file, "mode": mode} for file, mode in modes.items()]
+    return {"configMap": {"name": f"{job['metadata']['name']}-config", "items": items}}
+
+
+def _ssh_volume(job: Object, spec: MpiJobSpec, body: Object, main: Object) -> dict[str, Any]:
+    items = [
+        {"key": PRIVATE_KEY, "path": "id_rsa"},
+        {"key": PUBLIC_KEY, "path": "id_rsa.pub"},
+        {"key": PUBLIC_KEY, "path": "authorized_keys"},
+    ]
+    secret: dict[str, Any] = {"secretName": f"{job['metadata']['name']}-ssh", "items": items}
+    if _user(body, main) == 0 and spec.ssh_path.startswith("/root/"):
+        # ssh refuses a key of its own user that others may read. Files of a volume are root's, so for another user it
+        # does not object, and that user must be able to read them.
+        secret["defaultMode"] = 0o600
+    return {"secret": secret}
+
+
+def _user(body: Object, main: Object) -> int:
+    for source in (main, body):
+        context = source.get("securityContext")
+        user = context.get("runAsUser") if isinstance(context, Mapping) else None
+        if isinstance(user, int):
+            return user
+    return 0
+
+
+def _deliver_kubectl(body: dict[str, Any], main: dict[str, Any], options: Options) -> None:
+    path = f"{hosts.KUBECTL_FOLDER}/kubectl"
+    _mount(body, main, KUBECTL_VOLUME, hosts.KUBECTL_FOLDER, {"emptyDir": {}})
+    small = {"cpu": "100m", "memory": "128Mi"}
+    deliver = {
+        "name": "kubectl-delivery",
+        "image": options.image,
+        "command": ["cp", "/usr/local/bin/kubectl", path],
+        "volumeMounts": [{"name": KUBECTL_VOLUME, "mountPath": hosts.KUBECTL_FOLDER}],
+        "resources": {"requests": small, "limits": small},
+    }
+    _add(body, "initContainers", [deliver])
+
+
+def _mount(body: dict[str, Any], main: dict[str, Any], name: str, path: str, source: dict[str, Any]) -> None:
+    _add(body, "volumes", [{"name": name, **source}])
+    _add(main, "volumeMounts", [{"name": name, "mountPath": path}])
+
+
+def _add(target: dict[str, Any], key: str, items: list[Any]) -> None:
+    target[key] = [*(target.get(key) or ()), *items]

@@ -1,0 +1,48 @@
+"""Mutations of plain data: what people and their tools get wrong in a YAML file, and worse."""
+
+from __future__ import annotations
+
+import copy
+import random
+from typing import Any
+
+_VALUES: tuple[Any, ...] = (
+    *(None, True, False, 0, 1, -1, 2**31, 2**63, 2**64, 1.5, float("inf"), "", "0", "x", "a" * 300, "\0", "é\ud800"),
+    *([], [None], [[]], [{}], {}, {"": None}, {"name": 1}, {"a": {"b": []}}, "None", "Running", "2024-01-01T00:00:00Z"),
+)
+
+
+def mutated(source: dict[str, Any], rng: random.Random, keep: tuple[str, ...] = ("metadata",)) -> dict[str, Any]:
+    """Return a copy with one to four places changed; of what is named in `keep` only what lies below it."""
+    result = copy.deepcopy(source)
+    for _ in range(rng.randint(1, 4)):
+        _mutate(result, rng, keep)
+    return result
+
+
+def _mutate(node: Any, rng: random.Random, keep: tuple[str, ...]) -> None:
+    """Change one place of a tree: go down, and stop somewhere."""
+    while True:
+        keys = list(node) if isinstance(node, dict) else list(range(len(node)))
+        keys = [key for key in keys if key not in keep]
+        if not keys:
+            return
+        key = rng.choice(keys)
+        child = node[key]
+        if isinstance(child, (dict, list)) and child and rng.random() < 0.85:
+            node, keep = child, ()
+            continue
+        _change(node, key, rng)
+        return
+
+
+def _change(node: Any, key: Any, rng: random.Random) -> None:
+    how = rng.randrange(4)
+    if how == 0:
+        del node[key]
+    elif how == 1 and isinstance(node, list):
+        node.append(copy.deepcopy(node[key]))
+    elif how == 1:
+        node[rng.choice(["name", "spec", "status", "replicas", "x"])] = copy.deepcopy(node[key])
+    else:
+        node[key] = copy.deepcopy(rng.choice(_VALUES))
