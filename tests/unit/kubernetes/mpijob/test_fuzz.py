@@ -43,4 +43,3 @@ def test_mutated_jobs(first: int) -> None:
             assert played.settle(6).again_at is None or played.decide().again_at > played.now  # type: ignore[operator]
         except Exception as error:
             raise AssertionError(f"seed {seed}: {job}") from error
-

@@ -1,0 +1,180 @@
+"""The API server's resources, as plain JSON: each method is one request.
+
+lightkube brings the connection: kubeconfig, service account (whose token changes every hour), TLS. Its own methods are
+not used, because they know no preconditions (a deletion must name the uid that it means), and make an object of a
+class of every pod that is listed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import httpx2
+import msgspec
+from lightkube.config.client_adapter import AsyncClient, ConnectionParams
+from lightkube.config.kubeconfig import KubeConfig, SingleConfig
+
+from farandole.kubernetes import names
+from farandole.kubernetes.kinds import KINDS
+from farandole.kubernetes.model import Object, Ref, ref_of
+from farandole.kubernetes.operator.errors import ApiError, Unavailable, from_answer
+
+# Plurals of the kinds that the operator makes, beside those of its own.
+PLURALS = {
+    "ConfigMap": "configmaps",
+    "Event": "events",
+    "Lease": "leases",
+    "NetworkPolicy": "networkpolicies",
+    "PersistentVolumeClaim": "persistentvolumeclaims",
+    "Pod": "pods",
+    "PodGroup": "podgroups",
+    "Role": "roles",
+    "RoleBinding": "rolebindings",
+    "Secret": "secrets",
+    "Service": "services",
+    "ServiceAccount": "serviceaccounts",
+    **{kind.kind: kind.plural for kind in KINDS},
+}
+
+_TIMEOUT = 30.0
+# An answer of a watch that is silent for longer than this is cut off by the server, and begun again.
+WATCH_SECONDS = 240
+_PAGE = 500
+
+
+def default_config() -> SingleConfig:
+    """Return how the cluster is reached: from KUBECONFIG, the pod's service account or ~/.kube/config."""
+    return KubeConfig.from_env().get()
+
+
+class Api:
+    """A connection to one API server. It has counts of what it sent, by method."""
+
+    def __init__(self, config: SingleConfig) -> None:
+        self._client = AsyncClient(config, ConnectionParams(timeout=httpx2.Timeout(_TIMEOUT)))
+        self._decode = msgspec.json.Decoder().decode
+        self.requests: dict[str, int] = {}
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._client.aclose()
+
+    async def get(self, ref: Ref) -> dict[str, Any]:
+        """Return an object."""
+        return await self._send("GET", path_of(ref))
+
+    async def create(self, obj: Object) -> dict[str, Any]:
+        """Create an object."""
+        ref = ref_of(obj)
+        path = collection(ref.api_version, PLURALS[ref.kind], ref.namespace)
+        return await self._send("POST", path, obj, {"fieldManager": names.OPERATOR})
+
+    async def apply(self, obj: Object) -> dict[str, Any]:
+        """Apply an object: fields that it names become ours, and what others have set beside them stays."""
+        parameters = {"fieldManager": names.OPERATOR, "force": "true"}
+        return await self._send("PATCH", path_of(ref_of(obj)), obj, parameters, "application/apply-patch+yaml")
+
+    async def merge(self, ref: Ref, patch: Object) -> dict[str, Any]:
+        """Change some fields of an object."""
+        return await self._send("PATCH", path_of(ref), patch, None, "application/merge-patch+json")
+
+    async def replace(self, obj: Object, part: str = "") -> dict[str, Any]:
+        """Replace an object, or only its status; refused if it has changed since it was read."""
+        return await self._send("PUT", path_of(ref_of(obj)) + (f"/{part}" if part else ""), obj)
+
+    async def delete(self, ref: Ref, uid: str, grace: int | None = None) -> dict[str, Any]:
+        """Tell an object to go, if it is the one with this uid."""
+        options: dict[str, Any] = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
+        if grace is not None:
+            options["gracePeriodSeconds"] = grace
+        return await self._send("DELETE", path_of(ref), options)
+
+    async def list(
+        self, api_version: str, plural: str, namespace: str = "", selector: str = ""
+    ) -> tuple[list[dict[str, Any]], str]:
+        """Return all objects of a kind with some labels, and the version of the list."""
+        parameters = {"limit": str(_PAGE)} | ({"labelSelector": selector} if selector else {})
+        items: list[dict[str, Any]] = []
+        while True:
+            answer = await self._send("GET", collection(api_version, plural, namespace), None, parameters)
+            items += answer["items"]
+            token = answer["metadata"].get("continue")
+            if not token:
+                return items, str(answer["metadata"].get("resourceVersion", ""))
+            parameters["continue"] = token
+
+    async def watch(
+        self, api_version: str, plural: str, version: str, namespace: str = "", selector: str = ""
+    ) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+        """Tell changes (ADDED, MODIFIED, DELETED, BOOKMARK) from a version on, until the server ends it."""
+        parameters = {
+            "watch": "true",
+            "resourceVersion": version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(WATCH_SECONDS),
+        } | ({"labelSelector": selector} if selector else {})
+        timeout = httpx2.Timeout(_TIMEOUT, read=WATCH_SECONDS + 30.0)
+        self._count("WATCH")
+        try:
+            path = collection(api_version, plural, namespace)
+            async with self._client.stream("GET", path, params=parameters, timeout=timeout) as response:
+                if response.status_code >= 300:
+                    await response.aread()
+                    raise _error(response)
+                async for line in response.aiter_lines():
+                    if line:
+                        yield self._event(line)
+        except httpx2.HTTPError as error:
+            raise Unavailable(0, f"the watch of {plural} broke: {error or type(error).__name__}") from error
+
+    def _event(self, line: str) -> tuple[str, dict[str, Any]]:
+        event = self._decode(line)
+        if event["type"] == "ERROR":
+            status = event["object"]
+            raise from_answer(int(status.get("code", 500)), str(status.get("message", "")))
+        return event["type"], event["object"]
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        body: Object | None = None,
+        parameters: Mapping[str, str] | None = None,
+        content: str = "application/json",
+    ) -> dict[str, Any]:
+        self._count(method)
+        data = json.dumps(body).encode() if body is not None else None
+        headers = {"Content-Type": content, "User-Agent": names.OPERATOR}
+        try:
+            response = await self._client.request(method, path, content=data, params=parameters, headers=headers)
+        except httpx2.HTTPError as error:
+            raise Unavailable(0, f"no answer to {method} {path}: {error or type(error).__name__}") from error
+        if response.status_code >= 300:
+            raise _error(response)
+        answer: dict[str, Any] = self._decode(response.content)
+        return answer
+
+    def _count(self, method: str) -> None:
+        self.requests[method] = self.requests.get(method, 0) + 1
+
+
+def collection(api_version: str, plural: str, namespace: str = "") -> str:
+    """Return the path of all objects of a kind, in a namespace or in all."""
+    root = f"/api/{api_version}" if "/" not in api_version else f"/apis/{api_version}"
+    return f"{root}/namespaces/{namespace}/{plural}" if namespace else f"{root}/{plural}"
+
+
+def path_of(ref: Ref) -> str:
+    """Return the path of an object."""
+    return f"{collection(ref.api_version, PLURALS[ref.kind], ref.namespace)}/{ref.name}"
+
+
+def _error(response: Any) -> ApiError:
+    try:
+        message = str(msgspec.json.decode(response.content).get("message", ""))
+    except (msgspec.DecodeError, AttributeError, UnicodeDecodeError):
+        message = response.text[:300]
+    after = response.headers.get("Retry-After", "")
+    return from_answer(response.status_code, message, float(after) if after.isdecimal() else None)

@@ -1,0 +1,111 @@
+"""Leader election by a Lease: of several operators, one reconciles, and another takes over when it is silent.
+
+Who holds the Lease renews it every few seconds. Clocks of machines are not compared: a Lease counts as old when it has
+not changed for its duration, as seen from here. The holder gives up earlier than others take over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from datetime import datetime, timezone
+from typing import Any
+
+from farandole.kubernetes import names
+from farandole.kubernetes.model import Ref
+from farandole.kubernetes.operator.api import Api
+from farandole.kubernetes.operator.errors import ApiError, NotFound
+
+log = logging.getLogger("farandole.operator")
+
+DURATION, RENEW_WITHIN, EVERY = 15.0, 10.0, 2.0
+
+
+class Election:
+    """One operator's part in the election."""
+
+    def __init__(
+        self, api: Api, namespace: str, identity: str, changed: Callable[[], None], name: str = names.OPERATOR
+    ) -> None:
+        self._api = api
+        self._ref = Ref("coordination.k8s.io/v1", "Lease", namespace, name)
+        self._identity = identity
+        self._changed = changed
+        self._renewed = float("-inf")
+        self._told = False
+        self._seen: tuple[str, float] = ("", float("-inf"))
+
+    @property
+    def leading(self) -> bool:
+        """Say whether this operator may write. It needs no request, and is right even if none gets through."""
+        return time.monotonic() < self._renewed + RENEW_WITHIN
+
+    async def run(self) -> None:
+        """Take part, until cancelled."""
+        while True:
+            try:
+                await asyncio.wait_for(self._try(), RENEW_WITHIN)
+            except (ApiError, asyncio.TimeoutError) as error:
+                log.warning("leader election: %s", error or "no answer in time")
+            self._tell()
+            await asyncio.sleep(EVERY)
+
+    async def release(self) -> None:
+        """Let another take over at once."""
+        if not self.leading:
+            return
+        self._renewed = float("-inf")
+        try:
+            lease = await self._api.get(self._ref)
+            if lease["spec"].get("holderIdentity") == self._identity:
+                lease["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1}
+                await self._api.replace({**lease, "apiVersion": self._ref.api_version, "kind": self._ref.kind})
+        except ApiError as error:
+            log.warning("leader election: the lease is not given back: %s", error)
+
+    async def _try(self) -> None:
+        started = time.monotonic()
+        try:
+            lease = await self._api.get(self._ref)
+        except NotFound:
+            await self._api.create(self._lease({}, 0))
+            self._renewed = started
+            return
+        spec = lease.get("spec") or {}
+        holder = spec.get("holderIdentity") or ""
+        version = str(lease["metadata"].get("resourceVersion"))
+        if version != self._seen[0]:
+            self._seen = (version, started)
+        silent = started - self._seen[1]
+        if holder not in ("", self._identity) and silent < float(spec.get("leaseDurationSeconds") or DURATION):
+            return
+        changes = int(spec.get("leaseTransitions") or 0) + (holder != self._identity)
+        # The version that was read goes along: of two that try at once, one is refused.
+        answer = await self._api.replace(self._lease(lease, changes))
+        self._seen = (str(answer["metadata"].get("resourceVersion")), started)
+        self._renewed = started
+
+    def _lease(self, lease: dict[str, Any], transitions: int) -> dict[str, Any]:
+        now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        before = lease.get("spec") or {}
+        ours = before.get("holderIdentity") == self._identity
+        return {
+            "apiVersion": self._ref.api_version,
+            "kind": self._ref.kind,
+            "metadata": lease.get("metadata", {"name": self._ref.name, "namespace": self._ref.namespace}),
+            "spec": {
+                "holderIdentity": self._identity,
+                "leaseDurationSeconds": int(DURATION),
+                "acquireTime": before.get("acquireTime", now) if ours else now,
+                "renewTime": now,
+                "leaseTransitions": transitions,
+            },
+        }
+
+    def _tell(self) -> None:
+        if self.leading != self._told:
+            self._told = self.leading
+            log.info("%s", "this operator leads" if self._told else "another operator leads, or none can be reached")
+            self._changed()

@@ -1,0 +1,104 @@
+"""What the operator says of itself: OpenMetrics text, and whether it is alive."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from farandole.kubernetes import conditions
+from farandole.kubernetes.model import Object
+
+CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+_BOUNDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+# The first that holds is a job's state.
+_STATES = (
+    conditions.SUCCEEDED,
+    conditions.FAILED,
+    conditions.SUSPENDED,
+    conditions.BLOCKED,
+    conditions.RESTARTING,
+    conditions.RUNNING,
+)
+WAITING = "Waiting"
+
+
+def state_of(job: Object) -> str:
+    """Return in one word what a job is doing."""
+    found = conditions.of_status(job.get("status") if isinstance(job.get("status"), Mapping) else None)
+    return next((kind for kind in _STATES if conditions.holds(found, kind)), WAITING)
+
+
+class Histogram:
+    """How often something took how long, in seconds."""
+
+    def __init__(self) -> None:
+        self._counts = [0] * (len(_BOUNDS) + 1)
+        self._sum = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Count one more."""
+        self._counts[bisect_left(_BOUNDS, seconds)] += 1
+        self._sum += seconds
+
+    def lines(self, name: str) -> Iterable[str]:
+        """Return its samples."""
+        total = 0
+        for bound, count in zip((*map(str, _BOUNDS), "+Inf"), self._counts, strict=True):
+            total += count
+            yield f'{name}_bucket{{le="{bound}"}} {total}'
+        yield f"{name}_count {total}"
+        yield f"{name}_sum {self._sum:.6f}"
+
+
+class Metrics:
+    """Numbers of one operator.
+
+    Attributes:
+        latency: from the moment that a job was due, to the end of its reconciliation.
+        work: of that, the reconciliation itself.
+    """
+
+    def __init__(self) -> None:
+        self.latency = Histogram()
+        self.work = Histogram()
+        self.reconciles: Counter[str] = Counter()
+        self.writes = 0
+
+    def text(
+        self, jobs: Iterable[tuple[str, Object]], requests: Mapping[str, int], waiting: int, leading: bool, relists: int
+    ) -> str:
+        """Return all as OpenMetrics text."""
+        states = Counter((kind, state_of(job)) for kind, job in jobs)
+        lines = [
+            *_family("jobs", "gauge", "Jobs by kind and state."),
+            *(f'{_name("jobs")}{{kind="{kind}",state="{state}"}} {n}' for (kind, state), n in sorted(states.items())),
+            *_family("reconcile_latency_seconds", "histogram", "From when a job was due to when it was done."),
+            *self.latency.lines(_name("reconcile_latency_seconds")),
+            *_family("reconcile_seconds", "histogram", "How long reconciliations took."),
+            *self.work.lines(_name("reconcile_seconds")),
+            *_family("reconciles", "counter", "Reconciliations by result."),
+            *(f'{_name("reconciles")}_total{{result="{name}"}} {n}' for name, n in sorted(self.reconciles.items())),
+            *_family("api_requests", "counter", "Requests to the API server by method."),
+            *(f'{_name("api_requests")}_total{{method="{name}"}} {n}' for name, n in sorted(requests.items())),
+            *_family("writes", "counter", "Requests by which reconciliations changed something."),
+            f"{_name('writes')}_total {self.writes}",
+            *_family("queue_jobs", "gauge", "Jobs that are to be reconciled."),
+            f"{_name('queue_jobs')} {waiting}",
+            *_family("relists", "counter", "How often everything was listed."),
+            f"{_name('relists')}_total {relists}",
+            *_family("leading", "gauge", "1 of the operator that reconciles, 0 of the others."),
+            f"{_name('leading')} {int(leading)}",
+            "# EOF",
+        ]
+        return "\n".join(lines) + "\n"
+
+
+def _name(name: str) -> str:
+    return f"farandole_operator_{name}"
+
+
+def _family(name: str, kind: str, text: str) -> list[str]:
+    unit = [f"# UNIT {_name(name)} seconds"] if name.endswith("_seconds") else []
+    return [f"# TYPE {_name(name)} {kind}", *unit, f"# HELP {_name(name)} {text}"]

@@ -1,0 +1,206 @@
+"""The operator's process before a fake API server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import aiohttp
+from fake_api_server import FakeApiServer, FakeNode
+from fake_operators import OperatorThread, fake_cluster, holds, operator, until
+from mpi_jobs import v1alpha2, v2beta1
+
+from farandole.kubernetes.operator import election
+
+
+def run(test: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(test, 100))
+
+
+async def create(server: FakeApiServer, job: dict[str, Any], name: str = "pi") -> None:
+    job["metadata"] = {"name": name, "namespace": "default"}
+    job["apiVersion"] = "kubeflow.org/v2beta1"
+    await server._create("mpijobs", "default", job)
+
+
+def launchers_succeed(node: FakeNode) -> None:
+    node.finish = lambda pod: "Succeeded" if "launcher" in pod["metadata"]["name"] else ""
+
+
+def test_a_job_runs_from_its_creation_to_its_clean_end() -> None:
+    async def test() -> None:
+        async with fake_cluster() as (server, node), operator(server):
+            await create(server, v2beta1())
+            await until(lambda: holds(server, "pi", "Running"), "it runs")
+            secret = server.objects["secrets", "default", "pi-ssh"]
+            assert set(secret["data"]) == {"ssh-privatekey", "ssh-publickey"}
+            launchers_succeed(node)
+            await until(lambda: holds(server, "pi", "Succeeded"), "it succeeds")
+            await until(lambda: len(server.of("pods")) == 1, "its workers are gone")
+            reasons = [event["reason"] for event in server.of("events")]
+            assert reasons == ["MPIJobCreated", "MPIJobRunning", "MPIJobSucceeded"]
+            await asyncio.sleep(0.5)
+            before = sum(server.writes.values())
+            await asyncio.sleep(1.5)
+            after = sum(server.writes.values()) - server.writes["PUT", "leases"]
+            assert after <= before, "a job that has ended is left alone"
+
+    run(test())
+
+
+def test_an_operator_that_is_started_again_goes_on_where_the_last_one_was() -> None:
+    async def test() -> None:
+        async with fake_cluster() as (server, node):
+            async with operator(server):
+                await create(server, v2beta1())
+                await until(lambda: holds(server, "pi", "Running"), "it runs")
+            await server.remove(("pods", "default", "pi-worker-0"))
+            async with operator(server):
+                await until(lambda: holds(server, "pi", "Restarting"), "the loss is noticed")
+                await until(lambda: holds(server, "pi", "Running"), "it runs again")
+                launchers_succeed(node)
+                await until(lambda: holds(server, "pi", "Succeeded"), "it succeeds")
+            assert len(server.of("secrets")) == 1
+
+    run(test())
+
+
+def test_watches_that_break_and_versions_that_are_forgotten_lose_nothing() -> None:
+    async def test() -> None:
+        async with fake_cluster() as (server, _), operator(server) as one:
+            await create(server, v2beta1())
+            await until(lambda: holds(server, "pi", "Running"), "it runs")
+            relists = sum(watch.relists for watch in one._watches)
+            await server.cut_watches()
+            server.down = True
+            await asyncio.sleep(0.1)
+            # Its end is told to nobody: what is not in the next list is gone.
+            await server.remove(("pods", "default", "pi-worker-1"))
+            await server.forget()
+            server.down = False
+            await until(lambda: ("pods", "default", "pi-worker-1") in server.objects, "the worker is made again")
+            await until(lambda: holds(server, "pi", "Running"), "it runs again")
+            assert sum(watch.relists for watch in one._watches) > relists
+
+    run(test())
+
+
+def test_an_outage_of_the_server_is_survived() -> None:
+    async def test() -> None:
+        async with fake_cluster() as (server, node), operator(server):
+            await create(server, v2beta1())
+            await until(lambda: len(server.of("pods")) >= 1, "it starts")
+            server.down = True
+            await server.cut_watches()
+            await asyncio.sleep(1.0)
+            server.down = False
+            await until(lambda: holds(server, "pi", "Running"), "it runs", 60)
+            launchers_succeed(node)
+            await until(lambda: holds(server, "pi", "Succeeded"), "it succeeds", 60)
+
+    run(test())
+
+
+def test_of_two_operators_one_works_and_the_other_takes_over() -> None:
+    async def test() -> None:
+        async with fake_cluster() as (server, node):
+            first = OperatorThread(server, identity="first")
+            await until(lambda: first.leading, "the first leads")
+            second = OperatorThread(server, identity="second")
+            try:
+                await create(server, v1alpha2(), "mnist")
+                await until(lambda: holds(server, "mnist", "Running"), "it runs")
+                assert not second.leading
+                assert second.operator.metrics.writes == 0
+                await first.stop()
+                await until(lambda: second.leading, "the second leads")
+                launchers_succeed(node)
+                await until(lambda: holds(server, "mnist", "Succeeded"), "it succeeds")
+            finally:
+                await second.stop()
+            lease = server.objects["leases", "default", "farandole-operator"]
+            assert lease["spec"]["leaseTransitions"] == 1
+
+    run(test())
+
+
+def test_an_operator_that_cannot_renew_its_lease_stops_before_another_may_start() -> None:
+    assert election.RENEW_WITHIN + election.EVERY < election.DURATION
+
+
+def test_what_a_quota_refuses_is_tried_more_and_more_rarely_and_said() -> None:
+    async def test() -> None:
+        async with fake_cluster() as (server, _), operator(server):
+            tries: list[str] = []
+
+            def refuse(plural: str, obj: dict[str, Any]) -> str:
+                if plural == "pods" and obj["metadata"]["name"] == "pi-worker-1":
+                    tries.append(plural)
+                    return 'pods "pi-worker-1" is forbidden: exceeded quota: small'
+                return ""
+
+            server.refuse = refuse
+            await create(server, v2beta1())
+            await until(lambda: holds(server, "pi", "Blocked"), "the job says what is in its way")
+            await asyncio.sleep(2.0)
+            assert len(tries) == 1, "a hot loop"
+            (condition,) = [
+                item
+                for item in server.objects["mpijobs", "default", "pi"]["status"]["conditions"]
+                if item["type"] == "Blocked"
+            ]
+            assert condition["reason"] == "QuotaExceeded"
+            server.refuse = lambda plural, obj: ""
+            await until(lambda: holds(server, "pi", "Running"), "it runs when there is room")
+            assert not holds(server, "pi", "Blocked")
+
+    run(test())
+
+
+def test_an_object_of_somebody_else_is_never_touched() -> None:
+    async def test() -> None:
+        async with fake_cluster() as (server, _), operator(server):
+            theirs = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "pi-config"}, "data": {"a": "b"}}
+            await server._create("configmaps", "default", theirs)
+            await create(server, v2beta1())
+            await until(lambda: holds(server, "pi", "Blocked"), "the job says what is in its way")
+            assert server.objects["configmaps", "default", "pi-config"]["data"] == {"a": "b"}
+
+    run(test())
+
+
+def test_a_scaled_down_worker_drains_and_goes() -> None:
+    async def test() -> None:
+        async with fake_cluster() as (server, _), operator(server):
+            await create(server, v2beta1())
+            await until(lambda: holds(server, "pi", "Running"), "it runs")
+            job = server.objects["mpijobs", "default", "pi"]
+            spec = {**job["spec"], "mpiReplicaSpecs": {**job["spec"]["mpiReplicaSpecs"]}}
+            spec["mpiReplicaSpecs"]["Worker"] = {**spec["mpiReplicaSpecs"]["Worker"], "replicas": 1}
+            await server.put("mpijobs", {**job, "spec": spec})
+            config = "configmaps", "default", "pi-config"
+            await until(lambda: "worker-1" not in server.objects[config]["data"]["hostfile"], "it leaves the list")
+            assert ("pods", "default", "pi-worker-1") in server.objects
+            await until(lambda: ("pods", "default", "pi-worker-1") not in server.objects, "it goes")
+            assert holds(server, "pi", "Running")
+
+    run(test())
+
+
+def test_metrics_say_what_jobs_do() -> None:
+    async def test() -> None:
+        async with fake_cluster() as (server, _), operator(server, port=0) as one:
+            await create(server, v2beta1())
+            await until(lambda: holds(server, "pi", "Running"), "it runs")
+            await asyncio.sleep(0.5)
+            async with aiohttp.ClientSession(f"http://127.0.0.1:{one.port}") as session:
+                async with session.get("/metrics") as answer:
+                    text = await answer.text()
+                async with session.get("/readyz") as answer:
+                    assert answer.status == 200
+            assert 'farandole_operator_jobs{kind="MPIJob",state="Running"} 1' in text
+            assert "farandole_operator_leading 1" in text
+            assert text.endswith("# EOF\n")
+
+    run(test())
