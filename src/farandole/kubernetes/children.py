@@ -46,6 +46,16 @@ def label_value(name: str) -> str:
     return f"{name[:50].rstrip('-.')}-{digest(name)[:12]}"
 
 
+def secret_name(job: Object, what: str) -> str:
+    """Return the name of a Secret that the operator fills.
+
+    It has a part of the job's uid in it, so that one of that name can only be the job's own: the operator has no right
+    to read Secrets, and could not tell.
+    """
+    metadata = job["metadata"]
+    return f"{metadata['name']}-{what}-{digest(metadata['uid'])[:6]}"
+
+
 def digest(value: object) -> str:
     """Return a short digest of plain data."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)

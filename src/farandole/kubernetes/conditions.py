@@ -59,7 +59,7 @@ def with_condition(
     """Return conditions in which one has a value, a reason and a message.
 
     Times change only where something else does, so that an outcome without news writes nothing. A condition that was
-    never there is not added as False.
+    never there is not added as False. What has become true is the last one, which many tools take for the state.
     """
     status = "True" if value else "False"
     kept = [dict(item) for item in conditions]
@@ -78,6 +78,16 @@ def with_condition(
         "lastUpdateTime": text,
         "lastTransitionTime": text if turned or old is None else old.get("lastTransitionTime", text),
     }
-    if old is None:
-        return [*kept, new]
-    return [new if item is old else item for item in kept]
+    others = [item for item in kept if item is not old]
+    return [*others, new] if value else [new, *others]
+
+
+# The first that holds is the state of a job in one word.
+_STATES = (SUCCEEDED, FAILED, SUSPENDED, BLOCKED, RESTARTING, RUNNING)
+WAITING = "Waiting"
+
+
+def state(conditions: Iterable[Object]) -> str:
+    """Return in one word what a job is doing."""
+    known = list(conditions)
+    return next((kind for kind in _STATES if holds(known, kind)), WAITING)

@@ -33,7 +33,7 @@ def test_a_job_runs_from_its_creation_to_its_clean_end() -> None:
         async with fake_cluster() as (server, node), operator(server):
             await create(server, v2beta1())
             await until(lambda: holds(server, "pi", "Running"), "it runs")
-            secret = server.objects["secrets", "default", "pi-ssh"]
+            (secret,) = server.of("secrets")
             assert set(secret["data"]) == {"ssh-privatekey", "ssh-publickey"}
             launchers_succeed(node)
             await until(lambda: holds(server, "pi", "Succeeded"), "it succeeds")

@@ -40,7 +40,7 @@ def _service(job: Object) -> dict[str, Any]:
 
 
 def _keys(job: Object) -> dict[str, Any]:
-    metadata = children.metadata_of(MPI_JOB, job, f"{job['metadata']['name']}-ssh")
+    metadata = children.metadata_of(MPI_JOB, job, children.secret_name(job, "ssh"))
     return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "kubernetes.io/ssh-auth"}
 
 

@@ -22,9 +22,9 @@ def failed(observed: Observed, spec: MpiJobSpec, status: JobStatus, reason: str,
 
 def _ended(observed: Observed, spec: MpiJobSpec, status: JobStatus, kind: str, reason: str, message: str) -> Outcome:
     now = observed.now
-    status = status.with_condition(kind, True, reason, message, now)
     for other in (conditions.RUNNING, conditions.RESTARTING):
         status = status.with_condition(other, False, reason, message, now)
+    status = status.with_condition(kind, True, reason, message, now)
     status = with_blocked(status, None, now).with_fields(completionTime=times.to_text(now))
     return after_end(observed, spec, status.noted(Note(reason, message, warning=kind == conditions.FAILED)))
 

@@ -61,7 +61,8 @@ class JobStatus:
 
     def as_data(self) -> dict[str, Any]:
         """Return it as the API has it."""
-        data: dict[str, Any] = {**self.fields, "conditions": [dict(item) for item in self.conditions]}
+        state = conditions.state(self.conditions)
+        data: dict[str, Any] = {**self.fields, "state": state, "conditions": [dict(item) for item in self.conditions]}
         remembered = self.history.as_data()
         return {**data, "history": remembered} if remembered else data
 

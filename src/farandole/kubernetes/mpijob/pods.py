@@ -151,7 +151,7 @@ def _ssh_volume(job: Object, spec: MpiJobSpec, body: Object, main: Object) -> di
         {"key": PUBLIC_KEY, "path": "id_rsa.pub"},
         {"key": PUBLIC_KEY, "path": "authorized_keys"},
     ]
-    secret: dict[str, Any] = {"secretName": f"{job['metadata']['name']}-ssh", "items": items}
+    secret: dict[str, Any] = {"secretName": children.secret_name(job, "ssh"), "items": items}
     if _user(body, main) == 0 and spec.ssh_path.startswith("/root/"):
         # ssh refuses a key of its own user that others may read. Files of a volume are root's, so for another user it
         # does not object, and that user must be able to read them.

@@ -91,8 +91,8 @@ def _truth(view: JobView, status: JobStatus) -> JobStatus:
         formed = view.spec.workers if view.all_running else min(status.history.formed, view.spec.workers)
         message = f"MPIJob {name} is running."
         status = status.with_history(replace(status.history, formed=formed))
-        status = status.with_condition(conditions.RUNNING, True, "MPIJobRunning", message, now)
         status = status.with_condition(conditions.RESTARTING, False, "MPIJobRunning", message, now)
+        status = status.with_condition(conditions.RUNNING, True, "MPIJobRunning", message, now)
         return status if was_running else status.noted(Note("MPIJobRunning", message))
     ran_before = conditions.find(status.conditions, conditions.RUNNING) is not None
     restarts = status.history.attempt > 0 or (ran_before and status.history.formed > 0)

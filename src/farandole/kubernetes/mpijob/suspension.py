@@ -20,9 +20,9 @@ def suspended(observed: Observed, spec: MpiJobSpec, status: JobStatus) -> Outcom
     message = f"MPIJob {name} is suspended."
     if not conditions.holds(status.conditions, conditions.SUSPENDED):
         status = status.noted(Note("MPIJobSuspended", message))
-    status = status.with_condition(conditions.SUSPENDED, True, "MPIJobSuspended", message, observed.now)
     for kind in (conditions.RUNNING, conditions.RESTARTING):
         status = status.with_condition(kind, False, "MPIJobSuspended", message, observed.now)
+    status = status.with_condition(conditions.SUSPENDED, True, "MPIJobSuspended", message, observed.now)
     status = with_blocked(status, None, observed.now)
     # What counts against backoffLimit stays; which launcher is the current one does, too: its pod may still be there.
     history = replace(status.history, formed=0, leaving={}, worker_retry_at={}, loss_at=None)

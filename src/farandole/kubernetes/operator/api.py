@@ -63,33 +63,33 @@ class Api:
 
     async def get(self, ref: Ref) -> dict[str, Any]:
         """Return an object."""
-        return await self._send("GET", path_of(ref))
+        return await self.send("GET", path_of(ref))
 
     async def create(self, obj: Object) -> dict[str, Any]:
         """Create an object."""
         ref = ref_of(obj)
         path = collection(ref.api_version, PLURALS[ref.kind], ref.namespace)
-        return await self._send("POST", path, obj, {"fieldManager": names.OPERATOR})
+        return await self.send("POST", path, obj, {"fieldManager": names.OPERATOR})
 
     async def apply(self, obj: Object) -> dict[str, Any]:
         """Apply an object: fields that it names become ours, and what others have set beside them stays."""
         parameters = {"fieldManager": names.OPERATOR, "force": "true"}
-        return await self._send("PATCH", path_of(ref_of(obj)), obj, parameters, "application/apply-patch+yaml")
+        return await self.send("PATCH", path_of(ref_of(obj)), obj, parameters, "application/apply-patch+yaml")
 
     async def merge(self, ref: Ref, patch: Object) -> dict[str, Any]:
         """Change some fields of an object."""
-        return await self._send("PATCH", path_of(ref), patch, None, "application/merge-patch+json")
+        return await self.send("PATCH", path_of(ref), patch, None, "application/merge-patch+json")
 
     async def replace(self, obj: Object, part: str = "") -> dict[str, Any]:
         """Replace an object, or only its status; refused if it has changed since it was read."""
-        return await self._send("PUT", path_of(ref_of(obj)) + (f"/{part}" if part else ""), obj)
+        return await self.send("PUT", path_of(ref_of(obj)) + (f"/{part}" if part else ""), obj)
 
     async def delete(self, ref: Ref, uid: str, grace: int | None = None) -> dict[str, Any]:
         """Tell an object to go, if it is the one with this uid."""
         options: dict[str, Any] = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
         if grace is not None:
             options["gracePeriodSeconds"] = grace
-        return await self._send("DELETE", path_of(ref), options)
+        return await self.send("DELETE", path_of(ref), options)
 
     async def list(
         self, api_version: str, plural: str, namespace: str = "", selector: str = ""
@@ -98,7 +98,7 @@ class Api:
         parameters = {"limit": str(_PAGE)} | ({"labelSelector": selector} if selector else {})
         items: list[dict[str, Any]] = []
         while True:
-            answer = await self._send("GET", collection(api_version, plural, namespace), None, parameters)
+            answer = await self.send("GET", collection(api_version, plural, namespace), None, parameters)
             items += answer["items"]
             token = answer["metadata"].get("continue")
             if not token:
@@ -136,7 +136,7 @@ class Api:
             raise from_answer(int(status.get("code", 500)), str(status.get("message", "")))
         return event["type"], event["object"]
 
-    async def _send(
+    async def send(
         self,
         method: str,
         path: str,
@@ -144,6 +144,7 @@ class Api:
         parameters: Mapping[str, str] | None = None,
         content: str = "application/json",
     ) -> dict[str, Any]:
+        """Send one request, and return the answer."""
         self._count(method)
         data = json.dumps(body).encode() if body is not None else None
         headers = {"Content-Type": content, "User-Agent": names.OPERATOR}

@@ -161,8 +161,8 @@ class Executor:
                 answer = await self.api.merge(wanted.ref, {"metadata": _marks(wanted.obj)})
             else:
                 answer = await self.api.apply(_marked(wanted.obj))
-        except Conflict as error:
-            await self._taken(key, observed, wanted.ref, error)
+        except Conflict:
+            await self._taken(key, observed, wanted)
         except NotFound as error:
             if child is not None:
                 self.store.remove_child(child)
@@ -173,8 +173,13 @@ class Executor:
         else:
             self.store.put_child({"apiVersion": wanted.ref.api_version, "kind": wanted.ref.kind, **answer})
 
-    async def _taken(self, key: JobKey, observed: Observed, ref: Ref, error: ApiError) -> None:
+    async def _taken(self, key: JobKey, observed: Observed, wanted: Wanted) -> None:
         """There is an object of that name: ours, which had not been seen yet, or somebody else's."""
+        ref = wanted.ref
+        if wanted.generate:
+            # Its name has the job's uid in it (see `children.secret_name`), and Secrets are not read.
+            self.store.put_child(dict(wanted.obj))
+            return
         there = {"apiVersion": ref.api_version, "kind": ref.kind, **await self.api.get(ref)}
         if owner_uid(there) == observed.metadata["uid"]:
             self.store.put_child(there)

@@ -12,22 +12,11 @@ from farandole.kubernetes.model import Object
 CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 _BOUNDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
-# The first that holds is a job's state.
-_STATES = (
-    conditions.SUCCEEDED,
-    conditions.FAILED,
-    conditions.SUSPENDED,
-    conditions.BLOCKED,
-    conditions.RESTARTING,
-    conditions.RUNNING,
-)
-WAITING = "Waiting"
-
 
 def state_of(job: Object) -> str:
     """Return in one word what a job is doing."""
-    found = conditions.of_status(job.get("status") if isinstance(job.get("status"), Mapping) else None)
-    return next((kind for kind in _STATES if conditions.holds(found, kind)), WAITING)
+    status = job.get("status")
+    return conditions.state(conditions.of_status(status if isinstance(status, Mapping) else None))
 
 
 class Histogram:

@@ -12,7 +12,9 @@ import contextlib
 import logging
 import os
 import secrets
+import signal
 import socket
+import sys
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -295,3 +297,21 @@ async def _end(tasks: list[asyncio.Task[Any]], wait: float = 0.0) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def main(settings: Settings, verbose: bool) -> int:
+    """Serve until SIGTERM or SIGINT, and return the exit code."""
+    form = "%(asctime)s %(levelname)s %(message)s"
+    logging.basicConfig(level=logging.WARNING, format=form, stream=sys.stderr)
+    logging.getLogger("farandole.operator").setLevel(logging.DEBUG if verbose else logging.INFO)
+    logging.getLogger("kopf").setLevel(logging.INFO if verbose else logging.WARNING)
+
+    async def serve() -> None:
+        operator = Operator(settings)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, operator.stop.set)
+        await operator.run()
+
+    asyncio.run(serve())
+    return 0

@@ -422,6 +422,7 @@ def test_a_spec_that_contradicts_itself_is_a_condition_that_says_all() -> None:
     assert played.job is not None
     message = played.job["status"]["conditions"][0]["message"]
     assert "mpiReplicaSpecs has no Launcher" in message
+    assert played.job["status"]["state"] == "Blocked"
     assert played.events == ["InvalidSpec"]
     played.job["spec"] = v2beta1()["spec"]
     played.start()

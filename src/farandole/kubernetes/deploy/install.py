@@ -1,0 +1,71 @@
+"""`farandole kubernetes install` and `uninstall`: what `manifests` says, applied to a cluster, or deleted from it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from typing import Any, TextIO
+
+from farandole.kubernetes.deploy import files, manifests
+from farandole.kubernetes.deploy.manifests import Install, Manifest
+
+# Seconds until a kind is served, or everything is gone.
+_LIMIT = 60.0
+
+
+def dry_run(install: Install, as_json: bool, out: TextIO) -> int:
+    """Print what would be applied."""
+    items = manifests.all_of(install)
+    out.write(json.dumps(items, indent=2) + "\n" if as_json else files.as_yaml(items))
+    return 0
+
+
+def apply(install: Install, err: TextIO = sys.stderr) -> int:
+    """Apply everything, by server-side apply, and say what."""
+    return asyncio.run(_apply(manifests.all_of(install), err))
+
+
+async def _apply(items: list[Manifest], err: TextIO) -> int:
+    from farandole.kubernetes.deploy.cluster import Cluster
+
+    async with Cluster() as cluster:
+        for item in items:
+            await cluster.apply(_for(item, await cluster.has_budget_v1()))
+            print(f"applied {item['kind']} {item['metadata']['name']}", file=err)
+        kinds = [item for item in items if item["kind"] == "CustomResourceDefinition"]
+        await asyncio.wait_for(cluster.served(kinds), _LIMIT)
+    return 0
+
+
+def _for(item: Manifest, budget_v1: bool) -> Manifest:
+    """Return a manifest as servers before 1.21 take it."""
+    if item["kind"] == "PodDisruptionBudget" and not budget_v1:
+        return {**item, "apiVersion": "policy/v1beta1"}
+    return item
+
+
+def remove(install: Install, delete_jobs: bool, err: TextIO = sys.stderr) -> int:
+    """Delete everything that was applied; refuse to do so while there are jobs, unless they may go, too."""
+    return asyncio.run(_remove(install, delete_jobs, err))
+
+
+async def _remove(install: Install, delete_jobs: bool, err: TextIO) -> int:
+    from farandole.kubernetes.deploy.cluster import Cluster
+
+    async with Cluster() as cluster:
+        jobs = await cluster.jobs()
+        if jobs and not delete_jobs:
+            shown = ", ".join(jobs[:5]) + (f" and {len(jobs) - 5} more" if len(jobs) > 5 else "")
+            print(f"error: with the kinds, these jobs would be deleted: {shown}", file=err)
+            print("hint: wait for their end, or say --delete-jobs", file=err)
+            return 1
+        items: list[Any] = manifests.all_of(install)
+        # The kinds first: while the operator runs, nothing of a job is in the way of its end.
+        order = [item for item in items if item["kind"] == "CustomResourceDefinition"]
+        order += [item for item in reversed(items) if item not in order]
+        for item in order:
+            if await cluster.delete(_for(item, await cluster.has_budget_v1())):
+                print(f"deleted {item['kind']} {item['metadata']['name']}", file=err)
+        await asyncio.wait_for(cluster.gone(order), _LIMIT)
+    return 0
