@@ -134,6 +134,7 @@ docs:
 	@echo "docs/tensorflow.md     TensorFlow, Keras, old scripts"
 	@echo "docs/numpy.md          arrays, without a framework"
 	@echo "docs/jax.md            JAX, eager and compiled"
+	@echo "docs/kubernetes.md     the operator, MPIJobs, why a job waits"
 	@echo "docs/mxnet.md          MXNet, and the environment that it needs"
 	@echo "docs/torch_distributed.md   the backend for torch.distributed"
 	@echo "docs/performance.md    how fast it is, and what that was measured against"

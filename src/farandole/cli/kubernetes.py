@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 from typing import Any
@@ -75,7 +76,13 @@ def _add_operator(what: Any) -> None:
     add("--lease-namespace", default="", metavar="NAME", help="where operators elect the one that acts")
     add("--image", default="", metavar="IMAGE", help="its own image, from which launchers get kubectl")
     add("--no-deliver-kubectl", action="store_true", help="launchers have kubectl in their own image")
-    add("--drain-seconds", type=float, default=30.0, metavar="S", help="of workers that are to go (default: %(default)g)")
+    add(
+        "--drain-seconds",
+        type=float,
+        default=30.0,
+        metavar="S",
+        help="of workers that are to go (default: %(default)g)",
+    )
     add("--address", default="0.0.0.0", metavar="IP", help="of /metrics, /healthz and /readyz (default: %(default)s)")
     add("--port", type=int, default=8080, metavar="N", help="of the same; 0 has none (default: %(default)d)")
     add("--verbose", action="store_true", help="tell more of what goes wrong and is tried again")
@@ -152,6 +159,8 @@ class _needs:
 
         if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] != "farandole":
             raise SpecError(f"Kubernetes needs {error.name}", "pip install 'farandole[kubernetes]'") from error
+        if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+            raise SpecError(f"{error.strerror}", "take another --port; --port 0 has no metrics") from error
         name = type(error).__module__
         if error is not None and name.startswith("lightkube."):
             raise SpecError(f"no cluster is known: {error}", "set KUBECONFIG, or see kubectl config view") from error

@@ -20,6 +20,7 @@ from farandole.cli import (
     doctor,
     hosts,
     jobs,
+    kubernetes,
     logs,
     queue,
     resume,
@@ -38,7 +39,7 @@ from farandole.launcher.errors import SpecError
 VERBS = (
     *(run, hosts, stop),
     *(submit, jobs, status, logs, scale, cancel, suspend, resume),
-    *(queue, simulate, test, bench, doctor, config),
+    *(queue, kubernetes, simulate, test, bench, doctor, config),
 )
 
 USAGE_ERROR = 2

@@ -30,7 +30,7 @@ class Cluster:
 
     def __init__(self) -> None:
         self._api = Api(default_config())
-        self._budget_v1: bool | None = None
+        self._minor: int | None = None
 
     async def __aenter__(self) -> Cluster:
         return self
@@ -51,15 +51,13 @@ class Cluster:
             return False
         return True
 
-    async def has_budget_v1(self) -> bool:
-        """Say whether the server knows PodDisruptionBudgets in their final version."""
-        if self._budget_v1 is None:
-            try:
-                await self._api.send("GET", "/apis/policy/v1")
-                self._budget_v1 = True
-            except NotFound:
-                self._budget_v1 = False
-        return self._budget_v1
+    async def minor_version(self) -> int:
+        """Return the n of the server's version 1.n."""
+        if self._minor is None:
+            text = str((await self._api.send("GET", "/version")).get("minor", ""))
+            digits = text.rstrip("+")
+            self._minor = int(digits) if digits.isdecimal() else 99
+        return self._minor
 
     async def served(self, kinds: list[Manifest]) -> None:
         """Wait until jobs of all kinds and versions can be created."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from farandole.kubernetes.kinds import MPI_JOB, TRAINING_JOB, Kind
+from farandole.kubernetes.kinds import KINDS, MPI_JOB, TRAINING_JOB, Kind
 from farandole.kubernetes.mpijob.job_spec import INTEL, KUBEXEC, MPICH, OPEN_MPI, SSH
 
 Schema = dict[str, Any]
@@ -174,8 +174,9 @@ def training_job() -> Schema:
 
 
 def definitions() -> list[Schema]:
-    """Return the definitions of all kinds."""
-    return [mpi_job(), training_job()]
+    """Return the definitions of all kinds that are served."""
+    known = {MPI_JOB.kind: mpi_job, TRAINING_JOB.kind: training_job}
+    return [known[kind.kind]() for kind in KINDS]
 
 
 # --- both ------------------------------------------------------------------------------------------------------------

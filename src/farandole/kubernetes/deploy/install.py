@@ -31,18 +31,28 @@ async def _apply(items: list[Manifest], err: TextIO) -> int:
 
     async with Cluster() as cluster:
         for item in items:
-            await cluster.apply(_for(item, await cluster.has_budget_v1()))
+            await cluster.apply(_for(item, await cluster.minor_version()))
             print(f"applied {item['kind']} {item['metadata']['name']}", file=err)
         kinds = [item for item in items if item["kind"] == "CustomResourceDefinition"]
         await asyncio.wait_for(cluster.served(kinds), _LIMIT)
     return 0
 
 
-def _for(item: Manifest, budget_v1: bool) -> Manifest:
-    """Return a manifest as servers before 1.21 take it."""
-    if item["kind"] == "PodDisruptionBudget" and not budget_v1:
+def _for(item: Manifest, minor: int) -> Manifest:
+    """Return a manifest as a server of version 1.`minor` takes it."""
+    if item["kind"] == "PodDisruptionBudget" and minor < 21:
         return {**item, "apiVersion": "policy/v1beta1"}
+    if item["kind"] == "CustomResourceDefinition" and minor < 25:
+        # The operator checks what these rules say.
+        without: Manifest = _without(item, "x-kubernetes-validations")
+        return without
     return item
+
+
+def _without(value: Any, key: str) -> Any:
+    if isinstance(value, dict):
+        return {name: _without(item, key) for name, item in value.items() if name != key}
+    return [_without(item, key) for item in value] if isinstance(value, list) else value
 
 
 def remove(install: Install, delete_jobs: bool, err: TextIO = sys.stderr) -> int:
@@ -65,7 +75,7 @@ async def _remove(install: Install, delete_jobs: bool, err: TextIO) -> int:
         order = [item for item in items if item["kind"] == "CustomResourceDefinition"]
         order += [item for item in reversed(items) if item not in order]
         for item in order:
-            if await cluster.delete(_for(item, await cluster.has_budget_v1())):
+            if await cluster.delete(_for(item, await cluster.minor_version())):
                 print(f"deleted {item['kind']} {item['metadata']['name']}", file=err)
         await asyncio.wait_for(cluster.gone(order), _LIMIT)
     return 0

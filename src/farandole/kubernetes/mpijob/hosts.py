@@ -56,11 +56,12 @@ def kubexec_script(spec: MpiJobSpec) -> str:
     return (
         "#!/bin/sh\n"
         "# A remote shell for mpirun and horovodrun: the first word is the pod, the others are a command line.\n"
+        "# Standard input goes along, as with ssh.\n"
         "pod=$1\n"
         "shift\n"
         f"kubectl={KUBECTL_FOLDER}/kubectl\n"
         '[ -x "$kubectl" ] || kubectl=kubectl\n'
-        f'exec "$kubectl" exec "$pod"{container} -- /bin/sh -c "$*"\n'
+        f'exec "$kubectl" exec -i "$pod"{container} -- /bin/sh -c "$*"\n'
     )
 
 

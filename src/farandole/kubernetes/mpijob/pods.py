@@ -18,6 +18,8 @@ PRIVATE_KEY, PUBLIC_KEY = "ssh-privatekey", "ssh-publickey"
 # A launcher may be there before a worker's sshd listens. Keys of hosts are those of the image, which everybody knows
 # who has the image: what counts is the job's own key, which only its pods have.
 _SSH_OPTIONS = "-o ConnectionAttempts=10 -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR"
+# As the first process of a container, sleep alone would not end on SIGTERM, and the pod only after its grace period.
+_WAIT = ["/bin/sh", "-c", "trap 'exit 143' TERM INT; sleep 365d & wait"]
 _HOST_FILE = f"{hosts.FOLDER}/{hosts.HOST_FILE}"
 
 # What each implementation reads its host list, its remote shell's options and a host's slots from.
@@ -76,8 +78,7 @@ def worker(job: Object, spec: MpiJobSpec, options: Options, index: int) -> dict[
     _add(main, "env", [{"name": "K_MPI_JOB_ROLE", "value": names.WORKER}])
     # Published examples have a command of one empty word, which means none.
     if not any(main.get("command") or ()) and not main.get("args"):
-        wait = spec.remote_shell == KUBEXEC
-        main["command"] = ["sleep", "365d"] if wait else ["/usr/sbin/sshd", "-De"]
+        main["command"] = _WAIT if spec.remote_shell == KUBEXEC else ["/usr/sbin/sshd", "-De"]
     return pod
 
 

@@ -98,7 +98,9 @@ class Operator:
         try:
             done, _ = await asyncio.wait([*parts, stopped], return_when=asyncio.FIRST_COMPLETED)
             for task in done - {stopped}:
-                task.result()
+                # Signals come to kopf, which then cancels all that was begun after it: that is an end in good order.
+                if not task.cancelled():
+                    task.result()
         finally:
             self.stop.set()
             await self.election.release()

@@ -1,7 +1,7 @@
 """What the operator has seen of the cluster: jobs, and what they own.
 
 It is filled by watches and by the answers to the operator's own requests. These come by different ways, so an older
-version of an object may come after a newer one: it is passed over.
+version of an object may come after a newer one, or after its end: it is passed over.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from farandole.kubernetes import names
 from farandole.kubernetes.kinds import KINDS, Kind
 from farandole.kubernetes.model import Object, Observed, Options, Problem, Ref, ref_of
 
+_REMEMBERED = 10_000
 KIND_OF_PLURAL = {kind.plural: kind for kind in KINDS}
 
 
@@ -52,6 +53,7 @@ class Store:
     def __init__(self, changed: Callable[[JobKey], None]) -> None:
         self._changed = changed
         self._entries: dict[JobKey, _Entry] = {}
+        self._ended: dict[str, None] = {}
 
     # --- jobs ---
 
@@ -61,6 +63,8 @@ class Store:
 
     def put_job(self, key: JobKey, job: dict[str, Any]) -> None:
         """Note a job as it is."""
+        if _uid(job) in self._ended:
+            return
         entry = self._entries.setdefault(key, _Entry())
         if entry.job is not None and _older(job, entry.job):
             return
@@ -75,6 +79,7 @@ class Store:
         entry = self._entries.get(key)
         if entry is None or entry.job is None or (uid is not None and _uid(entry.job) != uid):
             return
+        self._end(entry.job)
         entry.job = None
         entry.problems.clear()
         entry.children = {ref: child for ref, child in entry.children.items() if ref.kind in ("Pod", "ConfigMap")}
@@ -86,7 +91,7 @@ class Store:
     def put_child(self, child: dict[str, Any]) -> None:
         """Note something that a job owns."""
         key, ref = job_of(child), ref_of(child)
-        if key is None:
+        if key is None or _uid(child) in self._ended:
             return
         entry = self._entries.setdefault(key, _Entry())
         before = entry.children.get(ref)
@@ -100,6 +105,7 @@ class Store:
     def remove_child(self, child: Object) -> None:
         """Note that something that a job owned is gone."""
         key, ref = job_of(child), ref_of(child)
+        self._end(child)
         entry = self._entries.get(key) if key is not None else None
         if key is None or entry is None:
             return
@@ -109,12 +115,13 @@ class Store:
             self._tidy(key, entry)
             self._changed(key)
 
-    def keep_only(self, api_version: str, kind: str, present: Iterable[Object]) -> None:
-        """Forget what is not in a list of all children of a kind: its end was not told."""
+    def keep_only(self, api_version: str, kind: str, present: Iterable[Object], version: str) -> None:
+        """Forget what is not in a list of all children of a kind, and was there when the list was made."""
         uids = {_uid(child) for child in present}
         for entry in list(self._entries.values()):
             for ref, child in list(entry.children.items()):
-                if (ref.api_version, ref.kind) == (api_version, kind) and _uid(child) not in uids:
+                of_kind = (ref.api_version, ref.kind) == (api_version, kind)
+                if of_kind and _uid(child) not in uids and not _earlier(version, _version(child)):
                     self.remove_child(child)
 
     # --- problems ---
@@ -153,6 +160,13 @@ class Store:
         children = {ref: child for ref, child in entry.children.items() if owner_uid(child) == uid}
         return Observed(entry.job, children, dict(entry.problems), now, options)
 
+    def _end(self, obj: Object) -> None:
+        """Remember that an object has ended. Answers come within seconds, so the last few thousand are enough."""
+        if _uid(obj):
+            self._ended[_uid(obj)] = None
+        while len(self._ended) > _REMEMBERED:
+            del self._ended[next(iter(self._ended))]
+
     def _tidy(self, key: JobKey, entry: _Entry) -> None:
         if entry.job is None and not entry.children:
             self._entries.pop(key, None)
@@ -185,11 +199,14 @@ def _version(obj: Object) -> str:
 
 
 def _older(new: Object, old: Object) -> bool:
-    """Say whether a version of the same object is older. Versions are numbers that grow, on every server there is."""
+    """Say whether it is an older version of the same object. Versions are numbers that grow, on every server."""
     if _uid(new) != _uid(old):
         return False
-    texts = _version(new), _version(old)
-    return all(text.isdecimal() for text in texts) and int(texts[0]) < int(texts[1])
+    return _earlier(_version(new), _version(old))
+
+
+def _earlier(first: str, second: str) -> bool:
+    return first.isdecimal() and second.isdecimal() and int(first) < int(second)
 
 
 def _slim(obj: dict[str, Any]) -> dict[str, Any]:

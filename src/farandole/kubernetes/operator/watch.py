@@ -65,7 +65,7 @@ class ChildWatch:
         plural = PLURALS[self.kind]
         items, version = await self.api.list(self.api_version, plural, self.namespace, SELECTOR)
         complete = [{"apiVersion": self.api_version, "kind": self.kind, **item} for item in items]
-        self.store.keep_only(self.api_version, self.kind, complete)
+        self.store.keep_only(self.api_version, self.kind, complete, version)
         for item in complete:
             self.store.put_child(item)
         self.relists += 1

@@ -43,10 +43,9 @@ class Exploration:
     # --- events ---
 
     def event(self) -> None:
-        happen = self.random.choice(
-            [self.start_pods, self.start_pods, self.fail, self.evict, self.vanish, self.take_away, self.pass_time]
-            + [self.pass_time, self.scale, self.suspend, self.refuse]
-        )
+        losses = [self.fail, self.evict, self.vanish, self.take_away]
+        changes = [self.scale, self.suspend, self.refuse]
+        happen = self.random.choice([*losses, *changes, *[self.start_pods, self.pass_time] * 2])
         happen()
 
     def some_pod(self, phase: str = "Running") -> str | None:

@@ -1,0 +1,132 @@
+"""What is installed: one source for all forms, and no more rights than the code needs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml  # type: ignore[import-untyped]
+
+from farandole.cli.main import main
+from farandole.kubernetes import conditions
+from farandole.kubernetes.deploy import crds, files, install, manifests, rights
+from farandole.kubernetes.kinds import KINDS, MPI_JOB
+from farandole.kubernetes.mpijob import job_spec
+from farandole.kubernetes.operator.api import PLURALS
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def test_files_under_deploy_are_current() -> None:
+    there = {str(path.relative_to(ROOT / "deploy")) for path in (ROOT / "deploy").rglob("*.yaml")}
+    wanted = files.all_files()
+    made = {name for name in there if name.startswith(("kustomize/", "helm/"))}
+    assert made == set(wanted)
+    old = [name for name, text in wanted.items() if (ROOT / "deploy" / name).read_text() != text]
+    assert old == [], "python -m farandole.kubernetes.deploy.files deploy"
+
+
+def rendered(text: str, gang: str) -> str:
+    """Do what Helm does with the few forms that the chart's templates have."""
+    values = {".Values.image": "op:1", ".Values.replicas": "2", ".Release.Namespace": "farandole-system", ".": gang}
+    text = re.sub(
+        r"\{\{- with [^}]+\}\}(.*?)\n\{\{- end \}\}", lambda found: found[1] if gang else "", text, flags=re.S
+    )
+    return re.sub(r"\{\{ ([^ ]+) \}\}", lambda found: values[found[1]], text)
+
+
+@pytest.mark.parametrize("gang", ["", "volcano"])
+def test_the_chart_makes_what_install_applies(gang: str) -> None:
+    chart = files.helm()
+    texts = [text for name, text in chart.items() if name.startswith("templates/")]
+    made = [item for text in texts for item in yaml.safe_load_all(rendered(text, gang))]
+    wanted = manifests.Install(image="op:1", gang_scheduler=gang)
+    assert made == [*manifests.access(wanted), *manifests.workload(wanted)]
+    assert list(yaml.safe_load_all(chart["crds/kinds.yaml"])) == manifests.kinds()
+
+
+def test_the_base_is_what_install_applies() -> None:
+    base = files.kustomize()
+    index = yaml.safe_load(base["kustomization.yaml"])
+    items = [item for name in index["resources"] for item in yaml.safe_load_all(base[name])]
+    assert items == manifests.all_of(manifests.Install())
+
+
+def test_a_dry_run_prints_it_and_asks_nobody(capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
+    monkeypatch.setenv("KUBECONFIG", "/nonexistent")
+    assert main(["kubernetes", "install", "--dry-run", "--namespace", "ops", "--image", "op:1"]) == 0
+    items = list(yaml.safe_load_all(capsys.readouterr().out))
+    assert items == manifests.all_of(manifests.Install(namespace="ops", image="op:1"))
+
+
+def test_with_a_namespace_for_jobs_the_operator_has_rights_only_there() -> None:
+    items = manifests.access(manifests.Install(jobs_namespace="ml"))
+    (cluster,) = [item for item in items if item["kind"] == "ClusterRole"]
+    assert cluster["rules"] == rights.rules("cluster")
+    roles = {item["metadata"]["namespace"]: item["rules"] for item in items if item["kind"] == "Role"}
+    assert roles == {"farandole-system": rights.rules("own"), "ml": rights.rules("jobs")}
+
+
+def test_rights_name_resources_one_by_one_and_secrets_cannot_be_read() -> None:
+    for right in rights.RIGHTS:
+        assert "*" not in (*right.resources, *right.verbs, right.group)
+        assert right.why
+    (secrets,) = [right for right in rights.RIGHTS if "secrets" in right.resources]
+    assert secrets.verbs == ("create",)
+    named = {name for right in rights.RIGHTS for name in right.resources}
+    assert named >= set(PLURALS.values()) | {f"{kind.plural}/status" for kind in KINDS}
+
+
+def test_the_operators_pods_satisfy_the_strictest_pod_security_standard() -> None:
+    deployment = manifests.workload(manifests.Install())[0]
+    pod = deployment["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"] and pod["securityContext"]["seccompProfile"]
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert not container["securityContext"]["allowPrivilegeEscalation"]
+    assert container["securityContext"]["readOnlyRootFilesystem"]
+
+
+# --- kinds -----------------------------------------------------------------------------------------------------------
+
+
+def test_all_versions_have_one_schema_but_for_the_remote_shell() -> None:
+    versions = crds.mpi_job()["spec"]["versions"]
+    assert [item["name"] for item in versions] == list(MPI_JOB.served)
+    assert [item["name"] for item in versions if item["storage"]] == ["v2beta1"]
+    shells = {}
+    for item in versions:
+        spec = item["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+        shells[item["name"]] = spec.pop("remoteShell")["default"]
+    assert shells == {"v1alpha2": "kubexec", "v1": "kubexec", "v2beta1": "ssh"}
+    schemas = [item["schema"] for item in versions]
+    assert all(schema == schemas[0] for schema in schemas)
+
+
+def test_the_schema_has_every_field_that_is_read() -> None:
+    properties = crds.mpi_job()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    source = Path(job_spec.__file__).read_text()
+    read = set(re.findall(r'reader\.\w+\(\s*spec, "(\w+)"', source)) | set(re.findall(r'spec\.get\("(\w+)"\)', source))
+    policies = set(re.findall(r'\(policies, "(\w+)"', source))
+    assert "mpiReplicaSpecs" in read and "ttlSecondsAfterFinished" in policies
+    assert read - set(properties) == {"replicas", "restartPolicy", "template"}, "these are a replica's"
+    assert policies - set(properties["runPolicy"]["properties"]) == set()
+
+
+def test_old_servers_get_no_rules_that_they_do_not_know() -> None:
+    training = crds.training_job()
+    assert "x-kubernetes-validations" in str(training)
+    assert "x-kubernetes-validations" not in str(install._for(training, 20))
+    assert install._for(training, 25) == training
+
+
+# --- documentation ---------------------------------------------------------------------------------------------------
+
+
+def test_the_page_shows_the_rights_and_every_reason() -> None:
+    page = (ROOT / "docs" / "kubernetes.md").read_text()
+    assert rights.table() in page, "python -c 'from farandole.kubernetes.deploy import rights; print(rights.table())'"
+    rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", page, re.MULTILINE))
+    assert {reason: rows.get(reason, "").strip() for reason in conditions.BLOCKED_REASONS} == conditions.BLOCKED_REASONS
