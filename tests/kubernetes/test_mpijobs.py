@@ -134,7 +134,7 @@ class ElasticJob:
 
     def __init__(self, cluster: Cluster, namespace: str, epochs: int) -> None:
         self.cluster, self.namespace = cluster, namespace
-        train = [sys.executable, str(EXAMPLES / "elastic_digits.py"), "--epochs", str(epochs), "--pause", "0.05"]
+        train = [sys.executable, str(EXAMPLES / "elastic_digits.py"), "--epochs", str(epochs), "--pause", "0.3"]
         command = [str(Path(sys.executable).with_name("horovodrun"))]
         args = ["-np", "2", "--min-np", "1", "--max-np", "3", "--host-discovery-script", "/etc/mpi/discover_hosts.sh"]
         specs = {"Launcher": launcher(command, args=[*args, *train, "--goal", "0.9"])}
@@ -144,7 +144,7 @@ class ElasticJob:
         body = job("elastic", "v1", slotsPerWorker=1, cleanPodPolicy="Running", mpiReplicaSpecs=specs)
         cluster.apply(body, namespace=namespace)
         cluster.until(lambda: self.holds("Running"), "it runs")
-        cluster.until(lambda: self.says("epoch 2 of"), "it trains")
+        cluster.until(lambda: self.says("epoch 1 of"), "it trains")
 
     def holds(self, kind: str) -> bool:
         return holds(self.cluster, self.namespace, "elastic", kind)
@@ -164,7 +164,7 @@ class ElasticJob:
 def test_an_old_elastic_job_trains_on_while_a_worker_is_evicted_and_the_operator_is_dead(
     operator: RunningOperator, cluster: Cluster, namespace: str
 ) -> None:
-    elastic = ElasticJob(cluster, namespace, epochs=34)
+    elastic = ElasticJob(cluster, namespace, epochs=5)
     uid = elastic.pods("worker")["elastic-worker-1"]["metadata"]["uid"]
     operator.kill()
     cluster.evict_for_pressure(namespace, "elastic-worker-1")
@@ -184,7 +184,7 @@ def test_an_old_elastic_job_trains_on_while_a_worker_is_evicted_and_the_operator
 def test_an_old_elastic_job_is_scaled_while_it_trains(
     operator: RunningOperator, cluster: Cluster, namespace: str
 ) -> None:
-    elastic = ElasticJob(cluster, namespace, epochs=20)
+    elastic = ElasticJob(cluster, namespace, epochs=4)
     cluster.kubectl("scale", "-n", namespace, "mpijob/elastic", "--replicas=3")
     cluster.until(lambda: elastic.says("3 workers, step"), "it trains with three")
     cluster.kubectl("scale", "-n", namespace, "mpijob/elastic", "--replicas=2")
