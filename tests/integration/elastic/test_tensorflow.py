@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import random
-import re
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from elastic_worlds import ElasticJob
-from launched import Job
 from tensorflow_trainings import check, train
 from worlds import Nursery, Worker, WorkerFailed, World, ship
 
@@ -192,8 +188,6 @@ def test_a_state_is_synced_restored_and_synced_again(nursery: Nursery, eager: bo
 
 def train_as_with_horovod(options: dict[str, Any]) -> dict[str, Any]:
     """Train by `hvd.elastic.run`, and die where the options say so. Run by a worker."""
-    import os
-    import signal
     import time
 
     import keras
@@ -299,32 +293,3 @@ def test_a_model_without_variables_is_refused(nursery: Nursery) -> None:
         assert "must be built" in worker.receive()
     finally:
         worker.close()
-
-
-# --- the example ------------------------------------------------------------------------------------------------------
-
-
-def test_the_example_learns_the_digits_although_a_worker_is_killed(start: Callable[..., Job]) -> None:
-    for needed in ("tensorflow", "keras", "sklearn"):
-        if importlib.util.find_spec(needed) is None:
-            pytest.skip(f"{needed} is not installed")
-    script = Path(__file__).resolve().parents[3] / "examples" / "elastic_tensorflow.py"
-    arguments = ("--pause", "0.01", "--goal", "0.97")
-    job = start("-np", "2", "--min-np", "1", command=(sys.executable, str(script), *arguments))
-    job.says(r"epoch 3 of 30: 2 workers", 60)
-    (victim,) = [pid for pid in job.left() if _runs(pid, script) and _variable(pid, "FARANDOLE_WORKER") == "1"]
-    os.kill(victim, signal.SIGKILL)
-    # Another one may be there by then.
-    accuracy = job.says(r"accuracy ([0-9.]+) after 69\d steps, [12] workers at the end", 60)
-    assert float(accuracy[1]) >= 0.97
-    assert job.end() == 0, job.said
-    assert re.search(r"epoch \d+ of 30: 1 workers", job.said), job.said
-
-
-def _runs(pid: int, script: Path) -> bool:
-    return str(script).encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[1:2]
-
-
-def _variable(pid: int, name: str) -> str | None:
-    variables = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
-    return dict(each.split("=", 1) for each in variables if "=" in each).get(name)

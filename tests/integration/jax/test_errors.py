@@ -128,6 +128,45 @@ def worker(jax_nursery: Nursery) -> Any:
     worker.close()
 
 
+def test_derivatives_where_ranks_have_other_numbers_of_rows(jax_nursery: Nursery) -> None:
+    """Their shapes are not known when the function is traced: an error on all ranks, and right numbers after it."""
+
+    def run() -> dict[str, str]:
+        import jax
+        import jax.numpy as jnp
+
+        import farandole.jax as hvd
+
+        hvd.init()
+        rank = hvd.rank()
+        said = {}
+        squares = {
+            "allgather": lambda x: (hvd.allgather(x) ** 2).sum(),
+            "alltoall": lambda x: (hvd.alltoall(x) ** 2).sum(),
+            "unequal splits": lambda x: (hvd.alltoall(x, splits=[1, 3])[0] ** 2).sum(),
+        }
+        for name, square in squares.items():
+            for way, transform in (("eager", lambda function: function), ("jit", jax.jit)):
+                with pytest.raises(ValueError if name == "unequal splits" else hvd.HorovodInternalError) as error:
+                    with hvd.translated():
+                        jax.block_until_ready(transform(jax.grad(square))(jnp.ones(4 + 2 * rank)))
+                said[f"{name}, {way}"] = str(error.value)
+        gathered = jax.jit(jax.grad(squares["allgather"]))(jnp.ones(2) * (rank + 1))
+        exchanged = jax.jit(jax.grad(squares["alltoall"]))(jnp.ones(2) * (rank + 1))
+        assert gathered.tolist() == exchanged.tolist() == [2.0 * (rank + 1)] * 2
+        return said
+
+    world = World(jax_nursery, 2)
+    try:
+        for said in world.run(run):
+            for way in ("eager", "jit"):
+                assert "different first dimensions" in said[f"allgather, {way}"]
+                assert "different first dimensions" in said[f"alltoall, {way}"]
+                assert "parts have to be equal" in said[f"unequal splits, {way}"]
+    finally:
+        world.close()
+
+
 def test_functions_of_a_worker_that_is_alone_are_compiled_again_in_a_larger_world(jax_nursery: Nursery) -> None:
     """They have no collectives. What the user compiled ahead of time says so; nothing computes a wrong number."""
 
