@@ -43,7 +43,8 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description="Measure farandole against gloo, Open MPI, MPICH and what the machine can do, taking turns.",
-        epilog=f"cases:\n{listed}\n\ngroups of cases: {', '.join(groups)}\nscheduling policies: scheduler --help",
+        epilog=f"cases:\n{listed}\n\ngroups of cases: {', '.join(groups)}\n"
+        "scheduling policies: scheduler --help; the queue, beside its simulation: queue --help",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("cases", nargs="*", metavar="CASE", help="names of cases, or of groups; all by default")
@@ -152,6 +153,10 @@ def main() -> None:
         from benchmarks import scheduler
 
         sys.exit(scheduler.main(sys.argv[2:]))
+    if sys.argv[1:2] == ["queue"]:
+        from benchmarks.sharing import bench
+
+        sys.exit(bench.main(sys.argv[2:]))
     arguments = parse_arguments()
     # As Ctrl-C: what was started is ended on the way out.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

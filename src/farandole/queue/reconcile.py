@@ -248,13 +248,17 @@ def toward(job: QueueJob, want: Slots, free: Slots, fact: AttemptFact) -> dict[s
     both = dict(has)
     for host, number in grown.items():
         both[host] = max(number, both.get(host, 0))
-    over = count(both) - job.spec.workers.max
-    for host in [host for host in has if host not in grown]:
-        # The most that it was started with is never exceeded; one of the old workers stays in any case.
-        give_up = max(0, min(over, both[host] - 1))
-        both[host] -= give_up
-        over -= give_up
-    return both if over <= 0 else dict(has)
+    return _at_most(job.spec.workers.max, both, first=[host for host in has if host not in grown])
+
+
+def _at_most(most: int, slots: dict[str, int], first: Sequence[str]) -> dict[str, int]:
+    """Return slots without those that are too many: of some hosts first, but for one slot there."""
+    over = count(slots) - most
+    for host in [*first, *(host for host in slots if host not in first)]:
+        given_up = max(0, min(over, slots[host] - (host in first)))
+        slots[host] -= given_up
+        over -= given_up
+    return {host: number for host, number in slots.items() if number}
 
 
 def is_quiet(jobs: Mapping[str, QueueJob], facts: Facts) -> bool:

@@ -1,0 +1,227 @@
+"""Parts of the queue by themselves: an attempt's files, commands, what an elastic job still holds, and the store."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from queue_world import ANN, FakeDaemon, World, hosts
+
+from farandole.jobs.spec import from_dict
+from farandole.queue.attempt import Attempt, Ended, Request
+from farandole.queue.commands import command_of
+from farandole.queue.daemon import claim, ssh_words
+from farandole.queue.hosts import is_here, parse_queue_hosts
+from farandole.queue.model import (
+    AttemptFact,
+    AttemptReport,
+    HostWorkers,
+    Owner,
+    Phase,
+    QueueJob,
+    Seen,
+)
+from farandole.queue.reconcile import toward
+from farandole.queue.settings import QueueSettings
+from farandole.queue.store import Store, StoreError
+from farandole.queue.transitions import observed
+
+ME = Owner(os.geteuid(), os.getegid(), "me")
+
+
+def job(workers: object = "1:4", slots: dict[str, int] | None = None, **changes: object) -> QueueJob:
+    spec = from_dict({"name": "a", "command": ["python", "train.py"], "workers": workers})
+    slots = {"h1": 2} if slots is None else slots
+    plain = QueueJob("a", spec, ME, 0.0, phase=Phase.RUNNING, attempt=1, slots=slots, held=slots, changed=10.0)
+    return msgspec.structs.replace(plain, **changes)
+
+
+def report(at: float, **workers: tuple[int, int]) -> AttemptFact:
+    rows = {host: HostWorkers(*pair) for host, pair in workers.items()}
+    return AttemptFact(Seen.RUNS, report=AttemptReport(at, rows, sum(pair[1] for pair in workers.values())))
+
+
+# --- what an elastic job still holds -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fact", "held"),
+    [
+        (AttemptFact(Seen.RUNS), {"h1": 2, "h2": 2}),
+        (report(9.0, h1=(1, 1)), {"h1": 2, "h2": 2}),
+        (report(11.0, h1=(2, 2), h2=(2, 2)), {"h1": 2, "h2": 2}),
+        (report(11.0, h1=(1, 2), h2=(2, 0)), {"h1": 2, "h2": 2}),
+        (report(11.0, h1=(1, 1), h2=(2, 1)), {"h1": 1, "h2": 2}),
+        (report(11.0, h1=(1, 1)), {"h1": 1}),
+    ],
+    ids=["no word", "an old word", "not read yet", "they leave", "one host is free", "all have left"],
+)
+def test_a_slot_is_held_until_the_job_says_that_nobody_is_there(fact: AttemptFact, held: dict[str, int]) -> None:
+    shrinks = job(slots={"h1": 1}, held={"h1": 2, "h2": 2})
+    assert dict(observed(shrinks, fact, (), 20.0).held) == held
+
+
+@pytest.mark.parametrize(
+    ("has", "want", "free", "fact", "next_"),
+    [
+        ({"h1": 2}, {"h1": 1}, {"h1": 0}, None, {"h1": 1}),
+        ({"h1": 1}, {"h1": 2}, {"h1": 1}, None, {"h1": 2}),
+        ({"h1": 1}, {"h1": 2, "h2": 2}, {"h1": 0, "h2": 1}, None, {"h1": 1, "h2": 1}),
+        ({"h1": 2}, {"h2": 2}, {"h2": 2}, None, {"h1": 2, "h2": 2}),
+        ({"h1": 2, "h2": 2}, {"h2": 2}, {"h2": 0}, report(11.0, h1=(2, 2), h2=(2, 1)), {"h2": 2}),
+        ({"h1": 4}, {"h2": 4}, {"h2": 4}, None, {"h1": 1, "h2": 3}),
+        ({"h1": 2}, {"h2": 2}, {"h2": 0}, None, {"h1": 2}),
+    ],
+    ids=[
+        "shrinks",
+        "grows",
+        "as far as there is room",
+        "moves: first both",
+        "then one",
+        "never above max",
+        "no room yet",
+    ],
+)
+def test_an_elastic_job_goes_to_its_slots_by_steps(
+    has: dict[str, int], want: dict[str, int], free: dict[str, int], fact: AttemptFact | None, next_: dict[str, int]
+) -> None:
+    found = toward(job(slots=has), want, free, fact or report(11.0, h1=(2, 2)))
+    assert found == next_
+
+
+# --- an attempt's files --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def attempt(tmp_path: Path) -> Attempt:
+    attempt = Attempt(tmp_path, "a", 1)
+    attempt.prepare(request(["true"]), {"h1": 2}, ME)
+    return attempt
+
+
+def request(command: list[str]) -> Request:
+    return Request("a", 1, ("-np", "1", *command), dict(os.environ), "/", False, "SIGTERM", 1.0)
+
+
+def test_an_attempt_as_its_files_show_it(attempt: Attempt) -> None:
+    assert attempt.fact(ME).seen is Seen.NOTHING
+    lock = attempt.claim()
+    assert lock is not None and attempt.claim() is None
+    attempt.begin()
+    assert attempt.fact(ME).seen is Seen.RUNS
+    with pytest.raises(FileExistsError):
+        attempt.begin()
+    os.close(lock)
+    assert attempt.fact(ME).seen is Seen.ORPHANED
+    attempt.write_ended(Ended(3, True))
+    assert attempt.fact(ME) == AttemptFact(Seen.ENDED, 3, True)
+    assert attempt.hosts.read_text() == "h1 slots=2\n"
+    assert not attempt.set_hosts({"h1": 2}) and attempt.set_hosts({"h1": 1})
+
+
+def test_an_attempt_that_has_not_begun_is_closed(attempt: Attempt) -> None:
+    attempt.order("cancel")
+    attempt.close_if_not_begun()
+    assert attempt.fact(ME) == AttemptFact(Seen.ENDED)
+    done = run(attempt)
+    assert done.returncode == 0 and not attempt.has_begun()
+
+
+def test_an_attempt_that_was_never_prepared_and_is_to_stop_is_over(tmp_path: Path) -> None:
+    attempt = Attempt(tmp_path, "b", 1)
+    assert attempt.fact(ME).seen is Seen.NOTHING
+    attempt.order("cancel")
+    attempt.close_if_not_begun()
+    assert attempt.fact(ME).seen is Seen.ENDED
+
+
+def test_an_order_is_only_followed_by_a_harder_one(attempt: Attempt) -> None:
+    for how, then in (("suspend", "suspend"), ("kill", "kill"), ("cancel", "kill")):
+        attempt.order(how)
+        assert attempt.ordered() == then
+
+
+def run(attempt: Attempt) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "farandole.queue.runner", str(attempt.path)]
+    return subprocess.run(command, cwd="/", timeout=60, check=False)
+
+
+def test_a_second_runner_starts_nothing(attempt: Attempt) -> None:
+    lock = attempt.claim()
+    assert lock is not None
+    assert run(attempt).returncode == 0 and not attempt.has_begun()
+    attempt.begin()
+    os.close(lock)  # The first one is killed.
+    assert run(attempt).returncode == 0
+    assert attempt.fact(ME) == AttemptFact(Seen.ENDED), "a plain job is over then"
+
+
+def test_a_log_is_read_in_pieces(attempt: Attempt) -> None:
+    attempt.log.write_bytes(b"0123456789")
+    assert [attempt.read_log(at, 4, ME) for at in (0, 4, 8, 10)] == [b"0123", b"4567", b"89", b""]
+
+
+# --- commands, hosts, the store ----------------------------------------------------------------------------------
+
+
+def test_commands_are_these_words() -> None:
+    words = command_of(job(2, {"h1": 1, "fd00::2": 1}), Path("/s/hosts"), ["-i", "key"])
+    assert words == (
+        *("--no-status", "--color", "never", "-i", "key", "-np", "2", "-H", "h1:1,[fd00::2]:1"),
+        *("--end-grace", "30", "python", "train.py"),
+    )
+    words = command_of(job(slots={"h1": 1, "h2": 2}), Path("/s/hosts"))
+    assert words == (
+        *("--no-status", "--color", "never", "-np", "3", "--min-np", "1", "--max-np", "4"),
+        *("--hosts-from", "file:/s/hosts", "--job", "a.1", "--grace", "30", "python", "train.py"),
+    )
+
+
+def test_hosts_have_slots_and_types() -> None:
+    told = [(host.name, host.slots, host.type) for host in parse_queue_hosts("n[1-2]:4/a100,h3:2")]
+    assert told == [("n1", 4, "a100"), ("n2", 4, "a100"), ("h3", 2, "slot")]
+    assert is_here("localhost") and is_here("127.0.0.1") and not is_here("h1")
+    assert ssh_words(["--host-timeout", "3", "-p", "2222", "-i", "key", "--ssh-option", "A=b"]) == [
+        *("ssh", "-p", "2222", "-i", "key", "-o", "A=b")
+    ]
+
+
+def test_one_daemon_serves_a_directory(tmp_path: Path) -> None:
+    lock = claim(tmp_path)
+    assert lock is not None and claim(tmp_path) is None
+    os.close(lock)
+    again = claim(tmp_path)
+    assert again is not None
+    os.close(again)
+
+
+def test_a_database_that_cannot_be_used_is_told(tmp_path: Path) -> None:
+    (tmp_path / "queue.db").write_text("this is no database, however long it may be")
+    with pytest.raises(StoreError, match="cannot be used as the queue's database"):
+        Store(tmp_path / "queue.db")
+    newer = Store(tmp_path / "newer.db")
+    newer._db.execute("PRAGMA user_version=99")
+    newer.close()
+    with pytest.raises(StoreError, match="was written by a newer farandole"):
+        Store(tmp_path / "newer.db")
+
+
+def test_a_copy_of_the_database_has_all_that_was_there(tmp_path: Path) -> None:
+    daemon = FakeDaemon(tmp_path, World(), hosts("h1:2"), QueueSettings(policy="rr"))
+    daemon.submit("a", ANN, workers=2)
+    daemon._store.backup(tmp_path / "copy.db")
+    daemon.close()
+    copy = Store(tmp_path / "copy.db")
+    assert list(copy.jobs()) == ["a"] and copy.settings().policy == "rr" and copy.launch("a") == ({"A": "1"}, "/")
+    assert [event.text for event in copy.events("a")] == ["was submitted"]
+    copy.close()
+
+
+def test_the_daemon_loads_no_numpy() -> None:
+    code = "import sys, farandole.queue.daemon, farandole.queue.runner; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"numpy", "scipy", "torch"} & set(loaded)
