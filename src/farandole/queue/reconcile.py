@@ -99,7 +99,8 @@ def turn(
         reports: what jobs measure, by name, for policies that size jobs by it.
     """
     before = dict(jobs)
-    after = {name: _look(job, facts, hosts, now) for name, job in before.items()}
+    seen = {name: _look(job, facts, hosts, now) for name, job in before.items()}
+    after = seen
     standing = _decide(after, hosts, settings, decide, now, standing, reports or {})
     reasons: dict[str, str] = {}
     if standing is not None:
@@ -107,7 +108,13 @@ def turn(
         reasons = {**standing.decision.reasons, **waits}
     elif not any(host.up for host in hosts):
         reasons = dict.fromkeys(after, "waits: no host can be reached")
-    events = [Event(name, said) for name, job in after.items() if (said := story(before[name], job))]
+    steps = ((before, seen), (seen, after))  # A job may be lost and be given other slots in one turn.
+    events = [
+        Event(name, said)
+        for earlier, later in steps
+        for name, job in later.items()
+        if (said := story(earlier[name], job))
+    ]
     actions = [
         action
         for name, job in after.items()

@@ -202,6 +202,8 @@ def test_a_host_that_is_lost_takes_plain_jobs_with_it_and_they_begin_again(start
     assert daemon.world.attempts["plain", 1].order == "kill"
     daemon.until_over()
     assert daemon.state.jobs["plain"].phase is Phase.SUCCEEDED and job.restarts == 1
+    events = [event.text for event in daemon.state.status("plain", whole=True).events]
+    assert any("host h2 was lost; it begins again" in event for event in events), events
 
 
 def test_a_host_that_is_lost_takes_only_its_workers_from_an_elastic_job(start: Callable[..., FakeDaemon]) -> None:
