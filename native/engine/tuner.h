@@ -40,6 +40,8 @@ struct TunerSettings {
   int64_t shortest_sample_ns = 20'000'000;
 };
 
+// It has more fields than most classes: the samples, which all phases share, and how far each phase has come. A phase
+// that is over leaves what it has found to the next one, so that parts of it would pass most of their state on.
 class Tuner {
  public:
   // `kept` are knobs that an earlier job has found.

@@ -48,6 +48,9 @@ struct LinkedWorld {
   std::vector<int> hosts;         // see Mesh::hosts()
 };
 
+// It has more methods than most classes: one for each thing that can happen at the one poll(2), and each may concern
+// any of the peers. What has a state of its own is an object of its own: dials, incoming connections, links, the death
+// watch.
 class MeshSetup {
  public:
   // All arguments outlive the set-up.

@@ -7,11 +7,15 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.support.cpp_classes import CppClass, classes_in
 
+NATIVE = Path(__file__).resolve().parents[2] / "native"
 PACKAGE = Path(__file__).resolve().parents[2] / "src" / "farandole"
 MOST_METHODS, MOST_FIELDS = 25, 15
 # A docstring that says so has one of these words.
 REASON = re.compile(r"\b(methods|fields)\b")
+# A comment that says so in C++: above the class, or at the head of its file.
+CPP_REASON = re.compile(r"\bmore (methods|fields)\b")
 
 
 def methods_of(cls: ast.ClassDef) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
@@ -62,5 +66,83 @@ def test_large_classes_say_why() -> None:
         for file in sorted(PACKAGE.rglob("*.py"))
         for cls in large_classes(file.read_text())
         if not REASON.search(ast.get_docstring(cls) or "")
+    ]
+    assert not silent
+
+
+# --- C++ -------------------------------------------------------------------------------------------------------------
+
+CPP = """
+#define CLASS(x) class Macro { x };
+enum class Kind : uint8_t { kOne };
+template <class T> struct Record { int number; void (*call)(int); };
+// class Commented { void f(); };
+
+// Speaks.
+template <typename T>
+class alignas(64) Mutex final : public Base<int>, Other {
+ public:
+  explicit Mutex(int count) : count_{count}, text_("class X { f(); }") {}
+  ~Mutex() override;
+  Mutex(const Mutex&) = delete;
+  Mutex& operator=(const Mutex&) = delete;
+  bool operator()(int value) const noexcept { return value == 1'000; }
+  void lock() ACQUIRE();
+  std::vector<int> all() const REQUIRES(mutex_) {
+    if (count_ > 0) { return {}; }
+    return std::vector<int>(3);
+  }
+  using Function = std::function<void(int)>;
+  friend void swap(Mutex& a, Mutex& b);
+
+ private:
+  struct Inner {
+    int number = 0;
+    int twice() const { return 2 * number; }
+  };
+  static constexpr size_t kSize = sizeof(int);
+  std::function<void(int, char)> call_ = nullptr;
+  std::map<int, int> places_ GUARDED_BY(mutex_) = std::map<int, int>();
+  int count_ = 0;
+  std::array<Inner, (3 + 1)> inner_{};
+  const char* text_;
+};
+class Declared;
+struct Outer::Impl : Base { void run(); };
+"""
+
+
+def described(cls: CppClass) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+    return cls.name, cls.methods, cls.fields
+
+
+def test_classes_of_cpp_are_read() -> None:
+    record, mutex, inner, impl = classes_in(CPP)
+    assert described(record) == ("Record", (), ())
+    assert mutex.name == "Mutex" and mutex.comment == "Speaks."
+    assert mutex.methods == ("Mutex", "~Mutex", "operator()", "lock", "all")
+    assert mutex.fields == ("call_", "places_", "count_", "inner_", "text_")
+    assert described(inner) == ("Inner", ("twice",), ())
+    assert described(impl) == ("Impl", ("run",), ())
+
+
+def is_large_in_cpp(cls: CppClass) -> bool:
+    return len(cls.methods) > MOST_METHODS or len(cls.fields) > MOST_FIELDS
+
+
+def head_of(text: str) -> str:
+    """Return the comment at the head of a file."""
+    return "\n".join(re.findall(r"\A(?://.*\n)+", text))
+
+
+def test_large_classes_of_cpp_say_why() -> None:
+    files = sorted(file for file in NATIVE.rglob("*") if file.suffix in (".h", ".cc"))
+    found = [(file, file.read_text()) for file in files]
+    large = [(file, text, cls) for file, text in found for cls in classes_in(text) if is_large_in_cpp(cls)]
+    assert "Engine" in [cls.name for _, _, cls in large]
+    silent = [
+        f"{file.relative_to(NATIVE)}: {cls.name}"
+        for file, text, cls in large
+        if not CPP_REASON.search(cls.comment) and not CPP_REASON.search(head_of(text))
     ]
     assert not silent

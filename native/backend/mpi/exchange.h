@@ -19,6 +19,8 @@
 
 namespace farandole::backend::mpi {
 
+// It has more fields than most classes: what it was given, where its rooms are, and how many rounds have come how far.
+// All of that is one exchange under way, which lives for one collective.
 class MpiExchange final : public collective::Exchange {
  public:
   // As collective::ExchangeCarrier::begin(); `comm` is that of the peers, of which this one is number `me`.
