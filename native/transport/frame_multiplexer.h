@@ -38,6 +38,8 @@ struct WaitPolicy {
 // their engine thread would only take the core from the thread that looks.
 enum class Notify : uint8_t { kNow, kLate };
 
+// It has more methods than most classes: three small interfaces (messages, data frames, waits and sleep) over the same
+// links, which one poll(2) serves all of.
 class FrameMultiplexer {
  public:
   FrameMultiplexer(Mesh& mesh, WaitPolicy policy);

@@ -75,6 +75,14 @@ def test_gradient(world):
         mean = np.arange(total, dtype=np.float64) * total / size
         wanted = np.repeat(mean[begin : begin + rank + 1, None], 2, axis=1)
         np.testing.assert_allclose(gradient, wanted, rtol=1e-12)
+        gradient = front.gradient(
+            lambda tensor: sum(
+                front.sum(gathered * front.tensor(scale, "float64"))
+                for gathered in hvd.grouped_allgather([tensor, tensor * 2])
+            ),
+            np.ones((rank + 1, 2)),
+        )
+        np.testing.assert_allclose(gradient, 3 * wanted, rtol=1e-12)
 
     world.run(body)
 

@@ -7,6 +7,7 @@ Horovod's names are our names. This needs TensorFlow.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -71,9 +72,9 @@ class ComputedGradients:
         variables = tf.nest.flatten(var_list() if callable(var_list) else var_list)
         return list(zip(tape.gradient(loss, variables, grad_loss), variables, strict=True))
 
+    @abstractmethod
     def _several_passes(self) -> bool:
         """Say whether several backward passes make one step."""
-        raise NotImplementedError
 
     def _are_computed(self, variables: Sequence[Any]) -> bool:
         """Say whether the gradients of this step are those that were computed last, and forget these."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import signal
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import until
 from worlds import Nursery, Worker, WorkerGone, World
 
 
@@ -16,12 +18,12 @@ def begin() -> None:
     hvd.init()
 
 
-def test_a_killed_worker_ends_a_compiled_step_within_two_seconds(jax_nursery: Nursery) -> None:
+def test_a_killed_worker_ends_a_compiled_step_within_two_seconds(jax_nursery: Nursery, tmp_path: Path) -> None:
     world = World(jax_nursery, 3, {"FARANDOLE_FAILURE_DEADLINE": ""})
     try:
         world.run(begin)
 
-        def train() -> tuple[str, int | None, float]:
+        def train(folder: Path) -> tuple[str, int | None, float]:
             import jax
             import jax.numpy as jnp
 
@@ -33,6 +35,7 @@ def test_a_killed_worker_ends_a_compiled_step_within_two_seconds(jax_nursery: Nu
             try:
                 while True:
                     jax.block_until_ready(step(x))
+                    (folder / str(hvd.rank())).touch()
             except jax.errors.JaxRuntimeError as error:
                 at = time.time()
                 assert lost_rank_behind(error) == 1
@@ -40,8 +43,8 @@ def test_a_killed_worker_ends_a_compiled_step_within_two_seconds(jax_nursery: Nu
                     raise
                 return str(ours.value), ours.value.rank, at
 
-        world.start(train)
-        time.sleep(2)
+        world.start(train, tmp_path)
+        until(lambda: len(list(tmp_path.iterdir())) == 3, "all workers have made a step")
         killed = time.time()
         world.workers[1].kill(signal.SIGKILL)
         for rank, outcome in world.failures():

@@ -1,10 +1,12 @@
-"""The ops of the plugin library, in a world of two processes, in each of TensorFlow's ways of working."""
+"""The ops of the plugin library, in a world of two processes, in each of TensorFlow's ways of working.
+
+What all front ends have in common is in the conformance suite, which runs eagerly, in functions and in sessions:
+values, gradients, ranks that differ, and lost workers.
+"""
 
 from __future__ import annotations
 
 import itertools
-import os
-import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -233,29 +235,6 @@ def test_questions_are_answered_when_they_are_run(world: World) -> None:
     world.run(run)
 
 
-def test_rows_that_differ_and_large_ones(world: World) -> None:
-    def run() -> None:
-        import numpy as np
-        import tensorflow as tf
-
-        import farandole.tensorflow as hvd
-
-        rank = hvd.rank()
-        rows = hvd.allgather(tf.fill([1000 * (rank + 1), 100], rank), name="large").numpy()
-        assert rows.shape == (3000, 100) and rows.sum() == 200_000
-        got, counts = hvd.alltoall(tf.range(3) + 10 * rank, splits=[1, 2], name="splits")
-        assert counts.numpy().tolist() == [rank + 1] * 2
-        assert got.numpy().tolist() == [[0, 10], [1, 2, 11, 12]][rank]
-        share = hvd.reducescatter(tf.range(5), op=hvd.Sum, name="share").numpy()
-        assert share.tolist() == [[0, 2, 4], [6, 8]][rank]
-        for dtype in (tf.bfloat16, tf.half, tf.uint8, tf.int64, tf.bool):
-            ours = tf.cast([1, 1], dtype)
-            assert np.array_equal(hvd.broadcast(ours if rank else ours[::-1], 1, name="dtypes").numpy(), ours.numpy())
-        assert hvd.allreduce(tf.ones([2], tf.bfloat16), op=hvd.Sum).numpy().tolist() == [2.0, 2.0]
-
-    world.run(run)
-
-
 @pytest.mark.parametrize("in_graph", [False, True])
 def test_a_process_set_that_is_not_there_is_a_mistake_of_the_script(world: World, in_graph: bool) -> None:
     def run(in_graph: bool) -> str:
@@ -276,55 +255,6 @@ def test_a_process_set_that_is_not_there_is_a_mistake_of_the_script(world: World
         raise AssertionError("no error")
 
     assert all("Process set provided does not exist" in each for each in world.run(run, in_graph))
-
-
-@pytest.mark.parametrize("in_graph", [False, True])
-def test_gradients_flow_through_every_collective(world: World, in_graph: bool) -> None:
-    def run(in_graph: bool) -> dict[str, list[float]]:
-        import tensorflow as tf
-
-        import farandole.tensorflow as hvd
-
-        rank = hvd.rank()
-        weights = tf.constant([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]) * (rank + 1)
-
-        def weighted(rows: Any) -> Any:
-            return tf.reduce_sum(rows * weights[: tf.shape(rows)[0]])
-
-        calls = {
-            "sum": lambda x: hvd.allreduce(x, op=hvd.Sum, prescale_factor=2.0),
-            "max": lambda x: hvd.allreduce(x, op=hvd.Max),
-            "product": lambda x: hvd.allreduce(x, op=hvd.Product),
-            "grouped": lambda x: hvd.grouped_allreduce([x, x * 2], op=hvd.Average)[1],
-            "broadcast": lambda x: hvd.broadcast(x, 1),
-            "allgather": lambda x: hvd.allgather(x),
-            "grouped_allgather": lambda x: hvd.grouped_allgather([x, x])[1],
-            "alltoall": lambda x: hvd.alltoall(x, splits=[1, 1])[0],
-            "reducescatter": lambda x: hvd.reducescatter(x, op=hvd.Sum),
-        }
-
-        def gradient(call: Any) -> Any:
-            tensor = tf.constant([1.0, 0.0, 2.0]) + rank
-            with tf.GradientTape() as tape:
-                tape.watch(tensor)
-                loss = weighted(call(tensor))
-            return tape.gradient(loss, tensor)
-
-        run_one = tf.function(gradient) if in_graph else gradient
-        return {name: run_one(call).numpy().tolist() for name, call in calls.items()}
-
-    first, second = world.run(run, in_graph)
-    assert first["sum"] == second["sum"] == [6.0, 12.0, 18.0]
-    assert (first["max"], second["max"]) == ([0.0] * 3, [3.0, 6.0, 9.0])
-    # The elements are 1, 0, 2 and 2, 1, 3.
-    assert (first["product"], second["product"]) == ([6.0, 6.0, 27.0], [3.0, 0.0, 18.0])
-    assert first["grouped"] == second["grouped"] == [3.0, 6.0, 9.0]
-    assert (first["broadcast"], second["broadcast"]) == ([0.0] * 3, [1.5, 3.0, 4.5])
-    assert (first["allgather"], second["allgather"]) == ([1.5, 3.0, 4.5], [6.0, 7.5, 9.0])
-    assert (first["grouped_allgather"], second["grouped_allgather"]) == (first["allgather"], second["allgather"])
-    assert (first["alltoall"], second["alltoall"]) == ([1.0, 2.0, 0.0], [2.0, 4.0, 0.0])
-    # Rank 0 has the first two rows; a Sum's gradient is multiplied by the number of ranks.
-    assert first["reducescatter"] == second["reducescatter"] == [2.0, 4.0, 4.0]
 
 
 @pytest.mark.parametrize("in_graph", [False, True])
@@ -365,64 +295,6 @@ def test_gradients_have_the_type_of_the_tensor(world: World, in_graph: bool) -> 
     factors = {"allreduce": 2.0, "grouped_allreduce": 2.0, "grouped_allgather": 2.0, "grouped_reducescatter": 2.0}
     assert first == {name: ("float64", [factors.get(name, 1.0)] * 2) for name in first}
     assert second == {**first, "broadcast": ("float64", [0.0, 0.0])}
-
-
-def test_ranks_that_differ_get_the_same_error(world: World) -> None:
-    def run() -> tuple[str, str]:
-        import tensorflow as tf
-
-        import farandole.tensorflow as hvd
-        from farandole.errors import MismatchError
-        from farandole.tensorflow.errors import translate
-
-        try:
-            hvd.allreduce(tf.ones([2 + hvd.rank()]), name="shapes")
-        except tf.errors.FailedPreconditionError as error:
-            assert isinstance(translate(error), MismatchError)
-            return str(translate(error)), str(hvd.allreduce(1.0, op=hvd.Sum).numpy())
-        raise AssertionError("no error")
-
-    first, second = world.run(run)
-    assert first == second and first[1] == "2.0"
-    assert "rank 0 sent a tensor of shape [2], but rank 1 sent a tensor of shape [3]" in first[0]
-
-
-def test_a_lost_worker_is_named(tensorflow_nursery: Nursery) -> None:
-    def run(dies: int) -> tuple[int | None, str]:
-        import tensorflow as tf
-
-        import farandole.tensorflow as hvd
-        from farandole.errors import NotInitializedError, WorkerLostError
-        from farandole.tensorflow.errors import translate
-
-        hvd.init()
-        reduce = tf.function(lambda tensor: hvd.allreduce(tensor, op=hvd.Sum, name="loss"))
-        assert float(reduce(tf.ones([]))) == 3.0
-        if hvd.rank() == dies:
-            os.kill(os.getpid(), signal.SIGKILL)
-        lost = None
-        for _ in range(2):  # in flight, or later
-            try:
-                reduce(tf.ones([]))
-            except tf.errors.UnknownError as error:
-                lost = translate(error)
-            assert isinstance(lost, WorkerLostError)
-        hvd.shutdown()
-        try:
-            reduce(tf.ones([]))
-        except tf.errors.FailedPreconditionError as error:
-            assert isinstance(translate(error), NotInitializedError)
-            return lost.rank, str(lost)
-        raise AssertionError("no error after shutdown")
-
-    world = World(tensorflow_nursery, 3)
-    try:
-        world.start(run, 1)
-        results = world.collect([0, 2])
-    finally:
-        world.broken = True
-        world.close()
-    assert results[0] == results[1] and results[0][0] == 1
 
 
 def test_without_the_plugin_python_functions_are_taken_with_a_warning(worker: Worker) -> None:

@@ -156,7 +156,11 @@ def _frameworks(facts: Facts) -> list[Finding]:
             findings.append(Finding("problem", "frameworks", text, "pip install --upgrade torch"))
     if not any(framework.name == "torch" for framework in facts.frameworks):
         text = f"torch is not installed for {facts.software.executable}"
-        findings.append(Finding("note", "frameworks", text, "pip install torch; or use farandole.core.buffers without"))
+        todo = (
+            "pip install torch; or work without it: with farandole.tensorflow, farandole.keras, farandole.jax, "
+            "farandole.mxnet, or farandole.numpy, which needs no framework"
+        )
+        findings.append(Finding("note", "frameworks", text, todo))
     return findings
 
 
