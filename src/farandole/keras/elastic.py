@@ -14,7 +14,7 @@ from farandole.elastic.state import ObjectState, State
 from farandole.elastic.variables import build_optimizer, check_built, variables_of
 from farandole.elastic.variables_state import ModelState
 from farandole.errors import HorovodInternalError, HostsUpdatedInterrupt
-from farandole.keras import left_out
+from farandole.keras import left_out, sessions
 from farandole.keras.callbacks.base import Callback
 from farandole.keras.functions import translate
 
@@ -51,6 +51,8 @@ class KerasState(ModelState):
         """
         check_built("model", model)
         self.model = model
+        if sessions.is_on():
+            sessions.make_optimizer_variables(model)
         self._own = self._read_own()
         super().__init__(
             model, optimizer, bcast_object=broadcast_object, get_rank=rank, bcast_array=_broadcast, **kwargs
@@ -78,16 +80,26 @@ class KerasState(ModelState):
 
     def _own_variables(self) -> list[Any]:
         """Return the variables that no other worker gets: what random numbers are drawn from, and counts of metrics."""
+        if sessions.is_on():
+            return []  # There, a step that has failed has written nothing.
         _attach(self.model)
         shared = {id(variable) for variable in self.model.weights}
         return [variable for variable in self.model.variables if id(variable) not in shared]
 
     def _variables(self) -> list[Any]:
         _attach(self.model)
+        if sessions.is_on():
+            return [*self.model.weights, *(variables_of(self.optimizer) or ())]
         build_optimizer(self.optimizer, list(self.model.trainable_variables))
         return [*self.model.weights, *(variables_of(self.optimizer) or ())]
 
+    def _read(self) -> list[Any]:
+        return sessions.read_all(self._variables()) if sessions.is_on() else super()._read()
+
     def _write(self, values: Sequence[Any]) -> None:
+        if sessions.is_on():
+            sessions.write_all(self._variables(), values)
+            return
         # A variable takes an array that it is given as its memory, and the committed values have to stay.
         super()._write([value.copy() for value in values])
 

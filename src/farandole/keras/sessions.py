@@ -27,11 +27,27 @@ def write(variable: Any, value: Any) -> None:
     _backend().set_value(variable, value)
 
 
+def read_all(variables: Sequence[Any]) -> list[Any]:
+    """Return the values of variables."""
+    values: list[Any] = _backend().batch_get_value(list(variables))
+    return values
+
+
+def write_all(variables: Sequence[Any], values: Sequence[Any]) -> None:
+    """Give variables values."""
+    _backend().batch_set_value(list(zip(variables, values, strict=True)))
+
+
+def make_optimizer_variables(model: Any) -> None:
+    """Let the optimizer of a compiled model have its variables, which it makes with the graph of a step."""
+    if getattr(model, "optimizer", None) is not None and hasattr(model, "_make_train_function"):
+        model._make_train_function()
+
+
 def broadcast_variables(variables: Sequence[Any], root_rank: int) -> None:
     """Give variables the values that the root has."""
-    own = _backend().batch_get_value(list(variables)) if rank() == root_rank else None
-    values = broadcast_object(own, root_rank, name="keras.session")
-    _backend().batch_set_value(list(zip(variables, values, strict=True)))
+    own = read_all(variables) if rank() == root_rank else None
+    write_all(variables, broadcast_object(own, root_rank, name="keras.session"))
 
 
 def _backend() -> Any:

@@ -96,6 +96,53 @@ loss, accuracy = model.evaluate(x, y, verbose=0)
 assert accuracy > 0.9, accuracy
 print(b"".join(weight.tobytes() for weight in model.get_weights()).hex(), K.get_value(model.optimizer.lr))
 """
+# As Horovod's elastic example for TensorFlow 1; in the middle of it, a worker is killed.
+OLD_ELASTIC = """
+import os
+import numpy as np
+import tensorflow as tf
+from tensorflow import keras
+from tensorflow.keras import backend as K
+import horovod.tensorflow.keras as hvd
+
+hvd.init()
+K.set_session(tf.Session(config=tf.ConfigProto()))
+x = np.random.RandomState(0).uniform(-1, 1, (64, 2)).astype("float32")
+y = (x[:, 0] > x[:, 1]).astype("int64")
+model = keras.models.Sequential()
+model.add(keras.layers.Dense(2, activation="softmax", input_shape=(2,)))
+optimizer = hvd.DistributedOptimizer(keras.optimizers.Adadelta(1.0 * hvd.size()))
+model.compile(loss=keras.losses.sparse_categorical_crossentropy, optimizer=optimizer, metrics=["accuracy"])
+
+
+def on_state_reset():
+    tf.keras.backend.set_value(model.optimizer.lr, 1.0 * hvd.size())
+
+
+class Killed(keras.callbacks.Callback):
+    def on_batch_end(self, batch, logs=None):
+        if hvd.size() == 2 and hvd.rank() == 1 and state.epoch == 1 and batch == 3:
+            os.kill(os.getpid(), 9)
+
+
+state = hvd.elastic.KerasState(model, batch=0, epoch=0)
+state.register_reset_callbacks([on_state_reset])
+callbacks = [
+    hvd.elastic.CommitStateCallback(state),
+    hvd.elastic.UpdateBatchStateCallback(state),
+    hvd.elastic.UpdateEpochStateCallback(state),
+    Killed(),
+]
+
+
+@hvd.elastic.run
+def train(state):
+    state.model.fit(x, y, batch_size=8, callbacks=callbacks, epochs=3 - state.epoch, verbose=0)
+
+
+train(state)
+print("END", hvd.size(), state.epoch, float(K.get_value(model.optimizer.lr)), K.get_value(model.optimizer.iterations))
+"""
 # With Keras 2, tf.layers is there; without it, what it was made of.
 DENSE = {
     True: "lambda given, size: tf.layers.dense(given, size, activation=tf.tanh)",
@@ -132,6 +179,20 @@ def test_old_keras_trains_in_a_session(tmp_path: Path) -> None:
     weights, rates = zip(*(line.partition(">:")[2].split() for line in said), strict=True)
     assert len(weights) == 2 and len(set(weights)) == 1
     assert rates == ("1.0", "1.0")
+
+
+def test_an_old_elastic_training_goes_on_in_its_session(tmp_path: Path) -> None:
+    for needed in ("tensorflow", "tf_keras"):
+        pytest.importorskip(needed)
+    script = tmp_path / "old_elastic.py"
+    script.write_text(OLD_ELASTIC)
+    workers = ("--min-np", "1", "-np", "2", "-H", "localhost:2", "--start-timeout", "90")
+    said = run("-m", "farandole", "run", "--tf1", *workers, sys.executable, str(script)).splitlines()
+    (end,) = [line.partition(">:")[2] for line in said if "END" in line]
+    size, epoch, rate, steps = end.split()[1:]
+    assert (size, epoch, float(rate)) == ("1", "3", 1.0)
+    # 8 in an epoch. The one that was broken off begins anew, and the steps that it had made stay.
+    assert 24 < int(steps) <= 24 + 4
 
 
 def test_horovodrun_does_by_the_variable(tmp_path: Path) -> None:
