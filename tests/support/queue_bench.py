@@ -29,7 +29,7 @@ finish = os.path.join(here, f"{name}.finish")
 worker = int(os.environ["FARANDOLE_WORKER"])
 secret = bytes.fromhex(os.environ["FARANDOLE_SECRET"])
 roster = RosterClient.connect(os.environ["FARANDOLE_ROSTER"], secret, worker=worker, search_timeout=60.0)
-turn, world, news = threading.Event(), None, 0
+turn, world, news, steps = threading.Event(), None, 0, 0
 
 def heard(message):
     global news
@@ -53,7 +53,8 @@ if first:
     open(os.path.join(here, name), "a").write("begun\\n")
 begun = time.monotonic()
 while not os.path.exists(finish):
-    roster.report_progress(1, 0.0)
+    steps += 1
+    roster.report_progress(steps, 0.0)
     if turn.wait(0.02):
         turn.clear()
         if news >= world.generation:

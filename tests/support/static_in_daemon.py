@@ -54,7 +54,7 @@ class FakeJob:
         return tuple(self._hosts.values())
 
     def status(self) -> Status:
-        return {"size": self._size, "generation": 1, "waits_for": ""}
+        return {"size": self._size, "generation": 1, "waits_for": "", "steps_per_second": None}
 
 
 async def launch(

@@ -159,7 +159,9 @@ class Runner:
             status = status_of(directory)
             if isinstance(answer, HostsAre) and status is not None:
                 hosts = {row.name: HostWorkers(row.slots, len(row.workers)) for row in answer.rows}
-                self._attempt.write_report(AttemptReport(at, hosts, status.size, status.waits_for))
+                self._attempt.write_report(
+                    AttemptReport(at, hosts, status.size, status.waits_for, status.steps_per_second)
+                )
 
 
 def _end_with_parent() -> Callable[[], None]:

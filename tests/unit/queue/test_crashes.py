@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from farandole.queue.settings import QueueSettings
 
 pytestmark = pytest.mark.exact
 HOSTS = hosts("h1:2,h2:2,h3:2")
-SEEDS = 150
+SEEDS = 2000 if os.environ.get("FARANDOLE_EXPLORE") == "all" else 80
 POLICIES = ("priority+easy+elastic", "fcfs", "rr+greedy", "preempt+greedy+elastic", "srtf", "fair")
 
 

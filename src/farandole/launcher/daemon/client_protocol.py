@@ -139,6 +139,7 @@ class StatusIs(msgspec.Struct, frozen=True, tag="status-is"):
     size: int
     generation: int
     waits_for: str
+    steps_per_second: float | None = None
 
 
 FromDaemon = Hidden | TakenOver | Unread | Ended | Refused | Done | HostsAre | StatusIs

@@ -116,7 +116,7 @@ def _status(directory: JobDirectory, record: JobRecord) -> JobStatus:
     now = status_of(directory)
     if now is None:
         return _with(status, reason="its launcher does not answer")
-    return _with(status, workers=now.size, wanted=now.size, reason=now.waits_for)
+    return _with(status, workers=now.size, wanted=now.size, reason=now.waits_for, steps_per_second=now.steps_per_second)
 
 
 def _with(status: JobStatus, **changes: object) -> JobStatus:

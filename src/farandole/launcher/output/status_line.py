@@ -97,19 +97,28 @@ class Status:
         named = ", ".join([*missing[:MOST_NAMED], *more])
         return [f"{len(self.hosts)} hosts" + (f", not complete: {named}" if named else "")]
 
-    def _speed_parts(self) -> list[str]:
-        spans = {
+    @property
+    def steps_per_second(self) -> float | None:
+        """The median over ranks; None while there are no steps, or too few reports."""
+        spans = self._spans()
+        if not any(last.steps for _, last in spans.values()):
+            return None
+        return statistics.median((last.steps - first.steps) / (last.at - first.at) for first, last in spans.values())
+
+    def _spans(self) -> dict[int, tuple[Report, Report]]:
+        """Return the first and the last report of each rank that has told something for long enough."""
+        return {
             rank: (known[0], known[-1])
             for rank, known in self.reports.items()
             if known[-1].at - known[0].at >= SHORTEST_SECONDS
         }
+
+    def _speed_parts(self) -> list[str]:
+        spans = self._spans()
         if not spans:
             return []
         parts = []
-        if any(last.steps for _, last in spans.values()):
-            rate = statistics.median(
-                (last.steps - first.steps) / (last.at - first.at) for first, last in spans.values()
-            )
+        if (rate := self.steps_per_second) is not None:
             parts.append(f"{_number(rate)} steps/s")
         waiting = {rank: (last.waited - first.waited) / (last.at - first.at) for rank, (first, last) in spans.items()}
         slowest = find_slowest(waiting)
@@ -183,6 +192,11 @@ class StatusLine:
         """Take note of how a worker gets on: what it has done and waited for since its world began."""
         if rank in self._status.up:
             self._change(self._status.told(rank, Report(at, steps, waited_seconds)))
+
+    @property
+    def steps_per_second(self) -> float | None:
+        """See `Status`."""
+        return self._status.steps_per_second
 
     def close(self) -> None:
         """Remove the line."""

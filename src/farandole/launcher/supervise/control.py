@@ -34,6 +34,8 @@ class Status(TypedDict):
     generation: int
     waits_for: str
     """For what the job waits, and until when; "" when it goes on."""
+    steps_per_second: float | None
+    """Of the last seconds; None while that is not known."""
 
 
 class Job(Protocol):

@@ -102,4 +102,5 @@ class ElasticJob:
             "size": len(workers.world),
             "generation": workers.generation,
             "waits_for": self._policy.messages.waits_for,
+            "steps_per_second": self._supervisor.status.steps_per_second,
         }
