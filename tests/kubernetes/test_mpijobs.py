@@ -161,6 +161,7 @@ class ElasticJob:
         assert list(self.pods("launcher")) == ["elastic-launcher"], "the launcher went on all the time"
 
 
+@pytest.mark.timeout(240)
 def test_an_old_elastic_job_trains_on_while_a_worker_is_evicted_and_the_operator_is_dead(
     operator: RunningOperator, cluster: Cluster, namespace: str
 ) -> None:
@@ -181,6 +182,7 @@ def test_an_old_elastic_job_trains_on_while_a_worker_is_evicted_and_the_operator
     assert mpi_job(cluster, namespace, "elastic")["status"]["history"]["disruptions"] == 1
 
 
+@pytest.mark.timeout(240)
 def test_an_old_elastic_job_is_scaled_while_it_trains(
     operator: RunningOperator, cluster: Cluster, namespace: str
 ) -> None:

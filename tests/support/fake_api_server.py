@@ -215,7 +215,7 @@ class FakeApiServer:
         return obj
 
     def _check_version(self, old: Obj, new: Obj) -> None:
-        version = new["metadata"].get("resourceVersion")
+        version = new.get("metadata", {}).get("resourceVersion")
         if version and version != old["metadata"]["resourceVersion"]:
             raise Answer(
                 409, "Conflict", "the object has been modified; please apply your changes to the latest version"

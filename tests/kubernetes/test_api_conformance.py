@@ -1,0 +1,30 @@
+"""A real API server does what is asked of the fake, too (`tests/integration/kubernetes/test_fake_api_server.py`)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import api_conformance
+import pytest
+from lightkube.config.kubeconfig import KubeConfig
+from tests.kubernetes import operators
+from tests.kubernetes.cluster import Cluster
+
+from farandole.kubernetes.operator.api import Api
+
+
+@pytest.fixture(scope="module", autouse=True)
+def installed(cluster: Cluster) -> None:
+    operators.install(cluster)
+
+
+@pytest.mark.parametrize("check", api_conformance.CHECKS, ids=lambda check: check.__name__)
+def test_a_real_one(cluster: Cluster, namespace: str, check: api_conformance.Check) -> None:
+    async def test() -> None:
+        api = Api(KubeConfig.from_file(cluster.control.kubeconfig).get())
+        try:
+            await check(api, namespace)
+        finally:
+            await api.close()
+
+    asyncio.run(asyncio.wait_for(test(), 60))
