@@ -27,4 +27,4 @@ def test_a_real_one(cluster: Cluster, namespace: str, check: api_conformance.Che
         finally:
             await api.close()
 
-    asyncio.run(asyncio.wait_for(test(), 60))
+    asyncio.run(asyncio.wait_for(test(), 100))

@@ -206,7 +206,9 @@ class FakeApiServer:
 
     async def remove(self, key: Key) -> Obj:
         """Remove an object at once, and what it owns."""
-        obj = self.objects.pop(key)
+        obj = self.objects.pop(key, None)
+        if obj is None:
+            return {}
         await self._store("DELETED", key[0], obj)
         for other, child in list(self.objects.items()):
             owners = child["metadata"].get("ownerReferences") or []
@@ -276,16 +278,18 @@ class FakeNode:
     async def run(self) -> None:
         """Look after pods, until cancelled."""
         while True:
-            for pod in list(self.server.of("pods")):
-                await self._look_after(pod)
+            for key in [key for key in self.server.objects if key[0] == "pods"]:
+                # What was done for the others took time: it may be gone, or another one.
+                pod = self.server.objects.get(key)
+                if pod is not None:
+                    await self._look_after(pod)
             await asyncio.sleep(self._start)
 
     async def _look_after(self, pod: Obj) -> None:
         metadata, phase = pod["metadata"], pod["status"].get("phase")
         key = "pods", metadata["namespace"], metadata["name"]
         if metadata.get("deletionTimestamp"):
-            if key in self.server.objects:
-                await self.server.remove(key)
+            await self.server.remove(key)
         elif phase == "Pending":
             ready = [{"type": "Ready", "status": "True"}]
             await self.server.put("pods", {**pod, "status": {"phase": "Running", "conditions": ready}})

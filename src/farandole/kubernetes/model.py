@@ -70,7 +70,7 @@ class Options:
         deliver_kubectl: whether launchers that use kubexec get kubectl from `image` (else it is in their own image).
     """
 
-    image: str = "ghcr.io/farandole/operator"
+    image: str = "farandole/operator"
     gang_scheduler: str = ""
     cluster_domain: str = "cluster.local"
     drain_seconds: float = 30.0

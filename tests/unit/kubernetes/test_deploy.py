@@ -122,6 +122,30 @@ def test_old_servers_get_no_rules_that_they_do_not_know() -> None:
     assert install._for(training, 25) == training
 
 
+# --- images ----------------------------------------------------------------------------------------------------------
+
+IMAGES = sorted((ROOT / "deploy" / "images").glob("*.Dockerfile"))
+
+
+@pytest.mark.parametrize("path", IMAGES, ids=lambda path: path.stem)
+def test_images_are_pinned_have_stages_and_no_root(path: Path) -> None:
+    text = path.read_text()
+    bases = re.findall(r"^FROM (\S+)", text, re.MULTILINE)
+    assert len(bases) >= 2
+    assert all(re.search(r":\d+\.\d+\.\d+", base) for base in bases)
+    assert all("--constraint" in line for line in re.findall(r"pip (?:install|wheel).*", text))
+    last = text.rpartition("\nFROM ")[2]
+    assert re.findall(r"^USER (\d+):\d+$", last, re.MULTILINE)[-1] != "0"
+    assert "g++" not in last
+
+
+def test_every_image_for_workers_has_a_definition_for_apptainer() -> None:
+    workers = {path.stem for path in IMAGES} - {"operator"}
+    assert {path.stem for path in (ROOT / "deploy" / "images").glob("*.def")} == workers
+    page = (ROOT / "deploy" / "images" / "README.md").read_text()
+    assert [path.name for path in IMAGES if path.name not in page] == []
+
+
 # --- documentation ---------------------------------------------------------------------------------------------------
 
 

@@ -11,7 +11,7 @@ from farandole.kubernetes.deploy import crds, rights
 Manifest = dict[str, Any]
 
 NAMESPACE = "farandole-system"
-IMAGE = "ghcr.io/farandole/operator"
+IMAGE = "farandole/operator"
 _RBAC = "rbac.authorization.k8s.io"
 PORT = 8080
 

@@ -1,0 +1,41 @@
+"""`farandole kubernetes install` and `uninstall`, as people use them."""
+
+from __future__ import annotations
+
+from tests.kubernetes import operators
+from tests.kubernetes.cluster import Cluster
+from tests.kubernetes.operators import farandole
+
+KINDS = "namespaces,crds,clusterroles,clusterrolebindings,deployments,roles,rolebindings,serviceaccounts,pdb"
+
+
+def ours(cluster: Cluster) -> list[str]:
+    words = ["get", KINDS, "-A", "-l", "app.kubernetes.io/part-of=farandole", "-o", "name"]
+    return sorted(cluster.kubectl(*words).split())
+
+
+def test_all_comes_twice_without_harm_and_goes_without_a_rest(cluster: Cluster, namespace: str) -> None:
+    operators.install(cluster)
+    first = ours(cluster)
+    assert "customresourcedefinition.apiextensions.k8s.io/mpijobs.kubeflow.org" in first
+    operators.install(cluster)
+    assert ours(cluster) == first
+    spec = {"mpiReplicaSpecs": {"Worker": {"replicas": 1}}}
+    job = {"apiVersion": "kubeflow.org/v1", "kind": "MPIJob", "metadata": {"name": "here"}, "spec": spec}
+    cluster.apply(job, namespace=namespace)
+    # The version that it was written in stays with the job, in what its launcher does.
+    shell = cluster.kubectl("get", "mpijobs.v2beta1.kubeflow.org", "-n", namespace, "-o", "jsonpath={..remoteShell}")
+    assert shell == "kubexec"
+    refused = farandole(cluster, "kubernetes", "uninstall", check=False)
+    assert refused.returncode == 1
+    assert f"MPIJob {namespace}/here" in refused.stderr and "--delete-jobs" in refused.stderr
+    assert ours(cluster) == first
+    farandole(cluster, "kubernetes", "uninstall", "--delete-jobs")
+    assert ours(cluster) == []
+    assert "deleted" not in farandole(cluster, "kubernetes", "uninstall").stderr
+
+
+def test_what_goes_wrong_is_said_with_the_next_step(cluster: Cluster) -> None:
+    rights = farandole(cluster, "kubernetes", "instal", check=False)
+    assert rights.returncode == 2
+    assert "invalid choice" in rights.stderr
