@@ -38,6 +38,8 @@ def test_a_job_runs_from_its_creation_to_its_clean_end() -> None:
             launchers_succeed(node)
             await until(lambda: holds(server, "pi", "Succeeded"), "it succeeds")
             await until(lambda: len(server.of("pods")) == 1, "its workers are gone")
+            writes = sum(count for (_, plural), count in server.writes.items() if plural != "leases")
+            assert writes <= 10 * 3, f"for three pods: {server.writes}"
             reasons = [event["reason"] for event in server.of("events")]
             assert reasons == ["MPIJobCreated", "MPIJobRunning", "MPIJobSucceeded"]
             await asyncio.sleep(0.5)
