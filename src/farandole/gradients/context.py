@@ -50,7 +50,7 @@ class Context:
 
     def share(self) -> float:
         """Return by what this rank's gradients are multiplied, so that all samples of a step count alike."""
-        # For each gradient of each step, so it goes by no other property.
+        # Written out, without calls of other properties: this runs for each gradient of each step.
         retry = None if self.session is None else self.session.retry
         return 1.0 if retry is None or self.options.op != Average else retry.share
 

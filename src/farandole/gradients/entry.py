@@ -167,9 +167,10 @@ class Bundle:
             share: by what this rank's gradients are multiplied.
             keeps: whether they are put beside the views, so that they outlive their reduction.
         """
-        if self.kept:  # They were launched before, in a world that has broken.
+        if self.kept:  # The entries were launched before, in a world that has ended meanwhile.
             return all(entry.kept is None for entry in self.entries)
-        # All or none: what is put beside its view cannot be taken for a gradient on the general way.
+        # All entries of a bundle are kept, or none: a gradient that is kept beside its view cannot take the general
+        # way.
         if keeps and not all(entry.trained and not entry.travels_sparse for entry in self.entries):
             return False
         self.share = share

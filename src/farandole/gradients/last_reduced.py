@@ -32,7 +32,7 @@ class LastReduced:
         Args:
             examine: when asked whether they are intact, look at each byte of those that lie in views.
         """
-        # In every step, so it is short.
+        # This runs in every step, so that it must be short.
         self._kept = self._front_end.present(self._bundles)
         self._versions = self._front_end.versions(self._kept)
         self._checksums = self._sums() if examine else None

@@ -81,8 +81,8 @@ class Reducer:
         self._unwatched: list[Entry] = []
         self._ends_of_watching: list[Callable[[], None]] = []
         self.add(bundles)
-        # What watches holds the entries, and the framework what watches; without this the views would outlive the
-        # optimizer.
+        # The framework holds the hooks, and the hooks hold the entries. Unless the hooks are removed when the reducer
+        # ends, the views would outlive the optimizer.
         weakref.finalize(self, _call_each, self._ends_of_watching).atexit = False
 
     # --- what an optimizer asks ------------------------------------------------------------------------------------
@@ -181,7 +181,7 @@ class Reducer:
             return
         self._keep(bundle)
         session = context.entered
-        # A parameter that was frozen takes no part.
+        # A parameter that is frozen (not trained) takes no part.
         entries = [entry for entry in bundle.entries if entry.trained]
         sparse = [entry for entry in entries if entry.travels_sparse]
         dense = [entry for entry in entries if entry not in sparse]
@@ -278,7 +278,8 @@ class Reducer:
         self._queue.take()
         self._reset_counts(self._all_bundles())
         if self._ballot.on_general_way:
-            # They are new in each step, and as large as the model; and all ranks have them by now.
+            # The results on the general way are new tensors in each step, as large as the model. All ranks have them by
+            # now, so they need not be kept.
             self._reduced.forget()
             self._ballot.on_general_way = False
 
@@ -322,7 +323,8 @@ class Reducer:
         self._views.drop([entry for bundle in self._bundles for entry in bundle.entries])
         self._ballot.bundle = None
         self._reduced.forget()
-        # Other ranks may be in this world, and may have failed in the middle of the last one.
+        # The ranks of this world may be others, and some may have failed in the middle of a step: residuals would not
+        # fit together.
         self._front_end.forget_residuals()
         self._context.session = session
 

@@ -130,10 +130,10 @@ class GradientReduction:
         for index in own:
             if self.options.scale_local and index not in shared:
                 results[index] = backend.divided_by_ranks(results[index], self.options)
-            if self.options.sum_of_passes != 1:  # A matter of the arithmetic here, not of other ranks.
+            if self.options.sum_of_passes != 1:  # This is arithmetic on this rank alone.
                 results[index] = backend.scaled(results[index], self.options.sum_of_passes)
         if shared and not is_local:
-            # Numbers count without the local ones, of which each rank may have others.
+            # Names are numbered without local gradients, because each rank may have different local ones.
             global_ones = [index for index, key in enumerate(keys) if key not in local]
             name = self._name()
             sent = {index: gradients[index] for index in shared} | self._stand_ins(gradients, variables, global_ones)

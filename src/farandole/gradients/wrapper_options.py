@@ -55,7 +55,7 @@ class WrapperOptions:
         session = current()
         if not self.process_set.included():
             return True
-        # A world of one may grow, where workers come and go.
+        # In an elastic job, a world of one may grow.
         return len(self.process_set.ranks) == 1 and session.notices is None and not session.trainings
 
 

@@ -24,7 +24,7 @@ from farandole.numpy.arrays import DTYPES
 
 Array = Any
 
-# As XLA wants memory that it takes over.
+# The alignment in bytes that XLA wants of memory which it takes over.
 _ALIGNMENT = 64
 # What to do instead, by the kind of an element type that the engine does not have.
 _INSTEAD = {

@@ -70,7 +70,7 @@ class CallSite:
             return False
         if self.kind is Kind.BROADCAST or self.only_at_root:
             return self.root == 0
-        # With others, the engine has a rounding of its own.
+        # For other element types, the engine rounds in a way of its own.
         return self.prescale == self.postscale == 1.0 or all(dtype.name in ("float32", "float64") for dtype in dtypes)
 
     def options(self) -> dict[str, float]:

@@ -16,7 +16,7 @@ from farandole.errors import FarandoleError, NotInitializedError
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _NOT_INITIALIZED = str(NotInitializedError())
-# By JAX: a ValueError where a program that ran at once has failed at once.
+# The errors that JAX raises; a ValueError where a program that was run at once has failed at once.
 _RAISED = (jax.errors.JaxRuntimeError, ValueError)
 # What XLA puts before the sentence of a call: the name of its status.
 _CODE = re.compile(r"^(?:[\w ]+: )*?[A-Z_]+: ", re.MULTILINE)

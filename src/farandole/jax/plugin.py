@@ -18,7 +18,7 @@ from farandole.errors import LibraryError
 from farandole.settings.table import Settings
 
 LIBRARY_NAME = "libfarandole_jax.so"
-# Of the handlers, as programs name them.
+# The name of the handlers in XLA's programs.
 TARGET = "farandole_collective"
 OLDEST = (0, 10)
 
@@ -71,7 +71,7 @@ def why_not() -> str:
     version = tuple(int(part) for part in jax.__version__.split(".")[:2])
     if version < OLDEST:
         return f"JAX {jax.__version__} is older than {'.'.join(map(str, OLDEST))}."
-    binding.load(Settings.from_environment().library)  # The plugin takes the one that is loaded.
+    binding.load(Settings.from_environment().library)  # The plugin uses the libfarandole that is loaded already.
     path = Path(binding.__file__).parent / "lib" / LIBRARY_NAME
     try:
         lent = LentEngine(ctypes.CDLL(str(path)), "farandole_jax")

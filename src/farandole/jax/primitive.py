@@ -25,7 +25,7 @@ from farandole.jax.lowering import lower
 collective_p = Primitive("farandole_collective")
 collective_p.multiple_results = True
 
-# Their first dimension is made of rows, which they move.
+# Collectives that move whole rows, which are counted along the first dimension.
 _OF_ROWS = (Kind.ALLGATHER, Kind.ALLTOALL, Kind.REDUCESCATTER)
 
 

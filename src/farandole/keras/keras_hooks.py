@@ -24,7 +24,7 @@ from farandole.keras import backends, left_out
 
 # What farandole has wrapped has this attribute.
 _MARK = "_farandole_wrapped"
-# A model whose compiled step reduces nothing.
+# Set on a model whose compiled step reduces no gradients.
 _LEFT_OUT = "_farandole_left_out"
 
 
@@ -59,7 +59,7 @@ def _compile(plain: Any, is_distributed: Callable[[Any], bool]) -> Any:
     def compile(model: Any, *args: Any, **kwargs: Any) -> Any:
         optimizer = args[0] if args else kwargs.get("optimizer")
         if is_distributed(optimizer):
-            # Of TensorFlow 2.0's time, and without effect since.
+            # An argument from the time of TensorFlow 2.0, which has no effect any more.
             kwargs.pop("experimental_run_tf_function", None)
         if is_distributed(optimizer) and backends.name() == "tensorflow" and len(args) < 8:
             if kwargs.get("jit_compile", "auto") not in ("auto", False, None):
@@ -82,15 +82,16 @@ def _make_train_function(plain: Any, is_distributed: Callable[[Any], bool], back
         if not any(map(is_distributed, (model.optimizer, *vars(model).values()))):
             return plain(model, *args, **kwargs)
         if (backend or backends.name()) == "tensorflow" and model.jit_compile:
-            model.jit_compile = False  # The optimizer came after compile().
+            model.jit_compile = False  # The optimizer was set after compile().
         if getattr(model, _LEFT_OUT, False) != left_out.is_on():
-            # What has been compiled for the one is not for the other.
+            # A step that was compiled to reduce gradients cannot be used where they are not reduced, and the other way
+            # round.
             kwargs["force"], args = True, ()
             setattr(model, _LEFT_OUT, left_out.is_on())
         result = plain(model, *args, **kwargs)
         function = model.train_function
         if function is not None and not getattr(function, _MARK, False):
-            # That of tf_keras is a variable.
+            # In tf_keras, this is a variable and no number.
             steps = getattr(model, "steps_per_execution", 1)
             translate = backends.chosen(backend).translate
             model.train_function = _translating(function, translate, steps if isinstance(steps, int) else 1)

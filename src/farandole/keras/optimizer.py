@@ -88,7 +88,7 @@ class Distributed(ComputedGradients):
         gradients: list[Any] = list(grads)
         given = trainable_variables if trainable_variables is None else list(trainable_variables)
         variables = self._trainable_variables if given is None else given  # type: ignore[attr-defined]
-        # What does not fit together is for Keras to say.
+        # If these do not fit together, Keras raises its own error.
         is_ours = self._farandole.is_on and len(gradients) == len(variables)
         if is_ours and not (self._farandole_computed and self._are_computed(variables)):
             if self._farandole_options.op == Adasum and not self._farandole_options.is_local():
@@ -120,11 +120,12 @@ class Distributed(ComputedGradients):
         """
         places = [index for index, gradient in enumerate(gradients) if gradient is not None]
         kept = [self._accumulated_gradients[self._get_variable_index(variables[index])] for index in places]  # type: ignore[attr-defined]
-        # What Keras adds them up in is dense.
+        # Keras accumulates gradients in dense variables.
         own = [backends.chosen().dense(gradients[index]) for index in places]
 
         def at_the_end() -> tuple[list[Any], list[Any]]:
-            # With those that are None: names count all, and another rank may have what is missing here.
+            # Gradients that are None are passed on as well: names are numbered by all gradients, and another rank may
+            # have one that is missing here.
             total: list[Any] = [None] * len(gradients)
             for index, gradient, before in zip(places, own, kept, strict=True):
                 total[index] = gradient + before
@@ -290,7 +291,8 @@ def _wrapped(optimizer: Any, options: WrapperOptions, config: dict[str, Any]) ->
     else:
         made = _made(distributed_class(type(optimizer), options), optimizer, config)
         if options.passes > 1:
-            # Not by the configuration: an optimizer of the user's need not have this argument.
+            # Set as an attribute and not by the configuration, because an optimizer of the user's may lack this
+            # argument.
             made.gradient_accumulation_steps = options.passes
     return _with_state(made, optimizer)
 

@@ -53,5 +53,5 @@ def broadcast_variables(variables: Sequence[Any], root_rank: int) -> None:
 def _backend() -> Any:
     import tensorflow as tf
 
-    # tf_keras by its own name has no session.
+    # tf_keras imported under its own name has no functions for sessions; this module has them.
     return tf.compat.v1.keras.backend

@@ -12,7 +12,7 @@ from functools import cache
 from types import FrameType
 
 _INSTALLED = ("/site-packages/", "/dist-packages/")
-# Deep recursion is somebody else's problem; ours is to answer at once.
+# An answer must come at once, so that a deep recursion is not followed to its end.
 _MOST_FRAMES = 1000
 
 

@@ -74,7 +74,7 @@ class ArrayFile:
             while written < len(data):
                 written += os.pwrite(self._fd, data[written:], self._next + written)
         except OSError:
-            # The blocks up to here exist, so this fits on the fullest disk.
+            # These blocks of the file exist already, so that this can be written even if the disk is full.
             os.pwrite(self._fd, _END, self._next)
             os.ftruncate(self._fd, self._next + len(_END))
             raise

@@ -42,7 +42,7 @@ class Observer:
             try:
                 session.roster.listen(self._heard)
             except RendezvousError:
-                pass  # The launcher has gone, and this job will learn it soon enough.
+                pass  # The launcher has ended. What depends on it will report that with a better message.
         self.timeline.opened()
         self._tuning = _watch_tuning(session) if settings.autotune and world.rank == 0 else None
         self._progress: ProgressReporter | None = None
@@ -84,7 +84,7 @@ class Observer:
             try:
                 told = CODEC.decode(message.payload)
             except BadMessage:
-                return  # Of another version than ours.
+                return  # The sender has another version of farandole.
             if told.generation == self._generation:
                 self.timeline.heard(self._rank_of(message.sender), told)
 

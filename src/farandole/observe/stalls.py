@@ -8,7 +8,8 @@ from farandole.core.engine import Engine
 from farandole.errors import FarandoleError
 from farandole.observe.code_location import code_location
 
-# Only so that nobody has to reason about a wait without an end: queries and the end of the world come at once.
+# The wait ends at once when there is a query or when the world ends. The limit is there so that no wait is without an
+# end.
 WAIT_SECONDS = 3600.0
 
 

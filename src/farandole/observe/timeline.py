@@ -31,9 +31,9 @@ MEGABYTE = 1024 * 1024
 # How long rank 0 waits for what the others have still to send, and they for its word about the file. Only a worker that
 # is stopped, or busy in native code that holds Python's lock, takes more than a tenth of a second.
 ANSWER_SECONDS = 2.0
-# The last of the writing or sending.
+# How long the end of writing or sending may take.
 JOIN_SECONDS = 10.0
-# However many ranks there are, each may always tell so much at once.
+# Each rank may send so many events at once, however many ranks share the limit.
 LEAST_EVENTS = 512
 
 
@@ -150,7 +150,7 @@ class Recording:
                 self._finals[sender] = max(self._finals.get(sender, 0), message.serial)
                 self._changed.notify_all()
             elif isinstance(message, Here):
-                # We may have told it something before it listened, and taken it for gone.
+                # An earlier message may have come before this rank listened; then it was counted as one that has ended.
                 self._finals[sender] = 0
                 if self._start_ns is not None:
                     reply = On(self._generation, self._serial, self._start_ns)
@@ -182,7 +182,7 @@ class Recording:
         with self._changed:
             self._recorder, self._serial = recorder, serial
             recorder.start()
-            # Whoever hears that the timeline is on shall have been asked for its events before.
+            # First all ranks are asked for their events; then the caller learns that the timeline is on.
             self._changed.wait_for(lambda: self._announced == serial, ANSWER_SECONDS)
 
     def _open(self, path: str, mark_cycles: bool) -> tuple[Recorder, int]:
@@ -343,7 +343,7 @@ class Sending:
         with self._changed:
             self._over = max(self._over, serial)
         if not self._finish():
-            # Nobody is left to say it.
+            # There is no sender any more that would say it.
             self._post.tell([RECORDER], Final(self._generation, serial))
 
     def _finish(self) -> bool:

@@ -63,7 +63,7 @@ class _Wrapper(Optimizer):  # type: ignore[misc, valid-type]
         return self._optimizer.variables()
 
     def __getattr__(self, name: str) -> Any:
-        # Such as the learning rate, which scripts read.
+        # Other attributes are those of the wrapped optimizer: scripts read the learning rate, for instance.
         if name == "_optimizer":
             raise AttributeError(name)
         return getattr(self._optimizer, name)
@@ -127,7 +127,7 @@ class _ReducingOptimizer(_Wrapper):
             with tf.control_dependencies(counted):
                 return tf.constant(0)
 
-        # What has been computed is part of the step also if none of it is applied.
+        # The gradients are computed in this step even if they are not applied in it.
         with tf.control_dependencies([gradient for gradient, _ in pairs if gradient is not None]):
             return tf.cond(self._is_step, step, count).op
 

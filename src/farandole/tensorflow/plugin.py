@@ -60,7 +60,7 @@ class Plugin(LentEngine):
             _Unusable: TensorFlow cannot load it, or it belongs to another version of farandole.
         """
         _check_version()
-        binding.load(Settings.from_environment().library)  # The plugin takes the one that is loaded.
+        binding.load(Settings.from_environment().library)  # The plugin uses the libfarandole that is loaded already.
         try:
             self.ops: Any = tf.load_op_library(str(path))
             super().__init__(ctypes.CDLL(str(path)), "farandole_tensorflow")

@@ -82,7 +82,7 @@ def scaled(gradient: Any, factor: float) -> Any:
 
 def divided_by_ranks(gradient: Any, options: WrapperOptions) -> Any:
     """Return a gradient divided by the number of ranks that reduce."""
-    # Where workers come and go, by their number at the time when the graph runs.
+    # In an elastic job, the number of ranks is that of the time when the graph runs.
     elastic = current().notices is not None
     ranks = ops.size(options.process_set.process_set_id) if elastic else len(options.process_set.ranks)
     return _with_values(gradient, lambda values: values / tf.cast(ranks, values.dtype))
@@ -164,7 +164,8 @@ def names_in_graphs(prefix: str) -> Callable[[], str]:
         if tf.executing_eagerly():
             return f"{prefix}.grad"
         graph = tf.compat.v1.get_default_graph()
-        # A function's is its own name, and for a branch of a tf.cond a number of this process as well.
+        # The graph of a function has the function's name; that of a branch of a tf.cond ends with a number, which may
+        # differ between processes.
         function = re.sub(r"_\d+$", "", str(getattr(graph, "name", "")))
         numbers = _given_out.setdefault(graph, {})
         numbers[prefix] = number = numbers.get(prefix, -1) + 1

@@ -44,8 +44,9 @@ def _of_dataset(dataset: Any, place: int, size: int) -> Any:
         return dataset.take(count // size * size).shard(size, place)
     if count == tf.data.INFINITE_CARDINALITY:
         return dataset.shard(size, place)
-    # How many there are is only known at the end: an element counts once the last worker's one of its turn is there.
-    # Structures are unlike each other, so it is the whole turn that is cut out of the dataset, by number.
+    # How many elements there are is known only at the end. So the dataset is cut into turns of one element for each
+    # worker, and an incomplete last turn is dropped. Elements may have any structure, so each turn is made a dataset,
+    # from which the worker's element is taken by its number.
     turns = dataset.window(size, drop_remainder=True)
     return turns.flat_map(lambda *window: _zipped(window, dataset.element_spec).skip(place).take(1))
 

@@ -56,6 +56,7 @@ def allreduce_slices(
         ignore_name_scope=ignore_name_scope,
     )
     if op == Average:
-        # As many counts as ranks: right also where the graph outlives a world.
+        # There is one count for each rank. That is right also where the graph is used in a later world, of another
+        # size.
         values = values / tf.cast(tf.size(counts), values.dtype)
     return tf.IndexedSlices(values, indices, dense_shape=slices.dense_shape)

@@ -65,7 +65,7 @@ def _of_all_workers(mean: Any, variance: Any, count: Any) -> tuple[Any, Any]:
     means, variances, counts = tf.split(rows, [features, features, 1], axis=1)
     shares = counts / tf.reduce_sum(counts)
     total_mean = tf.reduce_sum(means * shares, 0)
-    # No difference of large numbers, as a mean of squares minus the square of the mean would be.
+    # Computed from differences to the mean: a mean of squares minus the square of the mean would lose digits.
     total_variance = tf.reduce_sum((variances + tf.square(means - total_mean)) * shares, 0)
     return tf.reshape(total_mean, tf.shape(mean)), tf.reshape(total_variance, tf.shape(mean))
 

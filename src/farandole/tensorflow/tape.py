@@ -128,7 +128,8 @@ def DistributedGradientTape(
         key_of=reduction.key_of,
         backend=lambda: reduction,
     )
-    # In the class, as the attributes are those of the given tape, which may be wrapped otherwise as well.
+    # The reduction is an attribute of the class, because the object shares its attributes with the given tape, which
+    # may be wrapped a second time.
     made: Any = object.__new__(type(kind.__name__, (_Distributed, kind), {"_farandole": its_reduction}))
     made.__dict__ = gradtape.__dict__
     return made

@@ -41,7 +41,8 @@ def inspect(view: View | None = None, *, try_import: bool = False) -> Facts:
     def part(name: str, look: Callable[[View], _Part], otherwise: _Part) -> _Part:
         try:
             return look(view)
-        # Whatever a strange machine says, the rest of it is still worth knowing.
+        # A file of an unusual machine may have any content; if one part cannot be read, the others are still worth
+        # knowing.
         except Exception as error:
             view.unknown[name] = f"{type(error).__name__}: {error}"
             return otherwise

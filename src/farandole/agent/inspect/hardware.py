@@ -158,7 +158,9 @@ def cache(view: View) -> Cache:
     folder = os.path.join(view.environment.get("XDG_CACHE_HOME") or os.path.join(home, ".cache"), "farandole")
     there = folder
     while not view.exists(there) and there != "/":
-        there = os.path.dirname(there)  # It is made when something is to be kept: what counts is where.
+        # The folder is made when something is kept for the first time; until then, the file system it will be on is
+        # what counts.
+        there = os.path.dirname(there)
     space = view.space(there)
     return Cache(folder=folder, free=space[1] if space else None, writable=view.may_write(there))
 

@@ -24,7 +24,7 @@ def interfaces(view: View) -> tuple[Interface, ...]:
 def _interface(view: View, name: str, addresses: tuple[Address, ...]) -> Interface:
     folder = f"{_NET}/{name}"
     flags = int(view.quiet_text(f"{folder}/flags") or "0", 16)
-    # Of an interface that is down the kernel tells neither; of a virtual one the speed is a fancy number, or -1.
+    # The kernel gives neither for an interface that is down; for a virtual one, the speed is made up, or -1.
     carrier, speed = view.number(f"{folder}/carrier"), view.number(f"{folder}/speed")
     return Interface(
         name=name,

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from farandole.elastic.checkpoint.store import AttemptId, Complete, Store
 from farandole.elastic.checkpoint.write_attempt import Attempt, AttemptDropped, Part, excuse
 
-# How long a new attempt waits for one that needs only to look once more to be at its end.
+# How long a new attempt waits for the one before, which often is complete and has only not noticed that yet.
 _LOOK_SECONDS = 0.02
 # How long a process that ends waits for its last checkpoint.
 _EXIT_SECONDS = 120.0
@@ -69,7 +69,7 @@ class BackgroundWriter:
         """Let the other ranks know that this one cannot take part, without waiting for the disk."""
         reason = f"the checkpoint of step {busy.step} was still being written"
         if rank == 0 and busy != self._told_busy:
-            self._told_busy = busy  # One that takes long is in the way of many.
+            self._told_busy = busy  # One slow attempt makes many later ones be skipped; the user is told of the first.
             self._say("warning", f"the checkpoint of step {attempt.step} is skipped: {reason}; training goes on")
         threading.Thread(target=excuse, args=(self._store, attempt, rank, reason), daemon=True).start()
 
@@ -90,7 +90,7 @@ class BackgroundWriter:
             self._trouble = str(dropped)
             return
         if complete is not None:
-            with contextlib.suppress(OSError):  # What stays now goes after the next one.
+            with contextlib.suppress(OSError):  # What cannot be removed now is removed after the next checkpoint.
                 self._store.retain(self._keep)
             self._tell_of_success(complete, time.monotonic() - begun)
         self._trouble = ""

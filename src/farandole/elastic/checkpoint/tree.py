@@ -15,7 +15,7 @@ from typing import Any
 
 from farandole.errors import InvalidRequestError
 
-# The name of what is no tensor in a file of safetensors.
+# In a file of safetensors, this name is that of the metadata and no tensor's.
 _RESERVED = "__metadata__"
 # Beyond these, readers of JSON do not agree about what a number is.
 _LARGEST_INT = 2**53

@@ -118,7 +118,7 @@ class Attempt:
         except AttemptDropped as dropped:
             self._take_back("" if part.rank != 0 or self._gave_up.is_set() else str(dropped))
             raise
-        except Exception as error:  # Whatever a format's writer raises: training goes on.
+        except Exception as error:  # Whatever the writer of a format raises ends this attempt, and not the training.
             reason = self._describe(error)
             self._take_back(reason)
             raise AttemptDropped(reason) from error
@@ -130,7 +130,8 @@ class Attempt:
         for name in names:
             sync_file(self._folder / name)
         files = tuple(describe(self._folder / name) for name in names)
-        # The names must be on disk before any rank is told; rank 0's own sync may be that of another host.
+        # The names of the files must be on disk before any rank is told. Rank 0 may be on another host, whose sync does
+        # not cover what this host has written.
         sync_directory(self._folder)
         write_through(_record_path(self._folder, part.rank), seal(Record(part.layout, files)))
 
@@ -152,7 +153,7 @@ class Attempt:
                 if shard in path.name or path == _record_path(self._folder, self._part.rank):
                     path.unlink()
             if with_folder:
-                self._folder.rmdir()  # Whoever is the last to give up.
+                self._folder.rmdir()  # This succeeds on the rank that gives up last.
 
     def _describe(self, error: Exception) -> str:
         if isinstance(error, OSError):
@@ -183,7 +184,8 @@ class Attempt:
 
     def _wait_for_rank_0(self) -> None:
         """Return when rank 0 has decided: then the folder has its final name, or is gone."""
-        waiting = _ProgressTimeout(2 * self._part.timeout)  # Rank 0 is to give up first, and to say so.
+        # Twice the time of rank 0, which so gives up first, and tells the others why.
+        waiting = _ProgressTimeout(2 * self._part.timeout)
         with contextlib.suppress(FileNotFoundError):
             while True:
                 leader = self._records(only=0).get(0)
@@ -198,7 +200,8 @@ class Attempt:
         self._look.clear()
 
     def _records(self, only: int | None = None) -> dict[int, Record]:
-        # On a network file system listing looks, where a name alone may be remembered as missing for a minute.
+        # The folder is listed, because a network file system may remember for a minute that a single name does not
+        # exist.
         names = {path.name for path in self._folder.iterdir()}
         found = {}
         for rank in range(self._part.writers) if only is None else (only,):
@@ -255,7 +258,8 @@ def _make(folder: Path) -> None:
         try:
             return folder.mkdir(parents=True, exist_ok=True)
         except FileExistsError:
-            # Another rank that gives up may have removed it between mkdir's two looks.
+            # mkdir found it there and then looked what it is; between the two, another rank that gives up may have
+            # removed it.
             if folder.exists() and not folder.is_dir():
                 raise
 
@@ -273,4 +277,4 @@ def _size(path: Path) -> int:
     try:
         return path.stat().st_size
     except FileNotFoundError:
-        return 0  # A draft that just got its final name.
+        return 0  # It was a temporary file, which has just got its final name.

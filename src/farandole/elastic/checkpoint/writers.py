@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-# Smaller tensors are not worth being looked for in two files.
+# Smaller tensors are not split: to read them from two files would cost more than it gains.
 SPLIT_BYTES = 1024 * 1024
 
 

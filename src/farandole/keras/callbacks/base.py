@@ -24,7 +24,7 @@ KERAS: Any = _keras()
 class Callback(KERAS.callbacks.Callback):
     """A callback that models of either Keras take."""
 
-    # What tf_keras asks its own callbacks.
+    # The attributes that tf_keras reads of its own callbacks.
     _chief_worker_only = None
     _supports_tf_logs = False
 
@@ -44,5 +44,5 @@ def build(model: Any) -> bool:
     if not model.built or optimizer is None:
         return False
     build_optimizer(optimizer, list(model.trainable_variables))
-    # The older optimizers of tf_keras do not know, and make their variables in the first step.
+    # The older optimizers of tf_keras have no `built`: they make their variables in the first step.
     return bool(getattr(optimizer, "built", False))

@@ -86,15 +86,16 @@ class LearningRateScheduleCallback(Callback):
         rate = self.model.optimizer.learning_rate
         if sessions.is_on():
             return float(sessions.read(rate))
-        # A variable of an older Keras 3 is no number; one of JAX's arrays, as schedules return, has no numpy().
+        # A variable of an older Keras 3 cannot be given to float(); an array of JAX, which schedules return, has no
+        # numpy().
         return float(rate.numpy() if hasattr(rate, "numpy") else rate)
 
     def _set_rate(self, epoch: float) -> None:
         before, rate = self._rate(), self.initial_lr * self.multiplier(epoch)
         optimizer = self.model.optimizer
         optimizer.learning_rate = rate
-        # Momentum is a number in a compiled function, where to change it would have no effect; what is multiplied by it
-        # can be changed, to the same end.
+        # In a compiled function, momentum is a constant, so that a change of it would have no effect. Instead, what it
+        # is multiplied by is scaled, with the same result.
         if self.momentum_correction and before and rate != before:
             for gathered in _gathered(optimizer):
                 if sessions.is_on():
@@ -106,7 +107,7 @@ class LearningRateScheduleCallback(Callback):
         params = self.params or {}
         if params.get("steps"):
             return int(params["steps"])
-        if params.get("samples") and params.get("batch_size"):  # Keras 2 in a session says only these.
+        if params.get("samples") and params.get("batch_size"):  # In a session, Keras 2 gives only these two.
             return -(-int(params["samples"]) // int(params["batch_size"]))
         raise InvalidRequestError(
             "Could not autodetect the number of steps per epoch, as the dataset does not know its length. Pass "
@@ -162,7 +163,7 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
 
     def _warmed_up(self, epoch: float) -> float:
         assert self.steps_per_epoch
-        # So that numbers at the end of an epoch are round.
+        # One batch more is counted, so that the factors at the ends of epochs are round numbers.
         done = min((epoch + 1.0 / self.steps_per_epoch) / self.warmup_epochs, 1.0)
         return (done * (size() - 1) + 1) / size()
 

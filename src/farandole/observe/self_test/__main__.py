@@ -24,7 +24,7 @@ from farandole.observe.self_test.verdict import judge, suspects
 from farandole.wire.rendezvous import World
 from farandole.wire.roster_client import RosterClient
 
-# A machine may be busy for a moment; a slow link stays slow.
+# How often slow links are measured again. A machine may have been busy for a moment; a link that is slow stays slow.
 _SECOND_LOOKS = 2
 _MOST_LOOKED_AT_AGAIN = 5
 _TELL_SECONDS = 2.0
@@ -36,7 +36,7 @@ def main() -> None:
     session = basics.current()
     report = examine(session, quick=sys.argv[1] == "quick")
     if session.world.rank == 0 and session.settings.roster is not None:
-        # A connection of its own: the session's may be one that only listens.
+        # The report takes a connection of its own, because that of the session may be used for listening only.
         settings = session.settings
         with RosterClient.connect(session.settings.roster, settings.secret, worker=settings.rank) as roster:
             roster.send_result(msgspec.json.encode(report))

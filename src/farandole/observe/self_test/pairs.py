@@ -120,7 +120,8 @@ class Links:
     def _rough_rate(self, source: int, destination: int, seconds: float) -> float:
         """Return about how many bytes a second go that way, on both sides, from some that take a part of the time."""
         size, rate = _PROBE_BYTES, array("d", [math.inf])
-        # A few bytes may be through in no time even where many are held back.
+        # Even a slow link may take a few bytes at once, into its buffers. So the probe grows until it takes a
+        # measurable time.
         while size <= LARGEST_MESSAGE and size / rate[0] < seconds / 4:
             rate[0] = self._sample(source, destination, size, 1, f"probe.{size}")
             buffers.transfer([(rate, destination, source)], name=self._name(f"rate.{source}.{size}"))
@@ -142,7 +143,7 @@ class Links:
         return max(1, ended[-1] - ended[1]) / 1e9
 
     def _name(self, what: str) -> str:
-        # Each is used once: the engine keeps names that come again, for ever.
+        # Each name has a number, and is used once: the engine's response cache would keep a name that comes again.
         return f"self_test.{self._calls}.{what}"
 
     def _read_events(self) -> list[int]:

@@ -153,7 +153,7 @@ def _slow_link_findings(
     for way, comparison in compared.items():
         both = way[::-1] in compared
         if both and way[0] > way[1]:
-            continue  # It is in the finding of the other direction.
+            continue  # The finding of the other direction tells of both.
         ends = f"{_name(report, way[0])} {'and' if both else 'to'} {_name(report, way[1])}"
         slowest = min(rates[way], rates[way[::-1]]) if both else rates[way]
         text = f"{'between' if both else 'from'} {ends} go {gigabytes(slowest)} GB/s{_route(report, way)}; {comparison}"

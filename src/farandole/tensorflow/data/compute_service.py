@@ -199,7 +199,7 @@ def compute_worker_fn(compute_config: TfDataServiceConfig) -> None:
 
 def _start_dispatcher(compute: ComputeClient, dispatcher: int) -> Any:
     server = tf.data.experimental.service.DispatchServer()
-    # It calls itself localhost, which is another machine to others.
+    # The dispatcher's address is "localhost", which names another machine on other hosts.
     protocol, _, port = server.target.partition("://localhost:")
     if not port:
         raise InvalidRequestError(f"TensorFlow's dispatcher has an address of an unknown form: {server.target}")
@@ -238,6 +238,6 @@ def own_networks() -> list[str] | None:
 
 def _stop(server: Any) -> None:
     if server is not None:
-        # There is no other way: join() alone would wait for somebody who stops it.
+        # TensorFlow has no public function for this: join() alone waits until something else stops the server.
         server._stop()
         server.join()

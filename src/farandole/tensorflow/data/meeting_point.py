@@ -23,7 +23,7 @@ from farandole.wire.channel import Channel
 from farandole.wire.errors import AuthenticationFailed, WireError
 
 CONNECT_SECONDS = 20.0
-# For the way of an answer, after what it was to wait for.
+# How much longer than the wait itself an answer may take to arrive.
 _ANSWER_SECONDS = 10.0
 _MESSAGE_LIMIT = 4096
 
@@ -152,7 +152,7 @@ class ComputeService:
         assert task is not None
         self._clients.add(task)
         channel = AsyncChannel(reader, writer, _MESSAGE_LIMIT)
-        # A stranger, or a client that has gone, gets no answer.
+        # A client that cannot prove that it belongs to the job, or that has ended, gets no answer.
         with suppress(WireError, msgspec.DecodeError, msgspec.ValidationError, asyncio.CancelledError):
             await channel.accept(self._key)
             request: Any = msgspec.msgpack.decode(await channel.receive(), type=Request)

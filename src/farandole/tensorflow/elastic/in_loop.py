@@ -62,7 +62,7 @@ def reduce(
     options = ReduceOptions(op, prescale, postscale, process_set)
     shapes = [tensor.shape for tensor in tensors]
 
-    @tf.autograph.experimental.do_not_convert  # Its lines would be in each traceback.
+    @tf.autograph.experimental.do_not_convert  # AutoGraph's lines would otherwise be in each traceback.
     def run(*gradients: Any) -> list[Any]:
         return _sites.reduce(names, gradients, options)
 
@@ -103,8 +103,8 @@ def reduce_gradients(
     """
     if len(gradients) != len(variables):
         raise InvalidRequestError(f"these are {len(gradients)} gradients of {len(variables)} variables.")
-    # In the place of a missing one, an empty tensor: where another rank has it, the shapes differ, which is an error on
-    # all ranks at once. Left out, the others would wait for it.
+    # An empty tensor stands for a missing gradient. If another rank has that gradient, the shapes differ, which is an
+    # error on all ranks at once. If it were left out, the other ranks would wait for it.
     sent = [_stand_in(variable) if each is None else each for each, variable in zip(gradients, variables, strict=True)]
     places = [index for index, each in enumerate(sent) if each is not None]
     tensors = [tf.convert_to_tensor(sent[index]) for index in places]
@@ -144,7 +144,8 @@ def reductions() -> int:
     return _sites.count
 
 
-# A graph of TensorFlow's holds no more than a number of the function that it calls, and lives as long as the program.
+# A graph of TensorFlow holds only a number of the function that it calls, and may live as long as the program. So what
+# the function uses must live as long.
 _sites = Reductions()
 
 

@@ -114,7 +114,8 @@ class ElasticLoader:
         multiprocessing_context: Any = None,
     ) -> None:
         policy = _policy(batch_size, global_batch_size, batches)
-        # Our policies always return the same for a world. The user's may not.
+        # For a world of one size, farandole's policies always return the same counts, which can be cached; a function
+        # of the user's may return others.
         self._counts: Callable[[int], tuple[int, ...]] = lru_cache(policy.counts) if batches is None else policy.counts
         source = source_of(dataset)
         if shuffle and source.by_ranges:
@@ -193,7 +194,7 @@ class ElasticLoader:
             return None
         batch = _batch(step, rank)
         if batch.total == 0 or (self._ledger.drop_last and batch.end is not None):
-            # The stream ended just before this step, or in it.
+            # The stream of samples ended just before this step, or in the middle of it.
             self._ledger = batch.committed()
             return None
         if self._has_own_order and batch.data is not None:
@@ -269,7 +270,7 @@ class ElasticLoader:
         self._ahead.close()
 
     def _check_current(self, batch: Batch) -> None:
-        # Mostly it is the same object, which is cheaper to see.
+        # Mostly both are the same object, and to see that costs less than to compare them.
         if batch.ledger is not self._ledger and batch.ledger != self._ledger:
             raise ValueError(
                 "this batch is of another step: commit or abort each batch once, before the loader gets another ledger."

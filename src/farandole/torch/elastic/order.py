@@ -13,7 +13,7 @@ import torch
 from farandole.elastic.ledger import Ledger, Share
 from farandole.elastic.permutation import FIRST_MULTIPLIER, SECOND_MULTIPLIER, Permutation, permutation
 
-# So many numbers cost about as much here as there.
+# With so many numbers, tensors and Python's integers take about the same time. Fewer are quicker without tensors.
 _MANY = 128
 
 _32_BITS = (1 << 32) - 1
@@ -23,7 +23,7 @@ def indices(ledger: Ledger, share: Share) -> list[int]:
     """Return the dataset's indices of the samples of a share, in order, as `Ledger.indices` does."""
     if not ledger.shuffle or sum(end - begin for begin, end in share) < _MANY:
         return ledger.indices(share)
-    # The user's default device may be another one.
+    # The device is named because the user may have set another one as torch's default.
     positions = torch.cat([torch.arange(begin, end, dtype=torch.int64, device="cpu") for begin, end in share])
     return numbers(permutation(ledger.samples, ledger.seed, ledger.epoch), positions).tolist()
 
@@ -36,7 +36,7 @@ def numbers(order: Permutation, positions: torch.Tensor) -> torch.Tensor:
     while len(outside) >= _MANY:
         found[outside] = _once(order, found[outside])
         outside = outside[found[outside] > last]
-    # Of few, the walks are shorter there.
+    # The last few are computed with Python's integers, which is quicker for so few.
     found[outside] = torch.tensor(order.walked(found[outside].tolist()), dtype=torch.int64, device="cpu")
     return found
 
@@ -59,7 +59,7 @@ def _mixed(half: torch.Tensor, key: int, mask: int) -> torch.Tensor:
     """
     upper = (key >> 32) * FIRST_MULTIPLIER
     mixed = half ^ (key & _32_BITS)
-    # mixed >> 32, and then mixed itself; each without what is above 64 bits.
+    # `shifted` becomes `mixed >> 32`, and `mixed` the product itself; of each, the lower 64 bits are computed.
     shifted = mixed.mul(FIRST_MULTIPLIER & _32_BITS).bitwise_right_shift_(32).bitwise_and_(_32_BITS)
     shifted.add_(mixed * (FIRST_MULTIPLIER >> 32)).add_(_signed(upper))
     mixed.mul_(_signed(FIRST_MULTIPLIER)).add_(_signed(upper << 32))

@@ -34,7 +34,7 @@ from farandole.torch.elastic.reading import (
 # How many steps are planned at once. Between two steps of a training, planning drops out of the caches: the first step
 # planned costs many times what the others do. More than this gains little, and takes memory, and time if it is dropped.
 _STEPS_AT_ONCE = 64
-_SAMPLES_AT_ONCE = 2048  # Of this rank.
+_SAMPLES_AT_ONCE = 2048  # Counted in samples of this rank.
 
 
 class Step:
@@ -86,7 +86,8 @@ def _portion(ledger: Ledger, shares: tuple[Share, ...], rank: int) -> Portion | 
     own = shares[rank]
     if ledger.samples != UNBOUNDED:
         return Portion(ledger, own, goal=max(end for _, end in own)) if own else None
-    # All ranks look whether all of the step's positions exist, so that they know alike without asking each other.
+    # Each rank looks whether all positions of the step exist, those of other ranks as well. So all ranks come to the
+    # same result without a message.
     return Portion(ledger, own, goal=max(end for share in shares for _, end in share))
 
 
@@ -127,7 +128,7 @@ class Plan:
     def fits(self, ledger: Ledger, counts: Sequence[int], rank: int) -> bool:
         """Return whether the planned steps are those of this ledger and world."""
         planned = self._steps[0].ledger if self._steps else self._ledger
-        # If all goes as planned it is the same object, which is cheaper to see.
+        # If all goes as planned, both are the same object, and to see that costs less than to compare them.
         return (planned is ledger or planned == ledger) and self._counts == counts and self._rank == rank
 
     def first(self) -> Step | None:
@@ -240,7 +241,7 @@ class ReadAhead:
             try:
                 step.set_read(*self._read(step))
             except BaseException:
-                # This batch will not come again by itself.
+                # The worker processes will not send this batch again, so reading has to begin anew.
                 self.forget()
                 raise
         return step
@@ -252,7 +253,8 @@ class ReadAhead:
     def forget(self) -> None:
         """Drop all that was read, and is read now."""
         self._plan.forget()
-        # Without worker processes there is nothing ahead, and a new start would take a random number of the user's.
+        # Without worker processes nothing is read ahead. To begin anew would do harm: the DataLoader draws a number
+        # from torch's random generator, which is the user's.
         self._is_outdated = self._num_workers > 0
 
     def close(self) -> None:
@@ -271,7 +273,7 @@ class ReadAhead:
         # A profile is to show the DataLoader under the name that torch's users look for.
         if not self._reads_here or torch.autograd._profiler_enabled():  # type: ignore[attr-defined]  # Not declared.
             return next(self._batches)
-        # Asked each time: its tensors are the user's, and may be others now.
+        # This is looked at for each batch: the user may have put other tensors into the dataset meanwhile.
         if self._may_gather and can_gather(self._reader):
             return gather(self._reader, step.items), None
         return read(self._reader, step.items, self._collate)
@@ -286,7 +288,8 @@ class ReadAhead:
         try:
             self._batches = iter(self._loader)
         except BaseException:
-            # It is not known which requests they still answer: other processes begin next time.
+            # It is not known which requests the processes will still answer, so they end, and new ones start with the
+            # next batch.
             self.close()
             raise
         self._is_outdated = False

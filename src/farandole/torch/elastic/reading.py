@@ -27,7 +27,7 @@ from farandole.elastic.ledger import UNBOUNDED, Ledger, Share
 from farandole.torch.elastic.order import indices
 
 _PR_SET_PDEATHSIG = 1
-# Of these torch gathers elements in all of its versions; of some of the others in none.
+# The element types for which `index_select` works in every version of torch; for some others it works in none.
 _GATHERED = (
     torch.bool,
     torch.uint8,
@@ -79,7 +79,8 @@ def source_of(dataset: Any) -> Source:
                 f"a {type(dataset).__name__} cannot be read more than once, but samples of workers that are lost are "
                 "read again: give a dataset with __len__ and __getitem__, or one whose __iter__ begins anew each time."
             )
-        # Each process would have to go through the whole stream, and many datasets give another one to each.
+        # A stream is read by one process: each of several would have to read all of it, and many datasets give a
+        # different stream to each process.
         return Source(StreamReader(dataset), True, UNBOUNDED, 1)
     return Source(dataset, False, _length(dataset, "has __getitem__"), None)
 
@@ -230,7 +231,7 @@ class Collate:
     def __call__(self, read: Any) -> tuple[Any, int | None]:
         """Return the batch, or None without samples; and of a portion how many positions there are, as its reader."""
         if isinstance(read, list) and not read:
-            return None, None  # It was outdated, and is not looked at.
+            return None, None  # The request was outdated, so nothing was read, and no caller uses the result.
         if not self._by_ranges:
             return self._collate_fn(read), None
         samples, end = read[0]
@@ -252,7 +253,7 @@ def read(reader: Any, items: Sequence[Any], collate: Collate) -> tuple[Any, int 
 
 def can_gather(dataset: Any) -> bool:
     """Say whether `gather` returns of a dataset what its samples are, collated by torch."""
-    # A class derived from it may return something else.
+    # Exactly this class: one that is derived from it may return something else for an index.
     return type(dataset) is TensorDataset and all(
         type(tensor) is torch.Tensor
         and tensor.layout is torch.strided
@@ -264,7 +265,7 @@ def can_gather(dataset: Any) -> bool:
 
 def gather(dataset: TensorDataset, items: Sequence[int]) -> list[torch.Tensor]:
     """Return samples of a dataset as one batch; bit for bit that of torch's DataLoader, for a tenth of its time."""
-    # The user's default device may be another one.
+    # The device is named because the user may have set another one as torch's default.
     chosen = torch.tensor(items, dtype=torch.int64, device="cpu")
     return [tensor.index_select(0, chosen.to(tensor.device)) for tensor in dataset.tensors]
 
@@ -272,7 +273,7 @@ def gather(dataset: TensorDataset, items: Sequence[int]) -> list[torch.Tensor]:
 # --- in the worker process -----------------------------------------------------------------------------------------
 
 
-# Of the one loader that this process works for; torch keeps what it knows about a worker process in the same way.
+# The plan of the one loader for which this process works. A global, as torch's own facts about a worker process are.
 _plan_of_now: Any = None
 
 
@@ -316,7 +317,8 @@ class ProcessStart:
 
     def prepare(self) -> None:
         """Take note of the process that starts the others, just before it does."""
-        # The kernel counts the end of the thread that started a process as that of its parent.
+        # To the kernel, the parent of a process has ended when the *thread* that started it has. So PR_SET_PDEATHSIG is
+        # right only where that is the main thread.
         self._ends_with_parent = threading.get_native_id() == os.getpid()
 
     def __call__(self, process: int) -> None:

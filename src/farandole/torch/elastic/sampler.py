@@ -93,7 +93,7 @@ class ElasticSampler(Sampler[int]):
     def __iter__(self) -> Iterator[int]:
         """Return this rank's samples."""
         rest = self.remaining_indices
-        # Around and around: there may be fewer left than there are workers.
+        # The remaining samples are used several times if there are fewer of them than workers.
         self.indices = [rest[n % len(rest)] for n in range(self.rank, self.total_size, self.num_replicas)]
         return iter(self.indices)
 

@@ -59,7 +59,7 @@ class StatefulHandler(StateHandler):
 
     def restore(self) -> None:
         """Make the value what was committed."""
-        # A copy: what is loaded may be kept as it is, and changed by the next step.
+        # A copy, because the object may keep what it loads, and its next step would change the committed value.
         self._load(copy.deepcopy(self._saved))
 
     def sync(self) -> None:
@@ -77,7 +77,7 @@ class ModelStateHandler(StatefulHandler):
         """Make the parameters and buffers what rank 0's are."""
         state = self.value.state_dict()
         broadcast_parameters(state, root_rank=0)
-        self._load(state)  # What is no tensor is not in its place yet.
+        self._load(state)  # The broadcast wrote tensors in place; everything else in the state still has to be loaded.
 
 
 class OptimizerStateHandler(StatefulHandler):

@@ -24,7 +24,7 @@ from farandole.torch.elastic.transfer import transfer
 from farandole.torch.optimizer import has_unused_gradients, is_distributed
 from farandole.wire.rendezvous import World
 
-# Under which name checkpoints hold how far the training has come.
+# Under this name, a checkpoint holds how far the training has come.
 _PROGRESS = "farandole"
 _LAST_CHECKPOINT_SECONDS = 120.0
 
@@ -40,7 +40,7 @@ class _Training:
 
     def transfer(self, sources: Sequence[int], receivers: Sequence[int], *, may_stream: bool) -> stream.Stream | None:
         """Give the receivers the state that each of the sources has, or begin to."""
-        # Only of averages it is clear what a rank gives that has nothing to give.
+        # A shadow takes part in reductions with weight zero. That is defined for averages, and for no other operation.
         may_stream = may_stream and all(optimizer._op == Average for optimizer in self._optimizers)
         at_once = current().settings.elastic_state_at_once if may_stream else sys.maxsize
         return stream.begin(self._things, sources, receivers, at_once)

@@ -27,10 +27,11 @@ from farandole.core.submission import Submission
 from farandole.errors import FarandoleError
 from farandole.torch.elastic.transfer import OWN, Hole, take_out, transfer
 
-# What travels in the time of a step, at least, and for each second of it: to copy so much takes a tenth of that.
+# How much is sent in one step: at least so much, and so much for each second that a step takes. To copy it takes about
+# a tenth of the step.
 _LEAST_BYTES = 4 << 20
 _BYTES_PER_SECOND = 128 << 20
-# Where each tensor begins: at a multiple of this, as types of elements want it.
+# Each tensor begins at a multiple of this, which is enough for the alignment of every element type.
 _ALIGNMENT = 16
 
 
@@ -147,7 +148,7 @@ class Stream:
 
     def finish(self) -> None:
         """See `farandole.elastic.framework.Stream`."""
-        # What is on its way was sent since the last step: at the end of an epoch there is none between.
+        # First what was sent since the last step is taken. At the end of an epoch, no step in between has done that.
         self.take()
         self._land()
         transfer(self._things, self._sources, self._receivers, compare=True)
@@ -184,7 +185,7 @@ class Stream:
             input=buffer.data_ptr() if is_source else None,
             output=None if is_source else buffer.data_ptr(),
         )
-        # The buffer is to live until then.
+        # The function holds the buffer, which must live until the call is done.
         call = Pending(self._session.engine, Submission([request]), lambda _, buffer=buffer: None)  # type: ignore[misc]
         self._flights.append(_Flight(self._session.handles.begin(call), parts, buffer))
 

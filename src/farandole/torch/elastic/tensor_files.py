@@ -24,7 +24,7 @@ from farandole.errors import InvalidRequestError
 if TYPE_CHECKING:
     from safetensors import TensorSpec
 
-# What every version of the format, and every reader of it, knows.
+# The element types that all versions of the format have, and that every program which reads it supports.
 _PLAIN_TYPES = {
     torch.float64,
     torch.float32,
@@ -75,8 +75,8 @@ class Safetensors:
             import safetensors
         except ImportError:
             raise InvalidRequestError(_MISSING.format("is not installed")) from None
-        # Imported here and not in the thread that writes: training would wait for that.
-        # Older ones keep Python's lock while they write, and so stop training.
+        # Imported here and not in the thread that writes, because an import there holds Python's lock, for which
+        # training would wait. Versions before 0.8 hold that lock while they write, so training would stop.
         if tuple(map(int, safetensors.__version__.split(".")[:2])) < (0, 8):
             raise InvalidRequestError(_MISSING.format(f"is of version {safetensors.__version__}"))
 
@@ -87,8 +87,8 @@ class Safetensors:
         from safetensors import SafetensorError, serialize_file
 
         name = shard_name(rank, writers, "safetensors")
-        # Views keep the memory alive that the library is only given the addresses of. Its function for tensors would
-        # do the same, but needs numpy.
+        # The library gets addresses only; the views hold the memory until it has written. Its own function for tensors
+        # does the same, but needs numpy.
         stored = {key: _as_stored(piece) for key, piece in pieces.items()}
         try:
             serialize_file({key: _spec(view) for key, view in stored.items()}, folder / name, {"format": "pt"})
@@ -106,7 +106,8 @@ class Safetensors:
             try:
                 with safe_open(folder / file.name, framework="pt") as opened:
                     for name, piece in _pieces_of(manifest, shard):
-                        # A copy: what is only mapped would vanish with the file.
+                        # Copied, because the library's tensor is a mapping of the file, which ends when the file is
+                        # closed.
                         place = _as_stored(_rows_of(tensors[name])[piece.begin : piece.end])
                         place.copy_(opened.get_tensor(name).reshape(place.shape))
             except SafetensorError as error:
@@ -119,9 +120,10 @@ class Dcp:
 
     def __init__(self) -> None:
         """Silence what PyTorch says of every checkpoint that is written without a process group."""
-        # Not around each call: Python's list of filters belongs to all threads.
+        # Once and for good, not around each call: the filters of warnings belong to all threads.
         warnings.filterwarnings("ignore", message="torch.distributed is disabled")
-        # Imported here and not in the thread that writes: training would wait for that.
+        # Imported here and not in the thread that writes, because an import there holds Python's lock, for which
+        # training would wait.
         import torch.distributed.checkpoint  # noqa: F401
 
     def writers(self, size: int) -> int:
