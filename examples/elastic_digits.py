@@ -35,6 +35,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--goal", type=float, default=0.0, help="accuracy below which the exit code is 1")
+    parser.add_argument("--largest-batch", type=int, help="let the batch grow from 64 to this, by the noise")
     parser.add_argument(
         "--pause", type=float, default=0.0, help="seconds after each step, to have time to kill workers"
     )
@@ -47,8 +48,9 @@ def main() -> int:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
     loader = hvd.elastic.ElasticLoader(samples, global_batch_size=64)
+    batches = hvd.elastic.AdaptiveBatch(64, given.largest_batch) if given.largest_batch else None
 
-    loop = hvd.elastic.steps(loader, epochs=given.epochs, model=model, optimizer=optimizer)
+    loop = hvd.elastic.steps(loader, epochs=given.epochs, batches=batches, model=model, optimizer=optimizer)
     epoch = -1
     for x, y in loop:
         if loop.epoch != epoch:

@@ -118,7 +118,8 @@ def train(options: dict[str, Any]) -> dict[str, Any]:
     batch = options.get("batch", {"global_batch_size": 6})
     loader = hvd.elastic.ElasticLoader(Dataset(), **batch)
     rate = options.get("rate")
-    loop = hvd.elastic.steps(loader, epochs=options.get("epochs", 2), rate=rate, **things)
+    batches = hvd.elastic.AdaptiveBatch(**options["adaptive"]) if "adaptive" in options else None
+    loop = hvd.elastic.steps(loader, epochs=options.get("epochs", 2), rate=rate, batches=batches, **things)
     first = next(model.parameters())
     first.register_hook(lambda gradient: die_at("backward"))
     used: dict[int, list[int]] = {}
@@ -126,7 +127,9 @@ def train(options: dict[str, Any]) -> dict[str, Any]:
     write_down_steps(loop, used, rates, optimizer)
     lagging = _Lagging(options["lag"], worker, loop, optimizer._reducer) if "lag" in options else None
     sums = []
+    passes = 0
     for x, y, _ in loop:
+        passes += 1
         while loop.step == options.get("waits_at") and not will_have(options["until"]):
             time.sleep(0.01)
         die_at("begin")
@@ -158,6 +161,8 @@ def train(options: dict[str, Any]) -> dict[str, Any]:
         "step": loop.step,
         "size": hvd.size(),
         "used": used,
+        "passes": passes,
+        "adaptation": None if loop._adaptation is None else loop._adaptation.value,
         "rates": rates,
         "parameters": parameters_of(model),
         "handed over": lagging is not None and lagging.was_handed_over,

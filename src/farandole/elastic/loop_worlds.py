@@ -13,6 +13,7 @@ import msgspec
 from farandole.core.retry import Gradients
 from farandole.core.session import Session
 from farandole.elastic import world_changes
+from farandole.elastic.batch_adaptation import BatchAdaptation
 from farandole.elastic.batches import RatePolicy
 from farandole.elastic.current_step import CurrentStep, OwnBallot
 from farandole.elastic.framework import Loader, Trained
@@ -56,6 +57,7 @@ class LoopWorlds:
         *,
         epochs: int,
         rate: RatePolicy,
+        adaptation: BatchAdaptation | None = None,
     ) -> None:
         """Enter no world yet.
 
@@ -68,8 +70,10 @@ class LoopWorlds:
             plans: of steps.
             epochs: how often to go through the samples, in all worlds together.
             rate: what the learning rate does as the world changes.
+            adaptation: of the batch to the noise of the gradients; None: there is none.
         """
         self._session = session
+        self._adapts = adaptation is not None
         self._elastic = world_changes.is_elastic()
         self._number = number
         self._trained = trained
@@ -81,7 +85,9 @@ class LoopWorlds:
         self._others_finish = False
         """The other ranks are at the end of the loop before this one."""
         self.recovery = Recovery(session, self)
-        self.progress = Progress(session, loader, trained, self.recovery, epochs=epochs, rate=rate)
+        self.progress = Progress(
+            session, loader, trained, self.recovery, epochs=epochs, rate=rate, adaptation=adaptation
+        )
         self.shadows = Shadows(session, trained, self.recovery.broken)
         self.own_ballot = OwnBallot(session, trained, self.progress, self.shadows)
         self.retry = StepRetry(
@@ -268,4 +274,5 @@ class LoopWorlds:
         """Say whether a rank that has not got the state yet may go through the steps here."""
         body_has_calls = self.progress.body_has_calls or self.own_ballot.made_calls
         keeps_gradients = self._session.settings.elastic_keep_gradients
-        return self._elastic and keeps_gradients and self._trained.reduces_once and not body_has_calls
+        can_follow = self._trained.reduces_once and not body_has_calls and not self._adapts
+        return self._elastic and keeps_gradients and can_follow

@@ -16,6 +16,7 @@ from farandole.core import basics
 from farandole.core.user_log import tell_user
 from farandole.core.worlds import goodbye
 from farandole.elastic import world_changes
+from farandole.elastic.batch_adaptation import BatchAdaptation
 from farandole.elastic.batches import RatePolicy
 from farandole.elastic.current_step import CurrentStep
 from farandole.elastic.framework import Loader, Trained
@@ -32,9 +33,18 @@ class Loop:
         trained: what is trained.
         epochs: how often to go through the samples, in all worlds together.
         rate: what the learning rate does as the world changes.
+        adaptation: of the batch to the noise of the gradients; None: there is none.
     """
 
-    def __init__(self, loader: Loader, trained: Trained, *, epochs: int, rate: RatePolicy) -> None:
+    def __init__(
+        self,
+        loader: Loader,
+        trained: Trained,
+        *,
+        epochs: int,
+        rate: RatePolicy,
+        adaptation: BatchAdaptation | None = None,
+    ) -> None:
         self._loader = loader
         self._trained = trained
         self._session = basics.current()
@@ -46,8 +56,17 @@ class Loop:
         self._step = CurrentStep()
         self._plans = Plans(loader)
         self._worlds = LoopWorlds(
-            self._session, self._number, loader, trained, self._step, self._plans, epochs=epochs, rate=rate
+            self._session,
+            self._number,
+            loader,
+            trained,
+            self._step,
+            self._plans,
+            epochs=epochs,
+            rate=rate,
+            adaptation=adaptation,
         )
+        self._adaptation = adaptation
         self._progress = self._worlds.progress
         self._shadows = self._worlds.shadows
 
@@ -97,6 +116,20 @@ class Loop:
         """Steps that count, since the loop began."""
         return self._progress.step
 
+    @property
+    def accumulates(self) -> bool:
+        """Whether another pass of the same step follows this round: `AdaptiveBatch` takes large batches in several.
+
+        `optimizer.step()` and `optimizer.zero_grad()` do nothing then. What else a body does once in a step, such as
+        clipping or the step of a schedule, it should leave out.
+        """
+        return self._adaptation is not None and self._adaptation.is_partial
+
+    @property
+    def batch(self) -> int:
+        """The samples of all workers together in a full step."""
+        return sum(self._loader.counts(self._session.world.size))
+
     # --- steps -----------------------------------------------------------------------------------------------------
 
     def _steps(self) -> Iterator[Any]:
@@ -139,6 +172,8 @@ class Loop:
             step.is_to_repeat = False
             step.share = 0.0 if self._shadows.include_this_rank else plan.share(self._session.world.rank)
             data = plan.batch.data
+            if self._adaptation is not None:
+                self._adaptation.plan(plan, self.step)
             if data is None:
                 # Only the loop's body shows what a step is, and whether it has calls that all ranks have to make.
                 data = self._loader.borrow(plan.batch)
@@ -146,7 +181,7 @@ class Loop:
                 self._check_for_calls()
                 self._trained.step_without_samples()
             else:
-                yield data
+                yield from [data] if self._adaptation is None else self._adaptation.parts(data)
                 self._worlds.retry.body_has_run()
             if not step.is_to_repeat:
                 break
@@ -155,6 +190,8 @@ class Loop:
         self._check_gradients_are_used()
         if not step.counts:
             self._worlds.retry.vote()
+        if self._adaptation is not None:
+            self._adaptation.counts_now(plan, self._worlds.recovery)
 
     def _check_gradients_are_used(self) -> None:
         # They would be lost with this worker, although their samples count.

@@ -8,11 +8,15 @@ from __future__ import annotations
 import msgspec
 
 from farandole.core.session import Session
+from farandole.elastic.adaptive_batch import Adaptation
+from farandole.elastic.batch_adaptation import BatchAdaptation
 from farandole.elastic.batches import RatePolicy, based_on_first
 from farandole.elastic.framework import Loader, Trained
 from farandole.elastic.ledger import Ledger
 from farandole.elastic.recovery import Ballot, Recovery
 from farandole.errors import StateLostError
+
+_NOTHING = (0, None)
 
 
 class _Record(msgspec.Struct, frozen=True):
@@ -31,6 +35,8 @@ class _Record(msgspec.Struct, frozen=True):
     """Whether there is no other step, because some rank has asked for that."""
     first_epoch: int
     """In which the loop began."""
+    adaptation: Adaptation | None = None
+    """Of the batch, if it adapts itself."""
 
 
 class Progress:
@@ -43,10 +49,19 @@ class Progress:
         recovery: counts calls.
         epochs: how often to go through the samples, in all worlds together.
         rate: what the learning rate does as the world changes.
+        adaptation: of the batch to the noise of the gradients; None: there is none.
     """
 
     def __init__(
-        self, session: Session, loader: Loader, trained: Trained, recovery: Recovery, *, epochs: int, rate: RatePolicy
+        self,
+        session: Session,
+        loader: Loader,
+        trained: Trained,
+        recovery: Recovery,
+        *,
+        epochs: int,
+        rate: RatePolicy,
+        adaptation: BatchAdaptation | None = None,
     ) -> None:
         self._session = session
         self._loader = loader
@@ -54,6 +69,7 @@ class Progress:
         self._recovery = recovery
         self._epochs = epochs
         self._rate = rate
+        self._adaptation = adaptation
         self.step = 0
         """Steps that count, since the loop began."""
         self.body_has_calls = False
@@ -63,8 +79,8 @@ class Progress:
         self._first_epoch = loader.ledger.epoch
         self._first_batch = 0
         self._factor = 1.0
-        self._scaled_for = 0
-        """The size of the world that the factor is for; 0: it is to be found out."""
+        self._scaled_for: tuple[int, Adaptation | None] = _NOTHING
+        """The size of the world, and the batch, that the factor is for."""
 
     @property
     def is_over(self) -> bool:
@@ -117,7 +133,9 @@ class Progress:
         record = msgspec.msgpack.decode(text, type=_Record)
         self.step, self._first_epoch = record.step, record.first_epoch
         self._first_batch, self._factor = record.first_batch, record.factor
-        self._scaled_for = 0
+        self._scaled_for = _NOTHING
+        if self._adaptation is not None and record.adaptation is not None:
+            self._adaptation.value = record.adaptation
         self.body_has_calls = record.body_has_calls
         self.stop = record.stop
         self._recovery.catch_up(record.calls)
@@ -129,14 +147,18 @@ class Progress:
         Args:
             size: ranks that have a part in its steps.
         """
-        if size == self._scaled_for:
+        scaled_for = (size, self._adapted())
+        if scaled_for == self._scaled_for:
             return
         policy = based_on_first(self._rate, self._first_batch)
         factor = policy.factor(sum(self._loader.counts(size)), size)
         if factor != self._factor:
             self._trained.scale_rate(factor / self._factor)
             self._factor = factor
-        self._scaled_for = size
+        self._scaled_for = scaled_for
+
+    def _adapted(self) -> Adaptation | None:
+        return None if self._adaptation is None else self._adaptation.value
 
     def _record(self) -> _Record:
         return _Record(
@@ -148,4 +170,5 @@ class Progress:
             self.body_has_calls,
             self.stop,
             self._first_epoch,
+            self._adapted(),
         )

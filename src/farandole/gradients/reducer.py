@@ -26,6 +26,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from typing import Protocol
 
 from farandole.core.basics import current, is_initialized
 from farandole.core.retry import Retry
@@ -47,10 +48,21 @@ TOO_MANY_PASSES = (
 )
 
 
+class GradientObserver(Protocol):
+    """What sees gradients before and after they are reduced."""
+
+    def computed(self, entry: Entry) -> None:
+        """See what a backward pass has made of a gradient, before it is on its way. Called in any thread."""
+
+    def reduced(self, entries: Iterable[Entry]) -> None:
+        """See the reduced gradients of a step."""
+
+
 class Reducer:
     """Reduces the gradients of an optimizer over a process set.
 
     Attributes:
+        observer: sees the gradients, if there is one.
         passes: backward passes for each step.
         step_is_lost: the world has broken, and the gradients of the step were not kept: it is not to be made.
     """
@@ -68,6 +80,7 @@ class Reducer:
         """
         self.passes = passes
         self.step_is_lost = False
+        self.observer: GradientObserver | None = None
         self._front_end = front_end
         self._context = Context(options)
         self._fired = False
@@ -134,6 +147,8 @@ class Reducer:
                 self._finish_in_some_world(retry)
             finally:
                 self._reset()
+        if self.observer is not None and not self.step_is_lost:
+            self.observer.reduced(entry for bundle in self._bundles for entry in bundle.entries)
         self._watch_trained()
         session = self._context.entered
         self._ballot.first_in_views = self._front_end.uses_views and self._views.give(session)
@@ -156,6 +171,8 @@ class Reducer:
 
     def on_gradient(self, entry: Entry) -> None:
         """Note that a backward pass has finished this entry's gradient. The front end calls it, in any thread."""
+        if self.observer is not None:
+            self.observer.computed(entry)
         if not self._active():
             return
         if entry.missing_passes == 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -24,9 +24,24 @@ from farandole.torch.step_count import count_step
 from farandole.torch.tensor_gradients import GradientReducer, TensorGradients
 
 
-class _Distributed(torch.optim.Optimizer):
-    """What is put in front of the wrapped optimizer's class."""
+class Passes(Protocol):
+    """What takes a step in several rounds of a loop; see `farandole.torch.elastic.gradient_passes`."""
 
+    is_partial: bool
+    holds: bool
+
+    def stepped(self) -> None:
+        """Take note that the step is made."""
+
+
+class _Distributed(torch.optim.Optimizer):
+    """What is put in front of the wrapped optimizer's class.
+
+    Attributes:
+        passes: if a step is taken in several rounds of a loop: in all but the last, this optimizer does nothing.
+    """
+
+    passes: Passes | None = None
     _reducer: GradientReducer | None
     _parameter_names: dict[torch.nn.Parameter, str]
     _process_set: ProcessSet
@@ -42,6 +57,8 @@ class _Distributed(torch.optim.Optimizer):
         Raises:
             HorovodInternalError: a gradient could not be reduced.
         """
+        if self.passes is not None and self.passes.is_partial:
+            return
         if self._reducer is not None:
             self._reducer.finish(False)
         self._synchronized = True
@@ -76,6 +93,10 @@ class _Distributed(torch.optim.Optimizer):
         by the loss how often it calls the closure, so it is given the loss of all ranks: their sum with op=Sum, else
         their average.
         """
+        if self.passes is not None:
+            if self.passes.is_partial:
+                return None
+            self.passes.stepped()
         if self._should_synchronize:
             # Gradients that came after synchronize() are new: a scaler may have left out the step between.
             if self._synchronized and not self._pending:
@@ -105,6 +126,8 @@ class _Distributed(torch.optim.Optimizer):
         Raises:
             AssertionError: gradients are on their way.
         """
+        if self.passes is not None and self.passes.holds:
+            return
         if self._pending:
             raise AssertionError(
                 "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or "

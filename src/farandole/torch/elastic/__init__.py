@@ -1,5 +1,6 @@
 """Elastic training for PyTorch."""
 
+from farandole.elastic.adaptive_batch import AdaptiveBatch
 from farandole.elastic.batches import ConstantGlobalBatch, ConstantWorkerBatch, KeepRate, LinearScaling, ScaledBy
 from farandole.elastic.run_decorator import run
 from farandole.elastic.state import ObjectState, State
@@ -11,6 +12,7 @@ from farandole.torch.elastic.state import TorchState
 from farandole.torch.elastic.steps import steps
 
 __all__ = [
+    "AdaptiveBatch",
     "Checkpoint",
     "ConstantGlobalBatch",
     "ConstantWorkerBatch",

@@ -168,6 +168,10 @@ class ElasticLoader:
         """Return how many samples each rank takes in a full step, by rank."""
         return self._counts(world_size)
 
+    def take_counts_from(self, batches: BatchPolicy) -> None:
+        """Follow another policy from the next step on; it may change its mind between two steps."""
+        self._counts = batches.counts
+
     def next(self, world_size: int, rank: int) -> Batch | None:
         """Return this rank's batch of the next step, or None at the end of the epoch. All ranks agree about the end.
 

@@ -12,6 +12,8 @@ from torch.utils.data import DataLoader, IterableDataset
 from farandole.core.basics import current
 from farandole.core.dtype import Average
 from farandole.core.retry import Gradients
+from farandole.elastic.adaptive_batch import AdaptiveBatch
+from farandole.elastic.batch_adaptation import BatchAdaptation
 from farandole.elastic.batches import KeepRate, RatePolicy
 from farandole.elastic.step_loop import Loop
 from farandole.elastic.world_changes import is_elastic
@@ -19,6 +21,7 @@ from farandole.errors import InvalidRequestError
 from farandole.torch.adasum import AdasumOptimizer
 from farandole.torch.elastic import stream
 from farandole.torch.elastic.checkpoint import Checkpoint
+from farandole.torch.elastic.gradient_passes import TorchPasses
 from farandole.torch.elastic.loader import ElasticLoader
 from farandole.torch.elastic.transfer import transfer
 from farandole.torch.optimizer import has_unused_gradients, is_distributed
@@ -101,6 +104,7 @@ def steps(
     *,
     epochs: int = 1,
     rate: RatePolicy | None = None,
+    batches: AdaptiveBatch | None = None,
     checkpoint: Checkpoint | None = None,
     **things: Any,
 ) -> Loop:
@@ -123,6 +127,9 @@ def steps(
         epochs: how often this loop goes through the samples, in all worlds together.
         rate: what the learning rate does as the number of workers changes, such as `LinearScaling()`; by default it
             stays.
+        batches: lets the batch of all workers follow the noise of the gradients, and the learning rate the batch; the
+            loader's batch size is not used then. A body may be gone through several times in a step: see
+            `Loop.accumulates`.
         checkpoint: where the training is kept against the loss of all workers; by default, where `farandole run
             --checkpoint-dir` says. With `--resume auto`, it begins from the last one.
         things: what is trained, under any names: models, optimizers (each a `DistributedOptimizer`), schedules, and
@@ -133,7 +140,7 @@ def steps(
         may leave the loop by `break` only if all workers do so in the same step.
 
     Raises:
-        ValueError: an optimizer is not distributed, or a thing has no state.
+        ValueError: an optimizer is not distributed, or a thing has no state; both rate and batches are given.
 
     Example:
         >>> for x, y in hvd.elastic.steps(loader, epochs=10, model=model, optimizer=optimizer):  # doctest: +SKIP
@@ -149,7 +156,17 @@ def steps(
     _check(things)
     elastic = loader if isinstance(loader, ElasticLoader) else _from_dataloader(loader)
     training = _Training(things, checkpoint)
-    return Loop(elastic, training, epochs=epochs, rate=KeepRate() if rate is None else rate)
+    if batches is None:
+        return Loop(elastic, training, epochs=epochs, rate=KeepRate() if rate is None else rate)
+    if rate is not None:
+        raise InvalidRequestError(
+            "steps() got both rate and batches: AdaptiveBatch(rate=...) says what the learning rate does, as that "
+            "depends on the noise."
+        )
+    optimizers = [thing for thing in things.values() if isinstance(thing, torch.optim.Optimizer)]
+    adaptation = BatchAdaptation(batches, current(), TorchPasses(optimizers))
+    elastic.take_counts_from(adaptation)
+    return Loop(elastic, training, epochs=epochs, rate=adaptation, adaptation=adaptation)
 
 
 def _check(things: MutableMapping[str, Any]) -> None:
