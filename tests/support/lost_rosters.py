@@ -14,7 +14,7 @@ from farandole.roster.elastic import Limits
 from farandole.roster.events import Place
 from farandole.roster.listener import Client
 from farandole.roster.service import RosterService
-from farandole.wire import roster_client
+from farandole.wire import roster_search
 from farandole.wire.address import parse_address
 from farandole.wire.channel import Channel
 from farandole.wire.errors import ConnectionLost, WireTimeout
@@ -120,7 +120,7 @@ class Roster:
     def listening_through(self, kind: type[Breakable]) -> tuple[RosterClient, Breakable]:
         channel = kind.connect(self.address, SECRET, timeout=SECONDS)
         assert isinstance(channel, Breakable)
-        dial = partial(roster_client._dial, self.address, SECRET, 1 << 20)
+        dial = partial(roster_search.dial_roster, self.address, SECRET, 1 << 20)
         client = RosterClient(channel, 0, self.address, dial=dial, search_timeout=60.0)
         client.listen(lambda heard: None)
         self.hears(0, Listen())

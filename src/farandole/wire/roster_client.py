@@ -24,7 +24,6 @@ Races:
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -61,64 +60,11 @@ from farandole.wire.rendezvous import (
     Tell,
     World,
 )
+from farandole.wire.roster_search import CLOSED, RosterSearch, dial_roster, first_connection
 
 # The roster refuses a join by itself when its time is up, and knows which workers are missing. The client gives up on
 # its own only when the roster keeps silent for this much longer.
 ANSWER_SECONDS = 10.0
-
-# Between two attempts to find the roster again: short at first, when its successor is about to come; then without
-# wearing anyone down.
-_FIRST_PAUSE_SECONDS = 0.02
-_LONGEST_PAUSE_SECONDS = 0.5
-# An attempt is given up after that if nothing answers, such as behind an agent that has no launcher.
-_ATTEMPT_SECONDS = 3.0
-# A roster that closes the connection sooner than that does not count as found, such as one that fails at a message.
-_LASTING_SECONDS = 1.0
-
-_CLOSED = "this side closed the connection"
-
-
-class _Search:
-    """Looks for a roster that is lost.
-
-    Args:
-        dial: makes one attempt, within so many seconds.
-        seconds: after which it is in vain.
-        stop: ends a search, though not an attempt on its way.
-    """
-
-    def __init__(self, dial: Callable[[float], Channel], seconds: float, stop: threading.Event) -> None:
-        self._dial = dial
-        self._seconds = seconds
-        self._stop = stop
-        self._found = -math.inf
-        """When the last one was found."""
-        self._deadline = 0.0
-        self._pause = 0.0
-
-    def find(self) -> Channel:
-        """Connect to the roster as soon as it is there.
-
-        Raises:
-            ConnectionLost: in vain, or it was stopped.
-        """
-        if time.monotonic() - self._found > _LASTING_SECONDS:
-            self._deadline = time.monotonic() + self._seconds
-            self._pause = _FIRST_PAUSE_SECONDS
-        trouble = "nobody stays there"
-        while (left := self._deadline - time.monotonic()) > 0:
-            if self._stop.wait(min(self._pause, left)):
-                raise ConnectionLost(_CLOSED)
-            self._pause = min(2 * self._pause, _LONGEST_PAUSE_SECONDS)
-            try:
-                channel = self._dial(min(left, _ATTEMPT_SECONDS))
-            except WireError as error:
-                # Another process may have the port: the next roster may be about to take it.
-                trouble = str(error)
-            else:
-                self._found = time.monotonic()
-                return channel
-        raise ConnectionLost(f"it was looked for in vain for {self._seconds:g} s ({trouble})")
 
 
 class RosterClient:
@@ -172,7 +118,7 @@ class RosterClient:
         self._stop = threading.Event()
         """Nobody waits for the roster to be found any more."""
         # The listener's.
-        self._search = None if dial is None or not search_timeout else _Search(dial, search_timeout, self._stop)
+        self._search = None if dial is None or not search_timeout else RosterSearch(dial, search_timeout, self._stop)
         self._notify(Hello(worker), standing=True)
 
     @classmethod
@@ -200,9 +146,9 @@ class RosterClient:
         Raises:
             RosterUnreachable: nobody answers there, or it is not this job's roster.
         """
-        dial = partial(_dial, address, secret, frame_limit)
+        dial = partial(dial_roster, address, secret, frame_limit)
         try:
-            channel = _first(dial, timeout, search_timeout)
+            channel = first_connection(dial, timeout, search_timeout)
         except WireError as error:
             raise RosterUnreachable(
                 f"worker {worker} cannot reach the roster at {address}: {error}. Has the launcher (farandole run) that "
@@ -317,7 +263,7 @@ class RosterClient:
         waits for `ANSWER_SECONDS` at most.
         """
         self._closing = True
-        self._replies.put(ConnectionLost(_CLOSED))
+        self._replies.put(ConnectionLost(CLOSED))
         looking, listener = self._away, self._listener
         if looking and not self._stop.is_set() and not self._standing.keys().isdisjoint((Leave, Failure)):
             assert listener is not None
@@ -447,7 +393,7 @@ class RosterClient:
         if self._stop.is_set():
             # Late words of a client that is closed could be taken for those of the worker's next one.
             channel.close()
-            raise ConnectionLost(_CLOSED)
+            raise ConnectionLost(CLOSED)
         with self._sends:  # Nobody else says anything before.
             self._channel = channel
             self._away = False
@@ -456,7 +402,7 @@ class RosterClient:
                 self._send(message, deadline)
         if self._closing:
             channel.close()  # In good order: the last words arrive.
-            raise ConnectionLost(_CLOSED)
+            raise ConnectionLost(CLOSED)
 
     def _to_say_again(self) -> list[msgspec.Struct]:
         messages = [*self._standing.values()]
@@ -467,23 +413,6 @@ class RosterClient:
         if isinstance(asked, Join):
             asked = msgspec.structs.replace(asked, again=True)
         return messages if asked is None else [*messages, asked]
-
-
-def _dial(address: str, secret: bytes, frame_limit: int, timeout: float) -> Channel:
-    return Channel.connect(address, secret, timeout=timeout, limit=frame_limit)
-
-
-def _first(dial: Callable[[float], Channel], timeout: float, search_timeout: float) -> Channel:
-    """Connect for the first time: where it is searched for, all may just have lost the roster.
-
-    An agent that has lost its launcher, and so the way to the roster, accepts connections and sends nothing.
-    """
-    try:
-        return dial(timeout)
-    except (ConnectionLost, WireTimeout):
-        if not search_timeout:
-            raise
-    return _Search(dial, search_timeout, threading.Event()).find()
 
 
 def _unexpected(reply: FromRoster) -> NoReturn:
