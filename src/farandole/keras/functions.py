@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from farandole.collectives.compression import NoneCompressor
 from farandole.collectives.reduction_op import op_asked_for
 from farandole.core.dtype import Average
 from farandole.errors import FarandoleError
-from farandole.keras import backends
+from farandole.keras import backends, sessions
 
 
 def allreduce(
@@ -21,6 +22,8 @@ def allreduce(
     compression: Any = None,
 ) -> Any:
     """Reduce a value over all ranks, and return the result as a tensor, the same on all of them.
+
+    With Keras 2 in a session of TensorFlow 1, the result is an array or a number, unless the value is a tensor.
 
     Args:
         value: a number, an array or a tensor.
@@ -36,22 +39,30 @@ def allreduce(
     """
     op = op_asked_for(op, average, stacklevel=2)
     compression = NoneCompressor if compression is None else compression
-    return backends.chosen().allreduce(value, name, op, prescale_factor, postscale_factor, compression)
+    reduce = backends.chosen().allreduce
+    return _with_value(value, lambda given: reduce(given, name, op, prescale_factor, postscale_factor, compression))
 
 
 def allgather(value: Any, name: str | None = None) -> Any:
     """Concatenate the values of all ranks along the first dimension, in rank order. See `allreduce`."""
-    return backends.chosen().allgather(value, name)
+    return _with_value(value, lambda given: backends.chosen().allgather(given, name))
 
 
 def broadcast(value: Any, root_rank: int, name: str | None = None) -> Any:
     """Return the root's value on every rank. See `allreduce`."""
-    return backends.chosen().broadcast(value, root_rank, name)
+    return _with_value(value, lambda given: backends.chosen().broadcast(given, root_rank, name))
 
 
 def reducescatter(value: Any, name: str | None = None, op: int = Average) -> Any:
     """Reduce a value over all ranks, and return this rank's share of the rows. See `allreduce`."""
-    return backends.chosen().reducescatter(value, name, op)
+    return _with_value(value, lambda given: backends.chosen().reducescatter(given, name, op))
+
+
+def _with_value(value: Any, collective: Callable[[Any], Any]) -> Any:
+    """Return what a collective makes of a value: in a session of Keras 2, a number or an array, too, and no op."""
+    if not sessions.is_on() or sessions.is_in_graph(value):
+        return collective(value)
+    return sessions.evaluated(lambda: collective(value))
 
 
 def translate(error: BaseException) -> FarandoleError | None:

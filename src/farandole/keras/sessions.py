@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from farandole.collectives.objects import broadcast_object
@@ -36,6 +36,21 @@ def read_all(variables: Sequence[Any]) -> list[Any]:
 def write_all(variables: Sequence[Any], values: Sequence[Any]) -> None:
     """Give variables values."""
     _backend().batch_set_value(list(zip(variables, values, strict=True)))
+
+
+def is_in_graph(value: Any) -> bool:
+    """Say whether a value is known only when its graph runs."""
+    import tensorflow as tf
+
+    return tf.is_tensor(value)
+
+
+def evaluated(make: Callable[[], Any]) -> Any:
+    """Return the value of a tensor, made in a graph of its own: the one of the models does not grow."""
+    import tensorflow as tf
+
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        return session.run(make())
 
 
 def make_optimizer_variables(model: Any) -> None:

@@ -91,6 +91,8 @@ callbacks = [
     hvd.callbacks.LearningRateWarmupCallback(initial_lr=0.5 * hvd.size(), warmup_epochs=2),
 ]
 mine = slice(hvd.rank(), None, hvd.size())
+assert range(hvd.broadcast(hvd.rank() + 3, 0, name="epochs"))[-1] == 2
+assert hvd.allreduce([1.0 + hvd.rank(), 4.0], name="score")[0] == 1.5
 model.fit(x[mine], y[mine], batch_size=8, epochs=6, callbacks=callbacks, verbose=0)
 loss, accuracy = model.evaluate(x, y, verbose=0)
 assert accuracy > 0.9, accuracy
