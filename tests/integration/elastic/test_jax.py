@@ -49,6 +49,58 @@ def test_newcomers_get_the_state_from_memory(make_job: Callable[..., ElasticJob]
     assert results[0]["size"] == 3
 
 
+def resume(directory: str, stops_at: int | None) -> tuple[int, list[float]]:
+    """Train, with a checkpoint of each step; return with which step this worker began, and the parameters."""
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    import optax
+
+    import farandole.jax as hvd
+
+    hvd.init()
+    optimizer = hvd.distributed(optax.sgd(0.1, momentum=0.9))
+    params = jnp.zeros(2)
+    state = hvd.elastic.TrainState(params=params, optimizer=optimizer.init(params))
+    samples = np.random.default_rng(1).normal(size=(40, 2))
+    loader = hvd.elastic.ElasticLoader(samples, global_batch_size=4)
+    checkpoint = hvd.elastic.Checkpoint(directory, every_steps=1, wait_if_busy=True, run=f"until{stops_at}")
+    loop = hvd.elastic.steps(loader, epochs=2, checkpoint=checkpoint, state=state)
+
+    @jax.jit
+    def step(params: Any, optimizer_state: Any, x: Any) -> Any:
+        gradient = jax.grad(lambda params: ((x @ params - x.sum(1)) ** 2).mean())(params)
+        updates, optimizer_state = optimizer.update(gradient, optimizer_state)
+        return optax.apply_updates(params, updates), optimizer_state
+
+    begun = None
+    for x in loop:
+        begun = loop.step if begun is None else begun
+        state.params, state.optimizer = step(state.params, state.optimizer, x)
+        if loop.step == stops_at:
+            loop.stop()
+    assert begun is not None
+    hvd.shutdown()
+    return begun, state.params.tolist()
+
+
+def test_a_training_that_has_stopped_goes_on_from_its_checkpoint(nursery: Nursery, tmp_path: Any) -> None:
+    """In a world of another size, to the parameters of one that was never stopped."""
+
+    def train_in(size: int, directory: Any, stops_at: int | None) -> list[tuple[int, list[float]]]:
+        world = World(nursery, size, {"FARANDOLE_RESUME": "auto"})
+        try:
+            return list(world.run(resume, str(directory), stops_at))
+        finally:
+            world.close()
+
+    (_, wanted), _ = train_in(2, tmp_path / "whole", None)
+    train_in(2, tmp_path / "parts", 12)
+    ((begun, params),) = train_in(1, tmp_path / "parts", None)
+    assert begun in (13, 14)  # All agree on where to stop, a step later.
+    assert params == pytest.approx(wanted, rel=1e-9)
+
+
 def test_wrong_loops_are_answered_by_sentences(nursery: Nursery) -> None:
     world = World(nursery, 1)
 

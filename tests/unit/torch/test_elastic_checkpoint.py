@@ -466,7 +466,7 @@ def test_a_missing_library_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_when_a_checkpoint_is_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr("farandole.torch.elastic.checkpoint.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("farandole.elastic.checkpoint.checkpoint_base.time.monotonic", lambda: now[0])
     never, steps, seconds = (
         Checkpoint(tmp_path, **options) for options in ({}, {"every_steps": 10}, {"every_seconds": 60.0})
     )

@@ -1,12 +1,14 @@
 """Elastic training for JAX."""
 
 from farandole.elastic.batches import ConstantGlobalBatch, ConstantWorkerBatch
+from farandole.jax.elastic.checkpoint import Checkpoint
 from farandole.jax.elastic.in_loop import reduce_gradients
 from farandole.jax.elastic.loader import ElasticLoader
 from farandole.jax.elastic.steps import steps
-from farandole.jax.elastic.trained import TrainState
+from farandole.jax.elastic.train_state import TrainState
 
 __all__ = [
+    "Checkpoint",
     "ConstantGlobalBatch",
     "ConstantWorkerBatch",
     "ElasticLoader",

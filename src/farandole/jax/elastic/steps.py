@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from farandole.core.basics import current
-from farandole.core.user_log import tell_user
 from farandole.elastic.batches import KeepRate
 from farandole.elastic.step_loop import Loop
 from farandole.elastic.world_changes import is_elastic
 from farandole.errors import InvalidRequestError
+from farandole.jax.elastic.checkpoint import Checkpoint
 from farandole.jax.elastic.loader import ElasticLoader
 from farandole.jax.elastic.trained import Training
 
 
-def steps(loader: ElasticLoader, *, epochs: int = 1, **things: Any) -> Loop:
+def steps(loader: ElasticLoader, *, epochs: int = 1, checkpoint: Checkpoint | None = None, **things: Any) -> Loop:
     """Go through the batches of a training whose workers may die, join and leave.
 
     A step is one round of the loop. It counts as a whole, on all workers alike, when all ranks' gradients are reduced:
@@ -27,6 +27,8 @@ def steps(loader: ElasticLoader, *, epochs: int = 1, **things: Any) -> Loop:
     Args:
         loader: gives the samples.
         epochs: how often this loop goes through the samples, in all worlds together.
+        checkpoint: where the training is kept against the loss of all workers; by default, where `farandole run
+            --checkpoint-dir` says. With `--resume auto`, it begins from the last one.
         things: what is trained, under any names: `TrainState`s.
 
     Returns:
@@ -50,10 +52,8 @@ def steps(loader: ElasticLoader, *, epochs: int = 1, **things: Any) -> Loop:
             "in JAX, a broken step cannot be given out again, as its function may be running: gradients have to be "
             "kept. Leave FARANDOLE_ELASTIC_KEEP_GRADIENTS=0 away."
         )
-    if settings.checkpoint_dir is not None and settings.rank == 0:
-        tell_user(
-            "warning",
-            "--checkpoint-dir is for PyTorch: nothing is written there for JAX. Save the TrainState in the loop, on "
-            "rank 0, and restore it before",
-        )
-    return Loop(loader, Training(things), epochs=epochs, rate=KeepRate())
+    if checkpoint is None:
+        number = current().trainings + 1
+        checkpoint = Checkpoint.from_settings(settings, folder=f"loop-{number}" if number > 1 else "")
+    training = Training(things, checkpoint)
+    return Loop(loader, training, epochs=epochs, rate=KeepRate())

@@ -1,38 +1,19 @@
-"""Checkpoints of PyTorch's state: a copy between two steps, written while training goes on.
-
-`save` copies this rank's share of the tensors to ordinary memory and returns; a thread writes it. No collective is
-needed, so that training may go on and the world may change meanwhile. See `farandole.elastic.checkpoint` for how the
-ranks meet on disk, and for what keeps the last good checkpoint whatever happens.
-"""
+"""Checkpoints of PyTorch's state; see `farandole.elastic.checkpoint`."""
 
 from __future__ import annotations
 
-import hashlib
-import math
-import os
-import time
-from collections.abc import Callable, Hashable, Mapping, MutableMapping
-from pathlib import Path
+from collections.abc import Hashable, MutableMapping
 from typing import Any
 
-import msgspec
 import torch
 
-from farandole.core.user_log import tell_user
-from farandole.elastic.checkpoint.background_writer import BackgroundWriter
-from farandole.elastic.checkpoint.manifest import Manifest, TensorEntry
-from farandole.elastic.checkpoint.store import AttemptId, Complete, Search, Store
-from farandole.elastic.checkpoint.tree import Taken, put_together
-from farandole.elastic.checkpoint.write_attempt import Part
-from farandole.elastic.checkpoint.writers import Extent, share_out
-from farandole.errors import CheckpointError, InvalidRequestError
-from farandole.settings.table import Settings
-from farandole.torch.elastic.tensor_files import Tensors, open_format
-
-PATIENCE_SECONDS = 60.0
+from farandole.elastic.checkpoint.checkpoint_base import CheckpointBase
+from farandole.elastic.checkpoint.tensor_files import TensorFiles, Tensors
+from farandole.errors import InvalidRequestError
+from farandole.torch.elastic.tensor_files import open_format
 
 
-class Checkpoint:
+class Checkpoint(CheckpointBase):
     """A directory of checkpoints that training writes, and begins from.
 
     Args:
@@ -60,272 +41,57 @@ class Checkpoint:
         ...     checkpoint.save(state, step, rank=hvd.rank(), size=hvd.size())
     """
 
-    def __init__(
-        self,
-        directory: str | os.PathLike[str],
-        every_steps: int | None = None,
-        every_seconds: float | None = None,
-        keep: int = 2,
-        format: str = "safetensors",
-        *,
-        wait_if_busy: bool = False,
-        patience: float = PATIENCE_SECONDS,
-        run: str | None = None,
-        say: Callable[[str, str], None] | None = None,
-    ) -> None:
-        _check("keep", keep, keep >= 1, "at least 1")
-        _check("every_steps", every_steps, every_steps is None or every_steps >= 1, "at least 1")
-        _check("every_seconds", every_seconds, every_seconds is None or 0 < every_seconds < math.inf, "above 0")
-        _check("patience", patience, 0 < patience < math.inf, "above 0")
-        settings = Settings.from_environment()
-        self.resume = settings.resume == "auto"
-        self._format_name = format
-        self._format = open_format(format)
-        self._every_steps = every_steps
-        self._every_seconds = every_seconds
-        self._wait_if_busy = wait_if_busy
-        self._patience = patience
-        self._run = _run_of(settings) if run is None else run
-        self._say = say or tell_user
-        # A script may change its folder.
-        self._store = Store(Path(directory).expanduser().absolute())
-        self._background = BackgroundWriter(self._store, keep, self._say)
-        self._buffers: dict[str, torch.Tensor] = {}
-        self._saved_at = time.monotonic()
+    @staticmethod
+    def _open_format(name: str) -> TensorFiles:
+        return open_format(name)
 
-    @classmethod
-    def from_settings(cls, settings: Settings, *, folder: str = "", **options: Any) -> Checkpoint | None:
-        """Return the checkpoints that the user asked for, or None.
+    def _state_of(self, value: Any) -> Any:
+        return value.state_dict() if hasattr(value, "state_dict") else value
 
-        Args:
-            settings: `checkpoint_dir`, `checkpoint_seconds` and `resume` count.
-            folder: of that directory, where there are several trainings.
-            options: of the constructor; without any of `every_steps` and `every_seconds`, one is due after
-                `checkpoint_seconds`.
-        """
-        if settings.checkpoint_dir is None:
+    def _identify(self, value: Any) -> Hashable | None:
+        if not isinstance(value, torch.Tensor):
             return None
-        if options.get("every_steps") is None and options.get("every_seconds") is None:
-            options["every_seconds"] = settings.checkpoint_seconds
-        checkpoint = cls(Path(settings.checkpoint_dir, folder), **{"run": _run_of(settings), **options})
-        checkpoint.resume = settings.resume == "auto"
-        return checkpoint
+        _check_kind(value)
+        if value.numel() == 0:
+            return id(value)
+        return value.device, value.data_ptr(), value.dtype, value.shape, value.stride(), value.is_conj(), value.is_neg()
 
-    @property
-    def directory(self) -> Path:
-        """Where the checkpoints are."""
-        return self._store.directory
+    def _describe(self, tensor: Any) -> tuple[str, tuple[int, ...], int]:
+        return str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), tensor.numel() * tensor.element_size()
 
-    # --- writing ----------------------------------------------------------------------------------------------------
-
-    def due(self, step: int) -> bool:
-        """Say whether it is time for a checkpoint.
-
-        All ranks must save at the same step. Steps say the same everywhere; with `every_seconds`, this process's clock
-        says it: ask on one rank, and let it tell the others.
-        """
-        if self._every_steps is not None and step > 0 and step % self._every_steps == 0:
-            return True
-        return self._every_seconds is not None and time.monotonic() - self._saved_at >= self._every_seconds
-
-    def save(
-        self, state: Mapping[str, Any], step: int, *, rank: int, size: int, generation: int = 0, epoch: int = 0
-    ) -> bool:
-        """Copy this rank's share of the state and begin to write it; all ranks call this at the same step.
-
-        The copy is all that the caller waits for. Whatever goes wrong later is told by rank 0, and the checkpoints
-        before stay as they are.
-
-        Args:
-            state: objects with a `state_dict`, tensors, numbers, text, bytes, and mappings, lists and tuples of them;
-                the same on all ranks.
-            step: how far training is.
-            rank: of this worker.
-            size: of the world.
-            generation: of the world; an attempt of an earlier one is given up.
-            epoch: for whoever reads the manifest.
-
-        Returns:
-            Whether it was begun; False if the last one is still being written.
-
-        Raises:
-            InvalidRequestError: the state holds something that cannot be written; the message says where.
-        """
-        _check("rank", rank, 0 <= rank < size, f"below the size, {size}")
-        _check("step", step, step >= 0, "not negative")
-        self._saved_at = time.monotonic()
-        attempt = AttemptId(self._run, generation, step)
-        writers = self._format.writers(size)
-        if rank >= writers:
-            return True
-        if not self._is_free(attempt, rank):
-            return False
-        taken = Taken({name: _state_of(value) for name, value in state.items()}, _identify)
-        manifest = Manifest(
-            step=step,
-            epoch=epoch,
-            world=size,
-            format=self._format_name,
-            files=(),
-            tensors=_entries(taken.tensors, writers),
-            plain=taken.plain,
-        )
-        self._background.start(self._part(attempt, rank, writers, manifest, taken.tensors))
-        return True
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait until nothing is being written any more.
-
-        Returns:
-            Whether the last checkpoint came to a good end, as far as this rank knows. Only rank 0 knows of all shards.
-        """
-        return self._background.wait(timeout)
-
-    def _is_free(self, attempt: AttemptId, rank: int) -> bool:
-        busy = self._background.busy_with(attempt.generation)
-        if busy is None:
-            return True
-        if self._wait_if_busy:
-            self._background.wait(None)
-            return True
-        self._background.skip(attempt, rank, busy)
-        return False
-
-    def _part(self, attempt: AttemptId, rank: int, writers: int, manifest: Manifest, tensors: Tensors) -> Part:
-        pieces = self._snapshot(tensors, manifest.tensors, rank)
-
-        def write(folder: Path) -> tuple[str, ...]:
-            return self._format.write(folder, rank, writers, pieces)
-
-        layout = hashlib.sha256(msgspec.json.encode(manifest.tensors)).hexdigest()
-        return Part(attempt, rank, writers, manifest, layout, write, self._patience)
-
-    def _snapshot(self, tensors: Tensors, entries: Mapping[str, TensorEntry], rank: int) -> dict[str, torch.Tensor]:
-        """Copy this rank's pieces, into the memory of the last copy where it fits: fresh memory is slow."""
-        pieces = {}
+    def _copied(self, sources: Tensors, before: Tensors) -> dict[str, Any]:
+        copies = {}
         devices = set()
-        for name, entry in entries.items():
-            for piece in entry.pieces:
-                if piece.shard == rank:
-                    tensor = tensors[name].detach()
-                    source = tensor if len(entry.pieces) == 1 else tensor[piece.begin : piece.end]
-                    pieces[name] = self._buffer(name, source)
-                    pieces[name].copy_(source, non_blocking=source.is_cuda)
-                    devices.add(source.device)
-        self._buffers = pieces
+        for name, tensor in sources.items():
+            source = tensor.detach()
+            copies[name] = _buffer(before.get(name), source)
+            copies[name].copy_(source, non_blocking=source.is_cuda)
+            devices.add(source.device)
         for device in devices:
             if device.type == "cuda":
                 torch.cuda.current_stream(device).synchronize()
-        return pieces
+        return copies
 
-    def _buffer(self, name: str, source: torch.Tensor) -> torch.Tensor:
-        buffer = self._buffers.get(name)
-        if buffer is not None and buffer.shape == source.shape and buffer.dtype == source.dtype:
-            return buffer
-        return torch.empty(source.shape, dtype=source.dtype, device="cpu", pin_memory=source.is_cuda)
+    def _fits(self, target: Any, value: Any) -> bool:
+        return not isinstance(target, torch.Tensor) or getattr(value, "shape", None) == target.shape
 
-    # --- reading ----------------------------------------------------------------------------------------------------
+    def _shape_of(self, target: Any) -> str:
+        return f"the shape {tuple(target.shape)}"
 
-    def load(self, into: MutableMapping[str, Any], *, rank: int = 0) -> int | None:
-        """Load the newest checkpoint that is whole, whatever world wrote it.
-
-        Every byte is verified before anything is loaded. A damaged checkpoint is passed over, with a warning that
-        names the file.
-
-        Args:
-            into: what was given to `save`, or part of it: objects with a `load_state_dict` load their state, tensors
-                get their values in place, and everything else is replaced in this mapping.
-            rank: of this worker; only rank 0 tells the user about it.
-
-        Returns:
-            The step at which it was saved; None if there is no checkpoint.
-
-        Raises:
-            CheckpointError: there are checkpoints, and all are damaged or cannot be read; or it has no such entry, or
-                a tensor of another shape.
-        """
-        begun = time.monotonic()
-        search = self._search()
-        if rank == 0:
-            for trouble in search.passed_over:
-                self._say("warning", f"a checkpoint is passed over: {trouble}")
-        if search.found is None:
-            if search.passed_over:
-                raise CheckpointError(
-                    f"none of the checkpoints in {self.directory} can be used: {'; '.join(search.passed_over)}. Put a "
-                    "good one there, or move them away to begin anew."
-                )
-            return None
-        self._load(search.found, into)
-        if rank == 0:
-            self._say("info", _told(search.found, time.monotonic() - begun))
-        return search.found.manifest.step
-
-    def _search(self) -> Search:
-        try:
-            return self._store.latest()
-        except OSError as error:
-            raise CheckpointError(
-                f"the checkpoints in {self.directory} cannot be read: {error.strerror or error}. Check the path and "
-                "its permissions."
-            ) from error
-
-    def _load(self, found: Complete, into: MutableMapping[str, Any]) -> None:
-        manifest = found.manifest
-        try:
-            tensors = open_format(manifest.format).read(found.path, manifest)
-            state = put_together(manifest.plain, tensors)
-        except (OSError, RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CheckpointError(f"{found.path} is whole, but cannot be read: {error}") from error
-        missing = [name for name in into if name not in state]
-        if missing:
-            raise CheckpointError(
-                f"{found.path} has no {', '.join(missing)}; it has {', '.join(state)}. Ask for what is there, or "
-                "move it away to begin anew."
-            )
-        for name, value in into.items():
-            if isinstance(value, torch.Tensor) and getattr(state[name], "shape", None) != value.shape:
-                raise CheckpointError(
-                    f"{name} has the shape {tuple(value.shape)} here, and another one in {found.path}. Build what was "
-                    "saved, or ask for it with None in its place."
-                )
-        for name, value in into.items():
-            _put(into, name, value, state[name])
+    def _put(self, into: MutableMapping[str, Any], name: str, target: Any, value: Any) -> None:
+        if hasattr(target, "load_state_dict"):
+            target.load_state_dict(value)
+        elif isinstance(target, torch.Tensor):
+            with torch.no_grad():
+                target.copy_(value)
+        else:
+            into[name] = value
 
 
-def _put(into: MutableMapping[str, Any], name: str, target: Any, value: Any) -> None:
-    if hasattr(target, "load_state_dict"):
-        target.load_state_dict(value)
-    elif isinstance(target, torch.Tensor):
-        with torch.no_grad():
-            target.copy_(value)
-    else:
-        into[name] = value
-
-
-def _told(found: Complete, seconds: float) -> str:
-    manifest = found.manifest
-    return (
-        f"training resumes at step {manifest.step} with {found.path}, which a world of {manifest.world} wrote "
-        f"({manifest.size / 1e6:.1f} MB, {seconds:.1f} s)"
-    )
-
-
-# --- taking stock -----------------------------------------------------------------------------------------------------
-
-
-def _state_of(value: Any) -> Any:
-    return value.state_dict() if hasattr(value, "state_dict") else value
-
-
-def _identify(value: Any) -> Hashable | None:
-    """Return what two tensors have in common only if they are the same memory, seen the same way."""
-    if not isinstance(value, torch.Tensor):
-        return None
-    _check_kind(value)
-    if value.numel() == 0:
-        return id(value)
-    return value.device, value.data_ptr(), value.dtype, value.shape, value.stride(), value.is_conj(), value.is_neg()
+def _buffer(before: Any, source: torch.Tensor) -> torch.Tensor:
+    if before is not None and before.shape == source.shape and before.dtype == source.dtype:
+        return before
+    return torch.empty(source.shape, dtype=source.dtype, device="cpu", pin_memory=source.is_cuda)
 
 
 def _check_kind(tensor: torch.Tensor) -> None:
@@ -340,24 +106,3 @@ def _check_kind(tensor: torch.Tensor) -> None:
         kind = "on the meta device, and so has no values; give it some, or leave it out"
     if kind:
         raise InvalidRequestError(f"a tensor of shape {tuple(tensor.shape)} cannot be saved: it is {kind}.")
-
-
-def _entries(tensors: Tensors, writers: int) -> dict[str, TensorEntry]:
-    extents = []
-    for tensor in tensors.values():
-        rows = tensor.shape[0] if tensor.dim() else 1
-        extents.append(Extent(rows, tensor.numel() * tensor.element_size() // max(rows, 1)))
-    return {
-        name: TensorEntry(str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), pieces)
-        for (name, tensor), pieces in zip(tensors.items(), share_out(extents, writers), strict=True)
-    }
-
-
-def _run_of(settings: Settings) -> str:
-    """Return what all workers of a job have in common, and no other job has; it does not give the secret away."""
-    return hashlib.sha256(b"farandole checkpoint\n" + settings.job.encode() + settings.secret).hexdigest()[:12]
-
-
-def _check(name: str, value: Any, holds: bool, expects: str) -> None:
-    if not holds:
-        raise InvalidRequestError(f"{name} is {value}, but should be {expects}.")

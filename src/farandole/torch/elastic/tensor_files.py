@@ -10,15 +10,15 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from farandole.elastic.checkpoint.manifest import Manifest
+from farandole.elastic.checkpoint.tensor_files import TensorFiles, pieces_of
 from farandole.elastic.checkpoint.write_attempt import shard_name
-from farandole.elastic.checkpoint.writers import Piece
 from farandole.errors import InvalidRequestError
 
 if TYPE_CHECKING:
@@ -43,23 +43,6 @@ _MISSING = (
 )
 
 Tensors = Mapping[str, torch.Tensor]
-
-
-class TensorFiles(Protocol):
-    """Writes and reads the tensors of a checkpoint."""
-
-    def writers(self, size: int) -> int:
-        """Return how many ranks of a world write; rank 0 always does."""
-
-    def write(self, folder: Path, rank: int, writers: int, pieces: Tensors) -> tuple[str, ...]:
-        """Write a rank's pieces, and return the names of the files.
-
-        Raises:
-            OSError: they could not be written.
-        """
-
-    def read(self, folder: Path, manifest: Manifest) -> dict[str, torch.Tensor]:
-        """Return all tensors, whole, in ordinary memory; the files have been verified."""
 
 
 class Safetensors:
@@ -105,7 +88,7 @@ class Safetensors:
         for shard, file in enumerate(manifest.files):
             try:
                 with safe_open(folder / file.name, framework="pt") as opened:
-                    for name, piece in _pieces_of(manifest, shard):
+                    for name, piece in pieces_of(manifest, shard):
                         # Copied, because the library's tensor is a mapping of the file, which ends when the file is
                         # closed.
                         place = _as_stored(_rows_of(tensors[name])[piece.begin : piece.end])
@@ -185,13 +168,6 @@ def _failure_within(failures: Mapping[int, tuple[BaseException, Any]]) -> Except
     while cause is not None and not isinstance(cause, OSError):
         cause = cause.__cause__ or cause.__context__
     return cause or RuntimeError(str(first))
-
-
-def _pieces_of(manifest: Manifest, shard: int) -> Iterator[tuple[str, Piece]]:
-    for name, entry in manifest.tensors.items():
-        for piece in entry.pieces:
-            if piece.shard == shard:
-                yield name, piece
 
 
 def _as_stored(tensor: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,125 @@
+"""Checkpoints of arrays of JAX in any structure; see `farandole.elastic.checkpoint`."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, MutableMapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from farandole.elastic.checkpoint.checkpoint_base import CheckpointBase
+from farandole.elastic.checkpoint.tensor_files import TensorFiles, Tensors
+from farandole.errors import InvalidRequestError
+from farandole.jax.elastic.train_state import TrainState
+from farandole.numpy.elastic.array_files import open_format
+
+# Kept as they are.
+_VALUES = (bool, int, float, str, bytes, type(None))
+
+
+class Checkpoint(CheckpointBase):
+    """A directory of checkpoints that training writes, and begins from.
+
+    What is saved are `TrainState`s, arrays in any structure, numbers, text and bytes, by name. Each rank writes its
+    share of the arrays, into files of safetensors.
+
+    Args:
+        directory: where; for more than one host, on a file system that all share.
+        every_steps: when `due` says so: at multiples of this.
+        every_seconds: when `due` says so: after this time.
+        keep: how many complete checkpoints stay; older ones are removed once a newer one is complete.
+        format: safetensors.
+        wait_if_busy: whether `save` waits for a checkpoint that is still being written, and does not skip the new one.
+        patience: seconds that rank 0 waits for other ranks' shards while nothing of them grows.
+        run: what tells this job from others that write here, letters and digits; by default, what the launcher gave.
+        say: is given a level (info or warning) and a line for the user; by default, it goes to standard error.
+
+    Attributes:
+        resume: whether the user wants to begin with what `load` finds (`farandole run --resume auto`).
+
+    Raises:
+        InvalidRequestError: a value makes no sense, or the format needs a library that is not there.
+
+    Example:
+        >>> checkpoint = Checkpoint("checkpoints", every_steps=100)  # doctest: +SKIP
+        >>> state = {"params": params, "optimizer": optimizer_state, "epoch": 3}  # doctest: +SKIP
+        >>> first = checkpoint.load(state) or 0  # doctest: +SKIP
+        >>> params = state["params"]  # doctest: +SKIP
+        >>> if checkpoint.due(step):  # doctest: +SKIP
+        ...     checkpoint.save(state, step, rank=hvd.rank(), size=hvd.size())
+    """
+
+    @staticmethod
+    def _open_format(name: str) -> TensorFiles:
+        return open_format(name)
+
+    def _state_of(self, value: Any) -> Any:
+        return value if isinstance(value, _VALUES) else _arrays_in(value)
+
+    def _identify(self, value: Any) -> Hashable | None:
+        if not isinstance(value, np.ndarray):
+            return None
+        if value.size == 0:
+            return id(value)
+        return value.ctypes.data, value.dtype, value.shape, value.strides
+
+    def _describe(self, tensor: Any) -> tuple[str, tuple[int, ...], int]:
+        return tensor.dtype.name, tensor.shape, tensor.nbytes
+
+    def _copied(self, sources: Tensors, before: Tensors) -> dict[str, Any]:
+        copies: dict[str, Any] = {}
+        for name, source in sources.items():
+            last = before.get(name)
+            fits = last is not None and last.shape == source.shape and last.dtype == source.dtype
+            copy: Any = last if fits else np.empty(source.shape, source.dtype)
+            np.copyto(copy, source)
+            copies[name] = copy
+        return copies
+
+    def _fits(self, target: Any, value: Any) -> bool:
+        if isinstance(target, _VALUES):
+            return True
+        return isinstance(value, dict) and _described(_arrays_in(target)) == _described(value)
+
+    def _shape_of(self, target: Any) -> str:
+        arrays = _described(_arrays_in(target))
+        return f"the arrays {', '.join(f'{path} {what}' for path, what in arrays.items())}"
+
+    def _put(self, into: MutableMapping[str, Any], name: str, target: Any, value: Any) -> None:
+        if isinstance(target, _VALUES):
+            into[name] = value
+        elif isinstance(target, TrainState):
+            vars(target).update(_filled(vars(target), value))
+        else:
+            into[name] = _filled(target, value)
+
+
+def _arrays_in(tree: Any) -> dict[str, np.ndarray[Any, Any]]:
+    tree = vars(tree) if isinstance(tree, TrainState) else tree
+    return {jax.tree_util.keystr(path): _array(leaf) for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]}
+
+
+def _array(leaf: Any) -> np.ndarray[Any, Any]:
+    if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        raise InvalidRequestError(
+            "keys of jax.random cannot be saved. Save jax.random.key_data(key), and make a key of it with "
+            "jax.random.wrap_key_data."
+        )
+    array: np.ndarray[Any, Any] = np.asarray(leaf)
+    if array.dtype.kind in "OUS":
+        raise InvalidRequestError(f"a {type(leaf).__name__} in a structure cannot be saved: it is no array.")
+    return array
+
+
+def _described(arrays: Any) -> dict[str, str]:
+    return {path: f"{array.dtype.name}{list(array.shape)}" for path, array in arrays.items()}
+
+
+def _filled(tree: Any, arrays: Any) -> Any:
+    """Return the structure with what was saved in the place of its leaves."""
+    paths, structure = jax.tree_util.tree_flatten_with_path(tree)
+    return jax.tree_util.tree_unflatten(
+        structure, [jnp.asarray(arrays[jax.tree_util.keystr(path)]) for path, _ in paths]
+    )

@@ -1,0 +1,20 @@
+"""What a training changes, in a holder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class TrainState:
+    """Holds what a training changes, as attributes: newcomers get it, and every step puts its results there.
+
+    Each attribute is a pytree of arrays, whose structure, shapes and types stay: parameters, the state of an optimizer,
+    a number of steps.
+
+    Example:
+        >>> state = hvd.elastic.TrainState(params=params, optimizer=optimizer.init(params))  # doctest: +SKIP
+        >>> state.params, state.optimizer = step(state.params, state.optimizer, batch)  # doctest: +SKIP
+    """
+
+    def __init__(self, **trees: Any) -> None:
+        self.__dict__.update(trees)

@@ -1,0 +1,105 @@
+"""The files in which a checkpoint keeps arrays of NumPy: of safetensors, one for each rank, with its pieces.
+
+Types that not all readers of the format know lie in it as bytes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from farandole.elastic.checkpoint.manifest import Manifest
+from farandole.elastic.checkpoint.tensor_files import TensorFiles, Tensors, pieces_of
+from farandole.elastic.checkpoint.write_attempt import shard_name
+from farandole.errors import InvalidRequestError
+
+_PLAIN_TYPES = {"float64", "float32", "float16", "int64", "int32", "int16", "int8", "uint8", "bool"}
+_MISSING = (
+    "the library safetensors, which checkpoints need, {} here. Run: pip install 'safetensors>=0.8', or leave "
+    "checkpoints out."
+)
+
+
+class Safetensors:
+    """One file of safetensors for each rank."""
+
+    def __init__(self) -> None:
+        """Find the library.
+
+        Raises:
+            InvalidRequestError: it is not installed, or too old.
+        """
+        try:
+            import safetensors
+        except ImportError:
+            raise InvalidRequestError(_MISSING.format("is not installed")) from None
+        # Older ones keep Python's lock while they write, and so stop training.
+        if tuple(map(int, safetensors.__version__.split(".")[:2])) < (0, 8):
+            raise InvalidRequestError(_MISSING.format(f"is of version {safetensors.__version__}"))
+
+    def writers(self, size: int) -> int:
+        """Return how many ranks write."""
+        return size
+
+    def write(self, folder: Path, rank: int, writers: int, pieces: Tensors) -> tuple[str, ...]:
+        """Write a rank's pieces, arrays that lie in one piece of memory, and return the name of the file."""
+        from safetensors import SafetensorError, serialize_file
+
+        name = shard_name(rank, writers, "safetensors")
+        # Views keep the memory alive that the library is only given the addresses of.
+        stored = {key: _as_stored(piece) for key, piece in pieces.items()}
+        try:
+            serialize_file({key: _spec(view) for key, view in stored.items()}, folder / name, {"format": "np"})
+        except SafetensorError as error:
+            raise _as_os_error(error) from error
+        # The library makes files that only their owner can read; whoever may read the folder may read what is in it.
+        (folder / name).chmod(folder.stat().st_mode & 0o666)
+        return (name,)
+
+    def read(self, folder: Path, manifest: Manifest) -> dict[str, Any]:
+        """Return all arrays, whole; the files have been verified."""
+        from safetensors import SafetensorError, safe_open
+
+        arrays = {name: np.empty(entry.shape, np.dtype(entry.dtype)) for name, entry in manifest.tensors.items()}
+        for shard, file in enumerate(manifest.files):
+            try:
+                with safe_open(folder / file.name, framework="numpy") as opened:
+                    for name, piece in pieces_of(manifest, shard):
+                        rows = arrays[name] if arrays[name].ndim else arrays[name].reshape(1)
+                        place = _as_stored(rows[piece.begin : piece.end])
+                        np.copyto(place, opened.get_tensor(name).reshape(place.shape))
+            except SafetensorError as error:
+                raise ValueError(f"{file.name}: {error}") from error
+        return arrays
+
+
+def open_format(name: str) -> TensorFiles:
+    """Return the format of this name.
+
+    Raises:
+        InvalidRequestError: there is none, or it needs a library that is not there.
+    """
+    if name == "safetensors":
+        return Safetensors()
+    raise InvalidRequestError(f"there is no format {name!r} for arrays; leave it out, which means safetensors.")
+
+
+def _as_stored(array: Any) -> Any:
+    """Return the view of an array in one piece of memory that a file of safetensors holds."""
+    return array if array.dtype.name in _PLAIN_TYPES else array.reshape(-1).view(np.uint8)
+
+
+def _spec(array: Any) -> Any:
+    from safetensors import TensorSpec
+
+    return TensorSpec(dtype=array.dtype.name, shape=array.shape, data_ptr=array.ctypes.data, data_len=array.nbytes)
+
+
+def _as_os_error(error: Exception) -> OSError:
+    # The library tells the system's number in its text only.
+    found = re.search(r"os error (\d+)", str(error))
+    return OSError(str(error)) if found is None else OSError(int(found[1]), os.strerror(int(found[1])))
