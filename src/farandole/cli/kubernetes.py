@@ -165,6 +165,8 @@ class _needs:
         if error is not None and name.startswith("lightkube."):
             raise SpecError(f"no cluster is known: {error}", "set KUBECONFIG, or see kubectl config view") from error
         if error is not None and name == "farandole.kubernetes.operator.errors":
-            raise SpecError(f"the cluster says: {error}", "see kubectl auth can-i --list") from error
+            reached = getattr(error, "code", 0) != 0
+            hint = "see kubectl auth can-i --list" if reached else "is it the cluster that kubectl cluster-info shows?"
+            raise SpecError(f"the cluster says: {error}" if reached else str(error), hint) from error
         if isinstance(error, TimeoutError) or type(error).__name__ == "TimeoutError":
             raise SpecError("the cluster has not done so within a minute", "see kubectl get events -A") from error
