@@ -231,6 +231,15 @@ def test_settings_are_changed_by_texts() -> None:
     assert settings.policy == QueueSettings().policy
 
 
+@pytest.mark.parametrize("limit", ["user.ann=slots=1", "users=slots=1", "queue.vision=limit=2", "queue.vision=quota=2"])
+def test_adaptive_is_refused_where_there_are_limits_that_it_would_not_keep(limit: str) -> None:
+    pytest.importorskip("scipy")
+    for texts in (["policy=adaptive", limit], [limit, "policy=adaptive"], [limit, "policy=adaptive+spread"]):
+        with pytest.raises(Refused, match="adaptive keeps no limits"):
+            changed(QueueSettings(), texts)
+    assert changed(QueueSettings(), ["policy=adaptive", "users=jobs=5", "queue.vision=weight=2"]).policy == "adaptive"
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
