@@ -111,7 +111,9 @@ class Measured(msgspec.Struct, frozen=True, array_like=True):
     whole: Part
     """Of all samples in the result of the step."""
     seconds: float
-    """Of a step, on average since this was told last; 0 if there was none."""
+    """Of a step, on average since this was told last."""
+    waited: float = 0.0
+    """Seconds of a step in which this rank has waited for collectives, likewise."""
 
 
 class Adaptation(msgspec.Struct, frozen=True):

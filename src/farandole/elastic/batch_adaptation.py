@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 import msgspec
@@ -18,6 +19,8 @@ from farandole.elastic.adaptive_batch import Adaptation, AdaptiveBatch, Measured
 from farandole.elastic.noise_scale import Part
 from farandole.elastic.recovery import Recovery
 from farandole.elastic.step_plan import Plan
+from farandole.wire.rendezvous import Measures, RendezvousError
+from farandole.wire.roster_client import RosterClient
 
 
 class GradientPasses(Protocol):
@@ -58,6 +61,7 @@ class BatchAdaptation:
         self._sizes: Sequence[int] = (0,)
         self._is_due = False
         self._since = time.monotonic()
+        self._blocked = session.engine.blocked_seconds
         self._steps = 0
 
     # --- as a policy -----------------------------------------------------------------------------------------------
@@ -106,7 +110,34 @@ class BatchAdaptation:
         payload = msgspec.msgpack.encode(self._measure(plan))
         answers = recovery.run(lambda: self._session.exchange("elastic.batch", payload))
         measured = [msgspec.msgpack.decode(answer, type=Measured) for answer in answers]
-        self.value = self.value.heard(self.policy, measured)
+        now = self.value
+        self.value = now.heard(self.policy, measured)
+        if self._session.world.rank == 0 and self._session.settings.progress and self._session.roster is not None:
+            self._report(now.batch, measured, self._session.roster)
+
+    def _report(self, batch: int, measured: Sequence[Measured], roster: RosterClient) -> None:
+        """Tell the launcher, for whoever shares out slots, what the steps were like and how noisy gradients are."""
+        workers = sum(each.part.samples > 0 for each in measured)
+        # The slowest is the one for which the others wait: its own waiting is what the all-reduce takes.
+        seconds, waited = max(each.seconds for each in measured), min(each.waited for each in measured)
+        passes = len(self._sizes)
+        noise = self.value.noise
+        with suppress(RendezvousError):  # The launcher may have gone; the training goes on.
+            roster.report_measures(
+                Measures(
+                    self.policy.base_batch,
+                    self.policy.max,
+                    self.policy.most_in_pass or self.policy.max,
+                    hosts=len(set(self._session.world.hostnames)),
+                    workers=max(workers, 1),
+                    local=batch / max(workers, 1) / passes,
+                    step=max(seconds - waited, 0.0) / passes + waited,
+                    sync=waited,
+                    square=noise.square if noise.is_known else 0.0,
+                    trace=noise.trace if noise.is_known else 0.0,
+                    progress=self.value.progress,
+                )
+            )
 
     def _measure(self, plan: Plan) -> Measured:
         first, own, whole = self._passes.squares()
@@ -117,8 +148,10 @@ class BatchAdaptation:
             part = Part(self._sizes[0], first)
         now = time.monotonic()
         seconds = (now - self._since) / self._steps
-        self._since, self._steps = now, 0
-        return Measured(part, Part(total, whole), seconds)
+        blocked = self._session.engine.blocked_seconds
+        waited = max(0.0, blocked - self._blocked) / self._steps
+        self._since, self._blocked, self._steps = now, blocked, 0
+        return Measured(part, Part(total, whole), seconds, waited)
 
 
 def _workers(plan: Plan) -> int:

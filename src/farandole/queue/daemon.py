@@ -25,12 +25,14 @@ from farandole.queue.access import Access
 from farandole.queue.address import socket_of
 from farandole.queue.executor import Executor
 from farandole.queue.hosts import PROBE_SECONDS, Prober, is_here
+from farandole.queue.measures import report_of
 from farandole.queue.model import AttemptFact, Phase, Seen
 from farandole.queue.reconcile import Standing, is_quiet, turn
 from farandole.queue.server import Server
 from farandole.queue.settings import QueueSettings
 from farandole.queue.state import QueueState
 from farandole.queue.store import Store, StoreError
+from farandole.scheduler.job import Report
 from farandole.scheduler.policies import make_policy
 from farandole.scheduler.policy import Policy
 
@@ -96,7 +98,8 @@ class QueueDaemon:
         before = dict(state.jobs)
         policy = self._current_policy(state.settings)
         try:
-            after = turn(state.jobs, state.hosts, state.settings, facts, policy.decide, now, self._standing)
+            reports = self._reports(facts)
+            after = turn(state.jobs, state.hosts, state.settings, facts, policy.decide, now, self._standing, reports)
         except Exception:
             # A policy that fails must not end the daemon: what runs goes on, and people are told.
             traceback.print_exc()
@@ -117,6 +120,18 @@ class QueueDaemon:
         """Return what can be seen of all attempts; one whose end cannot be judged yet goes on for the time being."""
         seen = self._executor.look(self._state.jobs)
         return {name: fact if self._is_judged(name, fact) else AttemptFact(Seen.RUNS) for name, fact in seen.items()}
+
+    def _reports(self, facts: dict[str, AttemptFact]) -> dict[str, Report]:
+        """Return what jobs measure, by name."""
+        type_of = {host.name: host.type for host in self._state.hosts}
+        found = {}
+        for name, fact in facts.items():
+            ran_on = {type_of[host] for host in self._state.jobs[name].slots if host in type_of}
+            if fact.report is not None and len(ran_on) == 1:
+                report = report_of(fact.report.measures, ran_on.pop(), set(type_of.values()))
+                if report is not None:
+                    found[name] = report
+        return found
 
     def _pause(self, changed: bool, facts: dict[str, AttemptFact], now: float) -> float:
         state = self._state

@@ -14,6 +14,7 @@ import msgspec
 
 from farandole.jobs.spec import JobSpec
 from farandole.jobs.status import JobState
+from farandole.wire.rendezvous import Measures
 
 Slots = Mapping[str, int]
 """For each host, how many; hosts with none are not in it."""
@@ -156,6 +157,8 @@ class AttemptReport(msgspec.Struct, frozen=True):
     workers: int
     waits_for: str = ""
     steps_per_second: float | None = None
+    measures: tuple[Measures, ...] = ()
+    """What its training has measured, if its batch adapts itself; the latest at the end."""
 
 
 class Seen(str, enum.Enum):

@@ -160,7 +160,7 @@ class Runner:
             if isinstance(answer, HostsAre) and status is not None:
                 hosts = {row.name: HostWorkers(row.slots, len(row.workers)) for row in answer.rows}
                 self._attempt.write_report(
-                    AttemptReport(at, hosts, status.size, status.waits_for, status.steps_per_second)
+                    AttemptReport(at, hosts, status.size, status.waits_for, status.steps_per_second, status.measures)
                 )
 
 

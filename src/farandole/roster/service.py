@@ -52,6 +52,7 @@ from farandole.wire.rendezvous import (
     Leave,
     Leaving,
     Listen,
+    Measures,
     Probe,
     Probed,
     Progress,
@@ -87,6 +88,7 @@ class RosterService:
         secret: what a client must prove to hold.
         on_failure: called with the worker and its report.
         on_progress: called with the worker and its `Progress`.
+        on_measures: called with what a training has measured.
         log: takes the reason of every decision.
         call: the pickled call that workers may fetch, if there is one.
         elastic: how the size of the job may change; None: it has as many workers as there are places.
@@ -103,6 +105,7 @@ class RosterService:
         *,
         on_failure: Callable[[int, Failure], None] = lambda worker, failure: None,
         on_progress: Callable[[int, Progress], None] = lambda worker, progress: None,
+        on_measures: Callable[[Measures], None] = lambda measures: None,
         log: Callable[[str], None] = lambda reason: None,
         call: bytes | None = None,
         elastic: Limits | None = None,
@@ -134,6 +137,7 @@ class RosterService:
         )
         self._on_failure = on_failure
         self._on_progress = on_progress
+        self._on_measures = on_measures
         self._log = log
         self._call = call
 
@@ -259,6 +263,8 @@ class RosterService:
                 self._write_down()
         elif isinstance(message, Progress):
             self._on_progress(worker, message)
+        elif isinstance(message, Measures):
+            self._on_measures(message)
         elif isinstance(message, FetchCall):
             await client.send(_answer_with(self._call))
         elif isinstance(message, Result):

@@ -144,6 +144,31 @@ class Progress(msgspec.Struct, frozen=True, tag="progress"):
     """Seconds that it has waited in collectives."""
 
 
+class Measures(msgspec.Struct, frozen=True, tag="measures"):
+    """What a training whose batch adapts itself has measured, for whoever shares out slots. Sent as `Progress` is."""
+
+    base: int
+    """The batch of all workers for which the learning rate was chosen."""
+    largest: int
+    """The largest one that the user allows."""
+    most_in_pass: int
+    """The most samples of one worker in a pass."""
+    hosts: int
+    workers: int
+    local: float
+    """Samples of each worker in a pass."""
+    step: float
+    """Seconds of a pass with its all-reduce."""
+    sync: float
+    """The part of it in which the worker waits for the others."""
+    square: float = 0.0
+    """The squared norm of the true gradient; 0 while it is not known."""
+    trace: float = 0.0
+    """The trace of the covariance of one sample's gradient; 0 while it is not known."""
+    progress: float = 0.0
+    """Steps at the base batch that would have got as far."""
+
+
 class Holds(msgspec.Struct, frozen=True, tag="holds"):
     """This worker holds the job's state from now on."""
 
@@ -262,7 +287,9 @@ class Ending(msgspec.Struct, frozen=True, tag="ending"):
     """The job is being ended: what ends this worker from now on means it."""
 
 
-FromWorker = Hello | Join | Leave | Holds | Leaving | Failure | Progress | FetchCall | Result | Listen | Tell | Probe
+FromWorker = (
+    Hello | Join | Leave | Holds | Leaving | Failure | Progress | Measures | FetchCall | Result | Listen | Tell | Probe
+)
 Heard = Told | Absent | Probed | Changed | Coming | Revoked | Ending
 FromRoster = World | Refused | Call | Accepted | Heard
 

@@ -50,6 +50,7 @@ from farandole.wire.rendezvous import (
     Leave,
     Leaving,
     Listen,
+    Measures,
     NotWanted,
     Probe,
     Progress,
@@ -220,6 +221,10 @@ class RosterClient:
             waited: seconds spent waiting in collectives since then.
         """
         self._notify(Progress(steps, waited))
+
+    def report_measures(self, measures: Measures) -> None:
+        """Tell the launcher what the training has measured."""
+        self._notify(measures)
 
     def fetch_call(self) -> bytes:
         """Return the pickled call of a job that `farandole.run` started."""

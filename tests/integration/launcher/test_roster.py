@@ -27,6 +27,7 @@ from farandole.wire.errors import AuthenticationFailed, ConnectionLost, WireTime
 from farandole.wire.frames import frame
 from farandole.wire.rendezvous import (
     Failure,
+    Measures,
     Progress,
     RendezvousError,
     World,
@@ -256,6 +257,16 @@ def test_how_a_worker_gets_on_is_heard(serve: Callable[..., Running]) -> None:
         client.report_progress(8, 0.75)
     roster.silence(1)
     assert roster.progress == [(1, Progress(7, 0.5)), (1, Progress(8, 0.75))]
+
+
+def test_what_a_training_measures_is_heard(serve: Callable[..., Running]) -> None:
+    measured: list[Measures] = []
+    roster = serve(1, on_measures=measured.append)
+    told = Measures(32, 512, 64, hosts=1, workers=1, local=32.0, step=0.2, sync=0.0, square=1.0, trace=9.0)
+    with roster.client(0) as client:
+        client.report_measures(told)
+    roster.silence(0)
+    assert measured == [told]
 
 
 def test_a_call_and_its_result(serve: Callable[..., Running]) -> None:

@@ -10,6 +10,7 @@ import msgspec
 
 from farandole.launcher.supervise.control import HostRow
 from farandole.wire.frames import FRAME_LIMIT
+from farandole.wire.rendezvous import Measures
 
 MESSAGE_LIMIT = FRAME_LIMIT
 
@@ -140,6 +141,7 @@ class StatusIs(msgspec.Struct, frozen=True, tag="status-is"):
     generation: int
     waits_for: str
     steps_per_second: float | None = None
+    measures: tuple[Measures, ...] = ()
 
 
 FromDaemon = Hidden | TakenOver | Unread | Ended | Refused | Done | HostsAre | StatusIs

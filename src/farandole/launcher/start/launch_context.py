@@ -47,6 +47,7 @@ class LaunchContext:
             secret=secret,
             on_failure=lambda worker, failure: supervisor().failure_reported(worker, failure),
             on_progress=lambda worker, progress: supervisor().progress_reported(worker, progress),
+            on_measures=lambda measures: supervisor().measured(measures),
             log=self.log,
             call=self.call,
             frame_limit=FRAME_LIMIT if self.call is None else LARGEST_FRAME,

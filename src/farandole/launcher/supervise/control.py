@@ -13,6 +13,7 @@ from typing import Protocol, TypedDict
 import msgspec
 
 from farandole.launcher.job.host_list import Host
+from farandole.wire.rendezvous import Measures
 
 
 class HostRow(msgspec.Struct, frozen=True):
@@ -36,6 +37,8 @@ class Status(TypedDict):
     """For what the job waits, and until when; "" when it goes on."""
     steps_per_second: float | None
     """Of the last seconds; None while that is not known."""
+    measures: tuple[Measures, ...]
+    """What a training whose batch adapts itself has measured, the latest at the end."""
 
 
 class Job(Protocol):

@@ -103,4 +103,5 @@ class ElasticJob:
             "generation": workers.generation,
             "waits_for": self._policy.messages.waits_for,
             "steps_per_second": self._supervisor.status.steps_per_second,
+            "measures": self._supervisor.measures,
         }

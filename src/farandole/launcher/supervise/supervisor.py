@@ -27,7 +27,10 @@ from farandole.launcher.supervise.worker_control import WorkerControl
 from farandole.launcher.supervise.workers import Workers
 from farandole.launcher.wording import count
 from farandole.roster.service import RosterService
-from farandole.wire.rendezvous import Failure, Progress
+from farandole.wire.rendezvous import Failure, Measures, Progress
+
+MOST_MEASURES = 64
+"""Configurations of which the latest measurement is kept."""
 
 
 class Supervisor:
@@ -78,6 +81,7 @@ class Supervisor:
         self.hosts = JobHosts(spec, setup, self.control, policy, self.ending, self.background, log, outlive)
         self._spec = spec
         self._policy = policy
+        self._measures: dict[tuple[int, int, float], Measures] = {}
         self._console = console
         self._hint = hint
         self._over = asyncio.Event()
@@ -116,6 +120,19 @@ class Supervisor:
         """Take note of how a worker gets on."""
         self.status.progress(worker, progress.steps, progress.waited, time.monotonic())
         self._policy.progressed(progress)
+
+    def measured(self, measures: Measures) -> None:
+        """Take note of what the training measures: of each configuration the latest, the latest of all at the end."""
+        configuration = (measures.hosts, measures.workers, measures.local)
+        self._measures.pop(configuration, None)
+        self._measures[configuration] = measures
+        while len(self._measures) > MOST_MEASURES:
+            del self._measures[next(iter(self._measures))]
+
+    @property
+    def measures(self) -> tuple[Measures, ...]:
+        """What the training has measured, the latest at the end."""
+        return tuple(self._measures.values())
 
     async def run(self) -> Outcome:
         """Begin the job, and return when nothing of it is left.
