@@ -6,6 +6,7 @@ optimizer's `apply` (which `stateless_apply` calls, too). That is where they are
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -52,20 +53,13 @@ class Distributed(ComputedGradients):
         steps = getattr(self, "gradient_accumulation_steps", None)
         return PassCounter(self._passes() % steps) if steps else None
 
-    @property
-    def iterations(self) -> Any:
-        """How many steps there have been; with `backward_passes_per_step`, how many calls, as with Horovod."""
-        if self._farandole_options.passes > 1 and not self._farandole_in_step:
-            return self._passes()
-        return super().iterations  # type: ignore[misc]
-
     def _several_passes(self) -> bool:
         return bool(getattr(self, "gradient_accumulation_steps", None))
 
     def _passes(self) -> Any:
         # `iterations` counts the passes in older versions of Keras, and the steps in newer ones.
         passes = getattr(self, "_iterations", None)
-        return super().iterations if passes is None else passes  # type: ignore[misc]
+        return self.iterations if passes is None else passes  # type: ignore[attr-defined]
 
     def register_local_var(self, variable: Any) -> None:
         """Let the gradient of a variable be each rank's own.
@@ -338,11 +332,26 @@ def distributed_class(original: type, options: WrapperOptions) -> type:
             "__qualname__": original.__qualname__,
             "__doc__": original.__doc__,
             **{name: backends.chosen().as_it_is(getattr(front, name)) for name in _OURS},
+            **_counting_calls(original),
             "_farandole_options": options,
         },
     )
     saved_classes.save_as(made, original)
     return made
+
+
+def _counting_calls(original: type) -> dict[str, Any]:
+    """Return the attribute `iterations`, which counts calls with `backward_passes_per_step`, as Horovod's does."""
+    plain = inspect.getattr_static(original, "iterations", None)
+    if not isinstance(plain, property):
+        return {}  # In older versions of Keras it is a variable, which counts calls.
+
+    def iterations(optimizer: Any) -> Any:
+        if optimizer._farandole_options.passes > 1 and not optimizer._farandole_in_step:
+            return optimizer._passes()
+        return plain.__get__(optimizer)
+
+    return {"iterations": property(iterations, doc=plain.__doc__)}
 
 
 def _copy(cls: type, optimizer: Any) -> Any:

@@ -22,11 +22,6 @@ def read(variable: Any) -> Any:
     return _backend().get_value(variable)
 
 
-def write(variable: Any, value: Any) -> None:
-    """Give a variable a value."""
-    _backend().set_value(variable, value)
-
-
 def read_all(variables: Sequence[Any]) -> list[Any]:
     """Return the values of variables."""
     values: list[Any] = _backend().batch_get_value(list(variables))

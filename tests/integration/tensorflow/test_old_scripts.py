@@ -88,7 +88,7 @@ model.compile(loss=keras.losses.categorical_crossentropy, optimizer=optimizer, m
 callbacks = [
     hvd.callbacks.BroadcastGlobalVariablesCallback(0),
     hvd.callbacks.MetricAverageCallback(),
-    hvd.callbacks.LearningRateWarmupCallback(initial_lr=0.5 * hvd.size(), warmup_epochs=2),
+    hvd.callbacks.LearningRateWarmupCallback(warmup_epochs=2),
 ]
 mine = slice(hvd.rank(), None, hvd.size())
 assert range(hvd.broadcast(hvd.rank() + 3, 0, name="epochs"))[-1] == 2

@@ -10,6 +10,9 @@ from farandole.errors import InvalidRequestError
 from farandole.keras import sessions
 from farandole.keras.callbacks.base import Callback
 
+# Stands for what was not given; no rate is below 0.
+OF_THE_OPTIMIZER = -1.0
+
 
 class LearningRateScheduleCallback(Callback):
     """Lets the learning rate be `initial_lr` times a multiplier between two epochs.
@@ -20,8 +23,8 @@ class LearningRateScheduleCallback(Callback):
 
     def __init__(
         self,
-        initial_lr: float,
-        multiplier: float | Callable[[float], float],
+        initial_lr: float = OF_THE_OPTIMIZER,
+        multiplier: float | Callable[[float], float] = 1.0,
         start_epoch: int = 0,
         end_epoch: float | None = None,
         staircase: bool = True,
@@ -31,7 +34,7 @@ class LearningRateScheduleCallback(Callback):
         """Make one.
 
         Args:
-            initial_lr: the rate when the training begins.
+            initial_lr: the rate when the training begins; left out, as older scripts do, it is the optimizer's then.
             multiplier: a function of the epoch; or a number m, for m to the power of the epochs since `start_epoch`.
             start_epoch: the first epoch whose rate this sets.
             end_epoch: the first one whose rate it does not set any more; None: never.
@@ -57,7 +60,9 @@ class LearningRateScheduleCallback(Callback):
         self.multiplier = multiplier if callable(multiplier) else _exponential(multiplier, start_epoch)
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Find out how many steps an epoch has, if the rate changes with each."""
+        """Find out how many steps an epoch has, if the rate changes with each; and the rate, if it was not given."""
+        if self.initial_lr == OF_THE_OPTIMIZER:
+            self.initial_lr = self._rate()
         if not self.staircase and not self.steps_per_epoch:
             self.steps_per_epoch = self._steps_of_keras()
 
@@ -97,11 +102,12 @@ class LearningRateScheduleCallback(Callback):
         # In a compiled function, momentum is a constant, so that a change of it would have no effect. Instead, what it
         # is multiplied by is scaled, with the same result.
         if self.momentum_correction and before and rate != before:
-            for gathered in _gathered(optimizer):
-                if sessions.is_on():
-                    sessions.write(gathered, sessions.read(gathered) * (rate / before))
-                else:
-                    gathered.assign(gathered * (rate / before))
+            gathered = _gathered(optimizer)
+            if sessions.is_on():  # All at once: a session compiles what it has not run before.
+                sessions.write_all(gathered, [each * (rate / before) for each in sessions.read_all(gathered)])
+            else:
+                for each in gathered:
+                    each.assign(each * (rate / before))
 
     def _steps_of_keras(self) -> int:
         params = self.params or {}
@@ -126,7 +132,7 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
 
     def __init__(
         self,
-        initial_lr: float,
+        initial_lr: float = OF_THE_OPTIMIZER,
         warmup_epochs: float = 5,
         momentum_correction: bool = True,
         steps_per_epoch: int | None = None,
@@ -135,7 +141,7 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
         """Make one.
 
         Args:
-            initial_lr: the rate after the warm-up.
+            initial_lr: the rate after the warm-up; left out, as in older scripts, it is the optimizer's.
             warmup_epochs: how many epochs it takes.
             momentum_correction: see `LearningRateScheduleCallback`.
             steps_per_epoch: the same.
