@@ -62,7 +62,7 @@ class AdaptiveBatch(msgspec.Struct, frozen=True):
     most_in_pass: int | None = None
     rate: Rule = "adascale"
     base: int | None = None
-    every: int = 10
+    every: int = 25
 
     def __post_init__(self) -> None:
         if not 1 <= self.min <= self.max:
