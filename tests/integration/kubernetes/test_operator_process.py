@@ -127,6 +127,28 @@ def test_of_two_operators_one_works_and_the_other_takes_over() -> None:
     run(test())
 
 
+def test_what_happens_while_a_lease_lapses_is_done_when_it_is_renewed() -> None:
+    async def test() -> None:
+        async with fake_cluster() as (server, _), operator(server) as one:
+            await create(server, v2beta1())
+            await until(lambda: holds(server, "pi", "Running"), "it runs")
+            # As on a machine that was too busy to renew in time, without anybody else who led meanwhile.
+            renew = one.election._try
+
+            async def later() -> None:
+                await asyncio.sleep(1.0)
+                await renew()
+
+            one.election._try = later  # type: ignore[method-assign]
+            one.election._renewed = float("-inf")
+            await server.remove(("pods", "default", "pi-worker-0"))
+            await asyncio.sleep(0.6)
+            assert ("pods", "default", "pi-worker-0") not in server.objects
+            await until(lambda: ("pods", "default", "pi-worker-0") in server.objects, "the worker is made again", 15)
+
+    run(test())
+
+
 def test_an_operator_that_cannot_renew_its_lease_stops_before_another_may_start() -> None:
     assert election.RENEW_WITHIN + election.EVERY < election.DURATION
 

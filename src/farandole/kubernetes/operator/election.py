@@ -24,15 +24,19 @@ DURATION, RENEW_WITHIN, EVERY = 15.0, 10.0, 2.0
 
 
 class Election:
-    """One operator's part in the election."""
+    """One operator's part in the election.
+
+    Args:
+        renewed: called whenever the Lease is held, every few seconds; with True if it was not held the last time.
+    """
 
     def __init__(
-        self, api: Api, namespace: str, identity: str, changed: Callable[[], None], name: str = names.OPERATOR
+        self, api: Api, namespace: str, identity: str, renewed: Callable[[bool], None], name: str = names.OPERATOR
     ) -> None:
         self._api = api
         self._ref = Ref("coordination.k8s.io/v1", "Lease", namespace, name)
         self._identity = identity
-        self._changed = changed
+        self._on_renewal = renewed
         self._renewed = float("-inf")
         self._told = False
         self._seen: tuple[str, float] = ("", float("-inf"))
@@ -105,7 +109,9 @@ class Election:
         }
 
     def _tell(self) -> None:
-        if self.leading != self._told:
-            self._told = self.leading
+        """Say how it stands. The Lease may have lapsed and been renewed since the last time, which nobody else sees."""
+        news, self._told = self.leading != self._told, self.leading
+        if news:
             log.info("%s", "this operator leads" if self._told else "another operator leads, or none can be reached")
-            self._changed()
+        if self._told:
+            self._on_renewal(news)

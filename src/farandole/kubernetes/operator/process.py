@@ -80,8 +80,9 @@ class Operator:
         self.api = Api(self._config)
         self._queue = WorkQueue(time.monotonic)
         self.store = Store(self._queue.add)
+        self._parked: set[JobKey] = set()
         identity = settings.identity or f"{socket.gethostname()}_{os.getpid()}_{secrets.token_hex(4)}"
-        self.election = Election(self.api, settings.lease_namespace, identity, self._leadership_changed)
+        self.election = Election(self.api, settings.lease_namespace, identity, self._renewed)
         self._executor = Executor(self.api, self.store, lambda: self.election.leading, time.time, identity)
         self._reconcilers = {kind.plural: kind.reconcile() for kind in settings.kinds}
         self._watches = [
@@ -132,6 +133,8 @@ class Operator:
             try:
                 if self.election.leading:
                     await self._reconcile(key, due)
+                else:
+                    self._parked.add(key)
             finally:
                 self._queue.done(key)
 
@@ -148,6 +151,7 @@ class Operator:
             writes = await self._executor.carry_out(key, observed, outcome)
         except NotLeading:
             result = "not leading"
+            self._parked.add(key)
         except (NotFound, Conflict) as error:
             # Something had changed that was not known yet. Now it is, or the watch is about to tell.
             result = "conflict"
@@ -171,9 +175,11 @@ class Operator:
         self.metrics.work.add(time.monotonic() - started)
         self.metrics.latency.add(time.monotonic() - due)
 
-    def _leadership_changed(self) -> None:
-        """Look at all jobs: what happened while nobody led, or another did, was only noted."""
-        for key, _ in self.store.jobs():
+    def _renewed(self, news: bool) -> None:
+        """Go on with what was due while this operator did not lead; with all jobs, if another one may have led."""
+        keys = {key for key, _ in self.store.jobs()} if news else self._parked
+        self._parked = set()
+        for key in keys:
             self._queue.add(key)
 
     async def _resync(self) -> None:
