@@ -31,7 +31,8 @@ def _read_names() -> list[str]:
     return line.decode().split()
 
 
-def _find(names: list[str]) -> socket.socket | None:
+def find_agent(names: list[str]) -> socket.socket | None:
+    """Return a connection to the agent that waits at one of these names, or None."""
     deadline = time.monotonic() + CONNECT_SECONDS
     while time.monotonic() < deadline:
         for name in names:
@@ -78,7 +79,7 @@ def _down_to_the_end(connection: socket.socket) -> None:
 
 def main() -> None:
     """Pass bytes on to the end."""
-    connection = _find(_read_names())
+    connection = find_agent(_read_names())
     if connection is None:
         sys.exit("there is no agent of this job any more that waits for a launcher")
     threading.Thread(target=_down_to_the_end, args=(connection,), daemon=True).start()

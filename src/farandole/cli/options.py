@@ -68,7 +68,9 @@ def add_elastic(parser: argparse.ArgumentParser) -> None:
         "--host-discovery-script", metavar="FILE", help="ask this program for hosts, every second: lines HOST:SLOTS"
     )
     where.add_argument(
-        "--hosts-from", metavar="SOURCE", help="where hosts are found: script:FILE, file:FILE or dns:NAME[:SLOTS]"
+        "--hosts-from",
+        metavar="SOURCE",
+        help="where hosts are found: script:FILE, file:FILE, dns:NAME[:SLOTS], dial:PORT:FILE",
     )
     add("--slots-per-host", "--slots", metavar="N", type=int, help="slots of hosts that are found without (default: 1)")
     add("--spares", metavar="N", type=int, help="keep so many workers ready beside a full world (default: 0)")

@@ -97,6 +97,32 @@ class Channel:
                 self._received.extend(payloads)
         return self._received.popleft()
 
+    def release(self) -> socket.socket:
+        """Return the socket, which is the caller's from now on, and blocks.
+
+        Raises:
+            BadMessage: more has come than was received.
+        """
+        if self._received:
+            raise BadMessage("the other side has said more than was asked")
+        sock = self._underlying()
+        sock.setblocking(True)
+        return sock
+
+    def watch_over(self, seconds: int) -> None:
+        """Have the kernel notice within so many seconds that the other machine, or the way to it, is gone."""
+        sock = self._underlying()
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 2)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, max(1, seconds - 2))
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, seconds * 1000)
+
+    def _underlying(self) -> socket.socket:
+        sock = self._stream.source
+        assert isinstance(sock, socket.socket)
+        return sock
+
     def close(self) -> None:
         """Close in good order: what was sent still arrives. Wakes a thread that waits in `receive`."""
         sock = self._stream.source

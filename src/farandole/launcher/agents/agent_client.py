@@ -26,8 +26,9 @@ from farandole.agent.protocol import (
     Resumed,
     ToAgent,
 )
+from farandole.launcher.agents.agent_link import EXIT_SECONDS, AgentLink
 from farandole.launcher.agents.agent_lost import AgentLost
-from farandole.launcher.agents.agent_process import EXIT_SECONDS, AgentProcess
+from farandole.launcher.agents.agent_process import AgentProcess
 from farandole.launcher.agents.relayed_links import RelayedLinks
 from farandole.launcher.failure.record import signal_name
 from farandole.launcher.job.host_list import Host
@@ -54,15 +55,18 @@ class AgentClient:
         local: whether that is this machine.
         facts: what it says of its host; set by `ready`.
         clock_ahead: seconds by which its clock is ahead of this machine's, as far as the way from there is short.
+        patience: for so many seconds it waits for another launcher when it hears nothing of this one; None: it ends its
+            workers then at once.
 
     It has more fields than most classes here: each is one thing that is known of, or waited for from, the one agent.
     """
 
-    def __init__(self, host: Host, local: bool, process: AgentProcess) -> None:
+    def __init__(self, host: Host, local: bool, process: AgentLink, patience: float | None = None) -> None:
         self.host = host
         self.local = local
         self.facts: Ready | None = None
         self.clock_ahead = 0.0
+        self.patience = patience
         self._process = process
         self._channel = AsyncChannel(process.output, process.input, LARGEST_FRAME)
         self._codec: Codec[FromAgent] = Codec(FromAgent)
@@ -186,7 +190,7 @@ class AgentClient:
                 self._heard_at = now  # It was the launcher that did not listen: it was stopped, or had no processor.
             looked_at = now
             if now >= max(beat_at, self._paused_until):
-                self.tell(Beat(timeout))
+                self.tell(Beat(timeout if self.patience is None else math.inf))
                 beat_at = now + BEAT_SECONDS
             silence = now - self._heard_at
             if silence > timeout:

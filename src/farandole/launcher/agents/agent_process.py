@@ -9,14 +9,13 @@ import signal
 from collections.abc import Sequence
 
 from farandole.core.own_roster import own_environment
+from farandole.launcher.agents.agent_link import EXIT_SECONDS
 from farandole.launcher.agents.agent_lost import AgentLost
 from farandole.launcher.job.host_list import Host
 from farandole.launcher.job.ssh_and_ship import SshOptions
 from farandole.launcher.targets.local import AGENT, TAKE_OVER, local_command
 from farandole.launcher.targets.ssh import ssh_command
 
-# How long a process may take to end whose pipe is closed.
-EXIT_SECONDS = 5.0
 _LONGEST_LAST_WORDS = 8 * 1024
 
 

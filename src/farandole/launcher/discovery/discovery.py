@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import IO, Protocol
 
+from farandole.launcher.agents.reception import Reception
 from farandole.launcher.errors import SpecError
 from farandole.launcher.job.elastic import Elastic
 from farandole.launcher.job.host_list import Host, parse_host_lines, slots_of
@@ -181,13 +182,30 @@ class DnsHosts:
         return distinct([Host(address) for address in addresses], self._slots)
 
 
-def make_source(elastic: Elastic, hosts: Sequence[Host]) -> Source:
+class DialedHosts:
+    """The hosts that have dialed the launcher."""
+
+    # No program is asked and no server: often enough that nobody waits.
+    seconds = 0.2
+
+    def __init__(self, reception: Reception) -> None:
+        self._reception = reception
+
+    async def ask(self) -> tuple[Host, ...]:
+        """Return those that are there."""
+        return self._reception.hosts()
+
+
+def make_source(elastic: Elastic, hosts: Sequence[Host], reception: Reception | None = None) -> Source:
     """Return what knows the hosts of a job.
 
     Args:
         elastic: what the user wants.
         hosts: those that the user named, for when nothing else tells them.
+        reception: where hosts dial, if they do.
     """
+    if reception is not None:
+        return DialedHosts(reception)
     kind, _, what = elastic.discovery.partition(":")
     if kind == "script":
         return ScriptHosts(what, elastic.slots)

@@ -11,6 +11,7 @@ import farandole
 from farandole.agent.protocol import Start
 from farandole.launcher.agents.agent_client import AgentClient
 from farandole.launcher.agents.agent_lost import AgentLost
+from farandole.launcher.agents.reception import Reception
 from farandole.launcher.errors import SpecError
 from farandole.launcher.host_setup.preemption import PreemptionWatch
 from farandole.launcher.host_setup.preflight import Finding, HostsRefused
@@ -102,6 +103,7 @@ class HostSetup:
         here: hosts that are this machine, whatever their names say.
         spreads: whether workers of other hosts may come.
         preemption: looks whether hosts are about to be taken away.
+        reception: where hosts dial that cannot be reached; None: all are reached from here.
     """
 
     def __init__(
@@ -113,6 +115,7 @@ class HostSetup:
         here: frozenset[str],
         spreads: bool,
         preemption: PreemptionWatch,
+        reception: Reception | None = None,
     ) -> None:
         self._preparation = preparation
         self._ssh = ssh
@@ -122,6 +125,7 @@ class HostSetup:
         self._spreads = spreads
         self._preemption = preemption
         self._names = LocalNames()
+        self.reception = reception
 
     @property
     def identity(self) -> Identity:
@@ -142,9 +146,8 @@ class HostSetup:
         Raises:
             NotReady: that cannot be done.
         """
-        local = host.label in self._here or (await asyncio.to_thread(self._names.which, [host]))[0]
         try:
-            agent = await AgentClient.start(host, local, self._ssh)
+            agent = await self._start(host)
         except AgentLost as error:
             raise NotReady(str(error), refused=False) from None
         try:
@@ -152,6 +155,12 @@ class HostSetup:
         except BaseException:
             await agent.close()
             raise
+
+    async def _start(self, host: Host) -> AgentClient:
+        if self.reception is not None:
+            return AgentClient(host, False, await self.reception.begin(host), self.reception.outlive)
+        local = host.label in self._here or (await asyncio.to_thread(self._names.which, [host]))[0]
+        return await AgentClient.start(host, local, self._ssh)
 
     async def take_over(
         self, host: Host, local: bool, plan: Plan, token: str, notice: str, socket_names: tuple[str, ...]
@@ -161,10 +170,19 @@ class HostSetup:
         Raises:
             AgentLost: there is no ssh any more.
         """
-        agent = await AgentClient.start(host, local, self._ssh, socket_names)
+        if self.reception is not None:
+            link = await self.reception.follow(host, socket_names)
+            agent = AgentClient(host, False, link, self.reception.outlive)
+        else:
+            agent = await AgentClient.start(host, local, self._ssh, socket_names)
         if not local:
             agent.relay_to(self.roster)
         return JobHost(host, agent, plan, token, notice, (*socket_names, _new_socket_name())[-SOCKET_NAMES_KEPT:])
+
+    async def taken_over(self) -> None:
+        """Take note that all hosts were taken over that could be."""
+        if self.reception is not None:
+            await self.reception.settle()
 
     async def _prepare(self, host: Host, agent: AgentClient) -> JobHost:
         try:
@@ -174,6 +192,8 @@ class HostSetup:
         except HostsRefused as error:
             raise NotReady(_in_one_line(error.findings[0]), refused=True) from None
         except AgentLost as error:
+            if self.reception is not None:
+                raise NotReady(str(error), refused=False) from None
             problem, hint = explain(host, str(error), farandole.__version__)
             raise NotReady(f"{problem} ({hint})" if hint else problem, refused=False) from None
         except SpecError as error:

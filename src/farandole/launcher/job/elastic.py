@@ -14,7 +14,7 @@ MOST_SEARCH_SECONDS = 1e6
 GRACE_SECONDS = 30.0
 # Clouds tell 30 s to 2 minutes before, and recommend to ask so often.
 PREEMPTION_SECONDS = 5.0
-DISCOVERIES = ("script", "file", "dns")
+DISCOVERIES = ("script", "file", "dns", "dial")
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,8 @@ class Elastic:
     max_size: int | None
     """None: as many as there are slots."""
     discovery: str = ""
-    """`script:PATH`, `file:PATH` or `dns:NAME[:SLOTS]`; "": the hosts of the spec, no others."""
+    """`script:PATH`, `file:PATH`, `dns:NAME[:SLOTS]`, or `dial:PORT:FILE`, where hosts dial that hold the secret in a
+    file; "": the hosts of the spec, no others."""
     slots: int | None = None
     """For hosts whose discovery names none."""
     timeout: float = TIMEOUT_SECONDS
@@ -98,7 +99,8 @@ class Elastic:
         kind, _, what = self.discovery.partition(":")
         if self.discovery and (kind not in DISCOVERIES or not what):
             raise SpecError(
-                f"hosts cannot be found by {self.discovery!r}", "write script:PATH, file:PATH or dns:NAME[:SLOTS]"
+                f"hosts cannot be found by {self.discovery!r}",
+                "write script:PATH, file:PATH, dns:NAME[:SLOTS] or dial:PORT:FILE",
             )
 
     def _check_times(self) -> None:

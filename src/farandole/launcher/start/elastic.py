@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from dataclasses import replace
 
+from farandole.launcher.agents.reception import Reception
 from farandole.launcher.discovery.discovery import Discovery, make_source
 from farandole.launcher.errors import SpecError
 from farandole.launcher.host_setup.host_setup import HostSetup
@@ -20,7 +21,7 @@ from farandole.launcher.slots.slot_state import SlotPolicy, most_members
 from farandole.launcher.start.launch_context import SECRET_BYTES, LaunchContext
 from farandole.launcher.supervise.elastic_job import ElasticJob
 from farandole.launcher.supervise.elastic_policy import ElasticPolicy
-from farandole.launcher.supervise.failover_files import FailoverFiles, NothingLeft, NotTakenOver
+from farandole.launcher.supervise.failover_files import FailoverStore, NothingLeft, NotTakenOver
 from farandole.launcher.supervise.failover_state import FailoverState, read_failover_state
 from farandole.launcher.supervise.outcome import Outcome
 from farandole.launcher.supervise.roster_watcher import RosterWatcher
@@ -107,7 +108,7 @@ async def plan_elastic(spec: JobSpec, machine: Machine) -> Plan:
     return first_plan(spec, policy_of(spec), machine, hosts, sites)
 
 
-async def launch_elastic(context: LaunchContext, failover_files: FailoverFiles | None) -> Outcome:
+async def launch_elastic(context: LaunchContext, failover_files: FailoverStore | None) -> Outcome:
     """Run an elastic job to its end; see `farandole.launcher.start.launch.launch`.
 
     Args:
@@ -131,7 +132,7 @@ async def launch_elastic(context: LaunchContext, failover_files: FailoverFiles |
         raise NotTakenOver(f"the job could not be taken over: {error}", "its workers go on; try again") from error
 
 
-def _read_failover_state(failover_files: FailoverFiles | None) -> tuple[FailoverState, RosterFailoverState] | None:
+def _read_failover_state(failover_files: FailoverStore | None) -> tuple[FailoverState, RosterFailoverState] | None:
     try:
         return read_failover_state(failover_files)
     except Exception as error:  # Whatever reading what another version has written may raise.
@@ -145,7 +146,7 @@ class _ElasticLaunch:
     """One job, from what the user wants, or what another launcher has left of it, to its end."""
 
     def __init__(
-        self, context: LaunchContext, failover_files: FailoverFiles | None, left: FailoverState | None
+        self, context: LaunchContext, failover_files: FailoverStore | None, left: FailoverState | None
     ) -> None:
         spec = context.spec
         self._context = replace(context, spec=replace(spec, exports=(*spec.exports, *exports_of(spec))))
@@ -155,6 +156,7 @@ class _ElasticLaunch:
         self._spreads = _spreads(spec)
         self._named = first_hosts(spec, context.machine)
         self._policy: ElasticPolicy | None = None
+        self._reception = _reception(self._elastic)
 
     @property
     def has_taken_over(self) -> bool:
@@ -167,6 +169,15 @@ class _ElasticLaunch:
         Args:
             roster_left: what the roster of that launcher has left.
         """
+        if self._reception is None:
+            return await self._run(roster_left)
+        await self._reception.start(self._context.console.say, self._left is not None)
+        try:
+            return await self._run(roster_left)
+        finally:
+            await self._reception.close()
+
+    async def _run(self, roster_left: RosterFailoverState | None) -> Outcome:
         context, left = self._context, self._left
         discovery = await self._discovery()
         identity = _new_identity(context.spec) if left is None else left.identity
@@ -213,7 +224,7 @@ class _ElasticLaunch:
 
     async def _discovery(self) -> Discovery:
         context, elastic = self._context, self._elastic
-        source = make_source(elastic, self._named)
+        source = make_source(elastic, self._named, self._reception)
         discovery = Discovery(source, context.console.say, elastic.discovery, elastic.timeout)
         if self._left is None:
             _check_command(context.spec, context.machine)
@@ -241,7 +252,14 @@ class _ElasticLaunch:
         # Without any name of the user's, the one host is this machine, whatever its own name leads to.
         here = frozenset() if self._spreads else frozenset(host.label for host in self._named)
         preemption = PreemptionWatch(self._elastic, context.machine.environment, context.console.say)
-        return HostSetup(preparation, context.spec.ssh, identity, roster, here, self._spreads, preemption)
+        return HostSetup(
+            preparation, context.spec.ssh, identity, roster, here, self._spreads, preemption, self._reception
+        )
+
+
+def _reception(elastic: Elastic) -> Reception | None:
+    kind, _, place = elastic.discovery.partition(":")
+    return Reception.at(place, elastic.search_timeout) if kind == "dial" else None
 
 
 def _new_identity(spec: JobSpec) -> Identity:

@@ -11,7 +11,7 @@ from farandole.launcher.output.console import Console
 from farandole.launcher.start.fixed import launch_fixed
 from farandole.launcher.start.launch_context import LaunchContext
 from farandole.launcher.supervise.ending import READER_SECONDS
-from farandole.launcher.supervise.failover_files import FailoverFiles, NothingLeft
+from farandole.launcher.supervise.failover_files import FailoverStore, NothingLeft
 from farandole.launcher.supervise.outcome import Observer, Outcome, Running
 
 
@@ -24,7 +24,7 @@ async def launch(
     call: bytes | None = None,
     verbose: bool = False,
     observer: Observer | None = None,
-    failover_files: FailoverFiles | None = None,
+    failover_files: FailoverStore | None = None,
 ) -> Outcome:
     """Run a job to its end and return how it ended. Closes the console.
 

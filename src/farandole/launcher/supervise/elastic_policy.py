@@ -23,7 +23,7 @@ from farandole.launcher.slots.slot_state import SlotPolicy, expected_size, livin
 from farandole.launcher.slots.worker_rules import will_start
 from farandole.launcher.supervise.decider import Decider
 from farandole.launcher.supervise.ending import GRACE_SECONDS
-from farandole.launcher.supervise.failover_files import FailoverFiles
+from farandole.launcher.supervise.failover_files import FailoverStore
 from farandole.launcher.supervise.failover_state import FailoverState, FailoverWriter, SavedEnd, SavedHost, SavedWorker
 from farandole.launcher.supervise.job_policy import JobPolicy
 from farandole.launcher.supervise.messages import Messages
@@ -76,7 +76,7 @@ class ElasticPolicy(JobPolicy):
         console: Console,
         log: Callable[[str], None],
         observer: Observer,
-        failover_files: FailoverFiles | None,
+        failover_files: FailoverStore | None,
         left: FailoverState | None,
     ) -> None:
         self.decider = Decider(policy, self._decided, self._act, self._settled, log)

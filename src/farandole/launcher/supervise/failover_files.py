@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 from pathlib import Path
+from typing import Protocol
 
 from farandole.launcher.errors import SpecError
 
@@ -23,6 +24,19 @@ class NothingLeft(SpecError):
 
 class NotTakenOver(SpecError):
     """The job goes on, and was not taken over. That can be tried again, as what was left is still there."""
+
+
+class FailoverStore(Protocol):
+    """Where a launcher leaves what its successor has to know."""
+
+    def keep(self, part: str, content: bytes) -> bool:
+        """Replace one part, and say whether that was possible."""
+
+    def left(self, part: str) -> bytes | None:
+        """Return what was left; None: nothing was."""
+
+    def is_whole(self) -> bool:
+        """Say whether a job can be taken over from what was left."""
 
 
 class FailoverFiles:

@@ -1,7 +1,7 @@
 """What the launcher of an elastic job has to know to go on where another was killed.
 
-Read by a process of the same installation, of the same user, on the same machine: so it is pickled, and its times are
-on the machine's monotonic clock.
+Read by a process of the same installation, which belongs to the same user or job: so it is pickled. Its times are on
+the monotonic clock of the machine that wrote it, and moved to the reader's if that is another one.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -19,7 +19,8 @@ from farandole.launcher.host_setup.host_setup import JobHost
 from farandole.launcher.job.host_list import Host
 from farandole.launcher.plan.model import Identity, Plan
 from farandole.launcher.slots.slot_state import State
-from farandole.launcher.supervise.failover_files import LAUNCHER, ROSTER, FailoverFiles
+from farandole.launcher.supervise.failover_files import LAUNCHER, ROSTER, FailoverStore
+from farandole.launcher.supervise.moved_clock import ClockReading, moved_record, moved_slots
 from farandole.launcher.supervise.outcome import Verdict
 from farandole.launcher.supervise.workers import Worker
 from farandole.roster.failover_state import RosterFailoverState
@@ -99,16 +100,34 @@ class FailoverState:
     job_hosts: tuple[SavedHost, ...]
     workers: tuple[SavedWorker, ...]
     ends: SavedEnd | None
+    clock: ClockReading = field(default_factory=ClockReading)
+    """The one that its times are on, when this was written."""
+
+    def on_clock(self, clock: ClockReading) -> FailoverState:
+        """Return it with times on another clock."""
+        seconds = self.clock.seconds_to(clock)
+        if not seconds:
+            return self
+        return replace(
+            self,
+            slots=moved_slots(self.slots, seconds),
+            workers=tuple(
+                replace(each, record=moved_record(each.record, seconds), started_at=each.started_at + seconds)
+                for each in self.workers
+            ),
+            ends=None if self.ends is None else replace(self.ends, since=self.ends.since + seconds),
+            clock=clock,
+        )
 
 
-def read_failover_state(failover_files: FailoverFiles | None) -> tuple[FailoverState, RosterFailoverState] | None:
+def read_failover_state(failover_files: FailoverStore | None) -> tuple[FailoverState, RosterFailoverState] | None:
     """Return what an earlier launcher of this job has left; None: there was none."""
     if failover_files is None or not failover_files.is_whole():
         return None
     launcher, roster = failover_files.left(LAUNCHER), failover_files.left(ROSTER)
     assert launcher is not None and roster is not None
-    failover: FailoverState = pickle.loads(launcher)  # Our own file, in a directory that no other user can write to.
-    return failover, msgspec.msgpack.decode(roster, type=RosterFailoverState)
+    failover: FailoverState = pickle.loads(launcher)  # Our own, where nobody else can write.
+    return failover.on_clock(ClockReading()), msgspec.msgpack.decode(roster, type=RosterFailoverState)
 
 
 class FailoverWriter:
@@ -119,7 +138,7 @@ class FailoverWriter:
         take: returns what it is now.
     """
 
-    def __init__(self, failover_files: FailoverFiles | None, take: Callable[[], FailoverState]) -> None:
+    def __init__(self, failover_files: FailoverStore | None, take: Callable[[], FailoverState]) -> None:
         self._failover_files = failover_files
         self._take = take
         self._next_worker = -1
@@ -160,7 +179,7 @@ class FailoverWriter:
         if self._failover_files is not None:
             self._keep(self._failover_files, ROSTER, msgspec.msgpack.encode(memory))
 
-    def _keep(self, failover_files: FailoverFiles, part: str, content: bytes) -> None:
+    def _keep(self, failover_files: FailoverStore, part: str, content: bytes) -> None:
         held = not self._untold
         if failover_files.keep(part, content):
             self._untold.discard(part)

@@ -137,8 +137,10 @@ class JobHosts:
 
     def _let_outlive(self, job_host: JobHost) -> None:
         if self._outlive:
-            seconds = self._outlive if job_host.agent.local else OUTLIVE_SECONDS
-            job_host.agent.tell(Outlive(job_host.socket_names[-1], seconds if self._followed else 0.0))
+            agent = job_host.agent
+            elsewhere = OUTLIVE_SECONDS if agent.patience is None else agent.patience
+            seconds = self._outlive if agent.local else elsewhere
+            agent.tell(Outlive(job_host.socket_names[-1], seconds if self._followed else 0.0))
 
     async def _listen(self, job_host: JobHost) -> None:
         """Take a host's messages until all of it has ended, or is lost."""
@@ -194,6 +196,10 @@ class JobHosts:
         if job_host.agent.local:
             left = await sweep_here(job_host.mark)
             self.survivors += [f"process {pid} on {job_host.host.label}" for pid in left]
+            return
+        reception = None if self._setup is None else self._setup.reception
+        if reception is not None:
+            await reception.gone(job_host.host.label, lost.silent, lost.at)
             return
         if not lost.silent and await sweep_elsewhere(job_host.host, self._spec.ssh, job_host.mark):
             return

@@ -98,6 +98,7 @@ class TakeOver:
             self._go_on_ending(self.inherited_end)
             return
         self.done = True
+        await self._setup.taken_over()
         policy.writer.write()
         job.hosts.let_all_outlive()
         self._console.say(told)
