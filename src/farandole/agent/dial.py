@@ -6,8 +6,8 @@ needs no server, and the launcher no right to start anything on it. In a pod thi
 
 - When the connection ends, the agent waits for another launcher, if it was told to (see `farandole.agent.failover`),
   and its workers go on. This process dials again, until a launcher says what becomes of them.
-- A launcher that has given this host up says so: then the agent and its workers are ended first, and the host is offered
-  anew. So when the launcher hears that no agent lives here, that is certain.
+- A launcher that has given this host up says so. Then the agent and its workers are ended before this host is offered
+  anew: so when the launcher hears that no agent lives here, that is certain.
 - When the agent ends, so does this process, with code 0 if the agent has.
 - SIGTERM is passed on: an agent of an elastic job leaves in good order.
 """

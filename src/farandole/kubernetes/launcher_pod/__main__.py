@@ -1,0 +1,144 @@
+"""`python -m farandole.kubernetes.launcher_pod`: the launcher of a TrainingJob, in its pod.
+
+- It takes the job over from the launcher pod before, if that has left something, or begins it.
+- SIGTERM means that this pod is to go, not the job: it ends at once, and the workers train on until the next one comes.
+- The outcome is told in the state object before this process ends, with code 0 whatever the outcome. So a kubelet that
+  starts it again finds that all is done, and does not train again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from typing import Any
+
+from farandole.kubernetes.launcher_pod.report import Report
+from farandole.kubernetes.launcher_pod.state_objects import NotWritten, SecretFailover, StateObjects
+from farandole.kubernetes.training_job.own_names import OUTCOME_KEY
+from farandole.launcher.errors import LaunchError
+from farandole.launcher.job.elastic import Elastic
+from farandole.launcher.job.machine import Machine
+from farandole.launcher.job.spec import JobSpec
+from farandole.launcher.output.console import Console, OutputOptions, descriptor_writer
+from farandole.launcher.start.launch import launch
+from farandole.launcher.supervise.elastic_job import ElasticJob
+from farandole.launcher.supervise.failover_files import NothingLeft
+from farandole.launcher.supervise.outcome import Outcome, Running
+
+REPLACED, ASKED_TO_GO = 75, 143
+# A pod's processor may be busy with the pods beside it: signs of life come later than on machines of one's own.
+HOST_SECONDS = 5.0
+_REST_SECONDS = 1.0
+
+
+def spec_of(described: dict[str, Any]) -> JobSpec:
+    """Return the launcher's spec of a job (see `training_job.pods.description`)."""
+    elastic = Elastic(
+        min_size=described["min"],
+        max_size=described["max"],
+        discovery=f"dial:{described['port']}:{described['secret']}",
+        timeout=described["absence"],
+        grace=described["grace"],
+        reset_limit=None if described["elastic"] else 0,
+    )
+    return JobSpec(
+        command=tuple(described["command"]),
+        num_proc=described["min"],
+        settings=described["settings"],
+        output=OutputOptions(status=False),
+        host_timeout=HOST_SECONDS,
+        elastic=elastic,
+    )
+
+
+def machine_of(described: dict[str, Any]) -> Machine:
+    """Return the machine as workers shall find it: their pods have what their image has, and nothing of this one."""
+    return Machine(socket.gethostname(), 1, 0, described["directory"], {})
+
+
+async def run(described: dict[str, Any], objects: StateObjects, failover: SecretFailover) -> Outcome:
+    """Run the job to its end, or go on with it."""
+    try:
+        return await _launch(described, objects, failover)
+    except NothingLeft as error:
+        print(f"note: {error.message}; it begins anew", flush=True)
+    failover.clear()
+    return await _launch(described, objects, failover)
+
+
+async def _launch(described: dict[str, Any], objects: StateObjects, failover: SecretFailover) -> Outcome:
+    spec = spec_of(described)
+    reporting: list[asyncio.Task[None]] = []
+
+    def started(job: Running) -> None:
+        assert isinstance(job, ElasticJob)
+        # A connection of its own: it tells in another thread.
+        report = Report(objects.again(), failover, described["attempt"])
+        reporting.append(asyncio.get_running_loop().create_task(report.run(job)))
+
+    try:
+        console = Console(descriptor_writer(1), descriptor_writer(2), options=spec.output)
+        return await launch(spec, machine_of(described), console, started=started, failover_files=failover)
+    finally:
+        for task in reporting:
+            task.cancel()
+        await asyncio.gather(*reporting, return_exceptions=True)
+
+
+def tell_outcome(objects: StateObjects, attempt: int, code: int, report: str) -> None:
+    """Tell the operator how the job has ended; wait for the API server, for as long as that takes."""
+    text = json.dumps({"attempt": attempt, "exitCode": code, "report": report[-2000:]})
+    while True:
+        try:
+            objects.tell(**{OUTCOME_KEY: text})
+            return
+        except NotWritten as error:
+            print(f"farandole: the outcome waits for the API server: {error}", flush=True)
+            time.sleep(_REST_SECONDS)
+
+
+def is_done(objects: StateObjects, attempt: int) -> bool:
+    """Say whether this attempt has an outcome already."""
+    while True:
+        try:
+            told = json.loads(objects.read_state().get(OUTCOME_KEY, "{}"))
+            return bool(told.get("attempt") == attempt)
+        except NotWritten as error:
+            print(f"farandole: the launcher waits for the API server: {error}", flush=True)
+            time.sleep(_REST_SECONDS)
+
+
+def main() -> None:
+    """Run the job that the environment describes."""
+    # At once, without a word to the agents: they shall wait for the next launcher.
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(ASKED_TO_GO))
+    described = json.loads(os.environ["FARANDOLE_TRAINING_JOB"])
+    pod, attempt = os.environ.get("FARANDOLE_POD") or socket.gethostname(), described["attempt"]
+    objects = StateObjects(described["namespace"], described["state"], described["failover"])
+    if is_done(objects, attempt):
+        return
+
+    def replaced() -> None:
+        print("farandole: another launcher pod has the job; this one ends", flush=True)
+        os._exit(REPLACED)
+
+    failover = SecretFailover(objects, pod, attempt, replaced)
+    failover.claim()
+    try:
+        outcome = asyncio.run(run(described, objects, failover))
+        code, report = outcome.exit_code, outcome.report
+    except LaunchError as error:
+        code, report = 2, str(error)
+    if report:
+        print(report, file=sys.stderr, flush=True)
+    tell_outcome(objects, attempt, code, report)
+    failover.clear()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,216 @@
+"""The two objects of its own job that a launcher pod may read and change, through plain HTTPS.
+
+The *state* (a ConfigMap) tells the operator how the training is, and how it ended. The *failover state* (a Secret) is
+for the next launcher pod. Its key `owner` says which launcher pod has the job: one that finds another name there has
+been replaced, though it lives, and ends at once. So of two launcher pods, as when the node of one of them was only cut
+off, the older one never acts on what it knows.
+
+Waits are short: a launcher that waits for the API server does not hear its agents meanwhile. What cannot be written is
+told by `keep`, so that agents do not wait for a successor that would begin from what is not true any more; and it is
+tried again in the background.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import os
+import ssl
+import time
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from farandole.launcher.supervise.failover_files import LAUNCHER, ROSTER
+
+ACCOUNT_FOLDER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+SECONDS = 3.0
+_MERGE = "application/merge-patch+json"
+_OWNER, _ATTEMPT = "owner", "attempt"
+_PARTS = (ROSTER, LAUNCHER)
+
+
+class NotWritten(Exception):
+    """The API server is away, or refuses."""
+
+
+class Changed(Exception):
+    """The object is not in the version any more that was to be changed."""
+
+
+class StateObjects:
+    """The two objects of one job.
+
+    Args:
+        namespace: of the job.
+        state: name of the ConfigMap.
+        failover: name of the Secret.
+    """
+
+    def __init__(self, namespace: str, state: str, failover: str, folder: Path = ACCOUNT_FOLDER) -> None:
+        self._names = namespace, state, failover
+        self._folder = folder
+        self._tls = ssl.create_default_context(cafile=str(folder / "ca.crt"))
+        self._connection: http.client.HTTPSConnection | None = None
+        self._state = f"/api/v1/namespaces/{namespace}/configmaps/{state}"
+        self._failover = f"/api/v1/namespaces/{namespace}/secrets/{failover}"
+
+    def again(self) -> StateObjects:
+        """Return the same with a connection of its own, for another thread."""
+        return StateObjects(*self._names, self._folder)
+
+    def read_state(self) -> Mapping[str, str]:
+        """Return what was told.
+
+        Raises:
+            NotWritten: the API server is away.
+        """
+        return dict(self._ask("GET", self._state).get("data") or {})
+
+    def tell(self, **texts: str) -> None:
+        """Tell the operator something.
+
+        Raises:
+            NotWritten: the API server is away.
+        """
+        self._ask("PATCH", self._state, {"data": texts})
+
+    def read_failover(self) -> dict[str, bytes]:
+        """Return what the launcher before has left, and the version of the object as `version`.
+
+        Raises:
+            NotWritten: the API server is away.
+        """
+        found = self._ask("GET", self._failover)
+        data = {key: base64.b64decode(value) for key, value in (found.get("data") or {}).items()}
+        return {**data, "version": str(found["metadata"]["resourceVersion"]).encode()}
+
+    def write_failover(self, data: Mapping[str, bytes | None], version: str) -> str:
+        """Replace some keys, and return the new version; None removes a key.
+
+        Raises:
+            NotWritten: the API server is away.
+            Changed: it has been written since that version.
+        """
+        texts = {key: None if value is None else base64.b64encode(value).decode() for key, value in data.items()}
+        written = self._ask("PATCH", self._failover, {"data": texts, "metadata": {"resourceVersion": version}})
+        return str(written["metadata"]["resourceVersion"])
+
+    def _connect(self) -> http.client.HTTPSConnection:
+        host, port = os.environ["KUBERNETES_SERVICE_HOST"], int(os.environ["KUBERNETES_SERVICE_PORT"])
+        return http.client.HTTPSConnection(host, port, context=self._tls, timeout=SECONDS)
+
+    def _ask(self, method: str, path: str, body: object = None) -> dict[str, Any]:
+        for connection in (self._connection, None):
+            fresh = connection is None
+            try:
+                return self._send(connection or self._connect(), method, path, body)
+            except (OSError, http.client.HTTPException) as error:
+                self._connection = None
+                if fresh:
+                    raise NotWritten(f"{method} {path}: {error}") from None
+        raise AssertionError  # The loop has returned or raised.
+
+    def _send(self, connection: http.client.HTTPSConnection, method: str, path: str, body: object) -> dict[str, Any]:
+        # Read each time: the kubelet replaces it.
+        token = (self._folder / "token").read_text().strip()
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": _MERGE}
+        connection.request(method, path, None if body is None else json.dumps(body), headers)
+        answer = connection.getresponse()
+        text = answer.read()
+        self._connection = connection
+        if answer.status == 409:
+            raise Changed
+        if answer.status >= 300:
+            raise NotWritten(f"{method} {path}: {answer.status} {text[:200].decode(errors='replace')}")
+        found: dict[str, Any] = json.loads(text)
+        return found
+
+
+class SecretFailover:
+    """A `FailoverStore` in the failover Secret.
+
+    Args:
+        objects: of the job.
+        pod: name of this launcher pod.
+        attempt: of the training; what an earlier one has left is of no use.
+        replaced: called when another launcher pod has the job.
+    """
+
+    def __init__(self, objects: StateObjects, pod: str, attempt: int, replaced: Callable[[], None]) -> None:
+        self._objects = objects
+        self._pod = pod.encode()
+        self._attempt = str(attempt).encode()
+        self._replaced = replaced
+        self._version = ""
+        self._parts: dict[str, bytes] = {}
+        self._unwritten: dict[str, bytes | None] = {}
+
+    def claim(self, wait: Callable[[float], None] = time.sleep) -> None:
+        """Have the job from now on: a launcher pod that had it before can write nothing any more."""
+        while True:
+            try:
+                found = self._objects.read_failover()
+                version = found.pop("version").decode()
+                if found.get(_ATTEMPT) == self._attempt:
+                    self._parts = {part: zlib.decompress(found[part]) for part in _PARTS if part in found}
+                mine: dict[str, bytes | None] = {_OWNER: self._pod, _ATTEMPT: self._attempt}
+                if not self._parts:
+                    mine |= dict.fromkeys(_PARTS)
+                self._version = self._objects.write_failover(mine, version)
+                return
+            except Changed:
+                wait(0.2)  # The one before was just writing.
+            except NotWritten as error:
+                print(f"farandole: the launcher waits for the API server: {error}", flush=True)
+                wait(1.0)
+
+    def keep(self, part: str, content: bytes) -> bool:
+        """Replace one part, and say whether that was possible."""
+        self._unwritten[part] = zlib.compress(content, 1)
+        return self.retry()
+
+    def retry(self) -> bool:
+        """Write what could not be written, and say whether all is written now."""
+        if not self._unwritten:
+            return True
+        try:
+            self._version = self._write()
+        except NotWritten as error:
+            print(f"warning: what a successor of this launcher has to know was not written: {error}", flush=True)
+            return False
+        self._unwritten = {}
+        return True
+
+    def _write(self) -> str:
+        """Write, and return the new version.
+
+        Raises:
+            NotWritten: the API server is away.
+        """
+        while True:
+            try:
+                return self._objects.write_failover(self._unwritten, self._version)
+            except Changed:
+                # Our own writing may have come through whose answer did not; else it was another launcher's.
+                found = self._objects.read_failover()
+                if found.get(_OWNER) != self._pod:
+                    self._replaced()
+                    raise NotWritten("another launcher pod has the job") from None
+                self._version = found["version"].decode()
+
+    def left(self, part: str) -> bytes | None:
+        """Return what was left; None: nothing was."""
+        return self._parts.get(part)
+
+    def is_whole(self) -> bool:
+        """Say whether a job can be taken over from what was left."""
+        return all(part in self._parts for part in _PARTS)
+
+    def clear(self) -> None:
+        """Leave nothing: the job has ended, or begins anew."""
+        self._parts = {}
+        self._unwritten = dict.fromkeys(_PARTS)
+        self.retry()

@@ -1,0 +1,165 @@
+"""The status of a TrainingJob while an outcome is made, and what of it must survive the operator's process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from farandole.jobs.status import JobState
+from farandole.kubernetes import conditions, times
+from farandole.kubernetes.model import Deletion, Note, Object, Observed, Outcome, Wanted
+
+# Seconds before pods that fail are made again: twice as long each time, and at once after a time without failures.
+_FIRST_DELAY, _LONGEST_DELAY = 1.0, 60.0
+_FORGIVEN_AFTER = 300.0
+
+
+@dataclass(frozen=True)
+class History:
+    """What has happened to a job.
+
+    Attributes:
+        attempt: which start of the training is the current one, from 0.
+        launchers: how many launcher pods were made: the index of the next one.
+        workers: the same for worker pods. No name is used twice, so that nobody takes one pod for another.
+        failures: of worker pods, one soon after the other.
+        failed_at: when the last was counted.
+        counted: uids of failed pods that are in that number, as long as the pods are there.
+        retries: how often the job, having failed, was begun anew.
+    """
+
+    attempt: int = 0
+    launchers: int = 0
+    workers: int = 0
+    failures: int = 0
+    failed_at: float | None = None
+    counted: frozenset[str] = frozenset()
+    retries: int = 0
+
+    def retry_at(self) -> float | None:
+        """Return when the next worker pod may be made; None is at once."""
+        if not self.failures or self.failed_at is None:
+            return None
+        return self.failed_at + min(_FIRST_DELAY * 2.0 ** min(self.failures - 1, 10), _LONGEST_DELAY)
+
+    def failed(self, uids: frozenset[str], now: float) -> History:
+        """Return it with failed pods counted."""
+        recent = self.failed_at is not None and now - self.failed_at < _FORGIVEN_AFTER
+        failures = (self.failures if recent else 0) + len(uids)
+        return replace(self, failures=failures, failed_at=now, counted=self.counted | uids)
+
+    def as_data(self) -> dict[str, Any]:
+        """Return it as it is in the status; what is as at the beginning is left out."""
+        data: dict[str, Any] = {
+            "attempt": self.attempt,
+            "launchers": self.launchers,
+            "workers": self.workers,
+            "failures": self.failures,
+            "failedAt": None if self.failed_at is None else times.to_text(self.failed_at),
+            "counted": sorted(self.counted),
+            "retries": self.retries,
+        }
+        return {name: value for name, value in data.items() if value}
+
+
+def read_history(status: Object) -> History:
+    """Read it from a status, which may be anybody's."""
+    found = status.get("history")
+    data: Mapping[str, Any] = found if isinstance(found, Mapping) else {}
+    counted = data.get("counted")
+    return History(
+        attempt=_count(data.get("attempt")),
+        launchers=_count(data.get("launchers")),
+        workers=_count(data.get("workers")),
+        failures=_count(data.get("failures")),
+        failed_at=times.from_text(data.get("failedAt")),
+        counted=frozenset(uid for uid in counted if isinstance(uid, str)) if isinstance(counted, list) else frozenset(),
+        retries=_count(data.get("retries")),
+    )
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31 else 0
+
+
+@dataclass(frozen=True)
+class TrainingJobStatus:
+    """A status that is changed by making another.
+
+    Attributes:
+        old: as it is in the API.
+        fields: all but conditions and history.
+    """
+
+    old: Object
+    fields: Object
+    conditions: tuple[Object, ...]
+    history: History
+    notes: tuple[Note, ...] = field(default=())
+
+    @classmethod
+    def of(cls, job: Object) -> TrainingJobStatus:
+        """Read a job's status, which may be anything."""
+        found = job.get("status")
+        old = found if isinstance(found, dict) else {}
+        fields = {name: value for name, value in old.items() if name not in ("conditions", "history")}
+        return cls(old, fields, tuple(conditions.of_status(old)), read_history(old))
+
+    @property
+    def ended(self) -> bool:
+        """Say whether the job has ended, for good."""
+        return any(self.holds(kind) for kind in (conditions.SUCCEEDED, conditions.FAILED))
+
+    def holds(self, kind: str) -> bool:
+        """Say whether a condition is there and True."""
+        return conditions.holds(self.conditions, kind)
+
+    def with_condition(self, kind: str, value: bool, reason: str, message: str, now: float) -> TrainingJobStatus:
+        """Return it with a condition."""
+        found = conditions.with_condition(self.conditions, kind, value, reason, message[:1000], now)
+        return replace(self, conditions=tuple(found))
+
+    def with_state(self, state: JobState, reason: str) -> TrainingJobStatus:
+        """Return it with a word for how the job is, and a sentence for why."""
+        return self.with_fields(phase=state.value, reason=reason[:1000])
+
+    def with_fields(self, **fields: Any) -> TrainingJobStatus:
+        """Return it with fields; None removes one."""
+        merged = {**self.fields, **fields}
+        return replace(self, fields={name: value for name, value in merged.items() if value is not None})
+
+    def with_history(self, **changes: Any) -> TrainingJobStatus:
+        """Return it with a history that has changed."""
+        return replace(self, history=replace(self.history, **changes))
+
+    def noted(self, reason: str, message: str, warning: bool = False) -> TrainingJobStatus:
+        """Return it with one Event more."""
+        return replace(self, notes=(*self.notes, Note(reason, message[:1000], warning)))
+
+    def outcome(
+        self,
+        reason: str,
+        wanted: Iterable[Wanted] = (),
+        deletions: Iterable[Deletion] = (),
+        again_at: float | None = None,
+        delete_job: bool = False,
+    ) -> Outcome:
+        """Return the outcome that writes it, if it differs from what is there."""
+        new: dict[str, Any] = {**self.fields, "conditions": [dict(item) for item in self.conditions]}
+        if remembered := self.history.as_data():
+            new["history"] = remembered
+        return Outcome(
+            reason,
+            status=None if new == self.old else new,
+            wanted=tuple(wanted),
+            deletions=tuple(deletions),
+            notes=self.notes,
+            again_at=again_at,
+            delete_job=delete_job,
+        )
+
+
+def name_of(observed: Observed) -> str:
+    """Return the job's name for sentences."""
+    return f"{observed.metadata['namespace']}/{observed.metadata['name']}"

@@ -1,0 +1,233 @@
+"""The pods of a TrainingJob: one launcher pod, and worker pods whose agents dial it."""
+
+from __future__ import annotations
+
+import copy
+import json
+import posixpath
+from typing import Any
+
+from farandole.kubernetes import children, names
+from farandole.kubernetes.kinds import TRAINING_JOB
+from farandole.kubernetes.model import Object, Options
+from farandole.kubernetes.training_job import own_names
+from farandole.kubernetes.training_job.job_spec import CLAIM, TrainingJobSpec
+
+_SECRET_VOLUME = "farandole-secret"
+_USER = 1000
+# A worker pod gets the time that its workers have to leave in good order, and a little more.
+_MORE_GRACE = 15
+_HARDENED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+# Nodes that may be taken away at any moment have one of these taints.
+_SPOT_TAINTS = (
+    "cloud.google.com/gke-spot",
+    "cloud.google.com/gke-preemptible",
+    "kubernetes.azure.com/scalesetpriority",
+    "eks.amazonaws.com/capacityType",
+    "karpenter.sh/capacity-type",
+)
+
+
+def launcher(job: Object, spec: TrainingJobSpec, options: Options, index: int, attempt: int) -> dict[str, Any]:
+    """Return a launcher pod.
+
+    The kubelet starts the program again where it fails; a pod that is lost is followed by one with the next index.
+    """
+    name = own_names.pod(job, names.LAUNCHER, index)
+    described = json.dumps(description(job, spec, attempt), sort_keys=True)
+    env = [
+        {"name": "FARANDOLE_TRAINING_JOB", "value": described},
+        {"name": "FARANDOLE_POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+        {"name": "HOME", "value": "/tmp"},
+    ]
+    container = {
+        "name": names.LAUNCHER,
+        "image": options.image,
+        "command": ["python3", "-m", "farandole.kubernetes.launcher_pod"],
+        "env": env,
+        "ports": [{"name": "dial", "containerPort": own_names.DIAL_PORT}],
+        "readinessProbe": {"tcpSocket": {"port": own_names.DIAL_PORT}, "periodSeconds": 2},
+        "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
+        "securityContext": {**_HARDENED, "readOnlyRootFilesystem": True},
+        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+    body: dict[str, Any] = {
+        "containers": [container],
+        "volumes": [{"name": "tmp", "emptyDir": {}}],
+        "restartPolicy": "OnFailure",
+        "serviceAccountName": own_names.account(job),
+        "automountServiceAccountToken": True,
+        "terminationGracePeriodSeconds": 5,
+        "tolerations": _when_nodes_are_lost(spec),
+    }
+    _secure(body)
+    _mount_secret(job, body, container)
+    if spec.priority_class:
+        body["priorityClassName"] = spec.priority_class
+    metadata = _metadata(job, name, names.LAUNCHER, index)
+    metadata["labels"][names.ATTEMPT_LABEL] = str(attempt)
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": body}
+
+
+def worker(job: Object, spec: TrainingJobSpec, index: int) -> dict[str, Any]:
+    """Return a worker pod: the user's template or image, in which our agent is process 1."""
+    name = own_names.pod(job, names.WORKER, index)
+    body: dict[str, Any] = copy.deepcopy(dict(spec.pod))
+    containers = body["containers"] = body.get("containers") or [{"name": names.WORKER}]
+    main = next((each for each in containers if each["name"] == names.WORKER), containers[0])
+    main.setdefault("image", spec.job.image)
+    address = f"{own_names.service(job)}.{job['metadata']['namespace']}:{own_names.DIAL_PORT}"
+    main["command"] = [spec.python, "-m", "farandole.agent.dial", "--launcher", address]
+    main["args"] = ["--secret-file", f"{own_names.SECRET_FOLDER}/{own_names.SECRET_KEY}", "--name", name]
+    main["args"] += ["--slots", str(spec.slots), "--patience", f"{spec.absence:g}"]
+    if spec.job.resources:
+        main.setdefault("resources", {"requests": dict(spec.job.resources), "limits": dict(spec.job.resources)})
+    _add(main, "env", [{"name": name, "value": value} for name, value in sorted(spec.job.environment.items())])
+    if not any(each.get("name") == "HOME" for each in main["env"]):
+        _add(main, "env", [{"name": "HOME", "value": "/tmp"}])
+    for container in containers:
+        container["securityContext"] = {**_HARDENED, **(container.get("securityContext") or {})}
+    _secure(body)
+    _mount_secret(job, body, main)
+    _mount_code(spec, body, main)
+    _mount_checkpoints(spec, body, main)
+    body["restartPolicy"] = "Never"
+    body["hostname"] = name
+    body["subdomain"] = own_names.service(job)
+    body["automountServiceAccountToken"] = False
+    body["terminationGracePeriodSeconds"] = int(spec.job.grace) + _MORE_GRACE
+    _add(body, "tolerations", [*_when_nodes_are_lost(spec), *(_spot() if spec.tolerate_spot else [])])
+    if spec.priority_class:
+        body.setdefault("priorityClassName", spec.priority_class)
+    if spec.spread:
+        _spread(job, spec, body)
+    metadata = _metadata(job, name, names.WORKER, index)
+    metadata["labels"] = {**spec.labels, **metadata["labels"]}
+    metadata["annotations"] = dict(spec.annotations)
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": body}
+
+
+def description(job: Object, spec: TrainingJobSpec, attempt: int) -> dict[str, Any]:
+    """Return what the launcher has to know of the job."""
+    shared = spec.job
+    settings: dict[str, Any] = {}
+    if shared.checkpoint:
+        settings = {"checkpoint_dir": checkpoint_folder(spec), "resume": "auto"}
+    return {
+        "name": own_names.job_name(job),
+        "namespace": job["metadata"]["namespace"],
+        "attempt": attempt,
+        "command": list(shared.command),
+        "directory": directory(spec),
+        "min": shared.workers.min,
+        "max": shared.workers.max,
+        "elastic": shared.is_elastic,
+        "grace": shared.grace,
+        "absence": spec.absence,
+        "settings": settings,
+        "state": own_names.state(job),
+        "failover": own_names.failover(job),
+        "port": own_names.DIAL_PORT,
+        "secret": f"{own_names.SECRET_FOLDER}/{own_names.SECRET_KEY}",
+    }
+
+
+def directory(spec: TrainingJobSpec) -> str:
+    """Return where workers run."""
+    found = spec.job.working_directory
+    if spec.ship:
+        return posixpath.join(own_names.CODE_FOLDER, found)
+    containers = spec.pod.get("containers") or [{}]
+    return found or str(containers[0].get("workingDir") or "/")
+
+
+def checkpoint_folder(spec: TrainingJobSpec) -> str:
+    """Return where workers write checkpoints, as they see it."""
+    place = spec.job.checkpoint
+    if not place.startswith(CLAIM):
+        return place
+    _, _, below = place.removeprefix(CLAIM).partition("/")
+    return posixpath.join(own_names.CHECKPOINT_FOLDER, below)
+
+
+def _metadata(job: Object, name: str, role: str, index: int) -> dict[str, Any]:
+    metadata = children.metadata_of(TRAINING_JOB, job, name)
+    metadata["labels"] = {**metadata["labels"], names.ROLE_LABEL: role, names.INDEX_LABEL: str(index)}
+    return metadata
+
+
+def _secure(body: dict[str, Any]) -> None:
+    """Have a pod run as an ordinary user, unless its template says another thing."""
+    ours: dict[str, Any] = {
+        "runAsNonRoot": True,
+        "runAsUser": _USER,
+        "runAsGroup": _USER,
+        "fsGroup": _USER,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    theirs = dict(body.get("securityContext") or {})
+    if "runAsUser" in theirs:
+        # A user who says root means root.
+        ours["runAsNonRoot"] = theirs["runAsUser"] != 0
+    body["securityContext"] = {**ours, **theirs}
+
+
+def _mount_secret(job: Object, body: dict[str, Any], container: dict[str, Any]) -> None:
+    source = {"secretName": own_names.secret(job), "defaultMode": 0o440}
+    _add(body, "volumes", [{"name": _SECRET_VOLUME, "secret": source}])
+    mount = {"name": _SECRET_VOLUME, "mountPath": own_names.SECRET_FOLDER, "readOnly": True}
+    _add(container, "volumeMounts", [mount])
+
+
+def _mount_code(spec: TrainingJobSpec, body: dict[str, Any], container: dict[str, Any]) -> None:
+    if not spec.ship:
+        return
+    source: dict[str, Any] = {"name": spec.ship}
+    if spec.ship_items:
+        source["items"] = [dict(item) for item in spec.ship_items]
+    _add(body, "volumes", [{"name": "farandole-code", "configMap": source}])
+    _add(container, "volumeMounts", [{"name": "farandole-code", "mountPath": own_names.CODE_FOLDER, "readOnly": True}])
+
+
+def _mount_checkpoints(spec: TrainingJobSpec, body: dict[str, Any], container: dict[str, Any]) -> None:
+    if not spec.job.checkpoint.startswith(CLAIM):
+        return
+    claim, _, _ = spec.job.checkpoint.removeprefix(CLAIM).partition("/")
+    _add(body, "volumes", [{"name": "farandole-checkpoints", "persistentVolumeClaim": {"claimName": claim}}])
+    _add(container, "volumeMounts", [{"name": "farandole-checkpoints", "mountPath": own_names.CHECKPOINT_FOLDER}])
+
+
+def _when_nodes_are_lost(spec: TrainingJobSpec) -> list[dict[str, Any]]:
+    """Return tolerations by which pods of a node that is silent are given up soon; the cluster's own are 5 minutes."""
+    return [
+        {
+            "key": f"node.kubernetes.io/{taint}",
+            "operator": "Exists",
+            "effect": "NoExecute",
+            "tolerationSeconds": spec.node_loss,
+        }
+        for taint in ("not-ready", "unreachable")
+    ]
+
+
+def _spot() -> list[dict[str, Any]]:
+    return [{"key": taint, "operator": "Exists"} for taint in _SPOT_TAINTS]
+
+
+def _spread(job: Object, spec: TrainingJobSpec, body: dict[str, Any]) -> None:
+    labels = {
+        names.JOB_LABEL: children.label_value(own_names.job_name(job)),
+        names.ROLE_LABEL: names.WORKER,
+    }
+    constraint = {
+        "topologyKey": spec.spread,
+        "maxSkew": 1,
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": labels},
+    }
+    _add(body, "topologySpreadConstraints", [constraint])
+
+
+def _add(target: dict[str, Any], key: str, items: list[Any]) -> None:
+    target[key] = [*(target.get(key) or ()), *items]

@@ -1,0 +1,38 @@
+"""What the launcher has told in its state object: how the training is, and how it ended."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from farandole.kubernetes.model import Object, Observed
+from farandole.kubernetes.training_job import own_names
+
+
+def outcome(observed: Observed, attempt: int) -> tuple[int, str] | None:
+    """Return the exit code and the report of an attempt; None as long as it has none."""
+    found = _read(observed, own_names.OUTCOME_KEY)
+    code = found.get("exitCode")
+    if found.get("attempt") != attempt or not isinstance(code, int) or isinstance(code, bool):
+        return None
+    return code, str(found.get("report", ""))
+
+
+def progress(observed: Observed, attempt: int) -> Object | None:
+    """Return how the training is, as far as the launcher has told."""
+    found = _read(observed, own_names.STATUS_KEY)
+    if found.get("attempt") != attempt:
+        return None
+    return {key: value for key, value in found.items() if key != "attempt"}
+
+
+def _read(observed: Observed, key: str) -> Mapping[str, Any]:
+    name = own_names.state(observed.job)
+    state = next((each for ref, each in observed.children.items() if (ref.kind, ref.name) == ("ConfigMap", name)), {})
+    try:
+        # It is the launcher's own, and still anybody's who may write ConfigMaps in the namespace.
+        found = json.loads((state.get("data") or {}).get(key, "{}"))
+    except (ValueError, TypeError, AttributeError):
+        return {}
+    return found if isinstance(found, Mapping) else {}
