@@ -197,7 +197,7 @@ class Kubelet:
 
     def _take_data(self, kind: str, found: dict[str, dict[str, Any]]) -> None:
         for uid, each in found.items():
-            version = json.dumps(each.get("data"), sort_keys=True)
+            version = json.dumps([each.get("data"), each.get("binaryData")], sort_keys=True)
             if self._versions.setdefault((kind, uid), version) != version:
                 self._versions[kind, uid] = version
                 self._spawn(self._refresh(kind, each["metadata"]["namespace"], each["metadata"]["name"]))

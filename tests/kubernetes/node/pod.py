@@ -9,6 +9,7 @@ import datetime
 import shutil
 import signal
 import subprocess
+import sys
 import time
 import traceback
 from collections.abc import Coroutine
@@ -175,7 +176,8 @@ class PodRun:
     async def _environment(self, spec: dict[str, Any]) -> dict[str, str]:
         hostname = self.pod["spec"].get("hostname") or self.name
         environment = {
-            "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            # As an image has it in which farandole is installed.
+            "PATH": f"{Path(sys.executable).parent}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
             "HOME": "/root",
             "HOSTNAME": hostname,
             "KUBERNETES_SERVICE_HOST": self._network.address,

@@ -124,8 +124,17 @@ class Volumes:
             data = await self._data("secrets", name, bool(given.get("optional")))
             return _chosen({key: base64.b64decode(value) for key, value in data.items()}, given, mode)
         given = source["configMap"]
-        data = await self._data("configmaps", given["name"], bool(given.get("optional")))
-        return _chosen({key: value.encode() for key, value in data.items()}, given, mode)
+        return _chosen(await self._config(given["name"], bool(given.get("optional"))), given, mode)
+
+    async def _config(self, name: str, optional: bool) -> dict[str, bytes]:
+        try:
+            found = await self._get("configmaps", name)
+        except MissingSource:
+            if optional:
+                return {}
+            raise
+        binary = {key: base64.b64decode(value) for key, value in (found.get("binaryData") or {}).items()}
+        return {**{key: value.encode() for key, value in (found.get("data") or {}).items()}, **binary}
 
     async def _data(self, kind: str, name: str, optional: bool) -> dict[str, str]:
         try:

@@ -122,7 +122,7 @@ class TrainingJobStatus:
 
     def with_state(self, state: JobState, reason: str) -> TrainingJobStatus:
         """Return it with a word for how the job is, and a sentence for why."""
-        return self.with_fields(phase=state.value, reason=reason[:1000])
+        return self.with_fields(state=state.value, reason=reason[:1000])
 
     def with_fields(self, **fields: Any) -> TrainingJobStatus:
         """Return it with fields; None removes one."""

@@ -117,7 +117,7 @@ def _after_end(observed: Observed, spec: TrainingJobSpec | None, status: Trainin
     last = max(kept, key=lambda pod: pod_state.number(pod, names.INDEX_LABEL) or 0, default=None)
     deletions = [each for each in _all_pods(observed, "the job has ended") if last is None or each.ref != ref_of(last)]
     farewell_at = (ended or 0.0) + _FAREWELL_SECONDS
-    if status.fields.get("phase") != JobState.CANCELLED.value and observed.now < farewell_at:
+    if status.fields.get("state") != JobState.CANCELLED.value and observed.now < farewell_at:
         deletions = [each for each in deletions if not _is_ending_launcher(observed, each)]
     farewell = farewell_at if observed.now < farewell_at and placement.live(observed, names.LAUNCHER) else None
     status = status.with_fields(workers=0, launcher=last["metadata"]["name"] if last else None)

@@ -1,0 +1,39 @@
+"""Small code that travels with a job, in a ConfigMap."""
+
+from __future__ import annotations
+
+import base64
+import os
+from typing import Any
+
+from farandole.agent.protocol import File
+from farandole.jobs.errors import BadSpec
+from farandole.launcher.errors import SpecError
+from farandole.launcher.ship.file_list import take_stock
+
+# The API server takes objects of 1.5 MB at most, and a ConfigMap of 1 MiB.
+MOST_BYTES = 700 * 1024
+_TOO_LARGE = "put it into the image, or on a volume; what git ignores is left out"
+
+
+def config_map(folder: str) -> tuple[dict[str, Any], list[dict[str, str]]]:
+    """Return a ConfigMap of the files of a folder that git would not ignore, and which key of it is which file.
+
+    Raises:
+        BadSpec: the folder cannot be sent like that.
+    """
+    try:
+        manifest = take_stock(folder)
+    except SpecError as error:
+        raise BadSpec(f"options.kubernetes.ship: {error.message}", error.hint) from None
+    files = [entry for entry in manifest.entries if isinstance(entry, File)]
+    size = sum(file.size for file in files)
+    if size > MOST_BYTES:
+        words = f"{folder} has {size // 1024} KiB, and a ConfigMap has room for {MOST_BYTES // 1024}"
+        raise BadSpec(f"options.kubernetes.ship: {words}", _TOO_LARGE)
+    data, items = {}, []
+    for number, file in enumerate(files):
+        with open(manifest.path_of(file), "rb") as content:
+            data[f"file-{number}"] = base64.b64encode(content.read()).decode()
+        items.append({"key": f"file-{number}", "path": os.fsdecode(file.path)})
+    return {"apiVersion": "v1", "kind": "ConfigMap", "binaryData": data}, items

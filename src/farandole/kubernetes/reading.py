@@ -1,0 +1,70 @@
+"""How a job is, in the words that all places have in common, as its TrainingJob says it. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from farandole.jobs.status import Event, JobState, JobStatus, RankStatus
+from farandole.kubernetes import times
+from farandole.kubernetes.model import Object
+
+_MOST_EVENTS = 10
+_NOT_SEEN = "no operator has seen it yet: farandole kubernetes install"
+PLACE = "kubernetes"
+
+
+def status_of(job: Object, events: Iterable[Object] = ()) -> JobStatus:
+    """Return how a job is."""
+    metadata, spec, status = job["metadata"], _map(job.get("spec")), _map(job.get("status"))
+    progress = _map(status.get("progress"))
+    ranks = tuple(_rank(each) for each in progress.get("ranks") or () if isinstance(each, Mapping))
+    return JobStatus(
+        name=str(metadata["name"]),
+        state=_state(status),
+        place=PLACE,
+        command=tuple(str(word) for word in spec.get("command") or ()),
+        queue=str(spec.get("queue") or ""),
+        priority=_number(spec.get("priority")) or 0,
+        workers=_number(progress.get("size")) or 0 if status.get("workers") else 0,
+        wanted=_number(_map(spec.get("workers")).get("replicas")) or 0,
+        reason=str(status.get("reason") or ("" if status else _NOT_SEEN)),
+        created=times.from_text(metadata.get("creationTimestamp")),
+        started=times.from_text(status.get("startTime")),
+        finished=times.from_text(status.get("completionTime")),
+        hosts=tuple(dict.fromkeys(rank.place for rank in ranks)),
+        ranks=ranks,
+        steps_per_second=progress.get("stepsPerSecond"),
+        restarts=_number(_map(status.get("history")).get("attempt")) or 0,
+        exit_code=_number(status.get("exitCode")),
+        events=_last(events),
+    )
+
+
+def _state(status: Mapping[str, Any]) -> JobState:
+    try:
+        return JobState(status.get("state", JobState.WAITING.value))
+    except ValueError:
+        return JobState.WAITING
+
+
+def _rank(told: Mapping[str, Any]) -> RankStatus:
+    return RankStatus(_number(told.get("worker")) or 0, str(told.get("pod", "")), str(told.get("state", "")))
+
+
+def _last(events: Iterable[Object]) -> tuple[Event, ...]:
+    found = []
+    for event in events:
+        at = times.from_text(event.get("lastTimestamp") or event.get("eventTime")) or times.from_text(
+            event["metadata"].get("creationTimestamp")
+        )
+        found.append(Event(at or 0.0, f"{event.get('reason')}: {event.get('message')}"))
+    return tuple(sorted(found, key=lambda event: event.at)[-_MOST_EVENTS:])
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _map(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

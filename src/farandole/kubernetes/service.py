@@ -1,0 +1,270 @@
+"""The place `kubernetes`: jobs are TrainingJobs in the namespace that kubectl would use.
+
+A job needs the rights of its user on TrainingJobs, on ConfigMaps if code is sent along, and on pods and their logs to
+show what it prints; nothing more.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NoReturn
+
+import httpx2
+from lightkube.config.client_adapter import Client, ConnectionParams
+from lightkube.config.kubeconfig import KubeConfig
+from lightkube.core.exceptions import ConfigError
+
+from farandole.jobs.errors import BadSpec, NotAllowed, Refused, UnknownJob, Unreachable
+from farandole.jobs.log_lines import of_rank
+from farandole.jobs.spec import JobSpec, to_dict
+from farandole.jobs.status import JobStatus
+from farandole.kubernetes import children, code, names
+from farandole.kubernetes.kinds import TRAINING_JOB
+from farandole.kubernetes.model import Object
+from farandole.kubernetes.reading import status_of
+from farandole.kubernetes.training_job.job_spec import KUBERNETES_KEYS
+
+NAMESPACE_VARIABLE, IMAGE_VARIABLE = "FARANDOLE_NAMESPACE", "FARANDOLE_IMAGE"
+PLACE = "kubernetes"
+_SECONDS = 15.0
+_POLL_SECONDS = 0.5
+_MERGE = "application/merge-patch+json"
+_NO_CLUSTER = "is KUBECONFIG right, and does `kubectl get pods` answer?"
+
+
+class KubernetesJobs:
+    """A `JobService` of one namespace.
+
+    Args:
+        client: speaks to the API server.
+        namespace: the jobs'.
+        image: of jobs that name none; "": they must.
+    """
+
+    def __init__(self, client: httpx2.Client, namespace: str, image: str = "") -> None:
+        self._client = client
+        self._namespace = namespace
+        self._image = image
+        self._jobs = f"/apis/{TRAINING_JOB.api_version}/namespaces/{namespace}/{TRAINING_JOB.plural}"
+        self._core = f"/api/v1/namespaces/{namespace}"
+
+    def submit(self, spec: JobSpec) -> str:
+        """Make a TrainingJob; return its name."""
+        body, shipped = object_of(spec, self._image)
+        ship = body["spec"].get("ship")
+        made = self._ask(
+            "POST", self._jobs, {**body, "spec": {**body["spec"], **({"suspend": True} if shipped else {})}}
+        )
+        name = str(made["metadata"]["name"])
+        if shipped is not None:
+            # Not before the job is there, with which it is deleted; and no pod waits for it meanwhile.
+            config = {**shipped, "metadata": children.metadata_of(TRAINING_JOB, {**made, **_kind()}, ship["configMap"])}
+            self._ask("POST", f"{self._core}/configmaps", config)
+            self._patch(name, {"suspend": bool(body["spec"].get("suspend"))})
+        return name
+
+    def jobs(self) -> Sequence[JobStatus]:
+        """Return all jobs of the namespace, the oldest first."""
+        found = self._ask("GET", self._jobs)["items"]
+        return sorted((status_of(each) for each in found), key=lambda status: (status.created or 0.0, status.name))
+
+    def status(self, name: str) -> JobStatus:
+        """Return how a job is, with its last Events."""
+        job = self._job(name)
+        query = {"fieldSelector": f"involvedObject.name={name},involvedObject.kind={TRAINING_JOB.kind}"}
+        try:
+            events = self._ask("GET", f"{self._core}/events", query=query)["items"]
+        except NotAllowed:
+            events = []
+        return status_of(job, events)
+
+    def logs(self, name: str, follow: bool = False, rank: int | None = None) -> Iterator[str]:
+        """Yield what the job's workers have printed, from one launcher pod after the other."""
+        return of_rank(self._lines(name, follow), rank)
+
+    def scale(self, name: str, workers: int) -> None:
+        """Ask for another number of workers."""
+        limits = self._job(name)["spec"]["workers"]
+        if not limits["min"] <= workers <= limits["max"]:
+            raise Refused(
+                f"job {name} cannot have {workers} workers: at least {limits['min']} and at most {limits['max']}",
+                "these limits are fixed when it is submitted: -np MIN:MAX",
+            )
+        self._alive(name)
+        self._patch(name, {"workers": {"replicas": workers}})
+
+    def cancel(self, name: str) -> None:
+        """End a job in good order; a second time: at once."""
+        job = self._job(name)
+        if not status_of(job).state.is_over:
+            self._patch(name, {"cancel": True})
+        elif (job["spec"] or {}).get("cancel"):
+            options = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}
+            self._ask("DELETE", f"{self._core}/pods", options, {"labelSelector": _pods_of(name)})
+        else:
+            raise Refused(f"job {name} is over", f"kubectl delete trainingjob {name} removes what is left of it")
+
+    def suspend(self, name: str) -> None:
+        """Take a job's pods away until it is resumed."""
+        self._alive(name)
+        self._patch(name, {"suspend": True})
+
+    def resume(self, name: str) -> None:
+        """Let a suspended job go on."""
+        self._alive(name)
+        self._patch(name, {"suspend": False})
+
+    # --- logs ---------------------------------------------------------------------------------------------------
+
+    def _lines(self, name: str, follow: bool) -> Iterator[str]:
+        shown: set[str] = set()
+        while True:
+            over = status_of(self._job(name)).state.is_over
+            for pod in self._launchers(name):
+                uid = pod["metadata"]["uid"]
+                if uid not in shown and (pod.get("status") or {}).get("phase") != "Pending":
+                    shown.add(uid)
+                    yield from self._lines_of(pod["metadata"]["name"], follow)
+            if over or not follow:
+                return
+            time.sleep(_POLL_SECONDS)
+
+    def _launchers(self, name: str) -> list[Object]:
+        query = {"labelSelector": f"{_pods_of(name)},{names.ROLE_LABEL}={names.LAUNCHER}"}
+        found: list[Object] = self._ask("GET", f"{self._core}/pods", query=query)["items"]
+        return sorted(found, key=lambda pod: int(pod["metadata"]["labels"].get(names.INDEX_LABEL, 0)))
+
+    def _lines_of(self, pod: str, follow: bool) -> Iterator[str]:
+        query = {"container": names.LAUNCHER, "follow": str(follow).lower()}
+        patience = httpx2.Timeout(_SECONDS, read=None if follow else _SECONDS)
+        try:
+            with self._client.stream("GET", f"{self._core}/pods/{pod}/log", params=query, timeout=patience) as answer:
+                if answer.status_code >= 400:
+                    return  # It has gone, or has not begun.
+                for line in answer.iter_lines():
+                    yield line + "\n"
+        except httpx2.HTTPError:
+            return  # Its node has gone; the next launcher pod goes on.
+
+    # --- asking -------------------------------------------------------------------------------------------------
+
+    def _job(self, name: str) -> dict[str, Any]:
+        try:
+            return self._ask("GET", f"{self._jobs}/{name}")
+        except UnknownJob:
+            known = ", ".join(status.name for status in self.jobs()) or "none"
+            where = f"in namespace {self._namespace}"
+            raise UnknownJob(f"there is no job {name} {where}", f"there are: {known}") from None
+
+    def _alive(self, name: str) -> None:
+        status = status_of(self._job(name))
+        if status.state.is_over:
+            raise Refused(f"job {name} is over: it has {status.state.value.lower()}")
+
+    def _patch(self, name: str, spec: Mapping[str, Any]) -> None:
+        self._ask("PATCH", f"{self._jobs}/{name}", {"spec": spec}, kind=_MERGE)
+
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        query: Mapping[str, str] | None = None,
+        kind: str = "application/json",
+    ) -> dict[str, Any]:
+        try:
+            answer = self._client.request(
+                method, path, json=body, params=query, headers={"Content-Type": kind} if body is not None else {}
+            )
+        except httpx2.HTTPError as error:
+            raise Unreachable(f"the API server does not answer: {error or type(error).__name__}", _NO_CLUSTER) from None
+        if answer.status_code >= 300:
+            _refuse(answer.status_code, path, _message(answer))
+        found: dict[str, Any] = answer.json()
+        return found
+
+
+def connect(environment: Mapping[str, str]) -> KubernetesJobs:
+    """Return the service of the namespace that kubectl would use.
+
+    Raises:
+        Unreachable: no cluster is configured.
+    """
+    try:
+        config = KubeConfig.from_env().get()
+    except (ConfigError, OSError) as error:
+        raise Unreachable(f"no Kubernetes cluster is configured: {error}", _NO_CLUSTER) from None
+    if config is None:
+        raise Unreachable("no Kubernetes cluster is configured", _NO_CLUSTER)
+    client = Client(config, ConnectionParams(timeout=httpx2.Timeout(_SECONDS)))
+    namespace = str(environment.get(NAMESPACE_VARIABLE) or config.namespace)
+    return KubernetesJobs(client, namespace, environment.get(IMAGE_VARIABLE, ""))
+
+
+def object_of(spec: JobSpec, image: str = "") -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """Return the TrainingJob that a job is, and the ConfigMap with its code, without metadata, if it sends some along.
+
+    Raises:
+        BadSpec: Kubernetes has no such job.
+    """
+    spec.check()
+    described = to_dict(spec)
+    own = dict(described.pop("options", {}).get(PLACE, {}))
+    unknown = [key for key in own if key not in KUBERNETES_KEYS]
+    if unknown:
+        raise BadSpec(
+            f"options.kubernetes.{unknown[0]}: there is no such key", f"there are {', '.join(KUBERNETES_KEYS)}"
+        )
+    name = described.pop("name", "") or _made_up(spec.command)
+    if not described.get("image") and image:
+        described["image"] = image
+    if not described.get("image") and not own.get("template"):
+        raise BadSpec("image: Kubernetes needs one, with farandole in it", f"--image IMAGE, or set {IMAGE_VARIABLE}")
+    shipped = None
+    if isinstance(folder := own.get("ship"), str):
+        shipped, items = code.config_map(folder)
+        own["ship"] = {"configMap": f"{name}-code", "items": items}
+    body = {**_kind(), "metadata": {"name": name}, "spec": {**described, **own}}
+    return body, shipped
+
+
+def _kind() -> dict[str, str]:
+    return {"apiVersion": TRAINING_JOB.api_version, "kind": TRAINING_JOB.kind}
+
+
+def _made_up(command: Sequence[str]) -> str:
+    script = next((word for word in command if word.endswith(".py")), command[0])
+    stem = re.sub(r"[^a-z0-9]+", "-", os.path.basename(script).removesuffix(".py").lower()).strip("-")
+    return f"{stem[:30] or 'job'}-{secrets.token_hex(3)}"
+
+
+def _pods_of(name: str) -> str:
+    return f"{names.JOB_LABEL}={children.label_value(name)},{names.KIND_LABEL}={TRAINING_JOB.plural}"
+
+
+def _message(answer: httpx2.Response) -> str:
+    try:
+        return str(answer.json().get("message", ""))
+    except (ValueError, AttributeError):
+        return answer.text[:300]
+
+
+def _refuse(code: int, path: str, message: str) -> NoReturn:
+    """Raise what an answer means.
+
+    Raises:
+        JobError: always.
+    """
+    if code == 404 and "could not find the requested resource" in message:
+        raise Unreachable("the cluster does not know TrainingJobs", "farandole kubernetes install")
+    if code == 404:
+        raise UnknownJob(message)
+    if code in (401, 403):
+        raise NotAllowed(message, "ask whoever looks after the cluster for the right")
+    if code >= 500 or code == 429:
+        raise Unreachable(f"the API server cannot answer: {message}", "try again")
+    raise Refused(message)
