@@ -250,7 +250,7 @@ def _message(answer: httpx2.Response) -> str:
     try:
         return str(answer.json().get("message", ""))
     except (ValueError, AttributeError):
-        return answer.text[:300]
+        return str(answer.text[:300])
 
 
 def _refuse(code: int, path: str, message: str) -> NoReturn:

@@ -29,7 +29,7 @@ from farandole.launcher.errors import SpecError
 from farandole.launcher.job.host_list import Host
 from farandole.wire.async_channel import AsyncChannel
 from farandole.wire.dialing import MOST_SLOTS, Begin, Bridged, Continue, Hello, Leave, Order
-from farandole.wire.errors import WireError
+from farandole.wire.errors import ConnectionLost, WireError
 from farandole.wire.frames import Codec
 
 # A pod that lives dials again at least so often; a name server may remember the last launcher's address for longer.
@@ -216,6 +216,9 @@ class Reception:
             hello = Codec[Hello](Hello).decode(await asyncio.wait_for(channel.receive(), HELLO_SECONDS))
             _check(hello)
         except (WireError, TimeoutError, asyncio.TimeoutError) as error:
+            if isinstance(error, ConnectionLost):
+                writer.close()  # It has only looked whether this port is open, as readiness probes do.
+                return
             peer = (writer.get_extra_info("peername") or ("somebody",))[0]
             self._say(f"warning: a host at {peer} that dialed was sent away: {error or 'it said nothing'}")
             writer.close()

@@ -144,7 +144,7 @@ def train(given: argparse.Namespace, faults: Faults, book: Book) -> None:
         epoch = loader.ledger.epoch
         faults.here("before-commit")
         commit(batch, lost)
-        book.write(step=loop.step, epoch=epoch, used=used, size=hvd.size(), rank=hvd.rank())
+        book.write(step=loop.step, epoch=epoch, used=used, size=hvd.size(), rank=hvd.rank(), at=time.time())
 
     loader.commit = write_down  # type: ignore[method-assign]
     for x, y in loop:

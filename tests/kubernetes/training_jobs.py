@@ -1,0 +1,125 @@
+"""TrainingJobs in tests: what they train, and how they get on."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from step_books import SCRIPT, Books
+from tests.kubernetes.cluster import Cluster
+
+_ROOT = Path(__file__).resolve().parents[2]
+TRAINING_JOBS = "/apis/farandole.dev/v1alpha1/namespaces/{}/trainingjobs"
+
+
+def book_keeping_job(name: str, books: Path, *arguments: str, **spec: Any) -> list[Any]:
+    """Return a job that writes down in `books` which samples each step has used, and the ConfigMap with its code.
+
+    It trains until `Books.stop`.
+    """
+    books.mkdir(parents=True, exist_ok=True)
+    books.chmod(0o777)
+    for folder in books.parents:
+        folder.chmod(folder.stat().st_mode | 0o111)  # Pods are other users.
+    mount = {"name": "books", "mountPath": "/books"}
+    template = {
+        "spec": {
+            "containers": [{"name": "worker", "image": "none", "volumeMounts": [mount]}],
+            "volumes": [{"name": "books", "hostPath": {"path": str(books)}}],
+        }
+    }
+    code = {"train.py": Path(SCRIPT).read_text()}
+    return training_job(name, code, ["train.py", "--books", "/books", *arguments], template=template, **spec)
+
+
+def digits_job(name: str, *arguments: str, **spec: Any) -> list[Any]:
+    """Return a job that trains on the digits, and the ConfigMap with its code."""
+    code = (_ROOT / "examples" / "elastic_digits.py").read_text()
+    return training_job(name, {"train.py": code}, ["train.py", *arguments], **spec)
+
+
+def training_job(name: str, code: dict[str, str], command: list[str], **spec: Any) -> list[Any]:
+    """Return a TrainingJob of 1 to 3 workers, and the ConfigMap with its code."""
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"{name}-code"}, "data": code}
+    body = {
+        "command": ["python3", *command],
+        "workers": {"min": 1, "max": 3, "replicas": 3},
+        "image": "none",
+        "ship": {"configMap": f"{name}-code"},
+        "grace": 10,
+        "nodeLossSeconds": 1,
+        **spec,
+    }
+    job = {"apiVersion": "farandole.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": name}, "spec": body}
+    return [config, job]
+
+
+class Watched:
+    """A job that a test looks at."""
+
+    def __init__(self, cluster: Cluster, namespace: str, name: str) -> None:
+        self.cluster = cluster
+        self.namespace = namespace
+        self.name = name
+        self._path = f"{TRAINING_JOBS.format(namespace)}/{name}"
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """Its status."""
+        return dict(self.cluster.api.get(self._path).get("status") or {})
+
+    def patch(self, **spec: Any) -> None:
+        """Change its spec."""
+        self.cluster.api.patch(self._path, {"spec": spec})
+
+    def pods(self, role: str) -> list[Any]:
+        """Return its pods of a role that have not been told to end, the oldest first."""
+        found = self.cluster.pods(self.namespace, f"farandole.dev/job={self.name},farandole.dev/role={role}")
+        living = [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
+        return sorted(living, key=lambda pod: int(pod["metadata"]["labels"]["farandole.dev/index"]))
+
+    def running(self, role: str) -> list[str]:
+        """Return the names of its pods of a role that run."""
+        return [pod["metadata"]["name"] for pod in self.pods(role) if pod["status"].get("phase") == "Running"]
+
+    def await_state(self, state: str, seconds: float = 90) -> dict[str, Any]:
+        """Return its status when it is in a state."""
+
+        def there() -> dict[str, Any] | None:
+            status = self.status
+            if status.get("state") == "Failed" and state != "Failed":
+                raise AssertionError(f"{self.name} has failed: {status.get('reason')}")
+            return status if status.get("state") == state else None
+
+        return self.cluster.until(there, f"{self.name} is {state}", seconds)
+
+    def await_size(self, size: int, seconds: float = 90) -> None:
+        """Wait until so many workers train."""
+        self.cluster.until(
+            lambda: (self.status.get("progress") or {}).get("size") == size,
+            f"{size} workers of {self.name} train",
+            seconds,
+        )
+
+    def launcher_log(self) -> str:
+        """Return what its launcher pods have printed that are still there."""
+        pods = self.cluster.pods(self.namespace, f"farandole.dev/job={self.name},farandole.dev/role=launcher")
+        return "".join(
+            self.cluster.kubectl("logs", "-n", self.namespace, pod["metadata"]["name"], check=False) for pod in pods
+        )
+
+
+def longest_pause(books: Books, after: float) -> float:
+    """Return the longest time without a step, in seconds, that ended after a moment (seconds since 1970)."""
+    lines = [line for lines in books.read().values() for line in lines if "at" in line]
+    times = sorted({line["step"]: line["at"] for line in sorted(lines, key=lambda line: -line["at"])}.values())
+    pairs = zip(times, times[1:], strict=False)
+    return max((later - earlier for earlier, later in pairs if later > after), default=0.0)
+
+
+def accuracy(log: str) -> float:
+    """Return the accuracy that a training on the digits has told at its end."""
+    match = re.search(r"accuracy ([0-9.]+) after", log)
+    assert match is not None, log[-2000:]
+    return float(match[1])
