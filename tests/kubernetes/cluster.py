@@ -214,8 +214,16 @@ class Cluster:
         chosen = ("-c", container) if container else ()
         return self.kubectl("logs", "-n", namespace, pod, *chosen)
 
-    def until(self, found: Callable[[], T], what: str, seconds: float = 60.0) -> T:
+    def until(
+        self, found: Callable[[], T], what: str, seconds: float = 60.0, instead: Callable[[], str] = lambda: ""
+    ) -> T:
         """Wait until something is true, and return it.
+
+        Args:
+            found: returns what is true once it is.
+            what: the fact in words.
+            seconds: how long to wait.
+            instead: tells how things are when it is not.
 
         Raises:
             ClusterError: it is not in time.
@@ -226,7 +234,7 @@ class Cluster:
                 if result := found():
                     return result
             if time.monotonic() > deadline:
-                raise ClusterError(f"after {seconds:g} s it is not true that {what}")
+                raise ClusterError(f"after {seconds:g} s it is not true that {what}\n{instead()}")
             time.sleep(_REST_SECONDS)
 
 

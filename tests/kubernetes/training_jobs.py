@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -92,15 +94,26 @@ class Watched:
                 raise AssertionError(f"{self.name} has failed: {status.get('reason')}")
             return status if status.get("state") == state else None
 
-        return self.cluster.until(there, f"{self.name} is {state}", seconds)
+        return self.cluster.until(there, f"{self.name} is {state}", seconds, self.story)
 
     def await_size(self, size: int, seconds: float = 90) -> None:
         """Wait until so many workers train."""
-        self.cluster.until(
-            lambda: (self.status.get("progress") or {}).get("size") == size,
-            f"{size} workers of {self.name} train",
-            seconds,
-        )
+
+        def there() -> bool:
+            return (self.status.get("progress") or {}).get("size") == size
+
+        self.cluster.until(there, f"{size} workers of {self.name} train", seconds, self.story)
+
+    def story(self) -> str:
+        """Return all that may tell why something is not as it should be."""
+        pods = self.cluster.pods(self.namespace)
+        told = [f"{pod['metadata']['name']}: {pod['status'].get('phase')}" for pod in pods]
+        logs = [
+            self.cluster.kubectl("logs", "-n", self.namespace, each["metadata"]["name"], check=False) for each in pods
+        ]
+        operator = self.cluster.folder / "operator.log"
+        last = operator.read_text()[-3000:] if operator.exists() else ""
+        return "\n".join([json.dumps(self.status), *told, *(log[-1500:] for log in logs), last])
 
     def launcher_log(self) -> str:
         """Return what its launcher pods have printed that are still there."""
@@ -114,7 +127,7 @@ def longest_pause(books: Books, after: float) -> float:
     """Return the longest time without a step, in seconds, that ended after a moment (seconds since 1970)."""
     lines = [line for lines in books.read().values() for line in lines if "at" in line]
     times = sorted({line["step"]: line["at"] for line in sorted(lines, key=lambda line: -line["at"])}.values())
-    pairs = zip(times, times[1:], strict=False)
+    pairs = itertools.pairwise(times)
     return max((later - earlier for earlier, later in pairs if later > after), default=0.0)
 
 

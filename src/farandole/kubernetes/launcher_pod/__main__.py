@@ -15,10 +15,11 @@ import signal
 import socket
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from farandole.kubernetes.launcher_pod.report import Report
-from farandole.kubernetes.launcher_pod.state_objects import NotWritten, SecretFailover, StateObjects
+from farandole.kubernetes.launcher_pod.state_objects import NotWritten, SealedFailover, StateObjects
 from farandole.kubernetes.training_job.own_names import OUTCOME_KEY
 from farandole.launcher.errors import LaunchError
 from farandole.launcher.job.elastic import Elastic
@@ -61,7 +62,7 @@ def machine_of(described: dict[str, Any]) -> Machine:
     return Machine(socket.gethostname(), 1, 0, described["directory"], {})
 
 
-async def run(described: dict[str, Any], objects: StateObjects, failover: SecretFailover) -> Outcome:
+async def run(described: dict[str, Any], objects: StateObjects, failover: SealedFailover) -> Outcome:
     """Run the job to its end, or go on with it."""
     try:
         return await _launch(described, objects, failover)
@@ -71,7 +72,7 @@ async def run(described: dict[str, Any], objects: StateObjects, failover: Secret
     return await _launch(described, objects, failover)
 
 
-async def _launch(described: dict[str, Any], objects: StateObjects, failover: SecretFailover) -> Outcome:
+async def _launch(described: dict[str, Any], objects: StateObjects, failover: SealedFailover) -> Outcome:
     spec = spec_of(described)
     reporting: list[asyncio.Task[None]] = []
 
@@ -127,7 +128,8 @@ def main() -> None:
         print("farandole: another launcher pod has the job; this one ends", flush=True)
         os._exit(REPLACED)
 
-    failover = SecretFailover(objects, pod, attempt, replaced)
+    secret = Path(described["secret"]).read_bytes().strip()
+    failover = SealedFailover(objects, secret, pod, attempt, replaced)
     failover.claim()
     try:
         outcome = asyncio.run(run(described, objects, failover))

@@ -7,7 +7,7 @@ import json
 import time
 from typing import Any
 
-from farandole.kubernetes.launcher_pod.state_objects import NotWritten, SecretFailover, StateObjects
+from farandole.kubernetes.launcher_pod.state_objects import NotWritten, SealedFailover, StateObjects
 from farandole.kubernetes.training_job.own_names import STATUS_KEY
 from farandole.launcher.supervise.elastic_job import ElasticJob
 
@@ -25,7 +25,7 @@ class Report:
         attempt: of the training.
     """
 
-    def __init__(self, objects: StateObjects, failover: SecretFailover, attempt: int) -> None:
+    def __init__(self, objects: StateObjects, failover: SealedFailover, attempt: int) -> None:
         self._objects = objects
         self._failover = failover
         self._attempt = attempt

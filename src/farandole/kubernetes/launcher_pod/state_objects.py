@@ -1,9 +1,11 @@
 """The two objects of its own job that a launcher pod may read and change, through plain HTTPS.
 
-The *state* (a ConfigMap) tells the operator how the training is, and how it ended. The *failover state* (a Secret) is
-for the next launcher pod. Its key `owner` says which launcher pod has the job: one that finds another name there has
-been replaced, though it lives, and ends at once. So of two launcher pods, as when the node of one of them was only cut
-off, the older one never acts on what it knows.
+The *state* tells the operator how the training is, and how it ended. The *failover state* is for the next launcher pod
+only. Both are ConfigMaps: to give a launcher pod a right on a Secret, the operator would need it on all Secrets, and it
+has none. So the failover state is sealed (encrypted, and with proof of who wrote it) by a key that is made of the job's
+secret, which only pods of the job have. Its key `owner` says which launcher pod has the job: one that finds another
+name there has been replaced, though it lives, and ends at once. So of two launcher pods, as when the node of one of them
+was only cut off, the older one never acts on what it knows.
 
 Waits are short: a launcher that waits for the API server does not hear its agents meanwhile. What cannot be written is
 told by `keep`, so that agents do not wait for a successor that would begin from what is not true any more; and it is
@@ -13,6 +15,7 @@ tried again in the background.
 from __future__ import annotations
 
 import base64
+import hashlib
 import http.client
 import json
 import os
@@ -45,8 +48,8 @@ class StateObjects:
 
     Args:
         namespace: of the job.
-        state: name of the ConfigMap.
-        failover: name of the Secret.
+        state: name of the object that tells the operator.
+        failover: name of the other one.
     """
 
     def __init__(self, namespace: str, state: str, failover: str, folder: Path = ACCOUNT_FOLDER) -> None:
@@ -55,7 +58,7 @@ class StateObjects:
         self._tls = ssl.create_default_context(cafile=str(folder / "ca.crt"))
         self._connection: http.client.HTTPSConnection | None = None
         self._state = f"/api/v1/namespaces/{namespace}/configmaps/{state}"
-        self._failover = f"/api/v1/namespaces/{namespace}/secrets/{failover}"
+        self._failover = f"/api/v1/namespaces/{namespace}/configmaps/{failover}"
 
     def again(self) -> StateObjects:
         """Return the same with a connection of its own, for another thread."""
@@ -77,25 +80,23 @@ class StateObjects:
         """
         self._ask("PATCH", self._state, {"data": texts})
 
-    def read_failover(self) -> dict[str, bytes]:
-        """Return what the launcher before has left, and the version of the object as `version`.
+    def read_failover(self) -> tuple[dict[str, str], str]:
+        """Return what the launcher before has left, and the version of the object.
 
         Raises:
             NotWritten: the API server is away.
         """
         found = self._ask("GET", self._failover)
-        data = {key: base64.b64decode(value) for key, value in (found.get("data") or {}).items()}
-        return {**data, "version": str(found["metadata"]["resourceVersion"]).encode()}
+        return dict(found.get("data") or {}), str(found["metadata"]["resourceVersion"])
 
-    def write_failover(self, data: Mapping[str, bytes | None], version: str) -> str:
+    def write_failover(self, data: Mapping[str, str | None], version: str) -> str:
         """Replace some keys, and return the new version; None removes a key.
 
         Raises:
             NotWritten: the API server is away.
             Changed: it has been written since that version.
         """
-        texts = {key: None if value is None else base64.b64encode(value).decode() for key, value in data.items()}
-        written = self._ask("PATCH", self._failover, {"data": texts, "metadata": {"resourceVersion": version}})
+        written = self._ask("PATCH", self._failover, {"data": data, "metadata": {"resourceVersion": version}})
         return str(written["metadata"]["resourceVersion"])
 
     def _connect(self) -> http.client.HTTPSConnection:
@@ -129,34 +130,39 @@ class StateObjects:
         return found
 
 
-class SecretFailover:
-    """A `FailoverStore` in the failover Secret.
+class SealedFailover:
+    """A `FailoverStore` in the failover state of the API server.
 
     Args:
         objects: of the job.
+        secret: of the job.
         pod: name of this launcher pod.
         attempt: of the training; what an earlier one has left is of no use.
         replaced: called when another launcher pod has the job.
     """
 
-    def __init__(self, objects: StateObjects, pod: str, attempt: int, replaced: Callable[[], None]) -> None:
+    def __init__(
+        self, objects: StateObjects, secret: bytes, pod: str, attempt: int, replaced: Callable[[], None]
+    ) -> None:
+        from cryptography.fernet import Fernet  # With it comes OpenSSL, which only this process needs.
+
         self._objects = objects
-        self._pod = pod.encode()
-        self._attempt = str(attempt).encode()
+        self._seal = Fernet(base64.urlsafe_b64encode(hashlib.sha256(b"farandole failover\0" + secret).digest()))
+        self._pod = pod
+        self._attempt = str(attempt)
         self._replaced = replaced
         self._version = ""
         self._parts: dict[str, bytes] = {}
-        self._unwritten: dict[str, bytes | None] = {}
+        self._unwritten: dict[str, str | None] = {}
 
     def claim(self, wait: Callable[[float], None] = time.sleep) -> None:
         """Have the job from now on: a launcher pod that had it before can write nothing any more."""
         while True:
             try:
-                found = self._objects.read_failover()
-                version = found.pop("version").decode()
+                found, version = self._objects.read_failover()
                 if found.get(_ATTEMPT) == self._attempt:
-                    self._parts = {part: zlib.decompress(found[part]) for part in _PARTS if part in found}
-                mine: dict[str, bytes | None] = {_OWNER: self._pod, _ATTEMPT: self._attempt}
+                    self._parts = self._opened(found)
+                mine: dict[str, str | None] = {_OWNER: self._pod, _ATTEMPT: self._attempt}
                 if not self._parts:
                     mine |= dict.fromkeys(_PARTS)
                 self._version = self._objects.write_failover(mine, version)
@@ -167,9 +173,19 @@ class SecretFailover:
                 print(f"farandole: the launcher waits for the API server: {error}", flush=True)
                 wait(1.0)
 
+    def _opened(self, found: Mapping[str, str]) -> dict[str, bytes]:
+        """Return the parts that a launcher of this job has written; what anybody else has written is not read."""
+        from cryptography.fernet import InvalidToken
+
+        try:
+            return {part: zlib.decompress(self._seal.decrypt(found[part].encode())) for part in _PARTS if part in found}
+        except InvalidToken:
+            print("warning: what is left of the launcher before is not from this job, and is not used", flush=True)
+            return {}
+
     def keep(self, part: str, content: bytes) -> bool:
         """Replace one part, and say whether that was possible."""
-        self._unwritten[part] = zlib.compress(content, 1)
+        self._unwritten[part] = self._seal.encrypt(zlib.compress(content, 1)).decode()
         return self.retry()
 
     def retry(self) -> bool:
@@ -195,11 +211,11 @@ class SecretFailover:
                 return self._objects.write_failover(self._unwritten, self._version)
             except Changed:
                 # Our own writing may have come through whose answer did not; else it was another launcher's.
-                found = self._objects.read_failover()
+                found, version = self._objects.read_failover()
                 if found.get(_OWNER) != self._pod:
                     self._replaced()
                     raise NotWritten("another launcher pod has the job") from None
-                self._version = found["version"].decode()
+                self._version = version
 
     def left(self, part: str) -> bytes | None:
         """Return what was left; None: nothing was."""

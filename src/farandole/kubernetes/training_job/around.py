@@ -23,7 +23,7 @@ def around(job: Object, spec: TrainingJobSpec) -> list[Wanted]:
     """Return all of it."""
     wanted = [
         Wanted(_object(job, "v1", "Secret", own_names.secret(job), type="Opaque"), generate=JOB_SECRET),
-        Wanted(_object(job, "v1", "Secret", own_names.failover(job), type="Opaque")),
+        Wanted(_failover(job)),
         Wanted(_object(job, "v1", "ConfigMap", own_names.state(job))),
         Wanted(_service(job)),
         *(Wanted(each) for each in _rights(job)),
@@ -42,6 +42,13 @@ def _object(job: Object, api_version: str, kind: str, name: str, **fields: Any) 
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **fields}
 
 
+def _failover(job: Object) -> dict[str, Any]:
+    state = _object(job, "v1", "ConfigMap", own_names.failover(job))
+    # The operator has nothing to see there, and need not be told whenever it changes.
+    del state["metadata"]["labels"][names.MANAGED_BY_LABEL]
+    return state
+
+
 def _service(job: Object) -> dict[str, Any]:
     # Without an address of its own: no proxy has to learn of a new launcher, and workers that reach an old one notice.
     spec = {
@@ -56,10 +63,8 @@ def _service(job: Object) -> dict[str, Any]:
 def _rights(job: Object) -> list[dict[str, Any]]:
     name, namespace = own_names.account(job), job["metadata"]["namespace"]
     verbs = ["get", "patch"]
-    rules = [
-        {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": [own_names.state(job)], "verbs": verbs},
-        {"apiGroups": [""], "resources": ["secrets"], "resourceNames": [own_names.failover(job)], "verbs": verbs},
-    ]
+    own = [own_names.state(job), own_names.failover(job)]
+    rules = [{"apiGroups": [""], "resources": ["configmaps"], "resourceNames": own, "verbs": verbs}]
     role = {"apiGroup": _RBAC, "kind": "Role", "name": name}
     subjects = [{"kind": "ServiceAccount", "name": name, "namespace": namespace}]
     return [

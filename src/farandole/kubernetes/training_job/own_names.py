@@ -38,7 +38,7 @@ def state(job: Object) -> str:
 
 
 def failover(job: Object) -> str:
-    """Return the name of the Secret in which the launcher leaves what its successor has to know."""
+    """Return the name of the ConfigMap in which the launcher leaves, sealed, what its successor has to know."""
     return f"{job_name(job)}-failover"
 
 
