@@ -147,14 +147,7 @@ class Cluster:
 
     def evict_for_pressure(self, namespace: str, pod: str) -> None:
         """Have the pod's node evict it for want of memory: it is Failed, and stays so until it is deleted."""
-        node = self.api.get(f"/api/v1/namespaces/{namespace}/pods/{pod}")["spec"]["nodeName"]
-        tls = ssl.create_default_context(cafile=str(self.control.authority))
-        connection = http.client.HTTPSConnection("127.0.0.1", self._ports[node], context=tls, timeout=60)
-        with contextlib.closing(connection):
-            connection.request("POST", f"/evict/{namespace}/{pod}")
-            answer = connection.getresponse()
-            if answer.status != 200:
-                raise ClusterError(f"{pod} was not evicted: {answer.read().decode()}")
+        self._ask_node("evict", namespace, pod)
 
     def evict(self, namespace: str, pod: str) -> None:
         """Ask for an eviction as `kubectl drain` does: the pod is deleted, with its time of grace."""
@@ -166,9 +159,18 @@ class Cluster:
         self.api.create(f"/api/v1/namespaces/{namespace}/pods/{pod}/eviction", body)
 
     def kill_pod(self, namespace: str, pod: str) -> None:
-        """Kill the programs of a pod's first container, as the kernel does when memory runs out."""
-        spec = self.api.get(f"/api/v1/namespaces/{namespace}/pods/{pod}")["spec"]
-        self.kubectl("exec", "-n", namespace, pod, "-c", spec["containers"][0]["name"], "--", "kill", "-9", "-1")
+        """Kill all programs of a pod, as the kernel does when memory runs out."""
+        self._ask_node("kill", namespace, pod)
+
+    def _ask_node(self, what: str, namespace: str, pod: str) -> None:
+        node = self.api.get(f"/api/v1/namespaces/{namespace}/pods/{pod}")["spec"]["nodeName"]
+        tls = ssl.create_default_context(cafile=str(self.control.authority))
+        connection = http.client.HTTPSConnection("127.0.0.1", self._ports[node], context=tls, timeout=60)
+        with contextlib.closing(connection):
+            connection.request("POST", f"/{what}/{namespace}/{pod}")
+            answer = connection.getresponse()
+            if answer.status != 200:
+                raise ClusterError(f"{what} {pod}: {answer.read().decode()}")
 
     def _stop_nodes(self) -> None:
         for process in self._processes.values():

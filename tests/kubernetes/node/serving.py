@@ -1,4 +1,4 @@
-"""What the API server asks of a node: logs and exec; and what tests ask of it: to evict a pod."""
+"""What the API server asks of a node: logs and exec; and what tests ask of it: to evict or kill a pod."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ class Serving:
         for method in ("GET", "POST"):
             application.router.add_route(method, "/exec/{namespace}/{pod}/{container}", self._exec)
         application.router.add_post("/evict/{namespace}/{pod}", self._evict)
+        application.router.add_post("/kill/{namespace}/{pod}", self._kill)
         self._runner = web.AppRunner(application, shutdown_timeout=0.1)
         await self._runner.setup()
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -65,6 +66,11 @@ class Serving:
     async def _evict(self, request: web.Request) -> web.Response:
         await self._pod(request).evict("Evicted", "The node was low on resource: memory.")
         return web.Response(text="evicted")
+
+    async def _kill(self, request: web.Request) -> web.Response:
+        for container in self._pod(request).containers.values():
+            container.kill(signal.SIGKILL)
+        return web.Response(text="killed")
 
     async def _logs(self, request: web.Request) -> web.StreamResponse:
         container = self._container(request)

@@ -4,8 +4,8 @@ The *state* tells the operator how the training is, and how it ended. The *failo
 only. Both are ConfigMaps: to give a launcher pod a right on a Secret, the operator would need it on all Secrets, and it
 has none. So the failover state is sealed (encrypted, and with proof of who wrote it) by a key that is made of the job's
 secret, which only pods of the job have. Its key `owner` says which launcher pod has the job: one that finds another
-name there has been replaced, though it lives, and ends at once. So of two launcher pods, as when the node of one of them
-was only cut off, the older one never acts on what it knows.
+name there has been replaced, though it lives, and ends at once. So of two launcher pods, as when the node of one of
+them was only cut off, the older one never acts on what it knows.
 
 Waits are short: a launcher that waits for the API server does not hear its agents meanwhile. What cannot be written is
 told by `keep`, so that agents do not wait for a successor that would begin from what is not true any more; and it is

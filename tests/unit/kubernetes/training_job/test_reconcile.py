@@ -1,0 +1,297 @@
+"""What a TrainingJob needs, in all that may happen to its pods."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from tests.unit.kubernetes.training_job.played_cluster import PlayedCluster, job_of
+
+from farandole.kubernetes.training_job.job_spec import read
+
+
+def started(**spec: Any) -> PlayedCluster:
+    """Return a job that trains."""
+    cluster = PlayedCluster(job_of(**spec))
+    cluster.settle()
+    cluster.run_all()
+    cluster.told("status", attempt=0, size=3, generation=1, waitsFor="", ranks=[])
+    cluster.settle()
+    return cluster
+
+
+def test_a_job_gets_one_launcher_pod_and_as_many_worker_pods_as_it_asks_for() -> None:
+    cluster = started()
+
+    assert cluster.names("launcher") == ["job-launcher-0"]
+    assert cluster.names("worker") == ["job-worker-0", "job-worker-1", "job-worker-2"]
+    assert cluster.status["state"] == "Running"
+    kinds = sorted({ref.kind for ref in cluster.children})
+    assert kinds == ["ConfigMap", "NetworkPolicy", "Pod", "Role", "RoleBinding", "Secret", "Service", "ServiceAccount"]
+
+
+def test_slots_of_a_pod_make_fewer_pods() -> None:
+    assert len(started(slotsPerPod=2).names("worker")) == 2
+
+
+def test_a_failed_worker_pod_is_counted_once_and_followed_by_another_of_a_new_name() -> None:
+    cluster = started()
+    cluster.end(cluster.pods("worker")[1], 137)
+
+    cluster.settle()
+    cluster.now += 2
+    cluster.settle()
+
+    assert cluster.names("worker") == ["job-worker-0", "job-worker-2", "job-worker-3"]
+    assert cluster.status["history"]["failures"] == 1
+
+
+def test_pods_that_fail_again_and_again_are_made_ever_later() -> None:
+    cluster = started()
+    waits = []
+    for _ in range(6):
+        for pod in cluster.pods("worker"):
+            cluster.end(pod, 1)
+        cluster.settle()
+        assert cluster.again_at is not None
+        waits.append(cluster.again_at - cluster.now)
+        cluster.now = cluster.again_at + 1
+        cluster.settle()
+        cluster.run_all()
+    assert waits == sorted(waits)
+    assert waits[-1] <= 60
+
+
+def test_a_launcher_pod_that_is_evicted_is_followed_by_the_next_while_workers_stay() -> None:
+    cluster = started()
+    workers = cluster.names("worker")
+    cluster.end(cluster.pods("launcher")[0], 1, reason="Evicted")
+
+    cluster.settle()
+
+    assert cluster.names("launcher") == ["job-launcher-1"]
+    assert cluster.names("worker") == workers
+    assert "train on" in cluster.status["reason"]
+
+
+def test_a_terminating_launcher_pod_does_not_hold_up_its_successor() -> None:
+    cluster = started()
+    cluster.pods("launcher")[0]["metadata"]["deletionTimestamp"] = "2001-09-09T01:46:40Z"
+
+    cluster.reconcile()
+
+    assert "job-launcher-1" in cluster.names("launcher")
+
+
+def test_pods_of_a_node_that_does_not_answer_are_let_go() -> None:
+    cluster = started()
+    pod = cluster.pods("worker")[0]
+    pod["metadata"]["deletionTimestamp"] = "1970-01-12T13:40:00Z"  # A while ago.
+
+    cluster.settle()
+
+    assert pod["metadata"]["name"] not in cluster.names("worker")
+    assert len(cluster.names("worker")) == 3
+
+
+def test_scaling_takes_the_youngest_pods_first() -> None:
+    cluster = started()
+    cluster.job["spec"]["workers"] = {"min": 2, "max": 4, "replicas": 2}
+
+    cluster.settle()
+    cluster.finish_terminating()
+
+    assert cluster.names("worker") == ["job-worker-0", "job-worker-1"]
+
+
+@pytest.mark.parametrize(("code", "state", "condition"), [(0, "Succeeded", "Succeeded"), (3, "Failed", "Failed")])
+def test_a_job_ends_as_its_launcher_says(code: int, state: str, condition: str) -> None:
+    cluster = started()
+    cluster.told("outcome", attempt=0, exitCode=code, report="why")
+
+    cluster.settle()
+    cluster.finish_terminating()
+
+    assert (cluster.status["state"], cluster.status["exitCode"]) == (state, code)
+    assert [each["type"] for each in cluster.status["conditions"] if each["status"] == "True"] == ["Created", condition]
+    assert cluster.names("worker") == []
+    cluster.end(cluster.pods("launcher")[0], 0)
+    cluster.settle()
+    assert cluster.names("launcher") == ["job-launcher-0"]  # For its output.
+
+
+def test_a_job_that_failed_is_begun_anew_as_often_as_it_says() -> None:
+    cluster = started(retries=1)
+    cluster.told("outcome", attempt=0, exitCode=1, report="why")
+    cluster.settle()
+    cluster.finish_terminating()
+    cluster.settle()
+
+    assert cluster.status["state"] != "Failed"
+    assert cluster.names("launcher") == ["job-launcher-1"]
+    cluster.told("outcome", attempt=1, exitCode=1, report="why")
+    cluster.settle()
+    assert cluster.status["state"] == "Failed"
+
+
+def test_suspension_takes_all_pods_and_resuming_begins_another_attempt() -> None:
+    cluster = started()
+    cluster.job["spec"]["suspend"] = True
+    cluster.settle()
+    cluster.finish_terminating()
+    cluster.settle()
+    assert cluster.pods() == []
+    assert cluster.status["state"] == "Suspended"
+
+    cluster.job["spec"]["suspend"] = False
+    cluster.settle()
+
+    assert cluster.names("launcher") == ["job-launcher-1"]
+    assert cluster.status["history"]["attempt"] == 1
+
+
+def test_a_cancelled_job_keeps_nothing_that_runs() -> None:
+    cluster = started()
+    cluster.job["spec"]["cancel"] = True
+    cluster.settle()
+    cluster.finish_terminating()
+    assert (cluster.status["state"], cluster.pods()) == ("Cancelled", [])
+
+
+def test_a_quota_is_told_and_tried_again_under_the_same_names() -> None:
+    cluster = PlayedCluster(job_of())
+    cluster.refuses = True
+    cluster.settle()
+    assert cluster.status["conditions"][-1]["reason"] == "QuotaExceeded"
+    for _ in range(5):
+        cluster.now += 60
+        cluster.settle()
+    cluster.refuses = False
+    cluster.now += 120
+    cluster.settle()
+
+    assert cluster.made == ["job-launcher-0", "job-worker-0", "job-worker-1", "job-worker-2"]
+
+
+def test_a_job_goes_when_its_time_after_its_end_is_over() -> None:
+    cluster = started(ttlSecondsAfterFinished=60)
+    cluster.told("outcome", attempt=0, exitCode=0, report="")
+    cluster.settle()
+    assert not cluster.deleted
+    cluster.now += 61
+    cluster.reconcile()
+    assert cluster.deleted
+
+
+def test_a_spec_that_contradicts_itself_is_told_in_a_sentence() -> None:
+    cluster = PlayedCluster(job_of(workers={"min": 3, "max": 2, "replicas": 3}))
+    cluster.settle()
+    blocked = cluster.status["conditions"][-1]
+    assert (blocked["type"], blocked["reason"]) == ("Blocked", "InvalidSpec")
+    assert "at most 2 are fewer than at least 3" in blocked["message"]
+    assert cluster.pods() == []
+
+
+def test_secrets_are_files_and_workers_have_no_token_and_an_ordinary_user() -> None:
+    cluster = started(environment={"LR": "0.1"}, resources={"cpu": "2"})
+    body = cluster.pods("worker")[0]["spec"]
+
+    assert body["automountServiceAccountToken"] is False
+    assert body["securityContext"]["runAsNonRoot"] is True
+    assert body["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    main = body["containers"][0]
+    assert main["command"][:3] == ["python3", "-m", "farandole.agent.dial"]
+    assert "--secret-file" in main["args"]
+    assert {"name": "LR", "value": "0.1"} in main["env"]
+    assert "hostNetwork" not in body
+
+
+def random_value(chance: random.Random) -> Any:
+    """Return anything that JSON can be."""
+    return chance.choice(
+        [None, True, -1, 0, 2**70, 1.5, "", "x" * 300, [], ["a"], [None], {}, {"a": 1}, {"spec": {"containers": [3]}}]
+    )
+
+
+def test_whatever_a_spec_is_it_is_read_or_refused_in_sentences() -> None:
+    chance = random.Random(20)
+    keys = [
+        *job_of()["spec"],
+        "template",
+        "ship",
+        "slotsPerPod",
+        "python",
+        "suspend",
+        "resources",
+        "environment",
+        "nonsense",
+    ]
+    for _ in range(3000):
+        spec = {**job_of()["spec"]}
+        for key in chance.sample(keys, chance.randint(1, 3)):
+            spec[key] = random_value(chance)
+        job = {**job_of(), "spec": spec if chance.random() < 0.95 else random_value(chance)}
+        found, faults = read(job)
+        assert (found is None) == bool(faults)
+        cluster = PlayedCluster(job)
+        cluster.settle()
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_whatever_happens_a_job_comes_to_its_end_with_its_pods(seed: int) -> None:
+    """Random events; then peace: within minutes the job has what it asks for, and ends when its launcher says so."""
+    chance = random.Random(seed)
+    cluster = started(retries=2)
+    for _ in range(40):
+        _happen(cluster, chance)
+        if chance.random() < 0.7:
+            cluster.reconcile()
+    cluster.refuses = False
+    cluster.job["spec"]["suspend"] = False
+    for _ in range(60):
+        cluster.now += 10
+        cluster.settle()
+        cluster.finish_terminating()
+        cluster.run_all()
+    replicas = cluster.job["spec"]["workers"]["replicas"]
+    assert len(cluster.names("worker")) == replicas
+    assert len(cluster.names("launcher")) == 1
+
+    cluster.told("outcome", attempt=cluster.status["history"].get("attempt", 0), exitCode=0, report="")
+    cluster.settle()
+    cluster.finish_terminating()
+    assert cluster.status["state"] == "Succeeded"
+    assert cluster.names("worker") == []
+
+
+def _happen(cluster: PlayedCluster, chance: random.Random) -> None:
+    pods = cluster.pods()
+    pod = chance.choice(pods) if pods else None
+    cluster.now += chance.choice([0, 0.5, 3, 40])
+    event = chance.randrange(9)
+    if event == 0:
+        cluster.run_all()
+    elif event == 1 and pod is not None:
+        cluster.end(pod, chance.choice([0, 1, 137]))
+    elif event == 2 and pod is not None:
+        cluster.end(pod, 1, reason="Evicted")
+    elif event == 3 and pod is not None:
+        pod["metadata"].setdefault("deletionTimestamp", cluster_time(cluster))
+    elif event == 4 and pod is not None:
+        cluster.children = {ref: child for ref, child in cluster.children.items() if child is not pod}
+    elif event == 5:
+        cluster.job["spec"]["workers"] = {"min": 2, "max": 4, "replicas": chance.randint(2, 4)}
+    elif event == 6:
+        cluster.job["spec"]["suspend"] = chance.random() < 0.5
+    elif event == 7:
+        cluster.refuses = chance.random() < 0.5
+    else:
+        cluster.finish_terminating()
+
+
+def cluster_time(cluster: PlayedCluster) -> str:
+    """Return now, as the API has it."""
+    from farandole.kubernetes import times
+
+    return times.to_text(cluster.now)
