@@ -37,7 +37,7 @@ def training(cluster: Cluster, operator: OperatorProcess, namespace: str, tmp_pa
         job = Watched(cluster, namespace, "job")
         job.await_size(size)
         found = Books([books])
-        found.await_steps(3, size)
+        job.await_steps(found, 3, size)
         return job, found
 
     return start
@@ -62,7 +62,7 @@ def test_a_worker_pod_that_is_told_to_end_leaves_in_good_order(training: Callabl
 
     job.cluster.evict(job.namespace, victim)
     job.cluster.until(lambda: gone(job, victim), f"{victim} is gone")
-    books.await_steps(3, 3)
+    job.await_steps(books, 3, 3)
 
     assert "leaves at the end of a step" in job.launcher_log()
     finish(job, books)
@@ -75,7 +75,7 @@ def test_a_worker_pod_that_is_killed_is_replaced_while_the_others_train(training
     job.cluster.kill_pod(job.namespace, victim)
     job.cluster.until(lambda: victim not in job.running("worker"), f"{victim} is gone")
     job.cluster.until(lambda: len(job.running("worker")) == 3, "there are three worker pods again")
-    books.await_steps(3, 3)
+    job.await_steps(books, 3, 3)
 
     assert victim not in job.running("worker")
     finish(job, books)
@@ -92,7 +92,7 @@ def test_a_launcher_pod_may_go_in_any_way_and_the_workers_train_on(training: Cal
         take(job.namespace, launcher)
         job.cluster.until(lambda: "another one has taken over" in job.launcher_log(), "a launcher has taken over")
         job.cluster.until(lambda: job.running("launcher"), "there is a launcher pod")
-        books.await_steps(5, 3)
+        job.await_steps(books, 5, 3)
         assert longest_pause(books, began) < 10.0
 
     assert job.running("worker") == workers
@@ -107,10 +107,10 @@ def test_an_operator_that_is_away_is_not_missed_and_catches_up(
 
     operator.kill()
     job.cluster.kill_pod(job.namespace, victim)
-    books.await_steps(5, 2)
+    job.await_steps(books, 5, 2)
     operator.start()
 
-    books.await_steps(3, 3)
+    job.await_steps(books, 3, 3)
     finish(job, books)
 
 
@@ -120,9 +120,9 @@ def test_a_node_that_is_lost_takes_its_pods_with_it_and_others_replace_them(trai
     node = pods[0]["spec"]["nodeName"]
     try:
         job.cluster.lose_node(node)
-        books.await_steps(3)
+        job.await_steps(books, 3)
         job.cluster.until(lambda: _elsewhere(job, node), "three worker pods run on other nodes")
-        books.await_steps(3, 3)
+        job.await_steps(books, 3, 3)
     finally:
         job.cluster.start_node(node)
     finish(job, books)
@@ -142,10 +142,10 @@ def test_a_job_is_scaled_by_kubectl_within_its_limits(training: Callable[..., An
     job, books = training(size=3)
 
     job.cluster.kubectl("scale", "-n", job.namespace, "trainingjob/job", "--replicas=1")
-    books.await_steps(3, 1)
+    job.await_steps(books, 3, 1)
     job.cluster.until(lambda: len(job.running("worker")) == 1, "one worker pod is left")
     job.cluster.kubectl("scale", "-n", job.namespace, "trainingjob/job", "--replicas=2")
-    books.await_steps(3, 2)
+    job.await_steps(books, 3, 2)
 
     finish(job, books)
 

@@ -104,6 +104,16 @@ class Watched:
 
         self.cluster.until(there, f"{size} workers of {self.name} train", seconds, self.story)
 
+    def await_steps(self, books: Books, more: int, size: int | None = None, seconds: float = 60) -> None:
+        """Wait until so many more steps are done, by so many workers if a number is given."""
+        goal = int(books.newest()["step"]) + more
+
+        def done() -> bool:
+            newest = books.newest()
+            return bool(newest["step"] >= goal and size in (None, newest["size"]))
+
+        self.cluster.until(done, f"{size or 'some'} workers take {more} steps more", seconds, self.story)
+
     def story(self) -> str:
         """Return all that may tell why something is not as it should be."""
         pods = self.cluster.pods(self.namespace)
