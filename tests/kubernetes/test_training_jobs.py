@@ -9,26 +9,26 @@ from typing import Any
 
 import pytest
 from step_books import Books
+from tests.kubernetes import operators
 from tests.kubernetes.api import Api, Refused
 from tests.kubernetes.cluster import Cluster
-from tests.kubernetes.operators import OperatorProcess, install, token_of
-from tests.kubernetes.training_jobs import Watched, accuracy, book_keeping_job, digits_job, longest_pause
+from tests.kubernetes.operators import RunningOperator
+from tests.kubernetes.training_jobs import Watched, accuracy, book_keeping_job, digits_job, longest_pause, token_of
 
 pytestmark = pytest.mark.timeout(240)
 
 
 @pytest.fixture(scope="module")
-def operator(cluster: Cluster) -> Iterator[OperatorProcess]:
+def operator(cluster: Cluster) -> Iterator[RunningOperator]:
     """Return an operator that serves the cluster, with the rights that the installation gives it."""
-    install(cluster)
-    operator = OperatorProcess(cluster)
-    operator.start()
-    yield operator
-    operator.stop()
+    operators.install(cluster)
+    with operators.operator(cluster, "training-operator") as one:
+        cluster.until(lambda: one.leads, "the operator leads")
+        yield one
 
 
 @pytest.fixture
-def training(cluster: Cluster, operator: OperatorProcess, namespace: str, tmp_path: Path) -> Callable[..., Any]:
+def training(cluster: Cluster, operator: RunningOperator, namespace: str, tmp_path: Path) -> Callable[..., Any]:
     """Return a function that starts a training which keeps books, and waits until it trains."""
 
     def start(*arguments: str, size: int = 3, **spec: Any) -> tuple[Watched, Books]:
@@ -100,7 +100,7 @@ def test_a_launcher_pod_may_go_in_any_way_and_the_workers_train_on(training: Cal
 
 
 def test_an_operator_that_is_away_is_not_missed_and_catches_up(
-    training: Callable[..., Any], operator: OperatorProcess
+    training: Callable[..., Any], operator: RunningOperator
 ) -> None:
     job, books = training()
     victim = job.running("worker")[0]
@@ -151,7 +151,7 @@ def test_a_job_is_scaled_by_kubectl_within_its_limits(training: Callable[..., An
 
 
 def test_a_suspended_job_has_no_pods_and_goes_on_from_its_checkpoint(
-    cluster: Cluster, operator: OperatorProcess, namespace: str
+    cluster: Cluster, operator: RunningOperator, namespace: str
 ) -> None:
     cluster.apply(*digits_job("job", "--epochs", "2"), namespace=namespace)
     job = Watched(cluster, namespace, "job")
@@ -204,7 +204,7 @@ def test_worker_pods_have_no_rights_and_the_launcher_pod_only_its_own_jobs(train
 
 
 def test_a_training_that_fails_is_failed_with_its_report(
-    cluster: Cluster, operator: OperatorProcess, namespace: str
+    cluster: Cluster, operator: RunningOperator, namespace: str
 ) -> None:
     cluster.apply(*digits_job("job", "--epochs", "1", "--goal", "2.0"), namespace=namespace)
     job = Watched(cluster, namespace, "job")

@@ -121,7 +121,7 @@ class Watched:
         logs = [
             self.cluster.kubectl("logs", "-n", self.namespace, each["metadata"]["name"], check=False) for each in pods
         ]
-        operator = self.cluster.folder / "operator.log"
+        operator = self.cluster.folder / "training-operator.log"
         last = operator.read_text()[-3000:] if operator.exists() else ""
         return "\n".join([json.dumps(self.status), *told, *(log[-1500:] for log in logs), last])
 
@@ -139,6 +139,13 @@ def longest_pause(books: Books, after: float) -> float:
     times = sorted({line["step"]: line["at"] for line in sorted(lines, key=lambda line: -line["at"])}.values())
     pairs = itertools.pairwise(times)
     return max((later - earlier for earlier, later in pairs if later > after), default=0.0)
+
+
+def token_of(cluster: Cluster, namespace: str, account: str) -> str:
+    """Return a token of a ServiceAccount."""
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 7200}}
+    return str(cluster.api.create(path, request)["status"]["token"])
 
 
 def accuracy(log: str) -> float:
