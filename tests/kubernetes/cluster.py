@@ -26,6 +26,7 @@ from tests.kubernetes.errors import ClusterError
 
 _ROOT = Path(__file__).resolve().parents[2]
 _READY_SECONDS = 60.0
+_KNOWN_SECONDS = 30.0
 _REST_SECONDS = 0.1
 T = TypeVar("T")
 
@@ -189,7 +190,8 @@ class Cluster:
             ClusterError: it failed, and that was not expected.
         """
         done = subprocess.run(
-            [binaries.program("kubectl"), *words],
+            # What it remembers of servers is this cluster's only: another one may have had the same port.
+            [binaries.program("kubectl"), f"--cache-dir={self.folder}/kubectl", *words],
             env={**os.environ, "KUBECONFIG": str(self.control.kubeconfig)},
             input=stdin,
             capture_output=True,
@@ -204,7 +206,16 @@ class Cluster:
     def apply(self, *objects: Mapping[str, Any], namespace: str = "default") -> None:
         """Make objects, or change them."""
         text = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})
-        self.kubectl("apply", "-n", namespace, "-f", "-", stdin=text)
+        deadline = time.monotonic() + _KNOWN_SECONDS
+        while True:
+            try:
+                self.kubectl("apply", "-n", namespace, "-f", "-", stdin=text)
+                return
+            except ClusterError as error:
+                # A kind that was just installed is served a little before it is listed.
+                if "no matches for kind" not in str(error) or time.monotonic() > deadline:
+                    raise
+            time.sleep(_REST_SECONDS)
 
     def pods(self, namespace: str, selector: str = "") -> list[Any]:
         """Return the pods of a namespace."""

@@ -133,12 +133,12 @@ class Watched:
         )
 
 
-def longest_pause(books: Books, after: float) -> float:
-    """Return the longest time without a step, in seconds, that ended after a moment (seconds since 1970)."""
+def longest_pause(books: Books, begin: float, end: float) -> float:
+    """Return the longest time without a step, in seconds, between two moments (in seconds since 1970)."""
     lines = [line for lines in books.read().values() for line in lines if "at" in line]
     times = sorted({line["step"]: line["at"] for line in sorted(lines, key=lambda line: -line["at"])}.values())
     pairs = itertools.pairwise(times)
-    return max((later - earlier for earlier, later in pairs if later > after), default=0.0)
+    return max((later - earlier for earlier, later in pairs if later > begin and earlier < end), default=0.0)
 
 
 def token_of(cluster: Cluster, namespace: str, account: str) -> str:

@@ -68,5 +68,5 @@ TRAINING_JOB = Kind(
     module="farandole.kubernetes.training_job.reconcile",
 )
 
-KINDS = (MPI_JOB,)
+KINDS = (MPI_JOB, TRAINING_JOB)
 """Those that are served: a kind is here when its module is there."""

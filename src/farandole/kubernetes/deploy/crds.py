@@ -137,8 +137,8 @@ def _training_spec() -> Schema:
                 "command": {"type": "array", "items": {"type": "string"}, "description": "What a worker runs."},
                 "workers": workers,
                 "elastic": _flag("Whether workers may come and go; default: if min and max differ."),
-                "image": _text("The image of all pods."),
-                "template": _FREE,
+                "image": _text("The image of worker pods, with farandole in it; or the template names one."),
+                **_training_pods(),
                 "environment": texts,
                 "resources": quantities,
                 "workingDirectory": _text("Where the command runs; default: the image's own."),
@@ -154,6 +154,27 @@ def _training_spec() -> Schema:
             required=["command", "workers"],
         ),
         "x-kubernetes-preserve-unknown-fields": True,
+    }
+
+
+def _training_pods() -> Schema:
+    """Return what a TrainingJob has beside what jobs have everywhere: how its pods are, and what becomes of them."""
+    items = {"type": "array", "items": _object({"key": _text("Of the ConfigMap."), "path": _text("Of the file.")})}
+    return {
+        "template": _FREE,
+        "slotsPerPod": _number("Workers in a pod; default: 1.", 1),
+        "python": _text("The Python of the image that has farandole; default: python3."),
+        "cancel": _flag("Whether the job is to end now, for good."),
+        "priorityClassName": _text("PriorityClass of all pods."),
+        "tolerateSpot": _flag("Whether worker pods may run on nodes that may be taken away at any moment."),
+        "networkPolicy": _flag("Whether only pods of the job may connect to its pods; default: true."),
+        "ship": _object({"configMap": _text("Name of a ConfigMap with the code."), "items": items}, "Small code."),
+        "topologySpread": _text("A label of nodes over whose values worker pods are spread."),
+        "launcherAbsenceSeconds": _number("How long workers go on without a launcher; default: 600.", 1),
+        "nodeLossSeconds": _number("After which pods of a silent node are given up; default: 30."),
+        "activeDeadlineSeconds": _number("How long the whole job may take.", 1),
+        "ttlSecondsAfterFinished": _number("When the job is deleted after its end, with all it owns."),
+        "grace": {"type": "number", "minimum": 0, "description": "Seconds in which workers leave; default: 30."},
     }
 
 
