@@ -1,7 +1,7 @@
 """TrainingJobs on a real API server: any of their pods may go, and the training goes on without losing a sample.
 
-A job takes long to start, because its workers import a framework. So one training lives through most of what may happen,
-one thing after the other.
+A job takes long to start, because its workers import a framework. So one training lives through most of what may
+happen, one thing after the other.
 """
 
 from __future__ import annotations
