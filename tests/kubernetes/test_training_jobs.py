@@ -50,6 +50,13 @@ def test_any_pod_of_a_job_may_go_and_no_sample_is_lost(
     cluster.until(lambda: victim not in job.running("worker"), f"{victim} is gone", instead=job.story)
     job.await_steps(books, 3, 3)
 
+    cluster.kubectl("scale", "-n", namespace, "trainingjob/job", "--replicas=2")
+    job.await_steps(books, 3, 2)
+    cluster.until(lambda: len(job.running("worker")) == 2, "two worker pods are left")
+
+    cluster.kubectl("scale", "-n", namespace, "trainingjob/job", "--replicas=3")
+    job.await_steps(books, 3, 3)
+
     workers = job.running("worker")
     for how, take in (("evicted", cluster.evict), ("killed", cluster.kill_pod)):
         told.begins(f"the launcher pod is {how}")
@@ -68,10 +75,6 @@ def test_any_pod_of_a_job_may_go_and_no_sample_is_lost(
     job.await_steps(books, 5, 2)
     operator.start()
     job.await_steps(books, 3, 3)
-
-    cluster.kubectl("scale", "-n", namespace, "trainingjob/job", "--replicas=2")
-    job.await_steps(books, 3, 2)
-    cluster.until(lambda: len(job.running("worker")) == 2, "two worker pods are left")
 
     books.stop()
     job.await_state("Succeeded")

@@ -91,7 +91,7 @@ class Watched:
         def there() -> dict[str, Any] | None:
             status = self.status
             if status.get("state") == "Failed" and state != "Failed":
-                raise AssertionError(f"{self.name} has failed: {status.get('reason')}")
+                raise AssertionError(f"{self.name} has failed: {self.story()}")
             return status if status.get("state") == state else None
 
         return self.cluster.until(there, f"{self.name} is {state}", seconds, self.story)
@@ -123,7 +123,7 @@ class Watched:
         ]
         operator = self.cluster.folder / "training-operator.log"
         last = operator.read_text()[-3000:] if operator.exists() else ""
-        return "\n".join([json.dumps(self.status), *told, *(log[-1500:] for log in logs), last])
+        return "\n".join([json.dumps(self.status), *told, *(log[-4000:] for log in logs), last])
 
     def launcher_log(self) -> str:
         """Return what its launcher pods have printed that are still there."""
