@@ -79,7 +79,9 @@ class AgentClient:
         self._answers: dict[int, asyncio.Future[Answer]] = {}
         # The agent may still answer what the launcher before this one has asked.
         self._asked = secrets.randbits(40)
-        self._take: Callable[[FromAgent], None] = lambda message: None
+        self._untaken: list[FromAgent] = []
+        """What came before anybody listened: an agent that is taken over speaks at once, and others may come later."""
+        self._take: Callable[[FromAgent], None] = self._untaken.append
         self._take_files: Callable[[FromFiles], None] = lambda message: None
         self._relayed: RelayedLinks | None = None
         self._heard_at = time.monotonic()
@@ -158,6 +160,9 @@ class AgentClient:
             AgentLost: the agent is gone, and nothing more is known of its workers.
         """
         self._take = take
+        for message in self._untaken:
+            take(message)
+        self._untaken.clear()
         survivors = (await self._ended).survivors
         # Waiting for its exit makes sure that nothing of us is left either. An ssh whose network breaks just now would
         # wait for ever.
