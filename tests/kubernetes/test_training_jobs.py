@@ -19,7 +19,7 @@ from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.operators import RunningOperator
 from tests.kubernetes.training_jobs import Watched, accuracy, book_keeping_job, digits_job, longest_pause, token_of
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")

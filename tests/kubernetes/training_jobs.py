@@ -85,7 +85,7 @@ class Watched:
         """Return the names of its pods of a role that run."""
         return [pod["metadata"]["name"] for pod in self.pods(role) if pod["status"].get("phase") == "Running"]
 
-    def await_state(self, state: str, seconds: float = 90) -> dict[str, Any]:
+    def await_state(self, state: str, seconds: float = 150) -> dict[str, Any]:
         """Return its status when it is in a state."""
 
         def there() -> dict[str, Any] | None:
@@ -96,7 +96,7 @@ class Watched:
 
         return self.cluster.until(there, f"{self.name} is {state}", seconds, self.story)
 
-    def await_size(self, size: int, seconds: float = 90) -> None:
+    def await_size(self, size: int, seconds: float = 150) -> None:
         """Wait until so many workers train."""
 
         def there() -> bool:
@@ -104,7 +104,7 @@ class Watched:
 
         self.cluster.until(there, f"{size} workers of {self.name} train", seconds, self.story)
 
-    def await_steps(self, books: Books, more: int, size: int | None = None, seconds: float = 60) -> None:
+    def await_steps(self, books: Books, more: int, size: int | None = None, seconds: float = 150) -> None:
         """Wait until so many more steps are done, by so many workers if a number is given."""
         goal = int(books.newest()["step"]) + more
 
