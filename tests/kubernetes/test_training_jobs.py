@@ -17,7 +17,7 @@ from tests.kubernetes import operators
 from tests.kubernetes.api import Api, Refused
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.operators import RunningOperator
-from tests.kubernetes.training_jobs import Watched, accuracy, book_keeping_job, digits_job, longest_pause, token_of
+from tests.kubernetes.training_jobs import Watched, book_keeping_job, longest_pause, token_of
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -84,45 +84,6 @@ def test_any_pod_of_a_job_may_go_and_no_sample_is_lost(
         print(f"{what}: at most {longest_pause(books, began, ended):.2f} s without a step")
 
 
-def test_a_node_that_is_lost_takes_its_pods_with_it_and_others_replace_them(
-    cluster: Cluster, operator: RunningOperator, namespace: str, tmp_path: Path
-) -> None:
-    job, books = _start(cluster, namespace, tmp_path)
-    leads = job.pods("launcher")[-1]["spec"]["nodeName"]
-    # A node with fewer than half of the workers: the others need not wait until it is certain that those have ended.
-    nodes = [pod["spec"]["nodeName"] for pod in job.pods("worker")]
-    node = min(set(nodes) - {leads}, key=nodes.count)
-    try:
-        cluster.lose_node(node)
-        job.await_steps(books, 3)
-        cluster.until(lambda: _run_elsewhere(job, node) == 3, "three worker pods run on other nodes", instead=job.story)
-        job.await_steps(books, 3, 3)
-    finally:
-        cluster.start_node(node)
-    books.stop()
-    job.await_state("Succeeded")
-    assert books.wrongs() == []
-
-
-def test_a_suspended_job_has_no_pods_and_one_that_fails_says_why(
-    cluster: Cluster, operator: RunningOperator, namespace: str
-) -> None:
-    cluster.apply(*digits_job("job", "--epochs", "1", "--goal", "2.0"), namespace=namespace)
-    job = Watched(cluster, namespace, "job")
-    cluster.until(lambda: len(job.running("worker")) == 3, "its worker pods run")
-
-    job.patch(suspend=True)
-    job.await_state("Suspended")
-    cluster.until(lambda: not cluster.pods(namespace), "no pod is left")
-    job.patch(suspend=False)
-
-    status = job.await_state("Failed")
-    assert status["exitCode"] == 1
-    assert "exit code 1" in status["reason"]
-    assert accuracy(job.launcher_log()) > 0.5
-    cluster.until(lambda: not job.running("worker"), "no worker pod runs any more")
-
-
 class _Told:
     """What has been done to a job, and when."""
 
@@ -172,10 +133,6 @@ def _has_another(job: Watched, before: dict[str, Any]) -> bool:
     is_other = now["metadata"]["name"] != before["metadata"]["name"] or again
     name = now["metadata"]["name"]
     return is_other and "has taken over" in job.cluster.kubectl("logs", "-n", job.namespace, name, check=False)
-
-
-def _run_elsewhere(job: Watched, node: str) -> int:
-    return sum(pod["spec"]["nodeName"] != node and pod["status"]["phase"] == "Running" for pod in job.pods("worker"))
 
 
 def _no_stranger_joins(job: Watched) -> None:
