@@ -126,7 +126,8 @@ def test_pi_of_v2beta1(operator: RunningOperator, cluster: Cluster, namespace: s
         body["spec"]["remoteShell"] = shell
     cluster.apply(source, body, namespace=namespace)
     wait_ended(cluster, namespace, "pi")
-    assert cluster.log(namespace, "pi-launcher") == "4 processes: pi is 3.141593\n"
+    # Open MPI may add warnings of its own.
+    assert "4 processes: pi is 3.141593" in cluster.log(namespace, "pi-launcher").splitlines()
 
 
 class ElasticJob:
