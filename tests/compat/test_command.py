@@ -250,14 +250,14 @@ Available Frameworks:
     [ ] MXNet
 
 Available Controllers:
-    [ ] MPI
+    [X] MPI
     [X] Gloo
 
 Available Tensor Operations:
     [ ] NCCL
     [ ] DDL
     [ ] CCL
-    [ ] MPI
+    [X] MPI
     [X] Gloo
 """
 
