@@ -71,11 +71,6 @@ def test_worker_pods_and_the_operator_may_go_and_no_sample_is_lost(
     _ends_well(job, books, told)
 
 
-@pytest.mark.xfail(
-    raises=ClusterError,
-    strict=False,
-    reason="now and then, the launcher that takes over finds none of the agents, and the job begins anew",
-)
 def test_the_launcher_pod_may_go_and_no_sample_is_lost(
     cluster: Cluster, operator: RunningOperator, namespace: str, tmp_path: Path
 ) -> None:
@@ -86,7 +81,7 @@ def test_the_launcher_pod_may_go_and_no_sample_is_lost(
         told.begins(f"the launcher pod is {how}")
         launcher = job.pods("launcher")[-1]
         take(namespace, launcher["metadata"]["name"])
-        cluster.until(lambda pod=launcher: _has_another(job, pod), "another launcher has the job", instead=job.story)
+        _await_another(job, launcher)
         job.await_steps(books, 5, 3)
     assert job.running("worker") == workers
 
@@ -138,6 +133,16 @@ def _is_gone(job: Watched, pod: str) -> bool:
     """Say whether a pod is there no more, or has ended."""
     found = [each for each in job.cluster.pods(job.namespace) if each["metadata"]["name"] == pod]
     return not found or found[0]["status"].get("phase") in ("Succeeded", "Failed")
+
+
+def _await_another(job: Watched, before: dict[str, Any]) -> None:
+    """Wait until another launcher has taken the job over. One defect is known, and no other failure is excused."""
+    try:
+        job.cluster.until(lambda: _has_another(job, before), "another launcher has the job", instead=job.story)
+    except ClusterError:
+        if "nothing of the job is left; it begins anew" in job.launcher_log():
+            pytest.xfail("now and then, the launcher that takes over finds none of the agents, and the job begins anew")
+        raise
 
 
 def _has_another(job: Watched, before: dict[str, Any]) -> bool:
