@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from farandole.kubernetes import times
+from farandole.kubernetes import saved, times
 from farandole.kubernetes.model import Object
 
 # Seconds before the first, second ... start again; from there on the last.
@@ -66,24 +66,18 @@ class History:
 
 def read(status: Object) -> History:
     """Read the history from a job's status."""
-    found = status.get("history")
-    data: Mapping[str, Any] = found if isinstance(found, Mapping) else {}
-    counted = data.get("counted")
+    data = saved.history_of(status)
     return History(
-        attempt=_count(data.get("attempt")),
-        failures=_count(data.get("failures")),
-        disruptions=_count(data.get("disruptions")),
-        counted=frozenset(uid for uid in counted if isinstance(uid, str)) if isinstance(counted, list) else frozenset(),
+        attempt=saved.count(data.get("attempt")),
+        failures=saved.count(data.get("failures")),
+        disruptions=saved.count(data.get("disruptions")),
+        counted=saved.uids(data.get("counted")),
         retry_at=times.from_text(data.get("retryAt")),
         worker_retry_at=_moments(data.get("workerRetryAt")),
         leaving=_moments(data.get("leaving")),
-        formed=_count(data.get("formed")),
+        formed=saved.count(data.get("formed")),
         loss_at=times.from_text(data.get("lossAt")),
     )
-
-
-def _count(value: object) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31 else 0
 
 
 def _moments(value: object) -> dict[int, float]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from farandole.jobs.status import JobState
-from farandole.kubernetes import conditions, times
+from farandole.kubernetes import conditions, saved, times
 from farandole.kubernetes.model import Deletion, Note, Object, Observed, Outcome, Wanted
 
 # Seconds before pods that fail are made again: twice as long each time, and at once after a time without failures.
@@ -65,22 +65,16 @@ class History:
 
 def read_history(status: Object) -> History:
     """Read it from a status, which may be anybody's."""
-    found = status.get("history")
-    data: Mapping[str, Any] = found if isinstance(found, Mapping) else {}
-    counted = data.get("counted")
+    data = saved.history_of(status)
     return History(
-        attempt=_count(data.get("attempt")),
-        launchers=_count(data.get("launchers")),
-        workers=_count(data.get("workers")),
-        failures=_count(data.get("failures")),
+        attempt=saved.count(data.get("attempt")),
+        launchers=saved.count(data.get("launchers")),
+        workers=saved.count(data.get("workers")),
+        failures=saved.count(data.get("failures")),
         failed_at=times.from_text(data.get("failedAt")),
-        counted=frozenset(uid for uid in counted if isinstance(uid, str)) if isinstance(counted, list) else frozenset(),
-        retries=_count(data.get("retries")),
+        counted=saved.uids(data.get("counted")),
+        retries=saved.count(data.get("retries")),
     )
-
-
-def _count(value: object) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31 else 0
 
 
 @dataclass(frozen=True)
