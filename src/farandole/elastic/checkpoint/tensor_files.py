@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from farandole.elastic.checkpoint.manifest import Manifest
 from farandole.elastic.checkpoint.writers import Piece
+from farandole.errors import InvalidRequestError
 
 Tensors = Mapping[str, Any]
 
@@ -35,3 +36,28 @@ def pieces_of(manifest: Manifest, shard: int) -> Iterator[tuple[str, Piece]]:
         for piece in entry.pieces:
             if piece.shard == shard:
                 yield name, piece
+
+
+def need_safetensors(otherwise: str) -> None:
+    """Import the library safetensors, for a format that needs it.
+
+    To be called before a thread writes, because an import there holds Python's lock, for which training would wait.
+
+    Args:
+        otherwise: what the user can do without it.
+
+    Raises:
+        InvalidRequestError: it is not installed, or too old: versions before 0.8 hold that lock while they write.
+    """
+    try:
+        import safetensors
+    except ImportError:
+        fault = "is not installed"
+    else:
+        if tuple(map(int, safetensors.__version__.split(".")[:2])) >= (0, 8):
+            return
+        fault = f"is of version {safetensors.__version__}"
+    raise InvalidRequestError(
+        f"the library safetensors, which checkpoints of this format need, {fault} here. "
+        f"Run: pip install 'safetensors>=0.8', or {otherwise}"
+    )

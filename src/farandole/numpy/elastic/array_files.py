@@ -13,15 +13,11 @@ from typing import Any
 import numpy as np
 
 from farandole.elastic.checkpoint.manifest import Manifest
-from farandole.elastic.checkpoint.tensor_files import TensorFiles, Tensors, pieces_of
+from farandole.elastic.checkpoint.tensor_files import TensorFiles, Tensors, need_safetensors, pieces_of
 from farandole.elastic.checkpoint.write_attempt import shard_name
 from farandole.errors import InvalidRequestError
 
 _PLAIN_TYPES = {"float64", "float32", "float16", "int64", "int32", "int16", "int8", "uint8", "bool"}
-_MISSING = (
-    "the library safetensors, which checkpoints need, {} here. Run: pip install 'safetensors>=0.8', or leave "
-    "checkpoints out."
-)
 
 
 class Safetensors:
@@ -33,13 +29,7 @@ class Safetensors:
         Raises:
             InvalidRequestError: it is not installed, or too old.
         """
-        try:
-            import safetensors
-        except ImportError:
-            raise InvalidRequestError(_MISSING.format("is not installed")) from None
-        # Older ones keep Python's lock while they write, and so stop training.
-        if tuple(map(int, safetensors.__version__.split(".")[:2])) < (0, 8):
-            raise InvalidRequestError(_MISSING.format(f"is of version {safetensors.__version__}"))
+        need_safetensors("leave checkpoints out.")
 
     def writers(self, size: int) -> int:
         """Return how many ranks write."""

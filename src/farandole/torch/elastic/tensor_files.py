@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from farandole.elastic.checkpoint.manifest import Manifest
-from farandole.elastic.checkpoint.tensor_files import TensorFiles, pieces_of
+from farandole.elastic.checkpoint.tensor_files import TensorFiles, need_safetensors, pieces_of
 from farandole.elastic.checkpoint.write_attempt import shard_name
 from farandole.errors import InvalidRequestError
 
@@ -37,11 +37,6 @@ _PLAIN_TYPES = {
     torch.uint8,
     torch.bool,
 }
-_MISSING = (
-    "the library safetensors, which checkpoints of this format need, {} here. Run: pip install 'safetensors>=0.8', or "
-    "use format='dcp', which needs nothing more."
-)
-
 Tensors = Mapping[str, torch.Tensor]
 
 
@@ -54,14 +49,7 @@ class Safetensors:
         Raises:
             InvalidRequestError: it is not installed, or too old.
         """
-        try:
-            import safetensors
-        except ImportError:
-            raise InvalidRequestError(_MISSING.format("is not installed")) from None
-        # Imported here and not in the thread that writes, because an import there holds Python's lock, for which
-        # training would wait. Versions before 0.8 hold that lock while they write, so training would stop.
-        if tuple(map(int, safetensors.__version__.split(".")[:2])) < (0, 8):
-            raise InvalidRequestError(_MISSING.format(f"is of version {safetensors.__version__}"))
+        need_safetensors("use format='dcp', which needs nothing more.")
 
     def writers(self, size: int) -> int:
         return size
