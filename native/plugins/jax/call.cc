@@ -1,7 +1,5 @@
 #include "plugins/jax/call.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
@@ -10,6 +8,7 @@
 #include <string>
 
 #include "plugins/jax/continuations.h"
+#include "plugins/jax/result_memory.h"
 
 namespace farandole::jax {
 
@@ -19,10 +18,6 @@ namespace {
 // takes longer than a small collective.
 constexpr double kHelpSeconds = 1e-3;
 constexpr size_t kHelpBytes = size_t{1} << 20;
-
-// Results from this size on, most of which are whole huge pages.
-constexpr size_t kHugePage = size_t{1} << 21;
-constexpr size_t kAdvisedBytes = 2 * kHugePage;
 
 std::atomic<int> calls_in_flight{0};
 
@@ -35,16 +30,6 @@ Failure compiled_for_others(const std::string& name, size_t ranks) {
                           std::to_string(ranks) +
                           " that there are now, and what it computes depends on it. Call jax.clear_caches() after each "
                           "init(), or call this collective outside of jitted functions.");
-}
-
-// XLA takes new memory for the results of each run. To get it page by page takes several times as long as to reduce
-// what is written there.
-void ask_for_huge_pages(void* data, size_t bytes) {
-  const size_t before = -reinterpret_cast<uintptr_t>(data) % kHugePage;
-  if (bytes >= kAdvisedBytes) {
-    // It is as right without.
-    ::madvise(static_cast<std::byte*>(data) + before, (bytes - before) / kHugePage * kHugePage, MADV_HUGEPAGE);
-  }
 }
 
 size_t bytes_of(const Member& member, const std::vector<int64_t>& shape) {
@@ -178,7 +163,7 @@ void Call::submit(const plugins::EngineLink::Use& use) {
 
 void Call::prepare_memory() const {
   for (const Part& part : parts_) {
-    ask_for_huge_pages(part.output, bytes_of(*part.member, part.member->result_shape));
+    prepare_result(part.output, bytes_of(*part.member, part.member->result_shape));
   }
 }
 

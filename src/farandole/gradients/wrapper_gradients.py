@@ -50,6 +50,9 @@ class Backend(Protocol):
     def after(self, gradient: Any, results: Sequence[Any]) -> Any:
         """Return a gradient so that these results, which are not used, are not left out of a graph."""
 
+    def run_anyway(self, results: Sequence[Any]) -> None:
+        """Let these results be computed, although nothing uses them and there is no gradient that could wait for them."""
+
 
 class GradientReduction:
     """Reduces the gradients of one optimizer or tape."""
@@ -132,19 +135,30 @@ class GradientReduction:
                 results[index] = backend.divided_by_ranks(results[index], self.options)
             if self.options.sum_of_passes != 1:  # This is arithmetic on this rank alone.
                 results[index] = backend.scaled(results[index], self.options.sum_of_passes)
-        if shared and not is_local:
-            # Names are numbered without local gradients, because each rank may have different local ones.
-            global_ones = [index for index, key in enumerate(keys) if key not in local]
-            name = self._name()
-            sent = {index: gradients[index] for index in shared} | self._stand_ins(gradients, variables, global_ones)
-            names = {index: f"{name}.{number}" for number, index in enumerate(global_ones) if index in sent}
-            reduced = dict(self._reduced(sent, variables, keys, names, self.options.op if op is None else op))
-            unused = [result for index, result in reduced.items() if index not in shared]
-            for index in shared:
-                results[index] = reduced[index]
-            if unused:
-                results[shared[0]] = backend.after(results[shared[0]], unused)
+        if not is_local:
+            self._reduce_shared(results, variables, keys, shared, self.options.op if op is None else op)
         return results
+
+    def _reduce_shared(
+        self, results: list[Any], variables: Sequence[Any], keys: list[Any], shared: list[int], op: int
+    ) -> None:
+        """Put the reduced gradients in the place of this rank's own, of which these are there."""
+        # Names are numbered without local gradients, because each rank may have different local ones.
+        local = self._local_keys()
+        global_ones = [index for index, key in enumerate(keys) if key not in local]
+        sent = {index: results[index] for index in shared} | self._stand_ins(results, variables, global_ones)
+        if not sent:
+            return
+        name = self._name()
+        names = {index: f"{name}.{number}" for number, index in enumerate(global_ones) if index in sent}
+        reduced = dict(self._reduced(sent, variables, keys, names, op))
+        unused = [result for index, result in reduced.items() if index not in shared]
+        for index in shared:
+            results[index] = reduced[index]
+        if unused and shared:
+            results[shared[0]] = self._backend().after(results[shared[0]], unused)
+        elif unused:
+            self._backend().run_anyway(unused)
 
     def _stand_ins(self, gradients: Sequence[Any], variables: Sequence[Any], indices: list[int]) -> dict[int, Any]:
         """Return empty tensors in the place of gradients that are None.

@@ -97,7 +97,16 @@ class _ReducingOptimizer(_Wrapper):
         places = [index for index, gradient in enumerate(gradients) if gradient is not None]
         shared = [variables[index] for index in places]
         totals, self._is_step = self._passes.add([gradients[index] for index in places], shared)
-        reduced = tf.cond(self._is_step, lambda: self._reduction.reduce(totals, shared), lambda: totals)
+
+        def at_the_end() -> list[Any]:
+            # Gradients that are None are passed on as well: another rank may have one that is missing here.
+            all_of_them: list[Any] = [None] * len(gradients)
+            for index, total in zip(places, totals, strict=True):
+                all_of_them[index] = total
+            reduced = self._reduction.reduce(all_of_them, variables)
+            return [reduced[index] for index in places]
+
+        reduced = tf.cond(self._is_step, at_the_end, lambda: totals)
         results: list[Any] = [None] * len(gradients)
         for index, gradient in zip(places, reduced, strict=True):
             results[index] = gradient

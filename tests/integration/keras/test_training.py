@@ -294,6 +294,28 @@ def test_passes_are_counted_and_a_gradient_may_be_missing_in_them(world: World) 
         assert "rank 0 sent a tensor of shape [0], but rank 1 sent a tensor of shape [3]" in why
 
 
+def test_a_rank_without_any_gradient_is_an_error_on_all(world: World) -> None:
+    def run() -> tuple[str, list[list[float]]]:
+        import keras
+        import numpy as np
+
+        import farandole.keras as hvd
+
+        optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0))
+        variables = [keras.Variable(keras.ops.zeros((2 + place,))) for place in range(2)]
+        own = [keras.ops.full(each.shape, hvd.rank() + 1.0) for each in variables]
+        try:
+            optimizer.apply(own if hvd.rank() == 0 else [None, None], variables)
+        except Exception as error:
+            optimizer.apply(own, variables)
+            return str(error), [np.array(each).tolist() for each in variables]
+        raise AssertionError("a rank without gradients was not missed")
+
+    for why, values in world.run(run):
+        assert "rank 0 sent a tensor of shape [2], but rank 1 sent a tensor of shape [0]" in why
+        assert values == [[-1.5] * 2, [-1.5] * 3]
+
+
 def test_passes_are_summed_for_local_variables_as_for_others(world: World) -> None:
     def run() -> list[list[float]]:
         import keras

@@ -160,6 +160,26 @@ def test_a_parameter_that_one_rank_did_not_use(worlds, groups):
     worlds.run(2, body, groups)
 
 
+@pytest.mark.parametrize("groups", [None, 1])
+def test_a_rank_that_used_no_parameter(worlds, groups):
+    """It takes part with zeros, from the first step on, as one that had no samples."""
+
+    def body(groups):
+        model = torch.nn.Linear(2, 2)
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD(model.parameters(), lr=1.0), model.named_parameters(), groups=groups
+        )
+        for idle_rank in (1, 0, 1):
+            optimizer.zero_grad()
+            if hvd.rank() != idle_rank:
+                model(torch.ones(1, 2)).sum().backward()
+            before = model.bias.detach().clone()
+            optimizer.step()
+            assert (model.bias == before - 0.5).all()
+
+    worlds.run(2, body, groups)
+
+
 def test_frozen_parameters_are_left_alone(worlds):
     def body():
         model = make_model()

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 import farandole.tensorflow as hvd
 from farandole.tensorflow.errors import translate, translating
-from farandole.tensorflow.reduction import after, check_scope, divided_by_ranks, reduce, scaled, stand_in
+from farandole.tensorflow.reduction import after, check_scope, divided_by_ranks, reduce, run_anyway, scaled, stand_in
 
 __all__ = [
     "after",
@@ -22,6 +22,7 @@ __all__ = [
     "divided_by_ranks",
     "reduce",
     "reducescatter",
+    "run_anyway",
     "scaled",
     "stand_in",
     "translate",
