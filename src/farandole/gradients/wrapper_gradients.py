@@ -51,7 +51,7 @@ class Backend(Protocol):
         """Return a gradient so that these results, which are not used, are not left out of a graph."""
 
     def run_anyway(self, results: Sequence[Any]) -> None:
-        """Let these results be computed, although nothing uses them and there is no gradient that could wait for them."""
+        """Let these results be computed, where nothing uses them and there is no gradient that could wait for them."""
 
 
 class GradientReduction:
