@@ -15,7 +15,7 @@ namespace {
 
 bool on_one_host(const Topology& topology) { return topology.hosts == 1; }
 bool anywhere(const Topology&) { return true; }
-// Of more members, a small tensor is better off with few messages one after the other than with many at once.
+// With more members than this, a small tensor is reduced sooner by few messages in sequence than by many at once.
 constexpr int kMostExchanging = 8;
 
 bool several_on_every_host(const Topology& topology) { return topology.hosts > 1 && topology.fewest_on_a_host > 1; }
@@ -134,7 +134,7 @@ constexpr std::array kTable = {
 
 const Algorithm* find(std::string_view collective, std::string_view name) {
   if (name.empty()) {
-    return nullptr;  // As mostly: no algorithm is asked for. This is on the way of every request.
+    return nullptr;  // The usual case, and on the path of every request: no algorithm is asked for.
   }
   for (const Algorithm& row : kTable) {
     if (row.collective == collective && row.name == name) {
@@ -158,7 +158,7 @@ Choice row(std::string_view collective, std::string_view name, const char* reaso
   return {found, static_cast<uint32_t>(found - kTable.data()), reason};
 }
 
-// The choice of those collectives that have one algorithm for shared memory and one for anywhere.
+// The choice for collectives that have one algorithm for shared memory and one for every topology.
 Choice choose(std::string_view collective, const Topology& topology, std::string_view wanted,
               std::string_view elsewhere) {
   if (const Algorithm* asked = find(collective, wanted); asked != nullptr && asked->fits(topology)) {

@@ -24,7 +24,7 @@
 
 namespace farandole::collective {
 
-// What an algorithm works with. Belongs to the engine thread.
+// The resources that an algorithm uses. They belong to the engine thread.
 struct Context {
   transport::FrameMultiplexer& frames;
   ShmSequence& sequence;
@@ -60,7 +60,7 @@ class Copy {
 struct AllgatherJob {
   const void* input = nullptr;
   std::vector<size_t> bytes;  // of each member
-  void* output = nullptr;     // their sum
+  void* output = nullptr;     // as many bytes as the sum of `bytes`
 };
 
 struct BroadcastJob {
@@ -70,7 +70,7 @@ struct BroadcastJob {
   int root_index = 0;  // in the group
 };
 
-// Every member sends rows to every member. How many come is learnt while they move.
+// Every member sends rows to every member. A member learns how many rows it receives during the exchange itself.
 struct AlltoallJob {
   const void* input = nullptr;
   std::vector<int64_t> rows;  // for each member; they lie in the input in the members' order
@@ -80,7 +80,8 @@ struct AlltoallJob {
   std::function<void*(const std::vector<int64_t>& received)> output;
 };
 
-// What comes of an allreduce, each member's part only: output = postscale(op over ranks of prescale(input))[own part].
+// An allreduce of which each member keeps only its own part:
+// output = postscale(op over ranks of prescale(input))[own part].
 struct ReducescatterJob {
   reduce::Dtype dtype = reduce::Dtype::kF32;
   reduce::Op op = reduce::Op::kSum;
@@ -88,7 +89,7 @@ struct ReducescatterJob {
   reduce::Scale postscale;
   const void* input = nullptr;
   std::vector<size_t> counts;  // elements of the part of each member; they lie in the members' order
-  void* output = nullptr;      // of the own part; may be where that lies in the input, and else not in the input
+  void* output = nullptr;      // memory for the own part: the part's place in the input, or outside of the input
 };
 
 struct Algorithm {
@@ -99,10 +100,11 @@ struct Algorithm {
   // Whether the result of an element is the same wherever it lies in a bucket. Where it is not, a tensor
   // travels alone.
   bool fusible;
-  // The one that belongs to `collective` is set. Adasum is run as an allreduce.
+  // Only the function that belongs to `collective` is set. Adasum is run as an allreduce.
   void (*allreduce)(Context& context, const AllreduceJob& job) = nullptr;
   // Does what a member can do by itself, before it is known that all members run the job, and does not advance the
-  // sequence. Null: there is nothing. Whether they do run it or not, the next allreduce may be another one.
+  // sequence. Null: there is no such work. Even when the members then do not run this job, the next allreduce may be
+  // another job.
   void (*stage)(Context& context, const AllreduceJob& job) = nullptr;
   void (*allgather)(Context& context, const AllgatherJob& job) = nullptr;
   void (*broadcast)(Context& context, const BroadcastJob& job) = nullptr;
@@ -119,10 +121,10 @@ struct Choice {
   const char* reason;  // for people
 };
 
-// `wanted` is a name from the table, or empty for the best; one that does not fit is passed over.
+// `wanted` is a name from the table, or empty for the best algorithm; a name that does not fit the topology is ignored.
 Choice choose_allreduce(const Topology& topology, size_t tensor_bytes, const Knobs& knobs, std::string_view wanted);
 Choice choose_adasum();
-// Of compressed allreduces the name is what is asked for. Throws Error(kInvalidArgument) for one that is not in the
+// A compressed allreduce is chosen by its name alone. Throws Error(kInvalidArgument) for a name that is not in the
 // table.
 Choice choose_compressed(std::string_view name);
 Choice choose_allgather(const Topology& topology, std::string_view wanted);

@@ -1,7 +1,7 @@
-// Tensors that travel together. Their elements lie one tensor after the other, each tensor beginning at a cache
-// line; the gaps between them belong to no tensor and are never read or written. All members of a group cut the
-// same bucket the same way, but each decides for itself whether its data must be copied into that layout or
-// lies in its arena so already.
+// Tensors that one collective reduces together. Their elements lie one tensor after the other, each tensor beginning
+// at a cache line; the gaps between them belong to no tensor and are never read or written. All members of a group cut
+// the same bucket the same way, but each decides for itself whether its data must be copied into that layout or lies in
+// its arena so already.
 #pragma once
 
 #include <cstddef>
@@ -65,7 +65,7 @@ class Bucket {
   // Elements [from, to) of the layout, prescaled, as elements of `as` (the bucket's dtype or its accumulator)
   // to `memory`, whose first element is position `from`.
   void copy_in(size_t from, size_t to, reduce::Dtype as, std::byte* memory) const;
-  // The reverse, with the postscale when `finish` is set.
+  // Copies the same elements from `memory` back to the tensors' outputs, with the postscale when `finish` is set.
   void copy_out(size_t from, size_t to, reduce::Dtype as, const std::byte* memory, bool finish) const;
 
   // Calls visit(piece index, position of the part's first element, its offset in the tensor, its length) for

@@ -31,7 +31,7 @@ class Share {
   virtual const std::byte* addends(size_t from, size_t to, std::byte* room) = 0;
   // Where the sums [from, to) are to be written: in their final place, which may be that of the addends, or in `room`.
   virtual std::byte* place(size_t from, size_t to, std::byte* room) = 0;
-  // They have been written where place() said.
+  // The sums [from, to) have been written to the address that place() returned.
   virtual void settle(size_t from, size_t to, const std::byte* sums) = 0;
 };
 
@@ -42,7 +42,7 @@ struct ExchangeJob {
   reduce::Dtype travels = reduce::Dtype::kF32;  // type of addends: that of sums, or its accumulator
   reduce::Dtype sums = reduce::Dtype::kF32;
   reduce::Scale postscale;    // of the sums
-  std::vector<Slice> slices;  // of each peer; for kWhole all are the whole
+  std::vector<Slice> slices;  // one for each peer; with kWhole each is the whole
 };
 
 // Slices of nearly equal size, or the whole for everyone where that is faster.
@@ -53,11 +53,11 @@ class Exchange {
  public:
   virtual ~Exchange() = default;
 
-  // Whether advance() would find something to do. Looks only.
+  // Whether advance() would find something to do. Changes nothing.
   virtual bool ready() const noexcept = 0;
-  // Does whatever can be done now. Never waits.
+  // Does all that can be done without waiting.
   virtual void advance() = 0;
-  // Everything has been handed to what carries it: another exchange may begin.
+  // Whether everything has been handed to the carrier, so that another exchange may begin.
   virtual bool queued() const noexcept = 0;
   virtual bool done() const noexcept = 0;
 };
@@ -73,7 +73,7 @@ class ExchangeCarrier {
                                           Share& share) = 0;
 };
 
-// Waits until it is done.
+// Blocks until the exchange is done.
 void finish(Exchange& exchange, transport::FrameMultiplexer& frames);
 
 }  // namespace farandole::collective

@@ -1,4 +1,4 @@
-// What can be set about how fast collectives run, and changed from one decision to the next.
+// The settings that decide how fast collectives run. They may change from one decision to the next.
 //
 // All members of a group must run a bucket with the same values: they cut and choose by them. Rank 0's count for all;
 // they travel in decisions, and so change on all ranks at the same point of the common order. None of them makes a
@@ -36,7 +36,7 @@ struct Knobs {
 // No chunk is smaller, of whatever element type: it must hold a cache line, and be worth a message.
 inline constexpr uint64_t kSmallestChunk = 4096;
 
-// The values as staging of pieces of this size, and links, can have them: the same on all members.
+// The values, limited to what staging pieces of this size and links allow: the same on all members.
 constexpr Knobs within_bounds(Knobs knobs, uint64_t piece_bytes) {
   knobs.chunk_bytes = std::max(knobs.chunk_bytes, kSmallestChunk);
   knobs.small_bytes = std::min(knobs.small_bytes, piece_bytes);
@@ -44,7 +44,7 @@ constexpr Knobs within_bounds(Knobs knobs, uint64_t piece_bytes) {
   return knobs;
 }
 
-// Every knob by its name, for whoever reads, writes or turns all of them.
+// Every knob by its name, for code that reads, writes or tunes all of them.
 struct KnobName {
   const char* name;
   uint64_t Knobs::* knob;

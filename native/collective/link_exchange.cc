@@ -9,13 +9,13 @@ namespace {
 
 // A slice is cut into at least so many chunks, so that arithmetic and transfer overlap...
 constexpr size_t kChunksOfASlice = 4;
-// ...but not into pieces that cost more for being pieces than they gain.
+// ...but not into chunks so small that the cost of a message exceeds the gain.
 constexpr size_t kLeastChunkBytes = size_t{32} << 10;
 // The private memory of one exchange. Many peers get smaller chunks.
 constexpr size_t kMostRoomBytes = size_t{16} << 20;
 constexpr size_t kLineBytes = transport::kArenaAlignment;
 
-// Rows of rooms that every line has.
+// How many rows of chunk buffers every link has.
 enum Row : size_t { kAddendsOut, kAddendsIn, kSumsIn, kRows };
 
 size_t longest_of(std::span<const Slice> slices) {
@@ -143,7 +143,7 @@ bool LinkExchange::can_reduce() const noexcept {
     // The sums go to where this peer's addends lie, which must have been sent if others need them too...
     const bool free = job_.cut != ExchangeJob::Cut::kWhole || line.outward.next_addends > reduced_ + kDepth ||
                       (line.outward.next_addends > reduced_ && frames_.sent(line.rank, line.addends_out[at]));
-    // ...or to the room of sums that are still being sent.
+    // ...or to the buffer of sums that are still being sent.
     const bool room = reduced_ < kDepth || line.outward.sums == 0 ||
                       (line.outward.next_sums > reduced_ - kDepth && frames_.sent(line.rank, line.sums_out[at]));
     return came && free && room;

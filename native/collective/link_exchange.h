@@ -37,7 +37,7 @@ class LinkExchange final : public Exchange {
     Kind kind;
     size_t chunk;
   };
-  // Walks the fixed order of one direction of a link.
+  // The position in the fixed order of one direction of a link.
   struct Order {
     size_t addends = 0;  // chunks of each kind in all
     size_t sums = 0;
@@ -54,12 +54,12 @@ class LinkExchange final : public Exchange {
     size_t peer;  // number in `peers`
     Order outward;
     Order inward;
-    std::array<uint64_t, kDepth> addends_out{};  // tickets of the last ones of each kind
+    std::array<uint64_t, kDepth> addends_out{};  // tickets of the last messages of each kind
     std::array<uint64_t, kDepth> addends_in{};
     std::array<uint64_t, kDepth> sums_out{};
     std::array<uint64_t, kDepth> sums_in{};
     std::array<std::byte*, kDepth> places{};  // of sums that are arriving
-    size_t settled = 0;                       // sums that have come
+    size_t settled = 0;                       // how many sums have arrived
   };
 
   size_t chunks_of(const Slice& slice) const noexcept { return (slice.size() + chunk_ - 1) / chunk_; }

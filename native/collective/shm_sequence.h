@@ -50,7 +50,7 @@ class ShmSequence {
 
   // Waits until the sequences of all of `team` have reached `number`.
   void wait_for(std::span<const int> team, uint64_t number);
-  // Whether they have.
+  // Whether the sequences of all of `team` have reached `number`. Does not wait.
   bool reached(std::span<const int> team, uint64_t number) const noexcept;
   // Where `rank` put the data, for the number that was waited for last.
   std::byte* data_of(int rank, int window) const;
@@ -59,7 +59,7 @@ class ShmSequence {
  private:
   struct Loan {
     std::vector<int> team;
-    uint64_t until = 0;  // 0: nobody reads
+    uint64_t until = 0;  // 0: no worker reads the window
   };
 
   transport::FrameMultiplexer& frames_;

@@ -14,7 +14,7 @@
 
 namespace farandole::reduce {
 
-// Of two vectors, or of parts of them: the products of the parts add up to those of the whole.
+// The dot products of two vectors, or of parts of them: those of the parts add up to those of the whole.
 struct Products {
   double dot = 0;        // a.b
   double a_squared = 0;  // |a|^2
@@ -30,7 +30,7 @@ struct Factors {
   double b = 1;
 };
 
-// What a and b are multiplied with. A vector whose squared norm is below the square root of the smallest normal
+// The factors of a and b in the sum. A vector whose squared norm is below the square root of the smallest normal
 // float64 has no direction worth computing with: the factor in front of it is 1.
 Factors adasum_factors(const Products& products) noexcept;
 

@@ -1,5 +1,5 @@
-// Between the 16-bit floats and float32. A part of kernels_impl.h, whose head says how and why this is compiled several
-// times.
+// Conversion between the 16-bit floats and float32. A part of kernels_impl.h, whose head says how and why this is
+// compiled several times.
 #pragma once
 
 #include "reduce/elements_impl.h"
@@ -25,7 +25,7 @@ struct Conversion {
   }
 };
 
-// Runs `change`, which makes a To of a From, over rows of `count` elements; each of the two holds `kCount`.
+// Applies `change`, which converts a From to a To, to `count` elements; a From and a To hold `kCount` elements each.
 template <size_t kCount, typename From, typename To, typename Change>
 inline void change_row(const unsigned char* from, unsigned char* to, size_t count, const Change& change) {
   constexpr size_t kFrom = sizeof(From) / kCount;

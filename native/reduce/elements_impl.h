@@ -1,8 +1,8 @@
-// Elements: how the lanes of registers, which are computed with, come from what lies in memory. A part of
+// Element types: how elements in memory become the lanes of registers, on which arithmetic works. A part of
 // kernels_impl.h, whose head says how and why this is compiled several times.
 //
 // An element type has
-//   Stored, Lane      what lies in memory, and what is computed with
+//   Stored, Lane      the type in memory, and the type of arithmetic
 //   Packed            the Raw that is loaded and stored at once: one register, or what becomes one
 //   Value, kGroup     what a Packed becomes: kGroup of these, mostly registers of lanes
 //   unpack, pack      from a Packed to its values, and back
@@ -63,7 +63,7 @@ struct Float16Format {
 
 // ---- Element types.
 
-// A number that is computed with as it is.
+// A number whose type in memory is also that of arithmetic.
 template <typename T>
 struct Plain {
   using Stored = T;
@@ -88,7 +88,7 @@ struct Boolean {
 };
 
 // 16 bits in memory, float32 in lanes; the even elements in one register and the odd ones in the next, which
-// takes shifts and masks where the order of memory would take shuffles. Folds do not care for the order.
+// takes shifts and masks where the order of memory would take shuffles. For folds the order does not matter.
 template <typename Format>
 struct Paired {
   using Stored = uint16_t;
@@ -106,7 +106,7 @@ struct Paired {
   }
 };
 
-// The same of bfloat16, for results of arithmetic. There a NaN needs no care: it is quiet, and either the default or
+// The same for bfloat16, for results of arithmetic. There a NaN needs no care: it is quiet, and either the default or
 // that of an operand (an element or a scale, see prepared() in kernels.cc), all of which have zeros in the bits that
 // are cut off. Rounding carries nothing into its upper half.
 struct PairedBfloat16 {
@@ -129,7 +129,7 @@ struct PairedBfloat16 {
   }
 };
 
-// The same in the order of memory, for conversions.
+// The same with lanes in the order of memory, for conversions.
 template <typename Format>
 struct Ordered {
   using Stored = uint16_t;
@@ -146,8 +146,8 @@ struct Ordered {
   }
 };
 
-// 16-bit floats of which the smallest or the largest is looked for: no way through float32, whole registers of their
-// bits are compared as integers. A key is the magnitude with the sign in front of it, so that both zeros are 0. Above
+// 16-bit floats for minimum and maximum: they are not converted to float32; their bits are compared as integers, a
+// whole register at a time. A key is the magnitude with the sign in front of it, so that both zeros are 0. Above
 // infinity come as many NaNs as the fraction has values, and as many below minus infinity; shifting all keys by so many
 // wraps those of one sign around, so that they are next to the others, at the end where they win.
 template <uint16_t kInfinity, bool kLargest>

@@ -12,7 +12,7 @@
 namespace farandole::reduce {
 namespace {
 
-// `kUnits` times what one Packed holds.
+// As many elements as `kUnits` Packed hold.
 template <typename Element, size_t kUnits>
 struct Pack {
   using Stored = typename Element::Stored;
@@ -49,7 +49,7 @@ struct Pack {
     }
   }
 
-  // Of one unit: the first `count` elements, in the manner of load_part.
+  // Stores the first `count` elements of one unit, as load_part loads them.
   static Pack load_some(const Stored* from, size_t count) {
     static_assert(kUnits == 1);
     Pack pack;
@@ -80,7 +80,7 @@ struct Pack {
   }
 };
 
-// One pack's way: load(k) gives it from input k, store(pack, k) puts it to output k.
+// Folds one pack: load(k) returns the pack of input k, store(pack, k) writes it to output k.
 template <typename Operation, typename Load, typename Store, typename Scaler>
 inline void fold_pack(const FoldJob& job, const Load& load, const Store& store, const Scaler& scaler) {
   auto pack = load(0);
@@ -101,7 +101,7 @@ void fold_row(const FoldJob& given, const Scaling& scaling) {
   using Stored = typename Element::Stored;
   using Whole = Pack<Element, kPackBytes / sizeof(typename Element::Value) / Element::kGroup>;
   using Unit = Pack<Element, 1>;
-  const FoldJob job = given;  // where no store to an output can have changed it
+  const FoldJob job = given;  // a copy that no store to an output can alias
   const Scaler scaler(scaling);
   size_t at = job.from;
   const auto input = [&](size_t k) { return static_cast<const Stored*>(job.inputs[k]) + at; };

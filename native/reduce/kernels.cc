@@ -83,14 +83,14 @@ Scaling prepared(const Scale& scale) noexcept {
   if (scale.divisor == 1) {
     scaling.kind = Scaling::Kind::kMultiply;
   } else if (scaling.averages && std::has_single_bit(static_cast<uint64_t>(scale.divisor))) {
-    // The reciprocal is exact, so that the product is the quotient, sooner.
+    // The reciprocal is exact: the product equals the quotient, and is faster.
     scaling.kind = Scaling::Kind::kMultiply;
     scaling.factor = 1 / static_cast<double>(scale.divisor);
   }
   return scaling;
 }
 
-// Below this many bytes, what it takes to begin and end a stream is not worth it.
+// Below this many bytes, beginning and ending a stream costs more than it gains.
 constexpr size_t kLeastStream = 4096;
 
 // The bytes up to the next place where a stream may begin.

@@ -71,7 +71,7 @@ struct Max {
 struct Or : Max {};
 using And = Min;
 
-// An average is a sum's.
+// Only sums are averaged.
 template <typename Operation>
 inline constexpr bool kIsAveraged = std::is_same_v<Operation, Sum> || std::is_same_v<Operation, Or>;
 

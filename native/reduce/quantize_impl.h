@@ -64,7 +64,7 @@ inline void encode_chunk(float* values, size_t count, float scale, float inverse
   }
 }
 
-// One by one: these are rare.
+// One element at a time: such chunks are rare.
 inline float encode_chunk_with_nan(float* values, size_t count, std::byte* codes) {
   uint32_t largest = 0;
   for (size_t i = 0; i < count; ++i) {

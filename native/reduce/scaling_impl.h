@@ -1,4 +1,4 @@
-// What is multiplied into results. A part of kernels_impl.h, whose head says how and why this is compiled several
+// Scaling of results. A part of kernels_impl.h, whose head says how and why this is compiled several
 // times.
 //
 // A scaler is made once a fold; apply() scales one register of lanes. NoScaler is for folds without.
@@ -176,7 +176,7 @@ inline Register<double> to_float64(Register<int64_t> lanes) {
   return (high - (0x1p84 + 0x1p63 + 0x1p52)) + low;
 }
 
-// Not inlined: what needs it is rare where an instruction set knows better.
+// Not inlined: rarely needed where an instruction set has conversions of its own.
 __attribute__((noinline)) Register<int64_t> truncated_each(Register<double> values) {
   Register<int64_t> lanes = {};
   for (size_t i = 0; i < kVectorBytes / sizeof(double); ++i) {
@@ -199,7 +199,7 @@ class Int64Scaler {
 template <typename Lane>
 inline constexpr bool kIsSmallInteger = !kIsFloat<Lane> && sizeof(Lane) < 8;
 
-// The scaler that does everything.
+// The scaler for every case.
 template <typename Lane>
 using ScalerOf = std::conditional_t<kIsFloat<Lane>, FloatScaler<Lane>,
                                     std::conditional_t<kIsSmallInteger<Lane>, SmallIntegerScaler<Lane>, Int64Scaler>>;
