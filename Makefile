@@ -11,7 +11,7 @@
 #                    (BENCH='a d --quick', BENCH=tensorflow)
 #   make bench-elastic   what failures and changes cost, beside torchft and torchrun (BENCH='--quick --only kill,stop')
 #   make soak        a training on which 1,000 random events fall, and its oracle (SOAK='--seed 7 --events 100')
-#   make docs        say where to read on
+#   make docs        the site of the documentation, in build/docs/site
 #   make setup       only prepare .venv and build the library
 #   make clean       forget all of that
 
@@ -121,25 +121,12 @@ bench-elastic: setup $(VENV)/ready-to-bench-elastic
 soak: setup
 	@python -m tests.integration.elastic.soak --events 1000 $(SOAK)
 
-docs:
-	@echo "README.md              what it is, and how to use it"
-	@echo "CONTRIBUTING.md        how to work on it"
-	@echo "docs/migrating.md      coming from Horovod"
-	@echo "docs/launching.md      the launcher, and horovodrun"
-	@echo "docs/doctor.md         what a machine has, settings, the project file"
-	@echo "docs/elastic.md        workers that come and go"
-	@echo "docs/checkpoints.md    against the loss of everything"
-	@echo "docs/observing.md      timelines, stalls, counts"
-	@echo "docs/scheduling.md     policies that share a cluster among jobs, and their simulation"
-	@echo "docs/tensorflow.md     TensorFlow, Keras, old scripts"
-	@echo "docs/numpy.md          arrays, without a framework"
-	@echo "docs/jax.md            JAX, eager and compiled"
-	@echo "docs/kubernetes.md     the operator, MPIJobs, why a job waits"
-	@echo "docs/mxnet.md          MXNet, and the environment that it needs"
-	@echo "docs/torch_distributed.md   the backend for torch.distributed"
-	@echo "docs/performance.md    how fast it is, and what that was measured against"
-	@echo "docs/architecture.md   the rooms, the arrows, the words, a gradient's way"
-	@echo "docs/wire.md           every format that crosses a process"
+# The site, strictly: a warning, such as a link that leads nowhere, is an error. Nothing is fetched while it is built or read.
+SPHINX = python -m sphinx --builder html --doctree-dir build/docs/doctrees --jobs $(JOBS) --fail-on-warning --keep-going --quiet
+
+docs: native $(VENV)/ready-to-check
+	$(SPHINX) docs build/docs/site
+	@echo "The site is in build/docs/site/index.html"
 
 TIDY = python tools/tidy.py --build build/release --jobs $(JOBS)
 
@@ -150,6 +137,7 @@ check: $(VENV)/ready-to-check native
 	ruff check $(PYTHON_SOURCES)
 	mypy
 	lint-imports --no-cache
+	$(SPHINX) docs build/docs/site
 	clang-format --dry-run -Werror $(NATIVE_SOURCES)
 	$(if $(ALL),python tools/verified.py record tidy -- $(TIDY) --all,python tools/verified.py check tidy || $(TIDY))
 	python -m pytest -q tests/unit/test_house.py

@@ -48,7 +48,7 @@ def _default(row: Setting) -> str:
 
 def main() -> None:
     """Bring all pages up to date."""
-    for path in sorted(DOCS.glob("*.md")):
+    for path in sorted(DOCS.rglob("*.md")):
         page = path.read_text()
         if (now := rendered(page)) != page:
             path.write_text(now)

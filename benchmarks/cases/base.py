@@ -12,6 +12,8 @@ from benchmarks.scope import Scope
 KB, MB = 1 << 10, 1 << 20
 
 ARENA = "farandole"
+# The page of the cases that say no other.
+PERFORMANCE = "explanation/performance.md"
 ORDINARY = "farandole, ordinary tensors"
 GLOO, OPENMPI, MPICH = "gloo", "Open MPI", "MPICH"
 MPIS = (OPENMPI, MPICH)
@@ -62,7 +64,7 @@ class Case:
     ratios: tuple[Ratio, ...] = ()
     figure: Figure | None = None
     group: str = ""
-    document: str = "performance.md"
+    document: str = PERFORMANCE
 
 
 def everybody(work: str, **arguments: Any) -> list[Contender]:

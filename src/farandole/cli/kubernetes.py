@@ -16,7 +16,7 @@ examples:
   farandole kubernetes uninstall                     remove all of it
   farandole kubernetes operator                      be the operator, here and now
 
-It needs pip install 'farandole[kubernetes]'. How jobs run there: docs/kubernetes.md.
+It needs pip install 'farandole[kubernetes]'. How jobs run there: docs/how-to/kubernetes.md.
 """
 _MANIFESTS = "farandole-system"
 

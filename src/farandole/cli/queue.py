@@ -30,7 +30,7 @@ _EPILOG = """\
   farandole queue stop                                      end the daemon; jobs go on, and are found again
 
 Then: farandole submit -np 2 -- python train.py, and farandole jobs, status, logs, scale, cancel, suspend, resume.
-All about it: docs/queue.md. Policies: farandole simulate --policies.
+All about it: docs/how-to/queue.md. Policies: farandole simulate --policies.
 """
 
 

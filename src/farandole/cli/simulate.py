@@ -16,7 +16,7 @@ examples:
   farandole simulate --policies                        list the policies, and the parts of which more can be made
 
 Traces are tables of jobs (name, time, application, num_replicas, batch_size) with profiles of their applications, or
-files of the Parallel Workloads Archive (.swf). What there is and how to choose: docs/scheduling.md.
+files of the Parallel Workloads Archive (.swf). What there is and how to choose: docs/explanation/scheduling.md.
 """
 
 

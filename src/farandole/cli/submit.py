@@ -27,7 +27,7 @@ examples:
   farandole submit --detach --on kubernetes --image me/train -np 8 -- python train.py
 
 It shows the job until it is over, and ends with its exit code. Ctrl-C only leaves the job; it says how to come back.
-Options stand before the command. What they say wins over the file of -f. All keys of such a file: docs/queue.md.
+Options stand before the command. What they say wins over the file of -f. All keys of such a file: docs/how-to/queue.md.
 """
 
 

@@ -2,7 +2,7 @@
 
 There are two sorts. A `Compressor` makes a smaller tensor, which is reduced as any other; users write their own. A
 `Recipe` is a part of the reduction: what the ranks send cannot simply be added up. The reduction of a recipe is in
-`farandole.collectives.compressed`; what each does is in docs/compression.md.
+`farandole.collectives.compressed`; what each does is in docs/how-to/compression.md.
 """
 
 from __future__ import annotations

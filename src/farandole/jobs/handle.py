@@ -91,7 +91,7 @@ def submit(
         script: a Python script, or a whole command as a list of words.
         arguments: of the script.
         workers: a number, `"2:8"` for from 2 to 8, or a mapping with `min`, `max` and `replicas`.
-        on: the place: `queue`, `kubernetes`, `slurm` or `local`; None: the default (see docs/queue.md).
+        on: the place: `queue`, `kubernetes`, `slurm` or `local`; None: the default (see docs/how-to/queue.md).
         more: other keys of a job, such as `name`, `priority`, `queue`, `image`, `checkpoint` and `environment`.
 
     Raises:

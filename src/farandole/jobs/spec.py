@@ -265,4 +265,4 @@ def _reworded(said: str) -> tuple[str, str]:
     what, _, where = said.partition(" - at `$")
     key = where.strip("`").lstrip(".").replace("[...]", "")
     words = what.replace("`", "").replace("Expected ", "expected ").replace("int", "a number", 1)
-    return f"{key or 'job'}: {words}", "docs/queue.md has all keys"
+    return f"{key or 'job'}: {words}", "docs/how-to/queue.md has all keys"

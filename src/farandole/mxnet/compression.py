@@ -1,4 +1,4 @@
-"""The compressions for MXNet. What each does is in docs/compression.md."""
+"""The compressions for MXNet. What each does is in docs/how-to/compression.md."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def test_only_a_job_that_keeps_checkpoints_is_suspended_by_itself(checkpoint: st
         ({"workers": "8:2"}, "workers: at most 2 are fewer than at least 8", "min is not above max"),
         ({"workers": {"min": 2, "max": 4, "replicas": 8}}, "workers: 8 replicas are outside", "between"),
         ({"workers": "2:8", "elastic": False}, "workers: from 2 to 8 needs", "elastic"),
-        ({"priority": "high"}, "priority: expected a number, got str", "docs/queue.md"),
+        ({"priority": "high"}, "priority: expected a number, got str", "docs/how-to/queue.md"),
         ({"name": "My Job"}, "name: 'My Job' is no name for a job", "small letters"),
         ({"name": "x" * 49}, "is no name for a job", "48"),
         ({"command": []}, "command: there is no command", "such as"),

@@ -150,7 +150,7 @@ def test_every_image_for_workers_has_a_definition_for_apptainer() -> None:
 
 
 def test_the_page_shows_the_rights_and_every_reason() -> None:
-    page = (ROOT / "docs" / "kubernetes.md").read_text()
+    page = (ROOT / "docs" / "how-to" / "kubernetes.md").read_text()
     assert rights.table() in page, "python -c 'from farandole.kubernetes.deploy import rights; print(rights.table())'"
     rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", page, re.MULTILINE))
     assert {reason: rows.get(reason, "").strip() for reason in conditions.BLOCKED_REASONS} == conditions.BLOCKED_REASONS
