@@ -1,4 +1,4 @@
-"""Scheduling policies on the published workloads or, without them, on synthetic ones: the table of docs/explanation/scheduling.md.
+"""Scheduling policies on published workloads or, without them, on synthetic ones: for docs/explanation/scheduling.md.
 
     make bench BENCH=scheduler                       the whole table, about a quarter of an hour
     make bench BENCH='scheduler --rows fcfs,adaptive --workloads workload-1'

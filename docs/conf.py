@@ -1,4 +1,4 @@
-"""How Sphinx builds the site from these pages: `make docs`. Everything is served from the site itself, fonts included."""
+"""How Sphinx builds the site from these pages (`make docs`). The site asks no other for anything, fonts included."""
 
 from __future__ import annotations
 

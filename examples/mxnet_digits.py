@@ -3,7 +3,8 @@
     python examples/mxnet_digits.py                        # one process
     farandole run -np 2 python examples/mxnet_digits.py    # two workers
 
-Everything that is there because of several workers begins with `hvd`. MXNet needs Python 3.10: see docs/get-started/mxnet.md.
+Everything that is there because of several workers begins with `hvd`. MXNet needs Python 3.10:
+docs/get-started/mxnet.md.
 """
 
 from __future__ import annotations
