@@ -6,6 +6,7 @@ happen, one thing after the other.
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +17,6 @@ from step_books import Books
 from tests.kubernetes import operators
 from tests.kubernetes.api import Api, Refused
 from tests.kubernetes.cluster import Cluster
-from tests.kubernetes.errors import ClusterError
 from tests.kubernetes.operators import RunningOperator
 from tests.kubernetes.training_jobs import Watched, book_keeping_job, longest_pause, token_of
 
@@ -81,7 +81,8 @@ def test_the_launcher_pod_may_go_and_no_sample_is_lost(
         told.begins(f"the launcher pod is {how}")
         launcher = job.pods("launcher")[-1]
         take(namespace, launcher["metadata"]["name"])
-        _await_another(job, launcher)
+        another = functools.partial(_has_another, job, launcher)
+        cluster.until(another, "another launcher has the job", instead=job.story)
         job.await_steps(books, 5, 3)
     assert job.running("worker") == workers
 
@@ -133,16 +134,6 @@ def _is_gone(job: Watched, pod: str) -> bool:
     """Say whether a pod is there no more, or has ended."""
     found = [each for each in job.cluster.pods(job.namespace) if each["metadata"]["name"] == pod]
     return not found or found[0]["status"].get("phase") in ("Succeeded", "Failed")
-
-
-def _await_another(job: Watched, before: dict[str, Any]) -> None:
-    """Wait until another launcher has taken the job over. One defect is known, and no other failure is excused."""
-    try:
-        job.cluster.until(lambda: _has_another(job, before), "another launcher has the job", instead=job.story)
-    except ClusterError:
-        if "nothing of the job is left; it begins anew" in job.launcher_log():
-            pytest.xfail("now and then, the launcher that takes over finds none of the agents, and the job begins anew")
-        raise
 
 
 def _has_another(job: Watched, before: dict[str, Any]) -> bool:

@@ -121,6 +121,8 @@ class Watched:
         logs = [
             self.cluster.kubectl("logs", "-n", self.namespace, each["metadata"]["name"], check=False) for each in pods
         ]
+        gone = sorted(self.cluster.folder.glob(f"node-*/logs/{self.namespace}.*"), key=lambda path: path.stat().st_mtime)
+        logs += [f"{path.name}, which is gone:\n{path.read_text(errors='replace')}" for path in gone]
         operator = self.cluster.folder / "training-operator.log"
         last = operator.read_text()[-3000:] if operator.exists() else ""
         return "\n".join([json.dumps(self.status), *told, *(log[-4000:] for log in logs), last])

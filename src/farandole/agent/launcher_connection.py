@@ -5,6 +5,9 @@ is broken. If that launcher has allowed it (`Outlive`), the agent waits for anot
 good.
 A launcher that has promised signs of life (`Beat`) and sends none is not waited for, and no other one either: it may
 live, and rely on this agent to end its workers.
+
+Whatever is said may be what shows that the launcher is gone. The owner hears of that only when the loop has done all
+else of this turn: so nobody who says something finds its own connections closed when `say` returns.
 """
 
 from __future__ import annotations
@@ -72,7 +75,8 @@ class LauncherConnection:
         self._codec: Codec[ToAgent] = Codec(ToAgent)
         self._outlive: Outlive | None = None
         self._failover: FailoverListener | None = None
-        """While another launcher is waited for."""
+        self._waits = False
+        """Whether another launcher is waited for, or is about to be."""
         self._ended_at = 0.0
         self._alone = False
         self._begin(control, report)
@@ -99,7 +103,7 @@ class LauncherConnection:
     @property
     def waits(self) -> bool:
         """Whether another launcher is waited for."""
-        return self._failover is not None
+        return self._waits
 
     @property
     def may_be_continued(self) -> bool:
@@ -174,6 +178,8 @@ class LauncherConnection:
     def _beat(self) -> None:
         if not self._stream.unsent:  # Otherwise what is on its way is the sign of life.
             self.say(Beat())
+        if not self._stands:
+            return
         self._next_beat = self._loop.call_later(_BEAT_SECONDS, self._beat)
 
     # --- ending -------------------------------------------------------------------------------------------------
@@ -187,7 +193,7 @@ class LauncherConnection:
             self.give_up()
 
     def ended(self) -> None:
-        """Take note that the launcher is gone, or the way to it; no-op when that is known."""
+        """Take note that the launcher is gone, or the way to it; no-op when that is known. The owner is told later."""
         if not self._stands:
             return
         # After a silence, a launcher that lives may have given us up, and count on our end.
@@ -197,26 +203,34 @@ class LauncherConnection:
             return
         self._let_go()
         self._ended_at = time.monotonic()
+        self._waits = True
+        for message in self._unwritten.take():
+            self.spool.add(message)
+        self._loop.call_later(0.0, self._wait)
+
+    def _wait(self) -> None:
+        """Let another launcher connect. Not before the owner knows that there is none now."""
+        if self._alone:
+            return
+        assert self._outlive is not None
+        self._owner.waits()
         try:
             self._failover = FailoverListener(self._loop, self._outlive, self._continue, self.give_up)
         except OSError:
             self.give_up()  # No launcher could connect: the name is taken, or no descriptor is left.
-        else:
-            for message in self._unwritten.take():
-                self.spool.add(message)
-            self._owner.waits()
 
     def give_up(self) -> None:
-        """Have no launcher any more; no-op when there is none."""
+        """Have no launcher any more; no-op when there is none. The owner is told later."""
         if self._alone:
             return
         self._alone = True
+        self._waits = False
         if self._stands:
             self._let_go()
         if self._failover is not None:
             self._failover.close()
             self._failover = None
-        self._owner.alone()
+        self._loop.call_later(0.0, self._owner.alone)
 
     def _let_go(self) -> None:
         self._stands = False
@@ -230,6 +244,7 @@ class LauncherConnection:
 
     def _continue(self, connection: socket.socket) -> None:
         self._failover = None
+        self._waits = False
         fd = connection.detach()
         self._begin(fd, fd)
         self._owner.taken_over(time.monotonic() - self._ended_at)

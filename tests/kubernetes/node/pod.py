@@ -280,7 +280,17 @@ class PodRun:
         await asyncio.gather(self._task, return_exceptions=True)
         self._close_sandbox()
         if remove:
+            self._keep_logs()
             shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _keep_logs(self) -> None:
+        """Keep what it has written for those who ask why a test failed: the API server knows it no more."""
+        logs = self._folder.parent / "logs"
+        logs.mkdir(exist_ok=True)
+        for container in self.containers.values():
+            if container.log.exists():
+                name = f"{self.pod['metadata']['namespace']}.{self.name}.{container.name}.log"
+                container.log.replace(logs / name)
 
     async def _say_goodbye(self, container: Container, grace: float) -> None:
         command = ((container.spec.get("lifecycle") or {}).get("preStop") or {}).get("exec", {}).get("command")
