@@ -121,7 +121,9 @@ class Watched:
         logs = [
             self.cluster.kubectl("logs", "-n", self.namespace, each["metadata"]["name"], check=False) for each in pods
         ]
-        gone = sorted(self.cluster.folder.glob(f"node-*/logs/{self.namespace}.*"), key=lambda path: path.stat().st_mtime)
+        gone = sorted(
+            self.cluster.folder.glob(f"node-*/logs/{self.namespace}.*"), key=lambda path: path.stat().st_mtime
+        )
         logs += [f"{path.name}, which is gone:\n{path.read_text(errors='replace')}" for path in gone]
         operator = self.cluster.folder / "training-operator.log"
         last = operator.read_text()[-3000:] if operator.exists() else ""

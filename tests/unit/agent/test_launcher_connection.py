@@ -95,7 +95,7 @@ def test_a_worker_that_speaks_when_the_launcher_has_just_gone_does_not_end_the_a
 
 
 def test_a_worker_that_connects_when_the_launcher_has_just_gone_waits_for_the_next_one() -> None:
-    with host_with_a_worker(an_hour("connects")) as (host, launcher, worker):
+    with host_with_a_worker(an_hour("connects")) as (host, launcher, _):
         launcher.close()
         with socket.create_connection(parse_address(host.relay.address)):
             host.turn_until(lambda: host.heard)
