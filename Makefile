@@ -1,6 +1,8 @@
 # Every target works as the first command in a fresh clone: it sets up what it needs, once.
 #
 #   make demo        train the digits on two workers
+#   make pipeline    prepare data, train, evaluate, export, serve one prediction (PIPELINE='--workers 4 --epochs 60')
+#   make images      build the container images without a registry, and run each (IMAGES='operator torch'; needs root)
 #   make test        native tests, then pytest (ROOM='elastic roster': only these rooms' tests)
 #   make test-frameworks   frameworks in versions that need an environment of their own (FRAMEWORKS='mxnet')
 #   make check       formats, lint, types, arrows between rooms (ALL=1: clang-tidy on every file, not only changed ones)
@@ -18,7 +20,7 @@
 .SHELLFLAGS := -euc
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-frameworks check fix bench bench-elastic soak docs sanitize explore explore-simulation explore-models native native-tests clean
+.PHONY: help setup demo pipeline images test test-frameworks check fix bench bench-elastic soak docs sanitize explore explore-simulation explore-models native native-tests clean
 
 VENV := .venv
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
@@ -55,7 +57,7 @@ $(VENV)/ready: constraints.txt pyproject.toml compat/horovod/pyproject.toml | $(
 # What the tests need on top: the other frameworks. Tests of those that this Python has not say so and are skipped.
 $(VENV)/ready-to-test: $(VENV)/ready
 	@echo "Installing the other frameworks, and what the operator needs, into $(VENV)"
-	@$(PIP_INSTALL) --group frameworks
+	@$(PIP_INSTALL) --group frameworks --group deploying
 	@$(PIP_INSTALL) --no-build-isolation --editable '.[kubernetes]'
 	@if python -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then $(PIP_INSTALL) --no-deps tf_keras; fi
 	@touch $@
@@ -96,6 +98,12 @@ setup: native
 
 demo: setup
 	@farandole run -np 2 python examples/digits.py --goal 0.97
+
+pipeline: setup $(VENV)/ready-to-test
+	@python examples/workflow/pipeline.py output/workflow $(PIPELINE)
+
+images:
+	@deploy/images/build $(IMAGES)
 
 # What fails in pytest is run again, alone, twice, and called flaky if it passes; native tests never are.
 ifdef ROOM

@@ -1,6 +1,9 @@
 # Workers with TensorFlow and Keras.
+# Another base has python and pip of 3.11 in its path, and apt-get: --build-arg BASE=...
+ARG BASE=python:3.11.14-slim-bookworm
+
 # The library and the wheel, with a compiler that the image does not get.
-FROM python:3.11.14-slim-bookworm AS wheel
+FROM ${BASE} AS wheel
 ARG SOURCE_DATE_EPOCH=1700000000
 ENV SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH} PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 RUN apt-get update && apt-get install -y --no-install-recommends g++ && rm -rf /var/lib/apt/lists/*
@@ -8,7 +11,7 @@ WORKDIR /source
 COPY . .
 RUN pip wheel --no-deps --constraint constraints.txt --wheel-dir /wheels . ./compat/horovod
 
-FROM python:3.11.14-slim-bookworm
+FROM ${BASE}
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONUNBUFFERED=1
 # To look into a running worker.
 RUN apt-get update && apt-get install -y --no-install-recommends procps && rm -rf /var/lib/apt/lists/*

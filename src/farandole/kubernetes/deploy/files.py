@@ -5,6 +5,7 @@ A test compares them with what is there. `python -m farandole.kubernetes.deploy.
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,7 @@ def _dumper(yaml: Any) -> Any:
 
 def kustomize() -> dict[str, str]:
     """Return the files of the Kustomize base."""
-    install = Install()
+    install = Install(image=f"{manifests.IMAGE}:{farandole.__version__}")
     parts = {
         "namespace.yaml": [manifests.all_of(install)[0]],
         "kinds.yaml": manifests.kinds(),
@@ -80,9 +81,27 @@ def helm() -> dict[str, str]:
     return {
         "Chart.yaml": _HEAD + as_yaml([chart]),
         "values.yaml": _HEAD + as_yaml([values]),
+        "values.schema.json": json.dumps(_values_schema(), indent=2) + "\n",
         "crds/kinds.yaml": _HEAD + as_yaml(manifests.kinds()),
         "templates/access.yaml": _HEAD + _templated(as_yaml(manifests.access(install))),
         "templates/operator.yaml": _HEAD + workload.replace(last, last + _ARGUMENTS),
+    }
+
+
+def _values_schema() -> dict[str, Any]:
+    """Return what the chart's values may be: a name with a typing error is refused, and not passed over."""
+    named = {
+        "image": {"type": "string", "minLength": 1},
+        "replicas": {"type": "integer", "minimum": 0},
+        "gangScheduler": {"type": "string"},
+        # Helm hands it down to a chart that is part of another one.
+        "global": {"type": "object"},
+    }
+    return {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "type": "object",
+        "properties": named,
+        "additionalProperties": False,
     }
 
 
