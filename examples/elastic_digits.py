@@ -51,12 +51,9 @@ def main() -> int:
     batches = hvd.elastic.AdaptiveBatch(64, given.largest_batch) if given.largest_batch else None
 
     loop = hvd.elastic.steps(loader, epochs=given.epochs, batches=batches, model=model, optimizer=optimizer)
-    epoch = -1
     for x, y in loop:
-        if loop.epoch != epoch:
-            epoch = loop.epoch
-            if hvd.rank() == 0:
-                print(f"epoch {epoch + 1} of {given.epochs}: {hvd.size()} workers, step {loop.step}", flush=True)
+        if loop.epoch_begins and hvd.rank() == 0:
+            print(f"epoch {loop.epoch + 1} of {given.epochs}: {hvd.size()} workers, step {loop.step}", flush=True)
         optimizer.zero_grad()
         F.cross_entropy(model(x), y).backward()
         optimizer.step()

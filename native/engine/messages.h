@@ -1,4 +1,4 @@
-// The messages of an agreement round. Their bytes are described in docs/wire.md.
+// The messages of an agreement round. Their bytes are described in docs/reference/wire.md.
 #pragma once
 
 #include <bit>

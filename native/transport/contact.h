@@ -1,4 +1,4 @@
-// How others reach a worker: the contact string, which the roster carries around (docs/wire.md).
+// How others reach a worker: the contact string, which the roster carries around (docs/reference/wire.md).
 #pragma once
 
 #include <string>

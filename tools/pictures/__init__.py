@@ -1,0 +1,1 @@
+"""Pictures of the documentation that show real runs: `python -m tools.pictures`."""

@@ -1,0 +1,48 @@
+"""Make the pictures of real runs anew, in docs/pictures: `python -m tools.pictures`. It takes about a minute.
+
+terminal.svg    an elastic job of which a worker is killed and replaced
+timeline.svg    a step of two workers
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from tools.pictures import terminal, timeline
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "docs" / "pictures"
+ELASTIC = "farandole run -np 3 --min-np 2 python examples/elastic_digits.py --pause 0.05 --epochs 6"
+
+
+def kill_one(line: str) -> None:
+    """Kill the youngest worker of the job when its second epoch begins."""
+    if "epoch 2 of" in line:
+        pattern = "^[^ ]*python examples/elastic_digits.py --pause 0.05 --epochs 6"
+        found = subprocess.run(["pgrep", "-n", "-f", pattern], capture_output=True, text=True, check=True)
+        os.kill(int(found.stdout), signal.SIGKILL)
+
+
+def main() -> None:
+    """Run, draw and write."""
+    os.chdir(ROOT)
+    FOLDER.mkdir(exist_ok=True)
+    written = terminal.record(ELASTIC, kill_one)
+    if not re.search("killed by SIGKILL; .* go on", written):
+        sys.exit(f"no loss was seen in this run; try again\n{written}")
+    (FOLDER / "terminal.svg").write_text(terminal.picture("a worker is killed while it trains", ELASTIC, written))
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "timeline.json"
+        command = ["farandole", "run", "-np", "2", "--timeline", str(file), "python", "examples/digits.py"]
+        subprocess.run([*command, "--epochs", "2"], check=True, timeout=120, stdout=subprocess.DEVNULL)
+        (FOLDER / "timeline.svg").write_text(timeline.picture(file, "allreduce."))
+
+
+if __name__ == "__main__":
+    main()
