@@ -105,8 +105,8 @@ typedef struct farandole_engine farandole_engine;
  * released before, the callback is called all the same, and farandole_result refuses. */
 typedef void (*farandole_callback)(void* context, uint64_t handle, int status, const char* error, int32_t lost_rank);
 
-/* One setting of an engine. farandole_setting_names() lists them; docs/reference/settings.md says what they mean. A setting
- * more changes no struct, and so breaks no caller. */
+/* One setting of an engine. farandole_setting_names() lists them; docs/reference/settings.md says what they mean. A
+ * setting more changes no struct, and so breaks no caller. */
 typedef struct {
   const char* name;
   const char* value; /* a number in digits, a truth value as 0 or 1, or a text */
