@@ -74,32 +74,16 @@ class QueueSettings(msgspec.Struct, frozen=True):
             Refused: it cannot.
         """
         try:
-            rules = self.rules()
-            make_policy(self.policy, rules)
+            make_policy(self.policy, self.rules())
         except SchedulerError as error:
             raise Refused(error.message, error.hint) from None
         except ModuleNotFoundError as error:
             raise Refused(
                 f"policy {self.policy} needs {error.name}, which is not installed", "pip install 'farandole[scheduler]'"
             ) from None
-        self._check_limits(rules)
         for key in ("quantum", "ageing", "round", "keep"):
             if not getattr(self, key) > 0:
                 raise Refused(f"{key}: {getattr(self, key):g} s is no time", "seconds above 0")
-
-    def _check_limits(self, rules: Rules) -> None:
-        """Refuse a policy that would not keep the limits that are set."""
-        if self.policy.partition("+")[0] != "adaptive":
-            return
-        limits = [f"queue.{name}" for name, queue in rules.queues.items() if (queue.limit, queue.quota) != (None, None)]
-        limits += [
-            f"user.{user}" if user else "users" for user, quota in self.quotas.items() if quota.slots is not None
-        ]
-        if limits:
-            raise Refused(
-                f"policy {self.policy}: adaptive keeps no limits, quotas and slots of users, and {limits[0]} sets some",
-                f"take those away, such as {limits[0]}=, or take {DEFAULT_POLICY}",
-            )
 
     def check_queue(self, queue: str) -> None:
         """See whether there is such a queue.

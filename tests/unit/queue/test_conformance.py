@@ -21,7 +21,20 @@ from farandole.simulator.setup import Options, simulate
 
 HOSTS = "h1:2,h2:2,h3:2"
 QUANTUM = 40.0
-POLICIES = ("fcfs", "easy", "conservative", "sjf", "srtf", "rr", "priority", "preempt", "fair", "spread", "edf")
+POLICIES = (
+    "fcfs",
+    "easy",
+    "conservative",
+    "sjf",
+    "srtf",
+    "rr",
+    "priority",
+    "preempt",
+    "fair",
+    "spread",
+    "edf",
+    "adaptive",
+)
 
 
 @dataclass

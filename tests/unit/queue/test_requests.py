@@ -10,7 +10,7 @@ from queue_world import ANN, BOB, ROOT, FakeDaemon, World, hosts, refused
 
 from farandole.jobs.errors import Refused
 from farandole.queue.hosts import parse_queue_hosts
-from farandole.queue.model import Phase
+from farandole.queue.model import Phase, count
 from farandole.queue.settings import QueueSettings, Quota, changed
 
 HOSTS = hosts("h1:4,h2:4")
@@ -231,13 +231,23 @@ def test_settings_are_changed_by_texts() -> None:
     assert settings.policy == QueueSettings().policy
 
 
-@pytest.mark.parametrize("limit", ["user.ann=slots=1", "users=slots=1", "queue.vision=limit=2", "queue.vision=quota=2"])
-def test_adaptive_is_refused_where_there_are_limits_that_it_would_not_keep(limit: str) -> None:
+def test_adaptive_keeps_the_slots_of_a_user_and_of_a_queue(tmp_path: Path) -> None:
     pytest.importorskip("scipy")
-    for texts in (["policy=adaptive", limit], [limit, "policy=adaptive"], [limit, "policy=adaptive+spread"]):
-        with pytest.raises(Refused, match="adaptive keeps no limits"):
-            changed(QueueSettings(), texts)
-    assert changed(QueueSettings(), ["policy=adaptive", "users=jobs=5", "queue.vision=weight=2"]).policy == "adaptive"
+    settings = changed(QueueSettings(), ["policy=adaptive", "user.ann=slots=2", "queue.vision=limit=1"])
+    daemon = FakeDaemon(tmp_path, World(), hosts("h1:4,h2:4"), settings)
+    for name, queue, asker in (
+        ("a", "default", ANN),
+        ("b", "default", ANN),
+        ("c", "vision", BOB),
+        ("d", "vision", BOB),
+    ):
+        daemon.submit(name, work=100.0, workers="1:8", queue=queue, asker=asker, duration=100.0)
+    daemon.turns()
+    has = {name: count(job.slots) for name, job in daemon.state.jobs.items()}
+    assert has["a"] + has["b"] == 2 and sorted((has["c"], has["d"])) == [0, 1]
+    waiting = "c" if has["c"] == 0 else "d"
+    assert daemon.state.reasons[waiting] == "waits: queue vision has 1 of the 1 slots that are its limit"
+    daemon.close()
 
 
 @pytest.mark.parametrize(

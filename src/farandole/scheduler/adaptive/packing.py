@@ -22,7 +22,8 @@ def place_all(cluster: Cluster, grants: Sequence[Sized], place: Place) -> dict[s
     """Return the allocation of each job by its name.
 
     A job whose allocation would be torn into more nodes than its size needs makes all jobs of its type move together:
-    nothing is lost but their places, where large ones come first.
+    nothing is lost but their places, where large ones come first. A job of fixed size that must not be suspended stays
+    where it is.
     """
     allocations: dict[str, Allocation] = {}
     for type_ in cluster.types:
@@ -41,7 +42,8 @@ def _place(cluster: Cluster, grants: Sequence[Sized], place: Place, keep: bool) 
     for job, candidate in grants:
         had = job.allocation
         stays = had is not None and had.type == candidate.type and had.slots == candidate.slots
-        if keep and had is not None and stays and len(had.parts) == candidate.nodes:
+        fixed = not job.preemptible and not job.elastic
+        if had is not None and stays and (fixed or (keep and len(had.parts) == candidate.nodes)):
             free.take(had)
             packed[job.name] = had
         else:

@@ -11,18 +11,22 @@ one slot. A power below 1 makes the sum fair: the first slots of a job count mor
 that are nearly done, as the shortest remaining time does: with power = favour = 1 the value is the rate at which jobs
 end. What remains is predicted from finished jobs of the same application or, where there are none, taken to be as much
 as has been done, which holds for run times with a Pareto tail, and is at least `prior`.
+
+Priorities, weights of queues and deadlines multiply the value (`weights`); limits and quotas bound the sum (`shares`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from farandole.scheduler.adaptive.candidates import Candidate, exactly, sizes
 from farandole.scheduler.adaptive.goodput import GoodputModel
 from farandole.scheduler.adaptive.packing import Sized, place_all
+from farandole.scheduler.adaptive.shares import Claim, Row, borrows, rows_of, used_by, why_waits
 from farandole.scheduler.adaptive.solve import Choice, solve
+from farandole.scheduler.adaptive.weights import by_deadline, weights
 from farandole.scheduler.cluster import Cluster
 from farandole.scheduler.job import Decision, JobView
 from farandole.scheduler.placement import pack
@@ -71,36 +75,66 @@ class Adaptive:
         """Return who gets what, and why. The order in which the jobs come does not matter."""
         jobs = sorted(jobs, key=lambda job: (job.submitted, job.name))
         self._models = {job.name: self._model(job) for job in jobs if job.report is not None}
-        sized = [_staying(job) for job in jobs if job.allocation is not None and not job.preemptible]
+        counts = weights(jobs, now, self.rules)
+        offers = [
+            Offer(Choice(index, one.type, one.slots, counts[index] * value), one, speedup)
+            for index, job in enumerate(jobs)
+            if job.preemptible or job.elastic or job.allocation is None
+            for one, speedup, value in self._values(cluster, job, now)
+        ]
+        sized = [_staying(job) for index, job in enumerate(jobs) if _is_kept(job) and not _may_keep(index, job, offers)]
         staying = {one.job.name for one in sized}
+        offers = [offer for offer in offers if jobs[offer.choice.job].name not in staying]
         free = dict(cluster.slots_of)
         for one in sized:
             free[one.candidate.type] -= one.candidate.slots
-        offers = [
-            Offer(Choice(index, one.type, one.slots, value), one, speedup)
-            for index, job in enumerate(jobs)
-            if job.name not in staying
-            for one, speedup, value in self._values(cluster, job, now)
-        ]
-        chosen = self._choose(offers, free, [index for index, job in enumerate(jobs) if job.name not in staying])
+        rows = rows_of(self.rules, jobs, _claims(jobs, offers), cluster.slots)
+        kept = frozenset(index for index, job in enumerate(jobs) if _is_kept(job) and job.name not in staying)
+        asked = [index for index, job in enumerate(jobs) if job.name not in staying]
+        chosen = self._choose(offers, free, asked, rows, kept)
         sized += [Sized(jobs[offer.choice.job], offer.candidate) for offer in chosen]
-        reasons = {job.name: f"waits: the {cluster.slots} slots do more for other jobs" for job in jobs}
-        reasons |= {one.job.name: f"has {one.candidate.slots} slots of {one.candidate.type}" for one in sized}
-        for offer in chosen:
-            reasons[jobs[offer.choice.job].name] += f": {offer.speedup:.1f} times as fast as one"
+        reasons = self._reasons(cluster, jobs, sized, {jobs[offer.choice.job].name: offer.speedup for offer in chosen})
         return Decision(place_all(cluster, sized, self.place), reasons, now + self.rules.round)
 
-    def _choose(self, offers: Sequence[Offer], free: dict[str, int], jobs: Sequence[int]) -> list[Offer]:
+    def _choose(
+        self,
+        offers: Sequence[Offer],
+        free: dict[str, int],
+        jobs: Sequence[int],
+        rows: Sequence[Row],
+        kept: frozenset[int],
+    ) -> list[Offer]:
         """Return the best offers, at most one for each job; `jobs` are those that may have one, in their order."""
-        chosen = [offers[at] for at in solve([offer.choice for offer in offers], free)]
+        chosen = [offers[at] for at in solve([offer.choice for offer in offers], free, rows, kept)]
         if not self.in_order:
             return chosen
         served = {offer.choice.job for offer in chosen}
         first = next((job for job in jobs if job not in served), None)
-        if first is None or not any(job > first for job in served):
+        if first is None or not any(job > first and job not in kept for job in served):
             return chosen
-        until = [job for job in jobs if job <= first]
-        return self._choose([offer for offer in offers if offer.choice.job <= first], free, until)
+        until = [job for job in jobs if job <= first or job in kept]
+        fewer = [offer for offer in offers if offer.choice.job <= first or offer.choice.job in kept]
+        return self._choose(fewer, free, until, rows, kept)
+
+    def _reasons(
+        self, cluster: Cluster, jobs: Sequence[JobView], sized: Sequence[Sized], speedups: Mapping[str, float]
+    ) -> dict[str, str]:
+        """Return a sentence for each job."""
+        rules = self.rules
+        used = used_by([(one.job, one.candidate.slots) for one in sized], rules)
+        highest = max((one.job.priority for one in sized), default=0)
+        reasons = {}
+        for job in jobs:
+            others = "others, some of higher priority" if job.priority < highest else "other jobs"
+            otherwise = f"the {cluster.slots} slots do more for {others}"
+            reasons[job.name] = f"waits: {why_waits(job, used, rules) or otherwise}"
+        for job, candidate in sized:
+            reasons[job.name] = f"has {candidate.slots} slots of {candidate.type}"
+            if job.name in speedups:
+                reasons[job.name] += f": {speedups[job.name]:.1f} times as fast as one"
+            if beyond := borrows(job.queue, used, rules):
+                reasons[job.name] += f"; {beyond}"
+        return reasons
 
     def _model(self, job: JobView) -> GoodputModel:
         assert job.report is not None
@@ -118,13 +152,15 @@ class Adaptive:
         one = one or max(rates.values())
         remaining = self._remaining(job, one, now)
         preference = float((remaining / one) ** -self.favour)
-        for candidate, rate in rates.items():
+        ends = [now + _restart_cost(job, candidate, now) + remaining / rate for candidate, rate in rates.items()]
+        urgent = by_deadline(ends, job.deadline, self.horizon)
+        for (candidate, rate), factor_of_deadline in zip(rates.items(), urgent, strict=True):
             lasts = min(self.horizon, remaining / rate)
             cost = _restart_cost(job, candidate, now)
             factor = lasts / (lasts + cost) if lasts < self.horizon - cost else 1 - cost / self.horizon
             speedup = rate / one
             worth = (speedup * max(factor, _LEAST_FACTOR)) ** self.power
-            yield candidate, speedup, preference * worth
+            yield candidate, speedup, preference * worth * factor_of_deadline
 
     def _rates(self, cluster: Cluster, job: JobView, candidates: Iterable[Candidate]) -> dict[Candidate, float]:
         """Return the progress in a second, where there is any; of a job that reports nothing, in slot-seconds."""
@@ -155,13 +191,50 @@ def _candidates(cluster: Cluster, job: JobView) -> Iterator[Candidate]:
 
     The model of what it has run with does not reach farther.
     """
+    had = job.allocation if _is_kept(job) else None
     run = max([job.largest_run, *(row.workers for rows in (job.known or {}).values() for row in rows)])
-    for type_ in cluster.types:
+    for type_ in cluster.types if had is None else (had.type,):
         if not job.elastic:
             yield from exactly(cluster, type_, job.slots)
             continue
         largest = min(job.max_slots, max(1, job.min_slots, 2 * run))
-        yield from (one for one in sizes(cluster, type_, largest) if one.slots >= job.min_slots)
+        found = [one for one in sizes(cluster, type_, largest) if one.slots >= job.min_slots]
+        yield from found
+        if had is not None and had.slots not in [one.slots for one in found]:
+            yield Candidate(had.type, len(had.parts), had.slots)  # What it has always fits.
+
+
+def _is_kept(job: JobView) -> bool:
+    """Return whether a job runs and must not be suspended; if it is elastic, it may be given another size."""
+    return job.allocation is not None and not job.preemptible
+
+
+def _may_keep(index: int, job: JobView, offers: Sequence[Offer]) -> bool:
+    """Return whether what a job has is among its offers, so that it need not lose it."""
+    had = job.allocation
+    return had is not None and any(
+        offer.choice.job == index and (offer.choice.type, offer.choice.slots) == (had.type, had.slots)
+        for offer in offers
+    )
+
+
+def _claims(jobs: Sequence[JobView], offers: Sequence[Offer]) -> list[Claim]:
+    """Return what each job wants and keeps."""
+    best: dict[int, Choice] = {}
+    least: dict[int, int] = {}
+    for offer in offers:
+        choice = offer.choice
+        if choice.job not in best or choice.value > best[choice.job].value:
+            best[choice.job] = choice
+        least[choice.job] = min(choice.slots, least.get(choice.job, choice.slots))
+    claims = []
+    for index, job in enumerate(jobs):
+        if index in best:
+            claims.append(Claim(best[index].slots, least[index] if _is_kept(job) else 0))
+        else:
+            has = job.allocation.slots if job.allocation is not None else 0
+            claims.append(Claim(has, has, fixed=True))
+    return claims
 
 
 def _staying(job: JobView) -> Sized:

@@ -3,8 +3,8 @@
 Each worker sleeps for every sample of its part of a batch. So the time of a step falls with the number of workers, as
 it does where each worker has an accelerator of its own, although the workers of this benchmark share a few cores.
 
-    farandole run -np 2 python benchmarks/sharing/job.py digits --steps 100 [--elastic]
-    farandole run -np 2 python benchmarks/sharing/job.py language --steps 100
+    farandole run -np 2 python benchmarks/sharing/training_job.py digits --steps 100 [--elastic]
+    farandole run -np 2 python benchmarks/sharing/training_job.py language --steps 100
 """
 
 from __future__ import annotations

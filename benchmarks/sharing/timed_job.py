@@ -1,0 +1,123 @@
+"""One job of `python -m benchmarks queue` whose speed does not depend on the machine: its steps are sleep.
+
+It goes through the loop of `steps` as a training does, with workers that come and go, and needs no framework, so that
+it starts in a moment. Each worker sleeps for every sample of its part of a batch. A job that was suspended goes on at
+the step it had reached: rank 0 keeps that in a file.
+
+    farandole run -np 2 python benchmarks/sharing/timed_job.py --steps 100 [--kept FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from farandole.core import basics
+from farandole.elastic.batches import KeepRate
+from farandole.elastic.ledger import Ledger
+from farandole.elastic.step_loop import Loop
+from farandole.wire.rendezvous import World
+
+
+class Part(NamedTuple):
+    """What one rank takes in a step."""
+
+    data: int | None
+    samples: int
+    total: int
+    shares: Sequence[Any]
+
+
+class Samples:
+    """Counts samples, without having any. See `farandole.elastic.framework.Loader`."""
+
+    def __init__(self, batch: int, steps: int) -> None:
+        self.ledger = Ledger(batch * steps, seed=1)
+        self._batch = batch
+
+    def counts(self, world_size: int) -> tuple[int, ...]:
+        batch = self._batch
+        return tuple(batch * (rank + 1) // world_size - batch * rank // world_size for rank in range(world_size))
+
+    def next(self, world_size: int, rank: int) -> Part | None:
+        if not self.ledger.left:
+            return None
+        shares = self.ledger.take(self.counts(world_size))
+        samples = [sum(end - begin for begin, end in share) for share in shares]
+        return Part(samples[rank] or None, samples[rank], sum(samples), shares)
+
+    def borrow(self, batch: Part) -> int:
+        return 0
+
+    def commit(self, batch: Part, lost: Collection[int] = ()) -> None:
+        self.ledger = self.ledger.commit(batch.shares, lost)
+
+    def next_epoch(self) -> None:
+        self.ledger = self.ledger.next_epoch()
+
+
+class Nothing:
+    """What is trained: nothing, but how far it has come is kept. See `farandole.elastic.framework.Trained`."""
+
+    reduces_once = False
+
+    def __init__(self, kept: Path | None) -> None:
+        self._kept = kept
+
+    def transfer(self, sources: Sequence[int], receivers: Sequence[int], *, may_stream: bool) -> None:
+        """There is no state."""
+
+    def hand_over(self, *_: object) -> None:
+        """There are no gradients."""
+
+    def step_without_samples(self) -> None:
+        """Nothing is made of nothing."""
+
+    def has_unused_gradients(self) -> bool:
+        return False
+
+    def scale_rate(self, factor: float) -> None:
+        """There is none."""
+
+    def is_due(self, step: int) -> bool:
+        return self._kept is not None
+
+    def save(self, progress: bytes, step: int, epoch: int, world: World) -> None:
+        if self._kept is not None and world.rank == 0:
+            draft = self._kept.with_suffix(".new")
+            draft.write_bytes(progress)
+            draft.replace(self._kept)
+
+    def load(self) -> bytes | None:
+        return self._kept.read_bytes() if self._kept is not None and self._kept.exists() else None
+
+    def close(self) -> None:
+        """Nothing is being written."""
+
+
+def main() -> None:
+    """Take so many steps."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--steps", type=int, required=True)
+    parser.add_argument("--batch", type=int, default=48, help="samples of all workers in a step")
+    parser.add_argument("--step", type=float, default=0.5, metavar="S", help="seconds of a step of one worker")
+    parser.add_argument("--kept", type=Path, help="file that says how far it has come")
+    given = parser.parse_args()
+    basics.init()
+    session = basics.current()
+    until = time.monotonic()
+    for samples in Loop(Samples(given.batch, given.steps), Nothing(given.kept), epochs=1, rate=KeepRate()):
+        # From the end of the last step on: what the step costs beside its sleep is part of its time.
+        until = max(until, time.monotonic() - 0.2 * given.step) + given.step * samples / given.batch
+        time.sleep(max(0.0, until - time.monotonic()))
+        if session.retry is not None:
+            session.retry.run(lambda: session.exchange("step", b""))
+        else:
+            session.exchange("step", b"")
+
+
+if __name__ == "__main__":
+    main()
