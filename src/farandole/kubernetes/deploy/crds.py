@@ -170,6 +170,12 @@ def _training_pods() -> Schema:
         "networkPolicy": _flag("Whether only pods of the job may connect to its pods; default: true."),
         "ship": _object({"configMap": _text("Name of a ConfigMap with the code."), "items": items}, "Small code."),
         "topologySpread": _text("A label of nodes over whose values worker pods are spread."),
+        "keepTogether": _text("A label of nodes: worker pods are put where it has one value, if that can be."),
+        "preferNodes": {
+            "type": "object",
+            "additionalProperties": {"type": "string"},
+            "description": "Labels, with values, of nodes that worker pods are put on if there is room.",
+        },
         "launcherAbsenceSeconds": _number("How long workers go on without a launcher; default: 600.", 1),
         "nodeLossSeconds": _number("After which pods of a silent node are given up; default: 30."),
         "activeDeadlineSeconds": _number("How long the whole job may take.", 1),

@@ -6,10 +6,10 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from farandole.kubernetes import children, names
+from farandole.kubernetes import children, gang, names
 from farandole.kubernetes.kinds import MPI_JOB
 from farandole.kubernetes.model import Object, Options
-from farandole.kubernetes.mpijob import gang, hosts
+from farandole.kubernetes.mpijob import hosts
 from farandole.kubernetes.mpijob.job_spec import INTEL, KUBEXEC, MPICH, OPEN_MPI, SSH, MpiJobSpec, Replica
 
 CONFIG_VOLUME, SSH_VOLUME, KUBECTL_VOLUME = "mpi-job-config", "ssh-auth", "mpi-job-kubectl"

@@ -25,9 +25,9 @@ import kopf
 from aiohttp import web
 from lightkube.config.kubeconfig import SingleConfig
 
+from farandole.kubernetes import gang
 from farandole.kubernetes.kinds import KINDS, Kind
 from farandole.kubernetes.model import Options
-from farandole.kubernetes.mpijob import gang
 from farandole.kubernetes.operator.api import Api, default_config
 from farandole.kubernetes.operator.carry_out import Executor, NotLeading
 from farandole.kubernetes.operator.election import Election

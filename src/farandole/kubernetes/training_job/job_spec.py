@@ -22,7 +22,14 @@ ABSENCE_SECONDS = 600.0
 NODE_LOSS_SECONDS = 30
 CLAIM = "pvc:"
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
-_LISTS_OF_POD = ("containers", "initContainers", "volumes", "imagePullSecrets", "tolerations")
+_LISTS_OF_POD = (
+    "containers",
+    "initContainers",
+    "volumes",
+    "imagePullSecrets",
+    "tolerations",
+    "topologySpreadConstraints",
+)
 _LISTS_OF_CONTAINER = ("command", "args", "env", "envFrom", "volumeMounts", "ports")
 
 KUBERNETES_KEYS = (
@@ -41,6 +48,8 @@ KUBERNETES_KEYS = (
     "activeDeadlineSeconds",
     "ttlSecondsAfterFinished",
     "topologySpread",
+    "keepTogether",
+    "preferNodes",
 )
 """What a TrainingJob has beside the keys of a job: in a job for any place, these are in `options.kubernetes`."""
 
@@ -76,11 +85,20 @@ class TrainingJobSpec:
     ttl: int | None = None
     spread: str = ""
     """A label of nodes, such as a zone, over whose values worker pods are spread."""
+    together: str = ""
+    """A label of nodes: worker pods had better all be where it has one value, such as a rack."""
+    preferred_nodes: Object = field(default_factory=dict)
+    """Labels of nodes, with values, on which worker pods had better be."""
 
     @property
     def pods(self) -> int:
         """How many worker pods there should be."""
         return -(-self.job.workers.replicas // self.slots)
+
+    @property
+    def least_pods(self) -> int:
+        """How many worker pods the training needs to begin."""
+        return -(-self.job.workers.min // self.slots)
 
 
 class _Reader:
@@ -142,8 +160,8 @@ def read(job: Object) -> tuple[TrainingJobSpec | None, list[str]]:
     read_spec = TrainingJobSpec(
         job=shared or JobSpec(("true",), _no_workers()),
         slots=reader.integer("slotsPerPod", 1, 1, MOST_SLOTS + 1) or 1,
-        labels=_texts(reader, metadata, "labels"),
-        annotations=_texts(reader, metadata, "annotations"),
+        labels=_texts(reader, metadata, "labels", "template.metadata."),
+        annotations=_texts(reader, metadata, "annotations", "template.metadata."),
         pod=pod,
         python=reader.text("python", "python3"),
         suspend=reader.flag("suspend"),
@@ -158,6 +176,8 @@ def read(job: Object) -> tuple[TrainingJobSpec | None, list[str]]:
         deadline=reader.integer("activeDeadlineSeconds", None, 1),
         ttl=reader.integer("ttlSecondsAfterFinished", None, 0),
         spread=reader.text("topologySpread"),
+        together=reader.text("keepTogether"),
+        preferred_nodes=_texts(reader, spec, "preferNodes", ""),
     )
     _check_pod(reader, pod)
     _check_image(reader, read_spec)
@@ -209,11 +229,11 @@ def _ship_items(reader: _Reader, spec: Object) -> tuple[Object, ...]:
     return tuple({"key": item["key"], "path": item["path"]} for item in items)
 
 
-def _texts(reader: _Reader, metadata: Object, name: str) -> Object:
-    found = reader.mapping(metadata, name)
+def _texts(reader: _Reader, source: Object, name: str, where: str) -> Object:
+    found = reader.mapping(source, name)
     if all(isinstance(key, str) and isinstance(value, str) for key, value in found.items()):
         return found
-    reader.faults.append(f"template.metadata.{name}: {_shown(found)} has to be text")
+    reader.faults.append(f"{where}{name}: {_shown(found)} has to be text")
     return {}
 
 
@@ -229,9 +249,19 @@ def _check_pod(reader: _Reader, pod: Object) -> None:
         for name in ("resources", "securityContext"):
             if container.get(name) is not None and not isinstance(container[name], Mapping):
                 reader.faults.append(f"template.spec.containers {container['name']}: {name} has to have fields")
+    _check_affinity(reader, pod)
     context = pod.get("securityContext")
     if context is not None and not isinstance(context, Mapping):
         reader.faults.append(f"template.spec.securityContext: {_shown(context)} has to have fields")
+
+
+def _check_affinity(reader: _Reader, pod: Object) -> None:
+    affinity = reader.mapping(pod, "affinity")
+    for kind in ("nodeAffinity", "podAffinity"):
+        wishes = reader.mapping(affinity, kind)
+        _check_lists(
+            reader, f"template.spec.affinity.{kind}", wishes, ("preferredDuringSchedulingIgnoredDuringExecution",)
+        )
 
 
 def _check_lists(reader: _Reader, what: str, source: Object, lists: tuple[str, ...]) -> None:

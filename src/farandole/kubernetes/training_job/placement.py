@@ -50,7 +50,9 @@ def plan(observed: Observed, spec: TrainingJobSpec, status: TrainingJobStatus) -
     status, workers, retry_at = _workers(observed, spec, status)
     surplus = _surplus(observed, spec)
     stuck, stuck_at = stuck_pods(observed)
-    wanted, refused_at = _not_refused(observed, [*around(observed.job, spec), *launchers, *workers])
+    group = pods.pod_group(observed.job, spec, observed.options)
+    groups = [Wanted(group)] if group is not None else []
+    wanted, refused_at = _not_refused(observed, [*around(observed.job, spec), *groups, *launchers, *workers])
     made = [item.ref.name for item in (*launchers, *workers)]
     reason = f"to be made: {', '.join(made[:5])}" if made else "it has the pods that it needs"
     again = earliest([settled_at, retry_at, refused_at, stuck_at])
@@ -155,7 +157,7 @@ def _workers(
     first = status.history.workers
     more = missing - len(again)
     indexes = [*again, *range(first, first + more)]
-    made = [Wanted(pods.worker(observed.job, spec, index)) for index in indexes]
+    made = [Wanted(pods.worker(observed.job, spec, observed.options, index)) for index in indexes]
     return status.with_history(workers=first + more), made, None
 
 

@@ -7,10 +7,10 @@ import json
 import posixpath
 from typing import Any
 
-from farandole.kubernetes import children, names
+from farandole.kubernetes import children, gang, names, resources
 from farandole.kubernetes.kinds import TRAINING_JOB
 from farandole.kubernetes.model import Object, Options
-from farandole.kubernetes.training_job import own_names
+from farandole.kubernetes.training_job import hints, own_names
 from farandole.kubernetes.training_job.job_spec import CLAIM, TrainingJobSpec
 
 _SECRET_VOLUME = "farandole-secret"
@@ -67,10 +67,12 @@ def launcher(job: Object, spec: TrainingJobSpec, options: Options, index: int, a
         body["priorityClassName"] = spec.priority_class
     metadata = _metadata(job, name, names.LAUNCHER, index)
     metadata["labels"][names.ATTEMPT_LABEL] = str(attempt)
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": body}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": body}
+    gang.decorate(pod, job, options)
+    return pod
 
 
-def worker(job: Object, spec: TrainingJobSpec, index: int) -> dict[str, Any]:
+def worker(job: Object, spec: TrainingJobSpec, options: Options, index: int) -> dict[str, Any]:
     """Return a worker pod: the user's template or image, in which our agent is process 1."""
     name = own_names.pod(job, names.WORKER, index)
     body: dict[str, Any] = copy.deepcopy(dict(spec.pod))
@@ -100,12 +102,26 @@ def worker(job: Object, spec: TrainingJobSpec, index: int) -> dict[str, Any]:
     _add(body, "tolerations", [*_when_nodes_are_lost(spec), *(_spot() if spec.tolerate_spot else [])])
     if spec.priority_class:
         body.setdefault("priorityClassName", spec.priority_class)
-    if spec.spread:
-        _spread(job, spec, body)
     metadata = _metadata(job, name, names.WORKER, index)
+    hints.hint(hints.labels_of(metadata["labels"]), spec, body)
     metadata["labels"] = {**spec.labels, **metadata["labels"]}
     metadata["annotations"] = dict(spec.annotations)
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": body}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": body}
+    gang.decorate(pod, job, options)
+    return pod
+
+
+def pod_group(job: Object, spec: TrainingJobSpec, options: Options) -> dict[str, Any] | None:
+    """Return the PodGroup without which no pod starts before the launcher and the least workers can; None without one.
+
+    Workers beyond the least are members as well, and start when there is room for them.
+    """
+    if not options.gang_scheduler:
+        return None
+    one = launcher(job, spec, options, 0, 0)["spec"]
+    needed = resources.of_pods([(1, one), (spec.least_pods, worker(job, spec, options, 0)["spec"])])
+    told = gang.Gang(1 + spec.least_pods, needed, priority_class=spec.priority_class)
+    return gang.pod_group(TRAINING_JOB, job, told, options)
 
 
 def description(job: Object, spec: TrainingJobSpec, attempt: int) -> dict[str, Any]:
@@ -213,20 +229,6 @@ def _when_nodes_are_lost(spec: TrainingJobSpec) -> list[dict[str, Any]]:
 
 def _spot() -> list[dict[str, Any]]:
     return [{"key": taint, "operator": "Exists"} for taint in _SPOT_TAINTS]
-
-
-def _spread(job: Object, spec: TrainingJobSpec, body: dict[str, Any]) -> None:
-    labels = {
-        names.JOB_LABEL: children.label_value(own_names.job_name(job)),
-        names.ROLE_LABEL: names.WORKER,
-    }
-    constraint = {
-        "topologyKey": spec.spread,
-        "maxSkew": 1,
-        "whenUnsatisfiable": "ScheduleAnyway",
-        "labelSelector": {"matchLabels": labels},
-    }
-    _add(body, "topologySpreadConstraints", [constraint])
 
 
 def _add(target: dict[str, Any], key: str, items: list[Any]) -> None:

@@ -10,7 +10,7 @@ between the two, a number is left out.
 from __future__ import annotations
 
 from farandole.jobs.status import JobState
-from farandole.kubernetes import conditions, names, pod_state, times
+from farandole.kubernetes import conditions, gang, names, pod_state, times
 from farandole.kubernetes.model import Deletion, Observed, Outcome, earliest, ref_of
 from farandole.kubernetes.training_job import placement, told
 from farandole.kubernetes.training_job.around import selector
@@ -122,6 +122,7 @@ def _after_end(observed: Observed, spec: TrainingJobSpec | None, status: Trainin
     farewell = farewell_at if observed.now < farewell_at and placement.live(observed, names.LAUNCHER) else None
     status = status.with_fields(workers=0, launcher=last["metadata"]["name"] if last else None)
     stuck, stuck_at = placement.stuck_pods(observed)
+    deletions += gang.given_back(observed, "the job has ended")
     return status.outcome("it has ended", (), [*deletions, *stuck], earliest([gone_at, stuck_at, farewell]))
 
 
@@ -154,7 +155,9 @@ def _suspended(observed: Observed, spec: TrainingJobSpec, status: TrainingJobSta
     status = _blocked(status, None, now).with_state(JobState.SUSPENDED, reason)
     status = status.with_fields(workers=placement.ready_workers(observed), wanted=0, launcher=None, progress=None)
     stuck, again = placement.stuck_pods(observed)
-    return status.outcome("it is suspended", (), [*_all_pods(observed, "the job is suspended"), *stuck], again)
+    why = "the job is suspended"
+    going = [*_all_pods(observed, why), *gang.given_back(observed, why)]
+    return status.outcome("it is suspended", (), [*going, *stuck], again)
 
 
 def _resumed(observed: Observed, status: TrainingJobStatus) -> TrainingJobStatus:

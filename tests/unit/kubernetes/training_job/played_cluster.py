@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from farandole.kubernetes import names, times
-from farandole.kubernetes.model import Observed, Outcome, Problem, Ref, ref_of
+from farandole.kubernetes.model import Observed, Options, Outcome, Problem, Ref, ref_of
 from farandole.kubernetes.training_job import own_names
 from farandole.kubernetes.training_job.reconcile import reconcile
 
@@ -30,8 +30,9 @@ class PlayedCluster:
         made: names of all pods that were ever made.
     """
 
-    def __init__(self, job: dict[str, Any]) -> None:
+    def __init__(self, job: dict[str, Any], options: Options | None = None) -> None:
         self.job = job
+        self.options = options or Options()
         self.now = 1_000_000.0
         self.children: dict[Ref, dict[str, Any]] = {}
         self.problems: dict[Ref, Problem] = {}
@@ -43,14 +44,16 @@ class PlayedCluster:
 
     def reconcile(self) -> Outcome:
         """Do once what is wanted, as an operator does it."""
-        outcome = reconcile(Observed(self.job, dict(self.children), dict(self.problems), self.now))
+        outcome = reconcile(Observed(self.job, dict(self.children), dict(self.problems), self.now, self.options))
         if outcome.status is not None:
             self.job = {**self.job, "status": json.loads(json.dumps(outcome.status))}
         for deletion in outcome.deletions:
             child = self.children.get(deletion.ref)
             if child is None or child["metadata"]["uid"] != deletion.uid:
                 continue
-            if deletion.grace == 0 or child["status"]["phase"] in ("Succeeded", "Failed"):
+            if deletion.ref.kind != "Pod":
+                del self.children[deletion.ref]
+            elif deletion.grace == 0 or child["status"]["phase"] in ("Succeeded", "Failed"):
                 del self.children[deletion.ref]
             else:
                 child["metadata"].setdefault("deletionTimestamp", times.to_text(self.now + 30))

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 from tests.unit.kubernetes.training_job.played_cluster import PlayedCluster, job_of
 
+from farandole.kubernetes.model import Options
 from farandole.kubernetes.training_job.job_spec import read
 
 
-def started(**spec: Any) -> PlayedCluster:
+def started(gang_scheduler: str = "", **spec: Any) -> PlayedCluster:
     """Return a job that trains."""
-    cluster = PlayedCluster(job_of(**spec))
+    cluster = PlayedCluster(job_of(**spec), Options(gang_scheduler=gang_scheduler))
     cluster.settle()
     cluster.run_all()
     cluster.told("status", attempt=0, size=3, generation=1, waitsFor="", ranks=[])
@@ -225,6 +226,8 @@ def test_whatever_a_spec_is_it_is_read_or_refused_in_sentences() -> None:
         "suspend",
         "resources",
         "environment",
+        "keepTogether",
+        "preferNodes",
         "nonsense",
     ]
     for _ in range(3000):
@@ -234,7 +237,7 @@ def test_whatever_a_spec_is_it_is_read_or_refused_in_sentences() -> None:
         job = {**job_of(), "spec": spec if chance.random() < 0.95 else random_value(chance)}
         found, faults = read(job)
         assert (found is None) == bool(faults)
-        cluster = PlayedCluster(job)
+        cluster = PlayedCluster(job, Options(gang_scheduler=chance.choice(["", "volcano"])))
         cluster.settle()
 
 
@@ -242,7 +245,7 @@ def test_whatever_a_spec_is_it_is_read_or_refused_in_sentences() -> None:
 def test_whatever_happens_a_job_comes_to_its_end_with_its_pods(seed: int) -> None:
     """Random events; then peace: within minutes the job has what it asks for, and ends when its launcher says so."""
     chance = random.Random(seed)
-    cluster = started(retries=2)
+    cluster = started("volcano" if seed % 3 == 0 else "", retries=2)
     for _ in range(40):
         _happen(cluster, chance)
         if chance.random() < 0.7:

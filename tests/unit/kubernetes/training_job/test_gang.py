@@ -1,0 +1,144 @@
+"""Nothing of a TrainingJob starts before the launcher and the least workers can; and where its pods had better be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.unit.kubernetes.training_job.played_cluster import PlayedCluster, job_of
+
+from farandole.kubernetes.model import Options
+from farandole.kubernetes.training_job.job_spec import read
+
+
+def played(scheduler: str, **spec: Any) -> PlayedCluster:
+    """Return a job whose objects are made, under an operator with a gang scheduler."""
+    cluster = PlayedCluster(job_of(**spec), Options(gang_scheduler=scheduler))
+    cluster.settle()
+    return cluster
+
+
+def groups(cluster: PlayedCluster) -> list[dict[str, Any]]:
+    return [child for ref, child in cluster.children.items() if ref.kind == "PodGroup"]
+
+
+RESOURCES = {"cpu": "1500m", "memory": "1Gi", "nvidia.com/gpu": "1"}
+
+
+def test_volcano_is_told_what_the_launcher_and_the_least_workers_need_together() -> None:
+    (group,) = groups(played("volcano", resources=RESOURCES, priorityClassName="high"))
+
+    assert group["apiVersion"] == "scheduling.volcano.sh/v1beta1"
+    # 2 workers, although 3 are asked for; and the launcher with its 100m and 128Mi.
+    assert group["spec"] == {
+        "minMember": 3,
+        "minResources": {"cpu": "3100m", "memory": str((2 * 1024 + 128) * 2**20), "nvidia.com/gpu": "2"},
+        "priorityClassName": "high",
+    }
+
+
+def test_the_coscheduling_plugin_is_told_the_same_and_all_pods_belong_to_the_group() -> None:
+    cluster = played("plugins", slotsPerPod=2, resources=RESOURCES)
+
+    (group,) = groups(cluster)
+    assert group["apiVersion"] == "scheduling.x-k8s.io/v1alpha1"
+    assert group["spec"]["minMember"] == 2, "one pod has both of the least workers"
+    for pod in cluster.pods():
+        assert pod["spec"]["schedulerName"] == "plugins"
+        assert pod["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] == group["metadata"]["name"]
+
+
+def test_the_group_is_there_before_its_pods() -> None:
+    cluster = PlayedCluster(job_of(), Options(gang_scheduler="volcano"))
+    kinds = [wanted.ref.kind for wanted in cluster.reconcile().wanted]
+    assert kinds.index("PodGroup") < kinds.index("Pod")
+
+
+def test_a_pod_that_follows_another_one_belongs_to_the_same_group() -> None:
+    cluster = played("volcano")
+    cluster.run_all()
+    cluster.end(cluster.pods("worker")[0], 1, reason="Evicted")
+    cluster.settle()
+    cluster.now += 5
+    cluster.settle()
+
+    assert "job-worker-3" in cluster.names("worker")
+    annotations = {pod["metadata"]["annotations"]["scheduling.k8s.io/group-name"] for pod in cluster.pods()}
+    assert annotations == {"job"}
+    assert len(groups(cluster)) == 1
+
+
+def test_scaling_does_not_change_what_starts_together() -> None:
+    cluster = played("volcano")
+    before = groups(cluster)[0]["spec"]
+    cluster.job["spec"]["workers"] = {"min": 2, "max": 4, "replicas": 4}
+    cluster.settle()
+    assert groups(cluster)[0]["spec"] == before
+    assert len(cluster.pods("worker")) == 4
+
+
+@pytest.mark.parametrize("end", ["suspend", "cancel"])
+def test_a_job_without_pods_holds_nothing_in_the_scheduler(end: str) -> None:
+    cluster = played("volcano")
+    cluster.job["spec"][end] = True
+    cluster.settle()
+    assert groups(cluster) == []
+
+
+def test_without_a_gang_scheduler_there_is_no_group() -> None:
+    cluster = played("")
+    assert groups(cluster) == []
+    assert all("schedulerName" not in pod["spec"] for pod in cluster.pods())
+
+
+def test_fewer_workers_than_the_least_are_said_to_wait() -> None:
+    cluster = played("volcano")
+    cluster.pods("worker")[0]["status"]["phase"] = "Running"
+    cluster.settle()
+    assert cluster.status["state"] != "Running"
+    assert cluster.status["reason"] == "1 of 3 worker pods run; the training begins with 2 workers"
+
+
+# --- hints -----------------------------------------------------------------------------------------------------------
+
+
+def test_hints_are_added_to_the_wishes_of_the_template_and_keep_no_pod_from_running() -> None:
+    theirs = {"weight": 1, "preference": {"matchExpressions": [{"key": "disk", "operator": "Exists"}]}}
+    wishes = "preferredDuringSchedulingIgnoredDuringExecution"
+    template = {"spec": {"affinity": {"nodeAffinity": {wishes: [theirs]}}}}
+    cluster = played(
+        "", topologySpread="zone", keepTogether="rack", preferNodes={"gpu": "h100", "net": "ib"}, template=template
+    )
+    body = cluster.pods("worker")[0]["spec"]
+
+    labels = {"farandole.dev/job": "job", "farandole.dev/kind": "trainingjobs", "farandole.dev/role": "worker"}
+    (spread,) = body["topologySpreadConstraints"]
+    assert (spread["topologyKey"], spread["whenUnsatisfiable"]) == ("zone", "ScheduleAnyway")
+    assert spread["labelSelector"] == {"matchLabels": labels}
+    first, ours = body["affinity"]["nodeAffinity"][wishes]
+    assert first == theirs
+    assert ours["preference"]["matchExpressions"] == [
+        {"key": "gpu", "operator": "In", "values": ["h100"]},
+        {"key": "net", "operator": "In", "values": ["ib"]},
+    ]
+    (together,) = body["affinity"]["podAffinity"][wishes]
+    assert together["podAffinityTerm"] == {"labelSelector": {"matchLabels": labels}, "topologyKey": "rack"}
+    assert all(set(kind) == {wishes} for kind in body["affinity"].values())
+    assert "affinity" not in cluster.pods("launcher")[0]["spec"]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"preferNodes": {"gpu": 1}},
+        {"preferNodes": ["gpu"]},
+        {"keepTogether": 3},
+        {"template": {"spec": {"affinity": "near"}}},
+        {"template": {"spec": {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": 1}}}}},
+        {"template": {"spec": {"topologySpreadConstraints": {}}}},
+    ],
+)
+def test_hints_that_cannot_be_used_are_told_in_a_sentence(spec: dict[str, Any]) -> None:
+    found, faults = read(job_of(**spec))
+    assert found is None
+    assert len(faults) == 1
