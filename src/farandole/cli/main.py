@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import farandole
 from farandole.cli import (
@@ -51,6 +51,11 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print what is wrong and where help is, and exit."""
         self.exit(USAGE_ERROR, f"error: {message}\nhint: see {self.prog} --help\n")
+
+    def _parse_optional(self, arg_string: str) -> Any:
+        # An option that may stand alone takes no word that follows: that is the user's command.
+        alone = getattr(self._option_string_actions.get(arg_string), "value_alone", "")
+        return super()._parse_optional(f"{arg_string}={alone}" if alone else arg_string)
 
     def refuse(self, unknown: Sequence[str]) -> NoReturn:
         """Print which words mean nothing here, and what may have been meant, and exit."""

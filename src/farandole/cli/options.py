@@ -105,7 +105,7 @@ def add_settings(parser: argparse._ActionsContainer, group: str = "") -> None:
             parser.add_argument(f"--{flag.name}", dest=row.name, action="store_true", help=flag.help)
         else:
             choices = flag.choices or None
-            parser.add_argument(
+            action = parser.add_argument(
                 f"--{flag.name}",
                 dest=row.name,
                 metavar=flag.metavar,
@@ -113,6 +113,8 @@ def add_settings(parser: argparse._ActionsContainer, group: str = "") -> None:
                 choices=choices,
                 help=flag.help,
             )
+            if flag.value_alone:
+                action.value_alone = flag.value_alone  # type: ignore[attr-defined]
 
 
 def read_settings(options: argparse.Namespace) -> dict[str, Any]:

@@ -280,9 +280,9 @@ def _settings(given: argparse.Namespace) -> dict[str, Any]:
 
     if given.resume == "auto" and given.checkpoint_dir is None and not os.environ.get("FARANDOLE_CHECKPOINT_DIR"):
         raise SpecError("--resume auto: there is no directory of checkpoints", "add --checkpoint-dir DIR")
-    from farandole.launcher.job.worker_settings import with_backend
+    from farandole.launcher.job.worker_settings import with_backend, with_metrics
 
-    return with_backend(options.read_settings(given), os.environ)
+    return with_metrics(with_backend(options.read_settings(given), os.environ), os.environ)
 
 
 def _master(given: argparse.Namespace) -> str:

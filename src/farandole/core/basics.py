@@ -203,6 +203,8 @@ def count_step() -> None:
     session = _default.session
     if session is not None:
         session.steps += 1
+        if session.on_step is not None:
+            session.on_step()
 
 
 def _world() -> World:

@@ -56,6 +56,7 @@ class Session:
         pool: submissions to be used again.
         roster: the connection to the roster, or None in a world that needs none.
         steps: training steps done, as far as they were counted.
+        on_step: called at the end of each of them; None: nobody measures them.
         notices: what the roster says of a world whose workers come and go; None where they do not.
         retry: makes broken calls again in the next world; None: they fail.
         trained: whether this worker holds the job's state, and others may get it from here.
@@ -73,6 +74,7 @@ class Session:
         self.roster = met.roster
         self._own_roster = met.own_roster
         self.steps = 0
+        self.on_step: Callable[[], None] | None = None
         self.notices = Notices(engine) if settings.elastic and met.roster is not None else None
         self.retry: Retry | None = None
         self.trained = False

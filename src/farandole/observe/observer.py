@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from farandole.core import basics
 from farandole.core.session import Session
-from farandole.core.user_log import tell_user
+from farandole.core.user_log import log_as_json, log_event, tell_user
 from farandole.errors import TimelineError
 from farandole.observe.progress import ProgressReporter
 from farandole.observe.recording import ClockWatch
-from farandole.observe.stalls import answer_stall_queries
+from farandole.observe.stalls import StallRecord, answer_stall_queries
 from farandole.observe.timeline import JOIN_SECONDS, RECORDER, Post, Recording, Sending, Timeline
 from farandole.observe.timeline_messages import CODEC
 from farandole.wire.errors import BadMessage
@@ -20,6 +20,7 @@ from farandole.wire.rendezvous import Absent, Heard, Probed, RendezvousError, To
 
 if TYPE_CHECKING:
     from farandole.observe.tuning import TuningWatch
+    from farandole.observe.worker_metrics import WorkerMetrics
 
 
 class Observer:
@@ -29,8 +30,14 @@ class Observer:
         timeline: what this rank does about the timeline.
     """
 
-    def __init__(self, session: Session) -> None:
-        """Begin: a world of one has no other rank to listen to or to answer."""
+    def __init__(self, session: Session, stalls: StallRecord, metrics: str = "") -> None:
+        """Begin: a world of one has no other rank to listen to or to answer.
+
+        Args:
+            session: of the world.
+            stalls: how often others have waited for this worker, in all its worlds.
+            metrics: where this worker serves its metrics; "": nowhere.
+        """
         world, settings, post = session.world, session.settings, Post(session)
         self._generation = world.generation
         self._workers = world.workers
@@ -47,11 +54,11 @@ class Observer:
         self._tuning = _watch_tuning(session) if settings.autotune and world.rank == 0 else None
         self._progress: ProgressReporter | None = None
         if settings.progress and session.roster is not None:
-            self._progress = ProgressReporter(session, session.roster)
+            self._progress = ProgressReporter(session, session.roster, stalls, metrics)
         self._answering: threading.Thread | None = None
         if world.size > 1 and settings.stall_warning_seconds and not settings.stall_check_disable:
             # The thread that calls init() is the one that trains.
-            self._answering = answer_stall_queries(session.engine, threading.current_thread())
+            self._answering = answer_stall_queries(session.engine, threading.current_thread(), stalls)
         if recording is not None and settings.timeline is not None and settings.timeline.upper() != "DYNAMIC":
             try:
                 recording.start_with_the_world(_file_for(settings.timeline, world), settings.timeline_mark_cycles)
@@ -107,16 +114,32 @@ def _watch_tuning(session: Session) -> TuningWatch:
     return TuningWatch(session)
 
 
+# By the core's numbers; 0 is not set, which is as warning.
+_LEVELS = ("WARNING", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+
+
 class _Companion:
     """Gives every session an observer."""
 
     def __init__(self) -> None:
         self.observer: Observer | None = None
+        self._stalls = StallRecord()
+        self._metrics: WorkerMetrics | None = None
 
     def opened(self, session: Session) -> None:
-        self.observer = Observer(session)
+        world = session.world
+        if session.settings.log_format == "json":
+            log_as_json(_LEVELS[session.settings.log_level])
+        log_event("info", f"rank {world.rank} of {world.size} in generation {world.generation}", world.rank)
+        if session.settings.metrics is not None and self._metrics is None:
+            self._metrics = _serve_metrics(session, self._stalls)
+        if self._metrics is not None:
+            self._metrics.enter(session)
+        self.observer = Observer(session, self._stalls, "" if self._metrics is None else self._metrics.address)
 
     def closing(self, session: Session) -> None:
+        if self._metrics is not None:
+            self._metrics.leave()
         if self.observer is not None:
             self.observer.close()
 
@@ -124,9 +147,19 @@ class _Companion:
         observer, self.observer = self.observer, None
         if observer is not None:
             observer.join()
+        if self._metrics is not None and not basics.is_initialized():
+            self._metrics.close()
+            self._metrics = None
 
     def forgotten(self) -> None:
-        self.observer = None
+        self.observer = self._metrics = None
+
+
+def _serve_metrics(session: Session, stalls: StallRecord) -> WorkerMetrics | None:
+    # Imported when needed: few jobs serve metrics.
+    from farandole.observe.worker_metrics import serve_worker_metrics
+
+    return serve_worker_metrics(session, stalls)
 
 
 _companion = _Companion()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 from farandole.core.session import Session
+from farandole.observe.stalls import StallRecord
 from farandole.wire.rendezvous import RendezvousError
 from farandole.wire.roster_client import RosterClient
 
@@ -12,15 +13,19 @@ from farandole.wire.roster_client import RosterClient
 class ProgressReporter:
     """A thread that reports steps and waiting at regular times, until the session ends."""
 
-    def __init__(self, session: Session, roster: RosterClient) -> None:
+    def __init__(self, session: Session, roster: RosterClient, stalls: StallRecord, metrics: str) -> None:
         """Begin.
 
         Args:
             session: whose steps and waiting these are; `settings.progress` says how often they are told.
             roster: takes the reports.
+            stalls: of this worker, which are reported too.
+            metrics: where this worker serves its metrics; "": nowhere.
         """
         self._session = session
         self._roster = roster
+        self._stalls = stalls
+        self._metrics = metrics
         self._finish = threading.Event()
         self._thread = threading.Thread(target=self._run, name="farandole-progress", daemon=True)
         self._thread.start()
@@ -35,7 +40,14 @@ class ProgressReporter:
 
     def _run(self) -> None:
         try:
+            self._report()  # At once: it says where the metrics are.
             while not self._finish.wait(self._session.settings.progress):
-                self._roster.report_progress(self._session.steps, self._session.engine.blocked_seconds)
+                self._report()
         except RendezvousError:
             pass  # The launcher has gone, or this session has: the progress is of no use any more.
+
+    def _report(self) -> None:
+        session, stalls = self._session, self._stalls
+        self._roster.report_progress(
+            session.steps, session.engine.blocked_seconds, self._metrics, stalls.count, stalls.where
+        )

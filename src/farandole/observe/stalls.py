@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 from farandole.core.engine import Engine
+from farandole.core.user_log import log_event
 from farandole.errors import FarandoleError
 from farandole.observe.code_location import code_location
 
@@ -13,7 +14,23 @@ from farandole.observe.code_location import code_location
 WAIT_SECONDS = 3600.0
 
 
-def answer_stall_queries(engine: Engine, thread: threading.Thread) -> threading.Thread:
+class StallRecord:
+    """How often others have waited for this worker so long that they asked what it does, and where it was then.
+
+    Written by the thread that answers; whoever reads it may see a count and the place before it.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.where = ""
+
+    def add(self, where: str) -> None:
+        """Take note of one more."""
+        self.where = where
+        self.count += 1
+
+
+def answer_stall_queries(engine: Engine, thread: threading.Thread, record: StallRecord) -> threading.Thread:
     """Start the thread that answers, in one line each time, until the engine's world ends.
 
     The wait is native and without Python's lock. The answer needs that lock: when the program holds it in native code,
@@ -22,18 +39,22 @@ def answer_stall_queries(engine: Engine, thread: threading.Thread) -> threading.
     Args:
         engine: receives the queries.
         thread: the one that trains.
+        record: takes note of each query.
     """
-    observer = threading.Thread(target=_answer, args=(engine, thread), name="farandole-observer", daemon=True)
+    observer = threading.Thread(target=_answer, args=(engine, thread, record), name="farandole-observer", daemon=True)
     observer.start()
     return observer
 
 
-def _answer(engine: Engine, thread: threading.Thread) -> None:
+def _answer(engine: Engine, thread: threading.Thread, record: StallRecord) -> None:
     try:
         while True:
             query = engine.wait_stall_query(WAIT_SECONDS)
             if query is not None:
                 alive = thread if thread.is_alive() else threading.main_thread()
-                engine.answer_stall_query(query, code_location(alive.ident))
+                where = code_location(alive.ident)
+                engine.answer_stall_query(query, where)
+                record.add(where)
+                log_event("warning", f"other ranks wait for this one, which is at {where}")
     except FarandoleError:
         pass  # The world has ended, or there is none: nobody asks any more.

@@ -28,6 +28,8 @@ class Flag:
     """The setting without which this one does nothing."""
     alone: str = ""
     """What to say then."""
+    value_alone: str = ""
+    """The value that it has when it stands without one; any other must follow an equals sign. "": it needs a value."""
 
     @property
     def is_switch(self) -> bool:
@@ -37,6 +39,8 @@ class Flag:
     @property
     def usage(self) -> str:
         """How it is written, for hints."""
+        if self.value_alone:
+            return f"--{self.name}[={self.metavar}]"
         return f"--{self.name}" if self.metavar is None else f"--{self.name} {self.metavar}"
 
 

@@ -17,6 +17,7 @@ from functools import cache
 from typing import Any
 
 from farandole.errors import SettingError
+from farandole.metrics.address import DEFAULT_PORT
 from farandole.settings import values
 from farandole.settings.declaration import Flag, Setting, as_text, row_of, setting
 
@@ -283,6 +284,34 @@ class Settings:
         engine=True,
     )
     """What the native core writes to standard error; warning by default."""
+    log_format: str = setting(
+        "text",
+        values.log_format,
+        f"one of {', '.join(values.LOG_FORMATS)}",
+        flag=Flag(
+            "log-format",
+            "how workers write what farandole itself has to say (default: text)",
+            choices=values.LOG_FORMATS,
+        ),
+    )
+    """How a worker's Python side writes its own lines on standard error: as text, or each as a JSON object."""
+    metrics: str | None = setting(
+        None,
+        values.metrics_address,
+        "a port, or HOST:PORT",
+        flag=Flag(
+            "metrics",
+            f"serve metrics for Prometheus (alone: port {DEFAULT_PORT} of the loopback interface)",
+            metavar="[HOST:]PORT",
+            value_alone=str(DEFAULT_PORT),
+        ),
+    )
+    """Where metrics are served for Prometheus: `PORT`, on the loopback interface, or `HOST:PORT`; 0 is any port that is
+    free. `farandole run` serves those of the job there, and says where each worker serves its own. Of workers that
+    something else has started, each takes the port that is as much higher as its local rank says."""
+    metrics_token: str = setting("", values.text, "any text", shown=False)
+    """What a reader of the metrics must send (`Authorization: Bearer ...`). Needed where a host is given that is not
+    the loopback interface."""
     tf1: bool = setting(
         False,
         values.switch,

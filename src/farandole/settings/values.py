@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from farandole.metrics.address import parse_metrics_address
 from farandole.wire.address import parse_address
 
 # Horovod's levels and ours, as the numbers of the C ABI.
@@ -11,6 +12,7 @@ LOG_LEVELS = {"trace": 1, "debug": 1, "info": 2, "warning": 3, "error": 4, "fata
 TRANSPORTS = ("auto", "shm", "tcp")
 RESUMES = ("auto", "never")
 BACKENDS = ("native", "mpi")
+LOG_FORMATS = ("text", "json")
 
 
 def text(value: str) -> str:
@@ -73,6 +75,17 @@ def roster(value: str) -> str:
     if any(parse_address(address)[1] == 0 for address in value.split(",")):
         raise ValueError("a port that others can know")
     return value
+
+
+def metrics_address(value: str) -> str:
+    """Take a port, or a host and a port."""
+    parse_metrics_address(value)
+    return value
+
+
+def log_format(value: str) -> str:
+    """Read how lines of the log are written."""
+    return _one_of(LOG_FORMATS, value)
 
 
 def secret(value: str) -> bytes:

@@ -142,6 +142,12 @@ class Progress(msgspec.Struct, frozen=True, tag="progress"):
     """Training steps done."""
     waited: float
     """Seconds that it has waited in collectives."""
+    metrics: str = ""
+    """`host:port` where it serves its metrics, if it does."""
+    stalls: int = 0
+    """How often others have waited for it so long that they were warned. Not only since its world began."""
+    stalled_at: str = ""
+    """Where in its program it was the last time."""
 
 
 class Measures(msgspec.Struct, frozen=True, tag="measures"):

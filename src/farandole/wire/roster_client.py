@@ -213,14 +213,11 @@ class RosterClient:
         """
         self._notify(Failure(traceback, exception, consequence_of), standing=True)
 
-    def report_progress(self, steps: int, waited: float) -> None:
-        """Tell the launcher how this worker gets on.
-
-        Args:
-            steps: training steps done since the world began.
-            waited: seconds spent waiting in collectives since then.
-        """
-        self._notify(Progress(steps, waited))
+    def report_progress(
+        self, steps: int, waited: float, metrics: str = "", stalls: int = 0, stalled_at: str = ""
+    ) -> None:
+        """Tell the launcher how this worker gets on; see `Progress`."""
+        self._notify(Progress(steps, waited, metrics, stalls, stalled_at))
 
     def report_measures(self, measures: Measures) -> None:
         """Tell the launcher what the training has measured."""

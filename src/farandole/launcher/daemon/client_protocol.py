@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from farandole.jobs.view import JobView
 from farandole.launcher.supervise.control import HostRow
 from farandole.wire.frames import FRAME_LIMIT
 from farandole.wire.rendezvous import Measures
@@ -89,8 +90,15 @@ class AskStatus(msgspec.Struct, frozen=True, tag="ask-status"):
     """How is the job?"""
 
 
+class AskView(msgspec.Struct, frozen=True, tag="ask-view"):
+    """Everything that can be seen of the job."""
+
+    lines_from: int = 0
+    """Of what was printed, only lines from this number on."""
+
+
 HostsRequest = AddHosts | RemoveHost | DrainHost | ListHosts | Scale
-FromClient = Launch | Show | Hide | Stop | HostsRequest | AskStatus
+FromClient = Launch | Show | Hide | Stop | HostsRequest | AskStatus | AskView
 
 # --- from the daemon ------------------------------------------------------------------------------------------------
 
@@ -144,4 +152,10 @@ class StatusIs(msgspec.Struct, frozen=True, tag="status-is"):
     measures: tuple[Measures, ...] = ()
 
 
-FromDaemon = Hidden | TakenOver | Unread | Ended | Refused | Done | HostsAre | StatusIs
+class ViewIs(msgspec.Struct, frozen=True, tag="view-is"):
+    """What can be seen of the job."""
+
+    view: JobView
+
+
+FromDaemon = Hidden | TakenOver | Unread | Ended | Refused | Done | HostsAre | StatusIs | ViewIs

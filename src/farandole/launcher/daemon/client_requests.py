@@ -8,7 +8,8 @@ from contextlib import contextmanager
 
 import msgspec
 
-from farandole.launcher.daemon.client_protocol import AskStatus, FromDaemon, Refused, StatusIs, Stop
+from farandole.jobs.view import JobView
+from farandole.launcher.daemon.client_protocol import AskStatus, AskView, FromDaemon, Refused, StatusIs, Stop, ViewIs
 from farandole.launcher.daemon.daemon_connection import DaemonConnection
 from farandole.launcher.daemon.jobs import JobDirectory
 from farandole.launcher.errors import LaunchError, SpecError
@@ -46,6 +47,18 @@ def status_of(directory: JobDirectory) -> StatusIs | None:
     except LaunchError:
         return None
     return answer if isinstance(answer, StatusIs) else None
+
+
+def view_of(directory: JobDirectory, lines_from: int) -> JobView:
+    """Return all that can be seen of a job.
+
+    Raises:
+        LaunchError: there is no answer.
+    """
+    answer = ask(directory, AskView(lines_from))
+    if not isinstance(answer, ViewIs):
+        raise LaunchError(f"the launcher of job {directory.name} does not say what there is to see")
+    return answer.view
 
 
 def stop(directory: JobDirectory) -> None:

@@ -25,11 +25,15 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from farandole.jobs.view import JobView
 from farandole.launcher.daemon.client_connection import ClientConnection
 from farandole.launcher.daemon.client_protocol import (
     MESSAGE_LIMIT,
     AddHosts,
     AskStatus,
+    AskView,
     Done,
     Ended,
     FromClient,
@@ -45,6 +49,7 @@ from farandole.launcher.daemon.client_protocol import (
     Show,
     StatusIs,
     Stop,
+    ViewIs,
 )
 from farandole.launcher.daemon.daemon_connection import DaemonConnection, check_peer
 from farandole.launcher.daemon.display import STREAMS, JobDisplay
@@ -213,6 +218,7 @@ class JobDaemon:
             verbose=request.verbose,
             observer=observer,
             failover_files=self._failover_files,
+            name=self._directory.name,
         )
         return outcome
 
@@ -272,6 +278,8 @@ class JobDaemon:
             self._stop(message)
         elif isinstance(message, AskStatus):
             peer.post(self._status())
+        elif isinstance(message, AskView):
+            peer.post(ViewIs(self._view(message.lines_from)))
         elif isinstance(message, Launch):
             raise BadMessage("a daemon keeps one job")
         else:
@@ -285,6 +293,11 @@ class JobDaemon:
         if self._job is None:
             return StatusIs(0, 0, "it is being started")
         return StatusIs(**self._job.status())
+
+    def _view(self, lines_from: int) -> JobView:
+        view = JobView(state="it is being started") if self._job is None else self._job.view()
+        lines, lines_next = self._display.output_from(lines_from)
+        return msgspec.structs.replace(view, name=self._directory.name, lines=lines, lines_next=lines_next)
 
     def _answer(self, request: HostsRequest) -> FromDaemon:
         try:

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable
 
 from farandole.agent.protocol import STDERR, STDOUT
+from farandole.jobs.view import OutputLine
 from farandole.launcher.daemon.client_connection import ClientConnection
 from farandole.launcher.daemon.client_protocol import FromDaemon, Hidden, Show, TakenOver, Unread
 from farandole.launcher.daemon.launch_request import look_behind
@@ -80,6 +81,10 @@ class JobDisplay:
     def is_shown(self) -> bool:
         """Whether a client shows the job."""
         return self._sinks is not None
+
+    def output_from(self, number: int) -> tuple[tuple[OutputLine, ...], int]:
+        """See `RecentLines`."""
+        return self._recent.output_from(number)
 
     def show(self, peer: ClientConnection, message: Show) -> None:
         """Show the job on the descriptors that came with a message, and nowhere else.

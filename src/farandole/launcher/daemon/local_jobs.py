@@ -10,8 +10,9 @@ from farandole.jobs.errors import Refused, UnknownJob, Unreachable
 from farandole.jobs.log_lines import follow_file, of_rank
 from farandole.jobs.spec import JobSpec
 from farandole.jobs.status import JobState, JobStatus, RankStatus
+from farandole.jobs.view import JobView
 from farandole.launcher.daemon.client_protocol import Done, HostsAre, ListHosts, Scale
-from farandole.launcher.daemon.client_requests import ask, status_of, stop
+from farandole.launcher.daemon.client_requests import ask, status_of, stop, view_of
 from farandole.launcher.daemon.jobs import JobDirectory, JobRecord, Jobs, jobs_of_this_user
 from farandole.launcher.errors import LaunchError, SpecError
 
@@ -46,6 +47,13 @@ class LocalJobs:
         ranks = [RankStatus(worker, row.name, row.state) for row in rows for worker in row.workers]
         hosts = tuple(f"{row.name}:{row.slots}" for row in rows)
         return _with(status, hosts=hosts, ranks=tuple(sorted(ranks, key=lambda rank: rank.rank)))
+
+    def view(self, name: str, lines_from: int = 0) -> JobView:
+        """Return everything that can be seen of a job that runs; see `JobView`."""
+        try:
+            return view_of(self._running(name), lines_from)
+        except LaunchError as error:
+            raise Unreachable(str(error)) from None
 
     def logs(self, name: str, follow: bool = False, rank: int | None = None) -> Iterator[str]:
         """Yield what was printed while no terminal showed the job."""

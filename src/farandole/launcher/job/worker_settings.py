@@ -61,6 +61,25 @@ def with_backend(asked: Mapping[str, Any], environment: Mapping[str, str]) -> di
     return dict(asked)
 
 
+def with_metrics(asked: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
+    """Return the same with the metrics for which the launcher's environment asks, unless they are asked for.
+
+    The launcher must know: it serves those of the job, and says where each worker serves its own.
+
+    Raises:
+        SpecError: the variable names no place to serve them.
+    """
+    row = SETTINGS["metrics"]
+    text = environment.get(row.variables[0])
+    if asked.get("metrics") is not None or not text:
+        return dict(asked)
+    try:
+        row.parse(text)
+    except ValueError:
+        raise SpecError(f"{row.variables[0]}={text}: it should be {row.expects}", "correct or unset it") from None
+    return {**asked, "metrics": text}
+
+
 def check_backend(spec: JobSpec, launcher: str | None) -> None:
     """Refuse a job whose workers MPI is to connect, but would not have started.
 

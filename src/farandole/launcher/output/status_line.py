@@ -41,6 +41,17 @@ class Report(NamedTuple):
     """Seconds that it has spent waiting in collectives, since the world began."""
 
 
+class Pace(NamedTuple):
+    """How a worker gets on, over the last seconds."""
+
+    steps: int
+    """That it has done since it began."""
+    per_second: float | None
+    """None while that is not known."""
+    waiting: float | None
+    """The part of the time that it waits in collectives; None while that is not known."""
+
+
 class Slowest(NamedTuple):
     """The ranks that the others wait for."""
 
@@ -99,11 +110,29 @@ class Status:
 
     @property
     def steps_per_second(self) -> float | None:
-        """The median over ranks; None while there are no steps, or too few reports."""
-        spans = self._spans()
-        if not any(last.steps for _, last in spans.values()):
+        """The median over ranks that have taken steps; None while there are none, or too few reports."""
+        # Workers that wait for their first world are no slower than others.
+        spans = [(first, last) for first, last in self._spans().values() if last.steps]
+        if not spans:
             return None
-        return statistics.median((last.steps - first.steps) / (last.at - first.at) for first, last in spans.values())
+        return statistics.median((last.steps - first.steps) / (last.at - first.at) for first, last in spans)
+
+    @property
+    def paces(self) -> dict[int, Pace]:
+        """How each worker gets on that has told it."""
+        waiting, spans = self._waiting(), self._spans()
+        rates = {rank: (last.steps - first.steps) / (last.at - first.at) for rank, (first, last) in spans.items()}
+        return {rank: Pace(known[-1].steps, rates.get(rank), waiting.get(rank)) for rank, known in self.reports.items()}
+
+    @property
+    def slowest(self) -> Slowest | None:
+        """The ranks that the others wait for; None while all are alike, or it is not known."""
+        return find_slowest(self._waiting())
+
+    def _waiting(self) -> dict[int, float]:
+        return {
+            rank: (last.waited - first.waited) / (last.at - first.at) for rank, (first, last) in self._spans().items()
+        }
 
     def _spans(self) -> dict[int, tuple[Report, Report]]:
         """Return the first and the last report of each rank that has told something for long enough."""
@@ -120,8 +149,7 @@ class Status:
         parts = []
         if (rate := self.steps_per_second) is not None:
             parts.append(f"{_number(rate)} steps/s")
-        waiting = {rank: (last.waited - first.waited) / (last.at - first.at) for rank, (first, last) in spans.items()}
-        slowest = find_slowest(waiting)
+        slowest = self.slowest
         if slowest is not None:
             parts.append(f"slowest {self._with_host(slowest.ranks)}, others waited {slowest.waited:.0%}")
         return parts
@@ -192,6 +220,11 @@ class StatusLine:
         """Take note of how a worker gets on: what it has done and waited for since its world began."""
         if rank in self._status.up:
             self._change(self._status.told(rank, Report(at, steps, waited_seconds)))
+
+    @property
+    def now(self) -> Status:
+        """What is known."""
+        return self._status
 
     @property
     def steps_per_second(self) -> float | None:

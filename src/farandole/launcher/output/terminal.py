@@ -119,6 +119,16 @@ def harmless(text: str) -> str:
     return text + _PLAIN if _COLOR.search(text) else text
 
 
+def plain(text: str) -> str:
+    """Return a line without any control sequence.
+
+    Example:
+        >>> plain("up\\x1b[A and \\x1b[31mred")
+        'up and red'
+    """
+    return _CONTROLS.sub("", text)
+
+
 def cut(text: str, columns: int) -> str:
     """Return a line of text and colours that takes at most so many columns, with … at the end if it was longer.
 

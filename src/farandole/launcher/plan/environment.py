@@ -10,6 +10,7 @@ from farandole.agent.worker_cleanup import WORKER_VARIABLE
 from farandole.launcher.job.spec import JobSpec
 from farandole.launcher.job.worker_settings import settings_environment
 from farandole.launcher.plan.model import LOOPBACK, UNKNOWN, Identity, Site, all_local
+from farandole.metrics.address import parse_metrics_address
 from farandole.tensorflow1 import START_FOLDER, is_asked_for
 from farandole.wire.address import format_address
 
@@ -25,6 +26,9 @@ def common_environment(spec: JobSpec, directory: str, identity: Identity, sites:
         "FARANDOLE_START_TIMEOUT": f"{spec.start_timeout:g}",
     }
     variables |= settings_environment(spec.settings, directory)
+    if "FARANDOLE_METRICS" in variables:
+        # The port that the user names is the launcher's, which says where each worker serves its own.
+        variables["FARANDOLE_METRICS"] = str(parse_metrics_address(variables["FARANDOLE_METRICS"]).with_port(0))
     carrier = "mpi" if spec.settings.get("backend") == "mpi" else "gloo"
     master, _, port = _master(spec, identity, sites).rpartition(":")
     variables |= {

@@ -23,6 +23,7 @@ from farandole.launcher.supervise.elastic_job import ElasticJob
 from farandole.launcher.supervise.elastic_policy import ElasticPolicy
 from farandole.launcher.supervise.failover_files import FailoverStore, NothingLeft, NotTakenOver
 from farandole.launcher.supervise.failover_state import FailoverState, read_failover_state
+from farandole.launcher.supervise.job_metrics import serve_job_metrics
 from farandole.launcher.supervise.outcome import Outcome
 from farandole.launcher.supervise.roster_watcher import RosterWatcher
 from farandole.launcher.supervise.supervisor import Supervisor
@@ -218,7 +219,9 @@ class _ElasticLaunch:
                 context.spec, policy, workers, service, setup, context.console, context.log, setup.hint, outlive
             )
             context.started(ElasticJob(supervisor, policy))
-            return await supervisor.run()
+            name = context.name or identity.job
+            with serve_job_metrics(context.spec, context.machine, supervisor, name, context.console.say):
+                return await supervisor.run()
         finally:
             await service.close()
 

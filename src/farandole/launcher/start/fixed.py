@@ -26,6 +26,7 @@ from farandole.launcher.plan.make import hosts_in_use
 from farandole.launcher.plan.model import LOOPBACK, Identity, Plan, Site
 from farandole.launcher.start.launch_context import SECRET_BYTES, LaunchContext
 from farandole.launcher.supervise.fixed_policy import FixedPolicy
+from farandole.launcher.supervise.job_metrics import serve_job_metrics
 from farandole.launcher.supervise.outcome import Outcome
 from farandole.launcher.supervise.supervisor import Supervisor
 from farandole.launcher.supervise.workers import Workers
@@ -121,7 +122,8 @@ async def _supervise(
             context.spec, policy, workers, service, None, context.console, context.log, preparation.hint
         )
         context.started(supervisor)
-        return await supervisor.run()
+        with serve_job_metrics(context.spec, context.machine, supervisor, context.name or job, context.console.say):
+            return await supervisor.run()
     finally:
         await service.close()
 

@@ -25,6 +25,7 @@ async def launch(
     verbose: bool = False,
     observer: Observer | None = None,
     failover_files: FailoverStore | None = None,
+    name: str = "",
 ) -> Outcome:
     """Run a job to its end and return how it ended. Closes the console.
 
@@ -38,6 +39,7 @@ async def launch(
         observer: hears of failures at once.
         failover_files: where an elastic job leaves what a successor of this process has to know. If there is something,
             this process is the successor, and takes the job over.
+        name: by which the user knows the job; "": it has none.
 
     Raises:
         NothingLeft: this was to be the successor, and nothing of the job lives; the console is still open.
@@ -49,7 +51,7 @@ async def launch(
             console.say(f"farandole: {reason}")
 
     try:
-        context = LaunchContext(spec, machine, console, log, started, call, observer or Observer())
+        context = LaunchContext(spec, machine, console, log, started, call, observer or Observer(), name)
         if spec.elastic is None:
             outcome = await launch_fixed(context)
         else:

@@ -34,6 +34,8 @@ class LaunchContext:
     """The pickled call that the workers fetch, if they run a function."""
     observer: Observer
     """Hears of failures at once."""
+    name: str = ""
+    """By which the user knows the job; "": it has none."""
 
     def roster(self, secret: bytes, supervisor: Callable[[], Supervisor], **options: Any) -> RosterService:
         """Return the roster of the job, which does not listen yet.

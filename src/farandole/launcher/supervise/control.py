@@ -12,6 +12,7 @@ from typing import Protocol, TypedDict
 
 import msgspec
 
+from farandole.jobs.view import JobView
 from farandole.launcher.job.host_list import Host
 from farandole.wire.rendezvous import Measures
 
@@ -64,3 +65,6 @@ class Job(Protocol):
 
     def status(self) -> Status:
         """Return how the job is."""
+
+    def view(self) -> JobView:
+        """Return all that can be seen of the job, but what its workers print."""

@@ -5,6 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+import msgspec
+
+from farandole.jobs.view import JobView
 from farandole.launcher.errors import SpecError
 from farandole.launcher.job.host_list import Host
 from farandole.launcher.slots import slot_events as events
@@ -13,6 +16,7 @@ from farandole.launcher.slots.slot_policy import describe
 from farandole.launcher.slots.slot_state import living, most_members
 from farandole.launcher.supervise.control import HostRow, Status
 from farandole.launcher.supervise.elastic_policy import ElasticPolicy
+from farandole.launcher.supervise.job_view import view_of
 from farandole.launcher.supervise.supervisor import Supervisor
 from farandole.launcher.wording import count
 
@@ -94,6 +98,11 @@ class ElasticJob:
             )
             for site in self._policy.decider.state.sites
         ]
+
+    def view(self) -> JobView:
+        """Return all that can be seen of the job, but what its workers print."""
+        view = view_of(self._supervisor)
+        return msgspec.structs.replace(view, state=self._policy.messages.waits_for)
 
     def status(self) -> Status:
         """Return how the job is."""

@@ -73,7 +73,8 @@ class FixedPolicy(JobPolicy):
     def _take_on_workers(self) -> None:
         workers = self._job.workers
         workers.prepare_folders()
-        workers.world = tuple(range(self.size))
+        workers.world, workers.generation = tuple(range(self.size)), 1
+        self._job.history.begins(self.size)
         try:
             for job_host in self._hosts:
                 for worker in job_host.host_plan.workers:
@@ -86,7 +87,8 @@ class FixedPolicy(JobPolicy):
     def _orders(self, job_host: JobHost) -> list[Start]:
         host = job_host.host_plan
         inherited = self._inherited if host.local else inherited_elsewhere(self._inherited)
-        asked = {"FARANDOLE_PROGRESS": "1"} if self._console.has_status else {}
+        wanted = self._console.has_status or "FARANDOLE_METRICS" in job_host.plan.environment
+        asked = {"FARANDOLE_PROGRESS": "1"} if wanted else {}
         common = {**inherited, **asked, **job_host.plan.environment, **host.environment}
         return [
             Start(worker.rank, host.command, {**common, **worker.environment}, host.directory, inherit=not host.local)

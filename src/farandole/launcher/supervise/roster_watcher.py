@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from farandole.launcher.slots import slot_events as events
@@ -31,7 +32,7 @@ class RosterWatcher(Watcher):
         for worker in change.workers:
             workers.by_number[worker].was_member = True
         policy.messages.waits(Hold(""))
-        policy.job.background.spawn(policy.messages.world(change))
+        policy.job.background.spawn(_tell(policy, change, time.time()))
         policy.happened(events.WorldBegan(change.workers))
 
     def finishes(self, finishing: bool) -> None:
@@ -56,3 +57,9 @@ class RosterWatcher(Watcher):
     def ends(self, reason: str) -> None:
         """There will be no other world."""
         self._policy.end_job(events.EndJob(reason))
+
+
+async def _tell(policy: ElasticPolicy, change: WorldChange, at: float) -> None:
+    """Tell of a world, and remember it, when it is known how those ended that it has lost."""
+    await policy.messages.world(change)
+    policy.job.history.world_begins(change, policy.job.workers, at)

@@ -20,6 +20,7 @@ from farandole.launcher.output.status_line import StatusLine
 from farandole.launcher.plan.model import HostPlan
 from farandole.launcher.supervise.background import Background
 from farandole.launcher.supervise.ending import GRACE_SECONDS, Ending
+from farandole.launcher.supervise.job_history import JobHistory
 from farandole.launcher.supervise.job_hosts import JobHosts
 from farandole.launcher.supervise.job_policy import JobPolicy
 from farandole.launcher.supervise.outcome import Outcome, Verdict, outcome_of
@@ -42,6 +43,7 @@ class Supervisor:
         hosts: of the job, those that can start workers.
         control: the way to the workers.
         status: the line about the job on a terminal.
+        history: what has happened to the job.
         background: tasks of the job.
         ending: whether and since when the job is being ended.
         verdict: why it is being ended.
@@ -74,6 +76,7 @@ class Supervisor:
         self.workers = workers
         self.service = service
         self.status = StatusLine(console, [])
+        self.history = JobHistory()
         self.background = Background()
         self.ending = Ending()
         self.verdict = Verdict()
@@ -119,6 +122,7 @@ class Supervisor:
     def progress_reported(self, worker: int, progress: Progress) -> None:
         """Take note of how a worker gets on."""
         self.status.progress(worker, progress.steps, progress.waited, time.monotonic())
+        self.history.progress(worker, self.workers, progress)
         self._policy.progressed(progress)
 
     def measured(self, measures: Measures) -> None:
@@ -128,6 +132,12 @@ class Supervisor:
         self._measures[configuration] = measures
         while len(self._measures) > MOST_MEASURES:
             del self._measures[next(iter(self._measures))]
+
+    @property
+    def timeline(self) -> str:
+        """The file in which rank 0 keeps the job's timeline, on its host; "" when none is kept from the beginning."""
+        path: str = self._spec.settings.get("timeline") or ""
+        return "" if path.upper() == "DYNAMIC" else path
 
     @property
     def measures(self) -> tuple[Measures, ...]:

@@ -1,0 +1,98 @@
+"""What has happened to a job, for those who look at it later: its worlds, losses, joins and stalls."""
+
+from __future__ import annotations
+
+import collections
+import time
+from collections.abc import Callable
+
+from farandole.jobs.view import Moment
+from farandole.launcher.supervise.workers import Workers
+from farandole.launcher.wording import count
+from farandole.roster.watcher import WorldChange
+from farandole.wire.rendezvous import Progress
+
+MOST_MOMENTS = 1000
+
+
+class JobHistory:
+    """Keeps the last moments of a job, and counts all. Used in the loop's thread.
+
+    Attributes:
+        losses, joins, stalls: how many there were.
+        reports: by worker, what it told last.
+
+    Args:
+        clock: the time of day, in seconds since 1970.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self.losses = self.joins = self.stalls = 0
+        self.reports: dict[int, Progress] = {}
+        self._clock = clock
+        self._moments: collections.deque[Moment] = collections.deque(maxlen=MOST_MOMENTS)
+
+    @property
+    def moments(self) -> tuple[Moment, ...]:
+        """The last ones, the newest at the end."""
+        return tuple(self._moments)
+
+    def begins(self, size: int) -> None:
+        """Take note that all workers of a job of fixed size are being started."""
+        self._add("world", world_sentence(size, 1), size, 1)
+
+    def world_begins(self, change: WorldChange, workers: Workers, at: float) -> None:
+        """Take note of a world of an elastic job: of what it has lost, and of what has joined it.
+
+        Args:
+            change: what the roster says of it.
+            workers: of the job; by now it should be known how those ended that were lost.
+            at: when it began, in seconds since 1970.
+        """
+        size, generation = len(change.workers), change.generation
+        for lost in change.lost:
+            self.losses += 1
+            how = workers.how_it_ended(lost) or lost.how
+            who = f"rank {lost.rank} (worker {lost.worker} on {workers.host_of(lost.worker)})"
+            self._add("loss", f"{who}: {how}", size, generation, at)
+        for left in change.finished:
+            self._add("finish", f"rank {left.rank} (worker {left.worker}): {left.how}", size, generation, at)
+        if generation > 1:
+            for rank, before in enumerate(change.previous):
+                if before < 0:
+                    self.joins += 1
+                    worker = change.workers[rank]
+                    where = workers.host_of(worker)
+                    self._add("join", f"worker {worker} on {where} joins as rank {rank}", size, generation, at)
+        self._add("world", world_sentence(size, generation), size, generation, at)
+
+    def progress(self, worker: int, workers: Workers, told: Progress) -> None:
+        """Take note of what a worker tells of itself."""
+        before = self.reports.get(worker)
+        self.reports[worker] = told
+        more = told.stalls - (0 if before is None else before.stalls)
+        if more > 0:
+            self.stalls += more
+            rank = f"rank {workers.world.index(worker)}" if worker in workers.world else "no rank now"
+            where = f" at {told.stalled_at}" if told.stalled_at else ""
+            text = f"others wait for worker {worker} ({rank}, on {workers.host_of(worker)}){where}"
+            self._add("stall", text, len(workers.world), workers.generation)
+
+    def forget(self, workers: Workers) -> None:
+        """Forget what workers have told that nobody knows any more."""
+        for worker in self.reports.keys() - workers.by_number.keys():
+            del self.reports[worker]
+
+    def _add(self, kind: str, text: str, size: int, generation: int, at: float | None = None) -> None:
+        self._moments.append(Moment(self._clock() if at is None else at, kind, text, size, generation))
+
+
+def world_sentence(size: int, generation: int) -> str:
+    """Say that a world begins.
+
+    Example:
+        >>> world_sentence(1, 4)
+        '1 worker goes on as generation 4'
+    """
+    singular, plural = ("begins", "begin") if generation == 1 else ("goes on", "go on")
+    return f"{count(size, 'worker')} {singular if size == 1 else plural} as generation {generation}"

@@ -1,0 +1,146 @@
+"""The HTTP server of metrics: `/metrics` for Prometheus, and `/targets`, where a job says which workers it has.
+
+It serves GET and nothing else, one thread a request, and ends with the process. With a token, a request must carry it
+(`Authorization: Bearer TOKEN`); without one, it listens on loopback only.
+"""
+
+from __future__ import annotations
+
+import hmac
+import http.server
+import json
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from farandole.metrics.address import MetricsAddress
+from farandole.metrics.readings import Reading
+
+REQUEST_SECONDS = 10.0
+"""A client that sends nothing for so long is hung up on."""
+
+Expose = Callable[[str], tuple[bytes, str]]
+Targets = Callable[[], Sequence[dict[str, Any]]]
+
+
+class MetricsUnavailable(Exception):
+    """Metrics cannot be served: the reason, and what to do about it.
+
+    Attributes:
+        hint: the next step.
+    """
+
+    def __init__(self, reason: str, hint: str) -> None:
+        super().__init__(reason)
+        self.hint = hint
+
+
+class MetricsEndpoint:
+    """Serves metrics from the moment it is made until it is closed.
+
+    Attributes:
+        address: where, with the port that was found.
+
+    Args:
+        address: to listen on.
+        read: returns what is served; called in a thread of this endpoint, once for each request.
+        token: which requests must carry; "": none.
+        targets: returns the groups of Prometheus' HTTP service discovery; None: there is no `/targets`.
+
+    Raises:
+        MetricsUnavailable: the port is taken, prometheus-client is missing, or others could read without a token.
+    """
+
+    def __init__(
+        self, address: MetricsAddress, read: Callable[[], Reading], token: str = "", targets: Targets | None = None
+    ) -> None:
+        if not address.is_loopback and not token:
+            raise MetricsUnavailable(
+                f"metrics on {address} could be read by others without a token",
+                "set FARANDOLE_METRICS_TOKEN to a secret, or leave the host away: then it is loopback",
+            )
+        self._server = _Server(address, _load_exposition()(read), token, targets)
+        self.address = address.with_port(self._server.server_address[1])
+        self._thread = threading.Thread(target=self._server.serve_forever, name="farandole-metrics", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Serve nothing any more. Returns when the port is free."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def _load_exposition() -> Callable[[Callable[[], Reading]], Expose]:
+    try:
+        from farandole.metrics.exposition import make_exposition
+    except ModuleNotFoundError as error:
+        raise MetricsUnavailable(
+            f"metrics need {error.name}, which is not installed", "pip install 'farandole[metrics]'"
+        ) from None
+    return make_exposition
+
+
+class _Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    allow_reuse_address = True
+
+    def __init__(self, address: MetricsAddress, expose: Expose, token: str, targets: Targets | None) -> None:
+        self.expose, self.token, self.targets = expose, token, targets
+        self.address_family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+        try:
+            super().__init__((address.host, address.port), _Handler)
+        except OSError as error:
+            raise MetricsUnavailable(
+                f"metrics cannot be served on {address}: {error.strerror or error}",
+                "choose another port: --metrics=PORT; 0 is any that is free",
+            ) from None
+
+    def server_bind(self) -> None:
+        # The base class asks the name service for this machine's name, which may take seconds.
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that hangs up is nothing to tell anyone."""
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    server: _Server
+    protocol_version = "HTTP/1.1"
+    timeout = REQUEST_SECONDS
+    server_version = "farandole"
+    sys_version = ""
+
+    def do_GET(self) -> None:
+        """Answer one request."""
+        path = self.path.partition("?")[0]
+        if not self._is_allowed():
+            self._answer(401, b"a token is needed: Authorization: Bearer TOKEN\n", "text/plain", challenge=True)
+        elif path == "/metrics":
+            self._answer(200, *self.server.expose(self.headers.get("Accept", "")))
+        elif path == "/targets" and self.server.targets is not None:
+            self._answer(200, json.dumps(self.server.targets()).encode(), "application/json")
+        else:
+            there = "/metrics" if self.server.targets is None else "/metrics and /targets"
+            self._answer(404, f"there is {there}\n".encode(), "text/plain")
+
+    def _is_allowed(self) -> bool:
+        wanted = f"Bearer {self.server.token}"
+        given = self.headers.get("Authorization", "")
+        return not self.server.token or hmac.compare_digest(given.encode(), wanted.encode())
+
+    def _answer(self, code: int, body: bytes, content_type: str, challenge: bool = False) -> None:
+        self.send_response(code)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        if challenge:
+            self.send_header("WWW-Authenticate", "Bearer")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Keep requests to itself: a scrape every few seconds is nothing to tell anyone."""

@@ -1,0 +1,129 @@
+"""What a worker or a job has counted, at one moment, as data; and how it is told apart from world to world.
+
+A reading is a list of `Sample`s; `exposition` writes it in Prometheus' formats. Nothing here needs a package.
+"""
+
+from __future__ import annotations
+
+import bisect
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+STEP_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+"""Upper bounds of the buckets of step times."""
+
+_SUMMED = ("requests", "buckets", "bytes", "waiting_seconds", "negotiating_seconds", "moving_seconds")
+_NAMES = {
+    "requests": "farandole_collectives",
+    "buckets": "farandole_buckets",
+    "bytes": "farandole_collective_bytes",
+    "waiting_seconds": "farandole_waiting_seconds",
+    "negotiating_seconds": "farandole_negotiating_seconds",
+    "moving_seconds": "farandole_moving_seconds",
+}
+
+
+class Sample(NamedTuple):
+    """One value of one metric of `metric_table`, by the metric's name there."""
+
+    name: str
+    value: float
+    labels: tuple[str, ...] = ()
+    """Values of the labels, in the table's order."""
+
+
+class Histogram(NamedTuple):
+    """How often values fell into each bucket of `STEP_SECONDS`, the last one without a bound; and their sum."""
+
+    counts: tuple[int, ...]
+    total: float
+
+
+class StepTimer:
+    """Measures the time between the ends of steps. `step` is called by the thread that trains, often."""
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._last: float | None = None
+        self._counts = [0] * (len(STEP_SECONDS) + 1)
+        self._total = 0.0
+
+    def step(self) -> None:
+        """Take note that a step has ended."""
+        now = self._clock()
+        if self._last is not None:
+            took = now - self._last
+            self._counts[bisect.bisect_left(STEP_SECONDS, took)] += 1
+            self._total += took
+        self._last = now
+
+    def world_ends(self) -> None:
+        """Do not count what lies between two worlds as a step."""
+        self._last = None
+
+    def histogram(self) -> Histogram:
+        """Return what was measured."""
+        return Histogram(tuple(self._counts), self._total)
+
+
+class WorkerTotals:
+    """Counts of a worker over all its worlds: the engine's own begin anew with each."""
+
+    def __init__(self) -> None:
+        self._before: dict[str, Any] = {}
+
+    def world_ends(self, stats: Mapping[str, Any]) -> None:
+        """Keep the counts of a world that is about to end."""
+        self._before = add_stats(self._before, stats)
+
+    def with_world(self, stats: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the sum of all worlds before and of the current one's counts."""
+        return add_stats(self._before, stats)
+
+
+def add_stats(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the sum of two results of `stats()`; what only one of them has counts as it is.
+
+    Example:
+        >>> add_stats({"rounds": 1, "operations": {}}, {"rounds": 2, "operations": {"join": {"requests": 3}}})
+        {'rounds': 3, 'operations': {'join': {'requests': 3}}}
+    """
+    total: dict[str, Any] = dict(one)
+    for name, value in other.items():
+        total[name] = add_stats(one.get(name, {}), value) if isinstance(value, Mapping) else one.get(name, 0) + value
+    return total
+
+
+class WaitingShare:
+    """The part of the time that was spent waiting, since it was last asked for, or over `most` seconds."""
+
+    def __init__(self, least: float = 1.0, most: float = 10.0, clock: Callable[[], float] = time.monotonic) -> None:
+        self._least, self._most, self._clock = least, most, clock
+        self._seen: list[tuple[float, float]] = []
+
+    def of(self, blocked: float) -> float:
+        """Return it, given the seconds that were spent waiting so far; 0 when asked for the first time."""
+        now = self._clock()
+        older = [each for each in self._seen if now - each[0] >= self._least]
+        # The newest one that is old enough. Several readers may ask, each in its own rhythm.
+        at, before = older[-1] if older else (self._seen[0] if self._seen else (now, blocked))
+        kept = [each for each in self._seen if now - each[0] <= self._most]
+        self._seen = [*(kept or self._seen[-1:]), (now, blocked)]
+        return min(1.0, max(0.0, (blocked - before) / (now - at))) if now > at else 0.0
+
+
+def operation_samples(operations: Mapping[str, Mapping[str, Any]]) -> list[Sample]:
+    """Return the samples of what `stats()` says of each operation."""
+    samples = [
+        Sample(_NAMES[count], float(counts[count]), (operation,))
+        for operation, counts in operations.items()
+        for count in _SUMMED
+    ]
+    reductions = operations.get("allreduce", {})
+    copied = [(way, reductions.get(f"copied_{way}_bytes", 0)) for way in ("in", "out")]
+    return samples + [Sample("farandole_copied_bytes", float(count), (way,)) for way, count in copied]
+
+
+Reading = Sequence[Sample | tuple[str, Histogram]]
+"""What an endpoint serves: samples, and histograms by name."""
