@@ -17,6 +17,7 @@ from farandole.cli import (
     bench,
     cancel,
     config,
+    dashboard,
     doctor,
     hosts,
     jobs,
@@ -39,7 +40,7 @@ from farandole.launcher.errors import SpecError
 VERBS = (
     *(run, hosts, stop),
     *(submit, jobs, status, logs, scale, cancel, suspend, resume),
-    *(queue, kubernetes, simulate, test, bench, doctor, config),
+    *(dashboard, queue, kubernetes, simulate, test, bench, doctor, config),
 )
 
 USAGE_ERROR = 2

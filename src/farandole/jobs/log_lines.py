@@ -10,7 +10,8 @@ from pathlib import Path
 POLL_SECONDS = 0.2
 
 # As the launcher prefixes what workers print, with or without a time before it; colours may stand around it.
-_PREFIX = re.compile(r"^(?:\x1b\[[\d;]*m)*[^\[<]*\[(\d+)\]<std(?:out|err)>:")
+_PREFIX = re.compile(r"^(?:\x1b\[[\d;]*m)*[^\[<]*\[(\d+)\]<std(out|err)>:")
+_COLOR = re.compile(r"\x1b\[[\d;]*m")
 
 
 def of_rank(lines: Iterable[str], rank: int | None) -> Iterator[str]:
@@ -18,6 +19,18 @@ def of_rank(lines: Iterable[str], rank: int | None) -> Iterator[str]:
     for line in lines:
         if rank is None or ((found := _PREFIX.match(line)) is not None and int(found[1]) == rank):
             yield line
+
+
+def rank_and_text(line: str) -> tuple[int | None, bool, str]:
+    """Return which rank has printed a line (None: the launcher), whether on standard error, and its text, uncoloured.
+
+    Example:
+        >>> rank_and_text("[3]<stderr>:loss 0.2")
+        (3, True, 'loss 0.2')
+    """
+    found = _PREFIX.match(line)
+    text = _COLOR.sub("", line if found is None else line[found.end() :])
+    return (None, True, text) if found is None else (int(found[1]), found[2] == "err", text)
 
 
 def follow_file(path: Path, is_over: Callable[[], bool] | None) -> Iterator[str]:

@@ -1,4 +1,5 @@
-"""The HTTP server of metrics: `/metrics` for Prometheus, and `/targets`, where a job says which workers it has.
+"""The HTTP server of metrics: `/metrics` for Prometheus; of a job also `/targets`, where it says which workers it has,
+and `/view`, for dashboards.
 
 It serves GET and nothing else, one thread a request, and ends with the process. With a token, a request must carry it
 (`Authorization: Bearer TOKEN`); without one, it listens on loopback only.
@@ -8,10 +9,10 @@ from __future__ import annotations
 
 import hmac
 import http.server
-import json
 import socket
 import threading
-from collections.abc import Callable, Sequence
+import urllib.parse
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from farandole.metrics.address import MetricsAddress
@@ -21,7 +22,8 @@ REQUEST_SECONDS = 10.0
 """A client that sends nothing for so long is hung up on."""
 
 Expose = Callable[[str], tuple[bytes, str]]
-Targets = Callable[[], Sequence[dict[str, Any]]]
+More = Mapping[str, Callable[[Mapping[str, str]], bytes]]
+"""By path: a function from the query to JSON."""
 
 
 class MetricsUnavailable(Exception):
@@ -46,21 +48,21 @@ class MetricsEndpoint:
         address: to listen on.
         read: returns what is served; called in a thread of this endpoint, once for each request.
         token: which requests must carry; "": none.
-        targets: returns the groups of Prometheus' HTTP service discovery; None: there is no `/targets`.
+        more: what else is served, as JSON.
 
     Raises:
         MetricsUnavailable: the port is taken, prometheus-client is missing, or others could read without a token.
     """
 
     def __init__(
-        self, address: MetricsAddress, read: Callable[[], Reading], token: str = "", targets: Targets | None = None
+        self, address: MetricsAddress, read: Callable[[], Reading], token: str = "", more: More | None = None
     ) -> None:
         if not address.is_loopback and not token:
             raise MetricsUnavailable(
                 f"metrics on {address} could be read by others without a token",
                 "set FARANDOLE_METRICS_TOKEN to a secret, or leave the host away: then it is loopback",
             )
-        self._server = _Server(address, _load_exposition()(read), token, targets)
+        self._server = _Server(address, _load_exposition()(read), token, more or {})
         self.address = address.with_port(self._server.server_address[1])
         self._thread = threading.Thread(target=self._server.serve_forever, name="farandole-metrics", daemon=True)
         self._thread.start()
@@ -87,8 +89,8 @@ class _Server(http.server.ThreadingHTTPServer):
     block_on_close = False
     allow_reuse_address = True
 
-    def __init__(self, address: MetricsAddress, expose: Expose, token: str, targets: Targets | None) -> None:
-        self.expose, self.token, self.targets = expose, token, targets
+    def __init__(self, address: MetricsAddress, expose: Expose, token: str, more: More) -> None:
+        self.expose, self.token, self.more = expose, token, more
         self.address_family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
         try:
             super().__init__((address.host, address.port), _Handler)
@@ -117,15 +119,15 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer one request."""
-        path = self.path.partition("?")[0]
+        path, _, query = self.path.partition("?")
         if not self._is_allowed():
             self._answer(401, b"a token is needed: Authorization: Bearer TOKEN\n", "text/plain", challenge=True)
         elif path == "/metrics":
             self._answer(200, *self.server.expose(self.headers.get("Accept", "")))
-        elif path == "/targets" and self.server.targets is not None:
-            self._answer(200, json.dumps(self.server.targets()).encode(), "application/json")
+        elif path in self.server.more:
+            self._answer(200, self.server.more[path](dict(urllib.parse.parse_qsl(query))), "application/json")
         else:
-            there = "/metrics" if self.server.targets is None else "/metrics and /targets"
+            there = ", ".join(("/metrics", *self.server.more))
             self._answer(404, f"there is {there}\n".encode(), "text/plain")
 
     def _is_allowed(self) -> bool:

@@ -15,8 +15,9 @@ from farandole.observe.recording import ClockWatch
 from farandole.observe.stalls import StallRecord, answer_stall_queries
 from farandole.observe.timeline import JOIN_SECONDS, RECORDER, Post, Recording, Sending, Timeline
 from farandole.observe.timeline_messages import CODEC
+from farandole.observe.timeline_path import path_of_generation
 from farandole.wire.errors import BadMessage
-from farandole.wire.rendezvous import Absent, Heard, Probed, RendezvousError, Told, World
+from farandole.wire.rendezvous import Absent, Heard, Probed, RendezvousError, Told
 
 if TYPE_CHECKING:
     from farandole.observe.tuning import TuningWatch
@@ -61,7 +62,7 @@ class Observer:
             self._answering = answer_stall_queries(session.engine, threading.current_thread(), stalls)
         if recording is not None and settings.timeline is not None and settings.timeline.upper() != "DYNAMIC":
             try:
-                recording.start_with_the_world(_file_for(settings.timeline, world), settings.timeline_mark_cycles)
+                recording.start_with_the_world(path_of_generation(settings.timeline, world.generation), settings.timeline_mark_cycles)
             except TimelineError as error:
                 tell_user("warning", f"{error} Training goes on without a timeline.", RECORDER)
 
@@ -97,14 +98,6 @@ class Observer:
 
     def _rank_of(self, worker: int) -> int:
         return self._workers.index(worker) if worker in self._workers else worker
-
-
-def _file_for(path: str, world: World) -> str:
-    """Return the file for a world: each after the first has one of its own, as another process may write it."""
-    if world.generation == 1:
-        return path
-    stem, suffix = os.path.splitext(path)
-    return f"{stem}.{world.generation}{suffix}"
 
 
 def _watch_tuning(session: Session) -> TuningWatch:

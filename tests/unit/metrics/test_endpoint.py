@@ -86,13 +86,13 @@ def test_open_metrics_for_those_who_ask(serve: Callable[..., MetricsEndpoint]) -
 
 def test_targets_are_those_of_http_service_discovery(serve: Callable[..., MetricsEndpoint]) -> None:
     groups = [{"targets": ["127.0.0.1:1"], "labels": {"farandole_worker": "0"}}]
-    code, kind, text = fetch(serve(targets=lambda: groups), "/targets")
+    code, kind, text = fetch(serve(more={"/targets": lambda query: json.dumps(groups).encode()}), "/targets")
     assert (code, kind, json.loads(text)) == (200, "application/json", groups)
     assert fetch(serve(), "/targets")[0] == 404, "a worker knows no others"
 
 
 def test_without_the_token_nothing_is_told(serve: Callable[..., MetricsEndpoint]) -> None:
-    endpoint = serve(token="s3cret", targets=lambda: [])
+    endpoint = serve(token="s3cret", more={"/targets": lambda query: b"[]"})
     for path in ("/metrics", "/targets", "/else"):
         code, _, text = fetch(endpoint, path)
         assert (code, "farandole_" in text) == (401, False)

@@ -8,6 +8,8 @@ import shlex
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any, TypeVar
 
+import msgspec
+
 from farandole.jobs.view import JobView
 from farandole.launcher.errors import SpecError
 from farandole.launcher.job.machine import Machine
@@ -46,12 +48,17 @@ def serve_job_metrics(
     ask = _asker(asyncio.get_running_loop())
     token = machine.environment.get(TOKEN_VARIABLE, "")
     served: list[MetricsEndpoint] = []
+
+    def view() -> JobView:
+        return msgspec.structs.replace(ask(lambda: view_of(job)), name=name)
+
+    more = {
+        "/targets": lambda query: msgspec.json.encode(find_targets(view(), name, served[0].address)),
+        "/view": lambda query: msgspec.json.encode(view()),
+    }
     try:
         endpoint = MetricsEndpoint(
-            parse_metrics_address(wanted),
-            lambda: read_job(ask(lambda: view_of(job)), name, spec.command),
-            token,
-            lambda: find_targets(ask(lambda: view_of(job)), name, served[0].address),
+            parse_metrics_address(wanted), lambda: read_job(view(), name, spec.command), token, more
         )
     except MetricsUnavailable as error:
         raise SpecError(str(error), error.hint) from None

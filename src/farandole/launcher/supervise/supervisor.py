@@ -9,6 +9,7 @@ follows from what happens to hosts and workers is decided by the job's policy (`
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable
 
@@ -137,7 +138,7 @@ class Supervisor:
     def timeline(self) -> str:
         """The file in which rank 0 keeps the job's timeline, on its host; "" when none is kept from the beginning."""
         path: str = self._spec.settings.get("timeline") or ""
-        return "" if path.upper() == "DYNAMIC" else path
+        return "" if path.upper() in ("", "DYNAMIC") else os.path.abspath(path)
 
     @property
     def measures(self) -> tuple[Measures, ...]:
