@@ -1,4 +1,4 @@
-"""A source of jobs for dashboards that is played: a job that has lost a worker, got another one, and has a slow rank."""
+"""A source of jobs for dashboards that is played: its job has lost a worker, got another one, and has a slow rank."""
 
 from __future__ import annotations
 

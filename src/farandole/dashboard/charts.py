@@ -59,7 +59,7 @@ def tick_times(begin: float, end: float) -> list[float]:
     step = next((each for each in _STEPS if (end - begin) / each <= MOST_TICKS), _STEPS[-1])
     offset = time.localtime(begin).tm_gmtoff
     first = -(-(begin + offset) // step) * step - offset
-    times = []
+    times: list[float] = []
     while first <= end and len(times) < MOST_TICKS:
         times.append(first)
         first += step

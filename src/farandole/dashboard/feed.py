@@ -36,7 +36,7 @@ class JobFeed:
         self._model: dict[str, Any] = {}
         self._lines: collections.deque[OutputLine] = collections.deque(maxlen=MOST_LINES)
         self._lines_next = 0
-        self._has_log = False
+        self._log_is_read = self._log_is_whole = False
 
     def model(self, lines_from: int) -> dict[str, Any]:
         """Return what is shown of the job, with the lines from this number on."""
@@ -64,13 +64,13 @@ class JobFeed:
 
     def _read_log(self, is_over: bool) -> None:
         """Read the log, where it does not come with the view: once when the page is opened, and once at the end."""
-        if self._has_log and not is_over or self._has_log == "all":
+        if self._log_is_whole or (self._log_is_read and not is_over):
             return
         try:
             lines = self._source.output(self._name)
         except JobError:
             return
-        self._has_log = "all" if is_over else True  # type: ignore[assignment]
+        self._log_is_read, self._log_is_whole = True, is_over
         self._lines.clear()
         self._lines.extend(lines)
         self._lines_next = lines[-1].number + 1 if lines else 0

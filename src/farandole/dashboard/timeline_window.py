@@ -1,14 +1,14 @@
-"""The last seconds of a job's timeline, as a lane of waiting and moving for each rank. Pure, but for reading the file's end.
+"""The last seconds of a job's timeline, as a lane of waiting and moving for each rank. Pure, but for reading a file.
 
-The file is that of `--timeline`, in Chrome's format: one record a line (`farandole.observe.trace`). Only its end is read,
-so that a span may have begun before what is seen.
+The file is that of `--timeline`, in Chrome's format: one record a line (`farandole.observe.trace`). Only its end is
+read, so that a span may have begun before what is seen.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 READ_BYTES = 1 << 20
@@ -62,12 +62,13 @@ def spans_of(lines: Iterable[str]) -> dict[int, list[Span]]:
     return spans
 
 
-def window_model(spans: dict[int, Sequence[Span]], seconds: float = WINDOW_SECONDS) -> dict[str, Any] | None:
+def window_model(spans: Mapping[int, Sequence[Span]], seconds: float = WINDOW_SECONDS) -> dict[str, Any] | None:
     """Return the last seconds as lanes whose spans lie between 0 and 1; None when nothing is known."""
     latest = max((span.end for there in spans.values() for span in there), default=None)
     if latest is None:
         return None
-    begin = latest - seconds * 1e6
+    length = seconds * 1e6
+    begin = latest - length
     lanes = []
     for rank in sorted(spans)[:MOST_LANES]:
         seen = [span._replace(begin=max(span.begin, begin)) for span in spans[rank] if span.end > begin]
@@ -75,9 +76,8 @@ def window_model(spans: dict[int, Sequence[Span]], seconds: float = WINDOW_SECON
             {
                 "rank": rank,
                 "spans": [
-                    [round((each.begin - begin) / (seconds * 1e6), 4), round((each.end - begin) / (seconds * 1e6), 4)]
-                    + [int(each.waits)]
-                    for each in _merged(seen, seconds * 1e6 / MOST_SPANS / 2)
+                    [*(round((at - begin) / length, 4) for at in (each.begin, each.end)), int(each.waits)]
+                    for each in _merged(seen, length / MOST_SPANS / 2)
                 ],
                 "waiting": _share(seen, True, seconds),
                 "moving": _share(seen, False, seconds),

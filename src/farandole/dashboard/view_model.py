@@ -52,9 +52,7 @@ def job_model(status: JobStatus, view: JobView, now: float) -> dict[str, Any]:
         "facts": facts_of(status, view, now),
         "hosts": hosts_model(view),
         "dense": len(view.workers) >= DENSE_FROM,
-        "gone": [
-            {"worker": each.worker, "host": each.host, "end": each.end} for each in view.workers if not each.runs
-        ],
+        "gone": [{"worker": each.worker, "host": each.host, "end": each.end} for each in view.workers if not each.runs],
         "chart": world_chart(view.moments, now),
         "moments": [moment_model(each) for each in reversed(view.moments[-MOST_MOMENTS:])],
         "stalls": [moment_model(each) for each in reversed(view.moments) if each.kind == "stall"][:10],
@@ -66,9 +64,9 @@ def facts_of(status: JobStatus, view: JobView, now: float) -> list[dict[str, str
     waiting = [each.waiting for each in view.workers if each.waiting is not None]
     facts = [
         ("workers", str(view.size) if view.size == status.wanted else workers_text(status)),
-        ("generation", str(view.generation) if view.generation else "–"),
+        ("generation", str(view.generation) if view.generation else "-"),
         ("steps per second", rate_text(view.per_second)),
-        ("waiting, on average", percent(sum(waiting) / len(waiting)) if waiting else "–"),
+        ("waiting, on average", percent(sum(waiting) / len(waiting)) if waiting else "-"),
         ("losses · joins · stalls", f"{view.losses} · {view.joins} · {view.stalls}"),
         ("running for" if not status.state.is_over else "ran for", age_text(status, now)),
     ]
@@ -170,7 +168,7 @@ def cluster_model(told: Mapping[str, Any] | None) -> dict[str, Any] | None:
 def workers_text(job: JobStatus) -> str:
     """Return how many workers a job has, and how many it should have."""
     if job.state.is_over:
-        return "–"
+        return "-"
     return str(job.workers) if job.workers == job.wanted or not job.wanted else f"{job.workers} of {job.wanted}"
 
 
@@ -179,16 +177,16 @@ def rate_text(rate: float | None) -> str:
 
     Example:
         >>> rate_text(0.1234), rate_text(12.34), rate_text(1234.5), rate_text(None)
-        ('0.12', '12.3', '1234', '–')
+        ('0.12', '12.3', '1234', '-')
     """
     if rate is None:
-        return "–"
+        return "-"
     return f"{rate:.0f}" if rate >= 100 else f"{rate:.1f}" if rate >= 1 else f"{rate:.2f}"
 
 
 def percent(part: float | None) -> str:
     """Return a part of one as a percentage."""
-    return "–" if part is None else f"{min(1.0, max(0.0, part)):.0%}"
+    return "-" if part is None else f"{min(1.0, max(0.0, part)):.0%}"
 
 
 def since_text(job: JobStatus, now: float) -> str:
@@ -200,7 +198,7 @@ def since_text(job: JobStatus, now: float) -> str:
 def age_text(status: JobStatus, now: float) -> str:
     """Return for how long the job runs, or ran."""
     if status.started is None:
-        return "–"
+        return "-"
     return duration_text((status.finished or now) - status.started)
 
 

@@ -62,7 +62,9 @@ class Observer:
             self._answering = answer_stall_queries(session.engine, threading.current_thread(), stalls)
         if recording is not None and settings.timeline is not None and settings.timeline.upper() != "DYNAMIC":
             try:
-                recording.start_with_the_world(path_of_generation(settings.timeline, world.generation), settings.timeline_mark_cycles)
+                recording.start_with_the_world(
+                    path_of_generation(settings.timeline, world.generation), settings.timeline_mark_cycles
+                )
             except TimelineError as error:
                 tell_user("warning", f"{error} Training goes on without a timeline.", RECORDER)
 

@@ -54,7 +54,7 @@ function drawJobs(jobs) {
     link.href = `#job=${encodeURIComponent(job.name)}`;
     const state = make("span", "pill", job.state);
     state.dataset.tone = job.tone;
-    const facts = [job.workers === "–" ? "" : `${job.workers} workers`, job.since].filter(Boolean).join(" · ");
+    const facts = [job.workers === "-" ? "" : `${job.workers} workers`, job.since].filter(Boolean).join(" · ");
     const item = make("li", "", "", link, " ", state, make("div", "quiet", facts));
     if (job.reason) item.append(make("div", "", job.reason));
     if (job.command) item.append(make("div", "quiet", "", make("code", "", job.command)));

@@ -1,0 +1,172 @@
+"""The dashboard's server over loopback: who may see it, that nothing can be changed, and what it hands out."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+pytest.importorskip("starlette")
+pytest.importorskip("uvicorn")
+
+from played_dashboard import TOKEN, PlayedSource, served
+
+from farandole.dashboard.feed import JobFeed, Overview
+from farandole.dashboard.sources import UrlSource
+from farandole.jobs.errors import Refused, Unreachable
+from farandole.metrics.address import MetricsAddress
+from farandole.metrics.endpoint import MetricsEndpoint
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with served(PlayedSource()) as url:
+        yield url
+
+
+def ask(address: str, path: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], str]:
+    connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=30)
+    try:
+        connection.request(method, path, headers=headers)
+        answer = connection.getresponse()
+        return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read().decode()
+    finally:
+        connection.close()
+
+
+def cookie_of(address: str) -> str:
+    return f"farandole-dashboard-{urlsplit(address).port}={TOKEN}"
+
+
+def test_without_the_token_there_is_nothing_to_see(address: str) -> None:
+    for path in ("/", "/api/overview", "/api/job/otter", "/events", "/static/page.js", "/?token=wrong"):
+        code, headers, text = ask(address, path)
+        assert (code, "otter" in text) == (401, False), path
+        assert "default-src 'none'" in headers["content-security-policy"]
+    assert ask(address, "/", Cookie=cookie_of(address) + "x")[0] == 401
+
+
+def test_the_token_in_the_address_becomes_a_cookie(address: str) -> None:
+    code, headers, _ = ask(address, f"/?token={TOKEN}")
+    assert (code, headers["location"]) == (303, "/")
+    name, *attributes = headers["set-cookie"].split("; ")
+    assert name == cookie_of(address)
+    assert {"HttpOnly", "SameSite=Strict"} <= set(attributes)
+    code, headers, text = ask(address, "/", Cookie=name)
+    assert code == 200 and "<h1" in text
+    assert headers["referrer-policy"] == "no-referrer" and headers["x-frame-options"] == "DENY"
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
+def test_nothing_can_be_changed(address: str, method: str) -> None:
+    for path in ("/", "/api/job/otter", "/events"):
+        assert ask(address, path, method, Cookie=cookie_of(address))[0] == 405
+
+
+def test_another_name_for_this_server_is_refused(address: str) -> None:
+    assert ask(address, "/", Host="evil.example", Cookie=cookie_of(address))[0] == 400
+    port = urlsplit(address).port
+    assert ask(address, "/", Host=f"localhost:{port}", Cookie=cookie_of(address))[0] == 200
+
+
+def test_jobs_and_one_of_them(address: str) -> None:
+    cookie = cookie_of(address)
+    overview = json.loads(ask(address, "/api/overview", Cookie=cookie)[2])
+    assert [job["name"] for job in overview["jobs"]] == ["otter", "lynx"]
+    assert overview["cluster"]["policy"] == "fair-share"
+    assert overview["job"] is None
+    job = json.loads(ask(address, "/api/job/otter", Cookie=cookie)[2])["job"]
+    assert job["lines"][1]["text"] == "<script>alert(1)</script>"
+    assert ask(address, "/api/job/nobody", Cookie=cookie)[0] == 404
+    assert ask(address, "/static/..%2fapp.py", Cookie=cookie)[0] == 404
+
+
+def events(address: str, count: int, **headers: str) -> list[tuple[int, dict[str, Any]]]:
+    connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=30)
+    try:
+        connection.request("GET", "/events?job=otter", headers={"Cookie": cookie_of(address), **headers})
+        answer = connection.getresponse()
+        assert answer.getheader("content-type", "").startswith("text/event-stream")
+        found = []
+        for _ in range(count):
+            number = int(answer.readline().decode().removeprefix("id: "))
+            found.append((number, json.loads(answer.readline().decode().removeprefix("data: "))))
+            assert answer.readline() == b"\n"
+        return found
+    finally:
+        connection.close()
+
+
+def test_a_stream_has_each_line_once_and_goes_on_where_it_was(address: str) -> None:
+    told = events(address, 3)
+    numbers = [line["n"] for _, model in told for line in model["job"]["lines"]]
+    assert numbers == list(range(told[-1][0])), "no line is missing, none comes twice"
+    ((_, again),) = events(address, 1, **{"Last-Event-ID": str(told[-1][0])})
+    assert all(line["n"] >= told[-1][0] for line in again["job"]["lines"])
+
+
+class Counting(PlayedSource):
+    """Counts how often it is looked at."""
+
+    views = 0
+
+    def view(self, name: str, lines_from: int) -> Any:
+        self.views += 1
+        return super().view(name, lines_from)
+
+
+def test_however_many_look_a_job_is_asked_once() -> None:
+    now = [10.0]
+    source = Counting()
+    feed = JobFeed(source, "otter", lambda: now[0])
+    models = [feed.model(0) for _ in range(5)]
+    assert source.views == 1
+    assert len({json.dumps(model, sort_keys=True) for model in models}) == 1
+    now[0] += 1
+    assert len(feed.model(0)["lines"]) == 5
+    assert source.views == 2
+
+
+def test_a_job_that_does_not_answer_keeps_what_was_seen_last() -> None:
+    now = [10.0]
+    source = Counting()
+    feed = JobFeed(source, "otter", lambda: now[0])
+    feed.model(0)
+
+    def fail(name: str, lines_from: int) -> Any:
+        raise Unreachable("its launcher does not answer", "try again")
+
+    source.view = fail  # type: ignore[method-assign]
+    now[0] += 1
+    model = feed.model(0)
+    assert model["error"] == "its launcher does not answer. try again"
+    assert model["name"] == "otter" and model["hosts"]
+
+
+def test_names_of_no_job_make_no_feeds() -> None:
+    overview = Overview(PlayedSource())
+    assert overview.feed("nobody") is None
+    assert overview.feed("otter") is overview.feed("otter")
+
+
+def test_the_metrics_of_a_job_are_a_source() -> None:
+    pytest.importorskip("prometheus_client")
+    import msgspec
+
+    _, view = PlayedSource().view("otter", 0)
+    more = {"/view": lambda query: msgspec.json.encode(view)}
+    endpoint = MetricsEndpoint(MetricsAddress("127.0.0.1", 0), lambda: [], "s3cret", more)
+    try:
+        url = f"http://{endpoint.address}/metrics"
+        status, seen = UrlSource(url, "s3cret").view("", 0)
+        assert (status.name, status.workers, seen) == ("otter", 4, view)
+        with pytest.raises(Refused, match="401"):
+            UrlSource(url, "").jobs()
+    finally:
+        endpoint.close()
+    with pytest.raises(Unreachable):
+        UrlSource(url, "").jobs()
