@@ -1,6 +1,7 @@
 #include "base/hmac.h"
 
-#include <sys/random.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <bit>
 #include <cerrno>
@@ -123,7 +124,8 @@ bool equal_digests(const Digest& a, const Digest& b) noexcept {
 
 void fill_random(std::span<std::byte> bytes) {
   while (!bytes.empty()) {
-    const ssize_t got = ::getrandom(bytes.data(), bytes.size(), 0);
+    // As a system call: glibc has had the function only since 2.25, and the wheel is for older ones, too.
+    const ssize_t got = ::syscall(SYS_getrandom, bytes.data(), bytes.size(), 0);
     if (got < 0 && errno != EINTR) {
       throw Error(Code::kUnavailable, std::string("the kernel gives no random bytes: ") + std::strerror(errno));
     }

@@ -49,7 +49,7 @@ struct Min {
   template <typename Lane, typename V>
   static V apply(V a, V b) {
     if constexpr (kIsFloat<Lane>) {
-      return (a < b) | (a != a) ? a : b;
+      return ((a < b) | (a != a)) ? a : b;
     } else {
       return a < b ? a : b;
     }
@@ -60,7 +60,7 @@ struct Max {
   template <typename Lane, typename V>
   static V apply(V a, V b) {
     if constexpr (kIsFloat<Lane>) {
-      return (a > b) | (a != a) ? a : b;
+      return ((a > b) | (a != a)) ? a : b;
     } else {
       return a > b ? a : b;
     }

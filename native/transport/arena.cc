@@ -1,8 +1,10 @@
 #include "transport/arena.h"
 
 #include <fcntl.h>
+#include <linux/memfd.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -34,7 +36,8 @@ constexpr size_t round_up(size_t value, size_t to) { return (value + to - 1) / t
 // A sparse file in memory whose size can no longer change: a worker that mapped it cannot be hit by SIGBUS
 // because its owner cut it short.
 base::UniqueFd make_memory(size_t bytes) {
-  base::UniqueFd fd(::memfd_create("farandole-arena", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  // As a system call: glibc has had the function only since 2.27, and the wheel is for older ones, too.
+  base::UniqueFd fd(static_cast<int>(::syscall(SYS_memfd_create, "farandole-arena", MFD_CLOEXEC | MFD_ALLOW_SEALING)));
   if (!fd || ::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
     refuse("the system gives no arena", bytes, errno);
   }

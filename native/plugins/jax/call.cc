@@ -19,6 +19,9 @@ namespace {
 constexpr double kHelpSeconds = 1e-3;
 constexpr size_t kHelpBytes = size_t{1} << 20;
 
+// Options are numbers, whatever they mean.
+constexpr double kNoCompression{FARANDOLE_COMPRESSION_NONE};
+
 std::atomic<int> calls_in_flight{0};
 
 [[noreturn]] void throw_not_initialized() {
@@ -171,7 +174,7 @@ void Call::prepare_memory() const {
 bool Call::is_alone(const std::vector<int32_t>& ranks) const {
   return ranks.size() == 1 && ranks[0] == rank_ &&
          collective_.option("prescale", 1.0) * collective_.option("postscale", 1.0) == 1.0 &&
-         collective_.option("compression", FARANDOLE_COMPRESSION_NONE) == FARANDOLE_COMPRESSION_NONE &&
+         collective_.option("compression", kNoCompression) == kNoCompression &&
          (collective_.kind != FARANDOLE_BROADCAST || collective_.root == rank_);
 }
 
