@@ -13,6 +13,8 @@
 #                    (BENCH='a d --quick', BENCH=tensorflow)
 #   make bench-elastic   what failures and changes cost, beside torchft and torchrun (BENCH='--quick --only kill,stop')
 #   make soak        a training on which 1,000 random events fall, and its oracle (SOAK='--seed 7 --events 100')
+#   make wheel       wheels for x86_64 and aarch64, farandole-horovod and the sources, into dist/ (WHEEL='--machine x86_64')
+#   make wheel-test  native tests as the wheels' compiler builds them, aarch64 under qemu-user; keeps a record
 #   make docs        the site of the documentation, in build/docs/site
 #   make setup       only prepare .venv and build the library
 #   make clean       forget all of that
@@ -20,7 +22,7 @@
 .SHELLFLAGS := -euc
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup demo pipeline images test test-frameworks check fix bench bench-elastic soak docs sanitize explore explore-simulation explore-models native native-tests clean
+.PHONY: help setup demo pipeline images test test-frameworks check fix bench bench-elastic soak docs wheel wheel-test sanitize explore explore-simulation explore-models native native-tests clean
 
 VENV := .venv
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
@@ -66,6 +68,12 @@ $(VENV)/ready-to-test: $(VENV)/ready
 $(VENV)/ready-to-check: $(VENV)/ready
 	@echo "Installing the tools of 'make check' into $(VENV)"
 	@$(PIP_INSTALL) --group check
+	@touch $@
+
+# What wheel needs on top.
+$(VENV)/ready-to-release: $(VENV)/ready
+	@echo "Installing the tools of 'make wheel' into $(VENV)"
+	@$(PIP_INSTALL) --group release
 	@touch $@
 
 # What bench needs on top.
@@ -128,6 +136,12 @@ bench-elastic: setup $(VENV)/ready-to-bench-elastic
 
 soak: setup
 	@python -m tests.integration.elastic.soak --events 1000 $(SOAK)
+
+wheel: $(VENV)/ready-to-release
+	@python tools/wheels.py build $(WHEEL)
+
+wheel-test: $(VENV)/ready-to-release
+	@python tools/verified.py record wheels -- python tools/wheels.py test
 
 # The site, strictly: a warning, such as a link that leads nowhere, is an error. Nothing is fetched while it is built or read.
 SPHINX = python -m sphinx --builder html --doctree-dir build/docs/doctrees --jobs $(JOBS) --fail-on-warning --keep-going --quiet

@@ -60,6 +60,7 @@ CHECKS = {
     "tidy": Check(
         (*NATIVE, ".clang-tidy", "benchmarks/native", "constraints.txt", "tools/tidy.py"), {}, "build/release"
     ),
+    "wheels": Check((*NATIVE, "constraints.txt", "tools/wheels.py"), {}),
     "models": Check(
         (
             "constraints.txt",
