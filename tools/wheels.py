@@ -3,9 +3,9 @@
     python tools/wheels.py build [--machine x86_64]    # dist/: a wheel for each machine, farandole-horovod, the sources
     python tools/wheels.py test [--machine aarch64]    # the native tests, as the wheels' compiler builds them
 
-The compiler is zig, from PyPI: it brings clang, the C++ library, and every glibc's headers and symbols, so that a library
-for an old glibc, or for another processor, comes out of any machine. A wheel counts only if auditwheel finds the tag
-that it claims, if its libraries export nothing but our own names, and if it is smaller than `LARGEST` bytes.
+The compiler is zig, from PyPI: it brings clang, the C++ library, and every glibc's headers and symbols, so that a
+library for an old glibc, or for another processor, comes out of any machine. A wheel counts only if auditwheel finds
+the tag that it claims, if its libraries export nothing but our own names, and if it is smaller than `LARGEST` bytes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DIST = ROOT / "dist"
 BUILD = ROOT / "build" / "wheels"
 
 GLIBC = "2.17"
-"""The oldest glibc that the libraries run with: that of manylinux2014, which pip, and every Python from 3.10 on, know."""
+"""The oldest glibc that the libraries run with: that of manylinux2014."""
 LARGEST = 3_000_000
 """Bytes that a wheel may have."""
 PROVIDED = "libtensorflow_framework.so.2"
@@ -84,9 +84,8 @@ MACHINES = {
 def run(*command: object, **environment: str) -> str:
     """Run a command in the project's folder and return what it printed; WheelError with all of it where it fails."""
     words = [str(word) for word in command]
-    done = subprocess.run(
-        words, cwd=ROOT, env=os.environ | environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
+    everything = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    done = subprocess.run(words, cwd=ROOT, env=os.environ | environment, check=False, **everything)
     if done.returncode:
         raise WheelError(f"{' '.join(words)} ended with exit code {done.returncode}:\n{done.stdout}")
     return done.stdout
@@ -247,7 +246,7 @@ def run_tests(machine: Machine, jobs: int) -> None:
 ROOMS = ("base", "reduce", "transport", "collective", "backend", "engine", "plugins")
 """All rooms with tests, but for capi, whose tests are about several processes and need the library beside them."""
 EMULATED_ROOMS = ("base", "reduce", "collective")
-"""What depends on the processor: digests, arithmetic, and who must do what in which order. An emulator has not the timing
+"""What depends on the processor: digests, arithmetic, and collectives among threads. An emulator has not the timing
 that tests of connections and deaths rely on, nor the list of locks that the kernel releases when a thread dies."""
 
 
