@@ -1,0 +1,74 @@
+"""The documentation's blocks of Python run on two workers, and its scripts by the commands that stand behind them."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from code_blocks import DOCS, Block, all_blocks, blocks
+
+SUPPORT = Path(__file__).resolve().parents[2] / "support"
+# A framework is loaded once for all pages that use it.
+FRAMEWORKS = {
+    "torch": ["how-to/checkpoints.md", "how-to/compression.md", "how-to/observing.md", "how-to/torch_distributed.md"],
+    "torch, elastic": ["explanation/elastic.md", "get-started/numpy.md", "get-started/pytorch.md"],
+    "tensorflow": ["get-started/tensorflow.md"],
+    "jax": ["get-started/jax.md"],
+}
+# Pages of which a script is run as a reader runs it; a page that is in FRAMEWORKS too has more than the script.
+SCRIPTS = ["get-started/pytorch.md", "get-started/keras.md"]
+LAUNCH = [sys.executable, "-m", "farandole", "run", "-np", "2"]
+
+
+def start(command: list[str], folder: Path, **environment: str) -> str:
+    path = os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": path, "KERAS_BACKEND": "tensorflow", **environment}
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=110
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def needed(what: str) -> None:
+    for name in re.findall("tensorflow|keras|jax", what):
+        if importlib.util.find_spec(name) is None:
+            pytest.skip(f"{name} is not installed")
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_blocks_run_on_two_workers(framework: str, tmp_path: Path) -> None:
+    needed(framework)
+    start([*LAUNCH, sys.executable, str(SUPPORT / "run_blocks.py"), str(tmp_path), *FRAMEWORKS[framework]], tmp_path)
+
+
+@pytest.mark.parametrize("page", SCRIPTS)
+def test_a_script_runs_by_the_command_behind_it(page: str, tmp_path: Path) -> None:
+    needed(page)
+    ran = 0
+    for block in blocks(DOCS / page):
+        if script := re.match(r"script (\S+)", block.told):
+            (tmp_path / script[1]).write_text(block.text)
+        elif block.told == "run":
+            ran += 1
+            assert re.search(r"loss", start(words(block), tmp_path))
+    assert ran == 1
+
+
+def words(block: Block) -> list[str]:
+    """Return the command of a block with this Python and this farandole."""
+    shown = shlex.split(block.text)
+    assert shown[0] == "farandole" and shown.count("python") == 1
+    return [sys.executable, "-m", *(sys.executable if word == "python" else word for word in shown)]
+
+
+def test_every_page_with_python_is_run() -> None:
+    run = {page for pages in FRAMEWORKS.values() for page in pages} | set(SCRIPTS)
+    python = {block.page for block in all_blocks() if block.language in {"python", "pycon"} and not block.why_not}
+    assert python == run

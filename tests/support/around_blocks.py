@@ -1,0 +1,90 @@
+"""What the documentation's blocks of Python take for granted, and how their functions are called.
+
+Pages show what is new to a reader; a model, a dataset or a loss function is the reader's. For each page: code that
+runs before its first block, and code that runs after its n-th one, in the same names.
+"""
+
+from __future__ import annotations
+
+_TORCH = """
+import torch, torch.nn.functional as F
+import farandole.torch as hvd
+
+def make_model():
+    return torch.nn.Linear(10, 2)
+
+hvd.init()
+torch.manual_seed(0)
+dataset = torch.utils.data.TensorDataset(torch.randn(512, 10), torch.randint(2, (512,)))
+model = make_model()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+"""
+
+BEFORE = {
+    "explanation/elastic.md": _TORCH,
+    "how-to/elastic.md": _TORCH,
+    "how-to/checkpoints.md": _TORCH + "scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1); last = 100\n",
+    "how-to/compression.md": _TORCH + "gradients = [torch.ones(1000)]\n",
+    "how-to/observing.md": _TORCH,
+    "how-to/torch_distributed.md": _TORCH,
+    "how-to/ddp.md": _TORCH,
+    "how-to/accelerate.md": _TORCH,
+    "how-to/profiling.md": _TORCH,
+    "get-started/jax.md": """
+import jax, jax.numpy as jnp, numpy, optax
+params = jnp.zeros(4)
+images, labels = numpy.ones((512, 4), "float32"), numpy.ones(512, "float32")
+
+def loss(params, batch):
+    x, y = batch
+    return jnp.mean((x @ params - y) ** 2)
+""",
+    "get-started/tensorflow.md": """
+import os
+import keras, numpy, tensorflow as tf
+
+def make_model():
+    return keras.Sequential([keras.Input((10,)), keras.layers.Dense(1)])
+
+def train_one_batch():
+    model.compile(loss="mse")
+    model.train_on_batch(images[:32], labels[:32])
+
+def load(path):
+    return tf.zeros(10), tf.zeros(1)
+
+images, labels = numpy.ones((512, 10), "float32"), numpy.ones((512, 1), "float32")
+x, y = images, labels
+paths = [f"{i}.png" for i in range(512)]
+read_image = lambda path: tf.zeros(10)
+dataset = tf.data.Dataset.from_tensor_slices((images, labels)).batch(32)
+loss_of = keras.losses.MeanSquaredError()
+model, optimizer, batches = make_model(), keras.optimizers.SGD(0.01), 20
+""",
+}
+
+# As the text between the two blocks says.
+_IN_FOUR_PARTS = """
+model = make_model()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters(), backward_passes_per_step=4)
+loader = hvd.elastic.ElasticLoader(dataset, global_batch_size=256)
+"""
+
+AFTER = {
+    ("explanation/elastic.md", 0): _IN_FOUR_PARTS,
+    ("how-to/elastic.md", 0): _IN_FOUR_PARTS,
+    ("get-started/jax.md", 0): "mean_loss(params, (images, labels))",
+    ("get-started/jax.md", 1): """
+params, state = step(params, state, (images, labels))
+simple_step = step
+def step(params, state, x, y):
+    return simple_step(params, state, (x, y))
+""",
+    ("get-started/tensorflow.md", 0): "for x, y in dataset: step(x, y)",
+    (
+        "get-started/tensorflow.md",
+        2,
+    ): "images, labels = numpy.ones((512, 10), 'float32'), numpy.ones((512, 1), 'float32')",
+    ("how-to/checkpoints.md", 0): "assert checkpoint.load(state, rank=hvd.rank()) == 100",
+}
