@@ -1,4 +1,4 @@
-"""The kinds of jobs that the operator serves: one row each."""
+"""The kinds that the operator serves, of jobs and of queues: one row each."""
 
 from __future__ import annotations
 
@@ -67,6 +67,16 @@ TRAINING_JOB = Kind(
     short_names=("tj",),
     module="farandole.kubernetes.training_job.reconcile",
 )
+QUEUE = Kind(
+    group=names.GROUP,
+    version="v1alpha1",
+    served=("v1alpha1",),
+    kind="Queue",
+    plural="queues",
+    singular="queue",
+    short_names=("fq",),
+    module="farandole.kubernetes.queues.reconcile",
+)
 
-KINDS = (MPI_JOB, TRAINING_JOB)
+KINDS = (MPI_JOB, TRAINING_JOB, QUEUE)
 """Those that are served: a kind is here when its module is there."""

@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from farandole.kubernetes.queues.admission import Admission, Figures
+
 Object = Mapping[str, Any]
 """One object of the API, or a part of one, as it is in JSON."""
 
@@ -86,6 +88,8 @@ class Observed:
         children: what the job owns, as it was last seen: pods, and whatever else was made for it.
         problems: what was wanted and refused.
         now: seconds since 1970.
+        admission: what the job's queue lets it have; None: no queue decides about it.
+        figures: of a Queue.
     """
 
     job: Object
@@ -93,6 +97,8 @@ class Observed:
     problems: Mapping[Ref, Problem] = field(default_factory=lambda: MappingProxyType({}))
     now: float = 0.0
     options: Options = field(default_factory=Options)
+    admission: Admission | None = None
+    figures: Figures | None = None
 
     @property
     def metadata(self) -> Object:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from farandole.kubernetes.kinds import KINDS, MPI_JOB, TRAINING_JOB, Kind
+from farandole.kubernetes.kinds import KINDS, MPI_JOB, QUEUE, TRAINING_JOB, Kind
 from farandole.kubernetes.mpijob.job_spec import INTEL, KUBEXEC, MPICH, OPEN_MPI, SSH
 
 Schema = dict[str, Any]
@@ -200,23 +200,59 @@ def training_job() -> Schema:
     return _definition(TRAINING_JOB, {TRAINING_JOB.version: _training_spec()}, columns, scale)
 
 
+# --- Queue -----------------------------------------------------------------------------------------------------------
+
+
+def queue() -> Schema:
+    """Return the definition of Queue."""
+    spec = _object(
+        {
+            "slots": _number("Workers that all jobs of a queue without a parent, and of those below, share.", 1),
+            "policy": _text("Who gets them: any that farandole simulate --policies lists."),
+            "parent": _text("The queue above, in the same namespace."),
+            "weight": {"type": "number", "exclusiveMinimum": True, "minimum": 0, "description": "Among its siblings."},
+            "quota": _number("Workers that are its own: what others borrow of them, they give back."),
+            "limit": _number("Workers that it never has more of.", 1),
+            "priority": {"type": "integer", "description": "Is added to the priorities of its jobs."},
+            "quantum": _seconds("Of a time slice; default: 3600."),
+            "ageing": _seconds("Of waiting that are worth a step of priority; default: 3600."),
+            "round": _seconds("Between two decisions of the adaptive policy; default: 60."),
+            "restartCost": {"type": "number", "minimum": 0, "description": "Seconds that a change of workers costs."},
+        },
+        "How the workers are shared.",
+    )
+    columns = [
+        _column("Policy", "string", ".spec.policy"),
+        _column("Slots", "integer", ".spec.slots"),
+        _column("Used", "integer", ".status.used"),
+        _column("Running", "integer", ".status.running"),
+        _column("Waiting", "integer", ".status.waiting"),
+    ]
+    return _definition(QUEUE, {QUEUE.version: spec}, columns)
+
+
+def _seconds(about: str) -> Schema:
+    return {"type": "number", "exclusiveMinimum": True, "minimum": 0, "description": f"Seconds. {about}"}
+
+
 def definitions() -> list[Schema]:
     """Return the definitions of all kinds that are served."""
-    known = {MPI_JOB.kind: mpi_job, TRAINING_JOB.kind: training_job}
+    known = {MPI_JOB.kind: mpi_job, TRAINING_JOB.kind: training_job, QUEUE.kind: queue}
     return [known[kind.kind]() for kind in KINDS]
 
 
-# --- both ------------------------------------------------------------------------------------------------------------
+# --- all -------------------------------------------------------------------------------------------------------------
 
 
-def _definition(kind: Kind, specs: dict[str, Schema], columns: list[Schema], scale: Schema) -> Schema:
+def _definition(kind: Kind, specs: dict[str, Schema], columns: list[Schema], scale: Schema | None = None) -> Schema:
+    scaled = {} if scale is None else {"scale": scale}
     versions = [
         {
             "name": version,
             "served": True,
             "storage": version == kind.version,
             "schema": {"openAPIV3Schema": _root(spec)},
-            "subresources": {"status": {}, "scale": scale},
+            "subresources": {"status": {}, **scaled},
             "additionalPrinterColumns": columns,
         }
         for version, spec in specs.items()

@@ -38,6 +38,8 @@ RIGHTS = (
     Right(names.GROUP, ("trainingjobs",), (*_READ, "delete"), "serve them; delete one whose time to live is over"),
     Right(names.GROUP, ("trainingjobs/status",), ("update",), "say what has become of them"),
     Right(names.GROUP, ("trainingjobs/finalizers",), ("update",), "own pods in the name of a job"),
+    Right(names.GROUP, ("queues",), _READ, "share workers among the jobs that name them"),
+    Right(names.GROUP, ("queues/status",), ("update",), "say how many run and wait"),
     Right("", ("pods",), (*_READ, "create", "patch", "delete"), "start and end launchers and workers"),
     Right(
         "",

@@ -26,13 +26,14 @@ from aiohttp import web
 from lightkube.config.kubeconfig import SingleConfig
 
 from farandole.kubernetes import gang
-from farandole.kubernetes.kinds import KINDS, Kind
+from farandole.kubernetes.kinds import KINDS, QUEUE, Kind
 from farandole.kubernetes.model import Options
 from farandole.kubernetes.operator.api import Api, default_config
 from farandole.kubernetes.operator.carry_out import Executor, NotLeading
 from farandole.kubernetes.operator.election import Election
 from farandole.kubernetes.operator.errors import ApiError, Conflict, NotFound
 from farandole.kubernetes.operator.metrics import CONTENT_TYPE, Metrics
+from farandole.kubernetes.operator.queue_keeper import QueueKeeper
 from farandole.kubernetes.operator.store import JobKey, Store
 from farandole.kubernetes.operator.watch import ChildWatch
 from farandole.kubernetes.operator.work_queue import WorkQueue
@@ -80,6 +81,7 @@ class Operator:
         self.api = Api(self._config)
         self._queue = WorkQueue(time.monotonic)
         self.store = Store(self._queue.add)
+        self._queues = QueueKeeper(self.store, self._queue.add)
         self._parked: set[JobKey] = set()
         identity = settings.identity or f"{socket.gethostname()}_{os.getpid()}_{secrets.token_hex(4)}"
         self.election = Election(self.api, settings.lease_namespace, identity, self._renewed)
@@ -147,6 +149,7 @@ class Operator:
             return
         result = "done"
         try:
+            observed = self._queues.decided(key, observed)
             outcome = self._reconcilers[key.plural](observed)
             writes = await self._executor.carry_out(key, observed, outcome)
         except NotLeading:
@@ -263,7 +266,7 @@ class Operator:
         return runner
 
     async def _metrics(self, _: web.Request) -> web.Response:
-        jobs = [(key.kind.kind, job) for key, job in self.store.jobs()]
+        jobs = [(key.kind.kind, job) for key, job in self.store.jobs() if key.kind is not QUEUE]
         relists = sum(watch.relists for watch in self._watches)
         text = self.metrics.text(jobs, self.api.requests, len(self._queue), self.election.leading, relists)
         return web.Response(text=text, headers={"Content-Type": CONTENT_TYPE})

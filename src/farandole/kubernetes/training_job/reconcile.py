@@ -12,7 +12,7 @@ from __future__ import annotations
 from farandole.jobs.status import JobState
 from farandole.kubernetes import conditions, gang, names, pod_state, times
 from farandole.kubernetes.model import Deletion, Observed, Outcome, earliest, ref_of
-from farandole.kubernetes.training_job import placement, told
+from farandole.kubernetes.training_job import placement, queued, told
 from farandole.kubernetes.training_job.around import selector
 from farandole.kubernetes.training_job.job_spec import TrainingJobSpec, managed_by, read
 from farandole.kubernetes.training_job.job_status import TrainingJobStatus, name_of
@@ -42,7 +42,11 @@ def reconcile(observed: Observed) -> Outcome:
     if (end := told.outcome(observed, status.history.attempt)) is not None:
         return _ended(observed, spec, status, *end)
     if spec.suspend:
-        return _suspended(observed, spec, status)
+        return _suspended(observed, spec, queued.with_workers(observed, status, 0))
+    spec, status = queued.admitted(observed, spec, status)
+    if queued.waits(observed):
+        stuck, again = placement.stuck_pods(observed)
+        return queued.waiting(observed, status, [*_all_pods(observed, "its queue lets it wait"), *stuck], again)
     return _active(observed, spec, _resumed(observed, status))
 
 

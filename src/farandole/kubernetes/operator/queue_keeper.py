@@ -1,0 +1,84 @@
+"""Asks the queues: for each job that is reconciled, what its queue lets it have (see `kubernetes.queues`).
+
+Decisions follow from what the store knows. Those that hold are kept between two looks; they need not survive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from farandole.kubernetes.kinds import QUEUE, TRAINING_JOB
+from farandole.kubernetes.model import Observed, Options
+from farandole.kubernetes.operator.store import JobKey, Store
+from farandole.kubernetes.queues.decide import Admissions, Standing, decide
+from farandole.kubernetes.queues.queue_spec import read_queues
+from farandole.kubernetes.queues.queued_jobs import JobAndPods, queued_jobs
+
+# Many jobs change at once when a queue does; each is looked at a moment later.
+_SOON = 0.2
+
+
+class QueueKeeper:
+    """The queues of all namespaces.
+
+    Args:
+        store: what the operator has seen.
+        look: called with the key of a job or queue for which something has changed, and in how many seconds it is to be
+            looked at.
+    """
+
+    def __init__(self, store: Store, look: Callable[[JobKey, float], None]) -> None:
+        self._store = store
+        self._look = look
+        self._standing: dict[str, dict[str, Standing]] = {}
+        self._told: dict[str, Admissions] = {}
+
+    def decided(self, key: JobKey, observed: Observed) -> Observed:
+        """Return what is known of a job or a queue, with what queues say about it."""
+        if key.kind not in (QUEUE, TRAINING_JOB):
+            return observed
+        namespace = key.namespace
+        queues = [job for other, job in self._store.jobs() if other.kind is QUEUE and other.namespace == namespace]
+        if not queues:
+            self._forget(namespace)
+            return observed
+        forest = read_queues(queues)
+        admissions = decide(
+            forest, queued_jobs(forest, self._jobs(namespace, observed)), observed.now, self._standing.get(namespace)
+        )
+        self._standing[namespace] = dict(admissions.standing)
+        self._tell(key, admissions)
+        if admissions.again_at is not None:
+            self._look(key, max(_SOON, admissions.again_at - observed.now))
+        if key.kind is QUEUE:
+            return replace(observed, figures=admissions.figures.get(key.name))
+        return replace(observed, admission=admissions.of_job.get(key.name))
+
+    def _jobs(self, namespace: str, observed: Observed) -> list[JobAndPods]:
+        found = []
+        for key, _ in self._store.jobs():
+            if key.kind is not TRAINING_JOB or key.namespace != namespace:
+                continue
+            each = self._store.observed(key, observed.now, Options())
+            if each is not None:
+                found.append(JobAndPods(each.job, each.pods))
+        return found
+
+    def _tell(self, key: JobKey, admissions: Admissions) -> None:
+        """Have all jobs and queues looked at for which something else holds than the last time."""
+        before = self._told.get(key.namespace)
+        self._told[key.namespace] = admissions
+        for name, admission in admissions.of_job.items():
+            if name != key.name and (before is None or before.of_job.get(name) != admission):
+                self._look(JobKey(TRAINING_JOB.plural, key.namespace, name), _SOON)
+        for name, figures in admissions.figures.items():
+            if name != key.name and (before is None or before.figures.get(name) != figures):
+                self._look(JobKey(QUEUE.plural, key.namespace, name), _SOON)
+
+    def _forget(self, namespace: str) -> None:
+        """There is no queue any more: those that waited may run."""
+        before = self._told.pop(namespace, None)
+        self._standing.pop(namespace, None)
+        for name in before.of_job if before is not None else ():
+            self._look(JobKey(TRAINING_JOB.plural, namespace, name), _SOON)

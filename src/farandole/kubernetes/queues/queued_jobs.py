@@ -1,0 +1,80 @@
+"""Which TrainingJobs of a namespace a queue decides about, and what it has to know of them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from farandole.jobs.spec import DEFAULT_QUEUE
+from farandole.kubernetes import conditions, names, pod_state, times
+from farandole.kubernetes.model import Object
+from farandole.kubernetes.queues.accounting import read_account
+from farandole.kubernetes.queues.decide import QueuedJob, is_served
+from farandole.kubernetes.queues.queue_spec import Forest
+from farandole.kubernetes.training_job.job_spec import TrainingJobSpec, managed_by, read
+
+
+class JobAndPods(NamedTuple):
+    """A TrainingJob, and its pods."""
+
+    job: Object
+    pods: Sequence[Object]
+
+
+def queued_jobs(forest: Forest, found: Sequence[JobAndPods]) -> list[QueuedJob]:
+    """Return the jobs that queues decide about, or that hold workers of theirs.
+
+    With some queues, a job that names none belongs to `default`; without a queue of that name, it runs as it comes.
+    """
+    jobs = []
+    for job, pods in found:
+        spec = _spec_of(job)
+        if spec is None or (spec.job.queue == DEFAULT_QUEUE and DEFAULT_QUEUE not in forest.names):
+            continue
+        held = spec.slots * sum(_holds(pod) for pod in pods)
+        if _is_over(job, spec) and not held:
+            continue  # It has given everything back.
+        jobs.append(_queued(job, spec, held))
+    return jobs
+
+
+def _spec_of(job: Object) -> TrainingJobSpec | None:
+    if not is_served(job) or managed_by(job) not in ("", f"{names.GROUP}/{names.OPERATOR}"):
+        return None
+    return read(job)[0]
+
+
+def _is_over(job: Object, spec: TrainingJobSpec) -> bool:
+    """Return whether a job is to have no workers, whatever a queue says."""
+    known = conditions.of_status(job.get("status"))
+    ended = any(conditions.holds(known, kind) for kind in (conditions.SUCCEEDED, conditions.FAILED))
+    return ended or spec.suspend or spec.cancel or bool(job["metadata"].get("deletionTimestamp"))
+
+
+def _holds(pod: Object) -> bool:
+    return pod_state.role(pod) == names.WORKER and not pod_state.finished(pod)
+
+
+def _queued(job: Object, spec: TrainingJobSpec, held: int) -> QueuedJob:
+    workers, shared = spec.job.workers, spec.job
+    submitted = times.from_text(job["metadata"].get("creationTimestamp")) or 0.0
+    elastic = shared.is_elastic
+    account = read_account(job.get("status"), submitted)
+    return QueuedJob(
+        name=str(job["metadata"]["name"]),
+        queue=shared.queue,
+        submitted=submitted,
+        least=workers.min if elastic else workers.replicas,
+        # `kubectl scale` says how many an elastic job is to have at most.
+        most=workers.replicas,
+        asked=workers.replicas,
+        step=spec.slots,
+        priority=shared.priority,
+        application=shared.application,
+        duration=shared.duration,
+        deadline=shared.deadline,
+        suspends=shared.how_suspended != "never",
+        account=account,
+        held=held,
+        over=_is_over(job, spec),
+    )
