@@ -28,7 +28,7 @@ _GROUPS = {
     "coordination.k8s.io/v1": ["Lease"],
     "networking.k8s.io/v1": ["NetworkPolicy"],
     "apiextensions.k8s.io/v1": ["CustomResourceDefinition"],
-    **{kind.api_version: [kind.kind] for kind in KINDS},
+    **{kind.api_version: [each.kind for each in KINDS if each.api_version == kind.api_version] for kind in KINDS},
 }
 _PLURALS = {**PLURALS, "Namespace": "namespaces", "CustomResourceDefinition": "customresourcedefinitions"}
 _WITH_STATUS = {"pods", *(kind.plural for kind in KINDS)}

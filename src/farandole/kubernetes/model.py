@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from farandole.kubernetes.queues.admission import Admission, Figures
+from farandole.kubernetes.admission import Admission, Figures
 
 Object = Mapping[str, Any]
 """One object of the API, or a part of one, as it is in JSON."""

@@ -145,6 +145,7 @@ class Operator:
         started = time.monotonic()
         observed = self.store.observed(key, time.time(), self.settings.options)
         if observed is None:
+            self._queues.gone(key)
             self._queue.succeeded(key)
             return
         result = "done"

@@ -55,6 +55,14 @@ class QueueKeeper:
             return replace(observed, figures=admissions.figures.get(key.name))
         return replace(observed, admission=admissions.of_job.get(key.name))
 
+    def gone(self, key: JobKey) -> None:
+        """Have the queues of a job that is gone looked at: what it had is free."""
+        for name in self._told[key.namespace].figures if key.namespace in self._told else ():
+            self._look(JobKey(QUEUE.plural, key.namespace, name), _SOON)
+        if key.kind is QUEUE and key.namespace in self._told:
+            for name in self._told[key.namespace].of_job:
+                self._look(JobKey(TRAINING_JOB.plural, key.namespace, name), _SOON)
+
     def _jobs(self, namespace: str, observed: Observed) -> list[JobAndPods]:
         found = []
         for key, _ in self._store.jobs():

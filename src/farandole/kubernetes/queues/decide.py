@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from farandole.kubernetes.model import Object
-from farandole.kubernetes.queues.accounting import Account
-from farandole.kubernetes.queues.admission import Admission, Figures
+from farandole.kubernetes.accounting import Account
+from farandole.kubernetes.admission import Admission, Figures
 from farandole.kubernetes.queues.queue_spec import SLOT, Forest, Tree
 from farandole.scheduler.cluster import Allocation
 from farandole.scheduler.job import Decision, JobView
@@ -119,7 +119,9 @@ def _decide(tree: Tree, forest: Forest, jobs: Sequence[QueuedJob], now: float, b
     if not jobs:
         return Standing(key, Decision({}, {}))
     views = [view_of(job, tree, forest.priority(job.queue)) for job in jobs]
-    return Standing(key, tree.make_policy().decide(tree.cluster, views, now))
+    # Where a queue has got fewer slots than its jobs have, those that cannot be suspended keep theirs.
+    kept = sum(job.account.workers for job in jobs if not job.suspends)
+    return Standing(key, tree.make_policy().decide(tree.cluster_of(max(tree.root.slots, kept)), views, now))
 
 
 def view_of(job: QueuedJob, tree: Tree, more_priority: int) -> JobView:

@@ -50,10 +50,9 @@ class Tree:
     queues: Mapping[str, QueueSpec]
     rules: Rules
 
-    @property
-    def cluster(self) -> Cluster:
-        """The slots, as a policy sees them. On which nodes pods run, the cluster's own scheduler says."""
-        return Cluster((Node(self.root.name, SLOT, self.root.slots),))
+    def cluster_of(self, slots: int) -> Cluster:
+        """Return slots as a policy sees them. On which nodes pods run, the cluster's own scheduler says."""
+        return Cluster((Node(self.root.name, SLOT, slots),))
 
     def make_policy(self) -> Policy:
         return make_policy(self.root.policy, self.rules)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from farandole.jobs.spec import DEFAULT_QUEUE
 from farandole.kubernetes import conditions, names, pod_state, times
 from farandole.kubernetes.model import Object
-from farandole.kubernetes.queues.accounting import read_account
+from farandole.kubernetes.accounting import Account, read_account
 from farandole.kubernetes.queues.decide import QueuedJob, is_served
 from farandole.kubernetes.queues.queue_spec import Forest
 from farandole.kubernetes.training_job.job_spec import TrainingJobSpec, managed_by, read
@@ -24,8 +24,11 @@ class JobAndPods(NamedTuple):
 def queued_jobs(forest: Forest, found: Sequence[JobAndPods]) -> list[QueuedJob]:
     """Return the jobs that queues decide about, or that hold workers of theirs.
 
-    With some queues, a job that names none belongs to `default`; without a queue of that name, it runs as it comes.
+    Without any queue, jobs run as they come. With some, a job that names none belongs to `default`; without a queue of
+    that name, it runs as it comes.
     """
+    if not forest.names:
+        return []
     jobs = []
     for job, pods in found:
         spec = _spec_of(job)
@@ -60,6 +63,8 @@ def _queued(job: Object, spec: TrainingJobSpec, held: int) -> QueuedJob:
     submitted = times.from_text(job["metadata"].get("creationTimestamp")) or 0.0
     elastic = shared.is_elastic
     account = read_account(job.get("status"), submitted)
+    if account == Account(since=submitted) and held:
+        account = account.changed(held, submitted)  # It ran before its queue was there.
     return QueuedJob(
         name=str(job["metadata"]["name"]),
         queue=shared.queue,

@@ -10,7 +10,7 @@ import msgspec
 from farandole.jobs.status import JobState
 from farandole.kubernetes import conditions, times
 from farandole.kubernetes.model import Deletion, Observed, Outcome
-from farandole.kubernetes.queues.accounting import KEY, read_account
+from farandole.kubernetes.accounting import KEY, read_account
 from farandole.kubernetes.training_job import placement
 from farandole.kubernetes.training_job.job_spec import TrainingJobSpec
 from farandole.kubernetes.training_job.job_status import TrainingJobStatus
