@@ -13,9 +13,9 @@ import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from farandole.kubernetes.model import Object
 from farandole.kubernetes.accounting import Account
 from farandole.kubernetes.admission import Admission, Figures
+from farandole.kubernetes.model import Object
 from farandole.kubernetes.queues.queue_spec import SLOT, Forest, Tree
 from farandole.scheduler.cluster import Allocation
 from farandole.scheduler.job import Decision, JobView

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from farandole.jobs.spec import DEFAULT_QUEUE
 from farandole.kubernetes import conditions, names, pod_state, times
-from farandole.kubernetes.model import Object
 from farandole.kubernetes.accounting import Account, read_account
+from farandole.kubernetes.model import Object
 from farandole.kubernetes.queues.decide import QueuedJob, is_served
 from farandole.kubernetes.queues.queue_spec import Forest
 from farandole.kubernetes.training_job.job_spec import TrainingJobSpec, managed_by, read

@@ -9,8 +9,8 @@ import msgspec
 
 from farandole.jobs.status import JobState
 from farandole.kubernetes import conditions, times
-from farandole.kubernetes.model import Deletion, Observed, Outcome
 from farandole.kubernetes.accounting import KEY, read_account
+from farandole.kubernetes.model import Deletion, Observed, Outcome
 from farandole.kubernetes.training_job import placement
 from farandole.kubernetes.training_job.job_spec import TrainingJobSpec
 from farandole.kubernetes.training_job.job_status import TrainingJobStatus
