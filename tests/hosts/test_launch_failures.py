@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -165,3 +166,15 @@ def test_the_way_to_a_host_breaks(hosts: Hosts) -> None:
     code, _, err = job.finish()
     assert code == 1
     assert "host h2" in err and "lost" in err, err
+
+
+def test_a_worker_on_another_host_is_killed_by_its_rank(hosts: Hosts) -> None:
+    bed = hosts(2)
+    put(bed.hosts, "tell(f'up{rank}')\ntime.sleep(600)\n")
+    job = start(bed, "-np 2 -H h1:1,h2:1 --job drill python train.py")
+    told(bed.hosts[1], "up1")
+    killed = bed.desk.run([sys.executable, "-m", "farandole", "kill", "drill", "--rank", "1"])
+    assert killed.returncode == 0, killed.stderr
+    assert "rank 1 on h2 gets SIGKILL; the job has a fixed size, so it will end" in killed.stderr
+    code, _, err = job.finish()
+    assert code == 137 and "rank 1 on host h2 failed first: it was killed by SIGKILL" in err

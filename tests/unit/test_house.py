@@ -201,7 +201,7 @@ def test_tables_of_settings_in_the_documentation_are_current() -> None:
 
 def test_every_flag_of_run_is_in_the_documentation() -> None:
     text = documentation()
-    flags = set(re.findall(r"--[a-z][a-z-]+[a-z]", run_python("-m", "farandole", "run", "--help")))
+    flags = set(re.findall(r"--[a-z][a-z-]+[a-z]", run_python("-m", "farandole", "run", "--help-all")))
     assert [flag for flag in sorted(flags) if not re.search(rf"(?<![\w-]){flag}(?![\w-])", text)] == []
 
 

@@ -145,7 +145,7 @@ class Agent:
         elif isinstance(message, End):
             self._end(message)
         elif isinstance(message, SendSignal):
-            send(self._workers, message.number)
+            send((pid for pid, rank in self._workers.items() if message.worker in (None, rank)), message.number)
         elif isinstance(message, Beat):
             self._launcher.expect(message.within)
         elif isinstance(message, Outlive):

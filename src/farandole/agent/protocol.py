@@ -73,6 +73,8 @@ class SendSignal(msgspec.Struct, frozen=True, tag="send-signal"):
     """Send the workers, and nothing that they have started, this signal."""
 
     number: int
+    worker: int | None = None
+    """Only this one, by the number with which it was started; None: all."""
 
 
 class Beat(msgspec.Struct, frozen=True, tag="beat"):

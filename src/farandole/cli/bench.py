@@ -61,7 +61,10 @@ def _tell_algorithms(as_json: bool) -> int:
     done = subprocess.run([sys.executable, "-m", "farandole.observe.speed", "algorithms"], stdout=subprocess.PIPE)
     if done.returncode == 0:
         rows = json.loads(done.stdout)
-        print(json.dumps(rows, indent=1) if as_json else _table(_ALGORITHM_HEAD, map(_algorithm_row, rows)))
+        if as_json:
+            print(json.dumps(rows, indent=1))
+        else:
+            _show_algorithms(rows)
     return done.returncode
 
 
@@ -132,15 +135,23 @@ def write_size(size: int) -> str:
 
 # --- tables: numbers to the right, words to the left ----------------------------------------------------------
 
-_SPEED_HEAD = (">size", ">median us", ">best us", ">GB/s", ">copy GB/s", ">of copy", "<algorithm", "<because")
-_ALGORITHM_HEAD = ("<collective", "<world", ">from", ">to", "<algorithm", "<because")
+_SPEED_HEAD = ("size", "median us", "best us", "GB/s", "copy GB/s", "of copy", "algorithm", "because")
+_ALGORITHM_HEAD = ("collective", "world", "from", "to", "algorithm", "because")
+
+
+def _show_algorithms(rows: Sequence[Mapping[str, Any]]) -> None:
+    from farandole.display.tables import show
+
+    show([_ALGORITHM_HEAD, *map(_algorithm_row, rows)], right=(2, 3))
 
 
 def render(result: Mapping[str, Any]) -> str:
     """Write what was measured for people."""
+    from farandole.display.tables import lines
+
     where = f"{result['workers']} workers on {result['hosts']} host{'s' if result['hosts'] != 1 else ''}"
     title = f"{result['collective']} of {result['dtype']}, {where} ({result['links']}), {result['memory']} memory\n\n"
-    return title + _table(_SPEED_HEAD, map(_speed_row, result["rows"]))
+    return title + "\n".join(lines([_SPEED_HEAD, *map(_speed_row, result["rows"])], right=range(6)))
 
 
 def _speed_row(row: Mapping[str, Any]) -> tuple[str, ...]:
@@ -163,13 +174,3 @@ def _algorithm_row(row: Mapping[str, Any]) -> tuple[str, ...]:
         shape += f", {row['fewest_on_a_host']} or more on each"
     upper = "" if row["to_bytes"] is None else f"below {write_size(row['to_bytes'])}"
     return (row["collective"], shape, write_size(row["from_bytes"]), upper, row["algorithm"], row["reason"])
-
-
-def _table(head: Sequence[str], rows: Any) -> str:
-    lines = [tuple(title[1:] for title in head), *rows]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    texts = []
-    for line in lines:
-        cells = zip(line, widths, head, strict=True)
-        texts.append("  ".join(f"{cell:{title[0]}{width}}" for cell, width, title in cells).rstrip())
-    return "\n".join(texts)

@@ -10,16 +10,13 @@ from farandole.cli import job_verbs
 
 def add_parser(verbs: Any) -> None:
     """Add this verb to the command line."""
-    parser = job_verbs.make_parser(
+    job_verbs.add_action(
         verbs,
         "cancel",
         help="end a job",
-        usage="farandole cancel JOB [--on PLACE] [--json]",
         description="Ends a job in good order: its workers get SIGTERM and their grace. A second time, at once.",
-        epilog="example: farandole cancel resnet-2",
+        execute=execute,
     )
-    job_verbs.add_job(parser)
-    parser.set_defaults(execute=execute, parser=parser)
 
 
 def execute(given: argparse.Namespace) -> int:

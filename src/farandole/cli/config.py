@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from farandole.launcher.configuration.provenance import Provenance
 
 _BAD_VALUE = 1
-_COLUMN = 44
 
 _EPILOG = """\
 examples:
@@ -76,7 +75,7 @@ def execute(options: argparse.Namespace) -> int:
     elif options.name is not None:
         print(render_one(rows[0]))
     else:
-        print(render(rows, project, _width()))
+        _show(rows, project)
     for row in rows:
         if row.problem:
             print(f"error: {row.problem}", file=sys.stderr)
@@ -112,30 +111,16 @@ def find(rows: Sequence[Provenance], name: str) -> Provenance:
     return row
 
 
-def render(rows: Sequence[Provenance], project: Project | None, width: int | None) -> str:
-    """Write all settings as two tables.
-
-    Args:
-        rows: of workers and of the launcher.
-        project: the project file that was read.
-        width: of a line, in characters; None: as wide as it gets.
-    """
-    lines = ["no project file" if project is None else f"project file: {project.path}"]
-    for side, title in (("worker", "workers"), ("launcher", "farandole run")):
-        lines += ["", title, *_table([row for row in rows if row.side == side], width)]
-    return "\n".join(lines)
-
-
-def _table(rows: Sequence[Provenance], width: int | None) -> list[str]:
+def _show(rows: Sequence[Provenance], project: Project | None) -> None:
+    """Print all settings as two tables, with the project file that was read."""
+    from farandole.display.tables import show
     from farandole.launcher.configuration.provenance import first_sentence
 
-    cells = [(row.name, row.value, row.source, first_sentence(row.description)) for row in rows]
-    widths = [min(_COLUMN, max(len(line[column]) for line in cells)) for column in range(3)]
-    lines = []
-    for line in cells:
-        head = "  ".join(f"{cell:<{wide}}" for cell, wide in zip(line, widths, strict=False))
-        lines.append(f"  {head}  {line[3]}"[:width])
-    return lines
+    print("no project file" if project is None else f"project file: {project.path}")
+    for side, title in (("worker", "workers"), ("launcher", "farandole run")):
+        print(f"\n{title}", flush=True)
+        cells = [(row.name, row.value, row.source, first_sentence(row.description)) for row in rows if row.side == side]
+        show([("setting", "value", "source", "what it is"), *cells])
 
 
 def render_one(row: Provenance) -> str:
@@ -157,9 +142,3 @@ def _print_json(rows: Sequence[Provenance], project: Project | None) -> None:
 
     told = {"project": None if project is None else str(project.path), "settings": rows}
     print(msgspec.json.format(msgspec.json.encode(told), indent=1).decode())
-
-
-def _width() -> int | None:
-    import shutil
-
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None

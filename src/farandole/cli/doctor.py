@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +27,12 @@ examples:
 It looks, and changes nothing. The exit code is 0 when no problem was found, and 1 otherwise.
 """
 
+_SHORT = {
+    "workers and hosts": ("-np", "-H", "--hostfile"),
+    "network": ("--network", "-p", "-i"),
+    "what is said": ("--import", "--json", "--help-all"),
+}
+
 
 def add_parser(verbs: Any) -> None:
     """Add this verb to the command line."""
@@ -40,6 +45,7 @@ def add_parser(verbs: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.set_defaults(execute=execute, parser=parser)
+    parser.shorten(_SHORT)
     options.add_hosts(parser)
     options.add_network(parser)
     add = parser.add_argument
@@ -154,6 +160,7 @@ def _print_json(
 
 
 def _paint() -> Paint:
+    from farandole.display.tables import wants_colour
     from farandole.launcher.doctor.rendering import coloured, plain
 
-    return coloured if sys.stdout.isatty() and not os.environ.get("NO_COLOR") else plain
+    return coloured if wants_colour() else plain

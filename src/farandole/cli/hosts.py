@@ -41,6 +41,7 @@ def add_parser(verbs: Any) -> None:
     parser.set_defaults(execute=execute, parser=parser)
     parser.add_argument("words", nargs="*", metavar="JOB | add | drain | remove", help="see above; without any, list")
     parser.add_argument("--job", metavar="JOB", help="the job's name (default: the only one that runs)")
+    parser.add_argument("--json", action="store_true", help="when listing: print JSON, for programs")
 
 
 def execute(given: argparse.Namespace) -> int:
@@ -56,7 +57,7 @@ def execute(given: argparse.Namespace) -> int:
         for request in requests:
             answer = ask(directory, request)
             if isinstance(answer, HostsAre):
-                _print(answer.rows)
+                _print(answer.rows, given.json)
             elif isinstance(answer, Done):
                 print(*answer.lines, sep="\n", file=sys.stderr)
     except SpecError:
@@ -94,9 +95,15 @@ def _read(given: argparse.Namespace) -> tuple[str | None, Sequence[msgspec.Struc
     return given.job, [request(host.label) for host in hosts]
 
 
-def _print(rows: Sequence[HostRow]) -> None:
-    from farandole.launcher.output.text_table import table
+def _print(rows: Sequence[HostRow], as_json: bool) -> None:
+    if as_json:
+        import msgspec
+
+        from farandole.cli.job_verbs import print_json
+
+        print_json(msgspec.to_builtins(rows))
+        return
+    from farandole.display.tables import show
 
     lines = [(row.name, str(row.slots), " ".join(map(str, row.workers)) or "-", row.state) for row in rows]
-    for line in table([("host", "slots", "workers", "state"), *lines]):
-        print(line)
+    show([("host", "slots", "workers", "state"), *lines])

@@ -11,7 +11,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from farandole.jobs.service import JobService
     from farandole.jobs.status import JobStatus
@@ -30,7 +30,6 @@ def make_parser(verbs: Any, name: str, *, help: str, usage: str, description: st
         description=description,
         epilog=epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("--on", metavar="PLACE", help=PLACES_HELP)
     parser.add_argument("--json", action="store_true", help="print JSON, for programs")
@@ -46,6 +45,21 @@ def connect(given: argparse.Namespace) -> tuple[str, JobService]:
 
 def add_job(parser: Any) -> None:
     parser.add_argument("job", metavar="JOB", help="its name")
+
+
+def add_action(verbs: Any, name: str, *, help: str, description: str, execute: Callable[..., int]) -> Any:
+    """Add a verb that does one thing with one job to the command line, and return its parser."""
+    parser = make_parser(
+        verbs,
+        name,
+        help=help,
+        usage=f"farandole {name} JOB [--on PLACE] [--json]",
+        description=description,
+        epilog=f"example: farandole {name} resnet-2",
+    )
+    add_job(parser)
+    parser.set_defaults(execute=execute, parser=parser)
+    return parser
 
 
 def act(given: argparse.Namespace, verb: str, done: str, *more: Any) -> int:
@@ -89,11 +103,11 @@ def sentence(status: JobStatus) -> str:
 _PAST = {"Succeeded": "succeeded", "Failed": "failed", "Cancelled": "been cancelled"}
 
 
-def table_of(jobs: Sequence[JobStatus]) -> list[str]:
-    """Return jobs as lines for people; columns that say nothing are left out."""
+def show_jobs(jobs: Sequence[JobStatus]) -> None:
+    """Print jobs as a table; columns that say nothing are left out."""
     import shlex
 
-    from farandole.launcher.output.text_table import table
+    from farandole.display.tables import show
 
     columns = {
         "name": [job.name for job in jobs],
@@ -109,8 +123,7 @@ def table_of(jobs: Sequence[JobStatus]) -> list[str]:
     kept = {name: cells for name, cells in columns.items() if any(cells)}
     if len(set(kept.get("queue", []))) == 1 and kept["queue"][0] == "default":
         del kept["queue"]
-    rows = [tuple(kept), *zip(*([cell or "-" for cell in cells] for cells in kept.values()), strict=True)]
-    return table(rows)
+    show([tuple(kept), *zip(*([cell or "-" for cell in cells] for cells in kept.values()), strict=True)])
 
 
 def _workers(job: JobStatus) -> str:

@@ -37,5 +37,5 @@ def execute(given: argparse.Namespace) -> int:
     elif not jobs:
         print("no job runs" if place == "local" else f"there is no job on {place}", file=sys.stderr)
     else:
-        print(*job_verbs.table_of(jobs), sep="\n")
+        job_verbs.show_jobs(jobs)
     return 0

@@ -32,14 +32,14 @@ def add_parser(verbs: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.set_defaults(execute=_nothing, parser=parser)
-    what = parser.add_subparsers(metavar="WHAT", dest="what", parser_class=type(parser))
+    what = parser.add_subparsers(metavar="ACTION", dest="what", parser_class=type(parser))
     _add_install(what)
     _add_uninstall(what)
     _add_operator(what)
 
 
 def _add_install(what: Any) -> None:
-    parser = what.add_parser("install", help="apply kinds, rights and the operator", allow_abbrev=False)
+    parser = what.add_parser("install", help="apply kinds, rights and the operator")
     parser.set_defaults(execute=_install, parser=parser)
     add = parser.add_argument
     add("--dry-run", action="store_true", help="print what would be applied, and ask no cluster")
@@ -51,7 +51,7 @@ def _add_install(what: Any) -> None:
 
 
 def _add_uninstall(what: Any) -> None:
-    parser = what.add_parser("uninstall", help="delete all that install applied", allow_abbrev=False)
+    parser = what.add_parser("uninstall", help="delete all that install applied")
     parser.set_defaults(execute=_uninstall, parser=parser)
     _add_where(parser)
     parser.add_argument("--delete-jobs", action="store_true", help="even if there are jobs, which go, too")
@@ -69,7 +69,7 @@ def _add_gang(parser: Any) -> None:
 
 
 def _add_operator(what: Any) -> None:
-    parser = what.add_parser("operator", help="be the operator, until SIGTERM", allow_abbrev=False)
+    parser = what.add_parser("operator", help="be the operator, until SIGTERM")
     parser.set_defaults(execute=_operator, parser=parser)
     add = parser.add_argument
     add("--jobs-namespace", default="", metavar="NAME", help="serve only jobs in this one (default: in all)")

@@ -10,19 +10,24 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from types import ModuleType
+from typing import NoReturn
 
 import farandole
 from farandole.cli import (
     bench,
     cancel,
+    completion,
     config,
     dashboard,
     doctor,
     hosts,
+    init,
     jobs,
+    kill,
     kubernetes,
     logs,
+    man,
     queue,
     resume,
     run,
@@ -34,39 +39,25 @@ from farandole.cli import (
     suspend,
     test,
 )
+from farandole.cli.parser import USAGE_ERROR, Parser
 from farandole.jobs.errors import JobError
 from farandole.launcher.errors import SpecError
 
-VERBS = (
-    *(run, hosts, stop),
-    *(submit, jobs, status, logs, scale, cancel, suspend, resume),
-    *(dashboard, queue, kubernetes, simulate, test, bench, doctor, config),
-)
+VERBS = {
+    "training": (run, init, submit),
+    "jobs": (jobs, status, logs, scale, cancel, suspend, resume, stop, kill, hosts, dashboard),
+    "clusters and queues": (queue, kubernetes, simulate),
+    "this machine": (doctor, test, bench, config),
+    "this command": (completion, man),
+}
+"""All verbs, grouped as the help has them."""
 
-USAGE_ERROR = 2
-
-
-class Parser(argparse.ArgumentParser):
-    """Tells mistakes as `error:` and `hint:`."""
-
-    def error(self, message: str) -> NoReturn:
-        """Print what is wrong and where help is, and exit."""
-        self.exit(USAGE_ERROR, f"error: {message}\nhint: see {self.prog} --help\n")
-
-    def _parse_optional(self, arg_string: str) -> Any:
-        # An option that may stand alone takes no word that follows: that is the user's command.
-        alone = getattr(self._option_string_actions.get(arg_string), "value_alone", "")
-        return super()._parse_optional(f"{arg_string}={alone}" if alone else arg_string)
-
-    def refuse(self, unknown: Sequence[str]) -> NoReturn:
-        """Print which words mean nothing here, and what may have been meant, and exit."""
-        import difflib  # It takes milliseconds, which a command line without mistakes need not wait for.
-
-        near = difflib.get_close_matches(unknown[0].partition("=")[0], self._option_string_actions, n=1, cutoff=0.8)
-        meant = f"did you mean {near[0]}? Otherwise " if near else ""
-        self.exit(
-            USAGE_ERROR, f"error: unrecognized arguments: {' '.join(unknown)}\nhint: {meant}see {self.prog} --help\n"
-        )
+_SHORT = {
+    "training": ("run", "init", "submit"),
+    "jobs": ("jobs", "status", "logs", "cancel", "kill", "dashboard"),
+    "this machine": ("doctor", "test", "config"),
+    "more": ("--version", "--help-all"),
+}
 
 
 class _Version(argparse.Action):
@@ -77,18 +68,27 @@ class _Version(argparse.Action):
 
 
 def make_parser() -> Parser:
-    """Return the parser of the whole command line."""
+    """Return the parser of the whole command line, with those of all verbs."""
     parser = Parser(
         prog="farandole",
+        usage="farandole VERB ...",
         description="Runs a training script on several workers.",
-        epilog="example: farandole run -np 2 python train.py",
-        allow_abbrev=False,
+        epilog="example: farandole run -np 2 python train.py\nAll about a verb: farandole VERB --help",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("-v", "--version", action=_Version, nargs=0, help="print the version and exit")
-    verbs = parser.add_subparsers(metavar="VERB", dest="verb", parser_class=Parser)
-    for verb in VERBS:
-        verb.add_parser(verbs)
+    verbs = parser.add_subparsers(metavar="VERB", dest="verb", prog="farandole", parser_class=Parser)
+    for group in VERBS.values():
+        for verb in group:
+            verb.add_parser(verbs)
+    parser.shorten(_SHORT)
+    parser.complete = {title: [_name(verb) for verb in group] for title, group in VERBS.items()}
+    parser.complete["more"] = ("--version", "--help", "--help-all")
     return parser
+
+
+def _name(verb: ModuleType) -> str:
+    return verb.__name__.rpartition(".")[2]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -98,6 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         words, told = _with_project(sys.argv[1:] if arguments is None else list(arguments))
     except SpecError as error:
         return _refuse(error)
+    _refuse_without_verb(parser, words)
     options, unknown = parser.parse_known_args(words)
     if unknown:
         # argparse would let the whole command's parser tell it, whose help does not list the verb's options.
@@ -117,6 +118,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     return code
+
+
+def _refuse_without_verb(parser: Parser, words: Sequence[str]) -> None:
+    """Refuse what looks like a call of horovodrun or torchrun, and say how it is written here."""
+    first = words[0] if words else ""
+    if first.startswith("python") or first.endswith(".py"):
+        command = words if first.startswith("python") else ["python", *words]
+        parser.error(f"there is no verb {first!r}", f"did you mean farandole run -np 2 {' '.join(command)}?")
+    if not first.startswith("-") or first in parser._option_string_actions or set(words) & set(_all_verbs()):
+        return
+    if not all(word.startswith("-") for word in words):
+        parser.error(f"{first}: there is no verb before it", f"did you mean farandole run {' '.join(words)}?")
+
+
+def _all_verbs() -> list[str]:
+    return [_name(verb) for group in VERBS.values() for verb in group]
 
 
 def _with_project(arguments: list[str]) -> tuple[list[str], str]:

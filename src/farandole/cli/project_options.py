@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from farandole.launcher.configuration.project import Option, Project
 
 _PATHS = ("FILE", "DIR")
-_ONLY_ASK = ("help", "dry-run", "json")
+_ONLY_ASK = ("help", "help-all", "dry-run", "json")
 
 
 def with_project(arguments: Sequence[str]) -> tuple[list[str], str]:
@@ -23,7 +23,7 @@ def with_project(arguments: Sequence[str]) -> tuple[list[str], str]:
     Raises:
         SpecError: the project file is wrong.
     """
-    if arguments[:1] != ["run"] or arguments[1:2] in (["-h"], ["--help"]):
+    if arguments[:1] != ["run"] or arguments[1:2] in (["-h"], ["--help"], ["--help-all"]):
         return list(arguments), ""
     project = read_project()
     if project is None:
@@ -49,7 +49,7 @@ def read_project() -> Project | None:
 
 def parser_of_run() -> argparse.ArgumentParser:
     """Return the parser of `farandole run` alone."""
-    from farandole.cli.main import Parser
+    from farandole.cli.parser import Parser
 
     verbs = Parser().add_subparsers(parser_class=Parser)
     run.add_parser(verbs)
@@ -69,9 +69,9 @@ def given_options(arguments: Sequence[str]) -> dict[str, Any]:
 
 
 def options_of_run() -> dict[str, Option]:
-    """Return the options of `farandole run` by their long names, without those that only ask."""
+    """Return the options of `farandole run` by their long names, without those that only ask or have no effect."""
     parser = parser_of_run()
-    named = {long_name(action): action for action in parser._actions}
+    named = {long_name(action): action for action in parser._actions if action.help != argparse.SUPPRESS}
     return {name: _option(name, action, parser) for name, action in named.items() if name and name not in _ONLY_ASK}
 
 

@@ -43,7 +43,6 @@ def add_parser(verbs: Any) -> None:
         description="A queue for a few machines: jobs wait for slots, and get them as a policy says.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.set_defaults(execute=execute, parser=parser)
     add = parser.add_argument
@@ -139,7 +138,7 @@ def _stop(given: argparse.Namespace) -> int:
 
 def _status(given: argparse.Namespace) -> int:
     from farandole.cli.job_verbs import print_json
-    from farandole.launcher.output.text_table import table
+    from farandole.display.tables import show
     from farandole.queue.protocol import AskQueue
 
     _refuse_words(given)
@@ -151,8 +150,7 @@ def _status(given: argparse.Namespace) -> int:
         (host["name"], f"{host['used']}/{host['slots']}", host["type"], host["state"], " ".join(host["jobs"]) or "-")
         for host in told["hosts"]
     ]
-    for line in table([("host", "used", "type", "state", "jobs"), *rows]):
-        print(line)
+    show([("host", "used", "type", "state", "jobs"), *rows])
     counts = ", ".join(f"{number} {phase}" for phase, number in told["jobs"].items())
     print(f"\njobs:   {counts or 'none'}\npolicy: {told['settings']['policy']}")
     return 0

@@ -10,16 +10,13 @@ from farandole.cli import job_verbs
 
 def add_parser(verbs: Any) -> None:
     """Add this verb to the command line."""
-    parser = job_verbs.make_parser(
+    job_verbs.add_action(
         verbs,
         "resume",
         help="let a suspended job go on",
-        usage="farandole resume JOB [--on PLACE] [--json]",
         description="Lets a suspended job go on when it is its turn again.",
-        epilog="example: farandole resume resnet-2",
+        execute=execute,
     )
-    job_verbs.add_job(parser)
-    parser.set_defaults(execute=execute, parser=parser)
 
 
 def execute(given: argparse.Namespace) -> int:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from farandole.cli import options
@@ -36,13 +38,25 @@ explained, and its exit code (128 + N after signal N) becomes that of farandole 
 """
 
 
+_SHORT = {
+    "workers and hosts": ("-np", "-H", "--hostfile"),
+    "elastic jobs: workers may be lost, come and go": ("--min-np", "--max-np"),
+    "workers": ("-x", "--checkpoint-dir", "--output-dir", "--timeline"),
+    "before and during the run": ("--dry-run", "--verbose", "--help-all"),
+}
+
+_SHORT_EPILOG = """\
+examples:
+  farandole run -np 2 python train.py --epochs 3
+  farandole run -H h1:4,h2:4 python train.py
+"""
+
+
 def add_parser(verbs: Any) -> None:
     """Add this verb to the command line."""
     parser = verbs.add_parser(
         "run",
         help="run a command on several workers",
-        # An abbreviation of two of ours may be an option of the user's command.
-        allow_abbrev=False,
         usage="farandole run [-np N] [-H HOST:SLOTS,...] [options] command [arguments]",
         description="Runs a command on N workers, on this machine or on several, each with its place in the "
         "world in its environment.",
@@ -64,6 +78,7 @@ def add_parser(verbs: Any) -> None:
     options.add_settings(parser)
     add("--verbose", action="store_true", help="tell the plan and every decision of the roster")
     add("command", nargs=argparse.REMAINDER, help="the command and its arguments")
+    parser.shorten(_SHORT, _SHORT_EPILOG)
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
@@ -96,8 +111,8 @@ def _add_start(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_keeping(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument_group("elastic jobs, which outlive the terminal they were started from").add_argument
-    add("--job", metavar="NAME", help="the job's name (default: a short one is made up)")
+    add = parser.add_argument_group("jobs and their terminals", "an elastic job outlives its terminal").add_argument
+    add("--job", metavar="NAME", help="its name, by which other commands find it (default: elastic ones get one)")
     add("--attach", metavar="NAME", help="show a job that runs already; takes no command")
     add(
         "--detach",
@@ -112,9 +127,10 @@ def _add_torchrun_spellings(parser: argparse.ArgumentParser) -> None:
     add("--master-addr", metavar="HOST", help="MASTER_ADDR of the workers (default: an address of rank 0's host)")
     add("--master-port", metavar="PORT", type=int, help="MASTER_PORT of the workers (default: a free one)")
     add("--rdzv-endpoint", metavar="HOST:PORT", help="the same two in one")
+    # Accepted without effect, so that a command line of torchrun's works: farandole is started once, not on each host.
     for name in ("--rdzv-backend", "--rdzv-id", "--rdzv-conf", "--node-rank", "--max-restarts"):
-        add(name, metavar="X", help="accepted, without effect: farandole is started once, not on each host")
-    add("--standalone", action="store_true", help="accepted: a job on one machine is always that")
+        add(name, metavar="X", help=argparse.SUPPRESS)
+    add("--standalone", action="store_true", help=argparse.SUPPRESS)
 
 
 def execute(given: argparse.Namespace) -> int:
@@ -158,15 +174,13 @@ def _attach(given: argparse.Namespace) -> int:
 
 
 def _client_options(given: argparse.Namespace, spec: JobSpec) -> ClientOptions | None:
+    from farandole.launcher.daemon.client import ClientOptions
     from farandole.launcher.errors import SpecError
 
     if spec.elastic is None:
-        for flag, value in (("--job", given.job), ("--detach", given.detach)):
-            if value:
-                raise SpecError(f"{flag} is for elastic jobs: others end with their launcher", "add --min-np N")
-        return None
-    from farandole.launcher.daemon.client import ClientOptions
-
+        if given.detach:
+            raise SpecError("--detach is for elastic jobs: others end with their launcher", "add --min-np N")
+        return None if given.job is None else ClientOptions(given.job)
     return ClientOptions(given.job, given.detach)
 
 
@@ -179,7 +193,8 @@ def _starter(given: argparse.Namespace, elastic: bool) -> Starter | None:
         if given.launcher_args:
             raise SpecError("--launcher-args: there is no other program to pass them to", "add --launcher mpirun")
         return None
-    for flag, value in (("--ship", given.ship), ("--tee", given.tee), ("--only-rank", given.only_rank)):
+    refused = {"--ship": given.ship, "--tee": given.tee, "--only-rank": given.only_rank, "--job": given.job}
+    for flag, value in refused.items():
         if value:
             raise SpecError(f"{flag} does not go together with --launcher {given.launcher}", "leave one of them away")
     if elastic:
@@ -318,7 +333,8 @@ def run_until_end(
         verbose: tell the plan and every decision of the roster.
         observe: returns the observer that is told of failures at once, and may say so on the console.
         through: the program that starts the workers; by default, that is done here.
-        client: under which name and how an elastic job is shown, which a process of its own runs.
+        client: under which name a job is found by other commands, and how an elastic job, which a process of its own
+            runs, is shown.
 
     Raises:
         SpecError: it cannot be started; nothing was.
@@ -327,7 +343,7 @@ def run_until_end(
         return _run_in_daemon(spec, machine, verbose, observe, client)
     import asyncio
 
-    return asyncio.run(_launch(spec, machine, verbose, observe, through))
+    return asyncio.run(_launch(spec, machine, verbose, observe, through, None if client is None else client.name))
 
 
 def _run_in_daemon(
@@ -353,6 +369,7 @@ async def _launch(
     verbose: bool,
     observe: Callable[[Console], Observer] | None,
     through: Starter | None,
+    name: str | None,
 ) -> Outcome:
     import asyncio
     import signal
@@ -393,4 +410,26 @@ async def _launch(
     if through is not None:
         return await launch_external(through, spec, machine, console, started=obey_signals, verbose=verbose)
     observer = None if observe is None else observe(console)
-    return await launch(spec, machine, console, started=obey_all_signals, verbose=verbose, observer=observer)
+    with _found_by_name(name, spec) as can_be_found:
+
+        def started(supervisor: Running) -> None:
+            obey_all_signals(supervisor)
+            can_be_found(supervisor)
+
+        return await launch(spec, machine, console, started=started, verbose=verbose, observer=observer)
+
+
+@contextlib.contextmanager
+def _found_by_name(name: str | None, spec: JobSpec) -> Iterator[Callable[[Any], None]]:
+    """Yield what lets other commands find a job of fixed size by its name, if it has one, until its end."""
+    if name is None:
+        yield lambda job: None
+        return
+    from farandole.launcher.daemon.jobs import jobs_of_this_user
+    from farandole.launcher.daemon.named_job import NamedJob
+
+    named = NamedJob.claim(jobs_of_this_user(os.environ), name)
+    try:
+        yield lambda job: named.serve(job, spec)
+    finally:
+        named.close()

@@ -10,17 +10,15 @@ from farandole.cli import job_verbs
 
 def add_parser(verbs: Any) -> None:
     """Add this verb to the command line."""
-    parser = job_verbs.make_parser(
+    parser = job_verbs.add_action(
         verbs,
         "scale",
         help="ask for another number of workers",
-        usage="farandole scale JOB N [--on PLACE] [--json]",
         description="Asks for another number of workers. An elastic job gets them while it trains.",
-        epilog="example: farandole scale resnet-2 8",
+        execute=execute,
     )
-    job_verbs.add_job(parser)
+    parser.usage, parser.epilog = "farandole scale JOB N [--on PLACE] [--json]", "example: farandole scale resnet-2 8"
     parser.add_argument("workers", type=int, metavar="N", help="how many")
-    parser.set_defaults(execute=execute, parser=parser)
 
 
 def execute(given: argparse.Namespace) -> int:

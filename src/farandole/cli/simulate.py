@@ -19,6 +19,12 @@ Traces are tables of jobs (name, time, application, num_replicas, batch_size) wi
 files of the Parallel Workloads Archive (.swf). What there is and how to choose: docs/explanation/scheduling.md.
 """
 
+_SHORT = {
+    "jobs": ("--trace", "--profiles", "--demo"),
+    "cluster and policies": ("--cluster", "--policy", "--policies"),
+    "result": ("--plot", "--json", "--help-all"),
+}
+
 
 def add_parser(verbs: Any) -> None:
     """Add this verb to the command line."""
@@ -31,6 +37,7 @@ def add_parser(verbs: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.set_defaults(execute=execute, parser=parser)
+    parser.shorten(_SHORT)
     add = parser.add_argument
     add("--trace", type=Path, metavar="FILE|DIR", help="the jobs; of a directory or archive, all workloads in it")
     add("--profiles", type=Path, metavar="DIR|TAR", help="profiles of the applications (default: beside the trace)")

@@ -30,6 +30,12 @@ It shows the job until it is over, and ends with its exit code. Ctrl-C only leav
 Options stand before the command. What they say wins over the file of -f. All keys of such a file: docs/how-to/queue.md.
 """
 
+_SHORT = {
+    "job": ("-np", "-f", "--name", "-x", "--workdir", "--image", "--checkpoint"),
+    "its turn": ("--on", "--queue", "--priority"),
+    "this command": ("--detach", "--json", "--help-all"),
+}
+
 
 def add_parser(verbs: Any) -> None:
     """Add this verb to the command line."""
@@ -64,6 +70,7 @@ def add_parser(verbs: Any) -> None:
     add("--detach", action="store_true", help="return when the job is submitted; print its name")
     add("command", nargs=argparse.REMAINDER, help="the command and its arguments")
     parser.set_defaults(execute=execute, parser=parser)
+    parser.shorten(_SHORT)
 
 
 def execute(given: argparse.Namespace) -> int:

@@ -25,6 +25,12 @@ It starts a small job, which needs no framework: every collective is compared wi
 measured. The exit code is 0 when all is good, and 1 when something is wrong or slow.
 """
 
+_SHORT = {
+    "workers and hosts": ("-np", "-H", "--hostfile"),
+    "network": ("--network", "-p", "-i"),
+    "the test": ("--quick", "--transport", "--json", "--verbose", "--help-all"),
+}
+
 
 def add_parser(verbs: Any) -> None:
     """Add this verb to the command line."""
@@ -37,6 +43,7 @@ def add_parser(verbs: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.set_defaults(execute=execute, parser=parser)
+    parser.shorten(_SHORT)
     options.add_hosts(parser)
     options.add_network(parser)
     add = parser.add_argument

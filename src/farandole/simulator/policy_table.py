@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from farandole.display.tables import lines
 from farandole.simulator.metrics import Summary
 
 COLUMNS: Sequence[tuple[str, Callable[[Summary], str]]] = (
@@ -26,10 +27,4 @@ COLUMNS: Sequence[tuple[str, Callable[[Summary], str]]] = (
 def render(summaries: Sequence[Summary]) -> list[str]:
     """Return the lines of the table."""
     rows = [[title for title, _ in COLUMNS], *([text(row) for _, text in COLUMNS] for row in summaries)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
-        )
-        for row in rows
-    ]
+    return lines(rows, right=range(1, len(COLUMNS)))

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from farandole.scheduler.cluster import Cluster, parse_cluster
 from farandole.scheduler.errors import SchedulerError, TraceError
@@ -25,6 +25,9 @@ from farandole.simulator.policy_table import render
 from farandole.simulator.profiles import applications_of, read_profiles
 from farandole.simulator.setup import Options, alone, simulate
 from farandole.simulator.tables import read_texts
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 DEFAULT_INTERVAL = 60.0
 BAR_AFTER = 1.0
@@ -186,24 +189,29 @@ class _Bar:
 
     def __init__(self, title: str, out: TextIO) -> None:
         self._title, self._out = title, out
-        self._next = time.monotonic() + BAR_AFTER if out.isatty() else float("inf")
-        self._shown = False
+        self._begin = time.monotonic() + BAR_AFTER if out.isatty() else float("inf")
+        self._progress: Progress | None = None
 
     def show(self, done: int, all_: int) -> None:
-        if time.monotonic() >= self._next:
-            self._next = time.monotonic() + 0.1
-            self._shown = True
-            full = 30 * done // all_
-            print(
-                f"\r{self._title}: [{'=' * full}{' ' * (30 - full)}] {done}/{all_} jobs",
-                end="",
-                file=self._out,
-                flush=True,
-            )
+        if self._progress is None:
+            if time.monotonic() < self._begin:
+                return
+            self._progress = _progress(self._out)
+            self._task = self._progress.add_task(f"{self._title}, jobs", total=all_)
+            self._progress.start()
+        self._progress.update(self._task, completed=done)
 
     def clear(self) -> None:
-        if self._shown:
-            print("\r\033[K", end="", file=self._out, flush=True)
+        if self._progress is not None:
+            self._progress.stop()
+
+
+def _progress(out: TextIO) -> Progress:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=Console(file=out), transient=True)
 
 
 @contextmanager

@@ -275,11 +275,11 @@ def test_what_makes_no_sense(bench: Bench, words: tuple[str, ...], error: str) -
     assert (code, out) == (2, "") and err.startswith(error) and "\nhint: " in err
 
 
-def test_static_jobs_have_no_daemon(bench: Bench) -> None:
-    words = [sys.executable, "-m", "farandole", "run", "--job", "x", "-np", "1", "true"]
+def test_jobs_of_fixed_size_end_with_their_launcher(bench: Bench) -> None:
+    words = [sys.executable, "-m", "farandole", "run", "--detach", "-np", "1", "true"]
     done = subprocess.run(words, env=bench.environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
-    assert done.stderr.startswith("error: --job is for elastic jobs: others end with their launcher\nhint: ")
+    assert done.stderr.startswith("error: --detach is for elastic jobs: others end with their launcher\nhint: ")
 
 
 def test_hosts_of_a_job_that_runs(bench: Bench) -> None:

@@ -287,12 +287,12 @@ def test_a_setting_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_all_settings(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["config"]) == 0
-    assert capsys.readouterr().out.startswith("no project file\n\nworkers\n  roster ")
+    assert capsys.readouterr().out.startswith("no project file\n\nworkers\nsetting ")
     (folder / "farandole.toml").write_text(PROJECT)
     assert main(["config"]) == 0
     told = capsys.readouterr().out
     assert told.startswith(f"project file: {folder}/farandole.toml\n\nworkers\n")
-    lines = {line.split()[0]: line.split() for line in told.splitlines() if line.startswith("  ")}
+    lines = {line.split()[0]: line.split() for line in told.splitlines() if "  " in line}
     assert lines["start_timeout"][1:5] == ["60", "farandole.toml", "[run]", "start-timeout"]
     assert lines["autotune"][1] == "true"
 

@@ -86,6 +86,13 @@ class Scale(msgspec.Struct, frozen=True, tag="scale"):
     workers: int
 
 
+class Kill(msgspec.Struct, frozen=True, tag="kill"):
+    """Send one worker a signal."""
+
+    rank: int
+    signal: int
+
+
 class AskStatus(msgspec.Struct, frozen=True, tag="ask-status"):
     """How is the job?"""
 
@@ -97,7 +104,7 @@ class AskView(msgspec.Struct, frozen=True, tag="ask-view"):
     """Of what was printed, only lines from this number on."""
 
 
-HostsRequest = AddHosts | RemoveHost | DrainHost | ListHosts | Scale
+HostsRequest = AddHosts | RemoveHost | DrainHost | ListHosts | Scale | Kill
 FromClient = Launch | Show | Hide | Stop | HostsRequest | AskStatus | AskView
 
 # --- from the daemon ------------------------------------------------------------------------------------------------

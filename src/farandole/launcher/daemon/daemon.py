@@ -41,6 +41,7 @@ from farandole.launcher.daemon.client_protocol import (
     Hide,
     HostsAre,
     HostsRequest,
+    Kill,
     Launch,
     ListHosts,
     Refused,
@@ -326,13 +327,15 @@ def _ask(job: Job | None, request: HostsRequest) -> FromDaemon:
         SpecError: it cannot be done, or not yet.
     """
     if job is None:
-        raise SpecError("the job is being started: its hosts cannot be asked for or changed yet", "try again soon")
+        raise SpecError("the job is being started: nothing of it can be asked for or changed yet", "try again soon")
     if isinstance(request, ListHosts):
         return HostsAre(tuple(job.list_hosts()))
     if isinstance(request, AddHosts):
         return Done(tuple(job.add_host(host, slots_of(host)) for host in parse_hosts(request.hosts)))
     if isinstance(request, RemoveHost):
         return Done((job.remove_host(request.name),))
+    if isinstance(request, Kill):
+        return Done((job.kill(request.rank, request.signal),))
     if isinstance(request, Scale):
         return Done((job.scale(request.workers),))
     return Done((job.drain_host(request.name),))

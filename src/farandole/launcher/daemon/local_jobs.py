@@ -58,6 +58,8 @@ class LocalJobs:
     def logs(self, name: str, follow: bool = False, rank: int | None = None) -> Iterator[str]:
         """Yield what was printed while no terminal showed the job."""
         directory, _record = self._find(name)
+        if not directory.log.exists() and directory.ended() is None:
+            raise Refused(f"what job {name} prints is shown only where it was started", "it has a fixed size")
 
         def is_over() -> bool:
             return directory.ended() is not None or directory.record() is None

@@ -11,6 +11,7 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 
 from farandole.agent.inspect.facts import Facts, Interface
+from farandole.display import tables
 from farandole.launcher.doctor.advice import Backend, Finding, Level, backends, taken
 from farandole.launcher.doctor.differences import shorten
 from farandole.launcher.doctor.inspection import Silence
@@ -285,9 +286,7 @@ def render_hosts(
 ) -> str:
     """Write a table of several hosts, and what is to be said about them: once for all that it holds for."""
     rows = [_HEAD, *(_host_row(name, facts, findings[name]) for name, facts in hosts.items())]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return "\n".join([*lines, "", *_grouped(findings, paint), ""])
+    return "\n".join([*tables.lines(rows), "", *_grouped(findings, paint), ""])
 
 
 def _host_row(name: str, facts: Facts | Silence, findings: Sequence[Finding]) -> tuple[str, ...]:

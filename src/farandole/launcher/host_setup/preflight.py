@@ -21,11 +21,11 @@ from farandole.agent.protocol import (
     Ready,
     TryConnect,
 )
+from farandole.display.tables import lines
 from farandole.launcher.agents.agent_client import AgentClient
 from farandole.launcher.agents.agent_lost import AgentLost
 from farandole.launcher.errors import SpecError
 from farandole.launcher.job.host_list import Host
-from farandole.launcher.output.text_table import table
 from farandole.launcher.plan.model import HostPlan
 from farandole.launcher.targets.ssh import explain
 from farandole.wire.interfaces import Address, list_addresses, pick
@@ -283,7 +283,7 @@ def render(findings: Sequence[Finding]) -> list[str]:
     names = sorted({name for finding in findings for name in finding.versions if name not in ("python", "farandole")})
     rows = [["host", "slots", "cores", "load", "gpus", "python", "farandole", *names, "clock", "reaches", ""]]
     rows += [_row(finding, names) for finding in findings]
-    return table(rows)
+    return lines(rows)
 
 
 def _row(finding: Finding, names: Sequence[str]) -> list[str]:

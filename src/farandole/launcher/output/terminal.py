@@ -68,10 +68,12 @@ def look_of(fd: int, color: str, environment: Mapping[str, str]) -> Look:
 
 
 def wants_color(choice: str, environment: Mapping[str, str], is_terminal: bool) -> bool:
-    """Say whether there are to be colours; `auto` is on a terminal that can show them, and not with NO_COLOR."""
+    """Say whether there are to be colours; `auto`: as NO_COLOR and FORCE_COLOR say, or a terminal can show them."""
     if choice != "auto":
         return choice == "always"
-    return is_terminal and not environment.get("NO_COLOR") and environment.get("TERM", "dumb") != "dumb"
+    if environment.get("NO_COLOR"):
+        return False
+    return bool(environment.get("FORCE_COLOR")) or (is_terminal and environment.get("TERM", "dumb") != "dumb")
 
 
 def _in_background(fd: int) -> bool:

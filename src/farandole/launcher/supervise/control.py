@@ -60,6 +60,9 @@ class Job(Protocol):
     def scale(self, workers: int) -> str:
         """Let the job have at most so many workers."""
 
+    def kill(self, rank: int, number: int) -> str:
+        """Send one worker a signal."""
+
     def list_hosts(self) -> Sequence[HostRow]:
         """Return all hosts that the job has or waits for."""
 

@@ -33,6 +33,7 @@ class ElasticJob:
         self._supervisor = supervisor
         self._policy = policy
         self.stop = supervisor.stop
+        self.kill = supervisor.kill
         self.pause = supervisor.pause
         self.send_signal = supervisor.send_signal
 

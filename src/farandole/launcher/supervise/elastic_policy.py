@@ -113,6 +113,14 @@ class ElasticPolicy(JobPolicy):
         """Workers that have not ended."""
         return len(living(self.decider.state))
 
+    @property
+    def follows_a_loss(self) -> str:
+        """What those do that are left."""
+        least, left = self.decider.state.policy.min_size, len(self.job.workers.world) - 1
+        if left < least:
+            return f"the job waits until it has {count(least, 'worker')} again"
+        return f"the job goes on with {count(left, 'worker')} until another one has been started"
+
     def postpones_end(self, code: int) -> bool:
         """Say whether the job is still being taken over: then it is ended when that is done."""
         return self.take_over.postpones_end(code)

@@ -95,6 +95,11 @@ class FixedPolicy(JobPolicy):
             for worker in host.workers
         ]
 
+    @property
+    def follows_a_loss(self) -> str:
+        """The end of the job."""
+        return "the job has a fixed size, so it will end"
+
     # --- what happens ---------------------------------------------------------------------------------------------
 
     def worker_over(self, worker: Worker) -> None:

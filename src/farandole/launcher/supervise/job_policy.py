@@ -43,6 +43,11 @@ class JobPolicy:
         """Workers that live, as people are told."""
         return 0
 
+    @property
+    def follows_a_loss(self) -> str:
+        """What will become of the job if a worker is lost now, in a few words."""
+        return ""
+
     def worker_over(self, worker: Worker) -> None:
         """A worker has certainly ended, and has nothing more to say."""
 

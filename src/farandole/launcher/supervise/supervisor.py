@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import time
 from collections.abc import Callable
 
 from farandole.agent.protocol import End, SendSignal
+from farandole.launcher.failure.record import signal_name
 from farandole.launcher.host_setup.host_setup import HostSetup
 from farandole.launcher.job.spec import JobSpec
 from farandole.launcher.output.console import Console
@@ -108,6 +110,18 @@ class Supervisor:
         """Send all workers a signal, which means what they make of it."""
         for agent in self.hosts.agents():
             agent.tell(SendSignal(number))
+
+    def kill(self, rank: int, number: int) -> str:
+        """Send one worker a signal; say what follows from it.
+
+        Raises:
+            SpecError: there is no such worker.
+        """
+        worker = self.workers.of_rank(rank)
+        worker.job_host.agent.tell(SendSignal(number, worker.number))
+        named = f"rank {rank} on {worker.host} gets {signal_name(number)}"
+        follows = self._policy.follows_a_loss if number == signal.SIGKILL else "what it does then is up to its program"
+        return f"{named}; {follows}"
 
     def pause(self) -> None:
         """Let the agents know that the launcher is about to be stopped, so that they do not miss it."""

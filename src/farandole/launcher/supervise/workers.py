@@ -177,6 +177,24 @@ class Workers:
         """Return the workers of a host that have not ended."""
         return [each for each in self.by_number.values() if each.job_host is job_host and not each.record.ended]
 
+    def of_rank(self, rank: int) -> Worker:
+        """Return the worker that has this rank now.
+
+        Raises:
+            SpecError: there is none, or it has ended.
+        """
+        if not self.world:
+            raise SpecError(f"the job has no rank {rank} yet: its workers are being started", "try again soon")
+        if not 0 <= rank < len(self.world):
+            last = len(self.world) - 1
+            raise SpecError(
+                f"the job has no rank {rank}", f"its ranks are 0 to {last}" if last else "its only rank is 0"
+            )
+        worker = self.by_number.get(self.world[rank])
+        if worker is None or worker.record.ended:
+            raise SpecError(f"rank {rank} has ended already", "farandole status shows which workers live")
+        return worker
+
     def host_of(self, number: int) -> str:
         """Return what people call the host of a worker."""
         return self.by_number[number].host if number in self.by_number else "a host that is gone"

@@ -1,0 +1,151 @@
+"""The parser that all verbs share: help in two lengths, and mistakes told with what may have been meant.
+
+`--help` shows what most people need, in groups and on one screen; `--help-all` shows everything.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NoReturn
+
+USAGE_ERROR = 2
+
+Groups = Mapping[str, Sequence[str]]
+"""Titles, and the options (by any of their names) or verbs that stand below each."""
+
+_CLOSE = 0.6
+"""How much a word must be like another one, for `difflib`, to be proposed in its place."""
+
+_WANTED: Mapping[object, str] = {int: "a whole number", float: "a number"}
+
+
+class _HelpAll(argparse.Action):
+    """Prints the complete help."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *args: object) -> NoReturn:
+        assert isinstance(parser, Parser)
+        print(parser.format_complete_help(), end="")
+        parser.exit()
+
+
+class _ShortFormatter(argparse.RawDescriptionHelpFormatter):
+    """Shows an option by one name."""
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        if not action.option_strings:
+            return super()._format_action_invocation(action)
+        value = "" if action.nargs == 0 else f" {self._format_args(action, action.dest.upper())}"
+        return f"{action.option_strings[0]}{value}"
+
+
+class Parser(argparse.ArgumentParser):
+    """Shows short and complete help, and tells mistakes as `error:` and `hint:`.
+
+    Attributes:
+        short: what `--help` shows; empty: everything.
+        short_epilog: what `--help` has below that.
+        complete: how `--help-all` is grouped; empty: as argparse has it.
+    """
+
+    def __init__(self, *args: Any, **keywords: Any) -> None:
+        # An abbreviation of two of ours may be an option of the user's command.
+        keywords["allow_abbrev"] = False
+        super().__init__(*args, **keywords)
+        self.short: Groups = {}
+        self.short_epilog = ""
+        self.complete: Groups = {}
+        self._help_all = self.add_argument("--help-all", action=_HelpAll, nargs=0, help=argparse.SUPPRESS)
+
+    def shorten(self, groups: Groups, epilog: str = "") -> None:
+        """Let `--help` show only these options or verbs, and this text below them; `--help-all` shows everything."""
+        self.short, self.short_epilog = groups, epilog
+        self._help_all.help = "show all options and exit"
+
+    def format_help(self) -> str:
+        """Return what `--help` prints."""
+        return self._grouped(self.short, self.short_epilog or self.epilog) if self.short else super().format_help()
+
+    def format_complete_help(self) -> str:
+        """Return what `--help-all` prints."""
+        return self._grouped(self.complete, self.epilog) if self.complete else super().format_help()
+
+    def _grouped(self, groups: Groups, epilog: str | None) -> str:
+        known = self._by_name()
+        formatter = _ShortFormatter(self.prog)
+        formatter.add_usage(self.usage, self._actions, self._mutually_exclusive_groups)
+        formatter.add_text(self.description)
+        for title, names in groups.items():
+            formatter.start_section(title)
+            formatter.add_arguments([known[name] for name in names])
+            formatter.end_section()
+        formatter.add_text(epilog)
+        # One line between two groups would make the help longer than a screen.
+        return _without_gaps(formatter.format_help(), groups)
+
+    def _by_name(self) -> dict[str, argparse.Action]:
+        known = {name: action for action in self._actions for name in action.option_strings}
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                known |= {each.dest: each for each in action._choices_actions}
+            elif not action.option_strings:
+                known[action.dest] = action
+        return known
+
+    def error(self, message: str, hint: str = "") -> NoReturn:
+        """Print what is wrong and where help is, and exit."""
+        hint = f"{hint} Otherwise see" if hint else "see"
+        self.exit(USAGE_ERROR, f"error: {message}\nhint: {hint} {self.prog} --help\n")
+
+    def refuse(self, unknown: Sequence[str]) -> NoReturn:
+        """Print which words mean nothing here, and what may have been meant, and exit."""
+        word = unknown[0].partition("=")[0]
+        if word in self._option_string_actions:
+            self.error(f"{word} stands before the verb", f"write {self.prog} {' '.join(unknown)} ...")
+        meant = did_you_mean(word, self._option_string_actions)
+        self.error(f"unrecognized arguments: {' '.join(unknown)}", meant)
+
+    def _parse_optional(self, arg_string: str) -> Any:
+        # An option that may stand alone takes no word that follows: that is the user's command.
+        alone = getattr(self._option_string_actions.get(arg_string), "value_alone", "")
+        return super()._parse_optional(f"{arg_string}={alone}" if alone else arg_string)
+
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        try:
+            return super()._get_value(action, arg_string)
+        except argparse.ArgumentError:
+            wanted = _WANTED.get(action.type)
+            if wanted is None:
+                raise
+            self.error(f"{_name_of(action)} {arg_string}: {wanted} is expected")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is None or value in action.choices:
+            return
+        choices = [str(choice) for choice in action.choices]
+        if isinstance(action, argparse._SubParsersAction):
+            message = f"there is no {str(action.metavar).lower()} {value!r}"
+        else:
+            message = f"{_name_of(action)}: {value!r} is not one of {', '.join(choices)}"
+        self.error(message, did_you_mean(str(value), choices))
+
+
+def _name_of(action: argparse.Action) -> str:
+    return "/".join(action.option_strings) or str(action.metavar or action.dest)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return a question with the most similar of the known words; "" when none is similar."""
+    import difflib  # It takes milliseconds, which a command line without mistakes need not wait for.
+
+    # Dashes, which all options have, make none of them more similar.
+    names = {name.strip("-"): name for name in known}
+    near = difflib.get_close_matches(word.strip("-"), names, n=1, cutoff=_CLOSE)
+    return f"did you mean {names[near[0]]}?" if near else ""
+
+
+def _without_gaps(text: str, groups: Groups) -> str:
+    """Remove the empty lines between two groups."""
+    for title in list(groups)[1:]:
+        text = text.replace(f"\n\n{title}:\n", f"\n{title}:\n")
+    return text

@@ -1,0 +1,114 @@
+"""Scripts of Keras that train with `model.fit`."""
+
+from __future__ import annotations
+
+import ast
+
+from farandole.rewriting.script import RANK_0, Script, argument, keyword
+from farandole.rewriting.tensorflow_script import choose_device
+from farandole.rewriting.torch_script import LEARNING_RATE
+
+PACKAGE = "farandole.keras"
+_OF_RANK_0 = ("ModelCheckpoint", "TensorBoard", "CSVLogger", "BackupAndRestore", "ProgbarLogger", "RemoteMonitor")
+
+
+def rewrite(script: Script) -> None:
+    """Ask for the edits that make a script distributed, or take note of what is not understood."""
+    for call in script.calls(lambda name: name.startswith("keras.distribution.")):
+        script.refuse(call, "it uses keras.distribution", "take it away: each worker has one device")
+    choose_device(script)
+    fits = script.calls_of_method("fit")
+    if len(fits) != 1:
+        reason = f"there are {len(fits)} calls of fit()" if fits else "no model.fit() was found"
+        script.refuse(fits[1] if fits else None, reason, "see docs: Keras, by hand")
+        return
+    _wrap_optimizer(script)
+    _share_data(script, fits[0])
+    _add_callback(script, fits[0])
+    for call in script.calls_of_method("evaluate"):
+        _be_quiet(script, call)
+
+
+def _wrap_optimizer(script: Script) -> None:
+    compiled = script.calls_of_method("compile")
+    if len(compiled) != 1:
+        reason = f"there are {len(compiled)} calls of compile()" if compiled else "no model.compile() was found"
+        script.refuse(compiled[1] if compiled else None, reason, "compile with hvd.DistributedOptimizer(optimizer)")
+        return
+    call = compiled[0]
+    optimizer = call.args[0] if call.args else argument(call, "optimizer")
+    if optimizer is None:
+        script.refuse(call, "it is compiled without an optimizer", 'such as keras.optimizers.get("rmsprop")')
+        return
+    script.touch(call)
+    if isinstance(optimizer, ast.Constant):
+        script.source.around(optimizer, "hvd.DistributedOptimizer(keras.optimizers.get(", "))")
+        if script.dotted(ast.Name("keras")) != "keras":
+            script.add_import("import keras")
+    else:
+        script.source.around(optimizer, "hvd.DistributedOptimizer(", ")")
+    statement = script.source.statement(call)
+    if script.source.begins_its_line(statement):
+        script.source.insert_before(statement, *LEARNING_RATE)
+
+
+def _share_data(script: Script, fit: ast.Call) -> None:
+    samples = fit.args[0] if fit.args else argument(fit, "x")
+    labels = fit.args[1] if len(fit.args) > 1 else argument(fit, "y")
+    if samples is None or any(isinstance(each, ast.Starred) for each in fit.args):
+        script.refuse(fit, "what is it trained with?", "model.fit(*hvd.shard((x, y)), ...)")
+        return
+    if argument(fit, "validation_split") is not None:
+        script.refuse(fit, "validation_split takes the samples apart after they are shared", "use validation_data")
+        return
+    if argument(fit, "steps_per_epoch") is not None:
+        script.refuse(fit, "steps_per_epoch is for all data", "divide it by hvd.size(), and share the data")
+        return
+    script.touch(fit)
+    positional = len(fit.args) > 1 and labels is fit.args[1]
+    if labels is not None and positional:
+        script.source.around(samples, "*hvd.shard((", "")
+        script.source.around(labels, "", "))")
+    else:
+        for each in (samples, labels):
+            if each is not None:
+                script.source.around(each, "hvd.shard(", ")")
+
+
+def _add_callback(script: Script, fit: ast.Call) -> None:
+    given = argument(fit, "callbacks")
+    if given is None:
+        script.source.append_argument(fit, "callbacks=[hvd.callbacks.Distributed()]")
+        return
+    listed: ast.expr = given
+    if isinstance(given, ast.Name):
+        made = script.assignments(given.id)
+        changed = [call for name in ("append", "extend") for call in script.calls_of_method(name)]
+        changed = [call for call in changed if script.source.of(call.func).startswith(f"{given.id}.")]
+        if len(made) == 1 and not changed:
+            listed = made[0].value
+    if not isinstance(listed, ast.List):
+        by_hand = "callbacks=[hvd.callbacks.Distributed(*those that write files), *the others]"
+        script.refuse(given, "which callbacks write files?", by_hand)
+        return
+    writing = [each for each in listed.elts if _is_of_rank_0(script, each)]
+    others = [each for each in listed.elts if each not in writing]
+    texts = [f"hvd.callbacks.Distributed({', '.join(map(script.source.of, writing))})"]
+    script.touch(listed)
+    script.source.replace(listed, f"[{', '.join([*texts, *map(script.source.of, others)])}]")
+
+
+def _is_of_rank_0(script: Script, each: ast.expr) -> bool:
+    return isinstance(each, ast.Call) and script.dotted(each.func).rpartition(".")[2] in _OF_RANK_0
+
+
+def _be_quiet(script: Script, call: ast.Call) -> None:
+    """Let only rank 0 show the progress of a call."""
+    given = keyword(call, "verbose")
+    if given is None:
+        script.source.append_argument(call, f'verbose="auto" if {RANK_0} else 0')
+    elif not (isinstance(given.value, ast.Constant) and given.value.value == 0):
+        script.source.around(given.value, "", f" if {RANK_0} else 0")
+    else:
+        return
+    script.touch(call)

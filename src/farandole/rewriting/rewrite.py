@@ -1,0 +1,80 @@
+"""Which framework a script uses, and the script made distributed."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from farandole.rewriting import jax_script, keras_script, tensorflow_script, torch_script
+from farandole.rewriting.refusal import NotUnderstood, Refusal
+from farandole.rewriting.script import Script, imported
+from farandole.rewriting.source import Source
+
+
+class Rewritten(NamedTuple):
+    """A script and what it has become."""
+
+    before: str
+    after: str
+    framework: str
+    """`torch`, `tensorflow`, `keras` or `jax`; "" for a script that was distributed already."""
+    notes: tuple[str, ...] = ()
+    """What the user should know, one sentence each."""
+
+    def diff(self, name: str) -> str:
+        """Return what has changed, as a unified diff of a file of that name."""
+        before, after = self.before.splitlines(keepends=True), self.after.splitlines(keepends=True)
+        lines = difflib.unified_diff(before, after, name, f"{name} (distributed)")
+        return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+
+
+_KINDS: dict[str, tuple[str, Callable[[Script], None]]] = {
+    "torch": (torch_script.PACKAGE, torch_script.rewrite),
+    "tensorflow": (tensorflow_script.PACKAGE, tensorflow_script.rewrite),
+    "keras": (keras_script.PACKAGE, keras_script.rewrite),
+    "jax": (jax_script.PACKAGE, jax_script.rewrite),
+}
+
+
+def rewrite(text: str) -> Rewritten:
+    """Make a script for one process distributed. Nothing is executed.
+
+    Args:
+        text: of the script.
+
+    Raises:
+        NotUnderstood: there is something in it that is not understood; says where, why, and what to do.
+    """
+    source = Source(text)
+    modules = imported(source.tree)
+    if any(module == "farandole" or module.startswith("farandole.") for module in modules):
+        return Rewritten(text, text, "")
+    framework = _framework(source, set(modules))
+    package, edit = _KINDS[framework]
+    script = Script(source, package)
+    edit(script)
+    script.check()
+    after = script.finish()
+    compile(after, "the result", "exec", dont_inherit=True)  # An edit that breaks a script is a bug, seen here.
+    return Rewritten(text, after, framework, tuple(script.notes))
+
+
+def _framework(source: Source, modules: set[str]) -> str:
+    roots = {module.partition(".")[0] for module in modules}
+    methods = {node.attr for node in _attributes(source)}
+    if "fit" in methods and roots & {"keras", "tensorflow", "tf_keras"} and "GradientTape" not in methods:
+        return "keras"
+    if "tensorflow" in roots:
+        return "tensorflow"
+    for framework in ("torch", "jax"):
+        if framework in roots:
+            return framework
+    raise NotUnderstood(
+        [Refusal(1, "it imports neither torch, tensorflow, keras nor jax", "give the script that trains")]
+    )
+
+
+def _attributes(source: Source) -> Iterator[ast.Attribute]:
+    return (node for node in ast.walk(source.tree) if isinstance(node, ast.Attribute))

@@ -1,0 +1,331 @@
+"""What scripts of all frameworks have in common: names, where the job begins, and what only rank 0 does."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Sequence
+
+from farandole.rewriting.refusal import NotUnderstood, Refusal
+from farandole.rewriting.source import Source
+
+RANK_0 = "hvd.rank() == 0"
+
+_OTHERS = {
+    "accelerate": "Accelerate",
+    "deepspeed": "DeepSpeed",
+    "horovod": "Horovod",
+    "jax.distributed": "jax.distributed",
+    "lightning": "Lightning",
+    "pytorch_lightning": "Lightning",
+    "ray": "Ray",
+    "torch.distributed": "torch.distributed",
+    "torch.nn.parallel": "torch.nn.parallel",
+}
+_WRITERS = ("torch.save", "numpy.save", "numpy.savez", "numpy.savez_compressed", "numpy.savetxt", "pickle.dump")
+_WRITING_METHODS = ("save", "save_weights", "save_model", "savefig", "to_csv", "write_text", "write_bytes")
+
+
+class Script:
+    """A script that is being rewritten.
+
+    Attributes:
+        source: its text and syntax.
+        notes: what the user should know about the result, one sentence each.
+
+    Args:
+        text: of the script.
+        package: of farandole that it will import, such as `farandole.torch`.
+    """
+
+    def __init__(self, source: Source, package: str) -> None:
+        self.source = source
+        self.notes: list[str] = []
+        self._package = package
+        self._refusals: list[Refusal] = []
+        self._aliases = dict(_aliases(source.tree))
+        self._imports: list[str] = []
+        self._begin: list[str] = ["hvd.init()"]
+        self._touched: list[ast.AST] = []
+        self._refuse_others()
+
+    # --- names -------------------------------------------------------------------------------------------------------
+
+    def dotted(self, node: ast.AST) -> str:
+        """Return the full name of what an expression refers to by its imports, such as `torch.optim.SGD`; or ""."""
+        if isinstance(node, ast.Name):
+            return self._aliases.get(node.id, node.id)
+        if isinstance(node, ast.Attribute) and (owner := self.dotted(node.value)):
+            full = f"{owner}.{node.attr}"
+            return "keras" + full.removeprefix("tensorflow.keras") if full.startswith("tensorflow.keras") else full
+        return ""
+
+    def calls(self, matches: Callable[[str], bool]) -> list[ast.Call]:
+        """Return the calls of functions whose full names match, in the order of the text."""
+        found = [node for node in ast.walk(self.source.tree) if isinstance(node, ast.Call)]
+        return sorted((call for call in found if matches(self.dotted(call.func))), key=_place)
+
+    def calls_of_method(self, name: str, under: ast.AST | None = None) -> list[ast.Call]:
+        """Return the calls of methods of a name."""
+        nodes = ast.walk(self.source.tree if under is None else under)
+        found = [node for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
+        return sorted((call for call in found if call.func.attr == name), key=_place)  # type: ignore[attr-defined]
+
+    def calls_in(self, node: ast.AST, name: str) -> list[ast.Call]:
+        """Return the calls of a function in an expression or statement."""
+        found = [each for each in ast.walk(node) if isinstance(each, ast.Call) and self.dotted(each.func) == name]
+        return sorted(found, key=_place)
+
+    def assigned_to(self, value: ast.expr) -> str:
+        """Return the name, or dotted name, to which a statement assigns a value, and only that; "" if it does not."""
+        statement = self.source.parent(value)
+        if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+            target: ast.expr = statement.targets[0]
+        elif isinstance(statement, ast.AnnAssign) and statement.value is value:
+            target = statement.target
+        else:
+            return ""
+        return self.source.of(target) if isinstance(target, ast.Name | ast.Attribute) else ""
+
+    def assignments(self, name: str) -> list[ast.Assign]:
+        """Return the statements that assign to a name, alone or among others."""
+        found = []
+        for node in ast.walk(self.source.tree):
+            if isinstance(node, ast.Assign):
+                targets = [each for target in node.targets for each in ast.walk(target)]
+                if any(isinstance(each, ast.Name) and each.id == name for each in targets):
+                    found.append(node)
+        return sorted(found, key=_place)
+
+    # --- refusals ----------------------------------------------------------------------------------------------------
+
+    def refuse(self, where: ast.AST | None, reason: str, by_hand: str) -> None:
+        """Take note of what is not understood."""
+        line = 1 if where is None else where.lineno  # type: ignore[attr-defined]
+        if not any(each.line == line for each in self._refusals):
+            self._refusals.append(Refusal(line, reason, by_hand))
+
+    def check(self) -> None:
+        """Stop if there is something that is not understood.
+
+        Raises:
+            NotUnderstood: there is.
+        """
+        if self._refusals:
+            raise NotUnderstood(self._refusals)
+
+    def _refuse_others(self) -> None:
+        for node in ast.walk(self.source.tree):
+            for module in _modules(node):
+                for prefix, name in _OTHERS.items():
+                    if module == prefix or module.startswith(f"{prefix}."):
+                        self.refuse(
+                            node,
+                            f"it uses {name} already",
+                            "Horovod's scripts run as they are; others: docs/migrating.md",
+                        )
+        hvd = [node for node in ast.walk(self.source.tree) if isinstance(node, ast.Name) and node.id == "hvd"]
+        if hvd:
+            self.refuse(hvd[0], "the name hvd is in use", "rename it, then try again")
+
+    # --- edits -------------------------------------------------------------------------------------------------------
+
+    def touch(self, node: ast.AST) -> None:
+        """Take note that the result uses `hvd` there."""
+        self._touched.append(node)
+
+    def add_import(self, line: str) -> None:
+        """Import something more."""
+        if line not in self._imports:
+            self._imports.append(line)
+
+    def add_at_begin(self, *lines: str) -> None:
+        """Do something right after `hvd.init()`."""
+        self._begin += lines
+
+    def finish(self) -> str:
+        """Add the import and the beginning, let only rank 0 print and write, and return the new text.
+
+        Raises:
+            NotUnderstood: there is something that is not understood.
+        """
+        guard = self._guard()
+        if guard is not None and any(self._is_in_module(node, guard) for node in self._touched):
+            guard = None
+        self._let_rank_0_speak(guard)
+        self._write_with_rank_0()
+        self.check()
+        imports = [*self._imports, "", f"import {self._package} as hvd"]
+        last = self._last_import()
+        if guard is None:
+            self._insert_after_imports(last, [*imports, "", *self._begin])
+        else:
+            self._insert_after_imports(last, imports)
+            self.source.insert_before(guard.body[0], *self._begin)
+        return self.source.result()
+
+    def _insert_after_imports(self, last: ast.stmt | None, lines: list[str]) -> None:
+        if last is not None:
+            self.source.insert_after(last, *lines)
+        elif self.source.tree.body:
+            self.source.insert_before(self.source.tree.body[0], *lines)
+
+    def _last_import(self) -> ast.stmt | None:
+        last = None
+        for statement in self.source.tree.body:
+            if any(isinstance(node, ast.Import | ast.ImportFrom) for node in ast.walk(statement)) and not isinstance(
+                statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+            ):
+                if not _is_guard(statement):
+                    last = statement
+        return last
+
+    def _guard(self) -> ast.If | None:
+        found = [statement for statement in self.source.tree.body if _is_guard(statement)]
+        guard = found[0] if len(found) == 1 else None
+        return guard if isinstance(guard, ast.If) and self.source.begins_its_line(guard.body[0]) else None
+
+    def _is_in_module(self, node: ast.AST, guard: ast.If) -> bool:
+        above = list(self.source.above(node))
+        return guard not in above and not any(isinstance(each, ast.FunctionDef | ast.Lambda) for each in above)
+
+    # --- what only rank 0 does ---------------------------------------------------------------------------------------
+
+    def _let_rank_0_speak(self, guard: ast.If | None) -> None:
+        speaking = [
+            statement
+            for statement in ast.walk(self.source.tree)
+            if isinstance(statement, ast.Expr)
+            and self._is_output(statement.value)
+            and not (guard is not None and self._is_in_module(statement, guard))
+            and (guard is not None or self._comes_after_begin(statement))
+        ]
+        for statement in speaking:
+            if self._trains(statement):
+                self.refuse(
+                    statement,
+                    "it trains while it prints, which rank 0 alone would do",
+                    "assign the result to a name in a line of its own, and print that",
+                )
+        for run in _runs(self.source, sorted(speaking, key=_place)):
+            if all(self.source.begins_its_line(each) for each in run) and not any(map(_has_long_text, run)):
+                self.source.put_below(run, f"if {RANK_0}:")
+            else:
+                for each in run:
+                    self.source.around(each, "", f" if {RANK_0} else None")
+
+    def _trains(self, statement: ast.AST) -> bool:
+        """Say whether a statement does, itself or by functions of the script, what all workers do together."""
+        functions = {each.name: each for each in ast.walk(self.source.tree) if isinstance(each, ast.FunctionDef)}
+        reached: set[ast.AST] = set()
+        waiting: list[ast.AST] = [statement]
+        while waiting:
+            for node in ast.walk(waiting.pop()):
+                called = functions.get(node.id) if isinstance(node, ast.Name) else None
+                if called is not None and called not in reached:
+                    reached.add(called)
+                    waiting.append(called)
+        touched = set(self._touched)
+        return any(node in touched for each in (statement, *reached) for node in ast.walk(each))
+
+    def _comes_after_begin(self, statement: ast.stmt) -> bool:
+        """Say whether a statement is executed after `hvd.init()`, which stands below the imports."""
+        last = self._last_import()
+        return self.source.function(statement) is not None or last is None or statement.lineno > last.lineno
+
+    def _is_output(self, value: ast.expr) -> bool:
+        if not isinstance(value, ast.Call):
+            return False
+        name = self.dotted(value.func)
+        if name in ("print", *_WRITERS):
+            return True
+        # `torch.save` has been looked for by its full name; `model.save` is a method of something that is a variable.
+        is_method = isinstance(value.func, ast.Attribute) and value.func.attr in _WRITING_METHODS
+        return is_method
+
+    def _write_with_rank_0(self) -> None:
+        for call in self.calls(lambda name: name == "open"):
+            mode = call.args[1] if len(call.args) > 1 else argument(call, "mode")
+            if isinstance(mode, ast.Constant) and isinstance(mode.value, str) and set(mode.value) & set("wax+"):
+                self.refuse(
+                    call,
+                    "every worker would write this file",
+                    f"put what opens it and writes it below `if {RANK_0}:`, after the imports and hvd.init(); "
+                    "or use pathlib's write_text",
+                )
+        for call in self.calls(lambda name: name.rpartition(".")[2] == "SummaryWriter"):
+            self.refuse(call, "every worker would write events for TensorBoard", f"make and use it only if {RANK_0}")
+        for call in self.calls(lambda name: name in ("tqdm.tqdm", "tqdm.auto.tqdm", "tqdm.trange")):
+            if argument(call, "disable") is None:
+                self.touch(call)
+                self.source.append_argument(call, "disable=hvd.rank() != 0")
+
+
+def argument(call: ast.Call, name: str) -> ast.expr | None:
+    """Return what a call gives to a parameter by its name; None: nothing."""
+    return next((each.value for each in call.keywords if each.arg == name), None)
+
+
+def keyword(call: ast.Call, name: str) -> ast.keyword | None:
+    """Return the same with its name."""
+    return next((each for each in call.keywords if each.arg == name), None)
+
+
+def names_in(node: ast.AST) -> set[str]:
+    """Return the names that an expression uses."""
+    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+
+
+def _place(node: ast.AST) -> tuple[int, int]:
+    return node.lineno, node.col_offset  # type: ignore[attr-defined]
+
+
+def _aliases(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield (alias.asname, alias.name) if alias.asname else (alias.name.partition(".")[0],) * 2
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            for alias in node.names:
+                yield alias.asname or alias.name, f"{node.module}.{alias.name}"
+
+
+def _modules(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+        return [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return []
+
+
+def imported(tree: ast.AST) -> dict[str, ast.stmt]:
+    """Return all modules that a script imports, with the statements that do."""
+    found: dict[str, ast.stmt] = {}
+    for node in ast.walk(tree):
+        for module in _modules(node):
+            assert isinstance(node, ast.stmt)
+            found.setdefault(module, node)
+    return found
+
+
+def _is_guard(statement: ast.stmt) -> bool:
+    """Say whether it is `if __name__ == "__main__":`."""
+    return isinstance(statement, ast.If) and "__name__" in names_in(statement.test) and not statement.orelse
+
+
+def _runs(source: Source, statements: Sequence[ast.stmt]) -> list[list[ast.stmt]]:
+    """Return statements in groups that directly follow each other."""
+    runs: list[list[ast.stmt]] = []
+    for statement in statements:
+        block = source.block(statement)
+        at = block.index(statement)
+        if runs and at and runs[-1][-1] is block[at - 1]:
+            runs[-1].append(statement)
+        else:
+            runs.append([statement])
+    return runs
+
+
+def _has_long_text(statement: ast.stmt) -> bool:
+    """Say whether a text in it goes over several lines, which must not be indented."""
+    texts = (ast.Constant, ast.JoinedStr)
+    return any(isinstance(each, texts) and each.end_lineno != each.lineno for each in ast.walk(statement))

@@ -1,0 +1,172 @@
+"""Scripts of TensorFlow with a training loop of their own: a `tf.GradientTape`, an optimizer, a `tf.data.Dataset`."""
+
+from __future__ import annotations
+
+import ast
+
+from farandole.rewriting.script import Script, argument
+from farandole.rewriting.torch_script import LEARNING_RATE
+
+PACKAGE = "farandole.tensorflow"
+_SOURCES = ("from_tensor_slices", "from_tensors", "from_generator", "range", "list_files")
+OWN_GPU = (
+    'gpus = tf.config.list_physical_devices("GPU")',
+    "if gpus:",
+    '    tf.config.set_visible_devices(gpus[hvd.local_rank()], "GPU")',
+)
+
+
+def rewrite(script: Script) -> None:
+    """Ask for the edits that make a script distributed, or take note of what is not understood."""
+    for call in script.calls(lambda name: name.startswith("tensorflow.distribute.")):
+        script.refuse(call, "it uses a strategy of tf.distribute", "take the strategy and its scope() away")
+    choose_device(script)
+    _wrap_tape(script)
+    _share_dataset(script)
+    _broadcast(script)
+
+
+def choose_device(script: Script) -> None:
+    """Give each worker a GPU of its own."""
+    for call in script.calls(lambda name: name.endswith("config.set_visible_devices")):
+        script.refuse(call, "it chooses its GPUs itself", "choose gpus[hvd.local_rank()], after hvd.init()")
+    if script.dotted(ast.Name("tf")) == "tensorflow":
+        script.add_at_begin(*OWN_GPU)
+
+
+def _wrap_tape(script: Script) -> None:
+    tapes = script.calls(lambda name: name == "tensorflow.GradientTape")
+    if len(tapes) != 1:
+        reason = f"there are {len(tapes)} gradient tapes" if tapes else "no tf.GradientTape was found"
+        script.refuse(
+            tapes[1] if tapes else None, reason, "wrap the one for training: tape = hvd.DistributedGradientTape(tape)"
+        )
+        return
+    item = script.source.parent(tapes[0])
+    block = script.source.parent(item) if isinstance(item, ast.withitem) else None
+    if not isinstance(block, ast.With) or not isinstance(item.optional_vars, ast.Name):  # type: ignore[union-attr]
+        script.refuse(tapes[0], "the tape is not used as `with tf.GradientTape() as tape:`", "write it so")
+        return
+    name = item.optional_vars.id  # type: ignore[union-attr]
+    inside = [call for call in script.calls_of_method("gradient", block)]
+    if inside:
+        script.refuse(inside[0], "gradients are taken while the tape still records", "take them below the `with`")
+        return
+    script.touch(block)
+    script.source.insert_after(block, f"{name} = hvd.DistributedGradientTape({name})")
+
+
+def _share_dataset(script: Script) -> None:
+    made = script.calls(
+        lambda name: name.startswith("tensorflow.data.Dataset.") and name.rpartition(".")[2] in _SOURCES
+    )
+    shuffled = [call for call in made if "shuffle" in _methods_after(script, call)]
+    training = shuffled or (made if len(made) == 1 else [])
+    if len(training) != 1:
+        script.refuse(
+            training[1] if training else None,
+            "which tf.data.Dataset is for training?" if made else "no tf.data.Dataset was found",
+            "share it before it is shuffled: hvd.shard(tf.data.Dataset.from_tensor_slices(...))",
+        )
+        return
+    methods = _methods_after(script, training[0])
+    if "batch" in methods and "shuffle" in methods and methods.index("batch") < methods.index("shuffle"):
+        script.notes.append("the dataset is shuffled after it is batched: whole batches are shuffled")
+    script.touch(training[0])
+    script.source.around(training[0], "hvd.shard(", ")")
+
+
+def _methods_after(script: Script, call: ast.Call) -> list[str]:
+    """Return the methods that follow a call in its chain, such as `shuffle` and `batch`."""
+    methods: list[str] = []
+    node: ast.AST = call
+    while True:
+        attribute = script.source.parent(node)
+        if not isinstance(attribute, ast.Attribute):
+            return methods + _methods_of_name(script, script.assigned_to(node) if isinstance(node, ast.expr) else "")
+        methods.append(attribute.attr)
+        following = script.source.parent(attribute)
+        assert following is not None
+        node = following
+
+
+def _methods_of_name(script: Script, name: str) -> list[str]:
+    """Return the methods that are called on a dataset that is assigned to a name, and again to that name."""
+    return [
+        call.func.attr
+        for each in script.assignments(name)
+        for call in ast.walk(each.value)
+        if isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Attribute)
+        and script.source.of(call.func).startswith(f"{name}.")
+    ]
+
+
+# --- variables -------------------------------------------------------------------------------------------------------
+
+
+def _broadcast(script: Script) -> None:
+    made = script.calls(lambda name: name.startswith("keras.optimizers.") and name.count(".") == 2)
+    if len(made) != 1 or not (optimizer := script.assigned_to(made[0])):
+        where = made[0] if made else None
+        script.refuse(where, "the one optimizer of Keras was not found", "optimizer = keras.optimizers....(...)")
+        return
+    model = _model(script)
+    if model is None:
+        return
+    name, creation = model
+    statement = script.source.statement(made[0])
+    block = list(script.source.block(statement))
+    if creation not in block:
+        script.refuse(
+            statement, "the optimizer is made elsewhere than the model", "make both in the same function, one after"
+        )
+        return
+    script.touch(statement)
+    script.source.insert_before(statement, *LEARNING_RATE)
+    last = block[max(block.index(statement), block.index(creation), *_loads(script, block))]
+    script.source.insert_after(
+        last,
+        f"{optimizer}.build({name}.trainable_variables)",
+        f"hvd.broadcast_variables({name}.variables, root_rank=0)",
+        f"hvd.broadcast_variables({optimizer}.variables, root_rank=0)",
+    )
+
+
+def _loads(script: Script, block: list[ast.stmt]) -> list[int]:
+    """Return where, in a block, something is loaded from a checkpoint."""
+    loads = [*script.calls_of_method("load_weights"), *script.calls_of_method("restore")]
+    return [index for index, each in enumerate(block) if any(each in script.source.above(load) for load in loads)]
+
+
+def _model(script: Script) -> tuple[str, ast.stmt] | None:
+    """Return the name of the model whose gradients are taken, and the statement that makes it."""
+    gradient = script.calls_of_method("gradient")
+    owners = {
+        script.source.of(node.value)
+        for node in ast.walk(script.source.tree)
+        if isinstance(node, ast.Attribute) and node.attr in ("trainable_variables", "trainable_weights")
+    }
+    if len(owners) != 1:
+        where = gradient[0] if gradient else None
+        script.refuse(where, "whose variables are trained?", "take those of one model: model.trainable_variables")
+        return None
+    (name,) = owners
+    made = script.assignments(name)
+    if len(made) != 1:
+        script.refuse(gradient[0] if gradient else None, f"{name} is not made in one place", f"{name} = ..., once")
+        return None
+    if not _is_built(script):
+        script.refuse(
+            made[0],
+            "the model's variables do not exist before the first step",
+            "let it begin with keras.Input(shape), or call model.build(shape)",
+        )
+        return None
+    return name, made[0]
+
+
+def _is_built(script: Script) -> bool:
+    inputs = script.calls(lambda name: name in ("keras.Input", "keras.layers.Input", "keras.layers.InputLayer"))
+    shapes = [call for call in script.calls(lambda name: True) if argument(call, "input_shape")]
+    return bool(inputs or shapes or script.calls_of_method("build"))

@@ -1,0 +1,112 @@
+"""Help in two lengths, and what may have been meant."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+
+import pytest
+
+from farandole.cli.main import VERBS, main, make_parser
+from farandole.cli.parser import Parser
+
+SCREEN = 30
+NAMES = [verb.__name__.rpartition(".")[2] for group in VERBS.values() for verb in group]
+
+
+@pytest.fixture(autouse=True)
+def width(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def told(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[object, str, str]:
+    try:
+        code: object = main(words)
+    except SystemExit as exit_:
+        code = exit_.code
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def parser_of(verb: str) -> Parser:
+    choices = next(each.choices for each in make_parser()._actions if isinstance(each, argparse._SubParsersAction))
+    parser = choices[verb]
+    assert isinstance(parser, Parser)
+    return parser
+
+
+@pytest.mark.parametrize("verb", ["", "run", "jobs", "kill", "init"])
+def test_help_is_one_screen(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = told(capsys, *([verb] if verb else []), "--help")
+    assert code == 0 and len(out.splitlines()) <= SCREEN
+
+
+def test_help_of_run_shows_what_people_need_and_the_rest_is_in_help_all(capsys: pytest.CaptureFixture[str]) -> None:
+    short, complete = told(capsys, "run", "--help")[1], told(capsys, "run", "--help-all")[1]
+    for option in ("-np", "-H", "--hostfile", "--min-np", "--output-dir", "--timeline", "--dry-run", "--help-all"):
+        assert f"\n  {option}" in short
+    assert "--ssh-option" not in short and "--ssh-option" in complete
+    hidden = ("--rdzv-backend", "--rdzv-id", "--rdzv-conf", "--node-rank", "--max-restarts", "--standalone")
+    assert [option for option in hidden if option in complete] == []
+    options = {action.option_strings[0] for action in parser_of("run")._actions if action.option_strings}
+    assert {option for option in options if f"  {option}" not in complete} == set(hidden)
+
+
+def test_help_lists_some_verbs_and_help_all_every_one(capsys: pytest.CaptureFixture[str]) -> None:
+    short, complete = told(capsys, "--help")[1], told(capsys, "--help-all")[1]
+    assert [name for name in NAMES if f"\n  {name} " not in complete] == []
+    assert "\n  run " in short and "\n  bench " not in short
+
+
+def test_what_torchrun_takes_is_accepted(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--rdzv-backend", "c10d", "--rdzv-id", "7", "--node-rank", "0", "--max-restarts", "3", "--standalone")
+    code, out, err = told(capsys, "run", *words, "--nproc-per-node", "2", "--dry-run", "true")
+    assert (code, err) == (0, "") and out.startswith("2 workers on 1 host\n")
+
+
+@pytest.mark.parametrize("verb", NAMES)
+def test_every_verb_names_only_options_that_it_has_in_its_short_help(verb: str) -> None:
+    assert parser_of(verb).format_help() and parser_of(verb).format_complete_help()
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["rnu"], "did you mean run?"),
+        (["statsu", "x"], "did you mean status?"),
+        (["run", "-np", "2", "--transprot", "tcp", "true"], "did you mean --transport?"),
+        (["bench", "--collective", "allreduc"], "did you mean allreduce?"),
+        (["queue", "strat"], "did you mean start?"),
+        (["kubernetes", "instal"], "did you mean install?"),
+        (["train.py", "--lr", "1"], "did you mean farandole run -np 2 python train.py --lr 1?"),
+        (["python", "train.py"], "did you mean farandole run -np 2 python train.py?"),
+        (["-np", "4", "python", "train.py"], "did you mean farandole run -np 4 python train.py?"),
+        (["--json", "jobs"], "write farandole jobs --json ..."),
+    ],
+)
+def test_what_may_have_been_meant(words: list[str], hint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = told(capsys, *words)
+    assert (code, out) == (2, "") and err.startswith("error: ")
+    assert f"\nhint: {hint} Otherwise see farandole" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["scale", "job", "many"], "N many: a whole number is expected"),
+        (["kill", "--rank", "one"], "--rank one: a whole number is expected"),
+        (["run", "--grace", "soon", "true"], "--grace soon: a number is expected"),
+        (["xyzzy"], "there is no verb 'xyzzy'"),
+    ],
+)
+def test_what_is_wrong_is_said_plainly(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = told(capsys, *words)
+    assert code == 2 and err.startswith(f"error: {message}\nhint: see farandole")
+
+
+def test_help_loads_nothing_that_takes_time() -> None:
+    code = "import sys, farandole.cli.main as m; m.make_parser().format_help(); print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+    slow = {"rich", "shtab", "argparse_manpage", "difflib", "asyncio", "msgspec", "numpy", "torch", "json"}
+    assert slow & set(loaded) == set()

@@ -1,0 +1,33 @@
+"""Signals as people write them, and ranks that are not there."""
+
+from __future__ import annotations
+
+import pytest
+
+from farandole.cli.kill import read_signal
+from farandole.launcher.errors import SpecError
+from farandole.launcher.supervise.workers import Workers
+
+
+@pytest.mark.parametrize("text", ["SIGKILL", "sigkill", "kill", "9"])
+def test_a_signal(text: str) -> None:
+    assert read_signal(text) == 9
+
+
+@pytest.mark.parametrize(("text", "hint"), [("SIGKIL", "did you mean SIGKILL?"), ("0", "such as SIGKILL"), ("999", "")])
+def test_what_is_no_signal(text: str, hint: str) -> None:
+    with pytest.raises(SpecError, match="there is no signal") as error:
+        read_signal(text)
+    assert error.value.hint.startswith(hint)
+
+
+def test_ranks_that_are_not_there() -> None:
+    workers = Workers.__new__(Workers)  # Without its output, which needs a loop.
+    workers.world, workers.by_number = (), {}
+    with pytest.raises(SpecError, match="no rank 0 yet"):
+        workers.of_rank(0)
+    workers.world = (0, 1)
+    with pytest.raises(SpecError, match="no rank -1"):
+        workers.of_rank(-1)
+    with pytest.raises(SpecError, match="rank 1 has ended"):
+        workers.of_rank(1)

@@ -1,0 +1,243 @@
+"""Which lines make a script distributed, and which scripts are refused."""
+
+from __future__ import annotations
+
+import pickle
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from farandole.cli.main import main
+from farandole.rewriting.refusal import NotUnderstood, Refusal
+from farandole.rewriting.rewrite import rewrite
+
+PLAIN = Path(__file__).parents[2] / "support" / "plain"
+SCRIPTS = ("torch", "tensorflow", "keras", "jax")
+
+TORCH = """\
+import torch
+from torch.utils.data import DataLoader
+
+loader = DataLoader(data, batch_size=8, shuffle=True)
+optimizer = torch.optim.Adam(model.parameters())
+for epoch in range(3):
+    for x, y in loader:
+        loss = loss_of(model(x), y)
+        loss.backward()
+        optimizer.step()
+"""
+
+
+def script(framework: str) -> str:
+    return (PLAIN / f"{framework}_digits.py").read_text()
+
+
+def added(before: str) -> list[str]:
+    """Return the lines that a script gets."""
+    diff = rewrite(before).diff("x.py").splitlines()[2:]
+    return [line[1:].strip() for line in diff if line.startswith("+") and line[1:].strip()]
+
+
+@pytest.mark.parametrize("framework", SCRIPTS)
+def test_it_is_known_what_is_distributed_already(framework: str) -> None:
+    once = rewrite(script(framework))
+    assert once.framework == framework and once.after != once.before
+    again = rewrite(once.after)
+    assert (again.framework, again.after) == ("", once.after)
+
+
+def test_pytorch() -> None:
+    lines = added(script("torch"))
+    for line in (
+        "import farandole.torch as hvd",
+        "hvd.init()",
+        "torch.cuda.set_device(hvd.local_rank())",
+        "train_loader = DataLoader(train, batch_size=32, sampler=DistributedSampler(train, hvd.size(), hvd.rank()))",
+        "train_loader.sampler.set_epoch(epoch)",
+        "optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())",
+        "hvd.broadcast_parameters(model.state_dict(), root_rank=0)",
+        "hvd.broadcast_optimizer_state(optimizer, root_rank=0)",
+    ):
+        assert line in lines
+    assert lines.count("if hvd.rank() == 0:") == 3
+    assert any("learning rate is as it was" in line for line in lines)
+
+
+def test_tensorflow() -> None:
+    lines = added(script("tensorflow"))
+    for line in (
+        "dataset = hvd.shard(tf.data.Dataset.from_tensor_slices(train)).shuffle(2000).batch(32)",
+        "tape = hvd.DistributedGradientTape(tape)",
+        "optimizer.build(model.trainable_variables)",
+        "hvd.broadcast_variables(model.variables, root_rank=0)",
+        "hvd.broadcast_variables(optimizer.variables, root_rank=0)",
+    ):
+        assert line in lines
+
+
+def test_keras() -> None:
+    text = rewrite(script("keras")).after
+    assert "optimizer=hvd.DistributedOptimizer(keras.optimizers.Adam(0.002))" in text
+    assert "*hvd.shard((images[train],\n" in text
+    assert '[hvd.callbacks.Distributed(keras.callbacks.CSVLogger("log.csv")), keras.callbacks.Reduce' in text
+    assert "verbose=2 if hvd.rank() == 0 else 0)[1]" in text
+
+
+def test_jax() -> None:
+    lines = added(script("jax"))
+    assert "params, state = hvd.broadcast_parameters((params, state))" in lines
+    assert "loss, gradients = hvd.distributed_value_and_grad(loss_of)(params, images, labels)" in lines
+    assert any(line.startswith("images, labels = (each[hvd.rank() : len(each) // hvd.size()") for line in lines)
+
+
+def test_a_script_without_functions_begins_below_its_imports() -> None:
+    after = rewrite(TORCH).after
+    assert "import DistributedSampler\n\nimport farandole.torch as hvd\n\nhvd.init()\n\nloader = " in after
+
+
+def test_state_is_broadcast_after_it_was_loaded() -> None:
+    text = TORCH.replace("for epoch", "if resume:\n    model.load_state_dict(torch.load(path))\nfor epoch", 1)
+    after = rewrite(text).after
+    assert after.index("load_state_dict") < after.index("broadcast_parameters") < after.index("for epoch")
+
+
+def test_a_dataset_without_a_name_gets_one() -> None:
+    after = rewrite(TORCH.replace("DataLoader(data,", "DataLoader(TensorDataset(x, y),")).after
+    assert "dataset_of_all = TensorDataset(x, y)\nloader = DataLoader(dataset_of_all, " in after
+    assert "DistributedSampler(dataset_of_all, hvd.size(), hvd.rank())" in after
+
+
+def test_the_only_loader_is_shared_in_its_order() -> None:
+    after = rewrite(TORCH.replace(", shuffle=True", "")).after
+    assert "DistributedSampler(data, hvd.size(), hvd.rank(), shuffle=False)" in after
+
+
+def test_an_epoch_in_a_function_of_its_own_gets_a_note_or_an_order() -> None:
+    text = TORCH.replace("    for x, y in loader:", "    train(loader)\n\ndef train(batches):\n    for x, y in batches:")
+    assert "    loader.sampler.set_epoch(epoch)\n    train(loader)" in rewrite(text).after
+    forever = TORCH.replace("for epoch in range(3)", "while True")
+    assert "set_epoch" in rewrite(forever).notes[0]
+
+
+def test_progress_is_shown_by_rank_0() -> None:
+    text = TORCH.replace("import torch\n", "import torch\nfrom tqdm import tqdm\n").replace("in loader", "in tqdm(loader)")
+    assert "in tqdm(loader, disable=hvd.rank() != 0):" in rewrite(text).after
+
+
+def test_a_print_that_shares_its_line_stays_in_it() -> None:
+    after = rewrite(TORCH + "if done: print('done')\n").after
+    assert "if done: print('done') if hvd.rank() == 0 else None\n" in after
+
+
+@pytest.mark.parametrize(
+    ("change", "line", "reason"),
+    [
+        (("shuffle=True", "sampler=mine"), 4, "a sampler of its own"),
+        (("shuffle=True", "shuffle=given"), 4, "decided while it runs"),
+        (("import torch\n", "import torch.distributed\nimport torch\n"), 1, "uses torch.distributed already"),
+        (("import torch\n", "import horovod.torch as hvd\n"), 1, "uses Horovod already"),
+        (("model.parameters()", "parameters"), 5, "whose parameters are these?"),
+        (("loss.backward()", "scale(loss).backward()\n        nn.utils.clip_grad_norm_(p, 1)"), 10, "clipped"),
+        (("        optimizer.step()", "        if last:\n            optimizer.step()"), 11, "several passes"),
+        (("optimizer = ", "other = torch.optim.SGD(p)\noptimizer = "), 6, "2 optimizers"),
+        (("loss = ", "hvd = "), 8, "hvd is in use"),
+        (("DataLoader(data", "batches(data"), 9, "do not come from a DataLoader"),
+        (("for epoch", "file = open('log', 'w')\nfor epoch"), 6, "every worker would write"),
+        (("torch.optim.Adam", "torch.optim.LBFGS"), 5, "LBFGS"),
+        (("torch.optim.Adam(", "torch.optim.Adam(device='cuda:1', params="), 5, "cuda:1"),
+        (("loss.backward()", "pass"), 1, "no training"),
+        (("import torch\nfrom torch", "from other"), 1, "neither torch"),
+    ],
+)
+def test_what_is_refused(change: tuple[str, str], line: int, reason: str) -> None:
+    assert change[0] in TORCH
+    with pytest.raises(NotUnderstood) as error:
+        rewrite(TORCH.replace(*change))
+    found = [each for each in error.value.refusals if reason in each.reason]
+    assert [each.line for each in found] == [line] and found[0].by_hand
+
+
+def test_a_training_in_a_print_is_refused() -> None:
+    text = "import torch\nfrom torch.utils.data import DataLoader\n" + textwrap.dedent(
+        """\
+        loader = DataLoader(data, shuffle=True)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1)
+        def train():
+            for x in loader:
+                model(x).backward()
+                optimizer.step()
+            return 1
+        for epoch in range(3):
+            print(train())
+        """
+    )
+    with pytest.raises(NotUnderstood, match="line 11: it trains while it prints"):
+        rewrite(text)
+
+
+@pytest.mark.parametrize(
+    ("framework", "change", "reason"),
+    [
+        ("tensorflow", ("keras.Input((64,)), ", ""), "do not exist before the first step"),
+        ("tensorflow", ("with tf.GradientTape() as tape", "with tf.GradientTape() as a, tf.GradientTape() as tape"), "2"),
+        ("tensorflow", ("tf.data.Dataset.from_tensor_slices(train)", "batches(train)"), "no tf.data.Dataset"),
+        ("keras", ("batch_size=32,", "steps_per_epoch=9,"), "for all data"),
+        ("keras", ("batch_size=32,", "validation_split=0.1,"), "validation_split"),
+        ("keras", ("model.fit(", "model.fit(*"), "what is it trained"),
+        ("jax", ("params, state, loss = step(", "result = step("), "no loop"),
+        ("jax", ("images[batch], labels[batch]", "*batch"), "no array"),
+        ("jax", ("jax.value_and_grad", "other"), "no jax.grad"),
+    ],
+)
+def test_what_is_refused_of_other_frameworks(framework: str, change: tuple[str, str], reason: str) -> None:
+    text = script(framework)
+    assert change[0] in text
+    with pytest.raises(NotUnderstood) as error:
+        rewrite(text.replace(*change))
+    assert any(reason in each.reason for each in error.value.refusals), error.value.refusals
+
+
+def test_the_error_travels() -> None:
+    error = NotUnderstood([Refusal(2, "b", "c"), Refusal(1, "a", "c")])
+    assert pickle.loads(pickle.dumps(error)).refusals == error.refusals and error.refusals[0].line == 1
+
+
+# --- the verb ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_diff_is_printed_and_nothing_is_changed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(TORCH)
+    assert main(["init", str(path)]) == 0
+    told = capsys.readouterr()
+    assert told.out == rewrite(TORCH).diff(str(path)) and path.read_text() == TORCH
+    assert "farandole init --write changes it" in told.err
+
+
+def test_it_is_written_and_only_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(TORCH)
+    path.chmod(0o750)
+    assert main(["init", "--write", str(path)]) == 0
+    assert path.read_text() == rewrite(TORCH).after and path.stat().st_mode & 0o777 == 0o750
+    assert [each.name for each in tmp_path.iterdir()] == ["train.py"]
+    capsys.readouterr()
+    assert main(["init", "--write", str(path)]) == 0
+    assert capsys.readouterr().err == f"farandole: {path} is already distributed\n"
+
+
+def test_a_refusal_names_the_line_the_reason_and_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(TORCH.replace("shuffle=True", "sampler=mine"))
+    assert main(["init", "--write", str(path)]) == 1
+    told = capsys.readouterr()
+    assert told.out == "" and f"\n  {path}:4: it has a sampler of its own\n      by hand: " in told.err
+    assert "hvd" not in path.read_text()
+
+
+def test_what_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe")
+    for name, words in (("none", "cannot be read"), ("bytes", "is no text"), (".", "cannot be read")):
+        assert main(["init", str(tmp_path / name)]) == 2
+        assert words in capsys.readouterr().err
