@@ -2,7 +2,7 @@
 
     farandole run -np 4 --min-np 2 python examples/elastic_jax.py --pause 0.05
 
-Kill workers by hand while it trains (`pkill -9 -n -f elastic_jax`): the others go on with the step they are in, new
+Kill workers by hand while it trains (`farandole kill --rank 1`): the others go on with the step they are in, new
 ones join and get the state from the others' memory, and the accuracy at the end is what it would have been.
 """
 

@@ -2,7 +2,7 @@
 
     farandole run -np 4 --min-np 2 python examples/elastic_tensorflow.py --pause 0.05
 
-Kill workers by hand while it trains (`pkill -9 -n -f elastic_tensorflow`): the others go on, new ones join, and the
+Kill workers by hand while it trains (`farandole kill --rank 1`): the others go on, new ones join, and the
 accuracy at the end is what it would have been.
 """
 

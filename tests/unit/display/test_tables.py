@@ -44,7 +44,11 @@ def test_a_log_has_all_of_it_and_no_colours(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_numbers_end_at_the_same_place() -> None:
-    assert lines([("size", "us"), ("4 B", "9"), ("16 KiB", "12")], right=(0, 1)) == ["  size  us", "   4 B   9", "16 KiB  12"]
+    assert lines([("size", "us"), ("4 B", "9"), ("16 KiB", "12")], right=(0, 1)) == [
+        "  size  us",
+        "   4 B   9",
+        "16 KiB  12",
+    ]
 
 
 def test_a_terminal_gets_colours(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -114,14 +114,18 @@ def test_the_only_loader_is_shared_in_its_order() -> None:
 
 
 def test_an_epoch_in_a_function_of_its_own_gets_a_note_or_an_order() -> None:
-    text = TORCH.replace("    for x, y in loader:", "    train(loader)\n\ndef train(batches):\n    for x, y in batches:")
+    text = TORCH.replace(
+        "    for x, y in loader:", "    train(loader)\n\ndef train(batches):\n    for x, y in batches:"
+    )
     assert "    loader.sampler.set_epoch(epoch)\n    train(loader)" in rewrite(text).after
     forever = TORCH.replace("for epoch in range(3)", "while True")
     assert "set_epoch" in rewrite(forever).notes[0]
 
 
 def test_progress_is_shown_by_rank_0() -> None:
-    text = TORCH.replace("import torch\n", "import torch\nfrom tqdm import tqdm\n").replace("in loader", "in tqdm(loader)")
+    text = TORCH.replace("import torch\n", "import torch\nfrom tqdm import tqdm\n").replace(
+        "in loader", "in tqdm(loader)"
+    )
     assert "in tqdm(loader, disable=hvd.rank() != 0):" in rewrite(text).after
 
 
@@ -180,7 +184,11 @@ def test_a_training_in_a_print_is_refused() -> None:
     ("framework", "change", "reason"),
     [
         ("tensorflow", ("keras.Input((64,)), ", ""), "do not exist before the first step"),
-        ("tensorflow", ("with tf.GradientTape() as tape", "with tf.GradientTape() as a, tf.GradientTape() as tape"), "2"),
+        (
+            "tensorflow",
+            ("with tf.GradientTape() as tape", "with tf.GradientTape() as a, tf.GradientTape() as tape"),
+            "2",
+        ),
         ("tensorflow", ("tf.data.Dataset.from_tensor_slices(train)", "batches(train)"), "no tf.data.Dataset"),
         ("keras", ("batch_size=32,", "steps_per_epoch=9,"), "for all data"),
         ("keras", ("batch_size=32,", "validation_split=0.1,"), "validation_split"),

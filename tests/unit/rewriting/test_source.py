@@ -53,9 +53,7 @@ def test_statements_below_a_head() -> None:
     loop = source.tree.body[0]
     assert isinstance(loop, ast.For)
     source.put_below(loop.body, "if z:")
-    assert source.result() == (
-        "for x in y:\n    if z:\n        print(\n            x,\n        )\n        print(2)\n"
-    )
+    assert source.result() == ("for x in y:\n    if z:\n        print(\n            x,\n        )\n        print(2)\n")
 
 
 def test_what_is_no_python() -> None:
