@@ -175,7 +175,9 @@ def build_sources(into: Path) -> Path:
 
 def prove(wheel: Path, machine: Machine) -> None:
     """Raise WheelError unless the wheel is what its name says, for this machine, and small."""
-    if not wheel.name.endswith(f"-py3-none-{machine.tag}.whl"):
+    # auditwheel adds the older name of the same tag.
+    *_, python, abi, platforms = wheel.stem.split("-")
+    if (python, abi) != ("py3", "none") or machine.tag not in platforms.split("."):
         raise WheelError(f"{wheel.name} has not the tag py3-none-{machine.tag}; see what auditwheel repair says of it")
     shown = run(sys.executable, "-m", "auditwheel", "show", wheel)
     if machine.tag not in consistent_tags(shown):

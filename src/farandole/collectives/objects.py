@@ -6,7 +6,7 @@ Pickles are only loaded from the other workers of the job, each of which has pro
 from __future__ import annotations
 
 from itertools import accumulate
-from typing import Any
+from typing import Any, TypeVar, overload
 
 import cloudpickle  # type: ignore[import-untyped]
 
@@ -19,8 +19,23 @@ from farandole.core.basics import current
 from farandole.core.dtype import DType
 from farandole.core.group import ProcessSet, global_process_set
 
+T = TypeVar("T")
+
 _forms = Forms(PlainMemory())
 _broadcast = _forms.runner(BROADCAST, Form(in_place=True))
+
+
+@overload
+def broadcast_object(
+    obj: None, root_rank: int = 0, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> Any: ...
+
+
+# Scripts pass None on ranks that have nothing: `broadcast_object(x if hvd.rank() == 0 else None)` is an x everywhere.
+@overload
+def broadcast_object(
+    obj: T | None, root_rank: int = 0, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> T: ...
 
 
 def broadcast_object(
@@ -50,7 +65,7 @@ def broadcast_object(
     return obj if is_root else cloudpickle.loads(payload)
 
 
-def allgather_object(obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> list[Any]:
+def allgather_object(obj: T, name: str | None = None, process_set: ProcessSet = global_process_set) -> list[T]:
     """Return every rank's object, in rank order.
 
     Args:

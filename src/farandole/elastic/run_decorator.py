@@ -27,7 +27,7 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -51,6 +51,10 @@ from farandole.errors import (
 from farandole.wire.rendezvous import World
 
 __all__ = ["HorovodInternalError", "HostsUpdatedInterrupt", "JobWorlds", "Worlds", "run", "run_in"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+StateType = TypeVar("StateType", bound=State)
 
 # Errors that would come again in the next world, as the script would come to the same point.
 _INCURABLE = (MismatchError, NotInitializedError)
@@ -156,7 +160,7 @@ class JobWorlds:
         return _progress.setdefault(current(), _Progress())
 
 
-def run(func: Callable[..., Any]) -> Callable[..., Any]:
+def run(func: Callable[Concatenate[StateType, P], R]) -> Callable[Concatenate[StateType, P], R | None]:
     """Return a training function that goes on when workers are lost, come or leave.
 
     The function is called again in each new world, after the reset callbacks of the state and its `sync`; it continues
@@ -183,20 +187,24 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
     return run_in(JobWorlds(), func)
 
 
-def run_in(worlds: Worlds, func: Callable[..., Any]) -> Callable[..., Any]:
+def run_in(
+    worlds: Worlds, func: Callable[Concatenate[StateType, P], R]
+) -> Callable[Concatenate[StateType, P], R | None]:
     """Do what `run` does, in these worlds."""
 
     @functools.wraps(func)
-    def wrapper(state: State, *args: Any, **kwargs: Any) -> Any:
+    def wrapper(state: StateType, *args: P.args, **kwargs: P.kwargs) -> R | None:
         _tell_who_writes_checkpoints()
         train = functools.partial(func, state, *args, **kwargs)
         if worlds.go_on():
             name = getattr(func, "__qualname__", type(func).__name__)
-            return _until_evicted(_Training(state, train, worlds, name).run)
+            trained: R | None = _until_evicted(_Training(state, train, worlds, name).run)
+            return trained
         state.sync()
         return train()
 
-    return wrapper
+    # `Concatenate` has no way to say that the first argument may be given by its name, too.
+    return cast("Callable[Concatenate[StateType, P], R | None]", wrapper)
 
 
 def _tell_who_writes_checkpoints() -> None:

@@ -8,7 +8,7 @@ Example:
 
 import importlib
 import importlib.util
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from farandole import tensorflow1
 from farandole.tensorflow1 import hook
@@ -151,6 +151,10 @@ __all__ = [
 # A worker whose program ends by such an error is not the one that failed first.
 read_errors_by(translate)
 
+
+if TYPE_CHECKING:
+    from farandole.tensorflow import elastic as elastic
+    from farandole.tensorflow.sync_batch_norm import SyncBatchNormalization as SyncBatchNormalization
 
 # Loaded when they are first asked for: most jobs are not elastic, and Keras takes its time.
 _LATER = {"elastic": "farandole.tensorflow.elastic", "SyncBatchNormalization": "farandole.tensorflow.sync_batch_norm"}

@@ -8,7 +8,7 @@ Example:
 """
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from farandole.core.basics import (
     add_process_set,
@@ -148,6 +148,9 @@ __all__ = [
     "sycl_built",
     "synchronize",
 ]
+
+if TYPE_CHECKING:
+    from farandole.torch import elastic as elastic
 
 
 def __getattr__(name: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 
@@ -22,6 +22,10 @@ from farandole.torch.gradient_entry import GradientEntry
 from farandole.torch.naming import Named, can_be_trained, name_last_group, parameter_names
 from farandole.torch.step_count import count_step
 from farandole.torch.tensor_gradients import GradientReducer, TensorGradients
+
+
+Wrapped = TypeVar("Wrapped", bound=torch.optim.Optimizer)
+"""The class of a user's optimizer: what wraps it is an instance of a subclass."""
 
 
 class Passes(Protocol):
@@ -170,7 +174,7 @@ class _Distributed(torch.optim.Optimizer):
 
 
 def DistributedOptimizer(
-    optimizer: torch.optim.Optimizer,
+    optimizer: Wrapped,
     named_parameters: Iterable[Named] | None = None,
     compression: Any = Compression.none,
     backward_passes_per_step: int = 1,
@@ -180,7 +184,7 @@ def DistributedOptimizer(
     groups: int | Sequence[Sequence[torch.nn.Parameter]] | None = None,
     sparse_as_dense: bool = False,
     process_set: ProcessSet = global_process_set,
-) -> Any:
+) -> Wrapped:
     """Return the optimizer, made to step with gradients reduced over all workers.
 
     Gradients are reduced while the backward pass runs, each as soon as it is there. The result is an instance of a
@@ -250,7 +254,8 @@ def DistributedOptimizer(
             )
     distributed.backward_passes_per_step = backward_passes_per_step
     distributed._parameter_names = names
-    return distributed
+    result: Wrapped = distributed
+    return result
 
 
 def _wrap(optimizer: torch.optim.Optimizer, front: type[torch.optim.Optimizer]) -> torch.optim.Optimizer:
