@@ -23,7 +23,6 @@ from farandole.torch.naming import Named, can_be_trained, name_last_group, param
 from farandole.torch.step_count import count_step
 from farandole.torch.tensor_gradients import GradientReducer, TensorGradients
 
-
 Wrapped = TypeVar("Wrapped", bound=torch.optim.Optimizer)
 """The class of a user's optimizer: what wraps it is an instance of a subclass."""
 
