@@ -74,6 +74,7 @@ def _read(given: argparse.Namespace) -> tuple[str | None, Sequence[msgspec.Struc
     Raises:
         SpecError: the words do not make sense.
     """
+    from farandole.cli.parser import did_you_mean
     from farandole.launcher.daemon.client_protocol import AddHosts, DrainHost, ListHosts, RemoveHost
     from farandole.launcher.errors import SpecError
     from farandole.launcher.job.host_list import parse_hosts
@@ -81,9 +82,9 @@ def _read(given: argparse.Namespace) -> tuple[str | None, Sequence[msgspec.Struc
     first, rest = (given.words[0], given.words[1:]) if given.words else ("", [])
     if first not in ("add", "drain", "remove"):
         if rest or (first and given.job):
-            raise SpecError(
-                f"farandole hosts {' '.join(given.words)}: what is to be done?", "add, drain or remove HOST"
-            )
+            meant = did_you_mean(first, ("add", "drain", "remove")) or "one of these:"
+            words = " ".join(given.words)
+            raise SpecError(f"farandole hosts {words}: what is to be done?", f"{meant} add, drain or remove HOST")
         return first or given.job, [ListHosts()]
     if not rest:
         raise SpecError(f"farandole hosts {first}: which host?", f"farandole hosts {first} node05")

@@ -32,7 +32,7 @@ def add_parser(verbs: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.set_defaults(execute=_nothing, parser=parser)
-    what = parser.add_subparsers(metavar="ACTION", dest="what", parser_class=type(parser))
+    what = parser.add_subparsers(metavar="ACTION", dest="what", prog="farandole kubernetes", parser_class=type(parser))
     _add_install(what)
     _add_uninstall(what)
     _add_operator(what)

@@ -17,6 +17,10 @@ Groups = Mapping[str, Sequence[str]]
 _CLOSE = 0.6
 """How much a word must be like another one, for `difflib`, to be proposed in its place."""
 
+# As argparse says it.
+_MISSING = "the following arguments are required: "
+_NO_VALUE = ": expected one argument"
+
 _WANTED: Mapping[object, str] = {int: "a whole number", float: "a number"}
 
 
@@ -94,6 +98,11 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str, hint: str = "") -> NoReturn:
         """Print what is wrong and where help is, and exit."""
+        missing = message.removeprefix(_MISSING)
+        if missing != message and self.usage:
+            self.exit(USAGE_ERROR, f"error: {missing.partition(', ')[0]} is missing\nhint: {self.usage}\n")
+        if message.endswith(_NO_VALUE):
+            message = f"{message.removeprefix('argument ').removesuffix(_NO_VALUE)} needs a value"
         hint = f"{hint} Otherwise see" if hint else "see"
         self.exit(USAGE_ERROR, f"error: {message}\nhint: {hint} {self.prog} --help\n")
 
@@ -102,7 +111,8 @@ class Parser(argparse.ArgumentParser):
         word = unknown[0].partition("=")[0]
         if word in self._option_string_actions:
             self.error(f"{word} stands before the verb", f"write {self.prog} {' '.join(unknown)} ...")
-        meant = did_you_mean(word, self._option_string_actions)
+        # A word that is no option may be anything.
+        meant = did_you_mean(word, self._option_string_actions) if word.startswith("-") else ""
         self.error(f"unrecognized arguments: {' '.join(unknown)}", meant)
 
     def _parse_optional(self, arg_string: str) -> Any:
@@ -140,7 +150,9 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
     # Dashes, which all options have, make none of them more similar.
     names = {name.strip("-"): name for name in known}
-    near = difflib.get_close_matches(word.strip("-"), names, n=1, cutoff=_CLOSE)
+    word = word.strip("-")
+    begun = [name for name in names if len(word) > 1 and name.startswith(word)]
+    near = begun or difflib.get_close_matches(word, names, n=1, cutoff=_CLOSE)
     return f"did you mean {names[near[0]]}?" if near else ""
 
 

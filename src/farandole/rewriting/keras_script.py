@@ -43,7 +43,7 @@ def _wrap_optimizer(script: Script) -> None:
     script.touch(call)
     if isinstance(optimizer, ast.Constant):
         script.source.around(optimizer, "hvd.DistributedOptimizer(keras.optimizers.get(", "))")
-        if script.dotted(ast.Name("keras")) != "keras":
+        if not script.imports("keras"):
             script.add_import("import keras")
     else:
         script.source.around(optimizer, "hvd.DistributedOptimizer(", ")")

@@ -59,6 +59,10 @@ class Script:
             return "keras" + full.removeprefix("tensorflow.keras") if full.startswith("tensorflow.keras") else full
         return ""
 
+    def imports(self, module: str, name: str = "") -> bool:
+        """Say whether a module is imported under a name, its own by default."""
+        return self._aliases.get(name or module) == module
+
     def calls(self, matches: Callable[[str], bool]) -> list[ast.Call]:
         """Return the calls of functions whose full names match, in the order of the text."""
         found = [node for node in ast.walk(self.source.tree) if isinstance(node, ast.Call)]
@@ -165,7 +169,7 @@ class Script:
 
     def _insert_after_imports(self, last: ast.stmt | None, lines: list[str]) -> None:
         if last is not None:
-            self.source.insert_after(last, *lines)
+            self.source.insert_after(last, *lines, *([] if self.source.is_followed_by_blank(last) else [""]))
         elif self.source.tree.body:
             self.source.insert_before(self.source.tree.body[0], *lines)
 

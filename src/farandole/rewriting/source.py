@@ -71,6 +71,11 @@ class Source:
         after = self.text[end:line_end].strip()
         return not before.strip() and (not after or after.startswith("#"))
 
+    def is_followed_by_blank(self, statement: ast.stmt) -> bool:
+        """Say whether an empty line, or nothing at all, comes after a statement."""
+        following = self._lines[statement.end_lineno or statement.lineno :]
+        return not following or not following[0].strip()
+
     # --- the tree ----------------------------------------------------------------------------------------------------
 
     def parent(self, node: ast.AST) -> ast.AST | None:

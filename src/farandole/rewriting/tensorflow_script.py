@@ -30,7 +30,7 @@ def choose_device(script: Script) -> None:
     """Give each worker a GPU of its own."""
     for call in script.calls(lambda name: name.endswith("config.set_visible_devices")):
         script.refuse(call, "it chooses its GPUs itself", "choose gpus[hvd.local_rank()], after hvd.init()")
-    if script.dotted(ast.Name("tf")) == "tensorflow":
+    if script.imports("tensorflow", "tf"):
         script.add_at_begin(*OWN_GPU)
 
 

@@ -64,7 +64,7 @@ def _choose_device(script: Script) -> None:
             script.refuse(call, "it wants a certain GPU", "leave the number away: each worker gets its own")
     if mentions:
         script.add_at_begin("if torch.cuda.is_available():", "    torch.cuda.set_device(hvd.local_rank())")
-        if script.dotted(ast.Name("torch")) != "torch":
+        if not script.imports("torch"):
             script.add_import("import torch")
 
 
@@ -171,7 +171,9 @@ def _share_loader(script: Script, call: ast.Call) -> None:
     dataset = call.args[0] if call.args else argument(call, "dataset")
     name = script.assigned_to(call)
     shuffle = keyword(call, "shuffle")
-    if argument(call, "sampler") or argument(call, "batch_sampler") or len(call.args) > 2:
+    if len(call.args) > 2:
+        script.refuse(call, "whether it shuffles is said by place", "write shuffle=... and what follows by name")
+    elif argument(call, "sampler") or argument(call, "batch_sampler"):
         script.refuse(call, "it has a sampler of its own", "let it give each worker a share, as a DistributedSampler")
     elif not name or dataset is None:
         script.refuse(call, "the DataLoader is not assigned to a name", "loader = DataLoader(dataset, ...)")

@@ -13,6 +13,8 @@ import pytest
 from tests.integration.launcher.conftest import Job
 from waiting import until
 
+from farandole.launcher.daemon.local_jobs import connect
+
 WAIT = """
 signal.signal(signal.SIGUSR1, lambda *_: tell(f"told{rank}"))
 tell(f"up{rank}")
@@ -60,6 +62,8 @@ def test_a_job_of_fixed_size_is_found_by_its_name(jobs: None, start: Callable[..
     job = start(WAIT, 2, "--job", "drill")
     job.told("up1")
     assert farandole("hosts", "--json")[1].count('"workers"') == 1
+    view = connect(os.environ).view("drill")
+    assert (view.name, view.size, len(view.workers)) == ("drill", 2, 2)
     assert "a job named drill runs already" in farandole("run", "-np", "1", "--job", "drill", "true")[2]
     assert "has a fixed size" in farandole("scale", "drill", "3")[2]
     assert "is shown only where it was started" in farandole("logs", "drill")[2]

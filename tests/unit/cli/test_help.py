@@ -78,6 +78,8 @@ def test_every_verb_names_only_options_that_it_has_in_its_short_help(verb: str) 
         (["run", "-np", "2", "--transprot", "tcp", "true"], "did you mean --transport?"),
         (["bench", "--collective", "allreduc"], "did you mean allreduce?"),
         (["queue", "strat"], "did you mean start?"),
+        (["queue", "statu"], "did you mean status?"),
+        (["doctor", "--imp"], "did you mean --import?"),
         (["kubernetes", "instal"], "did you mean install?"),
         (["train.py", "--lr", "1"], "did you mean farandole run -np 2 python train.py --lr 1?"),
         (["python", "train.py"], "did you mean farandole run -np 2 python train.py?"),
@@ -98,11 +100,19 @@ def test_what_may_have_been_meant(words: list[str], hint: str, capsys: pytest.Ca
         (["kill", "--rank", "one"], "--rank one: a whole number is expected"),
         (["run", "--grace", "soon", "true"], "--grace soon: a number is expected"),
         (["xyzzy"], "there is no verb 'xyzzy'"),
+        (["run", "--timeline"], "--timeline needs a value"),
+        (["doctor", "h1"], "unrecognized arguments: h1"),
+        (["kubernetes", "operator", "extra"], "unrecognized arguments: extra"),
     ],
 )
 def test_what_is_wrong_is_said_plainly(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = told(capsys, *words)
     assert code == 2 and err.startswith(f"error: {message}\nhint: see farandole")
+
+
+def test_what_is_missing_is_said_with_the_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert told(capsys, "scale")[2] == "error: JOB is missing\nhint: farandole scale JOB N [--on PLACE] [--json]\n"
+    assert told(capsys, "queue")[2].startswith("error: ACTION is missing\nhint: farandole queue start|status|")
 
 
 def test_help_loads_nothing_that_takes_time() -> None:

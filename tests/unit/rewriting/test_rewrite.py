@@ -84,6 +84,14 @@ def test_keras() -> None:
     assert "verbose=2 if hvd.rank() == 0 else 0)[1]" in text
 
 
+def test_an_optimizer_of_keras_that_is_a_word() -> None:
+    text = "import tensorflow as tf\nmodel = make()\nmodel.compile('adam', loss='mse')\nmodel.fit(x, y)\n"
+    after = rewrite(text).after
+    assert "import keras\n\nimport farandole.keras as hvd\n\nhvd.init()\n" in after
+    assert "model.compile(hvd.DistributedOptimizer(keras.optimizers.get('adam')), loss='mse')" in after
+    assert "model.fit(*hvd.shard((x, y)), callbacks=[hvd.callbacks.Distributed()])" in after
+
+
 def test_jax() -> None:
     lines = added(script("jax"))
     assert "params, state = hvd.broadcast_parameters((params, state))" in lines
@@ -139,6 +147,7 @@ def test_a_print_that_shares_its_line_stays_in_it() -> None:
     [
         (("shuffle=True", "sampler=mine"), 4, "a sampler of its own"),
         (("shuffle=True", "shuffle=given"), 4, "decided while it runs"),
+        (("batch_size=8, shuffle=True", "8, True"), 4, "said by place"),
         (("import torch\n", "import torch.distributed\nimport torch\n"), 1, "uses torch.distributed already"),
         (("import torch\n", "import horovod.torch as hvd\n"), 1, "uses Horovod already"),
         (("model.parameters()", "parameters"), 5, "whose parameters are these?"),

@@ -10,9 +10,12 @@ import os
 import socket
 import time
 
+import msgspec
+
 from farandole.launcher.daemon.client_connection import ClientConnection
 from farandole.launcher.daemon.client_protocol import (
     AskStatus,
+    AskView,
     Done,
     FromClient,
     FromDaemon,
@@ -22,12 +25,14 @@ from farandole.launcher.daemon.client_protocol import (
     Refused,
     StatusIs,
     Stop,
+    ViewIs,
 )
 from farandole.launcher.daemon.daemon_connection import check_peer
 from farandole.launcher.daemon.jobs import JobDirectory, JobRecord, Jobs
 from farandole.launcher.errors import SpecError
 from farandole.launcher.job.spec import JobSpec
 from farandole.launcher.supervise.control import HostRow
+from farandole.launcher.supervise.job_view import view_of
 from farandole.launcher.supervise.supervisor import Supervisor
 from farandole.wire import clock
 from farandole.wire.errors import WireError
@@ -112,6 +117,9 @@ class NamedJob:
     def _answer(self, job: Supervisor, message: FromClient) -> FromDaemon:
         if isinstance(message, AskStatus):
             return StatusIs(len(job.workers.world), 1, "", job.status.steps_per_second, job.measures)
+        if isinstance(message, AskView):
+            # What its workers print goes only to the terminal.
+            return ViewIs(msgspec.structs.replace(view_of(job), name=self._directory.name))
         if isinstance(message, ListHosts):
             return HostsAre(tuple(_rows(job)))
         if isinstance(message, Kill):
