@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
+
+from sphinx.application import Sphinx
 
 ROOT = Path(__file__).resolve().parents[1]
 _VERSION = re.search(r"project\(farandole VERSION ([0-9.]+)", (ROOT / "CMakeLists.txt").read_text())
@@ -29,3 +33,10 @@ html_theme_options = {
     "light_css_variables": {"color-brand-primary": "#8a3a1c", "color-brand-content": "#8a3a1c"},
     "dark_css_variables": {"color-brand-primary": "#f0a27f", "color-brand-content": "#f0a27f"},
 }
+
+
+def setup(app: Sphinx) -> None:
+    """Write the generated pages before the sources are read."""
+    app.connect(
+        "builder-inited", lambda _: subprocess.run([sys.executable, ROOT / "tools" / "reference.py"], check=True)
+    )

@@ -26,7 +26,7 @@ from benchmarks.peers.base import ROOT
 
 RESULTS = ROOT / "benchmarks" / "results"
 NUMBERS = "elastic.json"
-DOCUMENT = ROOT / "docs" / "explanation" / "elastic.md"
+DOCUMENT = ROOT / "docs" / "contributing" / "elastic.md"
 REPETITIONS, QUICK_REPETITIONS = 50, 3
 SECONDS, QUICK_SECONDS = 600.0, 60.0
 
@@ -52,7 +52,7 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--output", type=Path, default=RESULTS, metavar="FOLDER", help="for JSON")
     parser.add_argument("--from", dest="source", type=Path, metavar="JSON", help="measure nothing; show an earlier run")
-    parser.add_argument("--document", action="store_true", help="also put the tables into docs/explanation/elastic.md")
+    parser.add_argument("--document", action="store_true", help="also put the tables into docs/contributing/elastic.md")
     arguments = parser.parse_args()
     # Better now than after an hour of measuring.
     if arguments.document and not has_region(DOCUMENT):

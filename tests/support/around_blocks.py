@@ -22,13 +22,10 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
 BEFORE = {
     "explanation/elastic.md": _TORCH,
-    "how-to/elastic.md": _TORCH,
     "how-to/checkpoints.md": _TORCH + "scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1); last = 100\n",
     "how-to/compression.md": _TORCH + "gradients = [torch.ones(1000)]\n",
     "how-to/observing.md": _TORCH,
     "how-to/torch_distributed.md": _TORCH,
-    "how-to/ddp.md": _TORCH,
-    "how-to/accelerate.md": _TORCH,
     "how-to/profiling.md": _TORCH,
     "get-started/jax.md": """
 import jax, jax.numpy as jnp, numpy, optax
@@ -73,7 +70,6 @@ loader = hvd.elastic.ElasticLoader(dataset, global_batch_size=256)
 
 AFTER = {
     ("explanation/elastic.md", 0): _IN_FOUR_PARTS,
-    ("how-to/elastic.md", 0): _IN_FOUR_PARTS,
     ("get-started/jax.md", 0): "mean_loss(params, (images, labels))",
     ("get-started/jax.md", 1): """
 params, state = step(params, state, (images, labels))

@@ -218,7 +218,7 @@ def test_links_between_documents_lead_somewhere(document: str) -> None:
         "CONTRIBUTING.md",
         "docs/contributing/architecture.md",
         "docs/reference/wire.md",
-        "docs/explanation/elastic.md",
+        "docs/contributing/elastic.md",
     ],
 )
 def test_paths_that_documents_name_exist(document: str) -> None:

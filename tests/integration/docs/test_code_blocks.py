@@ -16,11 +16,19 @@ from code_blocks import DOCS, Block, all_blocks, blocks
 SUPPORT = Path(__file__).resolve().parents[2] / "support"
 # A framework is loaded once for all pages that use it.
 FRAMEWORKS = {
-    "torch": ["how-to/checkpoints.md", "how-to/compression.md", "how-to/observing.md", "how-to/torch_distributed.md"],
+    "torch": [
+        "how-to/checkpoints.md",
+        "how-to/compression.md",
+        "how-to/observing.md",
+        "how-to/torch_distributed.md",
+        "how-to/profiling.md",
+    ],
     "torch, elastic": ["explanation/elastic.md", "get-started/numpy.md", "get-started/pytorch.md"],
     "tensorflow": ["get-started/tensorflow.md"],
     "jax": ["get-started/jax.md"],
 }
+# Pages whose blocks start jobs by themselves.
+ALONE = ["how-to/notebook.md"]
 # Pages of which a script is run as a reader runs it; a page that is in FRAMEWORKS too has more than the script.
 SCRIPTS = ["get-started/pytorch.md", "get-started/keras.md"]
 LAUNCH = [sys.executable, "-m", "farandole", "run", "-np", "2"]
@@ -48,6 +56,11 @@ def test_blocks_run_on_two_workers(framework: str, tmp_path: Path) -> None:
     start([*LAUNCH, sys.executable, str(SUPPORT / "run_blocks.py"), str(tmp_path), *FRAMEWORKS[framework]], tmp_path)
 
 
+@pytest.mark.parametrize("page", ALONE)
+def test_blocks_run_in_a_process_without_a_launcher(page: str, tmp_path: Path) -> None:
+    start([sys.executable, str(SUPPORT / "run_blocks.py"), str(tmp_path), page], tmp_path)
+
+
 @pytest.mark.parametrize("page", SCRIPTS)
 def test_a_script_runs_by_the_command_behind_it(page: str, tmp_path: Path) -> None:
     needed(page)
@@ -69,6 +82,6 @@ def words(block: Block) -> list[str]:
 
 
 def test_every_page_with_python_is_run() -> None:
-    run = {page for pages in FRAMEWORKS.values() for page in pages} | set(SCRIPTS)
+    run = {page for pages in FRAMEWORKS.values() for page in pages} | set(SCRIPTS) | set(ALONE)
     python = {block.page for block in all_blocks() if block.language in {"python", "pycon"} and not block.why_not}
     assert python == run
