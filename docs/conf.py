@@ -37,6 +37,5 @@ html_theme_options = {
 
 def setup(app: Sphinx) -> None:
     """Write the generated pages before the sources are read."""
-    app.connect(
-        "builder-inited", lambda _: subprocess.run([sys.executable, ROOT / "tools" / "reference.py"], check=True)
-    )
+    command = [sys.executable, ROOT / "tools" / "reference.py"]
+    app.connect("builder-inited", lambda _: subprocess.run(command, check=True))

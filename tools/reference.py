@@ -1,6 +1,6 @@
 """Write the pages of the reference that follow from the code: functions from docstrings, commands from the parsers.
 
-The build of the site calls it (docs/conf.py); what it writes, in docs/reference/generated, is not part of the repository.
+The build of the site calls it (docs/conf.py). What it writes, in docs/reference/generated, is not in the repository.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from types import ModuleType
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs" / "reference" / "generated"
-# Modules whose public names are shown, with what their page is called. Others have the same functions for their tensors,
-# and loading every framework would take longer than the rest of the build.
+# Modules whose public names are shown, and the titles of their pages. Other front ends have the same functions for their
+# tensors, and loading every framework would take longer than the rest of the build.
 MODULES = {
     "farandole.torch": "Functions for PyTorch",
     "farandole.torch.elastic": "Elastic training with PyTorch",

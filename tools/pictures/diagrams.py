@@ -1,6 +1,6 @@
 """Diagrams of the documentation: lanes of workers over time, drawn as SVG from the tables below.
 
-They show order, not measured times. `python -m tools.pictures.diagrams` writes them into docs/pictures; a test compares.
+They show order, not measured times. `python -m tools.pictures.diagrams` writes them; a test compares.
 """
 
 from __future__ import annotations
@@ -55,8 +55,24 @@ PICTURES = {
     "loss": Lanes(
         "A worker dies: the others finish the step among themselves",
         (
-            ("rank 0", (("compute", 0, 40, "gradients"), ("wait", 40, 52, "next world"), ("communicate", 52, 66, "sum of 2"), ("compute", 66, 100, "next step"))),
-            ("rank 1", (("compute", 0, 40, "gradients"), ("wait", 40, 52, "next world"), ("communicate", 52, 66, "sum of 2"), ("compute", 66, 100, "next step"))),
+            (
+                "rank 0",
+                (
+                    ("compute", 0, 40, "gradients"),
+                    ("wait", 40, 52, "next world"),
+                    ("communicate", 52, 66, "sum of 2"),
+                    ("compute", 66, 100, "next step"),
+                ),
+            ),
+            (
+                "rank 1",
+                (
+                    ("compute", 0, 40, "gradients"),
+                    ("wait", 40, 52, "next world"),
+                    ("communicate", 52, 66, "sum of 2"),
+                    ("compute", 66, 100, "next step"),
+                ),
+            ),
             ("rank 2", (("compute", 0, 36, "gradients"), ("lost", 36, 42, "dies"))),
             ("samples", (("idle", 42, 66, "of rank 2: given back"), ("idle", 66, 100, "come first in the next step"))),
         ),
@@ -64,20 +80,58 @@ PICTURES = {
     "join": Lanes(
         "A newcomer gets the state while the others train, and joins at the end of a step",
         (
-            ("rank 0", (("compute", 0, 30, "step"), ("compute", 31, 60, "step"), ("wait", 60, 68, "changes"), ("compute", 68, 100, "step in the new world"))),
-            ("rank 1", (("compute", 0, 30, "step"), ("compute", 31, 60, "step"), ("wait", 60, 68, "changes"), ("compute", 68, 100, "step in the new world"))),
-            ("newcomer", (("idle", 0, 22, "starts, imports"), ("state", 22, 60, "state from the others"), ("wait", 60, 68, "changes"), ("compute", 68, 100, "step as rank 2"))),
+            (
+                "rank 0",
+                (
+                    ("compute", 0, 30, "step"),
+                    ("compute", 31, 60, "step"),
+                    ("wait", 60, 68, "changes"),
+                    ("compute", 68, 100, "step in the new world"),
+                ),
+            ),
+            (
+                "rank 1",
+                (
+                    ("compute", 0, 30, "step"),
+                    ("compute", 31, 60, "step"),
+                    ("wait", 60, 68, "changes"),
+                    ("compute", 68, 100, "step in the new world"),
+                ),
+            ),
+            (
+                "newcomer",
+                (
+                    ("idle", 0, 22, "starts, imports"),
+                    ("state", 22, 60, "state from the others"),
+                    ("wait", 60, 68, "changes"),
+                    ("compute", 68, 100, "step as rank 2"),
+                ),
+            ),
         ),
     ),
     "two-level": Lanes(
         "Two-level allreduce: on each host through shared memory, between hosts only the parts",
         (
-            ("host 1", (("communicate", 0, 30, "reduce-scatter, shared memory"), ("communicate", 34, 66, "allreduce of each part"), ("communicate", 70, 100, "allgather, shared memory"))),
+            (
+                "host 1",
+                (
+                    ("communicate", 0, 30, "reduce-scatter, shared memory"),
+                    ("communicate", 34, 66, "allreduce of each part"),
+                    ("communicate", 70, 100, "allgather, shared memory"),
+                ),
+            ),
             ("network", (("wait", 34, 66, "each worker with its peer"),)),
-            ("host 2", (("communicate", 0, 30, "reduce-scatter, shared memory"), ("communicate", 34, 66, "allreduce of each part"), ("communicate", 70, 100, "allgather, shared memory"))),
+            (
+                "host 2",
+                (
+                    ("communicate", 0, 30, "reduce-scatter, shared memory"),
+                    ("communicate", 34, 66, "allreduce of each part"),
+                    ("communicate", 70, 100, "allgather, shared memory"),
+                ),
+            ),
         ),
     ),
-}  # fmt: skip
+}
 
 
 def draw(picture: Lanes) -> str:
