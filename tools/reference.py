@@ -17,8 +17,8 @@ from types import ModuleType
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs" / "reference" / "generated"
-# Modules whose public names are shown, and the titles of their pages. Other front ends have the same functions for their
-# tensors, and loading every framework would take longer than the rest of the build.
+# Modules whose public names are shown, and the titles of their pages. Other front ends have the same functions
+# for their tensors, and loading every framework would take longer than the rest of the build.
 MODULES = {
     "farandole.torch": "Functions for PyTorch",
     "farandole.torch.elastic": "Elastic training with PyTorch",

@@ -27,6 +27,17 @@ BEFORE = {
     "how-to/observing.md": _TORCH,
     "how-to/torch_distributed.md": _TORCH,
     "how-to/profiling.md": _TORCH,
+    "how-to/metrics.md": _TORCH
+    + """
+class Writer:
+    written = []
+
+    def add_scalar(self, name, value, step):
+        self.written.append(name)
+
+writer, loader = Writer(), range(3)
+hvd.allreduce(torch.ones(3), name="counted")
+""",
     "get-started/jax.md": """
 import jax, jax.numpy as jnp, numpy, optax
 params = jnp.zeros(4)
@@ -82,5 +93,10 @@ def step(params, state, x, y):
         "get-started/tensorflow.md",
         2,
     ): "images, labels = numpy.ones((512, 10), 'float32'), numpy.ones((512, 1), 'float32')",
+    # By itself a reporter writes every ten seconds.
+    ("how-to/metrics.md", 0): """
+soon = TensorBoardReporter(writer.add_scalar, seconds=0)
+assert not soon.report(1) and soon.report(2) and writer.written
+""",
     ("how-to/checkpoints.md", 0): "assert checkpoint.load(state, rank=hvd.rank()) == 100",
 }

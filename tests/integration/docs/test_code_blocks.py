@@ -22,6 +22,7 @@ FRAMEWORKS = {
         "how-to/observing.md",
         "how-to/torch_distributed.md",
         "how-to/profiling.md",
+        "how-to/metrics.md",
     ],
     "torch, elastic": ["explanation/elastic.md", "get-started/numpy.md", "get-started/pytorch.md"],
     "tensorflow": ["get-started/tensorflow.md"],
