@@ -21,10 +21,12 @@ from pathlib import Path
 from benchmarks.peers.base import ROOT
 from farandole.scheduler.cluster import parse_cluster
 from farandole.scheduler.policies import make_policy
+from farandole.scheduler.rules import Rules
 from farandole.simulator import synthetic
 from farandole.simulator.application import Application
 from farandole.simulator.job_trace import Workload, read_workloads, workloads_of
 from farandole.simulator.metrics import job_results, summarise
+from farandole.simulator.oracle import NAME, make_oracle
 from farandole.simulator.profiles import applications_of, read_profiles
 from farandole.simulator.setup import Options, alone, simulate
 
@@ -50,6 +52,7 @@ ROWS = (
     Row("adaptive, durations from history", "adaptive"),
     Row("adaptive, profiles from history", "adaptive", Options(predictions="profiles")),
     Row("adaptive, true durations", "adaptive", Options(predictions="truth")),
+    Row("oracle", "oracle"),
     Row("adaptive, restarts of 0.05 s", "adaptive", Options(predictions="given", restart=0.05)),
     Row("adaptive, 0.05 s, profiles", "adaptive", Options(predictions="profiles", restart=0.05)),
     Row("adaptive, no resizing", "adaptive", Options(predictions="given", resize=False)),
@@ -114,7 +117,9 @@ def _inputs(options: argparse.Namespace) -> tuple[Mapping[str, Application], lis
 def _figures(row: Row, workload: Workload, applications: Mapping[str, Application], text: str) -> dict[str, float]:
     cluster = parse_cluster(text)
     begin = time.process_time()
-    outcome = simulate(cluster, workload, applications, make_policy(row.policy), row.options)
+    oracle = row.policy == NAME
+    policy = make_oracle(workload, applications, cluster, Rules()) if oracle else make_policy(row.policy)
+    outcome = simulate(cluster, workload, applications, policy, row.options)
     seconds = time.process_time() - begin
     alone_ = {job.name: alone(job, applications[job.application], cluster) for job in workload.jobs}
     summary = summarise(row.label, cluster, [job_results(workload.name, cluster, outcome, alone_)])

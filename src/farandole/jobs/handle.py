@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from farandole.jobs.errors import JobError
+from farandole.jobs import function
+from farandole.jobs.errors import JobError, Refused
 from farandole.jobs.places import connect
 from farandole.jobs.service import JobService
 from farandole.jobs.spec import JobSpec, Workers, from_dict, parse_workers
@@ -78,20 +80,46 @@ class JobHandle:
         return status
 
 
+class FunctionHandle(JobHandle):
+    """A job that calls a function on each of its workers."""
+
+    def __init__(self, name: str, place: str, service: JobService, folder: Path) -> None:
+        super().__init__(name, place, service)
+        self._folder = folder
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Wait until the job is over, and return what the function has returned, a list in the order of the workers.
+
+        Raises:
+            JobFailed: it did not succeed; `__cause__` is what the function raised, if that is known.
+            TimeoutError: it is not over in time.
+        """
+        try:
+            super().result(timeout)
+        except JobFailed as failed:
+            raised = [value for returned, value in function.results(self._folder) if not returned]
+            raise failed from (raised[0] if raised else None)
+        return [value for returned, value in function.results(self._folder) if returned]
+
+
 def submit(
-    script: str | Sequence[str],
+    script: str | Sequence[str] | Callable[..., Any],
     *arguments: object,
     workers: int | str | Workers | Mapping[str, int] = 1,
     on: str | None = None,
+    shared: str | os.PathLike[str] | None = None,
     **more: Any,
 ) -> JobHandle:
     """Submit a job and return its handle.
 
     Args:
-        script: a Python script, or a whole command as a list of words.
-        arguments: of the script.
+        script: a Python script, a whole command as a list of words, or a function that each worker calls. The handle of
+            a function returns what it has returned by `result()`.
+        arguments: of the script or function.
         workers: a number, `"2:8"` for from 2 to 8, or a mapping with `min`, `max` and `replicas`.
         on: the place: `queue`, `kubernetes`, `slurm` or `local`; None: the default (see docs/how-to/queue.md).
+        shared: a directory that all hosts of the job share, for a function and its results; None: `.farandole-calls`
+            in the current one.
         more: other keys of a job, such as `name`, `priority`, `queue`, `image`, `checkpoint` and `environment`.
 
     Raises:
@@ -101,8 +129,16 @@ def submit(
         >>> job = farandole.submit("train.py", "--epochs", 90, workers="2:8", priority=5)  # doctest: +SKIP
         >>> job.result().exit_code                                                         # doctest: +SKIP
         0
+        >>> farandole.submit(train, 90, workers=4).result()                                # doctest: +SKIP
+        [0.97, 0.97, 0.97, 0.97]
     """
     place, service = connect(on, os.environ)
+    if callable(script):
+        if more.get("image") or place == "kubernetes":
+            raise Refused("a function cannot be sent into a container", "submit a script that is in the image")
+        folder = function.write_call(script, arguments, None if shared is None else Path(shared))
+        spec = describe(function.command_of(folder), (), workers, **more)
+        return FunctionHandle(service.submit(spec), place, service, folder)
     return JobHandle(service.submit(describe(script, arguments, workers, **more)), place, service)
 
 

@@ -17,7 +17,7 @@ from farandole.scheduler.cluster import Cluster, parse_cluster
 from farandole.scheduler.errors import SchedulerError, TraceError
 from farandole.scheduler.policies import describe, make_policy
 from farandole.scheduler.rules import Rules, parse_queues
-from farandole.simulator import charts, swf, synthetic
+from farandole.simulator import charts, oracle, swf, synthetic
 from farandole.simulator.application import Application
 from farandole.simulator.job_trace import Workload, read_workloads, workloads_of
 from farandole.simulator.metrics import JobResult, Summary, job_results, summarise
@@ -61,17 +61,17 @@ def run(options: argparse.Namespace, out: TextIO, err: TextIO) -> int:
         SchedulerError: something was asked for that cannot be simulated.
     """
     if options.policies:
+        rows = [*describe(), (oracle.NAME, oracle.SENTENCE)]
         if options.json:
-            print(
-                json.dumps([{"name": name, "sentence": sentence} for name, sentence in describe()], indent=2), file=out
-            )
+            print(json.dumps([{"name": name, "sentence": sentence} for name, sentence in rows], indent=2), file=out)
         else:
-            print(*(f"{name:14} {sentence}" for name, sentence in describe()), sep="\n", file=out)
+            print(*(f"{name:14} {sentence}" for name, sentence in rows), sep="\n", file=out)
         return 0
     names = [name.strip() for name in options.policy.split(",")]
     rules = Rules(options.quantum, options.ageing, parse_queues(options.queue))
     for name in names:
-        make_policy(name, rules)  # Mistakes are told before anything is read.
+        if name != oracle.NAME:
+            make_policy(name, rules)  # Mistakes are told before anything is read.
     _check(options)
     inputs = read_inputs(options)
     for workload in inputs.workloads:
@@ -179,7 +179,12 @@ def _simulate(name: str, rules: Rules, inputs: Inputs, options: argparse.Namespa
     workloads = []
     for workload in inputs.workloads:
         bar = _Bar(f"{name}, {workload.name}", err)
-        outcome = simulate(inputs.cluster, workload, inputs.applications, make_policy(name, rules), how, bar.show)
+        policy = (
+            oracle.make_oracle(workload, inputs.applications, inputs.cluster, rules)
+            if name == oracle.NAME
+            else make_policy(name, rules)
+        )
+        outcome = simulate(inputs.cluster, workload, inputs.applications, policy, how, bar.show)
         bar.clear()
         alone_ = {
             job.name: alone(job, inputs.applications.get(job.application), inputs.cluster) for job in workload.jobs

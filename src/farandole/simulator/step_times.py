@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy.interpolate import LinearNDInterpolator
 
 from farandole.scheduler.errors import SchedulerError
+from farandole.scheduler.job import Measurement
 
 Shape = tuple[int, ...]
 Array = NDArray[np.float64]
@@ -135,6 +136,13 @@ class StepTimes:
             self._interpolator = LinearNDInterpolator(table[:, :3], table[:, 3:])
         values: Array = self._interpolator([[nodes, workers, local]])[0]
         return values
+
+    def table(self) -> list[Measurement]:
+        """Return the true step times, averaged over placements with the same numbers of nodes and workers."""
+        return [
+            Measurement(int(nodes), int(workers), local, step, sync)
+            for nodes, workers, local, step, sync in self._averaged().tolist()
+        ]
 
     def _averaged(self) -> Array:
         """Return all that was measured, averaged over what has the same nodes, workers and local batch."""

@@ -15,6 +15,9 @@ import pytest
 from queue_bench import QueueBench
 from waiting import processes_with, until
 
+import farandole
+from farandole.jobs.handle import JobFailed
+
 SAVES = """\
 import os, signal, sys, time
 file = sys.argv[1]
@@ -219,3 +222,25 @@ def test_a_backup_is_a_queue_of_its_own(bench: QueueBench, tmp_path: Path) -> No
     until(lambda: bench.said("runs").count("begun") == 2, "it begins again", 60)
     bench.ask("cancel", "runs")
     bench.becomes("waits", "Succeeded")
+
+
+def test_a_function_is_a_job_and_its_results_come_back(bench: QueueBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.start()
+    for name, value in bench.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(bench.directory)
+    base = 10
+
+    def square(number: int) -> tuple[str, int]:
+        return os.environ["RANK"], base + number * number
+
+    job = farandole.submit(square, 3, workers=2, on="queue", name="square")
+    assert job.result(timeout=60.0) == [("0", 19), ("1", 19)]
+
+    def fails(message: str) -> None:
+        raise LookupError(message)
+
+    failed = farandole.submit(fails, "no such thing", on="queue", shared=bench.directory / "calls", name="fails")
+    with pytest.raises(JobFailed, match="job fails has failed: it ended with code 1") as raised:
+        failed.result(timeout=60.0)
+    assert isinstance(raised.value.__cause__, LookupError) and raised.value.__cause__.args == ("no such thing",)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from fake_jobs import FakeJobs
 
 import farandole
 from farandole.cli.main import main
-from farandole.jobs import places
+from farandole.jobs import function, places
 from farandole.jobs.errors import Refused, Unreachable
 from farandole.jobs.handle import JobFailed
 from farandole.jobs.log_lines import follow_file, of_rank
@@ -189,3 +190,33 @@ def test_a_file_is_followed_to_its_end(tmp_path: Path) -> None:
     assert list(follow_file(log, is_over)) == ["one\n", "two\n", "three\n"]
     assert list(follow_file(log, None)) == ["one\n", "two\n", "three\n"]
     assert list(follow_file(tmp_path / "missing", None)) == []
+
+
+def test_a_function_is_submitted_as_a_command_that_calls_it(
+    jobs: FakeJobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = farandole.submit(pow, 2, 5, workers=2, name="power", shared=tmp_path)
+    command = jobs.specs["power"].command
+    assert command[1:3] == ("-m", "farandole.jobs.function")
+    folder = Path(command[3])
+    assert folder.parent == tmp_path and folder.stat().st_mode & 0o077 == 0
+    for rank in ("1", "0"):
+        monkeypatch.setenv("RANK", rank)
+        monkeypatch.setattr(sys, "argv", ["function", str(folder)])
+        with monkeypatch.context() as unchanged:
+            unchanged.setattr(sys, "path", list(sys.path))
+            function.main()
+    jobs.change("power", state=JobState.SUCCEEDED)
+    assert job.result() == [32, 32]
+
+
+def test_what_cannot_be_sent_is_refused(jobs: FakeJobs, tmp_path: Path) -> None:
+    lock = threading.Lock()
+    with pytest.raises(Refused, match="the function cannot be sent: TypeError"):
+        farandole.submit(lambda: lock, shared=tmp_path)
+    with pytest.raises(Refused, match="a function cannot be sent into a container"):
+        farandole.submit(pow, 2, 5, image="me/train", shared=tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(Refused, match=r"cannot be written: .*shared=DIRECTORY"):
+        farandole.submit(pow, 2, 5, shared=tmp_path / "file")
+    assert jobs.specs == {}

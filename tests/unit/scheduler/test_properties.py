@@ -15,6 +15,7 @@ from farandole.scheduler.policies import POLICIES, make_policy
 from farandole.scheduler.rules import Queue, Rules
 from farandole.simulator import synthetic
 from farandole.simulator.job_trace import TraceJob, Workload
+from farandole.simulator.oracle import make_oracle
 from farandole.simulator.profiles import applications_of
 from farandole.simulator.setup import Options, simulate
 
@@ -185,3 +186,25 @@ def test_round_robin_bounds_waiting() -> None:
     long = [TraceJob(f"long-{index}", 0.0, 8, run_time=5000.0) for index in range(3)]
     outcome = starts(run([*long, TraceJob("short", 1.0, 8, run_time=10.0)], "rr", rules=Rules(quantum=100.0)))
     assert outcome["short"] <= 300.0 + 1e-6
+
+
+def test_the_oracle_knows_more_than_a_policy_may_see_and_needs_not_explore() -> None:
+    applications = applications_of(synthetic.profiles())
+    jobs = [TraceJob(f"job-{index}", 600.0 * index, 4, "digits", 256, category="adaptive") for index in range(4)]
+    workload, cluster = Workload("w", tuple(jobs)), parse_cluster("fast:1x8")
+    oracle = simulate(cluster, workload, applications, make_oracle(workload, applications, cluster, Rules()), Options())
+    plain = simulate(cluster, workload, applications, make_policy("adaptive"), Options(predictions="given"))
+    assert all(job.completed is not None and job.work.done for job in oracle.jobs)
+    # It starts with the size that suits, where the other has to double its way up.
+    assert sum(job.view.restarts for job in oracle.jobs) < sum(job.view.restarts for job in plain.jobs)
+    waits = {name: end - job.submitted for job, (name, end) in zip(jobs, sorted(ends(oracle).items()), strict=True)}
+    assert sum(waits.values()) < sum(end - job.submitted for job, end in zip(jobs, ends(plain).values(), strict=True))
+    # What jobs themselves report, and other policies see, has nothing of the truth.
+    assert all(len(job.view.report.measured["fast"]) < 40 for job in oracle.jobs if job.view.report is not None)
+
+
+def test_the_oracle_takes_jobs_with_fixed_run_times_too() -> None:
+    jobs = random_jobs(3, 15)
+    workload, cluster = Workload("w", tuple(sorted(jobs, key=lambda job: job.submitted))), parse_cluster("2x4")
+    outcome = simulate(cluster, workload, {}, make_oracle(workload, {}, cluster, Rules()), Options(interval=0.0))
+    assert all(job.completed is not None for job in outcome.jobs)
