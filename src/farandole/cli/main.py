@@ -38,6 +38,7 @@ from farandole.cli import (
     submit,
     suspend,
     test,
+    trace,
 )
 from farandole.cli.parser import USAGE_ERROR, Parser
 from farandole.jobs.errors import JobError
@@ -47,7 +48,7 @@ VERBS = {
     "training": (run, init, submit),
     "jobs": (jobs, status, logs, scale, cancel, suspend, resume, stop, kill, hosts, dashboard),
     "clusters and queues": (queue, kubernetes, simulate),
-    "this machine": (doctor, test, bench, config),
+    "this machine": (doctor, test, bench, trace, config),
     "this command": (completion, man),
 }
 """All verbs, grouped as the help has them."""

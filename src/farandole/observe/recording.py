@@ -9,8 +9,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
-from farandole.observe.file import ArrayFile
 from farandole.observe.tap import Tap
 from farandole.observe.timeline_messages import Batch
 from farandole.observe.trace import Trace
@@ -29,6 +29,16 @@ END_BYTES = 256 * 1024
 PROBES = 8
 PROBE_EVERY_SECONDS = 5.0
 ANSWER_SECONDS = 0.1
+
+
+class TraceFile(Protocol):
+    """Where records go; see `ArrayFile`, which is one, and `PacketFile`."""
+
+    def append(self, elements: Sequence[str], *, reserve: int = 0) -> int:
+        """Add records, as many as there is room for; return how many."""
+
+    def close(self) -> None:
+        """Close it."""
 
 
 class Ticker:
@@ -155,7 +165,7 @@ class Recorder(Ticker):
 
     def __init__(
         self,
-        file: ArrayFile,
+        file: TraceFile,
         trace: Trace,
         tap: Tap,
         clock: ClockWatch,

@@ -19,6 +19,7 @@ from farandole.core.session import Session
 from farandole.core.user_log import tell_user
 from farandole.errors import TimelineError
 from farandole.observe.file import ArrayFile
+from farandole.observe.perfetto import PacketFile, is_perfetto
 from farandole.observe.recording import ClockWatch, Recorder, Sender
 from farandole.observe.tap import RING_EVENTS, Tap
 from farandole.observe.timeline_messages import CODEC, LAST_SERIAL, Answer, Ask, Batch, Final, Here, Message, Off, On
@@ -186,7 +187,8 @@ class Recording:
             self._changed.wait_for(lambda: self._announced == serial, ANSWER_SECONDS)
 
     def _open(self, path: str, mark_cycles: bool) -> tuple[Recorder, int]:
-        file = ArrayFile(path, max(1, self._session.settings.timeline_limit_mb) * MEGABYTE)
+        kind = PacketFile if is_perfetto(path) else ArrayFile
+        file = kind(path, max(1, self._session.settings.timeline_limit_mb) * MEGABYTE)
         engine, start_ns, serial = self._session.engine, time.monotonic_ns(), self._serial + 1
         trace = Trace(
             start_ns,

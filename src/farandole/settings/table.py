@@ -223,9 +223,12 @@ class Settings:
         values.text,
         "a path, or DYNAMIC",
         "HOROVOD_TIMELINE",
-        flag=Flag("timeline", "record what all ranks do; for chrome://tracing or ui.perfetto.dev", metavar="FILE"),
+        flag=Flag(
+            "timeline", "record what all ranks do, for ui.perfetto.dev; NAME.pftrace: in its own format", metavar="FILE"
+        ),
     )
-    """File into which rank 0 writes what all ranks do, from `init()` on; DYNAMIC: once `start_timeline` says so."""
+    """File into which rank 0 writes what all ranks do, from `init()` on; DYNAMIC: once `start_timeline` says so. It is
+    Chrome's JSON or, if its name ends with `.pftrace`, Perfetto's own format."""
     timeline_mark_cycles: bool = setting(
         False,
         values.switch,

@@ -14,6 +14,7 @@ from worlds import WorkerFailed, WorkerGone, World, wait_until
 
 from farandole.errors import NotInitializedError, TimelineError
 from farandole.observe.observer import start_timeline, stop_timeline
+from farandole.observe.trace_summary import read_trace, summarize
 from farandole.roster import service
 
 OpenWorld = Callable[..., World]
@@ -113,6 +114,18 @@ def finished(path: Path) -> list[traces.Record]:
     traces.check(records)
     assert not traces.instants(records, "EVENTS_LOST")
     return records
+
+
+def test_perfetto_s_own_format_has_the_same_calls(open_world: OpenWorld, tmp_path: Path) -> None:
+    path = tmp_path / "timeline.pftrace"
+    world = open_world(2, FARANDOLE_TIMELINE=str(path))
+    world.run(init)
+    world.run(allreduce, 3, "one", "two")
+    world.run(stop)
+    summary = summarize(read_trace(path))
+    assert (summary.calls, summary.lost_events) == (6, 0)
+    assert [(rank.rank, rank.calls, rank.steps) for rank in summary.ranks] == [(0, 6, 3), (1, 6, 3)]
+    assert summary.bytes == 6 * 3 * 4 * 4
 
 
 @pytest.mark.parametrize("prefix", ["FARANDOLE", "HOROVOD"])
