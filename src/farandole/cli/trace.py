@@ -25,7 +25,6 @@ def add_parser(verbs: Any) -> None:
         description="Says how much communication is hidden, for which rank others wait, and what took longest.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("what", metavar="summary", choices=("summary",), help="the only thing there is to do")
     parser.add_argument("file", metavar="FILE", help="the timeline")
