@@ -4,7 +4,7 @@
 #   make pipeline    prepare data, train, evaluate, export, serve one prediction (PIPELINE='--workers 4 --epochs 60')
 #   make images      build the container images without a registry, and run each (IMAGES='operator torch'; needs root)
 #   make test        native tests, then pytest (ROOM='elastic roster': only these rooms' tests)
-#   make test-frameworks   frameworks in versions that need an environment of their own (FRAMEWORKS='mxnet')
+#   make test-frameworks   frameworks in versions that need an environment of their own (FRAMEWORKS='mxnet'); keeps a record of all
 #   make check       formats, lint, types, arrows between rooms (ALL=1: clang-tidy on every file, not only changed ones)
 #   make fix         format, and repair what ruff can repair
 #   make sanitize    native tests under AddressSanitizer and ThreadSanitizer; keeps a record of what has passed
@@ -125,8 +125,10 @@ test: setup native-tests $(VENV)/ready-to-test
 	@$(PYTEST) --retry-alone
 endif
 
+# Keeps a record of what all of them have passed for; .ci/run asks for it with `check`.
 test-frameworks: setup
-	@python tools/frameworks.py $(FRAMEWORKS)
+	@$(if $(FRAMEWORKS),,python tools/verified.py record frameworks --) \
+	  python tools/frameworks.py $(FRAMEWORKS) $(if $(FRAMEWORKS),,--for-record)
 
 bench: setup $(VENV)/ready-to-bench $(VENV)/ready-to-test
 	@python -m benchmarks $(BENCH)

@@ -2,7 +2,7 @@
 
 `python tools/frameworks.py [NAME ...]` makes the environments of these rows of `ENVIRONMENTS`, or of all, and runs the
 tests of each. A row for which there is no Python is skipped, and the last lines say so. Another version is another
-row.
+row. `--for-record`, for `tools/verified.py`, tells a run of all rows from one of some by its exit code.
 """
 
 from __future__ import annotations
@@ -24,6 +24,10 @@ else:
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / ".venv-frameworks"
+
+FOR_RECORD = "--for-record"
+# What tools/verified.py calls IN_PART.
+SKIPPED = 75
 
 
 class Environment(NamedTuple):
@@ -177,6 +181,7 @@ def test(python: Path, tests: Sequence[str]) -> bool:
 
 def main(names: Sequence[str]) -> int:
     """Test the environments of these names, or all; return 1 if one failed."""
+    for_record, names = FOR_RECORD in names, [name for name in names if name != FOR_RECORD]
     unknown = [name for name in names if name not in ENVIRONMENTS]
     if unknown:
         print(f"error: there is no {unknown[0]}; there are: {', '.join(ENVIRONMENTS)}.", file=sys.stderr)
@@ -192,7 +197,10 @@ def main(names: Sequence[str]) -> int:
         outcomes[name] = "passed" if test(prepare(name, environment, python), environment.tests) else "FAILED"
     for name, outcome in outcomes.items():
         print(f"{name}: {outcome}")
-    return int("FAILED" in outcomes.values())
+    if "FAILED" in outcomes.values():
+        return 1
+    is_whole = all(outcomes.get(name) == "passed" for name in ENVIRONMENTS)
+    return 0 if is_whole or not for_record else SKIPPED
 
 
 if __name__ == "__main__":

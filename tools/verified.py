@@ -74,9 +74,33 @@ CHECKS = {
         {"FARANDOLE_EXPLORE": "all"},
         without=tuple(f"src/farandole/{room}" for room in ABOVE_THE_MODELS),
     ),
+    # Whether the front ends fit other versions of their frameworks; that they fit the rest of farandole, `make test`
+    # shows with the newest ones. So what is below them does not count.
+    "frameworks": Check(
+        (
+            "constraints.txt",
+            "native/plugins",
+            "src/farandole/compat/tensorflow",
+            "src/farandole/keras",
+            "src/farandole/mxnet",
+            "src/farandole/tensorflow",
+            "src/farandole/tensorflow1",
+            "tests/compat/test_mxnet.py",
+            "tests/integration/keras",
+            "tests/integration/mxnet",
+            "tests/integration/tensorflow",
+            "tests/unit/mxnet",
+            "tools/frameworks.py",
+        ),
+        {},
+        without=("native/plugins/jax",),
+    ),
 }
 
 GENERATED = "__pycache__"
+
+# The exit code of a command that could run a part of a check only: what ran has passed, and there is nothing to record.
+IN_PART = 75
 
 
 # --- what a result depends on ---------------------------------------------------------------------------------------
@@ -196,6 +220,9 @@ def record(name: str, command: Sequence[str], root: Path = ROOT) -> int:
     before = look(check, root)
     code = subprocess.run(command, cwd=root, check=False).returncode
     after = look(check, root)
+    if code == IN_PART:
+        print(f"{name}: passed, but not recorded: a part of it could not be run here", file=sys.stderr)
+        return 0
     if code:
         return code
     if changed := compare(before, after):

@@ -120,3 +120,16 @@ class PowerSGD(Recipe):
     def __post_init__(self) -> None:
         if not isinstance(self.rank, int) or self.rank < 1:
             raise InvalidRequestError(f"the rank of PowerSGD is a whole number above 0, not {self.rank!r}.")
+
+
+NO_POWERSGD = (
+    "PowerSGD is for farandole.torch only: what all ranks compute from the sums has to have the same bits on every "
+    "processor, which the products of other frameworks do not promise. Use Compression.int8 or Compression.topk(...)."
+)
+
+
+class WithoutPowerSGD(type):
+    """The type of a `Compression` that lacks PowerSGD, and says so where it is asked for."""
+
+    def __getattr__(cls, name: str) -> Any:
+        raise AttributeError(NO_POWERSGD if name == "powersgd" else f"{cls.__name__} has no {name!r}")

@@ -10,12 +10,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from farandole.collectives.compression import NO_POWERSGD
 from farandole.collectives.rows import Int32Only
 from farandole.core.binding import NativeRequest
 from farandole.core.dtype import DType
 from farandole.core.handle import Call, Pending
 from farandole.core.session import Session
 from farandole.core.submission import Submission
+from farandole.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from farandole.collectives.compression import Feedback, PowerSGD
@@ -182,4 +184,4 @@ class FrontEnd(ABC, Generic[Tensor]):
         group: int,
     ) -> Call:
         """Return a call that reduces tensors, compressed by PowerSGD. See `compressed_call`."""
-        raise NotImplementedError
+        raise InvalidRequestError(NO_POWERSGD)

@@ -44,7 +44,7 @@ from farandole.core.carrier import gloo_enabled, mpi_enabled, mpi_threads_suppor
 from farandole.core.dtype import Adasum, Average, Max, Min, Product, Sum
 from farandole.core.group import ProcessSet, global_process_set
 from farandole.errors import HorovodInternalError, read_errors_by
-from farandole.jax import elastic
+from farandole.jax import elastic, orbax
 from farandole.jax.barrier import barrier
 from farandole.jax.compression import Compression
 from farandole.jax.errors import translate, translated
@@ -118,6 +118,7 @@ __all__ = [
     "mpi_enabled",
     "mpi_threads_supported",
     "nccl_built",
+    "orbax",
     "poll",
     "rank",
     "reducescatter",

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import jax.numpy as jnp
 
-from farandole.collectives.compression import Compressor, Int8, NoneCompressor, TopK
+from farandole.collectives.compression import Compressor, Int8, NoneCompressor, TopK, WithoutPowerSGD
 
 
 class _CastCompressor(Compressor):
@@ -39,7 +39,7 @@ class BF16Compressor(_CastCompressor):
     wire_dtype = jnp.bfloat16
 
 
-class Compression:
+class Compression(metaclass=WithoutPowerSGD):
     """The compressions that come with farandole, but for PowerSGD."""
 
     none: ClassVar[type[Compressor]] = NoneCompressor

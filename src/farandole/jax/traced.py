@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from farandole.collectives.compressed import check_compressible
-from farandole.collectives.compression import Feedback, Recipe
+from farandole.collectives.compression import NO_POWERSGD, Feedback, PowerSGD, Recipe
 from farandole.collectives.declaration import Options
 from farandole.collectives.differentiation import DifferentiableCall
 from farandole.collectives.front_end import FrontEnd
@@ -101,6 +101,8 @@ def _rows_that_move(call: DifferentiableCall, site: CallSite, arrays: Sequence[A
 def _wire(compression: Any, options: Options) -> dict[str, Any]:
     if compression is None:
         return {}
+    if isinstance(getattr(compression, "recipe", compression), PowerSGD):
+        raise InvalidRequestError(NO_POWERSGD)
     if isinstance(compression, Feedback):
         raise InvalidRequestError(
             "a compression with feedback remembers what it has not sent, and a compiled function remembers nothing: "

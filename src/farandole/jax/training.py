@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from farandole.collectives.compression import Compressor, Feedback, Recipe
+from farandole.collectives.compression import NO_POWERSGD, Compressor, Feedback, PowerSGD, Recipe
 from farandole.collectives.forms import synchronize
 from farandole.core.dtype import Average
 from farandole.core.group import ProcessSet, global_process_set
@@ -127,6 +127,8 @@ def distributed(
 
     if isinstance(compression, Feedback):
         compression = compression.recipe
+    if isinstance(compression, PowerSGD):
+        raise InvalidRequestError(NO_POWERSGD)
     is_cast = isinstance(compression, type) and issubclass(compression, Compressor)
     if not is_cast and not isinstance(compression, Recipe):
         raise InvalidRequestError(f"compression is one of hvd.Compression's, not {compression!r}.")

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from farandole.collectives.compression import Compressor, Int8, NoneCompressor, TopK
+from farandole.collectives.compression import Compressor, Int8, NoneCompressor, TopK, WithoutPowerSGD
 from farandole.errors import InvalidRequestError
 from farandole.numpy.arrays import Array
 
@@ -61,7 +61,7 @@ class BF16Compressor(_CastCompressor):
         return dtype
 
 
-class Compression:
+class Compression(metaclass=WithoutPowerSGD):
     """The compressions that come with farandole, but for PowerSGD, which needs a framework's matrix products."""
 
     none: ClassVar[type[Compressor]] = NoneCompressor

@@ -65,6 +65,7 @@ def test_wrong_calls_are_answered_by_sentences(jax_nursery: Nursery) -> None:
         import jax.numpy as jnp
 
         import farandole.jax as hvd
+        from farandole.collectives.compression import PowerSGD
         from farandole.errors import InvalidRequestError, MismatchError, NotInitializedError
 
         said: dict[str, str] = {}
@@ -99,6 +100,17 @@ def test_wrong_calls_are_answered_by_sentences(jax_nursery: Nursery) -> None:
             jax.jit(lambda x: hvd.allreduce(x, compression=feedback, name="x")),
             jnp.ones(3),
         )
+        powersgd = PowerSGD(2)
+        matrix = jnp.ones((8, 8))
+        expect("powersgd", InvalidRequestError, lambda: hvd.allreduce(matrix, compression=powersgd, name="x"))
+        expect(
+            "compiled powersgd",
+            InvalidRequestError,
+            jax.jit(lambda x: hvd.allreduce(x, compression=powersgd, name="x")),
+            matrix,
+        )
+        expect("distributed powersgd", InvalidRequestError, lambda: hvd.distributed(None, compression=powersgd))
+        expect("no powersgd", AttributeError, lambda: hvd.Compression.powersgd(2))
         assert reduce(jnp.ones(3)).tolist() == [1.0] * 3
         gather = jax.jit(lambda x: hvd.allgather(x))
         assert gather(jnp.ones(2)).shape == (4,)
@@ -119,6 +131,8 @@ def test_wrong_calls_are_answered_by_sentences(jax_nursery: Nursery) -> None:
             assert "complex64 is not supported" in said["complex"]
             assert "jax.random.key_data" in said["key"]
             assert "hvd.distributed(optimizer)" in said["feedback"]
+            for key in ("powersgd", "compiled powersgd", "distributed powersgd", "no powersgd"):
+                assert "Use Compression.int8 or Compression.topk(...)" in said[key]
     finally:
         world.close()
 

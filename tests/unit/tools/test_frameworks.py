@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tools import frameworks
+from tools import frameworks, verified
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -54,5 +54,11 @@ def test_what_was_skipped_or_failed_is_told(
         "old: skipped: no Python 2.1 or 2.2 with venv was found\ngood: passed\nbad: FAILED\n"
     )
     assert frameworks.main(["old", "good"]) == 0
+    assert frameworks.main(["old", "good", frameworks.FOR_RECORD]) == verified.IN_PART
+    assert frameworks.main(["good", frameworks.FOR_RECORD]) == verified.IN_PART
+    monkeypatch.setattr(frameworks, "ENVIRONMENTS", {"good": row})
+    assert frameworks.main([frameworks.FOR_RECORD]) == 0
+    monkeypatch.setattr(frameworks, "ENVIRONMENTS", rows)
+    capsys.readouterr()
     assert frameworks.main(["older"]) == 2
     assert "there is no older; there are: old, good, bad." in capsys.readouterr().err

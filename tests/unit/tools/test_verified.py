@@ -132,6 +132,12 @@ def test_a_check_that_fails_is_not_recorded(project: Path) -> None:
     assert read("sanitizers", project) == {}
 
 
+def test_a_check_that_ran_in_part_passes_and_is_not_recorded(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert verified.record("sanitizers", run_python(f"raise SystemExit({verified.IN_PART})"), project) == 0
+    assert "sanitizers: passed, but not recorded: a part of it could not be run here" in capsys.readouterr().err
+    assert read("sanitizers", project) == {}
+
+
 def test_a_check_is_not_recorded_if_files_change_while_it_runs(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
