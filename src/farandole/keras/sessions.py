@@ -8,6 +8,7 @@ from typing import Any
 
 from farandole.collectives.objects import broadcast_object
 from farandole.core.basics import rank
+from farandole.keras import left_out
 from farandole.keras.callbacks.base import KERAS
 
 
@@ -50,8 +51,12 @@ def evaluated(make: Callable[[], Any]) -> Any:
 
 def make_optimizer_variables(model: Any) -> None:
     """Let the optimizer of a compiled model have its variables, which it makes with the graph of a step."""
-    if getattr(model, "optimizer", None) is not None and hasattr(model, "_make_train_function"):
-        model._make_train_function()
+    if getattr(model, "optimizer", None) is None or not hasattr(model, "_make_train_function"):
+        return
+    model._make_train_function()
+    if left_out.is_on():
+        # The step of a newcomer that is in no training yet reduces no gradients: the training makes another one.
+        model.train_function = None
 
 
 def broadcast_variables(variables: Sequence[Any], root_rank: int) -> None:

@@ -72,6 +72,7 @@ from keras import backend as K
 from keras.layers import Dense
 from keras.models import Sequential
 import horovod.keras as hvd
+from farandole.keras import left_out
 
 hvd.init()
 config = tf.ConfigProto()
@@ -96,7 +97,14 @@ assert hvd.allreduce([1.0 + hvd.rank(), 4.0], name="score")[0] == 1.5
 model.fit(x[mine], y[mine], batch_size=8, epochs=6, callbacks=callbacks, verbose=0)
 loss, accuracy = model.evaluate(x, y, verbose=0)
 assert accuracy > 0.9, accuracy
-print(b"".join(weight.tobytes() for weight in model.get_weights()).hex(), K.get_value(model.optimizer.lr))
+# A worker that comes into an elastic training makes its state before it takes part.
+late = Sequential([Dense(2, activation="softmax", input_shape=(2,), kernel_initializer="zeros")])
+late.compile(loss="categorical_crossentropy", optimizer=hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)))
+with left_out.during_reset():
+    state = hvd.elastic.KerasState(late)
+late.fit(x[mine], y[mine], batch_size=8, verbose=0)
+weights = model.get_weights() + late.get_weights()
+print(b"".join(weight.tobytes() for weight in weights).hex(), K.get_value(model.optimizer.lr))
 """
 # As Horovod's elastic example for TensorFlow 1; in the middle of it, a worker is killed.
 OLD_ELASTIC = """
