@@ -5,6 +5,7 @@ Orbax (`orbax-checkpoint`) is not a dependency; it is imported when one of these
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 from collections.abc import Callable
@@ -93,6 +94,4 @@ def _on_first(action: Callable[[], Any], problem: str, process_set: ProcessSet) 
 def _orbax() -> Any:
     if importlib.util.find_spec("orbax") is None:
         raise InvalidRequestError("Orbax is not installed here. Run: pip install orbax-checkpoint")
-    import orbax.checkpoint
-
-    return orbax.checkpoint
+    return importlib.import_module("orbax.checkpoint")
