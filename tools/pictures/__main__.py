@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import subprocess
 import sys
 import tempfile
@@ -21,19 +20,25 @@ FOLDER = ROOT / "docs" / "pictures"
 ELASTIC = "farandole run -np 3 --min-np 2 python examples/elastic_digits.py --pause 0.05 --epochs 6"
 
 
-def kill_one(line: str) -> None:
-    """Kill the youngest worker of the job when its second epoch begins."""
-    if "epoch 2 of" in line:
-        pattern = "^[^ ]*python examples/elastic_digits.py --pause 0.05 --epochs 6"
-        found = subprocess.run(["pgrep", "-n", "-f", pattern], capture_output=True, text=True, check=True)
-        os.kill(int(found.stdout), signal.SIGKILL)
+class Killer:
+    """Kills a worker of the job that the picture shows when its second epoch begins."""
+
+    def __init__(self) -> None:
+        self._job = ""
+
+    def __call__(self, line: str) -> None:
+        if named := re.search(r"farandole: job ([\w-]+);", line):
+            self._job = named[1]
+        if "epoch 2 of" in line:
+            kill = ["farandole", "kill", self._job, "--rank", "2"]
+            subprocess.run(kill, check=True, timeout=20, stdout=subprocess.DEVNULL)
 
 
 def main() -> None:
     """Run, draw and write."""
     os.chdir(ROOT)
     FOLDER.mkdir(exist_ok=True)
-    written = terminal.record(ELASTIC, kill_one)
+    written = terminal.record(ELASTIC, Killer())
     if not re.search("killed by SIGKILL; .* go on", written):
         sys.exit(f"no loss was seen in this run; try again\n{written}")
     (FOLDER / "terminal.svg").write_text(terminal.picture("a worker is killed while it trains", ELASTIC, written))
