@@ -15,11 +15,18 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from farandole.kubernetes.launcher_pod.report import Report
-from farandole.kubernetes.launcher_pod.state_objects import NotWritten, SealedFailover, StateObjects
+from farandole.kubernetes.launcher_pod.state_objects import (
+    LONGEST_WAIT_SECONDS,
+    NotWritten,
+    SealedFailover,
+    StateObjects,
+)
+from farandole.kubernetes.launcher_pod.state_writer import StateWriter
 from farandole.kubernetes.training_job.own_names import OUTCOME_KEY
 from farandole.launcher.errors import LaunchError
 from farandole.launcher.job.elastic import Elastic
@@ -35,6 +42,7 @@ REPLACED, ASKED_TO_GO = 75, 143
 # A pod's processor may be busy with the pods beside it: signs of life come later than on machines of one's own.
 HOST_SECONDS = 5.0
 _REST_SECONDS = 1.0
+T = TypeVar("T")
 
 
 def spec_of(described: dict[str, Any]) -> JobSpec:
@@ -68,54 +76,91 @@ async def run(described: dict[str, Any], objects: StateObjects, failover: Sealed
         return await _launch(described, objects, failover)
     except NothingLeft as error:
         print(f"note: {error.message}; it begins anew", flush=True)
-    failover.clear()
+    await asyncio.to_thread(failover.clear)
     return await _launch(described, objects, failover)
 
 
 async def _launch(described: dict[str, Any], objects: StateObjects, failover: SealedFailover) -> Outcome:
     spec = spec_of(described)
     reporting: list[asyncio.Task[None]] = []
+    writer = StateWriter(failover)
 
     def started(job: Running) -> None:
         assert isinstance(job, ElasticJob)
         # A connection of its own: it tells in another thread.
-        report = Report(objects.again(), failover, described["attempt"])
+        report = Report(objects.again(), described["attempt"])
         reporting.append(asyncio.get_running_loop().create_task(report.run(job)))
 
     try:
         console = Console(descriptor_writer(1), descriptor_writer(2), options=spec.output)
-        return await launch(spec, machine_of(described), console, started=started, failover_files=failover)
+        return await launch(spec, machine_of(described), console, started=started, failover_files=writer)
     finally:
         for task in reporting:
             task.cancel()
         await asyncio.gather(*reporting, return_exceptions=True)
+        await writer.close()
 
 
 def tell_outcome(objects: StateObjects, attempt: int, code: int, report: str) -> None:
-    """Tell the operator how the job has ended; wait for the API server, for as long as that takes."""
+    """Tell the operator how the job has ended.
+
+    Raises:
+        NotWritten: see `insist`.
+    """
     text = json.dumps({"attempt": attempt, "exitCode": code, "report": report[-2000:]})
-    while True:
-        try:
-            objects.tell(**{OUTCOME_KEY: text})
-            return
-        except NotWritten as error:
-            print(f"farandole: the outcome waits for the API server: {error}", flush=True)
-            time.sleep(_REST_SECONDS)
+    insist(lambda: objects.tell(**{OUTCOME_KEY: text}), "the outcome waits")
 
 
 def is_done(objects: StateObjects, attempt: int) -> bool:
-    """Say whether this attempt has an outcome already."""
+    """Say whether this attempt has an outcome already.
+
+    Raises:
+        NotWritten: see `insist`.
+    """
+    told = json.loads(insist(objects.read_state, "the launcher waits").get(OUTCOME_KEY, "{}"))
+    return bool(told.get("attempt") == attempt)
+
+
+def insist(
+    ask: Callable[[], T],
+    what: str,
+    rest: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> T:
+    """Ask the API server until it answers.
+
+    Raises:
+        NotWritten: it has not within `LONGEST_WAIT_SECONDS`.
+    """
+    deadline = clock() + LONGEST_WAIT_SECONDS
     while True:
         try:
-            told = json.loads(objects.read_state().get(OUTCOME_KEY, "{}"))
-            return bool(told.get("attempt") == attempt)
+            return ask()
         except NotWritten as error:
-            print(f"farandole: the launcher waits for the API server: {error}", flush=True)
-            time.sleep(_REST_SECONDS)
+            if clock() > deadline:
+                raise
+            print(f"farandole: {what} for the API server: {error}", flush=True)
+            rest(_REST_SECONDS)
 
 
 def main() -> None:
     """Run the job that the environment describes."""
+    try:
+        serve()
+    except NotWritten as error:
+        sys.exit(
+            f"error: the API server did not answer the launcher for {LONGEST_WAIT_SECONDS:g} s: {error}\n"
+            "hint: the kubelet starts the launcher again, and workers wait for it for launcherAbsenceSeconds; "
+            "look at the API server, and whether a NetworkPolicy keeps the launcher pod from it"
+        )
+
+
+def serve() -> None:
+    """Run the job, or go on with it.
+
+    Raises:
+        NotWritten: the API server is away for too long.
+    """
     # At once, without a word to the agents: they shall wait for the next launcher.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(ASKED_TO_GO))
     described = json.loads(os.environ["FARANDOLE_TRAINING_JOB"])

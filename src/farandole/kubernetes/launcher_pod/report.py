@@ -7,7 +7,7 @@ import json
 import time
 from typing import Any
 
-from farandole.kubernetes.launcher_pod.state_objects import NotWritten, SealedFailover, StateObjects
+from farandole.kubernetes.launcher_pod.state_objects import NotWritten, StateObjects
 from farandole.kubernetes.training_job.own_names import STATUS_KEY
 from farandole.launcher.supervise.elastic_job import ElasticJob
 
@@ -21,13 +21,11 @@ class Report:
 
     Args:
         objects: where it is told.
-        failover: is tried again here, when it could not be written.
         attempt: of the training.
     """
 
-    def __init__(self, objects: StateObjects, failover: SealedFailover, attempt: int) -> None:
+    def __init__(self, objects: StateObjects, attempt: int) -> None:
         self._objects = objects
-        self._failover = failover
         self._attempt = attempt
         self._told: dict[str, Any] = {}
         self._told_at = 0.0
@@ -36,7 +34,6 @@ class Report:
         """Tell, until this is cancelled."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            self._failover.retry()
             now = describe(job)
             if self._is_news(now):
                 await self._tell(now)

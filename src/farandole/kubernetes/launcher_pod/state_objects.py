@@ -7,9 +7,7 @@ secret, which only pods of the job have. Its key `owner` says which launcher pod
 name there has been replaced, though it lives, and ends at once. So of two launcher pods, as when the node of one of
 them was only cut off, the older one never acts on what it knows.
 
-Waits are short: a launcher that waits for the API server does not hear its agents meanwhile. What cannot be written is
-told by `keep`, so that agents do not wait for a successor that would begin from what is not true any more; and it is
-tried again in the background.
+All of this waits for the API server. While the job runs, `state_writer` and `report` call it from threads of their own.
 """
 
 from __future__ import annotations
@@ -30,6 +28,8 @@ from farandole.launcher.supervise.failover_files import LAUNCHER, ROSTER
 
 ACCOUNT_FOLDER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 SECONDS = 3.0
+# A launcher that cannot begin, or tell the outcome, for so long ends; the kubelet starts it again, later and later.
+LONGEST_WAIT_SECONDS = 600.0
 _MERGE = "application/merge-patch+json"
 _OWNER, _ATTEMPT = "owner", "attempt"
 _PARTS = (ROSTER, LAUNCHER)
@@ -131,7 +131,7 @@ class StateObjects:
 
 
 class SealedFailover:
-    """A `FailoverStore` in the failover state of the API server.
+    """What a launcher leaves to its successor, in the failover state of the API server. Everything that writes waits.
 
     Args:
         objects: of the job.
@@ -153,10 +153,14 @@ class SealedFailover:
         self._replaced = replaced
         self._version = ""
         self._parts: dict[str, bytes] = {}
-        self._unwritten: dict[str, str | None] = {}
 
-    def claim(self, wait: Callable[[float], None] = time.sleep) -> None:
-        """Have the job from now on: a launcher pod that had it before can write nothing any more."""
+    def claim(self, wait: Callable[[float], None] = time.sleep, clock: Callable[[], float] = time.monotonic) -> None:
+        """Have the job from now on: a launcher pod that had it before can write nothing any more.
+
+        Raises:
+            NotWritten: the API server was away for `LONGEST_WAIT_SECONDS`.
+        """
+        deadline = clock() + LONGEST_WAIT_SECONDS
         while True:
             try:
                 found, version = self._objects.read_failover()
@@ -170,6 +174,8 @@ class SealedFailover:
             except Changed:
                 wait(0.2)  # The one before was just writing.
             except NotWritten as error:
+                if clock() > deadline:
+                    raise
                 print(f"farandole: the launcher waits for the API server: {error}", flush=True)
                 wait(1.0)
 
@@ -183,32 +189,22 @@ class SealedFailover:
             print("warning: what is left of the launcher before is not from this job, and is not used", flush=True)
             return {}
 
-    def keep(self, part: str, content: bytes) -> bool:
-        """Replace one part, and say whether that was possible."""
-        self._unwritten[part] = self._seal.encrypt(zlib.compress(content, 1)).decode()
-        return self.retry()
-
-    def retry(self) -> bool:
-        """Write what could not be written, and say whether all is written now."""
-        if not self._unwritten:
-            return True
-        try:
-            self._version = self._write()
-        except NotWritten as error:
-            print(f"warning: what a successor of this launcher has to know was not written: {error}", flush=True)
-            return False
-        self._unwritten = {}
-        return True
-
-    def _write(self) -> str:
-        """Write, and return the new version.
+    def write(self, parts: Mapping[str, bytes]) -> None:
+        """Replace some parts. Waits; other methods may be called meanwhile.
 
         Raises:
             NotWritten: the API server is away.
         """
+        self._replace({part: self._sealed(content) for part, content in parts.items()})
+
+    def _sealed(self, content: bytes) -> str:
+        return str(self._seal.encrypt(zlib.compress(content, 1)).decode())
+
+    def _replace(self, data: Mapping[str, str | None]) -> None:
         while True:
             try:
-                return self._objects.write_failover(self._unwritten, self._version)
+                self._version = self._objects.write_failover(data, self._version)
+                return
             except Changed:
                 # Our own writing may have come through whose answer did not; else it was another launcher's.
                 found, version = self._objects.read_failover()
@@ -226,7 +222,9 @@ class SealedFailover:
         return all(part in self._parts for part in _PARTS)
 
     def clear(self) -> None:
-        """Leave nothing: the job has ended, or begins anew."""
+        """Leave nothing: the job has ended, or begins anew. Waits, and does without where the API server is away."""
         self._parts = {}
-        self._unwritten = dict.fromkeys(_PARTS)
-        self.retry()
+        try:
+            self._replace(dict.fromkeys(_PARTS))
+        except NotWritten as error:
+            print(f"warning: what was left for a successor of this launcher was not deleted: {error}", flush=True)

@@ -30,6 +30,7 @@ from farandole.launcher.agents.agent_link import EXIT_SECONDS, AgentLink
 from farandole.launcher.agents.agent_lost import AgentLost
 from farandole.launcher.agents.agent_process import AgentProcess
 from farandole.launcher.agents.relayed_links import RelayedLinks
+from farandole.launcher.agents.send_gate import SendGate
 from farandole.launcher.failure.record import signal_name
 from farandole.launcher.job.host_list import Host
 from farandole.launcher.job.ssh_and_ship import SshOptions
@@ -58,15 +59,21 @@ class AgentClient:
         patience: for so many seconds it waits for another launcher when it hears nothing of this one; None: it ends its
             workers then at once.
 
+    Args:
+        gate: behind which what it is told waits until that is written down; None: nothing waits.
+
     It has more fields than most classes here: each is one thing that is known of, or waited for from, the one agent.
     """
 
-    def __init__(self, host: Host, local: bool, process: AgentLink, patience: float | None = None) -> None:
+    def __init__(
+        self, host: Host, local: bool, process: AgentLink, patience: float | None = None, gate: SendGate | None = None
+    ) -> None:
         self.host = host
         self.local = local
         self.facts: Ready | None = None
         self.clock_ahead = 0.0
         self.patience = patience
+        self._gate = gate or SendGate()
         self._process = process
         self._channel = AsyncChannel(process.output, process.input, LARGEST_FRAME)
         self._codec: Codec[FromAgent] = Codec(FromAgent)
@@ -102,9 +109,14 @@ class AgentClient:
     # --- talking ----------------------------------------------------------------------------------------------------
 
     def tell(self, message: ToAgent) -> None:
-        """Send an order; no-op when the agent is lost, or has ended."""
+        """Send an order, behind the gate; no-op when the agent is lost, or has ended."""
         if self._lost is None and not self._ended.done():
-            self._channel.post(self._codec.encode(message))
+            payload = self._codec.encode(message)
+            self._gate.send(lambda: self._post(payload))
+
+    def _post(self, payload: bytes) -> None:
+        if self._lost is None and not self._ended.done():
+            self._channel.post(payload)
 
     async def ask(self, make: Callable[[int], ToAgent], seconds: float) -> Answer:
         """Send the question that `make` makes with a number, and return its answer.
@@ -225,7 +237,9 @@ class AgentClient:
             silent_since: when it was last heard of, if it is lost because it is not heard of.
         """
         if self._lost is None and not self._ended.done():
-            self.tell(End(0))  # It may hear us, though we do not hear it, and must not wait for another launcher.
+            # It may hear us, though we do not hear it, and must not wait for another launcher. Nothing follows from it
+            # that a successor would have to know: it finds that there is no agent.
+            self._post(self._codec.encode(End(0)))
             self._lost = AgentLost(why, silent_since)
             waiting: list[asyncio.Future[Any]] = [self._ready, self._resumed, self._ended, *self._answers.values()]
             for future in waiting:

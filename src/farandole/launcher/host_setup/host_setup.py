@@ -12,6 +12,7 @@ from farandole.agent.protocol import Start
 from farandole.launcher.agents.agent_client import AgentClient
 from farandole.launcher.agents.agent_lost import AgentLost
 from farandole.launcher.agents.reception import Reception
+from farandole.launcher.agents.send_gate import SendGate
 from farandole.launcher.errors import SpecError
 from farandole.launcher.host_setup.preemption import PreemptionWatch
 from farandole.launcher.host_setup.preflight import Finding, HostsRefused
@@ -104,6 +105,7 @@ class HostSetup:
         spreads: whether workers of other hosts may come.
         preemption: looks whether hosts are about to be taken away.
         reception: where hosts dial that cannot be reached; None: all are reached from here.
+        gate: behind which what their agents are told waits, where they dial.
     """
 
     def __init__(
@@ -116,6 +118,7 @@ class HostSetup:
         spreads: bool,
         preemption: PreemptionWatch,
         reception: Reception | None = None,
+        gate: SendGate | None = None,
     ) -> None:
         self._preparation = preparation
         self._ssh = ssh
@@ -126,6 +129,7 @@ class HostSetup:
         self._preemption = preemption
         self._names = LocalNames()
         self.reception = reception
+        self._gate = gate
 
     @property
     def identity(self) -> Identity:
@@ -158,7 +162,7 @@ class HostSetup:
 
     async def _start(self, host: Host) -> AgentClient:
         if self.reception is not None:
-            return AgentClient(host, False, await self.reception.begin(host), self.reception.outlive)
+            return AgentClient(host, False, await self.reception.begin(host), self.reception.outlive, self._gate)
         local = host.label in self._here or (await asyncio.to_thread(self._names.which, [host]))[0]
         return await AgentClient.start(host, local, self._ssh)
 
@@ -172,7 +176,7 @@ class HostSetup:
         """
         if self.reception is not None:
             link = await self.reception.follow(host, socket_names)
-            agent = AgentClient(host, False, link, self.reception.outlive)
+            agent = AgentClient(host, False, link, self.reception.outlive, self._gate)
         else:
             agent = await AgentClient.start(host, local, self._ssh, socket_names)
         if not local:

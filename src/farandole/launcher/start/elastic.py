@@ -255,8 +255,9 @@ class _ElasticLaunch:
         # Without any name of the user's, the one host is this machine, whatever its own name leads to.
         here = frozenset() if self._spreads else frozenset(host.label for host in self._named)
         preemption = PreemptionWatch(self._elastic, context.machine.environment, context.console.say)
+        gate = None if self._failover_files is None else self._failover_files.gate
         return HostSetup(
-            preparation, context.spec.ssh, identity, roster, here, self._spreads, preemption, self._reception
+            preparation, context.spec.ssh, identity, roster, here, self._spreads, preemption, self._reception, gate
         )
 
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+from farandole.launcher.agents.send_gate import SendGate
 from farandole.launcher.errors import SpecError
 
 ROSTER = "roster"
@@ -27,10 +29,19 @@ class NotTakenOver(SpecError):
 
 
 class FailoverStore(Protocol):
-    """Where a launcher leaves what its successor has to know."""
+    """Where a launcher leaves what its successor has to know.
+
+    Attributes:
+        gate: lets what follows from something pass when that is written.
+    """
+
+    gate: SendGate
 
     def keep(self, part: str, content: bytes) -> bool:
-        """Replace one part, and say whether that was possible."""
+        """Replace one part, or begin to; say whether that was possible."""
+
+    def watch(self, changed: Callable[[bool], None]) -> None:
+        """Call with False when it turns out later that it was not possible, and with True when all is written again."""
 
     def left(self, part: str) -> bytes | None:
         """Return what was left; None: nothing was."""
@@ -48,6 +59,10 @@ class FailoverFiles:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+        self.gate = SendGate()
+
+    def watch(self, changed: Callable[[bool], None]) -> None:
+        """Nothing turns out later: a file is written at once, or not at all."""
 
     def keep(self, part: str, content: bytes) -> bool:
         """Replace one of them, and say whether that was possible.

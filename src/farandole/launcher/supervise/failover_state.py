@@ -150,8 +150,16 @@ class FailoverWriter:
     def watch(self, holds: Callable[[bool], None]) -> None:
         """Call when it ceases to be true, as on a full disk, and when it is true again."""
         self._holds = holds
+        if self._failover_files is not None:
+            self._failover_files.watch(self._turned_out)
         if self._untold:
             holds(False)
+
+    def _turned_out(self, written: bool) -> None:
+        held = not self._untold
+        self._untold = set() if written else {ROSTER, LAUNCHER}
+        if held != written:
+            self._holds(written)
 
     @property
     def exists(self) -> bool:

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from farandole.kubernetes.launcher_pod.state_objects import Changed, NotWritten, SealedFailover
+from farandole.kubernetes.launcher_pod.__main__ import insist
+from farandole.kubernetes.launcher_pod.state_objects import LONGEST_WAIT_SECONDS, Changed, NotWritten, SealedFailover
 from farandole.launcher.supervise.failover_files import LAUNCHER, ROSTER
 
 
@@ -45,8 +46,8 @@ def launcher(objects: FakeObjects, pod: str, secret: bytes = b"s" * 32, attempt:
 
 def with_state(objects: FakeObjects) -> SealedFailover:
     one = launcher(objects, "launcher-0")
-    assert one.keep(LAUNCHER, b"slots")
-    assert one.keep(ROSTER, b"members")
+    one.write({LAUNCHER: b"slots"})
+    one.write({ROSTER: b"members"})
     return one
 
 
@@ -59,7 +60,7 @@ def test_a_successor_finds_what_was_left_and_the_one_before_can_write_no_more() 
     assert after.is_whole()
     assert (after.left(LAUNCHER), after.left(ROSTER)) == (b"slots", b"members")
     with pytest.raises(SystemExit, match="launcher-0"):
-        before.keep(LAUNCHER, b"old")
+        before.write({LAUNCHER: b"old"})
     assert launcher(objects, "launcher-2").left(LAUNCHER) == b"slots"
 
 
@@ -77,18 +78,35 @@ def test_what_an_earlier_attempt_has_left_is_not_used() -> None:
     assert not launcher(objects, "launcher-1", attempt=1).is_whole()
 
 
-def test_an_outage_is_told_and_what_was_not_written_is_written_later() -> None:
+def test_a_launcher_waits_for_the_api_server_but_not_for_ever() -> None:
     objects = FakeObjects()
-    one = with_state(objects)
     objects.away = True
-    assert not one.keep(LAUNCHER, b"newer")
-    objects.away = False
-    assert one.retry()
-    assert launcher(objects, "launcher-1").left(LAUNCHER) == b"newer"
+    now = [0.0]
+    one = SealedFailover(objects, b"s" * 32, "launcher-0", 0, lambda: None)  # type: ignore[arg-type]
+    with pytest.raises(NotWritten, match="away"):
+        one.claim(lambda seconds: now.__setitem__(0, now[0] + seconds), lambda: now[0])
+    assert LONGEST_WAIT_SECONDS <= now[0] <= LONGEST_WAIT_SECONDS + 2
+
+
+def test_the_outcome_is_told_when_the_api_server_is_back_and_given_up_after_a_limit() -> None:
+    now = [0.0]
+
+    def away_until(end: float) -> str:
+        if now[0] < end:
+            raise NotWritten("away")
+        return "told"
+
+    def rest(seconds: float) -> None:
+        now[0] += seconds
+
+    assert insist(lambda: away_until(300.0), "the outcome waits", rest, lambda: now[0]) == "told"
+    with pytest.raises(NotWritten):
+        insist(lambda: away_until(1e9), "the outcome waits", rest, lambda: now[0])
 
 
 def test_an_answer_that_was_lost_is_no_other_launcher() -> None:
     objects = FakeObjects()
     one = with_state(objects)
     objects.version += 1  # Its own writing came through, and the answer did not.
-    assert one.keep(LAUNCHER, b"newer")
+    one.write({LAUNCHER: b"newer"})
+    assert launcher(objects, "launcher-1").left(LAUNCHER) == b"newer"

@@ -1,0 +1,244 @@
+"""`python -m tests.kubernetes.random_events`: jobs on which random events fall, and what must be true of them then.
+
+Two of the jobs keep books of their samples; the third one is suspended and resumed. An event falls on a job or on all,
+and the next one comes when all jobs train again. So every loss is survivable: no event takes the last worker that has a
+job's state, and none takes a launcher while there is no API server. What must be true in the end: every job has
+succeeded; the first two have used each sample once; no pod is left.
+
+The same seed chooses the same events; what they fall on also depends on what there is at that moment.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+
+from step_books import Books
+from tests.kubernetes import binaries, operators
+from tests.kubernetes.cluster import Cluster
+from tests.kubernetes.operators import RunningOperator
+from tests.kubernetes.training_jobs import Watched, book_keeping_job
+
+NAMESPACE = "random-events"
+_RECOVERY_SECONDS = 180.0
+_AWAY_SECONDS = 3.0
+
+
+class RandomEvents:
+    """Three jobs, and what is done to them.
+
+    Attributes:
+        counts: how many events of each kind fell.
+        slowest: the longest time after an event until all jobs trained again, and after which.
+
+    Args:
+        operator: of the cluster.
+        folder: for the books of the jobs.
+        say: takes a line for each event.
+    """
+
+    def __init__(
+        self, cluster: Cluster, operator: RunningOperator, seed: int, folder: Path, say: Callable[[str], None]
+    ) -> None:
+        self.counts: Counter[str] = Counter()
+        self.slowest = (0.0, "nothing")
+        self._cluster, self._operator, self._say = cluster, operator, say
+        self._random = random.Random(seed)
+        self._books = {name: Books([folder / name]) for name in ("exact-1", "exact-2", "paused")}
+        self._jobs = {name: Watched(cluster, NAMESPACE, name) for name in self._books}
+        self._folder = folder
+
+    def start(self) -> None:
+        """Start the jobs, and return when all train."""
+        for name in self._jobs:
+            spread = {"topologySpread": "kubernetes.io/hostname"}
+            job = book_keeping_job(name, self._folder / name, "--pause", "0.05", **spread)
+            self._cluster.apply(*job, namespace=NAMESPACE)
+        for job in self._jobs.values():
+            job.await_size(3, _RECOVERY_SECONDS)
+
+    def run(self, count: int) -> None:
+        """Have so many events fall.
+
+        Raises:
+            ClusterError: a job did not train again.
+        """
+        for number in range(1, count + 1):
+            event = self._random.choice(EVENTS)
+            job = self._jobs[self._random.choice(("exact-1", "exact-2"))]
+            name = event.__name__.replace("_", " ")
+            began = time.monotonic()
+            event(self, job)
+            self._await_all()
+            seconds = time.monotonic() - began
+            self.counts[name] += 1
+            self.slowest = max(self.slowest, (seconds, name))
+            self._say(f"{number}: {name} ({job.name}): {seconds:.1f} s")
+
+    def end(self) -> list[str]:
+        """Let all end, and return what is wrong."""
+        wrong = []
+        for name, job in self._jobs.items():
+            self._books[name].stop()
+            job.await_state("Succeeded", _RECOVERY_SECONDS)
+            if name != "paused":
+                wrong += [f"{name}: {each}" for each in self._books[name].wrongs()]
+            self._cluster.kubectl("delete", "trainingjob", name, "-n", NAMESPACE)
+        self._cluster.until(lambda: not self._cluster.pods(NAMESPACE), "no pod is left", _RECOVERY_SECONDS)
+        return wrong
+
+    def _await_all(self) -> None:
+        """Wait until each job has two workers or more and takes steps: then it survives the next loss."""
+        for name, job in self._jobs.items():
+            self._cluster.until(
+                lambda job=job: self._size(job) >= 2, f"{name} has workers", _RECOVERY_SECONDS, job.story
+            )
+            job.await_steps(self._books[name], 2, None, _RECOVERY_SECONDS)
+
+    def _size(self, job: Watched) -> int:
+        return min(int((job.status.get("progress") or {}).get("size") or 0), len(job.running("worker")))
+
+    def _worker(self, job: Watched) -> str:
+        return self._random.choice(job.running("worker"))
+
+    # --- events -------------------------------------------------------------------------------------------------
+
+    def worker_killed(self, job: Watched) -> None:
+        """All programs of a worker pod are killed."""
+        self._cluster.kill_pod(NAMESPACE, self._worker(job))
+
+    def worker_evicted(self, job: Watched) -> None:
+        """A worker pod is told to go."""
+        self._cluster.evict(NAMESPACE, self._worker(job))
+
+    def worker_evicted_for_memory(self, job: Watched) -> None:
+        """The node of a worker pod has no memory for it."""
+        self._cluster.evict_for_pressure(NAMESPACE, self._worker(job))
+
+    def launcher_killed(self, job: Watched) -> None:
+        """The launcher is killed; the kubelet starts it again."""
+        self._cluster.kill_pod(NAMESPACE, job.running("launcher")[-1])
+
+    def launcher_evicted(self, job: Watched) -> None:
+        """The launcher pod is told to go."""
+        self._cluster.evict(NAMESPACE, job.running("launcher")[-1])
+
+    def node_lost(self, _: Watched) -> None:
+        """A node on which no job has all its workers loses its power, and comes back later."""
+        placed = {
+            name: Counter(pod["spec"]["nodeName"] for pod in job.pods("worker") if pod["status"]["phase"] == "Running")
+            for name, job in self._jobs.items()
+        }
+        safe = [node for node in self._cluster.nodes if all(len(on.keys() - {node}) for on in placed.values())]
+        if not safe:
+            return
+        node = self._random.choice(safe)
+        self._cluster.lose_node(node)
+        self._cluster.until(lambda: not self._is_ready(node), f"{node} is known to be lost", _RECOVERY_SECONDS)
+        time.sleep(self._random.uniform(0, _AWAY_SECONDS))
+        self._cluster.start_node(node)
+
+    def _is_ready(self, node: str) -> bool:
+        conditions = self._cluster.api.get(f"/api/v1/nodes/{node}")["status"]["conditions"]
+        return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+    def operator_killed(self, job: Watched) -> None:
+        """The operator is killed, and a worker with it, and another operator comes later."""
+        self._operator.kill()
+        self._cluster.kill_pod(NAMESPACE, self._worker(job))
+        time.sleep(self._random.uniform(0, _AWAY_SECONDS))
+        self._operator.start()
+
+    def api_server_restarted(self, _: Watched) -> None:
+        """All watches are cut, and nothing can be written for a while."""
+        self._cluster.control.kill_api_server()
+        time.sleep(self._random.uniform(0, 2 * _AWAY_SECONDS))
+        self._cluster.control.start_api_server()
+
+    def scaled(self, job: Watched) -> None:
+        """Somebody wants another number of workers."""
+        self._cluster.kubectl(
+            "scale", "-n", NAMESPACE, f"trainingjob/{job.name}", f"--replicas={self._random.randint(2, 3)}"
+        )
+
+    def suspended_and_resumed(self, _: Watched) -> None:
+        """The third job gives all its pods back, and goes on later."""
+        job = self._jobs["paused"]
+        job.patch(suspend=True)
+        self._cluster.until(lambda: not self._pods(job), "its pods are gone", _RECOVERY_SECONDS, job.story)
+        assert job.status["state"] == "Suspended"
+        job.patch(suspend=False)
+
+    def _pods(self, job: Watched) -> list[object]:
+        return self._cluster.pods(NAMESPACE, f"farandole.dev/job={job.name}")
+
+    def quota_reached(self, job: Watched) -> None:
+        """A worker is killed while the namespace has no room for another pod; later it has."""
+        hard = {"pods": "1"}
+        quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "full"}, "spec": {"hard": hard}}
+        self._cluster.apply(quota, namespace=NAMESPACE)
+        used = f"/api/v1/namespaces/{NAMESPACE}/resourcequotas/full"
+        self._cluster.until(lambda: (self._cluster.api.get(used).get("status") or {}).get("hard"), "the quota counts")
+        self._cluster.kill_pod(NAMESPACE, self._worker(job))
+
+        def is_told() -> bool:
+            found = job.status.get("conditions") or []
+            return any(each["type"] == "Blocked" and each["status"] == "True" for each in found)
+
+        self._cluster.until(is_told, "it says what is in its way", _RECOVERY_SECONDS, job.story)
+        self._cluster.api.delete(used)
+
+
+EVENTS: tuple[Callable[[RandomEvents, Watched], None], ...] = (
+    RandomEvents.worker_killed,
+    RandomEvents.worker_evicted,
+    RandomEvents.worker_evicted_for_memory,
+    RandomEvents.launcher_killed,
+    RandomEvents.launcher_evicted,
+    RandomEvents.node_lost,
+    RandomEvents.operator_killed,
+    RandomEvents.api_server_restarted,
+    RandomEvents.scaled,
+    RandomEvents.suspended_and_resumed,
+    RandomEvents.quota_reached,
+)
+
+
+def main() -> None:
+    """Run it, and say what was done and what was wrong."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--events", type=int, default=200)
+    options = parser.parse_args()
+    if (reason := binaries.why_not()) is not None:
+        sys.exit(f"error: {reason}")
+    began = time.monotonic()
+    with Cluster(3) as cluster, tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        operators.install(cluster)
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+        cluster.api.create("/api/v1/namespaces", namespace)
+        with operators.operator(cluster, "training-operator") as operator:
+            cluster.until(lambda: operator.leads, "the operator leads")
+            events = RandomEvents(cluster, operator, options.seed, Path(folder), lambda line: print(line, flush=True))
+            events.start()
+            events.run(options.events)
+            wrong = events.end()
+    fell = ", ".join(f"{count} {name}" for name, count in sorted(events.counts.items()))
+    print(f"{options.events} events in {time.monotonic() - began:.0f} s, seed {options.seed}: {fell}")
+    print(f"longest until all jobs trained again: {events.slowest[0]:.1f} s, {events.slowest[1]}")
+    if wrong:
+        sys.exit("error: " + "\n".join(wrong))
+    print("all jobs succeeded; each sample was used once; no pod is left")
+
+
+if __name__ == "__main__":
+    main()
