@@ -34,7 +34,10 @@ from farandole.wire.frames import Codec
 
 # A pod that lives dials again at least so often; a name server may remember the last launcher's address for longer.
 FIRST_ARRIVAL_SECONDS = 60.0
-LATE_ARRIVAL_SECONDS = 8.0
+# From the first host on that has lost a launcher: another one may notice the silence of a lost machine only after
+# KEEPALIVE_SECONDS, and dial a launcher that is gone, in vain, for as long as the proof may take. A busy machine
+# doubles that.
+LATE_ARRIVAL_SECONDS = 20.0
 HELLO_SECONDS = 10.0
 BRIDGED_SECONDS = 20.0
 # Within so many seconds a dialer whose connection has ended dials again, or is no more.
@@ -139,6 +142,7 @@ class Reception:
         self._expecting = True
         """Whether agents may come that have lost another launcher."""
         self._first_arrival: float | None = None
+        """When the first host came whose agent lives. A new one says nothing of those: it had nobody to lose."""
         self._say: Callable[[str], None] = lambda text: None
         self._welcoming: set[asyncio.Task[None]] = set()
 
@@ -228,8 +232,9 @@ class Reception:
 
     async def _arrived(self, arrival: _Arrival) -> None:
         name = arrival.hello.name
-        self._first_arrival = self._first_arrival or time.monotonic()
-        if not arrival.hello.lives:
+        if arrival.hello.lives:
+            self._first_arrival = self._first_arrival or time.monotonic()
+        else:
             self._offered[name] = time.monotonic()
         if (before := self._waiting.pop(name, None)) is not None:
             before.writer.close()

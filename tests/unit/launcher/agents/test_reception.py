@@ -1,0 +1,40 @@
+"""Which hosts a launcher waits for that takes a job over."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from farandole.launcher.agents import reception
+from farandole.launcher.agents.reception import Reception
+from farandole.wire.dialing import Hello
+
+
+class FakeArrival:
+    """A host that has dialed, and stays."""
+
+    stands = True
+
+    def __init__(self, name: str, lives: bool) -> None:
+        self.hello = Hello(name, 1, "any", lives)
+
+
+def test_a_new_host_does_not_end_the_wait_for_those_that_have_lost_their_launcher(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # A new pod dials the launcher at once; the others may have to notice first that the one before is gone.
+    monkeypatch.setattr(reception, "LATE_ARRIVAL_SECONDS", 0.0)
+
+    async def take_over() -> object:
+        one = Reception(7707, b"s" * 32, 60.0)
+        await one._arrived(FakeArrival("new", lives=False))  # type: ignore[arg-type]
+        waiting = asyncio.create_task(one._awaited("old"))
+        await asyncio.sleep(0.1)
+        assert not waiting.done()
+        old = FakeArrival("old", lives=True)
+        await one._arrived(old)  # type: ignore[arg-type]
+        assert await asyncio.wait_for(waiting, 10) is old
+        return await asyncio.wait_for(one._awaited("another"), 10)
+
+    assert asyncio.run(take_over()) is None, "when one has come, the others do not come much later"
