@@ -182,6 +182,9 @@ class RandomEvents:
 
     def quota_reached(self, job: Watched) -> None:
         """A worker is killed while the namespace has no room for another pod; later it has."""
+        # One that has a worker too many would not miss it.
+        self._cluster.kubectl("scale", "-n", NAMESPACE, f"trainingjob/{job.name}", "--replicas=3")
+        job.await_size(3, _RECOVERY_SECONDS)
         hard = {"pods": "1"}
         quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "full"}, "spec": {"hard": hard}}
         self._cluster.apply(quota, namespace=NAMESPACE)
