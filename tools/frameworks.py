@@ -87,6 +87,19 @@ ENVIRONMENTS = {
         TENSORFLOW_TESTS,
         ("tf_keras==2.21.0",),
     ),
+    # Pipelines of Kubeflow: its packages ask for an older protobuf, and for older requests, than other packages take.
+    "kfp": Environment(
+        ("3.11", "3.12"),
+        (
+            "kfp==2.17.3",
+            "kfp-kubernetes==2.17.3",
+            "protobuf==6.33.6",
+            "requests==2.33.0",
+            *("torch", "numpy", "scikit-learn", "safetensors", "onnx", "onnxscript", "onnxruntime"),
+            *("cryptography", "kopf", "lightkube", "PyYAML"),
+        ),
+        ("tests/integration/test_kubeflow.py",),
+    ),
     # The last version, which asks NumPy for names that newer ones lack.
     "mxnet": Environment(
         ("3.10", "3.11"),

@@ -1,0 +1,126 @@
+"""A job as one step of a pipeline."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+
+import pytest
+from fake_jobs import FakeJobs
+
+from farandole.jobs import pipeline_step
+from farandole.jobs.errors import Refused, Unreachable
+from farandole.jobs.handle import JobFailed
+from farandole.jobs.pipeline_step import metrics_of, run_job
+from farandole.jobs.spec import JobSpec
+from farandole.jobs.status import JobState, JobStatus
+
+JOB = {"command": ["python", "train.py"], "workers": "2:8", "name": "digits"}
+
+
+class Place(FakeJobs):
+    """The fake place, which refuses a name that is taken, as all real ones do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.never_ends = threading.Event()
+        self.silent = False
+
+    def submit(self, spec: JobSpec) -> str:
+        if spec.name in self.told:
+            raise Refused(f"there is a job {spec.name}")
+        return super().submit(spec)
+
+    def logs(self, name: str, follow: bool = False, rank: int | None = None) -> Iterator[str]:
+        if self.silent:
+            self.never_ends.wait(60)
+        return super().logs(name, follow, rank)
+
+
+@pytest.fixture
+def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    place = Place()
+
+    def connect(name: str | None, environment: Mapping[str, str]) -> tuple[str, Place]:
+        return name or "fake", place
+
+    monkeypatch.setattr(pipeline_step, "connect", connect)
+    yield place
+    place.never_ends.set()
+
+
+def test_a_job_is_submitted_waited_for_and_its_metrics_are_returned(place: Place) -> None:
+    said: list[str] = []
+    place.lines = ["[0]<stdout>:epoch 1\n", '[0]<stdout>:metrics: {"accuracy": 0.98, "steps": 690}\n']
+    assert run_job(JOB, say=said.append) == {"accuracy": 0.98, "steps": 690}
+    assert place.specs["digits"].command == ("python", "train.py")
+    assert "[0]<stdout>:epoch 1" in said
+    assert said[-1] == 'job digits has succeeded; metrics: {"accuracy": 0.98, "steps": 690}'
+
+
+def test_numbers_of_a_job_that_a_pipeline_has_made_floats_are_whole_again(place: Place) -> None:
+    run_job({**JOB, "workers": {"min": 2.0, "max": 8.0, "replicas": 4.0}, "grace": 1.5}, say=lambda line: None)
+    spec = place.specs["digits"]
+    assert (spec.workers.min, spec.workers.max, spec.grace) == (2, 8, 1.5)
+    assert isinstance(spec.workers.replicas, int)
+
+
+def test_a_job_that_fails_is_an_error(place: Place) -> None:
+    place.exit_code = 3
+    with pytest.raises(JobFailed, match="digits has failed: ended with code 3"):
+        run_job(JOB, say=lambda line: None)
+
+
+def test_a_step_that_is_started_again_waits_for_the_job_that_is_there(place: Place) -> None:
+    said: list[str] = []
+    place.submit(JobSpec(("python", "train.py"), pipeline_step.from_dict(JOB).workers, "digits"))
+    run_job(JOB, say=said.append)
+    assert said[0] == "job digits is there already, and is waited for"
+    assert len(place.specs) == 1
+
+
+def test_a_job_of_an_earlier_run_that_is_over_is_not_taken_for_this_one(place: Place) -> None:
+    run_job(JOB, say=lambda line: None)
+    with pytest.raises(Refused, match="there is a job digits"):
+        run_job(JOB, say=lambda line: None)
+
+
+def test_a_job_that_takes_too_long_is_cancelled(place: Place) -> None:
+    place.silent = True
+    with pytest.raises(TimeoutError, match="digits is not over"):
+        run_job(JOB, timeout=0.01, say=lambda line: None)
+    assert place.status("digits").state is JobState.CANCELLED
+
+
+def test_a_step_that_is_ended_cancels_its_job_and_says_why_it_ends(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ended(name: str) -> JobStatus:
+        raise SystemExit(143)
+
+    place.silent = True
+    cancelled = []
+    monkeypatch.setattr(place, "status", ended)
+    monkeypatch.setattr(place, "cancel", cancelled.append)
+    with pytest.raises(SystemExit):
+        run_job(JOB, say=lambda line: None)
+    assert cancelled == ["digits"]
+
+    def unreachable(name: str) -> None:
+        raise Unreachable("nobody answers")
+
+    monkeypatch.setattr(place, "cancel", unreachable)
+    with pytest.raises(SystemExit):
+        run_job({**JOB, "name": "other"}, say=lambda line: None)
+
+
+@pytest.mark.parametrize(
+    "line", ["metrics: {", "metrics: [1]", "metrics: {} more", "metric: {}", 'metrics: {"a": NaN, "b": true, "c": "1"}']
+)
+def test_lines_that_have_no_metric(line: str) -> None:
+    assert metrics_of([line]) == {}
+
+
+def test_later_lines_win_and_others_stay() -> None:
+    lines = ['metrics: {"a": 1, "b": 2}', '12:00 [1]<stdout>:metrics: {"a": 3}\n']
+    assert metrics_of(lines) == {"a": 3, "b": 2}
