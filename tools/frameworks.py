@@ -87,14 +87,13 @@ ENVIRONMENTS = {
         TENSORFLOW_TESTS,
         ("tf_keras==2.21.0",),
     ),
-    # Pipelines of Kubeflow: its packages ask for an older protobuf, and for older requests, than other packages take.
+    # Pipelines of Kubeflow: its packages ask for an older protobuf, older requests and a newer certifi than others take.
     "kfp": Environment(
         ("3.11", "3.12"),
         (
             "kfp==2.17.3",
             "kfp-kubernetes==2.17.3",
-            "protobuf==6.33.6",
-            "requests==2.33.0",
+            *("certifi==2026.10.19.post1", "protobuf==6.33.6", "requests==2.33.0"),
             *("torch==2.13.0", "numpy==2.4.6", "scikit-learn==1.9.1", "safetensors==0.8.0"),
             *("onnx==1.23.2", "onnxruntime==1.32.0", "onnxscript==0.7.2"),
             *("cryptography==50.0.2", "kopf==1.45.2", "lightkube==1.0.1", "PyYAML==6.0.4"),
