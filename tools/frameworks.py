@@ -87,7 +87,7 @@ ENVIRONMENTS = {
         TENSORFLOW_TESTS,
         ("tf_keras==2.21.0",),
     ),
-    # Pipelines of Kubeflow: its packages ask for an older protobuf, older requests and a newer certifi than others take.
+    # Pipelines of Kubeflow: kfp asks for an older protobuf, older requests and a newer certifi than others take.
     "kfp": Environment(
         ("3.11", "3.12"),
         (
