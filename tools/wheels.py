@@ -180,7 +180,9 @@ def prove(wheel: Path, machine: Machine) -> None:
     if (python, abi) != ("py3", "none") or machine.tag not in platforms.split("."):
         raise WheelError(f"{wheel.name} has not the tag py3-none-{machine.tag}; see what auditwheel repair says of it")
     shown = run(sys.executable, "-m", "auditwheel", "show", wheel)
-    if machine.tag not in consistent_tags(shown):
+    # `repair` has refused every library from outside but PROVIDED, which `show` cannot be told of: it names the tag of
+    # the symbols apart from that of the libraries.
+    if constrained_to(shown) != machine.tag:
         raise WheelError(f"auditwheel does not find {machine.tag} in {wheel.name}; it says:\n{shown}")
     if wheel.stat().st_size > LARGEST:
         raise WheelError(f"{wheel.name} has {wheel.stat().st_size:,} bytes, more than {LARGEST:,}; see what is in it")
@@ -189,16 +191,15 @@ def prove(wheel: Path, machine: Machine) -> None:
             raise WheelError(f"{library} exports {', '.join(foreign[:5])}, which native/exports.map should keep inside")
 
 
-def consistent_tags(shown: str) -> set[str]:
-    """Return the tags that `auditwheel show` finds a wheel consistent with; it breaks its lines anywhere.
+def constrained_to(shown: str) -> str | None:
+    """Return the tag to which the symbols of a wheel constrain it, of `auditwheel show`, which breaks lines anywhere.
 
     Example:
-        >>> text = 'x.whl is consistent with the following platform tag:\\n"manylinux_2_17_x86_64".'
-        >>> consistent_tags(text)
-        {'manylinux_2_17_x86_64'}
+        >>> constrained_to('This constrains the platform\\ntag to "manylinux_2_17_x86_64". In order')
+        'manylinux_2_17_x86_64'
     """
-    found = re.search(r'consistent with the following platform tag:\s*"([^"]*)"', shown)
-    return {found[1]} if found else set()
+    found = re.search(r'constrains\s+the\s+platform\s+tag\s+to\s+"([^"]*)"', shown)
+    return found[1] if found else None
 
 
 def exported(wheel: Path) -> dict[str, list[str]]:
