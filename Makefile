@@ -104,8 +104,9 @@ setup: native
 
 # --- use -------------------------------------------------------------------------------------------------------
 
-demo: setup
-	@farandole run -np 2 python examples/digits.py --goal 0.97
+# With the wheel of dist/ where one fits, and else as it is built here.
+demo:
+	@tools/demo
 
 pipeline: setup $(VENV)/ready-to-test
 	@python examples/workflow/pipeline.py output/workflow $(PIPELINE)
@@ -187,4 +188,4 @@ explore-models: native
 	  $(PYTEST) tests/unit/roster/test_model.py tests/unit/elastic/test_schedules.py
 
 clean:
-	rm -rf $(VENV) .venv-frameworks build dist src/farandole/core/lib
+	rm -rf $(VENV) .venv-demo .venv-frameworks build dist src/farandole/core/lib
