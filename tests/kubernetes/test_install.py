@@ -38,4 +38,4 @@ def test_all_comes_twice_without_harm_and_goes_without_a_rest(cluster: Cluster, 
 def test_what_goes_wrong_is_said_with_the_next_step(cluster: Cluster) -> None:
     rights = farandole(cluster, "kubernetes", "instal", check=False)
     assert rights.returncode == 2
-    assert "invalid choice" in rights.stderr
+    assert "did you mean install?" in rights.stderr

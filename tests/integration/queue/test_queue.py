@@ -113,7 +113,7 @@ def test_wrong_ways_are_answered(bench: QueueBench) -> None:
     assert code == 2 and err.startswith("error: 9 workers can never run here: there are 4 slots (localhost:4)\nhint: ")
     assert "there is no queue vison" in bench.ask("submit", "--queue", "vison", "--", "true")[2]
     assert "did you mean policy?" in bench.ask("queue", "config", "polcy=rr")[2]
-    assert "invalid choice: 'sart'" in bench.ask("queue", "sart")[2]
+    assert "did you mean start?" in bench.ask("queue", "sart")[2]
     assert "the queue has no host h9" in bench.ask("queue", "hosts", "drain", "h9")[2]
     assert bench.ask("queue", "config", "policy=rr", "user.root=jobs=0")[0] == 0
     assert "quota reached: root has 0 of 0 jobs" in bench.ask("submit", "--", "true")[2]
