@@ -23,6 +23,7 @@ from farandole.queue.model import (
     QueueHost,
     QueueJob,
     Seen,
+    SetBatch,
     SetHosts,
     StartAttempt,
     StopAttempt,
@@ -68,6 +69,8 @@ class FakeAttempt:
     read_at: float | None = None
     left_at: float | None = None
     """When workers that are to leave have left."""
+    batch: int = 0
+    """What its launcher has been told."""
 
     @property
     def runs(self) -> bool:
@@ -111,7 +114,7 @@ class World:
                 host: HostWorkers(attempt.slots.get(host, 0), attempt.workers.get(host, 0))
                 for host in {**attempt.slots, **attempt.workers}
             }
-            report = AttemptReport(self.now + 1e-6, hosts, count(attempt.workers))
+            report = AttemptReport(self.now + 1e-6, hosts, count(attempt.workers), scheduled_batch=attempt.batch)
         return AttemptFact(Seen.RUNS if attempt.runner else Seen.ORPHANED, report=report)
 
     def carry_out(self, action: Action, jobs: Mapping[str, QueueJob]) -> None:
@@ -128,6 +131,8 @@ class World:
             if attempt.written != dict(action.slots):
                 attempt.written = dict(action.slots)
                 attempt.read_at = self.now + self._delay()
+        elif isinstance(action, SetBatch):
+            self.attempts[key].batch = action.samples
         elif isinstance(action, StopAttempt):
             attempt = self.attempts.setdefault(key, FakeAttempt(job.spec.is_elastic, {}, 0, 0))
             attempt.order = action.how

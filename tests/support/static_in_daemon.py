@@ -54,7 +54,14 @@ class FakeJob:
         return tuple(self._hosts.values())
 
     def status(self) -> Status:
-        return {"size": self._size, "generation": 1, "waits_for": "", "steps_per_second": None}
+        return {
+            "size": self._size,
+            "generation": 1,
+            "waits_for": "",
+            "steps_per_second": None,
+            "measures": (),
+            "scheduled_batch": 0,
+        }
 
 
 async def launch(

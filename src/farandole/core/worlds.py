@@ -32,6 +32,7 @@ from farandole.wire.rendezvous import (
     RendezvousError,
     Revoked,
     RosterUnreachable,
+    ScheduledBatch,
     World,
 )
 from farandole.wire.roster_client import RosterClient
@@ -140,6 +141,7 @@ class Notices:
         self._engine = engine
         self._generation = 0
         self._coming = 0
+        self._batch = 0
         self._ending = False
 
     def turn_away(self) -> None:
@@ -171,8 +173,15 @@ class Notices:
             self._revoke(message)
         elif isinstance(message, Coming):
             self._coming = message.workers
+        elif isinstance(message, ScheduledBatch):
+            self._batch = message.samples
         elif isinstance(message, Ending):
             self._ending = True
+
+    @property
+    def scheduled_batch(self) -> int:
+        """The batch of all workers that whoever shares out slots has chosen; 0: the job chooses by itself."""
+        return self._batch
 
     @property
     def job_ends(self) -> bool:

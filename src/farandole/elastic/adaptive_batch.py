@@ -34,6 +34,9 @@ _ENOUGH = 3
 class AdaptiveBatch(msgspec.Struct, frozen=True):
     """The samples of all ranks together follow the gradient noise scale, between two bounds.
 
+    In a job to which a scheduler says a batch, such as one of a queue with the policy `adaptive`, they follow that
+    instead, between the same bounds.
+
     With a batch of the size of the noise scale, a training takes about twice the steps that it would take with an
     endless batch, and twice the samples that it would take with a tiny one (McCandlish et al., 2018). As a training
     gets on, its noise scale mostly grows.
@@ -93,12 +96,21 @@ class AdaptiveBatch(msgspec.Struct, frozen=True):
             return noise.gain(batch, self.base_batch)
         return {"square-root": math.sqrt(growth), "linear": growth, "keep": 1.0}[self.rate]
 
-    def wanted(self, batch: int, noise: NoiseScale) -> int:
-        """Return the batch that is to follow one of that size."""
-        if not noise.is_known:
+    def wanted(self, batch: int, noise: NoiseScale, scheduled: int = 0) -> int:
+        """Return the batch that is to follow one of that size.
+
+        Args:
+            batch: the present one.
+            noise: of the gradients; as it says if nobody else does.
+            scheduled: what a scheduler has chosen, which knows how fast the job is and what its workers could do
+                elsewhere; 0: none has. It is come to in every case, by steps that are as bounded as others.
+        """
+        if not noise.is_known and not scheduled:
             return batch
-        bounded = min(max(noise.scale, batch / _MOST_CHANGE), batch * _MOST_CHANGE)
+        bounded = min(max(scheduled or noise.scale, batch / _MOST_CHANGE), batch * _MOST_CHANGE)
         wanted = min(max(round(bounded), self.min), self.max)
+        if scheduled:
+            return wanted
         is_bound = wanted in (self.min, self.max) and wanted != batch
         return wanted if is_bound or not 1 / _LEAST_CHANGE < wanted / batch < _LEAST_CHANGE else batch
 
@@ -114,6 +126,8 @@ class Measured(msgspec.Struct, frozen=True, array_like=True):
     """Of a step, on average since this was told last."""
     waited: float = 0.0
     """Seconds of a step in which this rank has waited for collectives, likewise."""
+    scheduled: int = 0
+    """The batch that the scheduler has told this rank; 0: none. That of rank 0 counts."""
 
 
 class Adaptation(msgspec.Struct, frozen=True):
@@ -145,9 +159,11 @@ class Adaptation(msgspec.Struct, frozen=True):
         """
         # Of the whole every rank has the same gradient, but not every processor adds up its squares alike.
         found = estimate([each.part for each in measured], measured[0].whole)
-        if found is None or not (math.isfinite(found.square) and math.isfinite(found.trace)):
+        scheduled = measured[0].scheduled
+        noise, count = self.noise, self.measured
+        if found is not None and math.isfinite(found.square) and math.isfinite(found.trace):
+            noise, count = noise.updated(found), count + 1
+        elif not scheduled:
             return self
-        noise = self.noise.updated(found)
-        count = self.measured + 1
-        batch = policy.wanted(self.batch, noise) if count >= _ENOUGH else self.batch
+        batch = policy.wanted(self.batch, noise, scheduled) if count >= _ENOUGH or scheduled else self.batch
         return Adaptation(batch, noise, count, self.progress)

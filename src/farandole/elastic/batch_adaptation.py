@@ -151,7 +151,8 @@ class BatchAdaptation:
         blocked = self._session.engine.blocked_seconds
         waited = max(0.0, blocked - self._blocked) / self._steps
         self._since, self._blocked, self._steps = now, blocked, 0
-        return Measured(part, Part(total, whole), seconds, waited)
+        notices = self._session.notices
+        return Measured(part, Part(total, whole), seconds, waited, 0 if notices is None else notices.scheduled_batch)
 
 
 def _workers(plan: Plan) -> int:

@@ -3,6 +3,7 @@
     attempts/NAME.N/
         request     what is to be run: written once, before the runner is started (it has the user's environment)
         hosts       of an elastic job: where its workers are to be, which its launcher reads again and again
+        batch       of an elastic job whose batch adapts itself: what the policy has chosen, if it has
         order       how the attempt is to be stopped: `cancel`, `suspend`, `kill`
         own/        the runner's: it belongs to the job's user
             lock        locked by the runner for as long as it lives; so the kernel says whether it does
@@ -118,6 +119,11 @@ class Attempt:
         _replace(self.hosts, text.encode(), 0o644)
         return True
 
+    def set_batch(self, samples: int) -> None:
+        """Say which batch the policy has chosen; 0: the job chooses."""
+        if samples != self.batch():
+            _replace(self.path / "batch", str(samples).encode(), 0o644)
+
     def order(self, how: str) -> None:
         """Tell the runner to stop; an order is not taken back."""
         if self.ordered() not in (how, "kill"):
@@ -178,6 +184,13 @@ class Attempt:
             OSError: it is not there.
         """
         return msgspec.json.decode((self.path / "request").read_bytes(), type=Request)
+
+    def batch(self) -> int:
+        """Return the batch that the policy has chosen; 0: the job chooses."""
+        try:
+            return int((self.path / "batch").read_text())
+        except OSError:
+            return 0
 
     def ordered(self) -> str:
         """Return how the attempt is to be stopped; "": it is not."""

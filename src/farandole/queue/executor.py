@@ -19,6 +19,7 @@ from farandole.queue.model import (
     Phase,
     QueueJob,
     Seen,
+    SetBatch,
     SetHosts,
     StartAttempt,
     StopAttempt,
@@ -77,6 +78,8 @@ class Executor:
             self._start(attempt, job, now)
         elif isinstance(action, SetHosts):
             attempt.set_hosts(action.slots)
+        elif isinstance(action, SetBatch):
+            attempt.set_batch(action.samples)
         elif isinstance(action, StopAttempt):
             attempt.order(action.how)
             attempt.close_if_not_begun()

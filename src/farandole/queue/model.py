@@ -159,6 +159,8 @@ class AttemptReport(msgspec.Struct, frozen=True):
     steps_per_second: float | None = None
     measures: tuple[Measures, ...] = ()
     """What its training has measured, if its batch adapts itself; the latest at the end."""
+    scheduled_batch: int = 0
+    """The batch that its launcher has been told; 0: none."""
 
 
 class Seen(str, enum.Enum):
@@ -204,6 +206,18 @@ class SetHosts(msgspec.Struct, frozen=True, tag=True):
     slots: Slots
 
 
+class SetBatch(msgspec.Struct, frozen=True, tag=True):
+    """Let the elastic job, whose batch adapts itself, have that batch.
+
+    Attributes:
+        samples: of all workers together; 0: as the job chooses.
+    """
+
+    job: str
+    attempt: int
+    samples: int
+
+
 class StopAttempt(msgspec.Struct, frozen=True, tag=True):
     """Tell the runner to stop; if there is none, see that none begins.
 
@@ -216,7 +230,7 @@ class StopAttempt(msgspec.Struct, frozen=True, tag=True):
     how: str
 
 
-Action = StartAttempt | SetHosts | StopAttempt
+Action = StartAttempt | SetHosts | SetBatch | StopAttempt
 
 
 class Event(msgspec.Struct, frozen=True):

@@ -21,6 +21,7 @@ from farandole.queue.model import (
     QueueHost,
     QueueJob,
     Seen,
+    SetBatch,
     Slots,
     Why,
     count,
@@ -121,6 +122,8 @@ def turn(
         if job.phase.has_attempt
         for action in actions_of(job, facts.get(name, NOTHING_SEEN) if job.attempt == before[name].attempt else NEW)
     ]
+    if standing is not None:
+        actions += _batches(after, standing, facts)
     return Turn(after, actions, events, reasons, standing)
 
 
@@ -188,6 +191,21 @@ def _carry_out(
     allocations = standing.decision.allocations
     wanted = {name: slots_of(allocation, standing.cluster) for name, allocation in allocations.items() if name in jobs}
     return _give(_take(jobs, wanted, now), wanted, hosts, standing.cluster, facts, now)
+
+
+def _batches(jobs: Mapping[str, QueueJob], standing: Standing, facts: Facts) -> list[Action]:
+    """Let jobs that have the slots they are to have follow the batch that was chosen for these, or their own."""
+    decision = standing.decision
+    actions: list[Action] = []
+    for name, job in jobs.items():
+        report = facts.get(name, NOTHING_SEEN).report
+        if job.phase is not Phase.RUNNING or not job.spec.is_elastic or report is None:
+            continue
+        if job.slots == slots_of(decision.allocations.get(name), standing.cluster):
+            batch = decision.batches.get(name, 0)
+            if batch != report.scheduled_batch:
+                actions.append(SetBatch(name, job.attempt, batch))
+    return actions
 
 
 def _take(jobs: Mapping[str, QueueJob], wanted: Mapping[str, Slots], now: float) -> dict[str, QueueJob]:

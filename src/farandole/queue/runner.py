@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from farandole.launcher.daemon.client_protocol import HostsAre, ListHosts
+from farandole.launcher.daemon.client_protocol import HostsAre, ListHosts, ScheduleBatch
 from farandole.launcher.daemon.client_requests import ask, status_of
 from farandole.launcher.daemon.jobs import JobDirectory, jobs_of_this_user
 from farandole.launcher.errors import LaunchError
@@ -160,8 +160,19 @@ class Runner:
             if isinstance(answer, HostsAre) and status is not None:
                 hosts = {row.name: HostWorkers(row.slots, len(row.workers)) for row in answer.rows}
                 self._attempt.write_report(
-                    AttemptReport(at, hosts, status.size, status.waits_for, status.steps_per_second, status.measures)
+                    AttemptReport(
+                        at,
+                        hosts,
+                        status.size,
+                        status.waits_for,
+                        status.steps_per_second,
+                        status.measures,
+                        status.scheduled_batch,
+                    )
                 )
+                # A launcher that has followed one that was killed knows of none, and is told again.
+                if (batch := self._attempt.batch()) != status.scheduled_batch:
+                    ask(directory, ScheduleBatch(batch))
 
 
 def _end_with_parent() -> Callable[[], None]:

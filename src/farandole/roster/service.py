@@ -58,6 +58,7 @@ from farandole.wire.rendezvous import (
     Progress,
     Refused,
     Result,
+    ScheduledBatch,
     Tell,
 )
 
@@ -141,6 +142,7 @@ class RosterService:
         self._on_failure = on_failure
         self._on_progress = on_progress
         self._on_measures = on_measures
+        self._scheduled_batch = ScheduledBatch(0)
         self._log = log
         self._call = call
 
@@ -207,6 +209,19 @@ class RosterService:
         """Take note of whether workers will be started soon: the last ones that hold the state stay for them."""
         if isinstance(self._state, elastic.State) and self._state.promised != coming:
             self._happened(Promised(coming))
+
+    def schedule_batch(self, samples: int) -> None:
+        """Let all workers know the batch that was chosen for them; 0: they choose by themselves.
+
+        It is not kept for the next service: whoever chooses sees that the job does not follow, and says it again.
+        """
+        self._scheduled_batch = ScheduledBatch(samples)
+        self._connections.notify(list(self._connections.listeners), self._scheduled_batch)
+
+    @property
+    def scheduled_batch(self) -> int:
+        """The batch that was chosen for the workers; 0: they choose by themselves."""
+        return self._scheduled_batch.samples
 
     def ending(self) -> None:
         """Let all workers know that the job is being ended."""
@@ -308,7 +323,11 @@ class RosterService:
 
     def _listen(self, client: Client) -> None:
         self._connections.listeners[client.worker] = client
-        if client.worker in self._state.members and isinstance(self._state, elastic.State):
+        if not isinstance(self._state, elastic.State):
+            return
+        # Also 0: a worker that connects again may have heard another one from the roster before this one.
+        client.post(self._scheduled_batch)
+        if client.worker in self._state.members:
             for notice in notices_so_far(self._state):
                 client.post(notice)
 

@@ -133,8 +133,11 @@ class Decision:
         allocations: of the jobs that shall have slots; the others wait, or are suspended.
         reasons: a sentence for each job, the one that `farandole status` shows.
         review_at: when to decide again even if nothing has happened; None: only when something happens.
+        batches: of jobs whose batch adapts itself, the samples of all workers in a step that suit the allocation best;
+            jobs that are not in it choose by themselves.
     """
 
     allocations: Mapping[str, Allocation]
     reasons: Mapping[str, str]
     review_at: float | None = None
+    batches: Mapping[str, int] = field(default_factory=dict)

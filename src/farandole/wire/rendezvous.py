@@ -289,6 +289,13 @@ class Coming(msgspec.Struct, frozen=True, tag="coming"):
     workers: int
 
 
+class ScheduledBatch(msgspec.Struct, frozen=True, tag="scheduled-batch"):
+    """The batch that whoever shares out slots has chosen for the job. Replaces what was said before."""
+
+    samples: int
+    """Of all workers together; 0: the job chooses by itself."""
+
+
 class Ending(msgspec.Struct, frozen=True, tag="ending"):
     """The job is being ended: what ends this worker from now on means it."""
 
@@ -296,7 +303,7 @@ class Ending(msgspec.Struct, frozen=True, tag="ending"):
 FromWorker = (
     Hello | Join | Leave | Holds | Leaving | Failure | Progress | Measures | FetchCall | Result | Listen | Tell | Probe
 )
-Heard = Told | Absent | Probed | Changed | Coming | Revoked | Ending
+Heard = Told | Absent | Probed | Changed | Coming | Revoked | ScheduledBatch | Ending
 FromRoster = World | Refused | Call | Accepted | Heard
 
 

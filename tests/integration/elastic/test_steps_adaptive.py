@@ -47,6 +47,21 @@ def test_the_batch_adapts_and_every_sample_counts_once(
     assert sizes(fixed[0]) == sizes(elastic[0])
 
 
+@pytest.mark.parametrize("deaths", [{}, {0: (5, "after step")}])
+def test_a_batch_that_a_scheduler_has_chosen_is_followed(
+    make_job: Callable[..., ElasticJob], deaths: dict[int, tuple[int, str]]
+) -> None:
+    job = make_job()
+    job.tell(job.service.schedule_batch, 5)  # The noise asks for the largest one.
+    options = OPTIONS | {"deaths": deaths}
+    results = run(job, options, 2)
+    check_adapted(results, options)
+    # It is heard with the first measurement, in every second step.
+    assert sizes(results[0])[:2] == [4, 4] and {*sizes(results[0])[2:8]} <= {5, 2, 4}
+    assert results[0]["adaptation"].batch == 5
+    assert max(results[0]["rates"].values()) == pytest.approx(0.05 * 5 / 4)
+
+
 # In step 5 the ranks tell each other what they have measured: those that are left do so in the next world.
 @pytest.mark.parametrize(("step", "phase"), [(4, "backward"), (5, "before step"), (5, "after step"), (6, "begin")])
 def test_it_survives_workers(make_job: Callable[..., ElasticJob], phase: str, step: int) -> None:

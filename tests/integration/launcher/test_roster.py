@@ -30,6 +30,7 @@ from farandole.wire.rendezvous import (
     Measures,
     Progress,
     RendezvousError,
+    ScheduledBatch,
     World,
 )
 from farandole.wire.roster_client import RosterClient
@@ -267,6 +268,21 @@ def test_what_a_training_measures_is_heard(serve: Callable[..., Running]) -> Non
         client.report_measures(told)
     roster.silence(0)
     assert measured == [told]
+
+
+def test_a_scheduled_batch_is_heard_by_those_that_listen_and_those_that_come(serve: Callable[..., Running]) -> None:
+    roster = serve(0, elastic=Limits(1, 2))
+    for worker in (0, 1):
+        roster.do(lambda worker=worker: roster.service.expect(worker, "here"))
+    heard: dict[int, list[object]] = {0: [], 1: []}
+    with roster.client(0) as first, roster.client(1) as second:
+        first.listen(heard[0].append)
+        until(lambda: ScheduledBatch(0) in heard[0], "there is none")
+        roster.do(lambda: roster.service.schedule_batch(96))
+        until(lambda: ScheduledBatch(96) in heard[0], "it is told at once")
+        second.listen(heard[1].append)
+        until(lambda: ScheduledBatch(96) in heard[1], "it is told to a newcomer")
+    assert ScheduledBatch(0) not in heard[1] and roster.service.scheduled_batch == 96
 
 
 def test_a_call_and_its_result(serve: Callable[..., Running]) -> None:

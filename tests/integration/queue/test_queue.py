@@ -33,6 +33,26 @@ if open(file).read().count("begun") == 1:
 open(file, "a").write("done\\n")
 """
 
+# A training whose batch adapts itself, as the roster sees it: it measures, and hears which batch was chosen for it.
+MEASURES = """\
+import os, queue, sys
+from farandole.wire.rendezvous import Measures, ScheduledBatch
+from farandole.wire.roster_client import RosterClient
+
+worker, secret = int(os.environ["FARANDOLE_WORKER"]), bytes.fromhex(os.environ["FARANDOLE_SECRET"])
+heard = queue.SimpleQueue()
+with RosterClient.connect(os.environ["FARANDOLE_ROSTER"], secret, worker=worker) as roster:
+    roster.listen(heard.put)
+    world = roster.join(f"c{worker}", None, host="h", trained=True)
+    roster.report_measures(
+        Measures(32, 512, 64, hosts=1, workers=world.size, local=32.0, step=0.2, sync=0.0, square=1.0, trace=9000.0)
+    )
+    while not (isinstance(told := heard.get(timeout=60), ScheduledBatch) and told.samples):
+        pass
+    open(sys.argv[1], "a").write(f"{told.samples}\\n")
+    roster.leave(world.generation)
+"""
+
 
 def test_a_job_is_shown_until_it_is_over_and_its_code_is_that_of_the_command(bench: QueueBench) -> None:
     bench.start()
@@ -60,6 +80,15 @@ def test_an_elastic_job_takes_what_is_free_and_gives_it_back(bench: QueueBench) 
     until(lambda: bench.status("grows")["workers"] == 3, "it has what was asked for", 60)
     bench.becomes("grows", "Succeeded")
     assert bench.said("grows") == ["begun", "done"]
+
+
+def test_the_batch_that_the_policy_has_chosen_reaches_the_workers(bench: QueueBench) -> None:
+    bench.start("--policy", "adaptive")
+    script, file = bench.directory / "measures.py", bench.directory / "batch"
+    script.write_text(MEASURES)
+    bench.submit("a", "-np", "1:2", "--", sys.executable, str(script), str(file))
+    bench.becomes("a", "Succeeded")
+    assert all(32 < int(batch) <= 512 for batch in bench.said("batch")) and bench.said("batch")
 
 
 def test_a_job_saves_itself_is_suspended_and_goes_on(bench: QueueBench) -> None:

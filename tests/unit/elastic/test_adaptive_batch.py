@@ -48,6 +48,27 @@ def test_a_small_change_is_none() -> None:
     assert POLICY.wanted(100, NoiseScale(1.0, 70.0, 1.0)) == 70
 
 
+def test_a_scheduled_batch_is_come_to_whatever_the_noise_says() -> None:
+    adaptation, sizes = Adaptation(32), []
+    for scheduled in (100, 100, 100, 90, 5000, 5000, 5000, 5000, 1):
+        measured = told(adaptation.batch, 2, 1.0, 40.0)
+        # That of rank 0 counts: another rank may have heard it earlier or later.
+        measured[0] = msgspec.structs.replace(measured[0], scheduled=scheduled)
+        measured[1] = msgspec.structs.replace(measured[1], scheduled=7)
+        adaptation = adaptation.heard(POLICY, measured)
+        sizes.append(adaptation.batch)
+    assert sizes == [64, 100, 100, 90, 180, 360, 512, 512, 256]
+    assert adaptation.measured == 9 and adaptation.noise.scale == pytest.approx(40.0)
+    # When no batch is scheduled any more, it goes on by itself.
+    assert adaptation.heard(POLICY, told(256, 2, 1.0, 40.0)).batch == 128
+
+
+def test_a_scheduled_batch_needs_no_estimate() -> None:
+    whole = Part(32, 2.0)
+    measured = [Measured(Part(32, 2.0), whole, 0.1, scheduled=48), Measured(Part(0, 0.0), whole, 0.1)]
+    assert Adaptation(32).heard(POLICY, measured) == Adaptation(48)
+
+
 def test_it_is_shared_among_the_ranks_of_any_world() -> None:
     assert Adaptation(100).counts(3) == (34, 33, 33)
     assert sum(Adaptation(100).counts(7)) == 100

@@ -123,6 +123,13 @@ def test_an_attempt_as_its_files_show_it(attempt: Attempt) -> None:
     assert not attempt.set_hosts({"h1": 2}) and attempt.set_hosts({"h1": 1})
 
 
+def test_an_attempt_knows_the_batch_that_was_chosen(attempt: Attempt) -> None:
+    assert attempt.batch() == 0
+    for batch in (96, 96, 0):
+        attempt.set_batch(batch)
+        assert attempt.batch() == batch
+
+
 def test_an_attempt_that_has_not_begun_is_closed(attempt: Attempt) -> None:
     attempt.order("cancel")
     attempt.close_if_not_begun()

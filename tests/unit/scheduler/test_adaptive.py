@@ -167,6 +167,23 @@ def test_a_gain_that_a_restart_would_cost_is_no_gain() -> None:
     assert moves.type == "fast" and stays == has
 
 
+def test_a_decision_says_the_batch_that_suits_the_slots() -> None:
+    measured = report(step("slow", 1, 2, 64.0), progress=100.0)
+    jobs = [
+        job("free", largest_run=2, report=measured),
+        job("fixed", 1.0, largest_run=2, report=measured, batch=64),
+        job("new", 2.0, report=replace(measured, noise=None)),
+        view("silent", 1, duration=100.0),
+    ]
+    decision = Adaptive().decide(CLUSTER, jobs, 60.0)
+    assert decision.allocations.keys() == {"free", "fixed", "new", "silent"}
+    assert decision.batches.keys() == {"free"}, "the others have fixed theirs, or know too little of their gradients"
+    has = decision.allocations["free"]
+    best = GoodputModel(measured).best(has.type, len(has.parts), has.slots)
+    assert best is not None and decision.batches["free"] == best.local * (best.accumulated + 1) * has.slots
+    assert LIMITS.initial < decision.batches["free"] <= LIMITS.largest
+
+
 def test_rigid_jobs_and_those_that_must_stay() -> None:
     rigid = view("rigid", 6, report=report(), batch=512)
     kept = job("kept", allocation=Allocation("fast", ((4, 2),)), preemptible=False)

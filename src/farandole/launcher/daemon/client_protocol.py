@@ -86,6 +86,13 @@ class Scale(msgspec.Struct, frozen=True, tag="scale"):
     workers: int
 
 
+class ScheduleBatch(msgspec.Struct, frozen=True, tag="schedule-batch"):
+    """Train with that batch from now on, if the batch adapts itself."""
+
+    samples: int
+    """Of all workers together; 0: as the job chooses."""
+
+
 class Kill(msgspec.Struct, frozen=True, tag="kill"):
     """Send one worker a signal."""
 
@@ -104,7 +111,7 @@ class AskView(msgspec.Struct, frozen=True, tag="ask-view"):
     """Of what was printed, only lines from this number on."""
 
 
-HostsRequest = AddHosts | RemoveHost | DrainHost | ListHosts | Scale | Kill
+HostsRequest = AddHosts | RemoveHost | DrainHost | ListHosts | Scale | ScheduleBatch | Kill
 FromClient = Launch | Show | Hide | Stop | HostsRequest | AskStatus | AskView
 
 # --- from the daemon ------------------------------------------------------------------------------------------------
@@ -157,6 +164,7 @@ class StatusIs(msgspec.Struct, frozen=True, tag="status-is"):
     waits_for: str
     steps_per_second: float | None = None
     measures: tuple[Measures, ...] = ()
+    scheduled_batch: int = 0
 
 
 class ViewIs(msgspec.Struct, frozen=True, tag="view-is"):

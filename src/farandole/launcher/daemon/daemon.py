@@ -47,6 +47,7 @@ from farandole.launcher.daemon.client_protocol import (
     Refused,
     RemoveHost,
     Scale,
+    ScheduleBatch,
     Show,
     StatusIs,
     Stop,
@@ -336,6 +337,8 @@ def _ask(job: Job | None, request: HostsRequest) -> FromDaemon:
         return Done((job.remove_host(request.name),))
     if isinstance(request, Kill):
         return Done((job.kill(request.rank, request.signal),))
+    if isinstance(request, ScheduleBatch):
+        return Done((job.schedule_batch(request.samples),))
     if isinstance(request, Scale):
         return Done((job.scale(request.workers),))
     return Done((job.drain_host(request.name),))

@@ -40,6 +40,8 @@ class Status(TypedDict):
     """Of the last seconds; None while that is not known."""
     measures: tuple[Measures, ...]
     """What a training whose batch adapts itself has measured, the latest at the end."""
+    scheduled_batch: int
+    """The batch of all workers that `schedule_batch` has set; 0: the job chooses."""
 
 
 class Job(Protocol):
@@ -59,6 +61,9 @@ class Job(Protocol):
 
     def scale(self, workers: int) -> str:
         """Let the job have at most so many workers."""
+
+    def schedule_batch(self, samples: int) -> str:
+        """Let a training whose batch adapts itself have that one; 0: as it chooses."""
 
     def kill(self, rank: int, number: int) -> str:
         """Send one worker a signal."""

@@ -87,6 +87,11 @@ class ElasticJob:
         self._policy.happened(events.Resized(min_size, max_size))
         return f"from {min_size} to {'any number of' if max_size is None else max_size} workers from now on"
 
+    def schedule_batch(self, samples: int) -> str:
+        """Let a training whose batch adapts itself have that one; 0: as it chooses. Say what happens now."""
+        self._supervisor.service.schedule_batch(samples)
+        return f"a batch of {samples} from now on, if it adapts itself" if samples else "a batch as the job chooses"
+
     def list_hosts(self) -> Sequence[HostRow]:
         """Return all hosts that the job has or waits for."""
         now = time.monotonic()
@@ -114,4 +119,5 @@ class ElasticJob:
             "waits_for": self._policy.messages.waits_for,
             "steps_per_second": self._supervisor.status.steps_per_second,
             "measures": self._supervisor.measures,
+            "scheduled_batch": self._supervisor.service.scheduled_batch,
         }

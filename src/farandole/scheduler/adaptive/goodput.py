@@ -49,6 +49,7 @@ class GoodputModel:
             before._throughput if before is not None and same else ThroughputModel(report, known)
         )
         self._known: dict[tuple[str, int, int], float] = {}
+        self._batches: dict[tuple[str, int, int], Batch | None] = {}
 
     def best(self, type_: str, nodes: int, workers: int, memory: float | None = None) -> Batch | None:
         """Return the best batch on so many nodes and workers; None if the job cannot run there.
@@ -56,6 +57,8 @@ class GoodputModel:
         Args:
             memory: the most samples of a pass; None: as the job's limits say.
         """
+        if memory is None and (type_, nodes, workers) in self._batches:
+            return self._batches[type_, nodes, workers]
         return self._best(type_, [(nodes, workers)], memory)[0]
 
     def goodputs(self, type_: str, layouts: Sequence[tuple[int, int]], batch: int | None = None) -> list[float]:
@@ -73,7 +76,9 @@ class GoodputModel:
         return [self._known[type_, nodes, workers] for nodes, workers in layouts]
 
     def _adapted(self, type_: str, layouts: Sequence[tuple[int, int]]) -> list[float]:
-        return [best.goodput if best is not None else 0.0 for best in self._best(type_, layouts, None)]
+        found = self._best(type_, layouts, None)
+        self._batches |= {(type_, *layout): best for layout, best in zip(layouts, found, strict=True)}
+        return [best.goodput if best is not None else 0.0 for best in found]
 
     def _fixed(self, type_: str, layouts: Sequence[tuple[int, int]], batch: int) -> list[float]:
         batches = np.full((len(layouts), 1), float(batch))

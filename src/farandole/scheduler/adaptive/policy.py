@@ -94,7 +94,8 @@ class Adaptive:
         chosen = self._choose(offers, free, asked, rows, kept)
         sized += [Sized(jobs[offer.choice.job], offer.candidate) for offer in chosen]
         reasons = self._reasons(cluster, jobs, sized, {jobs[offer.choice.job].name: offer.speedup for offer in chosen})
-        return Decision(place_all(cluster, sized, self.place), reasons, now + self.rules.round)
+        placed = place_all(cluster, sized, self.place)
+        return Decision(placed, reasons, now + self.rules.round, self._batches(sized))
 
     def _choose(
         self,
@@ -115,6 +116,16 @@ class Adaptive:
         until = [job for job in jobs if job <= first or job in kept]
         fewer = [offer for offer in offers if offer.choice.job <= first or offer.choice.job in kept]
         return self._choose(fewer, free, until, rows, kept)
+
+    def _batches(self, sized: Sequence[Sized]) -> dict[str, int]:
+        """Return the batch of each job that chooses it freely, once its noise is known."""
+        batches = {}
+        for job, (type_, nodes, workers) in sized:
+            if job.report is not None and job.report.noise is not None and job.batch is None:
+                best = self._models[job.name].best(type_, nodes, workers)
+                if best is not None:
+                    batches[job.name] = best.local * (best.accumulated + 1) * workers
+        return batches
 
     def _reasons(
         self, cluster: Cluster, jobs: Sequence[JobView], sized: Sequence[Sized], speedups: Mapping[str, float]
