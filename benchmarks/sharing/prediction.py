@@ -1,14 +1,15 @@
 """What the simulator says of the jobs of `python -m benchmarks queue`: their work, and what a real cluster costs.
 
-The simulator is told what each job has to do and when it was submitted, and four figures that were measured before:
-what a start costs, and how long it takes until a job that is to give slots back has done so, each of a job of fixed
-size and of an elastic one. It is told nothing of what happened.
+The simulator is told what each job has to do and when it was submitted, and what was measured before: what a start
+costs, how long it takes until a job that is to give slots back has done so, and until workers that come or leave make
+a difference. It is told nothing of what happened.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from farandole.scheduler.cluster import Allocation, Cluster, parse_cluster
 from farandole.scheduler.job import Decision, JobView
@@ -32,6 +33,8 @@ class Job:
     workers: str
     steps: int
     after: float
+    priority: int = 0
+    queue: str = "default"
 
     @property
     def elastic(self) -> bool:
@@ -60,85 +63,107 @@ class Costs:
     start: float
     """Of a job of fixed size: from slots to its first step, and from its last step to slots that are free."""
     elastic_start: float
-    """The same of an elastic job; newcomers to one take as long until they help."""
+    """The same of an elastic job."""
     hand_over: float
     """From the decision that a job of fixed size is suspended to the moment at which its slots are free."""
     elastic_hand_over: float
-    """The same of an elastic job, which also gives slots back by shrinking."""
+    """The same of an elastic job."""
+    shrink: float
+    """From the decision that an elastic job has fewer slots to the moment at which the others are free."""
+    leave: float
+    """From that decision to the last step of the workers that leave."""
+    join: float
+    """From the decision that an elastic job has more slots, which are free, to the first step of its newcomers."""
 
 
 class Training:
-    """The work of a job of which newcomers need some time before they help.
+    """The work of a job whose workers come and leave some time after it was decided.
 
     Args:
         slot_seconds: of work.
-        join: seconds from the moment at which an elastic job gets more slots to that at which they are used.
+        costs: what was measured.
     """
 
     report = None
 
-    def __init__(self, slot_seconds: float, join: float) -> None:
+    def __init__(self, slot_seconds: float, costs: Costs) -> None:
         self._work = slot_seconds
-        self._join = join
-        self._slots = 0
+        self._costs = costs
         self._lag = 0.0
-        self._lag_slots = 0
+        self._workers = 0
+        """Until the lag is over; then there are as many as slots."""
+        self.wait = 0.0
+        """Until the slots that it gets next are free; `Watched` says it."""
+        self.most = 0
+        """The most workers that it has run with."""
 
     @property
     def done(self) -> bool:
         return self._work <= 1e-9
 
     def placed(self, allocation: Allocation) -> None:
-        before = self._lag_slots if self._lag > 0 else self._slots
-        grows = 0 < before < allocation.slots
-        self._slots = allocation.slots
-        self._lag, self._lag_slots = (self._join, before) if grows else (0.0, 0)
+        if not self._workers:
+            self._lag, self._workers = 0.0, allocation.slots
+        elif self._workers != allocation.slots:
+            grows = self._workers < allocation.slots
+            self._lag = self._costs.join + self.wait if grows else self._costs.leave
 
     def suspended(self) -> None:
         """Forget the workers that it had."""
-        self._slots, self._lag, self._lag_slots = 0, 0.0, 0
+        self._lag, self._workers = 0.0, 0
 
     def left(self, allocation: Allocation) -> float:
-        if self._work <= self._lag * self._lag_slots:
-            return self._work / self._lag_slots
-        return self._lag + (self._work - self._lag * self._lag_slots) / allocation.slots
+        if self._work <= self._lag * self._workers:
+            return self._work / self._workers
+        return self._lag + (self._work - self._lag * self._workers) / allocation.slots
 
     def run(self, seconds: float, allocation: Allocation) -> float:
         used = min(seconds, self.left(allocation))
         slow = min(used, self._lag)
-        self._work -= slow * self._lag_slots + (used - slow) * allocation.slots
+        self._work -= slow * self._workers + (used - slow) * allocation.slots
         self._lag -= slow
+        if self._lag <= 1e-9:
+            self._lag, self._workers = 0.0, allocation.slots
+        self.most = max(self.most, self._workers)
         return used
 
 
 class QueuedJob(SimulatedJob):
-    """A job that pays for its start, and not for a change of its size.
+    """A job that pays for its start, and for a change of its size by the time that workers take to come and leave."""
 
-    Args:
-        hand_over: seconds that its next slots take to be free, by its name; `Watched` says it.
-    """
-
-    def __init__(self, view: JobView, work: Training, start: float, hand_over: Mapping[str, float]) -> None:
+    def __init__(self, view: JobView, work: Training, start: float) -> None:
         super().__init__(view, work, 0.0)
-        self._training = work
+        self.training = work
         self._start = start
-        self._hand_over = hand_over
 
     def give(self, allocation: Allocation | None, now: float) -> None:
         begins = self.view.allocation is None
-        self._restart_cost = self._start + self._hand_over.get(self.view.name, 0.0) if begins else 0.0
+        self._restart_cost = self._start + self.training.wait if begins else 0.0
         if allocation is None:
-            self._training.suspended()
+            self.training.suspended()
         super().give(allocation, now)
+        # The queue does not see a start either, and tells what it was told that one costs.
+        self.view = replace(self.view, restarting_until=self.view.since + self.view.restart_cost)
+
+    def advance(self, now: float) -> None:
+        super().advance(now)
+        # The queue has this from the job's launcher, which counts workers that have joined.
+        self.view = replace(self.view, largest_run=self.training.most)
 
 
 class Watched:
-    """A policy of which it is noted who gets slots that another job has to give back, and how long that takes."""
+    """A policy of which it is noted what it decides, who gets slots that others give back, and how long that takes.
+
+    Attributes:
+        jobs: the simulated ones, by name.
+        story: time, job and slots by node, whenever a job has other ones than before.
+    """
 
     def __init__(self, policy: Policy, costs: Costs) -> None:
         self._policy = policy
         self._costs = costs
-        self.hand_over: dict[str, float] = {}
+        self.jobs: dict[str, QueuedJob] = {}
+        self.story: list[tuple[float, str, str]] = []
         self.resizes = policy.resizes
 
     def decide(self, cluster: Cluster, jobs: Sequence[JobView], now: float) -> Decision:
@@ -151,23 +176,40 @@ class Watched:
             for node, count in job.allocation.parts if job.allocation is not None else ():
                 free[node] -= count
                 if kept.get(node, 0) < count:
-                    seconds = self._costs.elastic_hand_over if job.elastic else self._costs.hand_over
-                    taken[node] = max(taken[node], seconds)
+                    taken[node] = max(taken[node], self._give_back(job, after is not None))
         for job in jobs:
             after = decision.allocations.get(job.name)
-            if after is not None and job.allocation is None:
-                self.hand_over[job.name] = max(
-                    taken[node] if count > free[node] else 0.0 for node, count in after.parts
+            if after != job.allocation:
+                parts = after.parts if after is not None else ()
+                self.story.append((now, job.name, ",".join(f"h{node + 1}:{count}" for node, count in parts)))
+            if after is not None:
+                had = dict(job.allocation.parts) if job.allocation is not None else {}
+                self.jobs[job.name].training.wait = max(
+                    taken[node] if count - had.get(node, 0) > free[node] else 0.0 for node, count in after.parts
                 )
         return decision
+
+    def _give_back(self, job: JobView, goes_on: bool) -> float:
+        costs = self._costs
+        if job.elastic:
+            return costs.shrink if goes_on else costs.elastic_hand_over
+        return costs.hand_over
+
+
+class Prediction(NamedTuple):
+    """What the simulator says."""
+
+    ends: dict[str, float]
+    """When each job ends, in seconds since the first one was submitted."""
+    story: list[tuple[float, str, str]]
+    """See `Watched.story`."""
 
 
 def predicted(
     policy: str, rules: Rules, these: Sequence[Job], submitted: Mapping[str, float], costs: Costs
-) -> dict[str, float]:
-    """Return when each job ends, in seconds since the first one was submitted."""
+) -> Prediction:
+    """Return what the simulator says of jobs that were submitted at these times, in seconds since the first one."""
     watched = Watched(make_policy(policy, rules), costs)
-    simulated = []
     for job in these:
         least, most = job.limits
         view = JobView(
@@ -176,11 +218,15 @@ def predicted(
             slots=most,
             min_slots=least,
             max_slots=most,
+            priority=job.priority,
+            queue=job.queue,
+            user="root",
             duration=job.duration,  # As its user has said to the queue: a policy sees here what it sees there.
             since=submitted[job.name],
             restart_cost=round(costs.elastic_start, 2),
         )
         start = costs.elastic_start if job.elastic else costs.start
-        simulated.append(QueuedJob(view, Training(job.work, start), start, watched.hand_over))
-    outcome = Simulation(parse_cluster(f"{HOSTS}x{SLOTS}"), simulated, watched).run()
-    return {job.view.name: job.completed for job in outcome.jobs if job.completed is not None}
+        watched.jobs[job.name] = QueuedJob(view, Training(job.work, costs), start)
+    outcome = Simulation(parse_cluster(f"{HOSTS}x{SLOTS}"), list(watched.jobs.values()), watched).run()
+    ends = {job.view.name: job.completed for job in outcome.jobs if job.completed is not None}
+    return Prediction(ends, watched.story)

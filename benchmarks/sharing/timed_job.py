@@ -4,7 +4,7 @@ It goes through the loop of `steps` as a training does, with workers that come a
 it starts in a moment. Each worker sleeps for every sample of its part of a batch. A job that was suspended goes on at
 the step it had reached: rank 0 keeps that in a file.
 
-    farandole run -np 2 python benchmarks/sharing/timed_job.py --steps 100 [--kept FILE]
+    farandole run -np 2 python -m benchmarks.sharing.timed_job --steps 100 [--kept FILE]
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from farandole.core import basics
+from farandole.core.retry import Gradients
 from farandole.elastic.batches import KeepRate
 from farandole.elastic.ledger import Ledger
 from farandole.elastic.step_loop import Loop
@@ -70,7 +71,7 @@ class Nothing:
     def transfer(self, sources: Sequence[int], receivers: Sequence[int], *, may_stream: bool) -> None:
         """There is no state."""
 
-    def hand_over(self, *_: object) -> None:
+    def hand_over(self, gradients: Gradients | None, sources: Sequence[int], receivers: Sequence[int]) -> None:
         """There are no gradients."""
 
     def step_without_samples(self) -> None:
@@ -98,21 +99,48 @@ class Nothing:
         """Nothing is being written."""
 
 
-def main() -> None:
-    """Take so many steps."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+class Pace:
+    """Lets a worker take its time for the samples of its part of each step.
+
+    Args:
+        step: seconds of a step of one worker.
+        batch: samples of all workers in a step.
+    """
+
+    def __init__(self, step: float, batch: int) -> None:
+        self._step, self._batch = step, batch
+        self._until = time.monotonic()
+        self._size = 0
+
+    def wait(self, samples: int) -> None:
+        """Sleep for so many samples; say when the number of workers has changed."""
+        # From the end of the last step on: what the step costs beside its sleep is part of its time.
+        self._until = max(self._until, time.monotonic() - 0.2 * self._step) + self._step * samples / self._batch
+        world = basics.current().world
+        if world.rank == 0 and world.size != self._size:
+            self._size = world.size
+            print(f"{time.time():.3f}: {self._size} workers", flush=True)
+        time.sleep(max(0.0, self._until - time.monotonic()))
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what all jobs of the benchmark are told."""
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--batch", type=int, default=48, help="samples of all workers in a step")
     parser.add_argument("--step", type=float, default=0.5, metavar="S", help="seconds of a step of one worker")
     parser.add_argument("--kept", type=Path, help="file that says how far it has come")
+
+
+def main() -> None:
+    """Take so many steps."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    add_arguments(parser)
     given = parser.parse_args()
     basics.init()
     session = basics.current()
-    until = time.monotonic()
+    pace = Pace(given.step, given.batch)
     for samples in Loop(Samples(given.batch, given.steps), Nothing(given.kept), epochs=1, rate=KeepRate()):
-        # From the end of the last step on: what the step costs beside its sleep is part of its time.
-        until = max(until, time.monotonic() - 0.2 * given.step) + given.step * samples / given.batch
-        time.sleep(max(0.0, until - time.monotonic()))
+        pace.wait(samples)
         if session.retry is not None:
             session.retry.run(lambda: session.exchange("step", b""))
         else:

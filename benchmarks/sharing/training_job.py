@@ -1,90 +1,109 @@
-"""One job of `python -m benchmarks queue`: trains for real, at a speed that is known.
+"""One job of `python -m benchmarks queue --jobs training`: trains for real, at a speed that is known.
 
 Each worker sleeps for every sample of its part of a batch. So the time of a step falls with the number of workers, as
-it does where each worker has an accelerator of its own, although the workers of this benchmark share a few cores.
+it does where each worker has an accelerator of its own, although the workers of this benchmark share a few cores. It is
+written with NumPy, so that it starts in a moment. The gradients are real, workers come and go, a job that was suspended
+goes on at the step it had reached, and the loss to which it comes is printed: that of `models.train_alone`.
 
-    farandole run -np 2 python benchmarks/sharing/training_job.py digits --steps 100 [--elastic]
-    farandole run -np 2 python benchmarks/sharing/training_job.py language --steps 100
+    farandole run -np 2 python -m benchmarks.sharing.training_job digits --steps 100 [--kept FILE]
 """
 
 from __future__ import annotations
 
 import argparse
-import time
-from collections.abc import Iterator
+import pickle
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
-import torch
-import torch.nn.functional as F
-from torch.utils.data import TensorDataset
+import numpy as np
 
-import farandole.torch as hvd
-
-TEXT = "a farandole is a chain dance: join hands, and follow the one at the head. " * 200
-LENGTH = 16
-
-
-def digits() -> tuple[TensorDataset, torch.nn.Module]:
-    """Return handwritten digits, and a network for them."""
-    from sklearn.datasets import load_digits
-
-    data = load_digits()
-    images = torch.tensor(data.images, dtype=torch.float32).flatten(1) / 16
-    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10))
-    return TensorDataset(images, torch.tensor(data.target)), model
-
-
-def language() -> tuple[TensorDataset, torch.nn.Module]:
-    """Return pieces of a text, the letter that follows each, and a small model of letters."""
-    letters = torch.tensor([ord(letter) for letter in TEXT])
-    pieces = letters.unfold(0, LENGTH, 1)[:-1]
-    model = torch.nn.Sequential(
-        torch.nn.Embedding(128, 16), torch.nn.Flatten(), torch.nn.Linear(16 * LENGTH, 64), torch.nn.ReLU(),
-        torch.nn.Linear(64, 128),
-    )  # fmt: skip
-    return TensorDataset(pieces, letters[LENGTH:]), model
+from benchmarks.sharing import models
+from benchmarks.sharing.timed_job import Nothing, Pace, add_arguments
+from farandole.core import basics
+from farandole.core.dtype import Average
+from farandole.core.group import global_process_set
+from farandole.core.retry import Gradients
+from farandole.elastic.batches import KeepRate
+from farandole.elastic.step_loop import Loop
+from farandole.gradients.reduce_options import ReduceOptions
+from farandole.numpy.elastic.loader import IndexLoader
+from farandole.numpy.elastic.step_reduction import Reductions
+from farandole.numpy.elastic.transfer import transfer_arrays
+from farandole.wire.rendezvous import World
 
 
-def fixed_batches(data: TensorDataset, batch: int, steps: int) -> Iterator[tuple[torch.Tensor, ...]]:
-    """Yield this rank's part of each batch."""
-    mine = batch // hvd.size()
-    for step in range(steps):
-        begin = (step * batch + hvd.rank() * mine) % (len(data) - batch)
-        yield data[begin : begin + mine]
+class Samples(IndexLoader):
+    """Reads the samples of a model."""
+
+    def __init__(self, data: models.Data, steps: int, batch: int) -> None:
+        super().__init__(
+            steps * batch,
+            batch_size=None,
+            global_batch_size=batch,
+            batches=None,
+            shuffle=True,
+            seed=models.SEED,
+            drop_last=False,
+        )
+        self._data = data
+
+    def _once(self, indices: Any) -> Any:
+        chosen = indices % len(self._data.targets)
+        return self._data.inputs[chosen], self._data.targets[chosen]
+
+
+class Weights(Nothing):
+    """What is trained: arrays by name. See `farandole.elastic.framework.Trained`."""
+
+    reduces_once = True
+
+    def __init__(self, state: dict[str, Any], kept: Path | None) -> None:
+        super().__init__(kept)
+        self._state = state
+
+    def transfer(self, sources: Sequence[int], receivers: Sequence[int], *, may_stream: bool) -> None:
+        came = transfer_arrays(lambda: self._state, dict, sources, receivers)
+        if came is not None:
+            self._state.update(came[0])
+
+    def hand_over(self, gradients: Gradients | None, sources: Sequence[int], receivers: Sequence[int]) -> None:
+        reduced: Any = gradients
+        came = transfer_arrays(lambda: reduced.state_dict(), dict, sources, receivers)
+        if came is not None:
+            reduced.load_state_dict(came[0])
+
+    def save(self, progress: bytes, step: int, epoch: int, world: World) -> None:
+        super().save(pickle.dumps((progress, self._state)), step, epoch, world)
+
+    def load(self) -> bytes | None:
+        kept = super().load()
+        if kept is None:
+            return None
+        progress, state = pickle.loads(kept)
+        self._state.update(state)
+        return bytes(progress)
 
 
 def main() -> None:
-    """Train for so many steps."""
+    """Train for so many steps, and say what that came to."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("model", choices=("digits", "language"))
-    parser.add_argument("--steps", type=int, required=True)
-    parser.add_argument("--batch", type=int, default=48, help="samples of all workers in a step")
-    parser.add_argument("--step", type=float, default=0.5, metavar="S", help="seconds of a step of one worker")
-    parser.add_argument("--elastic", action="store_true")
+    parser.add_argument("model", choices=models.MODELS)
+    add_arguments(parser)
     given = parser.parse_args()
-    torch.set_num_threads(1)
-    torch.manual_seed(1)
-    hvd.init()
-    data, model = digits() if given.model == "digits" else language()
-    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.05), model.named_parameters())
-    if given.elastic:
-        loader = hvd.elastic.ElasticLoader(data, global_batch_size=given.batch)
-        batches = hvd.elastic.steps(
-            loader, epochs=1 + given.steps * given.batch // len(data), model=model, optimizer=optimizer
-        )
-    else:
-        hvd.broadcast_parameters(model.state_dict(), root_rank=0)
-        batches = fixed_batches(data, given.batch, given.steps)
-    for step, (inputs, targets) in enumerate(batches):
-        until = time.monotonic() + given.step * len(inputs) / given.batch
-        optimizer.zero_grad()
-        loss = F.cross_entropy(model(inputs), targets)
-        loss.backward()
-        time.sleep(max(0.0, until - time.monotonic()))
-        optimizer.step()
-        if given.elastic and batches.step + 1 >= given.steps:
-            break
-        if step % 20 == 0 and hvd.rank() == 0:
-            print(f"step {step}: {hvd.size()} workers, loss {loss.item():.3f}", flush=True)
+    basics.init()
+    data, state = models.load(given.model), models.begin(given.model)
+    reductions, options = Reductions(), ReduceOptions(Average, 1.0, 1.0, global_process_set)
+    loader = Samples(data, given.steps, given.batch)
+    pace = Pace(given.step, given.batch)
+    for inputs, targets in Loop(loader, Weights(state, given.kept), epochs=1, rate=KeepRate()):
+        found = models.gradients(state, inputs, targets)
+        pace.wait(len(targets))
+        models.update(state, reductions.reduce(models.names(state), found, options))
+    if basics.rank() == 0:
+        reached = models.quality(state, data)
+        print(f"loss {reached.loss:.9f} accuracy {reached.accuracy:.3f}", flush=True)
+    assert all(np.isfinite(array).all() for array in state.values())
 
 
 if __name__ == "__main__":

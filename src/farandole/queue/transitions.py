@@ -45,7 +45,10 @@ def observed(job: QueueJob, fact: AttemptFact, down: Collection[str], now: float
 
 
 def _workers(job: QueueJob, report: AttemptReport | None) -> int:
-    return count(job.slots) if report is None else report.workers
+    """Return how many workers a job runs with. An elastic one has none that are known before it has said so."""
+    if report is None:
+        return 0 if job.spec.is_elastic else count(job.slots)
+    return report.workers
 
 
 def _held(job: QueueJob, report: AttemptReport | None) -> Slots:

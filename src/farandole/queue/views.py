@@ -56,6 +56,7 @@ def view_of(
         served_before=job.served_before,
         ran_before=job.ran_before,
         restarts=job.restarts,
+        restarting_until=job.since + settings.restart_cost if job.has_slots else 0.0,
         restart_cost=settings.restart_cost,
         preemptible=spec.how_suspended != "never",
         largest_run=job.largest_run,

@@ -5,13 +5,15 @@ workloads/**/*.csv   name, time, application, num_replicas, batch_size [, catego
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from farandole.scheduler.errors import TraceError
 from farandole.simulator.application import Application
-from farandole.simulator.tables import Row, number, read_texts, rows_of, whole
+from farandole.simulator.tables import Row, header_of, number, read_texts, rows_of, whole
 
 CATEGORIES = ("adaptive", "scale-gpus", "rigid")
 """What may change while a job runs: slots and batch size, slots only, nothing."""
@@ -75,8 +77,8 @@ def workloads_of(
 
 
 def _is_workload(text: str) -> bool:
-    header = text.partition("\n")[0].strip().split(",")
-    return {"application", "num_replicas", "time"} <= set(header)
+    # One that lacks a column is one, too: it must not be passed over in silence.
+    return len({*header_of(csv.reader(io.StringIO(text)))} & {*_COLUMNS}) >= 3
 
 
 def read_workload(name: str, text: str, applications: Mapping[str, Application]) -> Workload:
@@ -85,15 +87,15 @@ def read_workload(name: str, text: str, applications: Mapping[str, Application])
     Raises:
         TraceError: a row cannot be read, or an application has no profile.
     """
-    jobs = [_job(name, line, row, applications) for line, row in rows_of(name, text, _COLUMNS)]
-    seen: set[str] = set()
-    for job in jobs:
+    jobs = [(line, _job(name, line, row, applications)) for line, row in rows_of(name, text, _COLUMNS)]
+    seen: dict[str, int] = {}
+    for line, job in jobs:
         if job.name in seen:
-            raise TraceError(f"{name}: there are two jobs {job.name!r}")
-        seen.add(job.name)
+            raise TraceError(f"{name}, line {line}: there is a job {job.name!r} already, in line {seen[job.name]}")
+        seen[job.name] = line
     if not jobs:
         raise TraceError(f"{name}: there are no jobs")
-    return Workload(Path(name).stem, tuple(sorted(jobs, key=lambda job: (job.submitted, job.name))))
+    return Workload(Path(name).stem, tuple(sorted((job for _, job in jobs), key=lambda job: (job.submitted, job.name))))
 
 
 def _job(name: str, line: int, row: Row, applications: Mapping[str, Application]) -> TraceJob:
@@ -110,6 +112,8 @@ def _job(name: str, line: int, row: Row, applications: Mapping[str, Application]
             f"{name}, line {line}: batch size {batch} was not measured for {application}",
             f"it has {limits.initial} to {limits.largest}",
         )
+    if not row["name"]:
+        raise TraceError(f"{name}, line {line}: the job has no name")
     return TraceJob(
         name=row["name"],
         submitted=number(name, line, row, "time", 0),

@@ -119,10 +119,11 @@ def read_inputs(options: argparse.Namespace) -> Inputs:
             _save(options.save_demo, files)
         made = applications_of(files)
         return Inputs(workloads_of(files, made), made, parse_cluster(text or synthetic.CLUSTER), interval)
-    if swf.is_swf(options.trace):
-        workload = swf.read_swf(options.trace)
-        slots = swf.processors(options.trace) or max(job.slots for job in workload.jobs)
-        return Inputs([workload], {}, parse_cluster(text or f"{slots}x1"), options.interval or 0.0)
+    if traces := swf.traces_at(options.trace):
+        read = [swf.read_swf(trace) for trace in traces]
+        found = [max(job.slots for job in workload.jobs) for workload in read]
+        slots = max(swf.processors(trace) or most for trace, most in zip(traces, found, strict=True))
+        return Inputs(_chosen(read, options.only), {}, parse_cluster(text or f"{slots}x1"), options.interval or 0.0)
     applications = _applications(options)
     workloads = _chosen(read_workloads(options.trace, applications), options.only)
     if text is None:

@@ -6,19 +6,22 @@ them name facts, such as `; MaxProcs: 128`. Feitelson et al., "Experience with u
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 
 from farandole.scheduler.errors import TraceError
 from farandole.simulator.job_trace import TraceJob, Workload
+from farandole.simulator.tables import UNREADABLE, read_text
 
 _FIELDS = 18
 _NUMBER, _SUBMITTED, _RUN_TIME, _PROCESSORS, _WANTED, _REQUESTED_TIME, _USER, _QUEUE = 0, 1, 3, 4, 7, 8, 11, 14
 
 
-def is_swf(place: Path) -> bool:
-    """Return whether a path looks like a trace in this format."""
-    return place.is_file() and place.suffix == ".swf"
+def traces_at(place: Path) -> list[Path]:
+    """Return the traces in this format that a path names: itself, or the files of a directory."""
+    files = sorted(place.iterdir()) if place.is_dir() else [place]
+    return [file for file in files if file.is_file() and file.name.removesuffix(".gz").endswith(".swf")]
 
 
 def read_swf(place: Path) -> Workload:
@@ -28,8 +31,8 @@ def read_swf(place: Path) -> Workload:
         TraceError: a line cannot be read, or no job is left.
     """
     try:
-        text = place.read_text()
-    except (OSError, UnicodeDecodeError) as error:
+        text = read_text(place)
+    except UNREADABLE as error:
         raise TraceError(f"{place} cannot be read: {error}") from error
     jobs, skipped = [], 0
     for line, content in enumerate(text.splitlines(), 1):
@@ -41,13 +44,15 @@ def read_swf(place: Path) -> Workload:
     if not jobs:
         raise TraceError(f"{place}: there are no jobs that ran")
     notes = (f"{place.name}: {skipped} jobs that never ran are left out",) if skipped else ()
-    return Workload(place.stem, tuple(sorted(jobs, key=lambda job: (job.submitted, job.name))), notes)
+    return Workload(
+        place.name.partition(".swf")[0], tuple(sorted(jobs, key=lambda job: (job.submitted, job.name))), notes
+    )
 
 
 def processors(place: Path) -> int | None:
     """Return the number of processors that the comments of a trace name."""
-    for content in place.read_text().splitlines():
-        if not content.startswith(";"):
+    for content in read_text(place).splitlines():
+        if content.strip() and not content.startswith(";"):
             return None
         if found := re.match(r";\s*MaxProcs:\s*(\d+)", content):
             return int(found[1])
@@ -62,6 +67,8 @@ def _job(where: str, cells: list[str]) -> TraceJob | None:
         values = [float(cell) for cell in cells]
     except ValueError as error:
         raise TraceError(f"{where}: {error}") from None
+    if strange := [value for value in values if not math.isfinite(value)]:
+        raise TraceError(f"{where}: {strange[0]} is no number")
     slots = int(values[_PROCESSORS] if values[_PROCESSORS] > 0 else values[_WANTED])
     if values[_RUN_TIME] <= 0 or slots <= 0:
         return None

@@ -29,6 +29,7 @@ from farandole.queue.reconcile import toward
 from farandole.queue.settings import QueueSettings
 from farandole.queue.store import Store, StoreError
 from farandole.queue.transitions import observed
+from farandole.queue.views import cluster_of, view_of
 
 ME = Owner(os.geteuid(), os.getegid(), "me")
 
@@ -65,6 +66,14 @@ def test_a_slot_is_held_until_the_job_says_that_nobody_is_there(fact: AttemptFac
     assert dict(observed(shrinks, fact, (), 20.0).held) == held
 
 
+def test_a_job_has_run_with_the_workers_that_it_has_told_of() -> None:
+    silent = AttemptFact(Seen.RUNS)
+    assert observed(job(), silent, (), 20.0).largest_run == 0, "newcomers may still be on their way"
+    assert observed(job(), report(11.0, h1=(2, 1)), (), 20.0).largest_run == 1
+    assert observed(job(largest_run=4), report(11.0, h1=(2, 2)), (), 20.0).largest_run == 4
+    assert observed(job("2"), silent, (), 20.0).largest_run == 2, "one of fixed size starts as a whole"
+
+
 @pytest.mark.parametrize(
     ("has", "want", "free", "fact", "next_"),
     [
@@ -91,6 +100,14 @@ def test_an_elastic_job_goes_to_its_slots_by_steps(
 ) -> None:
     found = toward(job(slots=has), want, free, fact or report(11.0, h1=(2, 2)))
     assert found == next_
+
+
+def test_policies_see_how_long_a_start_takes_its_time() -> None:
+    settings = QueueSettings(restart_cost=30.0)
+    cluster = cluster_of(hosts("h1:4"), ())
+    view = view_of(job(since=100.0), cluster, settings, {})
+    assert (view.restart_cost, view.restarting_until) == (30.0, 130.0)
+    assert view_of(job(phase=Phase.WAITING, slots={}, since=100.0), cluster, settings, {}).restarting_until == 0.0
 
 
 # --- an attempt's files --------------------------------------------------------------------------------------------

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import re
+import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +15,7 @@ from farandole.cli.main import main
 from farandole.scheduler.errors import SchedulerError, TraceError
 from farandole.scheduler.rules import Queue, parse_queues
 from farandole.simulator import swf, synthetic
-from farandole.simulator.job_trace import read_workload
+from farandole.simulator.job_trace import read_workload, read_workloads
 from farandole.simulator.profiles import applications_of
 
 HEADER = "name,time,application,num_replicas,batch_size\n"
@@ -42,7 +46,8 @@ def test_the_same_seed_makes_the_same_files() -> None:
         ("a,1,digits,1.5,128\n", "line 2: num_replicas is 1.5, which is no whole number"),
         ("a,1,digits,1\n", "line 2: 4 cells, and 5 columns"),
         ("a,1,digits,1,1\n", "line 2: batch size 1 was not measured"),
-        ("a,1,digits,1,128\na,2,digits,1,128\n", "two jobs 'a'"),
+        ("a,1,digits,1,128\n\na,2,digits,1,128\n", "line 4: there is a job 'a' already, in line 2"),
+        (" ,1,digits,1,128\n", "line 2: the job has no name"),
         ("", "there are no jobs"),
     ],
 )
@@ -50,6 +55,57 @@ def test_mistakes_in_workloads_name_the_line(rows: str, message: str) -> None:
     applications = applications_of(synthetic.profiles())
     with pytest.raises(TraceError, match=message):
         read_workload("w.csv", HEADER + rows, applications)
+
+
+def _turned(text: str) -> str:
+    """Return a table with its columns in the opposite order, and one more."""
+    return "".join(",".join([*reversed(line.split(",")), "note"]) + "\n" for line in text.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("w.csv", lambda text: _turned(text).encode()),
+        ("w.csv", lambda text: text.replace("\n", "\r\n").encode("utf-8-sig")),
+        ("w.csv", lambda text: ("\n" + text.replace("\n", "\n \n,,,,\n")).encode()),
+        ("w.csv", lambda text: text.replace(",", " , ").encode()),
+        ("w.csv", lambda text: ("".join([*text.splitlines(True)[:1], *reversed(text.splitlines(True)[1:])])).encode()),
+        ("w.csv.gz", lambda text: gzip.compress(text.encode())),
+    ],
+    ids=["other columns", "from Windows", "empty lines", "spaces", "another order", "packed"],
+)
+@pytest.mark.parametrize("packed", [False, True])
+def test_what_looks_otherwise_is_the_same(
+    name: str, content: Callable[[str], bytes], packed: bool, tmp_path: Path
+) -> None:
+    applications = applications_of(synthetic.profiles())
+    text = synthetic.workload(jobs=9)
+    (tmp_path / "trace").mkdir()
+    (tmp_path / "trace" / name).write_bytes(content(text))
+    place = tmp_path / "trace"
+    if packed:
+        place = tmp_path / "trace.tar.xz"
+        with tarfile.open(place, "w:xz") as archive:
+            archive.add(tmp_path / "trace" / name, f"workloads/{name}")
+    (found,) = read_workloads(place, applications)
+    assert found.name == "w" and found.jobs == read_workload("w.csv", text, applications).jobs
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("b.csv", b"name,when,application,num_replicas,batch_size\n", "b.csv, line 1: there is no column time"),
+        ("b.csv", HEADER.replace("time", "name,time").encode(), "b.csv, line 1: there are two columns name"),
+        ("b.csv", b"\xff\xfe\x00", "cannot be read: 'utf-8' codec"),
+        ("b.csv.gz", b"name,time", "cannot be read: Not a gzipped file"),
+        ("b.csv.gz", gzip.compress(b"name,time" * 99)[:-20], "cannot be read: "),
+    ],
+)
+def test_a_bad_file_among_good_ones_is_told(name: str, content: bytes, message: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(synthetic.workload(jobs=3))
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(TraceError, match=re.escape(message)):
+        read_workloads(tmp_path, applications_of(synthetic.profiles()))
 
 
 def test_mistakes_in_profiles_name_the_line() -> None:
@@ -85,10 +141,21 @@ def test_swf(tmp_path: Path) -> None:
     for broken, message in (
         ("1 2 3\n", "line 7: 3 numbers, and a job has 18"),
         ("x " * 18 + "\n", "line 7: could not"),
+        ("inf " * 18 + "\n", "line 7: inf is no number"),
     ):
         trace.write_text(SWF + broken)
         with pytest.raises(TraceError, match=message):
             swf.read_swf(trace)
+
+
+def test_a_directory_of_swf(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.swf").write_bytes(SWF.replace("\n", "\r\n").encode())
+    (tmp_path / "b.swf.gz").write_bytes(gzip.compress(SWF.replace("MaxProcs: 8", "MaxProcs: 16").encode()))
+    assert main(["simulate", "--trace", str(tmp_path), "--policy", "fcfs", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["workloads"] == ["a", "b"] and len(document["cluster"]) == 16
+    (fcfs,) = document["policies"]
+    assert len(fcfs["results"]) == 6
 
 
 def test_queues() -> None:
