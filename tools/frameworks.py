@@ -150,8 +150,10 @@ def find_python(versions: Sequence[str]) -> str | None:
     """Return a Python of one of these versions that can make environments, or None."""
     for version in versions:
         code = f"import sys, venv, ensurepip; sys.exit(sys.version_info[:2] != ({version.replace('.', ', ')}))"
-        for candidate in (sys.executable, shutil.which(f"python{version}")):
-            # A name on the path may be a shim that finds nothing behind it.
+        # A name on the path may be a shim of pyenv's for a version that is installed, but not the chosen one.
+        pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+        shimmed = sorted(map(str, pyenv.glob(f"{version}.*/bin/python{version}")))
+        for candidate in (sys.executable, shutil.which(f"python{version}"), *shimmed):
             if candidate and subprocess.run([candidate, "-c", code], capture_output=True, check=False).returncode == 0:
                 return candidate
     return None

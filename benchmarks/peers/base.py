@@ -75,8 +75,8 @@ class Setup:
 class Peer:
     """A worker's place in a peer's world. Its further methods are works: they return the call that is to be timed.
 
-    A call may carry attributes: `note`, what a reader of the table should know, and `times`, as how many calls it
-    counts.
+    A call may carry attributes: `note`, what a reader of the table should know; `times`, as how many calls it counts;
+    and `times_itself`: it returns the seconds that count.
     """
 
     rank: int

@@ -152,7 +152,7 @@ class TensorflowPeer(Peer):
 
         if not everywhere and self.rank > 0:
             return lambda: None
-        return TRAININGS[model].make_fit(keras, optimizer, batch)
+        return TRAININGS[model].make_fit(keras, optimizer, batch, self.barrier if everywhere else lambda: None)
 
     def fit_memory(self, model: str, batch: int, distributed: bool) -> Call:
         """Return a call that gives the peak of this worker's memory in `model.fit`."""

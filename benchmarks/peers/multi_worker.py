@@ -96,7 +96,9 @@ class MultiWorkerPeer(Peer):
 
         with self._strategy.scope():
             # The strategy gives each worker its part of what it is told.
-            call = TRAININGS[model].make_fit(tf_keras, lambda: tf_keras.optimizers.SGD(0.01), batch * self.size)
+            call = TRAININGS[model].make_fit(
+                tf_keras, lambda: tf_keras.optimizers.SGD(0.01), batch * self.size, self.barrier
+            )
         call.note = "fit of tf_keras, as Keras 3 does not take this strategy"  # type: ignore[attr-defined]
         return call
 

@@ -40,6 +40,18 @@ def test_a_python_is_found_by_its_version() -> None:
     assert frameworks.find_python(["2.1"]) is None
 
 
+def test_a_python_that_pyenv_has_but_not_chosen_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "shims").mkdir()
+    python = tmp_path / "versions" / "2.1.7" / "bin" / "python2.1"
+    python.parent.mkdir(parents=True)
+    for path, status in ((tmp_path / "shims" / "python2.1", 127), (python, 0)):
+        path.write_text(f"#!/bin/sh\nexit {status}\n")
+        path.chmod(0o755)
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path / "shims"), prepend=":")
+    assert frameworks.find_python(["2.1"]) == str(python)
+
+
 def test_what_was_skipped_or_failed_is_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
