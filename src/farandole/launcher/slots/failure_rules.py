@@ -6,7 +6,7 @@ way instead: a host with one failed worker is not used any more, for good or for
 
 A worker that fails in the same way again and again is not started for ever: the job ends with that failure, unless the
 worker never comes into a world that others train in. The job also ends when all workers that were started first fail
-before any of them has got anywhere and no other is in a world; and at once when no worker is left that holds the state
+before a step was counted, or a minute over, and no other is in a world; and at once when no worker is left that holds the state
 of the training. Once a worker has finished, no other is started any more, and newcomers that are refused have not
 failed. A worker that was asked to leave has neither failed nor finished.
 """
@@ -170,7 +170,7 @@ def _failed_by_itself(
     if state.finished:
         return state, []
     if early:
-        return state, [EndJob("all workers that were started first failed before any of them got anywhere")]
+        return state, [EndJob("all workers that were started first have failed, and no other was training")]
     # A worker that never came into a world that lives does not end it: its slot is tried less and less often.
     if times >= SAME_FAILURES and (rank is not None or not in_world):
         name = f"rank {rank}" if rank is not None else "a worker of the same slot"

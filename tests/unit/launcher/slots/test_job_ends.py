@@ -24,7 +24,7 @@ from farandole.launcher.slots.worker_rules import will_start
 def test_all_that_were_started_first_fail_before_any_gets_anywhere() -> None:
     job = Job(SlotPolicy(1, 2), ("h1", 2))
     assert not ended(job.end(0, FAILED, "SyntaxError"))
-    assert "all workers that were started first failed" in ended(job.end(1, FAILED, "SyntaxError"))[0]
+    assert "all workers that were started first have failed" in ended(job.end(1, FAILED, "SyntaxError"))[0]
     assert job.wait(100) == []
 
 
