@@ -6,9 +6,9 @@ way instead: a host with one failed worker is not used any more, for good or for
 
 A worker that fails in the same way again and again is not started for ever: the job ends with that failure, unless the
 worker never comes into a world that others train in. The job also ends when all workers that were started first fail
-before a step was counted, or a minute over, and no other is in a world; and at once when no worker is left that holds the state
-of the training. Once a worker has finished, no other is started any more, and newcomers that are refused have not
-failed. A worker that was asked to leave has neither failed nor finished.
+before a step was counted, or a minute over, and no other is in a world; and at once when no worker is left that holds
+the state of the training. Once a worker has finished, no other is started any more, and newcomers that are refused have
+not failed. A worker that was asked to leave has neither failed nor finished.
 """
 
 from __future__ import annotations
