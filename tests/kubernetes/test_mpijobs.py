@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from mpi_jobs import v1alpha2
+from public_mpi_jobs import public_jobs
 from tests.kubernetes import operators
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.operators import RunningOperator, holds, mpi_job, wait_ended
@@ -82,6 +83,30 @@ def test_the_job_of_v1alpha2_that_articles_publish(operator: RunningOperator, cl
     assert "Succeeded" in shown
     events = cluster.kubectl("describe", "mpijob", "-n", namespace, name)
     assert "MPIJobCreated" in events and "MPIJobSucceeded" in events
+
+
+def test_the_jobs_that_people_publish_are_admitted_and_so_are_their_pods(
+    operator: RunningOperator, cluster: Cluster, namespace: str
+) -> None:
+    """No node takes the pods: what is shown is that the server accepts everything that is made of such jobs."""
+    bodies = public_jobs()
+    expected = set()
+    for name, body in bodies.items():
+        body["spec"]["launcherCreationPolicy"] = "AtStartup"
+        policy = body["spec"].get("runPolicy", {})
+        policy.pop("suspend", None)
+        specs = body["spec"]["mpiReplicaSpecs"]
+        for replica in specs.values():
+            replica["template"]["spec"] |= {"nodeSelector": {"no": "node"}, "hostNetwork": False}
+        expected |= {f"{name}-launcher"} | {
+            f"{name}-worker-{i}" for i in range(specs.get("Worker", {"replicas": 0})["replicas"])
+        }
+    cluster.apply(*bodies.values(), namespace=namespace)
+    cluster.until(lambda: set(pods_of(cluster, namespace)) == expected, "all pods of all jobs are there")
+    (old,) = [pod for name, pod in pods_of(cluster, namespace).items() if name == "tensorflow-mnist-elastic-launcher"]
+    assert old["spec"]["serviceAccountName"] == "tensorflow-mnist-elastic-launcher"
+    assert "pi-launcher" in cluster.kubectl("get", "pods", "-n", namespace, "-l", "job-name=pi-launcher", "-o", "name")
+    assert "pi-config" in cluster.kubectl("get", "configmaps", "-n", namespace, "-l", "app=pi", "-o", "name")
 
 
 PI = """\

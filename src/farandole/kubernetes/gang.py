@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from farandole.kubernetes import children
+from farandole.kubernetes import children, names
 from farandole.kubernetes.kinds import Kind
 from farandole.kubernetes.model import Deletion, Object, Observed, Options, ref_of
 
@@ -14,6 +15,7 @@ VOLCANO_API = "scheduling.volcano.sh/v1beta1"
 COSCHEDULING_API = "scheduling.x-k8s.io/v1alpha1"
 KIND = "PodGroup"
 _VOLCANO_GROUP = "scheduling.k8s.io/group-name"
+_VOLCANO_TASK = "volcano.sh/task-spec"
 _VOLCANO_QUEUE = "scheduling.volcano.sh/queue-name"
 _COSCHEDULING_GROUP = "scheduling.x-k8s.io/pod-group"
 
@@ -24,12 +26,14 @@ class Gang:
 
     Attributes:
         least: pods that start together, or not at all.
+        roles: pods of each role that are among them; none: whichever come.
         resources: what these ask for; Volcano does not even look for nodes before its queue has as much.
         queue: of Volcano; "" is what the job's annotation says.
         timeout: seconds for which the coscheduling plugin keeps places for the pods that were first.
     """
 
     least: int
+    roles: Mapping[str, int] = field(default_factory=dict)
     resources: Object = field(default_factory=dict)
     queue: str = ""
     priority_class: str = ""
@@ -45,6 +49,7 @@ def pod_group(kind: Kind, job: Object, gang: Gang, options: Options) -> dict[str
         annotations = job["metadata"].get("annotations") or {}
         wanted["queue"] = gang.queue or annotations.get(_VOLCANO_QUEUE)
         wanted["priorityClassName"] = gang.priority_class
+        wanted["minTaskMember"] = dict(gang.roles)
     else:
         wanted["scheduleTimeoutSeconds"] = gang.timeout
     return {
@@ -62,7 +67,8 @@ def decorate(pod: dict[str, Any], job: Object, options: Options) -> None:
     pod["spec"]["schedulerName"] = options.gang_scheduler
     group = job["metadata"]["name"]
     if options.gang_scheduler == VOLCANO:
-        pod["metadata"].setdefault("annotations", {})[_VOLCANO_GROUP] = group
+        marks = {_VOLCANO_GROUP: group, _VOLCANO_TASK: pod["metadata"]["labels"][names.ROLE_LABEL]}
+        pod["metadata"].setdefault("annotations", {}).update(marks)
     else:
         pod["metadata"]["labels"][_COSCHEDULING_GROUP] = group
 

@@ -51,6 +51,12 @@ TRAINING_OPERATOR_LABEL = "training.kubeflow.org/operator-name"
 TRAINING_JOB_LABEL = "training.kubeflow.org/job-name"
 TRAINING_ROLE_LABEL = "training.kubeflow.org/job-role"
 TRAINING_INDEX_LABEL = "training.kubeflow.org/replica-index"
+BATCH_JOB_LABELS = ("job-name", "batch.kubernetes.io/job-name")
+"""On launchers' pods: what the pods of a batch Job have, as which mpi-operator's v2beta1 runs its launcher."""
+
+APP_LABEL = "app"
+"""On what is made for an MPIJob beside pods."""
+
 # Of v1, and with underscores of v1alpha2.
 MPI_V1_LABELS = ("group-name", "mpi-job-name", "mpi-job-role")
 MPI_V1ALPHA2_LABELS = ("group_name", "mpi_job_name", "mpi_role_type")

@@ -15,8 +15,14 @@ SSH_KEYS = "ssh-keys"
 
 def config(job: Object, files: dict[str, str]) -> dict[str, Any]:
     """Return the ConfigMap of the host lists."""
-    metadata = children.metadata_of(MPI_JOB, job, f"{job['metadata']['name']}-config")
+    metadata = _metadata(job, f"{job['metadata']['name']}-config")
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": files}
+
+
+def _metadata(job: Object, name: str) -> dict[str, Any]:
+    metadata = children.metadata_of(MPI_JOB, job, name)
+    metadata["labels"][names.APP_LABEL] = children.label_value(job["metadata"]["name"])
+    return metadata
 
 
 def around(job: Object, spec: MpiJobSpec, pods: int) -> list[Wanted]:
@@ -35,12 +41,12 @@ def _service(job: Object) -> dict[str, Any]:
     selector = {names.JOB_LABEL: children.label_value(job["metadata"]["name"]), names.KIND_LABEL: MPI_JOB.plural}
     # Names can be resolved before pods are ready, so that a launcher that is as early does not remember a failure.
     spec = {"clusterIP": "None", "selector": selector, "publishNotReadyAddresses": True}
-    metadata = children.metadata_of(MPI_JOB, job, hosts.service_name(job))
+    metadata = _metadata(job, hosts.service_name(job))
     return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
 
 
 def _keys(job: Object) -> dict[str, Any]:
-    metadata = children.metadata_of(MPI_JOB, job, children.secret_name(job, "ssh"))
+    metadata = _metadata(job, children.secret_name(job, "ssh"))
     return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "kubernetes.io/ssh-auth"}
 
 
@@ -57,7 +63,7 @@ def _rights(job: Object, pods: int) -> list[dict[str, Any]]:
         return {
             "apiVersion": api_version,
             "kind": kind,
-            "metadata": children.metadata_of(MPI_JOB, job, name),
+            "metadata": _metadata(job, name),
             **fields,
         }
 

@@ -28,8 +28,8 @@ _LISTS_OF_POD = ("containers", "initContainers", "volumes", "imagePullSecrets", 
 _LISTS_OF_CONTAINER = ("command", "args", "env", "envFrom", "volumeMounts", "ports")
 DEFAULT_BACKOFF_LIMIT = 6
 MOST_WORKERS = 10_000
-# Pods are named JOB-worker-9999, and a pod's name is its host name here, which has 63 characters at most.
-LONGEST_NAME = 63 - len("-worker-9999")
+# Pods are named JOB-worker-N and JOB-launcher, and a pod's name is its host name here.
+LONGEST_HOST_NAME = 63
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Replica:
     def asks_for_gpu(self) -> bool:
         """Say whether its containers have a limit of GPUs."""
         limits = [_map(_map(item.get("resources")).get("limits")) for item in self.pod["containers"]]
-        return any(str(name).endswith("gpu") for names in limits for name in names)
+        return any("gpu" in str(name) for names in limits for name in names)
 
 
 @dataclass(frozen=True)
@@ -150,14 +150,12 @@ def read(job: Object) -> tuple[MpiJobSpec | None, list[str]]:
     launcher = _replica(reader, replicas, "Launcher")
     worker = _replica(reader, replicas, "Worker")
     shell = reader.choice(spec, "remoteShell", (SSH, KUBEXEC), _SHELL_OF_VERSION.get(_version(job), SSH))
-    as_worker = reader.flag(spec, "runLauncherAsWorker")
+    reader.flag(spec, "runLauncherAsWorker")
     if launcher is not None and worker is None and not reader.faults:
-        # Only a launcher that is a worker needs no others.
+        # It is alone: then it is a worker as well, or its mpirun starts all processes where it is.
         worker = Replica(0, "Never", {}, {}, launcher.pod)
-        if not as_worker:
-            reader.faults.append("mpiReplicaSpecs has no Worker, and runLauncherAsWorker is not true")
     read_spec = _policies(reader, spec, policies, launcher, worker, shell)
-    _check_name(reader, job)
+    _check_name(reader, job, worker.replicas if worker is not None else 0)
     if reader.faults or read_spec is None:
         return None, reader.faults or ["mpiReplicaSpecs has no Launcher"]
     return read_spec, []
@@ -244,6 +242,7 @@ def _usable(reader: _Reader, role: str, pod: Object) -> bool:
     """Say whether a pod's spec has the shape that things can be added to; the API server checks the rest."""
     faults = len(reader.faults)
     _check_lists(reader, f"{role}'s pod", pod, _LISTS_OF_POD)
+    _check_lists(reader, f"{role}'s dnsConfig", reader.mapping(pod, "dnsConfig"), ("searches",))
     containers = pod.get("containers")
     if not containers and faults == len(reader.faults):
         reader.faults.append(f"{role}'s pod has no containers")
@@ -280,11 +279,13 @@ def _texts(reader: _Reader, metadata: Object, name: str) -> Object:
     return {}
 
 
-def _check_name(reader: _Reader, job: Object) -> None:
+def _check_name(reader: _Reader, job: Object, workers: int) -> None:
     name = str(_map(job.get("metadata")).get("name"))
-    if len(name) > LONGEST_NAME:
+    ending = max("-launcher", f"-worker-{max(workers, 1) - 1}", key=len)
+    if len(name) + len(ending) > LONGEST_HOST_NAME:
         reader.faults.append(
-            f"the name {name} has {len(name)} characters, and may have {LONGEST_NAME}: pods add -worker-N"
+            f"the name {name} has {len(name)} characters, and may have {LONGEST_HOST_NAME - len(ending)}: "
+            f"the host names of its pods, such as {ending[1:]}, have its name before them"
         )
     elif "." in name:
         reader.faults.append(f"the name {name} has a dot, which the host names of its pods must not have")

@@ -22,22 +22,33 @@ _SSH_OPTIONS = "-o ConnectionAttempts=10 -o StrictHostKeyChecking=no -o UserKnow
 _WAIT = ["/bin/sh", "-c", "trap 'exit 143' TERM INT; sleep 365d & wait"]
 _HOST_FILE = f"{hosts.FOLDER}/{hosts.HOST_FILE}"
 
-# What each implementation reads its host list, its remote shell's options and a host's slots from.
+# What each implementation reads its host list, its remote shell and that shell's options, and a host's slots from. Open
+# MPI 5 passes over the names that Open MPI 4 reads, and would start everything on the launcher's host without a word.
 _ENVIRONMENTS = {
     OPEN_MPI: {
-        "hosts": "OMPI_MCA_orte_default_hostfile",
-        "arguments": "OMPI_MCA_plm_rsh_args",
-        "agent": "OMPI_MCA_plm_rsh_agent",
-        "slots": "OMPI_MCA_orte_set_default_slots",
+        "hosts": ("OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile"),
+        "arguments": ("OMPI_MCA_plm_rsh_args", "PRTE_MCA_plm_ssh_args"),
+        "agent": ("OMPI_MCA_plm_rsh_agent", "PRTE_MCA_plm_ssh_agent"),
+        "slots": ("OMPI_MCA_orte_set_default_slots", "PRTE_MCA_prte_set_default_slots"),
+        # Not of Open MPI 5: it passes whole names on anyway, and would not know the launcher by its own.
+        "whole names": ("OMPI_MCA_orte_keep_fqdn_hostnames",),
     },
     INTEL: {
-        "hosts": "I_MPI_HYDRA_HOST_FILE",
-        "arguments": "I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS",
-        "agent": "I_MPI_HYDRA_BOOTSTRAP_EXEC",
-        "slots": "I_MPI_PERHOST",
+        "hosts": ("I_MPI_HYDRA_HOST_FILE",),
+        "arguments": ("I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS",),
+        "agent": ("I_MPI_HYDRA_BOOTSTRAP_EXEC",),
+        "launcher": ("I_MPI_HYDRA_BOOTSTRAP",),
+        "slots": ("I_MPI_PERHOST",),
     },
-    MPICH: {"hosts": "HYDRA_HOST_FILE", "arguments": "HYDRA_LAUNCH_EXTRA_ARGS", "agent": "HYDRA_LAUNCHER_EXEC"},
+    MPICH: {
+        "hosts": ("HYDRA_HOST_FILE",),
+        "arguments": ("HYDRA_LAUNCH_EXTRA_ARGS",),
+        "agent": ("HYDRA_LAUNCHER_EXEC",),
+        "launcher": ("HYDRA_LAUNCHER",),
+    },
 }
+# Hydra calls another program than ssh as it would call this one: with the host first, and no option before it.
+_PLAIN_LAUNCHER = "rsh"
 
 
 def launcher_pod_name(job: Object, attempt: int) -> str:
@@ -52,12 +63,15 @@ def launcher(job: Object, spec: MpiJobSpec, options: Options, attempt: int, host
     It is never started again by the kubelet: the operator starts the next attempt, when the workers are there.
     """
     pod = _pod(job, spec, options, spec.launcher, names.LAUNCHER, launcher_pod_name(job, attempt))
-    pod["metadata"]["labels"][names.ATTEMPT_LABEL] = str(attempt)
+    labels = pod["metadata"]["labels"]
+    labels[names.ATTEMPT_LABEL] = str(attempt)
+    # As the pods of mpi-operator's batch Job have it: how people ask for the launcher's output.
+    labels |= dict.fromkeys(names.BATCH_JOB_LABELS, children.label_value(hosts.launcher_name(job)))
     pod["metadata"]["annotations"][names.HOSTS_ANNOTATION] = hosts_digest
     pod["spec"]["hostname"] = hosts.launcher_name(job)
     pod["spec"]["restartPolicy"] = "Never"
     main = _main_container(pod["spec"], spec)
-    _add(main, "env", _launcher_environment(spec))
+    _set_environment(main, _launcher_environment(spec))
     if spec.remote_shell == KUBEXEC:
         pod["spec"]["serviceAccountName"] = hosts.launcher_name(job)
         if options.deliver_kubectl:
@@ -75,10 +89,15 @@ def worker(job: Object, spec: MpiJobSpec, options: Options, index: int) -> dict[
     policy = spec.worker.restart_policy
     pod["spec"]["restartPolicy"] = "Never" if policy == "ExitCode" else policy
     main = _main_container(pod["spec"], spec)
-    _add(main, "env", [{"name": "K_MPI_JOB_ROLE", "value": names.WORKER}])
+    _set_environment(main, {"K_MPI_JOB_ROLE": names.WORKER})
     # Published examples have a command of one empty word, which means none.
-    if not any(main.get("command") or ()) and not main.get("args"):
-        main["command"] = _WAIT if spec.remote_shell == KUBEXEC else ["/usr/sbin/sshd", "-De"]
+    if not any(main.get("command") or ()):
+        main.pop("command", None)
+        if spec.remote_shell == KUBEXEC:
+            main["command"] = _WAIT
+            main.pop("args", None)
+        elif not main.get("args"):
+            main["command"] = ["/usr/sbin/sshd", "-De"]
     return pod
 
 
@@ -92,6 +111,7 @@ def _pod(job: Object, spec: MpiJobSpec, options: Options, replica: Replica, role
     body["subdomain"] = hosts.service_name(job)
     if body.get("hostNetwork"):
         body["dnsPolicy"] = "ClusterFirstWithHostNet"
+    _find_short_names(job, body, options)
     main = _main_container(body, spec)
     _mount(body, main, CONFIG_VOLUME, hosts.FOLDER, _config_volume(job, spec))
     if spec.remote_shell == SSH:
@@ -118,23 +138,35 @@ def _labels(job: Object, role: str) -> dict[str, str]:
     return labels
 
 
-def _launcher_environment(spec: MpiJobSpec) -> list[dict[str, str]]:
-    variables = _ENVIRONMENTS[spec.implementation]
-    values = {"K_MPI_JOB_ROLE": names.LAUNCHER, variables["hosts"]: _HOST_FILE}
+def _find_short_names(job: Object, body: dict[str, Any], options: Options) -> None:
+    """Have pods find each other by host name alone: Hydra's proxies look for the launcher that way."""
+    config = dict(body.get("dnsConfig") or {})
+    domain = f"{hosts.service_name(job)}.{job['metadata']['namespace']}.svc.{options.cluster_domain}"
+    _add(config, "searches", [domain])
+    body["dnsConfig"] = config
+
+
+def _set_environment(container: dict[str, Any], values: Mapping[str, str]) -> None:
+    """Set variables. What the template says of them does not hold, as with mpi-operator, and no name is there twice."""
+    others = [
+        item for item in container.get("env") or () if not (isinstance(item, Mapping) and item.get("name") in values)
+    ]
+    container["env"] = [*others, *({"name": name, "value": value} for name, value in values.items())]
+
+
+def _launcher_environment(spec: MpiJobSpec) -> dict[str, str]:
+    told = {"hosts": _HOST_FILE}
     if spec.remote_shell == KUBEXEC:
-        values[variables["agent"]] = f"{hosts.FOLDER}/{hosts.KUBEXEC_SCRIPT}"
+        told |= {"agent": f"{hosts.FOLDER}/{hosts.KUBEXEC_SCRIPT}", "launcher": _PLAIN_LAUNCHER}
     else:
-        values[variables["arguments"]] = _SSH_OPTIONS
-        if "slots" in variables:
-            values[variables["slots"]] = str(spec.slots)
-        if spec.implementation == OPEN_MPI:
-            values["OMPI_MCA_orte_keep_fqdn_hostnames"] = "true"
-            # Open MPI 5 starts its daemons through PRRTE, which has a variable of its own.
-            values["PRTE_MCA_plm_ssh_args"] = _SSH_OPTIONS
+        told |= {"arguments": _SSH_OPTIONS, "slots": str(spec.slots), "whole names": "true"}
+    variables = _ENVIRONMENTS[spec.implementation]
+    values = {"K_MPI_JOB_ROLE": names.LAUNCHER}
+    values |= {name: value for what, value in told.items() for name in variables.get(what, ())}
     if not (spec.launcher_as_worker or spec.launcher.asks_for_gpu):
         # Images for GPUs ask for all of a node's GPUs, and a launcher that trains nothing needs none.
         values |= {"NVIDIA_VISIBLE_DEVICES": "", "NVIDIA_DRIVER_CAPABILITIES": ""}
-    return [{"name": name, "value": value} for name, value in values.items()]
+    return values
 
 
 def _config_volume(job: Object, spec: MpiJobSpec) -> dict[str, Any]:

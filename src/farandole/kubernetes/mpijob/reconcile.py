@@ -33,7 +33,7 @@ def reconcile(observed: Observed) -> Outcome:
         return ending.after_end(observed, spec, status)
     if spec is None:
         return _invalid(observed, status, faults)
-    status = _created(observed, status)
+    status = _created(observed, spec, status)
     if JobView.of(observed, spec, status.history).launcher_succeeded:
         return ending.succeeded(observed, spec, status)
     if spec.suspend:
@@ -48,13 +48,16 @@ def _invalid(observed: Observed, status: JobStatus, faults: list[str]) -> Outcom
     return status.outcome(observed, f"its spec cannot be used: {message}")
 
 
-def _created(observed: Observed, status: JobStatus) -> JobStatus:
+def _created(observed: Observed, spec: MpiJobSpec, status: JobStatus) -> JobStatus:
     if conditions.find(status.conditions, conditions.CREATED):
         return status
     name = _name(observed)
     status = status.with_condition(
         conditions.CREATED, True, "MPIJobCreated", f"MPIJob {name} is created.", observed.now
     )
+    if spec.launcher.pod.get("restartPolicy"):
+        message = "The restart policy of the launcher's pod template does not hold; Launcher.restartPolicy does."
+        status = status.noted(Note("SetPodTemplateRestartPolicy", message, warning=True))
     return status.noted(Note("MPIJobCreated", f"MPIJob {name} is created."))
 
 

@@ -120,7 +120,8 @@ def pod_group(job: Object, spec: TrainingJobSpec, options: Options) -> dict[str,
         return None
     one = launcher(job, spec, options, 0, 0)["spec"]
     needed = resources.of_pods([(1, one), (spec.least_pods, worker(job, spec, options, 0)["spec"])])
-    told = gang.Gang(1 + spec.least_pods, needed, priority_class=spec.priority_class)
+    roles = {names.LAUNCHER: 1, names.WORKER: spec.least_pods}
+    told = gang.Gang(1 + spec.least_pods, roles, needed, priority_class=spec.priority_class)
     return gang.pod_group(TRAINING_JOB, job, told, options)
 
 

@@ -32,9 +32,16 @@ def test_volcano_is_told_what_the_launcher_and_the_least_workers_need_together()
     # 2 workers, although 3 are asked for; and the launcher with its 100m and 128Mi.
     assert group["spec"] == {
         "minMember": 3,
+        "minTaskMember": {"launcher": 1, "worker": 2},
         "minResources": {"cpu": "3100m", "memory": str((2 * 1024 + 128) * 2**20), "nvidia.com/gpu": "2"},
         "priorityClassName": "high",
     }
+
+
+def test_volcano_knows_a_pod_of_each_role_when_it_sees_one() -> None:
+    cluster = played("volcano")
+    for role in ("launcher", "worker"):
+        assert {pod["metadata"]["annotations"]["volcano.sh/task-spec"] for pod in cluster.pods(role)} == {role}
 
 
 def test_the_coscheduling_plugin_is_told_the_same_and_all_pods_belong_to_the_group() -> None:
