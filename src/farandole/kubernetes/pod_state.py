@@ -70,6 +70,11 @@ def ready(pod: Object) -> bool:
     return running(pod) and _condition(pod, "Ready").get("status") == "True"
 
 
+def gated(pod: Object) -> bool:
+    """Say whether somebody keeps it from being scheduled, such as a queue that has not admitted it."""
+    return phase(pod) == "Pending" and _condition(pod, "PodScheduled").get("reason") == "SchedulingGated"
+
+
 def created_at(pod: Object) -> float:
     """Return when it was created, 0 if that is not known yet."""
     return times.from_text(pod["metadata"].get("creationTimestamp")) or 0.0

@@ -24,7 +24,7 @@ _HOST_FILE = f"{hosts.FOLDER}/{hosts.HOST_FILE}"
 
 # What each implementation reads its host list, its remote shell and that shell's options, and a host's slots from. Open
 # MPI 5 passes over the names that Open MPI 4 reads, and would start everything on the launcher's host without a word.
-_ENVIRONMENTS = {
+_ENVIRONMENTS: dict[str, dict[str, tuple[str, ...]]] = {
     OPEN_MPI: {
         "hosts": ("OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile"),
         "arguments": ("OMPI_MCA_plm_rsh_args", "PRTE_MCA_plm_ssh_args"),
@@ -148,9 +148,8 @@ def _find_short_names(job: Object, body: dict[str, Any], options: Options) -> No
 
 def _set_environment(container: dict[str, Any], values: Mapping[str, str]) -> None:
     """Set variables. What the template says of them does not hold, as with mpi-operator, and no name is there twice."""
-    others = [
-        item for item in container.get("env") or () if not (isinstance(item, Mapping) and item.get("name") in values)
-    ]
+    given: list[Any] = container.get("env") or []
+    others = [item for item in given if not (isinstance(item, Mapping) and item.get("name") in values)]
     container["env"] = [*others, *({"name": name, "value": value} for name, value in values.items())]
 
 

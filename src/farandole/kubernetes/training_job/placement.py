@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from farandole.kubernetes import names, pod_state, times
 from farandole.kubernetes.model import Deletion, Object, Observed, Wanted, earliest, ref_of
-from farandole.kubernetes.training_job import own_names, pods
+from farandole.kubernetes.training_job import kueue, own_names, pods
 from farandole.kubernetes.training_job.around import around
 from farandole.kubernetes.training_job.job_spec import TrainingJobSpec
 from farandole.kubernetes.training_job.job_status import TrainingJobStatus
@@ -108,7 +108,10 @@ def _launcher(
         return status, []
     refused = _refused(observed, names.LAUNCHER)
     index = refused[0] if refused else status.history.launchers
-    pod = pods.launcher(observed.job, spec, observed.options, index, status.history.attempt)
+    attempt = status.history.attempt
+    single = not kueue.missing_members(observed, spec, attempt, names.LAUNCHER)
+    pod = pods.launcher(observed.job, spec, observed.options, index, attempt)
+    pod = kueue.join(pod, observed.job, spec, attempt, single)
     if refused:
         return status, [Wanted(pod)]
     if index:
@@ -147,7 +150,12 @@ def _workers(
         and observed.now < (_ended_at(pod) or 0.0) + _SETTLE_SECONDS
         for pod in observed.pods
     )
-    missing = min(spec.pods - len(there) - settling, _MOST_AT_ONCE)
+    attempt = status.history.attempt
+    leaving = kueue.leaving_members(observed, attempt)
+    members = kueue.missing_members(observed, spec, attempt, names.WORKER)
+    missing = min(spec.pods - len(there) - settling - leaving, _MOST_AT_ONCE)
+    if not kueue.may_have_more(observed, spec, attempt):
+        missing = min(missing, members)
     if missing <= 0:
         return status, [], None
     retry_at = status.history.retry_at()
@@ -157,14 +165,17 @@ def _workers(
     first = status.history.workers
     more = missing - len(again)
     indexes = [*again, *range(first, first + more)]
-    made = [Wanted(pods.worker(observed.job, spec, observed.options, index)) for index in indexes]
+    made = []
+    for place, index in enumerate(indexes):
+        pod = pods.worker(observed.job, spec, observed.options, index)
+        made.append(Wanted(kueue.join(pod, observed.job, spec, attempt, single=place >= members)))
     return status.with_history(workers=first + more), made, None
 
 
 def _surplus(observed: Observed, spec: TrainingJobSpec) -> list[Deletion]:
     """Return the worker pods that are too many: those first that do not run, then the youngest."""
     there = live(observed, names.WORKER)
-    by_worth = sorted(there, key=lambda pod: (not pod_state.running(pod), there.index(pod)))
+    by_worth = sorted(there, key=lambda pod: (kueue.is_single(pod), not pod_state.running(pod), there.index(pod)))
     why = f"the job is to have {spec.pods} worker pods"
     return [Deletion(ref_of(pod), str(pod["metadata"]["uid"]), why) for pod in by_worth[spec.pods :]]
 
@@ -174,7 +185,7 @@ def stuck_pods(observed: Observed) -> tuple[list[Deletion], float | None]:
     deletions, later = [], []
     for pod in observed.pods:
         ends = times.from_text(pod["metadata"].get("deletionTimestamp"))
-        if ends is None:
+        if ends is None or (pod_state.finished(pod) and pod["metadata"].get("finalizers")):
             continue
         # The time stamp has the time of grace in it.
         if observed.now >= ends + _STUCK_SECONDS:

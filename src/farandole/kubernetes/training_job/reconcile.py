@@ -12,7 +12,7 @@ from __future__ import annotations
 from farandole.jobs.status import JobState
 from farandole.kubernetes import conditions, gang, names, pod_state, times
 from farandole.kubernetes.model import Deletion, Observed, Outcome, earliest, ref_of
-from farandole.kubernetes.training_job import placement, queued, told
+from farandole.kubernetes.training_job import kueue, placement, queued, told
 from farandole.kubernetes.training_job.around import selector
 from farandole.kubernetes.training_job.job_spec import TrainingJobSpec, managed_by, read
 from farandole.kubernetes.training_job.job_status import TrainingJobStatus, name_of
@@ -77,7 +77,8 @@ def _ended(observed: Observed, spec: TrainingJobSpec, status: TrainingJobStatus,
         )
         status = status.noted("TrainingRetried", f"{message}: {report}"[:1000], warning=True)
         status = status.with_condition(conditions.RESTARTING, True, "TrainingRetried", message, now)
-        return status.outcome("the training failed and begins anew", deletions=_all_pods(observed, message))
+        why = "the training failed and begins anew"
+        return status.outcome(why, kueue.ended(observed), _all_pods(observed, message))
     kind = conditions.FAILED if code else conditions.SUCCEEDED
     words = f"exit code {code}: {report}" if code else f"TrainingJob {name} has done all there was to do."
     reason = "TrainingFailed" if code else "TrainingSucceeded"
@@ -127,7 +128,8 @@ def _after_end(observed: Observed, spec: TrainingJobSpec | None, status: Trainin
     status = status.with_fields(workers=0, launcher=last["metadata"]["name"] if last else None)
     stuck, stuck_at = placement.stuck_pods(observed)
     deletions += gang.given_back(observed, "the job has ended")
-    return status.outcome("it has ended", (), [*deletions, *stuck], earliest([gone_at, stuck_at, farewell]))
+    again = earliest([gone_at, stuck_at, farewell])
+    return status.outcome("it has ended", kueue.ended(observed), [*deletions, *stuck], again)
 
 
 def _is_ending_launcher(observed: Observed, deletion: Deletion) -> bool:
@@ -161,7 +163,7 @@ def _suspended(observed: Observed, spec: TrainingJobSpec, status: TrainingJobSta
     stuck, again = placement.stuck_pods(observed)
     why = "the job is suspended"
     going = [*_all_pods(observed, why), *gang.given_back(observed, why)]
-    return status.outcome("it is suspended", (), [*going, *stuck], again)
+    return status.outcome("it is suspended", kueue.ended(observed), [*going, *stuck], again)
 
 
 def _resumed(observed: Observed, status: TrainingJobStatus) -> TrainingJobStatus:
@@ -223,7 +225,7 @@ def _as_it_is(observed: Observed, spec: TrainingJobSpec, status: TrainingJobStat
     size = progress.get("size") if progress is not None else None
     if isinstance(size, int) and size > 0 and workers:
         return _running(observed, status, size, bool(launchers and pod_state.running(launchers[-1])))
-    waits = str((progress or {}).get("waitsFor") or "")
+    waits = kueue.waiting(observed) or str((progress or {}).get("waitsFor") or "")
     blocked = conditions.find(status.conditions, conditions.BLOCKED)
     if blocked is not None and blocked.get("status") == "True":
         waits = str(blocked.get("message"))

@@ -75,6 +75,9 @@ class PlayedCluster:
     def _make(self, obj: dict[str, Any]) -> None:
         ref = ref_of(obj)
         if ref in self.children:
+            if ref.kind == "Pod":
+                marks = self.children[ref]["metadata"].setdefault("annotations", {})
+                marks |= obj["metadata"].get("annotations", {})
             return
         if ref.kind == "Pod" and self.refuses:
             tries = self.problems[ref].tries + 1 if ref in self.problems else 1
