@@ -1,4 +1,4 @@
-"""What a queue tells a TrainingJob: how many workers it may have now, and why. Plain data."""
+"""What a queue tells a job: how many workers it may have now, and why. Plain data."""
 
 from __future__ import annotations
 

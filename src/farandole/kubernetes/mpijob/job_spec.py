@@ -85,6 +85,12 @@ class MpiJobSpec:
         """How many pods of workers it has, the launcher not counted."""
         return self.worker.replicas
 
+    @property
+    def all_slots(self) -> int:
+        """How many slots its hosts have together; a launcher that is alone has some."""
+        hosts = self.workers + (self.launcher_as_worker or not self.workers)
+        return self.slots * hosts
+
 
 class _Reader:
     """Reads fields, and collects sentences about those that cannot be used."""

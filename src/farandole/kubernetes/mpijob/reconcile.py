@@ -1,7 +1,8 @@
 """What an MPIJob needs: `reconcile(observed) -> outcome`, pure (see `kubernetes.model`).
 
-In the order in which it is asked: is it ours; has it ended (`ending`); is it suspended; what has failed since the last
-time, and may it be started again (`losses`); which pods are to be there (`placement`); what does its status say.
+In the order in which it is asked: is it ours; has it ended (`ending`); is it suspended (`suspension`), or does it wait
+in a queue (`queued`); what has failed since the last time, and may it be started again (`losses`); which pods are to be
+there (`placement`); what does its status say.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 from farandole.kubernetes import conditions, names, times
 from farandole.kubernetes.model import Note, Observed, Outcome, earliest
-from farandole.kubernetes.mpijob import ending, job_spec, losses, placement, suspension
+from farandole.kubernetes.mpijob import ending, job_spec, losses, placement, queued, suspension
 from farandole.kubernetes.mpijob.blocked import with_blocked
 from farandole.kubernetes.mpijob.job_spec import MpiJobSpec
 from farandole.kubernetes.mpijob.job_status import JobStatus, replica_statuses
@@ -37,7 +38,10 @@ def reconcile(observed: Observed) -> Outcome:
     if JobView.of(observed, spec, status.history).launcher_succeeded:
         return ending.succeeded(observed, spec, status)
     if spec.suspend:
-        return suspension.suspended(observed, spec, status)
+        return suspension.suspended(observed, spec, queued.with_slots(observed, status, 0))
+    status = queued.admitted(observed, status)
+    if queued.waits(observed):
+        return queued.waiting(observed, spec, status)
     status = suspension.resumed(observed, status)
     return _active(observed, spec, status)
 

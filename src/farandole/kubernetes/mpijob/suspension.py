@@ -13,21 +13,31 @@ from farandole.kubernetes.mpijob.job_status import JobStatus, replica_statuses
 
 
 def suspended(observed: Observed, spec: MpiJobSpec, status: JobStatus) -> Outcome:
-    """Return what a suspended job needs: that its pods go, and with them what it holds in a gang scheduler."""
+    """Return what a suspended job needs."""
+    message = f"MPIJob {observed.metadata['namespace']}/{observed.metadata['name']} is suspended."
+    news = not conditions.holds(status.conditions, conditions.SUSPENDED)
+    return without_pods(observed, spec, status, ("MPIJobSuspended", message), news)
+
+
+def without_pods(observed: Observed, spec: MpiJobSpec, status: JobStatus, why: tuple[str, str], news: bool) -> Outcome:
+    """Return what a job that is to have no pods needs: that they go, and with them what it holds in a gang scheduler.
+
+    Args:
+        why: a reason and a sentence.
+        news: whether it is to be told as an Event.
+    """
     going = [child for ref, child in observed.children.items() if ref.kind in ("Pod", "PodGroup")]
-    deletions = [deletion_of(child, "the job is suspended") for child in going]
-    name = f"{observed.metadata['namespace']}/{observed.metadata['name']}"
-    message = f"MPIJob {name} is suspended."
-    if not conditions.holds(status.conditions, conditions.SUSPENDED):
-        status = status.noted(Note("MPIJobSuspended", message))
+    deletions = [deletion_of(child, why[1]) for child in going]
+    if news:
+        status = status.noted(Note(*why))
     for kind in (conditions.RUNNING, conditions.RESTARTING):
-        status = status.with_condition(kind, False, "MPIJobSuspended", message, observed.now)
-    status = status.with_condition(conditions.SUSPENDED, True, "MPIJobSuspended", message, observed.now)
+        status = status.with_condition(kind, False, *why, observed.now)
+    status = status.with_condition(conditions.SUSPENDED, True, *why, observed.now)
     status = with_blocked(status, None, observed.now)
     # What counts against backoffLimit stays; which launcher is the current one does, too: its pod may still be there.
     history = replace(status.history, formed=0, leaving={}, worker_retry_at={}, loss_at=None)
     status = status.with_history(history).with_fields(startTime=None, replicaStatuses=replica_statuses(observed, spec))
-    return status.outcome(observed, "it is suspended", (), [item for item in deletions if item is not None])
+    return status.outcome(observed, f"it has no pods: {why[1]}", (), [item for item in deletions if item is not None])
 
 
 def resumed(observed: Observed, status: JobStatus) -> JobStatus:

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from farandole.kubernetes.kinds import QUEUE, TRAINING_JOB
+from farandole.kubernetes.kinds import MPI_JOB, QUEUE, TRAINING_JOB
 from farandole.kubernetes.model import Observed, Options
 from farandole.kubernetes.operator.store import JobKey, Store
 from farandole.kubernetes.queues.decide import Admissions, Standing, decide
 from farandole.kubernetes.queues.queue_spec import read_queues
-from farandole.kubernetes.queues.queued_jobs import JobAndPods, queued_jobs
+from farandole.kubernetes.queues.queued_jobs import MPI_JOB_PREFIX, JobAndPods, queued_jobs
 
 # Many jobs change at once when a queue does; each is looked at a moment later.
 _SOON = 0.2
@@ -36,8 +36,6 @@ class QueueKeeper:
 
     def decided(self, key: JobKey, observed: Observed) -> Observed:
         """Return what is known of a job or a queue, with what queues say about it."""
-        if key.kind not in (QUEUE, TRAINING_JOB):
-            return observed
         namespace = key.namespace
         queues = [job for other, job in self._store.jobs() if other.kind is QUEUE and other.namespace == namespace]
         if not queues:
@@ -53,7 +51,7 @@ class QueueKeeper:
             self._look(key, max(_SOON, admissions.again_at - observed.now))
         if key.kind is QUEUE:
             return replace(observed, figures=admissions.figures.get(key.name))
-        return replace(observed, admission=admissions.of_job.get(key.name))
+        return replace(observed, admission=admissions.of_job.get(_name(key)))
 
     def gone(self, key: JobKey) -> None:
         """Have the queues of a job that is gone looked at: what it had is free."""
@@ -61,12 +59,12 @@ class QueueKeeper:
             self._look(JobKey(QUEUE.plural, key.namespace, name), _SOON)
         if key.kind is QUEUE and key.namespace in self._told:
             for name in self._told[key.namespace].of_job:
-                self._look(JobKey(TRAINING_JOB.plural, key.namespace, name), _SOON)
+                self._look(_key(key.namespace, name), _SOON)
 
     def _jobs(self, namespace: str, observed: Observed) -> list[JobAndPods]:
         found = []
         for key, _ in self._store.jobs():
-            if key.kind is not TRAINING_JOB or key.namespace != namespace:
+            if key.kind is QUEUE or key.namespace != namespace:
                 continue
             each = self._store.observed(key, observed.now, Options())
             if each is not None:
@@ -78,8 +76,8 @@ class QueueKeeper:
         before = self._told.get(key.namespace)
         self._told[key.namespace] = admissions
         for name, admission in admissions.of_job.items():
-            if name != key.name and (before is None or before.of_job.get(name) != admission):
-                self._look(JobKey(TRAINING_JOB.plural, key.namespace, name), _SOON)
+            if name != _name(key) and (before is None or before.of_job.get(name) != admission):
+                self._look(_key(key.namespace, name), _SOON)
         for name, figures in admissions.figures.items():
             if name != key.name and (before is None or before.figures.get(name) != figures):
                 self._look(JobKey(QUEUE.plural, key.namespace, name), _SOON)
@@ -89,4 +87,15 @@ class QueueKeeper:
         before = self._told.pop(namespace, None)
         self._standing.pop(namespace, None)
         for name in before.of_job if before is not None else ():
-            self._look(JobKey(TRAINING_JOB.plural, namespace, name), _SOON)
+            self._look(_key(namespace, name), _SOON)
+
+
+def _name(key: JobKey) -> str:
+    """Return what decisions call a job."""
+    return f"{MPI_JOB_PREFIX}{key.name}" if key.kind is MPI_JOB else key.name
+
+
+def _key(namespace: str, name: str) -> JobKey:
+    """Return which job a decision means."""
+    kind = MPI_JOB if name.startswith(MPI_JOB_PREFIX) else TRAINING_JOB
+    return JobKey(kind.plural, namespace, name.removeprefix(MPI_JOB_PREFIX))

@@ -1,4 +1,4 @@
-"""Which TrainingJobs of a namespace a queue decides about, and what it has to know of them. Pure."""
+"""Which jobs of a namespace a queue decides about, and what it has to know of them. Pure."""
 
 from __future__ import annotations
 
@@ -8,14 +8,19 @@ from typing import NamedTuple
 from farandole.jobs.spec import DEFAULT_QUEUE
 from farandole.kubernetes import conditions, names, pod_state, times
 from farandole.kubernetes.accounting import Account, read_account
+from farandole.kubernetes.kinds import MPI_JOB
 from farandole.kubernetes.model import Object
+from farandole.kubernetes.mpijob import job_spec
 from farandole.kubernetes.queues.decide import QueuedJob, is_served
 from farandole.kubernetes.queues.queue_spec import Forest
 from farandole.kubernetes.training_job.job_spec import TrainingJobSpec, managed_by, read
 
+MPI_JOB_PREFIX = "mpijob/"
+"""Before the names of MPIJobs, in decisions: a TrainingJob may have the same name."""
+
 
 class JobAndPods(NamedTuple):
-    """A TrainingJob, and its pods."""
+    """A job, and its pods."""
 
     job: Object
     pods: Sequence[Object]
@@ -31,6 +36,9 @@ def queued_jobs(forest: Forest, found: Sequence[JobAndPods]) -> list[QueuedJob]:
         return []
     jobs = []
     for job, pods in found:
+        if job.get("kind") == MPI_JOB.kind:
+            jobs += _queued_mpi_job(forest, job, pods)
+            continue
         spec = _spec_of(job)
         if spec is None or (spec.job.queue == DEFAULT_QUEUE and DEFAULT_QUEUE not in forest.names):
             continue
@@ -41,6 +49,39 @@ def queued_jobs(forest: Forest, found: Sequence[JobAndPods]) -> list[QueuedJob]:
     return jobs
 
 
+def _queued_mpi_job(forest: Forest, job: Object, pods: Sequence[Object]) -> list[QueuedJob]:
+    """Return an MPIJob as a queue sees it, if it names one that there is: of fixed size, and never taken away."""
+    spec, _ = job_spec.read(job)
+    manager = job_spec.managed_by(job)
+    served = is_served(job) and manager in ("", names.MPI_MANAGER, f"{names.GROUP}/{names.OPERATOR}")
+    if spec is None or not served or spec.scheduling.queue not in forest.names:
+        return []
+    hosts = [names.WORKER] if spec.workers else []
+    hosts += [names.LAUNCHER] if spec.launcher_as_worker or not spec.workers else []
+    held = spec.slots * sum(pod_state.role(pod) in hosts and not pod_state.finished(pod) for pod in pods)
+    over = _has_ended(job) or spec.suspend
+    if over and not held:
+        return []
+    submitted = times.from_text(job["metadata"].get("creationTimestamp")) or 0.0
+    account = read_account(job.get("status"), submitted)
+    if account == Account(since=submitted) and held:
+        account = account.changed(held, submitted)  # It ran before its queue was there.
+    slots = max(spec.all_slots, 1)
+    return [
+        QueuedJob(
+            name=f"{MPI_JOB_PREFIX}{job['metadata']['name']}",
+            queue=spec.scheduling.queue,
+            submitted=submitted,
+            least=slots,
+            most=slots,
+            asked=slots,
+            account=account,
+            held=held,
+            over=over,
+        )
+    ]
+
+
 def _spec_of(job: Object) -> TrainingJobSpec | None:
     if not is_served(job) or managed_by(job) not in ("", f"{names.GROUP}/{names.OPERATOR}"):
         return None
@@ -49,9 +90,13 @@ def _spec_of(job: Object) -> TrainingJobSpec | None:
 
 def _is_over(job: Object, spec: TrainingJobSpec) -> bool:
     """Return whether a job is to have no workers, whatever a queue says."""
+    return _has_ended(job) or spec.suspend or spec.cancel
+
+
+def _has_ended(job: Object) -> bool:
     known = conditions.of_status(job.get("status"))
     ended = any(conditions.holds(known, kind) for kind in (conditions.SUCCEEDED, conditions.FAILED))
-    return ended or spec.suspend or spec.cancel or bool(job["metadata"].get("deletionTimestamp"))
+    return ended or bool(job["metadata"].get("deletionTimestamp"))
 
 
 def _holds(pod: Object) -> bool:
