@@ -15,6 +15,7 @@ from played_jobs import Worker
 from farandole.core.retry import Gradients
 from farandole.elastic import step_loop
 from farandole.elastic.batches import ConstantGlobalBatch, KeepRate
+from farandole.elastic.checkpoint.loop_checkpoints import LoopCheckpoints
 from farandole.elastic.ledger import Ledger
 from farandole.errors import HorovodInternalError
 
@@ -196,6 +197,7 @@ class Trained:
         assert worker.session is not None
         self._session = worker.session
         self.job = worker.job
+        self.checkpoints = LoopCheckpoints()
         self.reduces_once = kind.optimizers == 1
         self.optimizers = [Optimizer(worker, f"grad{number}", kind) for number in range(kind.optimizers)]
         self.parts = kind.parts
@@ -244,18 +246,6 @@ class Trained:
 
     def scale_rate(self, factor: float) -> None:
         raise AssertionError("the rate stays")
-
-    def is_due(self, step: int) -> bool:
-        return False
-
-    def save(self, *_: Any) -> None:
-        raise AssertionError("there are no checkpoints")
-
-    def load(self) -> bytes | None:
-        return None
-
-    def close(self) -> None:
-        pass
 
 
 class Stream:

@@ -77,6 +77,6 @@ class OwnBallot:
 
     def _is_checkpoint_due(self) -> bool:
         if self._session.world.rank == 0:
-            self._wants_checkpoint = self._wants_checkpoint or self._trained.is_due(self._progress.step + 1)
+            self._wants_checkpoint = self._wants_checkpoint or self._trained.checkpoints.is_due(self._progress.step + 1)
         # Shadows could not write a part of it.
         return self._wants_checkpoint and not self._shadows.count

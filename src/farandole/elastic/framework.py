@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 from typing import Any, Protocol
 
 from farandole.core.retry import Gradients
+from farandole.elastic.checkpoint.loop_checkpoints import LoopCheckpoints
 from farandole.elastic.ledger import Ledger
-from farandole.wire.rendezvous import World
 
 
 class Batch(Protocol):
@@ -68,6 +68,8 @@ class Trained(Protocol):
 
     reduces_once: bool
     """A step has one reduction of gradients."""
+    checkpoints: LoopCheckpoints
+    """Of what is trained."""
 
     def transfer(self, sources: Sequence[int], receivers: Sequence[int], *, may_stream: bool) -> Stream | None:
         """Give the receivers the state that each of the sources has. A collective of the world.
@@ -98,15 +100,3 @@ class Trained(Protocol):
 
     def scale_rate(self, factor: float) -> None:
         """Multiply the learning rates."""
-
-    def is_due(self, step: int) -> bool:
-        """Say whether a checkpoint is to be written after a step."""
-
-    def save(self, progress: bytes, step: int, epoch: int, world: World) -> None:
-        """Begin to write a checkpoint, on all ranks of a world."""
-
-    def load(self) -> bytes | None:
-        """Read the last checkpoint, if there is one and it is wanted; return the progress that was saved with it."""
-
-    def close(self) -> None:
-        """Wait for a checkpoint that is being written."""

@@ -218,11 +218,11 @@ class Loop:
             self._worlds.own_ballot.checkpoint_is_written()
         # The others have begun theirs in the world of before: the parts of two worlds make no checkpoint.
         if outcome.save and not self._plans.as_before:
-            self._trained.save(self._progress.kept(), self.step, self.epoch, self._session.world)
+            self._trained.checkpoints.save(self._progress.kept(), self.step, self.epoch, self._session.world)
 
     def _finish_together(self) -> None:
         """Return when all ranks know that the last step counts: a rank that has left cannot tell the others."""
         self._step.is_last = True
         if self._elastic:
             self._worlds.retry.vote()
-        self._trained.close()
+        self._trained.checkpoints.wait()

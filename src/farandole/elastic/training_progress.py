@@ -100,7 +100,7 @@ class Progress:
         """
         world = self._session.world
         self._first_batch = sum(self._loader.counts(world.size))
-        saved = self._trained.load() if world.rank == 0 else None
+        saved = self._trained.checkpoints.load() if world.rank == 0 else None
         found = any(self._session.exchange("elastic.checkpoint", b"" if saved is None else b"1"))
         if is_lost and not found:
             raise StateLostError.after(

@@ -130,6 +130,52 @@ def test_a_worker_is_killed_another_comes_and_the_rate_follows(
     assert results[-1]["used"].keys() < results[0]["used"].keys()
 
 
+def resume(directory: str, stops_at: int | None) -> tuple[int, list[float]]:
+    """Train, with a checkpoint of each step; return with which step this worker began, and the weights."""
+    import keras
+    import numpy as np
+    import tensorflow as tf
+
+    import farandole.tensorflow as hvd
+
+    hvd.init()
+    weights, optimizer = tf.Variable([0.0, 0.0]), keras.optimizers.SGD(0.1, momentum=0.9)
+    samples = np.random.default_rng(1).normal(size=(40, 2)).astype(np.float32)
+    loader = hvd.elastic.ElasticLoader(samples, global_batch_size=4)
+    checkpoint = hvd.elastic.Checkpoint(directory, every_steps=1, wait_if_busy=True, run=f"until{stops_at}")
+    optimizer.build([weights])
+    loop = hvd.elastic.steps(loader, epochs=2, checkpoint=checkpoint, weights=weights, optimizer=optimizer)
+    begun = None
+    for x in loop:
+        begun = loop.step if begun is None else begun
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((tf.linalg.matvec(x, weights) - tf.reduce_sum(x, 1)) ** 2)
+        gradients = hvd.elastic.reduce_gradients(tape.gradient(loss, [weights]), [weights])
+        optimizer.apply_gradients(zip(gradients, [weights], strict=True))
+        if loop.step == stops_at:
+            loop.stop()
+    assert begun is not None
+    hvd.shutdown()
+    return begun, weights.numpy().tolist()
+
+
+def test_a_training_that_has_stopped_goes_on_from_its_checkpoint(nursery: Nursery, tmp_path: Path) -> None:
+    """In a world of another size, to the parameters of one that was never stopped."""
+
+    def train_in(size: int, directory: Path, stops_at: int | None) -> list[tuple[int, list[float]]]:
+        world = World(nursery, size, {"FARANDOLE_RESUME": "auto"})
+        try:
+            return list(world.run(resume, str(directory), stops_at))
+        finally:
+            world.close()
+
+    (_, wanted), _ = train_in(2, tmp_path / "whole", None)
+    train_in(2, tmp_path / "parts", 12)
+    ((begun, weights),) = train_in(1, tmp_path / "parts", None)
+    assert begun in (13, 14)  # All agree on where to stop, a step later.
+    assert weights == pytest.approx(wanted, rel=1e-4)
+
+
 # --- Horovod's way ----------------------------------------------------------------------------------------------------
 
 

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, MutableMapping
+from collections.abc import MutableMapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from farandole.elastic.checkpoint.checkpoint_base import CheckpointBase
-from farandole.elastic.checkpoint.tensor_files import TensorFiles, Tensors
 from farandole.errors import InvalidRequestError
 from farandole.jax.elastic.train_state import TrainState
-from farandole.numpy.elastic.array_files import open_format
-
-# Kept as they are.
-_VALUES = (bool, int, float, str, bytes, type(None))
+from farandole.numpy.elastic.array_checkpoint import VALUES, ArrayCheckpoint
 
 
-class Checkpoint(CheckpointBase):
+class Checkpoint(ArrayCheckpoint):
     """A directory of checkpoints that training writes, and begins from.
 
     What is saved are `TrainState`s, arrays in any structure, numbers, text and bytes, by name. Each rank writes its
@@ -51,35 +46,11 @@ class Checkpoint(CheckpointBase):
         ...     checkpoint.save(state, step, rank=hvd.rank(), size=hvd.size())
     """
 
-    @staticmethod
-    def _open_format(name: str) -> TensorFiles:
-        return open_format(name)
-
     def _state_of(self, value: Any) -> Any:
-        return value if isinstance(value, _VALUES) else _arrays_in(value)
-
-    def _identify(self, value: Any) -> Hashable | None:
-        if not isinstance(value, np.ndarray):
-            return None
-        if value.size == 0:
-            return id(value)
-        return value.ctypes.data, value.dtype, value.shape, value.strides
-
-    def _describe(self, tensor: Any) -> tuple[str, tuple[int, ...], int]:
-        return tensor.dtype.name, tensor.shape, tensor.nbytes
-
-    def _copied(self, sources: Tensors, before: Tensors) -> dict[str, Any]:
-        copies: dict[str, Any] = {}
-        for name, source in sources.items():
-            last = before.get(name)
-            fits = last is not None and last.shape == source.shape and last.dtype == source.dtype
-            copy: Any = last if fits else np.empty(source.shape, source.dtype)
-            np.copyto(copy, source)
-            copies[name] = copy
-        return copies
+        return value if isinstance(value, VALUES) else _arrays_in(value)
 
     def _fits(self, target: Any, value: Any) -> bool:
-        if isinstance(target, _VALUES):
+        if isinstance(target, VALUES):
             return True
         return isinstance(value, dict) and _described(_arrays_in(target)) == _described(value)
 
@@ -88,7 +59,7 @@ class Checkpoint(CheckpointBase):
         return f"the arrays {', '.join(f'{path} {what}' for path, what in arrays.items())}"
 
     def _put(self, into: MutableMapping[str, Any], name: str, target: Any, value: Any) -> None:
-        if isinstance(target, _VALUES):
+        if isinstance(target, VALUES):
             into[name] = value
         elif isinstance(target, TrainState):
             vars(target).update(_filled(vars(target), value))

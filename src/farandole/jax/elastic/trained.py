@@ -9,16 +9,12 @@ import jax
 import numpy as np
 
 from farandole.core.retry import Gradients
+from farandole.elastic.checkpoint.loop_checkpoints import LoopCheckpoints
 from farandole.errors import InvalidRequestError
 from farandole.jax.elastic import in_loop
 from farandole.jax.elastic.checkpoint import Checkpoint
 from farandole.jax.elastic.train_state import TrainState
 from farandole.numpy.elastic.transfer import transfer_arrays
-from farandole.wire.rendezvous import World
-
-# Under which name checkpoints hold how far the training has come.
-_PROGRESS = "farandole"
-_LAST_CHECKPOINT_SECONDS = 120.0
 
 
 class Training:
@@ -43,7 +39,7 @@ class Training:
                     f"the others': pass {name}=hvd.elastic.TrainState(params=...), and put each step's results there."
                 )
         self._things = things
-        self._checkpoint = checkpoint
+        self.checkpoints = LoopCheckpoints(checkpoint, things)
         self._seen = in_loop.count()
         """How many reductions had been made after the last step."""
 
@@ -98,34 +94,6 @@ class Training:
 
     def scale_rate(self, factor: float) -> None:
         """Do nothing: learning rates belong to the body of the loop."""
-
-    def is_due(self, step: int) -> bool:
-        """Say whether a checkpoint is to be written after a step."""
-        return self._checkpoint is not None and self._checkpoint.due(step)
-
-    def save(self, progress: bytes, step: int, epoch: int, world: World) -> None:
-        """Begin to write a checkpoint, on all ranks of a world."""
-        if self._checkpoint is not None:
-            self._checkpoint.save(
-                {**self._things, _PROGRESS: progress},
-                step,
-                rank=world.rank,
-                size=world.size,
-                generation=world.generation,
-                epoch=epoch,
-            )
-
-    def load(self) -> bytes | None:
-        """Read the last checkpoint, if there is one and it is wanted; return the progress that was saved with it."""
-        if self._checkpoint is None or not self._checkpoint.resume:
-            return None
-        into = {**self._things, _PROGRESS: b""}
-        return None if self._checkpoint.load(into) is None else bytes(into[_PROGRESS])
-
-    def close(self) -> None:
-        """Wait for a checkpoint that is being written."""
-        if self._checkpoint is not None:
-            self._checkpoint.wait(_LAST_CHECKPOINT_SECONDS)
 
 
 def _check_alike(theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from farandole.elastic.batches import ConstantGlobalBatch, ConstantWorkerBatch, KeepRate, LinearScaling, ScaledBy
 from farandole.elastic.state import ObjectState, State
 from farandole.errors import HorovodInternalError, HostsUpdatedInterrupt
+from farandole.tensorflow.elastic.checkpoint import Checkpoint
 from farandole.tensorflow.elastic.in_loop import reduce_gradients
 from farandole.tensorflow.elastic.loader import ElasticLoader
 from farandole.tensorflow.elastic.run_decorator import run
@@ -10,6 +11,7 @@ from farandole.tensorflow.elastic.state import TensorFlowKerasState, TensorFlowS
 from farandole.tensorflow.elastic.steps import steps
 
 __all__ = [
+    "Checkpoint",
     "ConstantGlobalBatch",
     "ConstantWorkerBatch",
     "ElasticLoader",

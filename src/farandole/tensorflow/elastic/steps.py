@@ -5,16 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 from farandole.core.basics import current
-from farandole.core.user_log import tell_user
 from farandole.elastic.batches import KeepRate, RatePolicy
 from farandole.elastic.step_loop import Loop
 from farandole.elastic.world_changes import is_elastic
 from farandole.errors import InvalidRequestError
+from farandole.tensorflow.elastic.checkpoint import Checkpoint
 from farandole.tensorflow.elastic.loader import ElasticLoader
 from farandole.tensorflow.elastic.trained import Training, build
 
 
-def steps(loader: ElasticLoader, *, epochs: int = 1, rate: RatePolicy | None = None, **things: Any) -> Loop:
+def steps(
+    loader: ElasticLoader,
+    *,
+    epochs: int = 1,
+    rate: RatePolicy | None = None,
+    checkpoint: Checkpoint | None = None,
+    **things: Any,
+) -> Loop:
     """Go through the batches of a training whose workers may die, join and leave.
 
     A step is one round of the loop. It counts as a whole, on all workers alike, when all ranks' gradients are reduced:
@@ -30,6 +37,8 @@ def steps(loader: ElasticLoader, *, epochs: int = 1, rate: RatePolicy | None = N
         epochs: how often this loop goes through the samples, in all worlds together.
         rate: what the learning rate does as the number of workers changes, such as `LinearScaling()`; by default it
             stays.
+        checkpoint: where the training is kept against the loss of all workers; by default, where `farandole run
+            --checkpoint-dir` says. With `--resume auto`, it begins from the last one.
         things: what is trained, under any names: models and optimizers of Keras, modules, variables and lists of them,
             and whatever has `state_dict` and `load_state_dict`. Optimizers of Keras are built for the models' trainable
             variables.
@@ -60,11 +69,8 @@ def steps(loader: ElasticLoader, *, epochs: int = 1, rate: RatePolicy | None = N
             "in TensorFlow, a broken step cannot be given out again, as its graph may be running: gradients have to be "
             "kept. Leave FARANDOLE_ELASTIC_KEEP_GRADIENTS=0 away."
         )
-    if settings.checkpoint_dir is not None and settings.rank == 0:
-        tell_user(
-            "warning",
-            "--checkpoint-dir is for PyTorch: nothing is written there for TensorFlow. Save a tf.train.Checkpoint in "
-            "the loop, on rank 0, and restore it before",
-        )
+    if checkpoint is None:
+        number = current().trainings + 1
+        checkpoint = Checkpoint.from_settings(settings, folder=f"loop-{number}" if number > 1 else "")
     build(things)
-    return Loop(loader, Training(things), epochs=epochs, rate=KeepRate() if rate is None else rate)
+    return Loop(loader, Training(things, checkpoint), epochs=epochs, rate=KeepRate() if rate is None else rate)

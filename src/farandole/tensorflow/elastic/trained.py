@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from farandole.core.retry import Gradients
+from farandole.elastic.checkpoint.loop_checkpoints import LoopCheckpoints
 from farandole.elastic.variables import build_optimizer, check_built, variables_of
 from farandole.errors import InvalidRequestError
 from farandole.numpy.elastic.transfer import transfer_arrays
 from farandole.tensorflow.elastic import in_loop
-from farandole.wire.rendezvous import World
+from farandole.tensorflow.elastic.checkpoint import Checkpoint
 
 
 class Training:
@@ -26,8 +27,9 @@ class Training:
 
     reduces_once = True
 
-    def __init__(self, things: Mapping[str, Any]) -> None:
+    def __init__(self, things: Mapping[str, Any], checkpoint: Checkpoint | None = None) -> None:
         self._things = things
+        self.checkpoints = LoopCheckpoints(checkpoint, things)
         self._optimizers = {name: thing for name, thing in things.items() if hasattr(thing, "apply_gradients")}
         for name, thing in things.items():
             _check(name, thing)
@@ -98,20 +100,6 @@ class Training:
                     f"the learning rate of {name} is a schedule, which cannot be scaled as the world changes: give "
                     "the optimizer a number, or leave out rate=."
                 ) from None
-
-    def is_due(self, step: int) -> bool:
-        """Say no: the loop writes no checkpoints for TensorFlow."""
-        return False
-
-    def save(self, progress: bytes, step: int, epoch: int, world: World) -> None:
-        """Write none."""
-
-    def load(self) -> bytes | None:
-        """Read none."""
-        return None
-
-    def close(self) -> None:
-        """Wait for nothing."""
 
 
 def build(things: Mapping[str, Any]) -> None:

@@ -15,6 +15,7 @@ from farandole.core.retry import Gradients
 from farandole.elastic.adaptive_batch import AdaptiveBatch
 from farandole.elastic.batch_adaptation import BatchAdaptation
 from farandole.elastic.batches import KeepRate, RatePolicy
+from farandole.elastic.checkpoint.loop_checkpoints import LoopCheckpoints
 from farandole.elastic.step_loop import Loop
 from farandole.elastic.world_changes import is_elastic
 from farandole.errors import InvalidRequestError
@@ -25,11 +26,6 @@ from farandole.torch.elastic.gradient_passes import TorchPasses
 from farandole.torch.elastic.loader import ElasticLoader
 from farandole.torch.elastic.transfer import transfer
 from farandole.torch.optimizer import has_unused_gradients, is_distributed
-from farandole.wire.rendezvous import World
-
-# Under this name, a checkpoint holds how far the training has come.
-_PROGRESS = "farandole"
-_LAST_CHECKPOINT_SECONDS = 120.0
 
 
 class _Training:
@@ -37,7 +33,7 @@ class _Training:
 
     def __init__(self, things: MutableMapping[str, Any], checkpoint: Checkpoint | None) -> None:
         self._things = things
-        self._checkpoint = checkpoint
+        self.checkpoints = LoopCheckpoints(checkpoint, things)
         self._optimizers: list[Any] = [thing for thing in things.values() if isinstance(thing, torch.optim.Optimizer)]
         self.reduces_once = len(self._optimizers) == 1
 
@@ -69,34 +65,6 @@ class _Training:
                 for name in ("lr", "initial_lr"):
                     if name in group:
                         group[name] *= factor
-
-    def is_due(self, step: int) -> bool:
-        """Say whether a checkpoint is to be written after a step."""
-        return self._checkpoint is not None and self._checkpoint.due(step)
-
-    def save(self, progress: bytes, step: int, epoch: int, world: World) -> None:
-        """Begin to write a checkpoint, on all ranks of a world."""
-        if self._checkpoint is not None:
-            self._checkpoint.save(
-                {**self._things, _PROGRESS: progress},
-                step,
-                rank=world.rank,
-                size=world.size,
-                generation=world.generation,
-                epoch=epoch,
-            )
-
-    def load(self) -> bytes | None:
-        """Read the last checkpoint, if there is one and it is wanted; return the progress that was saved with it."""
-        if self._checkpoint is None or not self._checkpoint.resume:
-            return None
-        into = {**self._things, _PROGRESS: b""}
-        return None if self._checkpoint.load(into) is None else bytes(into[_PROGRESS])
-
-    def close(self) -> None:
-        """Wait for a checkpoint that is being written."""
-        if self._checkpoint is not None:
-            self._checkpoint.wait(_LAST_CHECKPOINT_SECONDS)
 
 
 def steps(

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from farandole.core import basics
 from farandole.elastic.batches import KeepRate
+from farandole.elastic.checkpoint.loop_checkpoints import LoopCheckpoints
 from farandole.elastic.ledger import Ledger
 from farandole.elastic.step_loop import Loop
 
@@ -68,6 +69,7 @@ class Number:
     reduces_once = False
 
     def __init__(self) -> None:
+        self.checkpoints = LoopCheckpoints()
         self.value = 0
         self.ballast = bytes(int(sys.argv[1]) << 20 if len(sys.argv) > 1 else 0)
 
@@ -90,18 +92,6 @@ class Number:
 
     def scale_rate(self, factor: float) -> None:
         """It has none."""
-
-    def is_due(self, step: int) -> bool:
-        return False
-
-    def save(self, *_: object) -> None:
-        """It is not kept."""
-
-    def load(self) -> None:
-        return None
-
-    def close(self) -> None:
-        """There is nothing to wait for."""
 
     def learn(self, indices: Sequence[int]) -> None:
         """Take in what all ranks have."""

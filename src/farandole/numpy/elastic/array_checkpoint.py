@@ -1,0 +1,43 @@
+"""Checkpoints whose tensors are arrays of NumPy, for the frameworks that can give theirs out as such."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import numpy as np
+
+from farandole.elastic.checkpoint.checkpoint_base import CheckpointBase
+from farandole.elastic.checkpoint.tensor_files import TensorFiles, Tensors
+from farandole.numpy.elastic.array_files import open_format
+
+VALUES = (bool, int, float, str, bytes, type(None))
+"""Types whose values are written as they are."""
+
+
+class ArrayCheckpoint(CheckpointBase):
+    """What is the same for all of them. See `CheckpointBase`."""
+
+    @staticmethod
+    def _open_format(name: str) -> TensorFiles:
+        return open_format(name)
+
+    def _identify(self, value: Any) -> Hashable | None:
+        if not isinstance(value, np.ndarray):
+            return None
+        if value.size == 0:
+            return id(value)
+        return value.ctypes.data, value.dtype, value.shape, value.strides
+
+    def _describe(self, tensor: Any) -> tuple[str, tuple[int, ...], int]:
+        return tensor.dtype.name, tensor.shape, tensor.nbytes
+
+    def _copied(self, sources: Tensors, before: Tensors) -> dict[str, Any]:
+        copies: dict[str, Any] = {}
+        for name, source in sources.items():
+            last = before.get(name)
+            fits = last is not None and last.shape == source.shape and last.dtype == source.dtype
+            copy: Any = last if fits else np.empty(source.shape, source.dtype)
+            np.copyto(copy, source)
+            copies[name] = copy
+        return copies

@@ -1,0 +1,100 @@
+"""Checkpoints of elastic training with TensorFlow: models, optimizers and variables, as arrays by position."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from typing import Any
+
+import numpy as np
+
+from farandole.elastic.variables import variables_of
+from farandole.errors import InvalidRequestError
+from farandole.numpy.elastic.array_checkpoint import VALUES, ArrayCheckpoint
+
+
+class Checkpoint(ArrayCheckpoint):
+    """A directory of checkpoints that training writes, and begins from.
+
+    What is saved are things with variables (models and optimizers of Keras, modules, variables and lists of them),
+    things with `state_dict` and `load_state_dict`, arrays, numbers, text and bytes, by name. Each rank writes its share
+    of the arrays, into files of safetensors. Variables are told apart by their position in `variables`.
+
+    Args:
+        directory: where; for more than one host, on a file system that all share.
+        every_steps: when `due` says so: at multiples of this.
+        every_seconds: when `due` says so: after this time.
+        keep: how many complete checkpoints stay; older ones are removed once a newer one is complete.
+        format: safetensors.
+        wait_if_busy: whether `save` waits for a checkpoint that is still being written, and does not skip the new one.
+        patience: seconds that rank 0 waits for other ranks' shards while nothing of them grows.
+        run: what tells this job from others that write here, letters and digits; by default, what the launcher gave.
+        say: is given a level (info or warning) and a line for the user; by default, it goes to standard error.
+
+    Attributes:
+        resume: whether the user wants to begin with what `load` finds (`farandole run --resume auto`).
+
+    Raises:
+        InvalidRequestError: a value makes no sense, or the format needs a library that is not there.
+
+    Example:
+        >>> checkpoint = Checkpoint("checkpoints", every_steps=100)  # doctest: +SKIP
+        >>> state = {"model": model, "optimizer": optimizer, "epoch": 3}  # doctest: +SKIP
+        >>> first = checkpoint.load(state) or 0  # doctest: +SKIP
+        >>> if checkpoint.due(step):  # doctest: +SKIP
+        ...     checkpoint.save(state, step, rank=hvd.rank(), size=hvd.size())
+    """
+
+    def _state_of(self, value: Any) -> Any:
+        if isinstance(value, (*VALUES, np.ndarray)):
+            return value
+        variables = variables_of(value)
+        if variables is not None:
+            return [_array(variable) for variable in variables]
+        if hasattr(value, "state_dict"):
+            return value.state_dict()
+        raise InvalidRequestError(
+            f"a {type(value).__name__} cannot be saved: give a model, an optimizer, variables, or what has state_dict "
+            "and load_state_dict."
+        )
+
+    def _fits(self, target: Any, value: Any) -> bool:
+        if isinstance(target, np.ndarray):
+            return isinstance(value, np.ndarray) and _described([target]) == _described([value])
+        if isinstance(target, VALUES):
+            return True
+        variables = variables_of(target)
+        if variables is None:
+            return hasattr(target, "load_state_dict")
+        return isinstance(value, list) and _described(map(_array, variables)) == _described(value)
+
+    def _shape_of(self, target: Any) -> str:
+        if isinstance(target, np.ndarray):
+            return f"the array {_described([target])[0]}"
+        variables = variables_of(target)
+        if variables is None:
+            return f"a {type(target).__name__} without load_state_dict"
+        names = (getattr(variable, "path", None) or variable.name for variable in variables)
+        described = _described(map(_array, variables))
+        return f"the variables {', '.join(f'{name} {what}' for name, what in zip(names, described, strict=True))}"
+
+    def _put(self, into: MutableMapping[str, Any], name: str, target: Any, value: Any) -> None:
+        if isinstance(target, (*VALUES, np.ndarray)):
+            into[name] = value
+            return
+        variables = variables_of(target)
+        if variables is None:
+            target.load_state_dict(value)
+            return
+        for variable, array in zip(variables, value, strict=True):
+            variable.assign(array)
+
+
+def _array(variable: Any) -> np.ndarray[Any, Any]:
+    array: np.ndarray[Any, Any] = np.asarray(variable.numpy())
+    if array.dtype.kind in "OUS":
+        raise InvalidRequestError(f"the variable {variable.name} holds text, which a checkpoint cannot: leave it out.")
+    return array
+
+
+def _described(arrays: Any) -> list[str]:
+    return [f"{array.dtype.name}{list(array.shape)}" for array in arrays]
