@@ -13,6 +13,7 @@ from farandole.queue.model import Owner, Phase, QueueHost, QueueJob, Why
 from farandole.queue.settings import QueueSettings
 from farandole.queue.transitions import stopped
 from farandole.queue.views import most_slots
+from farandole.scheduler.room import tightest_limit
 
 
 class Asker(NamedTuple):
@@ -39,7 +40,8 @@ def submitted(
     spec.check()
     settings.check_queue(spec.queue)
     _check_size(spec.workers.min, hosts)
-    _check_quota(spec, asker.owner, jobs, settings)
+    _check_shares(spec.workers.min, spec.queue, asker.owner, settings)
+    _check_jobs(asker.owner, jobs, settings)
     there = jobs.get(spec.name)
     if there is not None and not there.phase.is_over:
         raise Refused(f"there is a job {spec.name} already, of {there.owner.name}", "choose another name: --name NAME")
@@ -64,17 +66,29 @@ def _check_size(least: int, hosts: Sequence[QueueHost]) -> None:
         )
 
 
-def _check_quota(spec: JobSpec, owner: Owner, jobs: Mapping[str, QueueJob], settings: QueueSettings) -> None:
-    quota = settings.quota(owner.name)
-    if quota.slots is not None and spec.workers.min > quota.slots:
+def _check_shares(least: int, queue: str, owner: Owner, settings: QueueSettings) -> None:
+    """See whether a job may ever have so many slots."""
+    slots = settings.quota(owner.name).slots
+    if slots is not None and least > slots:
         raise Refused(
-            f"{owner.name} may have {quota.slots} slots at once, and the job needs {spec.workers.min}",
-            f"ask for {quota.slots} at most" if quota.slots else "ask an administrator of the queue",
+            f"{owner.name} may have {slots} slots at once, and the job needs {least}",
+            f"ask for {slots} at most" if slots else "ask an administrator of the queue",
         )
-    mine = sum(job.owner.name == owner.name and not job.phase.is_over for job in jobs.values())
-    if quota.jobs is not None and mine >= quota.jobs:
+    limited = tightest_limit(queue, settings.rules())
+    if limited is not None and limited.limit is not None and least > limited.limit:
         raise Refused(
-            f"quota reached: {owner.name} has {mine} of {quota.jobs} jobs",
+            f"queue {limited.name} may have {limited.limit} slots at once, and the job needs {least}",
+            f"ask for {limited.limit} at most, or take another queue: --queue NAME",
+        )
+
+
+def _check_jobs(owner: Owner, jobs: Mapping[str, QueueJob], settings: QueueSettings) -> None:
+    """See whether a user may have one job more."""
+    most = settings.quota(owner.name).jobs
+    mine = sum(job.owner.name == owner.name and not job.phase.is_over for job in jobs.values())
+    if most is not None and mine >= most:
+        raise Refused(
+            f"quota reached: {owner.name} has {mine} of {most} jobs",
             "wait until one is over, or cancel one: farandole cancel JOB",
         )
 
@@ -156,7 +170,7 @@ def resumed(job: QueueJob, now: float) -> QueueJob:
     return replace(job, phase=Phase.WAITING, since=now, reason="")
 
 
-def scaled(job: QueueJob, workers: int, hosts: Sequence[QueueHost]) -> QueueJob:
+def scaled(job: QueueJob, workers: int, hosts: Sequence[QueueHost], settings: QueueSettings) -> QueueJob:
     """Return a job that is to have another number of workers.
 
     Raises:
@@ -180,4 +194,5 @@ def scaled(job: QueueJob, workers: int, hosts: Sequence[QueueHost]) -> QueueJob:
             "suspend it, scale it and resume it, or submit it with -np MIN:MAX",
         )
     _check_size(workers, hosts)
+    _check_shares(workers, job.spec.queue, job.owner, settings)
     return replace(job, wanted=workers)

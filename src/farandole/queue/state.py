@@ -77,7 +77,7 @@ class QueueState:
         job = requests.find(name, self.jobs)
         requests.check_owner(job, asker, verb)
         if verb == "scale":
-            after, said = requests.scaled(job, workers, self.hosts), f"{workers} workers were asked for"
+            after, said = requests.scaled(job, workers, self.hosts, self.settings), f"{workers} workers were asked for"
         elif verb in _CHANGES:
             after, said = _CHANGES[verb](job, now), _SAID[verb]
         else:

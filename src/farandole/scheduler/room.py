@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 from farandole.scheduler.cluster import Cluster
 from farandole.scheduler.job import JobView
-from farandole.scheduler.rules import Rules
+from farandole.scheduler.rules import Queue, Rules
 
 
 class Grant(NamedTuple):
@@ -86,6 +86,12 @@ def lineage(queue: str, rules: Rules) -> Iterator[str]:
         seen.add(queue)
         yield queue
         queue = rules.queue(queue).parent
+
+
+def tightest_limit(queue: str, rules: Rules) -> Queue | None:
+    """Return which of a queue and those above it has the smallest limit of slots; None: none of them has any."""
+    limited = [each for name in lineage(queue, rules) if (each := rules.queue(name)).limit is not None]
+    return min(limited, key=lambda each: each.limit or 0, default=None)
 
 
 def runs_on(job: JobView, type_: str) -> bool:

@@ -9,6 +9,8 @@ from farandole.scheduler.cluster import Allocation, Cluster
 from farandole.scheduler.errors import SchedulerError
 from farandole.scheduler.job import JobView
 from farandole.scheduler.policy import Policy
+from farandole.scheduler.room import tightest_limit
+from farandole.scheduler.rules import Rules
 from farandole.simulator.agents import AdaptiveAgent, ReportingAgent
 from farandole.simulator.application import Application
 from farandole.simulator.job_trace import TraceJob, Workload
@@ -16,6 +18,8 @@ from farandole.simulator.job_work import Agent, FixedWork, Training, Work
 from farandole.simulator.predictors import Given, History, Truth
 from farandole.simulator.simulated_job import SimulatedJob
 from farandole.simulator.simulation import Outcome, Predictor, Simulation
+
+NO_RULES = Rules()
 
 PREDICTIONS = ("given", "history", "profiles", "truth")
 """What policies may know: what users gave; also what finished jobs of the same application needed; also how long their
@@ -51,17 +55,29 @@ def simulate(
     policy: Policy,
     options: Options,
     progress: Callable[[int, int], None] | None = None,
+    rules: Rules = NO_RULES,
 ) -> Outcome:
-    """Simulate a workload under a policy.
+    """Simulate a workload under a policy; `rules` are what the policy was told.
 
     Raises:
-        SchedulerError: a job can never run on this cluster.
+        SchedulerError: a job can never run on this cluster, or in its queue.
     """
     if not policy.resizes:
         options = replace(options, adapt_batches=False, resize=False)
     jobs = [_simulated(job, applications.get(job.application), cluster, options) for job in workload.jobs]
+    for job in jobs:
+        _check_limit(job.view, rules)
     predictor = _predictor(workload, applications, cluster, options)
     return Simulation(cluster, jobs, policy, options.interval, predictor, progress).run()
+
+
+def _check_limit(job: JobView, rules: Rules) -> None:
+    limited = tightest_limit(job.queue, rules)
+    if limited is not None and limited.limit is not None and job.min_slots > limited.limit:
+        raise SchedulerError(
+            f"job {job.name} wants {job.min_slots} slots, and queue {limited.name} may have {limited.limit} at once",
+            "give the queue a higher limit with --queue",
+        )
 
 
 def _predictor(

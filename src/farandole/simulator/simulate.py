@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import json
 import os
 import sys
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 DEFAULT_INTERVAL = 60.0
+MOST_NAMED = 20
+"""Names that a message lists at most."""
 BAR_AFTER = 1.0
 """Seconds after which a progress bar appears, if somebody can see it."""
 
@@ -74,6 +77,7 @@ def run(options: argparse.Namespace, out: TextIO, err: TextIO) -> int:
             make_policy(name, rules)  # Mistakes are told before anything is read.
     _check(options)
     inputs = read_inputs(options)
+    _check_queues(rules, inputs.workloads)
     for workload in inputs.workloads:
         print(*workload.notes, sep="\n", end="\n" if workload.notes else "", file=err)
     with _own_output(out) as own:
@@ -89,6 +93,18 @@ def run(options: argparse.Namespace, out: TextIO, err: TextIO) -> int:
         else:
             print(*render([result.summary for result in results]), sep="\n", file=own)
     return 0
+
+
+def _check_queues(rules: Rules, workloads: Sequence[Workload]) -> None:
+    """See whether all queues that have rules are some job's, or above another one."""
+    used = {job.queue for workload in workloads for job in workload.jobs}
+    above = {queue.parent for queue in rules.queues.values()}
+    for name in rules.queues:
+        if name not in used | above:
+            near = difflib.get_close_matches(name, used, n=1)
+            meant = f"did you mean {near[0]}? " if near else ""
+            listed = ", ".join(sorted(used)[:MOST_NAMED])
+            raise SchedulerError(f"--queue {name}: no job is in that queue", f"{meant}There are {listed}")
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -185,7 +201,7 @@ def _simulate(name: str, rules: Rules, inputs: Inputs, options: argparse.Namespa
             if name == oracle.NAME
             else make_policy(name, rules)
         )
-        outcome = simulate(inputs.cluster, workload, inputs.applications, policy, how, bar.show)
+        outcome = simulate(inputs.cluster, workload, inputs.applications, policy, how, bar.show, rules)
         bar.clear()
         alone_ = {
             job.name: alone(job, inputs.applications.get(job.application), inputs.cluster) for job in workload.jobs

@@ -75,6 +75,8 @@ class Simulation:
         self._outcome = Outcome(list(jobs))
         self._completed = 0
         self._review_at: float | None = None
+        self._reasons: Mapping[str, str] = {}
+        """Of the last decision."""
         self._now = -math.inf
 
     def run(self) -> Outcome:
@@ -106,7 +108,8 @@ class Simulation:
             times.append(self._now + self._interval)
         if not times:
             waiting = ", ".join(list(self._active)[:5])
-            raise SchedulerError(f"jobs wait for ever: {waiting}", "do they fit into this cluster?")
+            why = self._reasons.get(next(iter(self._active)), "")
+            raise SchedulerError(f"jobs wait for ever: {waiting}", f"of the first, the policy says: {why}")
         if not self._interval:
             return max(self._now, min(times))
         first = self._interval if self._now == -math.inf else self._now + self._interval
@@ -154,7 +157,7 @@ class Simulation:
         views = [job.view for job in active.values()]
         decision = self._policy.decide(self._cluster, views, self._now)
         check(self._cluster, {name: active[name].view for name in decision.allocations if name in active}, decision)
-        self._review_at = decision.review_at
+        self._review_at, self._reasons = decision.review_at, decision.reasons
         self._outcome.decisions += 1
         self._outcome.contention.append((self._now, len(views)))
         for name in dict.fromkeys([*self._running, *decision.allocations]):

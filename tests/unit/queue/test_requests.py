@@ -67,6 +67,17 @@ def test_a_queues_limit_holds(daemon: FakeDaemon) -> None:
     assert "queue vision has reached its limit" in daemon.state.status("c").reason
 
 
+def test_what_a_queues_limit_never_allows_is_refused_at_once(tmp_path: Path) -> None:
+    settings = changed(QueueSettings(), ["queue.lab=limit=3", "queue.vision=parent=lab,limit=6"])
+    daemon = FakeDaemon(tmp_path, World(), HOSTS, settings)
+    said = refused(lambda: daemon.submit("a", workers=4, queue="vision"))
+    assert said.startswith("Refused: queue lab may have 3 slots at once, and the job needs 4 | ask for 3 at most")
+    daemon.submit("a", workers=2, queue="vision")
+    assert "queue lab may have 3 slots at once" in refused(lambda: daemon.change("scale", "a", 4))
+    daemon.submit("grows", workers="2:8", queue="vision")
+    daemon.close()
+
+
 @pytest.mark.parametrize("verb", ["cancel", "suspend", "resume", "scale"])
 def test_one_user_cannot_touch_anothers_job_and_an_administrator_can(daemon: FakeDaemon, verb: str) -> None:
     daemon.submit("a", workers="1:4", checkpoint="/c")

@@ -218,6 +218,11 @@ def test_mistakes_about_what_is_there(demo: Path, capsys: pytest.CaptureFixture[
         (["--cluster", "slow:1x4"], "no application has a profile for nodes of type slow"),
         (["--cluster", "fast:1x1", "--policy", "fcfs"], "no type that it can use has more than 1"),
         (["--cluster", "fast:1x8", "--only", "other"], "there is no workload other"),
+        (["--cluster", "fast:1x8", "--queue", "defualt:weight=2"], "did you mean default? There are default"),
+        (
+            ["--cluster", "fast:2x8", "--policy", "fcfs", "--queue", "default:limit=1"],
+            "queue default may have 1 at once",
+        ),
     ):
         assert main(["simulate", "--trace", str(demo), *arguments]) == 2
         assert message in capsys.readouterr().err
