@@ -3,52 +3,24 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from policy_conformance import POLICIES as CONFORMING
+from policy_conformance import Recording, Told, as_submitted, news, simulated
 from queue_world import ANN, FakeDaemon, World, hosts
 
 from farandole.queue.settings import QueueSettings
 from farandole.scheduler.cluster import Cluster, Node
-from farandole.scheduler.job import Decision, JobView
+from farandole.scheduler.job import JobView
 from farandole.scheduler.policies import make_policy
-from farandole.scheduler.policy import Policy
 from farandole.simulator.job_trace import TraceJob, Workload
-from farandole.simulator.setup import Options, simulate
 
 HOSTS = "h1:2,h2:2,h3:2"
 QUANTUM = 40.0
-POLICIES = (
-    "fcfs",
-    "easy",
-    "conservative",
-    "sjf",
-    "srtf",
-    "rr",
-    "priority",
-    "preempt",
-    "fair",
-    "spread",
-    "edf",
-    "adaptive",
-)
-
-
-@dataclass
-class Recording:
-    """A policy that records what it is asked and what it says."""
-
-    policy: Policy
-    resizes: bool = False
-    asked: list[tuple[float, tuple[JobView, ...], Decision]] = field(default_factory=list)
-
-    def decide(self, cluster: Cluster, jobs: Sequence[JobView], now: float) -> Decision:
-        decision = self.policy.decide(cluster, jobs, now)
-        self.asked.append((now, tuple(sorted(jobs, key=lambda job: job.name)), decision))
-        return decision
+POLICIES = (*CONFORMING, "spread")
 
 
 def workload(seed: int) -> Workload:
@@ -72,11 +44,8 @@ def workload(seed: int) -> Workload:
     return Workload("w", tuple(jobs))
 
 
-def simulated(policy: str, jobs: Workload, rules: Any) -> Recording:
-    cluster = Cluster(tuple(Node(host.name, host.type, host.slots) for host in hosts(HOSTS)))
-    recording = Recording(make_policy(policy, rules))
-    simulate(cluster, jobs, {}, recording, Options(interval=0.0, restart=0.0, predictions="given"))
-    return recording
+def cluster() -> Cluster:
+    return Cluster(tuple(Node(host.name, host.type, host.slots) for host in hosts(HOSTS)))
 
 
 def queued(policy: str, jobs: Workload, settings: QueueSettings, directory: Path) -> Recording:
@@ -93,31 +62,19 @@ def queued(policy: str, jobs: Workload, settings: QueueSettings, directory: Path
         world.pass_to(max(world.now, min(times)))
         while coming and coming[0].submitted <= world.now:
             job = coming.pop(0)
-            assert job.run_time is not None and job.deadline is not None
-            daemon.submit(
-                job.name,
-                work=job.run_time * job.slots,
-                workers=job.slots,
-                priority=job.priority,
-                duration=job.requested_time,
-                deadline=job.deadline - job.submitted,
-                checkpoint="/c",
-            )
+            daemon.submit(job.name, **as_submitted(job))
         daemon.turns()
     daemon.close()
     return recording
 
 
-def granted(recording: Recording) -> list[tuple[float, dict[str, Any]]]:
-    """Return the last decision of each moment, where it says something new."""
-    at: dict[float, dict[str, Any]] = {}
-    for now, _, decision in recording.asked:
-        at[round(now, 6)] = {name: allocation.parts for name, allocation in decision.allocations.items()}
-    told: list[tuple[float, dict[str, Any]]] = []
-    for now, allocations in sorted(at.items()):
-        if allocations and (not told or told[-1][1] != allocations):
-            told.append((now, allocations))
-    return told
+def granted(recording: Recording) -> Told:
+    """Return who has which slots of which hosts from when on."""
+    told = [
+        (now, {name: allocation.parts for name, allocation in decision.allocations.items()})
+        for now, _, decision in recording.asked
+    ]
+    return news(told, digits=6)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -127,24 +84,26 @@ def test_the_queue_decides_as_the_simulator_does(policy: str, tmp_path: Path) ->
         directory.mkdir()
         settings = QueueSettings(policy=policy, quantum=QUANTUM)
         jobs = workload(seed)
-        simulation, queue = simulated(policy, jobs, settings.rules()), queued(policy, jobs, settings, directory)
+        simulation, queue = (
+            simulated(policy, cluster(), jobs, settings.rules()),
+            queued(policy, jobs, settings, directory),
+        )
         assert granted(queue) == granted(simulation), f"seed {seed}"
 
 
 def test_recorded_inputs_give_the_same_decisions_and_reasons() -> None:
     settings = QueueSettings(quantum=QUANTUM)
     for policy in POLICIES:
-        recording = simulated(policy, workload(7), settings.rules())
+        recording = simulated(policy, cluster(), workload(7), settings.rules())
         again = make_policy(policy, settings.rules())
-        cluster = Cluster(tuple(Node(host.name, host.type, host.slots) for host in hosts(HOSTS)))
         for now, views, decision in recording.asked:
-            assert again.decide(cluster, views, now) == decision
+            assert again.decide(cluster(), views, now) == decision
 
 
 def test_the_queue_shows_policies_what_the_simulator_shows_them(tmp_path: Path) -> None:
     settings = QueueSettings(policy="srtf", quantum=QUANTUM)
     jobs = workload(1)
-    simulation = simulated("srtf", jobs, settings.rules())
+    simulation = simulated("srtf", cluster(), jobs, settings.rules())
     queue = queued("srtf", jobs, settings, tmp_path)
     shown = {round(now, 6): views for now, views, _ in simulation.asked}
     compared = 0

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 import pytest
 from played_queues import PlayedNamespace, queue
+from policy_conformance import POLICIES, Told, as_submitted, news, simulated
 
 from farandole.kubernetes.queues.decide import decide, view_of
 from farandole.kubernetes.queues.queue_spec import read_queues
@@ -17,17 +17,15 @@ from farandole.scheduler.job import Decision
 from farandole.scheduler.policies import make_policy
 from farandole.scheduler.rules import Queue, Rules
 from farandole.simulator.job_trace import TraceJob, Workload
-from farandole.simulator.setup import Options, simulate
 
 SLOTS, QUANTUM = 6, 40.0
-POLICIES = ("fcfs", "easy", "conservative", "sjf", "srtf", "rr", "priority", "preempt", "fair", "edf", "adaptive")
 RULES = Rules(quantum=QUANTUM, queues={"main": Queue("main"), "red": Queue("red", "main", quota=2, limit=4)})
 QUEUES = (
     queue("main", slots=SLOTS, quantum=QUANTUM),
     queue("red", parent="main", quota=2, limit=4),
 )
 
-Told = list[tuple[float, dict[str, int]]]
+CLUSTER = Cluster((Node("main", "slot", SLOTS),))
 
 
 def workload(seed: int) -> Workload:
@@ -54,26 +52,12 @@ def workload(seed: int) -> Workload:
     return Workload("w", tuple(jobs))
 
 
-class Recording:
-    """A policy whose decisions are recorded."""
-
-    resizes = False
-
-    def __init__(self, policy: str) -> None:
-        self._policy = make_policy(policy, RULES)
-        self.asked: list[tuple[float, Any, Decision]] = []
-
-    def decide(self, cluster: Cluster, jobs: Any, now: float) -> Decision:
-        decision = self._policy.decide(cluster, jobs, now)
-        self.asked.append((now, tuple(jobs), decision))
-        return decision
-
-
-def simulated(policy: str, jobs: Workload) -> Recording:
-    recording = Recording(policy)
-    cluster = Cluster((Node("main", "slot", SLOTS),))
-    simulate(cluster, jobs, {}, recording, Options(interval=0.0, restart=0.0, predictions="given"))
-    return recording
+def pass_on(team: PlayedNamespace, coming: list[TraceJob]) -> None:
+    """Let time pass until something happens, and submit the jobs that come then."""
+    team.pass_to(max(team.now, min([team.next(), *[job.submitted for job in coming[:1]]])))
+    while coming and coming[0].submitted <= team.now:
+        job = coming.pop(0)
+        team.submit(job.name, **as_submitted(job))
 
 
 def of_operator(policy: str, jobs: Workload) -> Told:
@@ -84,20 +68,7 @@ def of_operator(policy: str, jobs: Workload) -> Told:
     coming = list(jobs.jobs)
     told: Told = []
     while coming or not all(each.is_over for each in team.jobs.values()):
-        team.pass_to(max(team.now, min([team.next(), *[job.submitted for job in coming[:1]]])))
-        while coming and coming[0].submitted <= team.now:
-            job = coming.pop(0)
-            assert job.run_time is not None and job.deadline is not None
-            team.submit(
-                job.name,
-                work=job.run_time * job.slots,
-                workers=job.slots,
-                queue=job.queue,
-                priority=job.priority,
-                duration=job.requested_time,
-                deadline=job.deadline - job.submitted,
-                checkpoint="/c",
-            )
+        pass_on(team, coming)
         team.settle()
         assert team.admissions is not None
         told.append((team.now, _slots(team.admissions.standing["main"].decision)))
@@ -108,33 +79,21 @@ def _slots(decision: Decision) -> dict[str, int]:
     return {name: allocation.slots for name, allocation in decision.allocations.items()}
 
 
-def news(told: Told) -> Told:
-    """Return the last decision of each moment, where it says something new."""
-    last: dict[float, dict[str, int]] = {}
-    for now, slots in told:
-        last[round(now, 4)] = slots
-    found: Told = []
-    for now, slots in sorted(last.items()):
-        if slots and (not found or found[-1][1] != slots):
-            found.append((now, slots))
-    return found
-
-
 @pytest.mark.parametrize("policy", POLICIES)
 def test_the_operator_decides_as_the_simulator_does(policy: str) -> None:
     if policy == "adaptive":
         pytest.importorskip("scipy")
     jobs = workload(5)
-    recording = simulated(policy, jobs)
-    expected = news([(now, _slots(decision)) for now, _, decision in recording.asked])
-    assert news(of_operator(policy, jobs)) == expected
+    recording = simulated(policy, CLUSTER, jobs, RULES)
+    expected = news([(now, _slots(decision)) for now, _, decision in recording.asked], digits=4)
+    assert news(of_operator(policy, jobs), digits=4) == expected
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_recorded_inputs_give_the_same_decisions_and_reasons_in_all_three(policy: str) -> None:
     if policy == "adaptive":
         pytest.importorskip("scipy")
-    recording = simulated(policy, workload(3))
+    recording = simulated(policy, CLUSTER, workload(3), RULES)
     texts = {"main": "weight=1", "red": "parent=main,quota=2,limit=4"}
     settings = QueueSettings(policy=policy, quantum=QUANTUM, queues=texts)
     settings.check()
@@ -149,23 +108,14 @@ def test_recorded_inputs_give_the_same_decisions_and_reasons_in_all_three(policy
 
 def test_the_operator_shows_policies_what_the_simulator_shows_them() -> None:
     jobs = workload(1)
-    shown = {round(now, 4): {view.name: view for view in views} for now, views, _ in simulated("srtf", jobs).asked}
+    shown = {
+        round(now, 4): {view.name: view for view in views}
+        for now, views, _ in simulated("srtf", CLUSTER, jobs, RULES).asked
+    }
     team = PlayedNamespace(queue("main", slots=SLOTS, quantum=QUANTUM, policy="srtf"), QUEUES[1])
     coming, compared = list(jobs.jobs), 0
     while coming or not all(each.is_over for each in team.jobs.values()):
-        team.pass_to(max(team.now, min([team.next(), *[job.submitted for job in coming[:1]]])))
-        while coming and coming[0].submitted <= team.now:
-            job = coming.pop(0)
-            assert job.run_time is not None
-            team.submit(
-                job.name,
-                work=job.run_time * job.slots,
-                workers=job.slots,
-                queue=job.queue,
-                priority=job.priority,
-                duration=job.requested_time,
-                checkpoint="/c",
-            )
+        pass_on(team, coming)
         forest = read_queues(team.queues)
         known = queued_jobs(forest, [JobAndPods(each.job, each.pods) for each in team.jobs.values()])
         for job in known:
