@@ -13,7 +13,7 @@ PROGRAM = """\
 #!{python}
 import sys
 sys.path.insert(0, {support!r})
-from fake_slurm import main
+from {module} import main
 sys.exit(main({folder!r}, {name!r}, sys.argv[1:]))
 """
 
@@ -25,14 +25,21 @@ class FakeSlurm:
         folder: for programs and jobs.
     """
 
+    programs: tuple[str, ...] = ("sbatch", "squeue", "scontrol", "scancel")
+    module = "fake_slurm"
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         (folder / "bin").mkdir(parents=True)
         (folder / "jobs").mkdir()
-        for name in ("sbatch", "squeue", "scontrol", "scancel"):
+        for name in self.programs:
             path = folder / "bin" / name
             support = str(Path(__file__).resolve().parent)
-            path.write_text(PROGRAM.format(python=sys.executable, support=support, folder=str(folder), name=name))
+            path.write_text(
+                PROGRAM.format(
+                    python=sys.executable, support=support, module=self.module, folder=str(folder), name=name
+                )
+            )
             path.chmod(0o755)
 
     @property

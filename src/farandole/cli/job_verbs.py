@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from farandole.jobs.status import JobStatus
 
 PLACES_HELP = (
-    "where jobs run: queue, kubernetes, slurm or local (default: FARANDOLE_ON, a queue that is there, or local)"
+    "where jobs run: queue, kubernetes, slurm, lsf or local (default: FARANDOLE_ON, a queue that is there, or local)"
 )
 
 

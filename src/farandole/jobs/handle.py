@@ -117,7 +117,7 @@ def submit(
             a function returns what it has returned by `result()`.
         arguments: of the script or function.
         workers: a number, `"2:8"` for from 2 to 8, or a mapping with `min`, `max` and `replicas`.
-        on: the place: `queue`, `kubernetes`, `slurm` or `local`; None: the default (see docs/how-to/queue.md).
+        on: the place: `queue`, `kubernetes`, `slurm`, `lsf` or `local`; None: the default (see docs/how-to/queue.md).
         shared: a directory that all hosts of the job share, for a function and its results; None: `.farandole-calls`
             in the current one.
         more: other keys of a job, such as `name`, `priority`, `queue`, `image`, `checkpoint` and `environment`.

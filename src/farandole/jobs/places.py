@@ -36,6 +36,7 @@ PLACES: dict[str, Place] = {
         "the cluster that kubectl would use", "farandole.kubernetes.service:connect", extra="kubernetes"
     ),
     "slurm": Place("the Slurm cluster of this login node: sbatch", "farandole.slurm.service:connect"),
+    "lsf": Place("the LSF cluster of this login node: bsub", "farandole.lsf.service:connect"),
     "local": Place("this machine: elastic jobs of this user", "farandole.launcher.daemon.local_jobs:connect"),
 }
 
@@ -43,7 +44,7 @@ PLACES: dict[str, Place] = {
 def default_place(environment: Mapping[str, str]) -> str:
     """Return the place that is meant when none is named: what `FARANDOLE_ON` says, a queue that is there, or `local`.
 
-    Kubernetes and Slurm are never guessed: to submit there by mistake costs other people's machines.
+    Kubernetes, Slurm and LSF are never guessed: to submit there by mistake costs other people's machines.
     """
     if named := environment.get(VARIABLE):
         return named

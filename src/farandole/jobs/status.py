@@ -52,7 +52,7 @@ class JobStatus(msgspec.Struct, frozen=True, rename="camel"):
     name: str
     state: JobState
     place: str = ""
-    """Where it runs: `queue`, `kubernetes`, `slurm` or `local`."""
+    """Where it runs: `queue`, `kubernetes`, `slurm`, `lsf` or `local`."""
     command: tuple[str, ...] = ()
     user: str = ""
     queue: str = ""

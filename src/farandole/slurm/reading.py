@@ -1,10 +1,11 @@
-"""What Slurm says about jobs, as statuses. Pure."""
+"""What Slurm says about jobs. Pure."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from farandole.jobs.status import JobState, JobStatus
+from farandole.batch_systems.system import Row
+from farandole.jobs.status import JobState
 
 FIELDS = "%i|%j|%T|%r|%u|%P|%C|%N|%k"
 """What squeue is asked to print of each job; its comment, which may have a `|`, comes last."""
@@ -41,7 +42,7 @@ _REASONS = {
 }
 
 
-class Row(NamedTuple):
+class Line(NamedTuple):
     """One line of squeue."""
 
     id: str
@@ -55,19 +56,19 @@ class Row(NamedTuple):
     comment: str
 
 
-def read_rows(text: str) -> list[Row]:
+def read_rows(text: str) -> list[Line]:
     """Return the lines of `squeue -h -o FIELDS`."""
-    return [Row(*line.split("|", len(Row._fields) - 1)) for line in text.splitlines() if line.count("|") >= 8]
+    return [Line(*line.split("|", len(Line._fields) - 1)) for line in text.splitlines() if line.count("|") >= 8]
 
 
-def state_of(row: Row) -> JobState:
+def state_of(row: Line) -> JobState:
     """Return where a job is; what Slurm calls a failure in its own way is one."""
     if row.state == "PENDING" and row.reason in _HELD:
         return JobState.SUSPENDED
     return _STATES.get(row.state, JobState.FAILED)
 
 
-def reason_of(row: Row) -> str:
+def reason_of(row: Line) -> str:
     """Return one sentence: why a job waits, in our words where they are known."""
     state = state_of(row)
     if state is JobState.SUSPENDED:
@@ -77,19 +78,6 @@ def reason_of(row: Row) -> str:
     return f"Slurm says {row.state}" if state is JobState.FAILED else ""
 
 
-def status_of(row: Row, wanted: int, command: tuple[str, ...], created: float | None) -> JobStatus:
-    """Return how a job is that Slurm knows."""
-    state = state_of(row)
-    return JobStatus(
-        row.name,
-        state,
-        "slurm",
-        command,
-        user=row.user,
-        queue=row.partition,
-        workers=wanted if state is JobState.RUNNING else 0,
-        wanted=wanted,
-        reason=reason_of(row),
-        created=created,
-        hosts=(row.nodes,) if row.nodes else (),
-    )
+def row_of(line: Line) -> Row:
+    """Return what Slurm says of a job, in words that all batch systems share."""
+    return Row(line.id, state_of(line), line.state, reason_of(line), line.user, line.partition, line.nodes)

@@ -6,11 +6,11 @@ import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from farandole.batch_systems.script import body, extra_options
+from farandole.batch_systems.system import MARK
 from farandole.jobs.errors import Refused
 from farandole.jobs.spec import DEFAULT_QUEUE, JobSpec
 
-COMMENT = "farandole"
-"""By which our jobs are known among others."""
 GPU = "nvidia.com/gpu"
 _UNITS = {"": 1, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
@@ -28,17 +28,12 @@ def batch_script(spec: JobSpec, log: Path, exit_file: Path, program: str) -> str
         Refused: Slurm cannot give the job what it asks for.
     """
     lines = ["#!/bin/bash", *(f"#SBATCH {option}" for option in _options(spec, log))]
-    exports = [f"export {name}={shlex.quote(value)}" for name, value in sorted(spec.environment.items())]
-    command = shlex.join(spec.command)
-    checkpoint = f" --checkpoint-dir {shlex.quote(spec.checkpoint)} --resume auto" if spec.checkpoint else ""
-    run = f'{shlex.quote(program)} run --launcher srun -np "$SLURM_NTASKS"{checkpoint} {command}'
-    quoted = shlex.quote(str(exit_file))
-    return "\n".join([*lines, f"rm -f {quoted}", *exports, run, "code=$?", f"echo $code > {quoted}", "exit $code", ""])
+    return body(lines, spec, f"{shlex.quote(program)} run --launcher srun", '"$SLURM_NTASKS"', exit_file)
 
 
 def _options(spec: JobSpec, log: Path) -> Iterator[str]:
     yield f"--job-name={spec.name}"
-    yield f"--comment={COMMENT}"
+    yield f"--comment={MARK}"
     yield f"--ntasks={spec.workers.replicas}"
     yield f"--output={_escaped(log)}"
     yield "--open-mode=append"
@@ -57,10 +52,7 @@ def _options(spec: JobSpec, log: Path) -> Iterator[str]:
     if spec.how_suspended == "signal":
         yield f"--signal={spec.signal.removeprefix('SIG')}@{spec.grace:.0f}"
     yield from _resources(spec.resources)
-    extra = spec.options.get("slurm", ())
-    if isinstance(extra, str) or not all(isinstance(option, str) and option.startswith("-") for option in extra):
-        raise Refused("options.slurm: a list of options of sbatch is expected", "such as [--qos=high, --time=60]")
-    yield from extra
+    yield from extra_options(spec, "slurm", "sbatch", "[--qos=high, --time=60]")
 
 
 def _escaped(path: Path) -> str:

@@ -1,246 +1,51 @@
-"""The place `slurm`: a `JobService` that calls Slurm's programs.
-
-Slurm forgets a job some minutes after its end. So a record of each job is kept, with its log and its exit code, in
-`~/.local/state/farandole/slurm`, which the nodes must share with the login node, as homes are.
-"""
+"""The place `slurm`: Slurm's programs behind the verbs of jobs."""
 
 from __future__ import annotations
 
-import contextlib
 import os
-import shutil
-import subprocess
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
-import msgspec
-
-from farandole.jobs.errors import Refused, UnknownJob, Unreachable
-from farandole.jobs.log_lines import follow_file, of_rank
+from farandole.batch_systems.programs import Programs
+from farandole.batch_systems.service import BatchJobs
+from farandole.batch_systems.system import MARK, Row
 from farandole.jobs.spec import JobSpec
-from farandole.jobs.status import JobState, JobStatus
-from farandole.slurm.reading import FIELDS, Row, read_rows, state_of, status_of
-from farandole.slurm.script import COMMENT, batch_script
-
-ANSWER_SECONDS = 30.0
-# The file with the exit code may come later than Slurm's word that the job is over: homes are shared.
-_EXIT_SECONDS = 5.0
+from farandole.slurm.reading import FIELDS, read_rows, row_of
+from farandole.slurm.script import batch_script
 
 
-class Record(msgspec.Struct, frozen=True):
-    """What is kept of a job."""
+class Slurm:
+    """See `farandole.batch_systems.system.BatchSystem`."""
 
-    name: str
-    id: str
-    command: tuple[str, ...]
-    created: float
-    wanted: int
-    cancelled: bool = False
-    can_be_suspended: bool = False
+    place, title = "slurm", "Slurm"
 
+    def script(self, spec: JobSpec, log: Path, exit_file: Path, program: str) -> str:
+        return batch_script(spec, log, exit_file, program)
 
-class SlurmJobs:
-    """Jobs of this user on a Slurm cluster.
+    def submit(self, programs: Programs, script: Path) -> str:
+        return programs.call("sbatch", "--parsable", str(script)).strip().partition(";")[0]
 
-    Args:
-        environment: of this process.
-    """
+    def rows(self, programs: Programs) -> Mapping[str, Row]:
+        said = programs.call("squeue", "--noheader", "--states=all", f"--format={FIELDS}", f"--user={os.geteuid()}")
+        return {line.id: row_of(line) for line in read_rows(said) if line.comment == MARK}
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        state = environment.get("XDG_STATE_HOME", "")
-        root = Path(state if os.path.isabs(state) else os.path.expanduser("~/.local/state"))
-        self._root = root / "farandole" / "slurm"
-        self._environment = environment
+    def scale(self, programs: Programs, number: str, workers: int) -> None:
+        programs.call("scontrol", "update", f"JobId={number}", f"NumTasks={workers}")
 
-    # --- what a place can do ---------------------------------------------------------------------------------------
+    def end(self, programs: Programs, number: str, at_once: bool) -> None:
+        programs.call("scancel", *(("--signal=KILL", "--full") if at_once else ()), number)
 
-    def submit(self, spec: JobSpec) -> str:
-        """Hand a job to sbatch."""
-        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not spec.name:
-            spec = msgspec.structs.replace(spec, name=self._free_name())
-        there = self._record(spec.name)
-        if there is not None and not self._status(there, self._rows()).state.is_over:
-            raise Refused(f"there is a job {spec.name} already, Slurm's {there.id}", "choose another name: --name NAME")
-        program = shutil.which("farandole", path=self._environment.get("PATH")) or "farandole"
-        script = batch_script(spec, self._file(spec.name, "log"), self._file(spec.name, "exit"), program)
-        self._file(spec.name, "sh").write_text(script)
-        for old in ("log", "exit"):
-            self._file(spec.name, old).unlink(missing_ok=True)
-        said = self._call("sbatch", "--parsable", str(self._file(spec.name, "sh")))
-        number = said.strip().partition(";")[0]
-        self._keep(
-            Record(
-                spec.name,
-                number,
-                spec.command,
-                time.time(),
-                spec.workers.replicas,
-                can_be_suspended=spec.how_suspended != "never",
-            )
-        )
-        return spec.name
+    def hold(self, programs: Programs, number: str) -> None:
+        programs.call("scontrol", "hold", number)
 
-    def jobs(self) -> Sequence[JobStatus]:
-        """Return the jobs that were submitted from here, the oldest first."""
-        rows = self._rows()
-        records = filter(None, (self._record(path.stem) for path in self._root.glob("*.json")))
-        return [self._status(record, rows) for record in sorted(records, key=lambda record: record.created)]
+    def requeue_held(self, programs: Programs, number: str) -> None:
+        programs.call("scontrol", "requeuehold", number)
 
-    def status(self, name: str) -> JobStatus:
-        """Return how a job is."""
-        return self._status(self._find(name), self._rows())
-
-    def logs(self, name: str, follow: bool = False, rank: int | None = None) -> Iterator[str]:
-        """Yield what the job has printed."""
-        self._find(name)
-
-        def is_over() -> bool:
-            return self.status(name).state.is_over
-
-        return of_rank(follow_file(self._file(name, "log"), is_over if follow else None), rank)
-
-    def scale(self, name: str, workers: int) -> None:
-        """Ask for another number of workers, before the job runs."""
-        record, row = self._living(name)
-        if state_of(row) not in (JobState.WAITING, JobState.SUSPENDED):
-            raise Refused(f"job {name} runs: under Slurm it keeps its workers", "submit it again with another number")
-        if workers < 1:
-            raise Refused(f"a job cannot run with {workers} workers", "at least 1")
-        self._call("scontrol", "update", f"JobId={row.id}", f"NumTasks={workers}")
-        self._keep(msgspec.structs.replace(record, wanted=workers))
-
-    def cancel(self, name: str) -> None:
-        """End a job in good order; a second time: at once."""
-        record, row = self._living(name)
-        self._keep(msgspec.structs.replace(record, cancelled=True))
-        self._call("scancel", *(("--signal=KILL", "--full") if record.cancelled else ()), row.id)
-
-    def suspend(self, name: str) -> None:
-        """Hold a job that waits; end one that runs, to begin again when it is resumed."""
-        record, row = self._living(name)
-        if state_of(row) is JobState.WAITING:
-            self._call("scontrol", "hold", row.id)
-        elif record.can_be_suspended:
-            self._call("scontrol", "requeuehold", row.id)
-        else:
-            raise Refused(
-                f"job {name} cannot be suspended: it has no checkpoint, and would lose what it has done",
-                "submit it with --checkpoint or --suspension requeue; farandole cancel ends it",
-            )
-
-    def resume(self, name: str) -> None:
-        """Let a job that is held be run."""
-        _, row = self._living(name)
-        if state_of(row) is not JobState.SUSPENDED:
-            raise Refused(f"job {name} is not suspended", "farandole status tells how it is")
-        self._call("scontrol", "release", row.id)
-
-    # --- what is known -----------------------------------------------------------------------------------------------
-
-    def _file(self, name: str, kind: str) -> Path:
-        return self._root / f"{name}.{kind}"
-
-    def _keep(self, record: Record) -> None:
-        draft = self._root / f".{record.name}.json"
-        draft.write_bytes(msgspec.json.encode(record))
-        draft.replace(self._file(record.name, "json"))
-
-    def _record(self, name: str) -> Record | None:
-        try:
-            return msgspec.json.decode(self._file(name, "json").read_bytes(), type=Record)
-        except (OSError, msgspec.DecodeError):
-            return None
-
-    def _find(self, name: str) -> Record:
-        record = self._record(name)
-        if record is None:
-            raise UnknownJob(
-                f"there is no job {name} that was submitted to Slurm from here", "farandole jobs --on slurm"
-            )
-        return record
-
-    def _living(self, name: str) -> tuple[Record, Row]:
-        record, rows = self._find(name), self._rows()
-        status = self._status(record, rows)
-        if status.state.is_over:
-            raise Refused(f"job {name} is over: it has {status.state.value.lower()}", "submit it again")
-        return record, rows[record.id]
-
-    def _free_name(self) -> str:
-        number = 1
-        while self._file(f"job-{number}", "json").exists():
-            number += 1
-        return f"job-{number}"
-
-    def _rows(self) -> dict[str, Row]:
-        """Return what Slurm knows of our jobs, by its number."""
-        said = self._call("squeue", "--noheader", "--states=all", f"--format={FIELDS}", f"--user={os.geteuid()}")
-        return {row.id: row for row in read_rows(said) if row.comment == COMMENT}
-
-    def _status(self, record: Record, rows: Mapping[str, Row]) -> JobStatus:
-        row = rows.get(record.id)
-        if row is not None and not state_of(row).is_over:
-            return status_of(row, record.wanted, record.command, record.created)
-        return self._ended(record, row)
-
-    def _ended(self, record: Record, row: Row | None) -> JobStatus:
-        """Return how a job has ended, by the file that its script has written, or by what Slurm says."""
-        status = JobStatus(
-            record.name, JobState.FAILED, "slurm", record.command, created=record.created, wanted=record.wanted
-        )
-        exit_file = self._file(record.name, "exit")
-        deadline = time.monotonic() + (_EXIT_SECONDS if row is not None and row.state == "COMPLETED" else 0.0)
-        while not exit_file.exists() and time.monotonic() < deadline:
-            time.sleep(0.1)
-        with contextlib.suppress(OSError, ValueError):
-            code = int(exit_file.read_text())
-            state = JobState.SUCCEEDED if code == 0 else JobState.CANCELLED if record.cancelled else JobState.FAILED
-            said = "" if state is JobState.SUCCEEDED else f"it ended with code {code}"
-            finished = exit_file.stat().st_mtime
-            return msgspec.structs.replace(status, state=state, exit_code=code, reason=said, finished=finished)
-        if record.cancelled or (row is not None and row.state == "CANCELLED"):
-            return msgspec.structs.replace(status, state=JobState.CANCELLED)
-        how = (
-            f"Slurm says {row.state}"
-            if row is not None
-            else "Slurm does not know it any more, and it left no exit code"
-        )
-        return msgspec.structs.replace(status, reason=how)
-
-    # --- Slurm's programs --------------------------------------------------------------------------------------------
-
-    def _call(self, program: str, *words: str) -> str:
-        """Return what a program prints.
-
-        Raises:
-            Unreachable: it is not there, or Slurm does not answer.
-            Refused: it says no.
-        """
-        try:
-            done = subprocess.run(
-                [program, *words],
-                capture_output=True,
-                text=True,
-                timeout=ANSWER_SECONDS,
-                env=dict(self._environment),
-                stdin=subprocess.DEVNULL,
-            )
-        except FileNotFoundError:
-            raise Unreachable(
-                f"there is no {program} on the PATH", "log in to a machine from which Slurm is used"
-            ) from None
-        except subprocess.TimeoutExpired:
-            raise Unreachable(f"{program} does not answer", "see whether Slurm runs: scontrol ping") from None
-        if done.returncode != 0:
-            lines = done.stderr.strip().splitlines() or [f"it ended with code {done.returncode}"]
-            said = lines[0].removeprefix(f"{program}: ").removeprefix("error: ")
-            kind = Unreachable if "Unable to contact" in done.stderr else Refused
-            raise kind(f"{program}: {said}", "see whether Slurm runs: scontrol ping" if kind is Unreachable else "")
-        return done.stdout
+    def release(self, programs: Programs, number: str) -> None:
+        programs.call("scontrol", "release", number)
 
 
-def connect(environment: Mapping[str, str]) -> SlurmJobs:
+def connect(environment: Mapping[str, str]) -> BatchJobs:
     """Return the service of this user's jobs on Slurm."""
-    return SlurmJobs(environment)
+    programs = Programs(environment, "Slurm", "scontrol ping", ("Unable to contact",))
+    return BatchJobs(Slurm(), programs, environment)

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 from fake_slurm import FakeSlurm, path_with
 
+from farandole.batch_systems.service import BatchJobs
 from farandole.cli.main import main
 from farandole.jobs.errors import JobError, Refused
 from farandole.jobs.spec import from_dict
 from farandole.jobs.status import JobState
-from farandole.slurm.reading import Row, reason_of, state_of
+from farandole.slurm.reading import Line, reason_of, state_of
 from farandole.slurm.script import batch_script
-from farandole.slurm.service import SlurmJobs
+from farandole.slurm.service import connect
 
 SPEC = {
     "name": "resnet-2",
@@ -104,7 +105,7 @@ def test_what_slurm_cannot_give(changes: dict[str, object], said: str) -> None:
     ],
 )
 def test_slurms_words(state: str, reason: str, is_: JobState, told: str) -> None:
-    row = Row("1", "a", state, reason, "me", "all", "4", "", "farandole")
+    row = Line("1", "a", state, reason, "me", "all", "4", "", "farandole")
     assert (state_of(row), reason_of(row)) == (is_, told)
 
 
@@ -120,11 +121,11 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
 
 
 @pytest.fixture
-def jobs(slurm: FakeSlurm, tmp_path: Path) -> SlurmJobs:
-    return SlurmJobs({"PATH": path_with(slurm), "XDG_STATE_HOME": str(tmp_path / "state")})
+def jobs(slurm: FakeSlurm, tmp_path: Path) -> BatchJobs:
+    return connect({"PATH": path_with(slurm), "XDG_STATE_HOME": str(tmp_path / "state")})
 
 
-def submit(jobs: SlurmJobs, name: str = "a", **changes: object) -> None:
+def submit(jobs: BatchJobs, name: str = "a", **changes: object) -> None:
     assert jobs.submit(from_dict({"name": name, "command": ["true"], "workers": 2, **changes})) == name
 
 
@@ -132,7 +133,7 @@ def state_file(tmp_path: Path, name: str) -> Path:
     return tmp_path / "state" / "farandole" / "slurm" / name
 
 
-def test_a_jobs_life(jobs: SlurmJobs, slurm: FakeSlurm, tmp_path: Path) -> None:
+def test_a_jobs_life(jobs: BatchJobs, slurm: FakeSlurm, tmp_path: Path) -> None:
     submit(jobs)
     assert slurm.script(1).startswith("#!/bin/bash\n#SBATCH --job-name=a\n")
     status = jobs.status("a")
@@ -152,7 +153,7 @@ def test_a_jobs_life(jobs: SlurmJobs, slurm: FakeSlurm, tmp_path: Path) -> None:
     assert [job.name for job in jobs.jobs()] == ["a"]
 
 
-def test_how_jobs_fail(jobs: SlurmJobs, slurm: FakeSlurm, tmp_path: Path) -> None:
+def test_how_jobs_fail(jobs: BatchJobs, slurm: FakeSlurm, tmp_path: Path) -> None:
     for name in "abc":
         submit(jobs, name)
     state_file(tmp_path, "a.exit").write_text("7\n")
@@ -167,7 +168,7 @@ def test_how_jobs_fail(jobs: SlurmJobs, slurm: FakeSlurm, tmp_path: Path) -> Non
     ]
 
 
-def test_a_job_is_scaled_suspended_resumed_and_cancelled(jobs: SlurmJobs, slurm: FakeSlurm) -> None:
+def test_a_job_is_scaled_suspended_resumed_and_cancelled(jobs: BatchJobs, slurm: FakeSlurm) -> None:
     submit(jobs, suspension="requeue")
     jobs.scale("a", 3)
     assert jobs.status("a").wanted == 3 and "scontrol update JobId=1 NumTasks=3" in slurm.calls
@@ -186,20 +187,20 @@ def test_a_job_is_scaled_suspended_resumed_and_cancelled(jobs: SlurmJobs, slurm:
         jobs.cancel("a")
 
 
-def test_a_job_that_would_lose_what_it_has_done_is_not_suspended(jobs: SlurmJobs, slurm: FakeSlurm) -> None:
+def test_a_job_that_would_lose_what_it_has_done_is_not_suspended(jobs: BatchJobs, slurm: FakeSlurm) -> None:
     submit(jobs)
     slurm.set(1, state="RUNNING")
     with pytest.raises(Refused, match="it has no checkpoint"):
         jobs.suspend("a")
 
 
-def test_jobs_of_others_and_of_other_programs_are_not_ours(jobs: SlurmJobs, slurm: FakeSlurm) -> None:
+def test_jobs_of_others_and_of_other_programs_are_not_ours(jobs: BatchJobs, slurm: FakeSlurm) -> None:
     submit(jobs)
     slurm.set(1, comment="somebody's")
     assert jobs.status("a").reason.startswith("Slurm does not know it any more")
 
 
-def test_names_are_one_jobs_at_a_time(jobs: SlurmJobs, slurm: FakeSlurm, tmp_path: Path) -> None:
+def test_names_are_one_jobs_at_a_time(jobs: BatchJobs, slurm: FakeSlurm, tmp_path: Path) -> None:
     submit(jobs)
     with pytest.raises(Refused, match="there is a job a already, Slurm's 1"):
         submit(jobs)
@@ -219,7 +220,7 @@ def test_names_are_one_jobs_at_a_time(jobs: SlurmJobs, slurm: FakeSlurm, tmp_pat
         (lambda jobs: jobs.scale("a", 0), "cannot run with 0 workers"),
     ],
 )
-def test_wrong_ways(jobs: SlurmJobs, do: Callable[[SlurmJobs], object], said: str) -> None:
+def test_wrong_ways(jobs: BatchJobs, do: Callable[[BatchJobs], object], said: str) -> None:
     submit(jobs)
     with pytest.raises(JobError, match=said):
         do(jobs)

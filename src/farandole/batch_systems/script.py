@@ -1,0 +1,39 @@
+"""What the batch scripts of all batch systems have in common. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from farandole.jobs.errors import Refused
+from farandole.jobs.spec import JobSpec
+
+
+def body(head: Sequence[str], spec: JobSpec, run: str, workers: str, exit_file: Path) -> str:
+    """Return a script that runs a job and writes its exit code down.
+
+    Args:
+        head: the lines before.
+        spec: of the job.
+        run: `farandole run` with how it starts workers, quoted for the shell.
+        workers: their number, as the shell finds it.
+        exit_file: where the exit code is written.
+    """
+    exports = [f"export {name}={shlex.quote(value)}" for name, value in sorted(spec.environment.items())]
+    checkpoint = f" --checkpoint-dir {shlex.quote(spec.checkpoint)} --resume auto" if spec.checkpoint else ""
+    line = f"{run} -np {workers}{checkpoint} {shlex.join(spec.command)}"
+    quoted = shlex.quote(str(exit_file))
+    return "\n".join([*head, f"rm -f {quoted}", *exports, line, "code=$?", f"echo $code > {quoted}", "exit $code", ""])
+
+
+def extra_options(spec: JobSpec, place: str, program: str, such_as: str) -> Sequence[str]:
+    """Return the options for a batch system that the file of a job adds.
+
+    Raises:
+        Refused: they are no list of options.
+    """
+    extra = spec.options.get(place, ())
+    if isinstance(extra, str) or not all(isinstance(option, str) and option.startswith("-") for option in extra):
+        raise Refused(f"options.{place}: a list of options of {program} is expected", f"such as {such_as}")
+    return tuple(extra)

@@ -1,0 +1,215 @@
+"""A `JobService` of a batch system's jobs.
+
+Batch systems forget a job some time after its end. So a record of each job is kept, with its log and its exit code, in
+`~/.local/state/farandole/PLACE`, which the nodes must share with the login node, as homes are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from farandole.batch_systems.programs import Programs
+from farandole.batch_systems.system import BatchSystem, Row
+from farandole.jobs.errors import Refused, UnknownJob
+from farandole.jobs.log_lines import follow_file, of_rank
+from farandole.jobs.spec import JobSpec
+from farandole.jobs.status import JobState, JobStatus
+
+# The file with the exit code may come later than the word that the job is over: homes are shared.
+_EXIT_SECONDS = 5.0
+
+
+class Record(msgspec.Struct, frozen=True):
+    """What is kept of a job."""
+
+    name: str
+    id: str
+    command: tuple[str, ...]
+    created: float
+    wanted: int
+    cancelled: bool = False
+    can_be_suspended: bool = False
+
+
+class BatchJobs:
+    """Jobs of this user on a batch system.
+
+    Args:
+        system: which one.
+        programs: its programs.
+        environment: of this process.
+    """
+
+    def __init__(self, system: BatchSystem, programs: Programs, environment: Mapping[str, str]) -> None:
+        state = environment.get("XDG_STATE_HOME", "")
+        root = Path(state if os.path.isabs(state) else os.path.expanduser("~/.local/state"))
+        self._root = root / "farandole" / system.place
+        self._path = environment.get("PATH")
+        self._system = system
+        self._programs = programs
+
+    # --- what a place can do ---------------------------------------------------------------------------------------
+
+    def submit(self, spec: JobSpec) -> str:
+        """Hand a job in."""
+        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not spec.name:
+            spec = msgspec.structs.replace(spec, name=self._free_name())
+        there = self._record(spec.name)
+        if there is not None and not self._status(there, self._rows()).state.is_over:
+            said = f"there is a job {spec.name} already, {self._system.title}'s {there.id}"
+            raise Refused(said, "choose another name: --name NAME")
+        program = shutil.which("farandole", path=self._path) or "farandole"
+        script = self._system.script(spec, self._file(spec.name, "log"), self._file(spec.name, "exit"), program)
+        self._file(spec.name, "sh").write_text(script)
+        for old in ("log", "exit"):
+            self._file(spec.name, old).unlink(missing_ok=True)
+        number = self._system.submit(self._programs, self._file(spec.name, "sh"))
+        wanted, can_be_suspended = spec.workers.replicas, spec.how_suspended != "never"
+        self._keep(Record(spec.name, number, spec.command, time.time(), wanted, can_be_suspended=can_be_suspended))
+        return spec.name
+
+    def jobs(self) -> Sequence[JobStatus]:
+        """Return the jobs that were submitted from here, the oldest first."""
+        rows = self._rows()
+        records = filter(None, (self._record(path.stem) for path in self._root.glob("*.json")))
+        return [self._status(record, rows) for record in sorted(records, key=lambda record: record.created)]
+
+    def status(self, name: str) -> JobStatus:
+        """Return how a job is."""
+        return self._status(self._find(name), self._rows())
+
+    def logs(self, name: str, follow: bool = False, rank: int | None = None) -> Iterator[str]:
+        """Yield what the job has printed."""
+        self._find(name)
+
+        def is_over() -> bool:
+            return self.status(name).state.is_over
+
+        return of_rank(follow_file(self._file(name, "log"), is_over if follow else None), rank)
+
+    def scale(self, name: str, workers: int) -> None:
+        """Ask for another number of workers, before the job runs."""
+        record, row = self._living(name)
+        if row.state not in (JobState.WAITING, JobState.SUSPENDED):
+            raise Refused(
+                f"job {name} runs: under {self._system.title} it keeps its workers",
+                "submit it again with another number",
+            )
+        if workers < 1:
+            raise Refused(f"a job cannot run with {workers} workers", "at least 1")
+        self._system.scale(self._programs, row.id, workers)
+        self._keep(msgspec.structs.replace(record, wanted=workers))
+
+    def cancel(self, name: str) -> None:
+        """End a job in good order; a second time: at once."""
+        record, row = self._living(name)
+        self._keep(msgspec.structs.replace(record, cancelled=True))
+        self._system.end(self._programs, row.id, record.cancelled)
+
+    def suspend(self, name: str) -> None:
+        """Hold a job that waits; end one that runs, to begin again when it is resumed."""
+        record, row = self._living(name)
+        if row.state is JobState.WAITING:
+            self._system.hold(self._programs, row.id)
+        elif record.can_be_suspended:
+            self._system.requeue_held(self._programs, row.id)
+        else:
+            raise Refused(
+                f"job {name} cannot be suspended: it has no checkpoint, and would lose what it has done",
+                "submit it with --checkpoint or --suspension requeue; farandole cancel ends it",
+            )
+
+    def resume(self, name: str) -> None:
+        """Let a job that is held be run."""
+        _, row = self._living(name)
+        if row.state is not JobState.SUSPENDED:
+            raise Refused(f"job {name} is not suspended", "farandole status tells how it is")
+        self._system.release(self._programs, row.id)
+
+    # --- what is known -----------------------------------------------------------------------------------------------
+
+    def _rows(self) -> Mapping[str, Row]:
+        return self._system.rows(self._programs)
+
+    def _file(self, name: str, kind: str) -> Path:
+        return self._root / f"{name}.{kind}"
+
+    def _keep(self, record: Record) -> None:
+        draft = self._root / f".{record.name}.json"
+        draft.write_bytes(msgspec.json.encode(record))
+        draft.replace(self._file(record.name, "json"))
+
+    def _record(self, name: str) -> Record | None:
+        try:
+            return msgspec.json.decode(self._file(name, "json").read_bytes(), type=Record)
+        except (OSError, msgspec.DecodeError):
+            return None
+
+    def _find(self, name: str) -> Record:
+        record = self._record(name)
+        if record is None:
+            raise UnknownJob(
+                f"there is no job {name} that was submitted to {self._system.title} from here",
+                f"farandole jobs --on {self._system.place}",
+            )
+        return record
+
+    def _living(self, name: str) -> tuple[Record, Row]:
+        record, rows = self._find(name), self._rows()
+        status = self._status(record, rows)
+        if status.state.is_over:
+            raise Refused(f"job {name} is over: it has {status.state.value.lower()}", "submit it again")
+        return record, rows[record.id]
+
+    def _free_name(self) -> str:
+        number = 1
+        while self._file(f"job-{number}", "json").exists():
+            number += 1
+        return f"job-{number}"
+
+    def _status(self, record: Record, rows: Mapping[str, Row]) -> JobStatus:
+        row = rows.get(record.id)
+        if row is None or row.state.is_over:
+            return self._ended(record, row)
+        return JobStatus(
+            record.name,
+            row.state,
+            self._system.place,
+            record.command,
+            user=row.user,
+            queue=row.queue,
+            workers=record.wanted if row.state is JobState.RUNNING else 0,
+            wanted=record.wanted,
+            reason=row.reason,
+            created=record.created,
+            hosts=(row.hosts,) if row.hosts else (),
+        )
+
+    def _ended(self, record: Record, row: Row | None) -> JobStatus:
+        """Return how a job has ended, by the file that its script has written, or by what the batch system says."""
+        place, title = self._system.place, self._system.title
+        status = JobStatus(
+            record.name, JobState.FAILED, place, record.command, created=record.created, wanted=record.wanted
+        )
+        exit_file = self._file(record.name, "exit")
+        deadline = time.monotonic() + (_EXIT_SECONDS if row is not None and row.state is JobState.SUCCEEDED else 0.0)
+        while not exit_file.exists() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        with contextlib.suppress(OSError, ValueError):
+            code = int(exit_file.read_text())
+            state = JobState.SUCCEEDED if code == 0 else JobState.CANCELLED if record.cancelled else JobState.FAILED
+            said = "" if state is JobState.SUCCEEDED else f"it ended with code {code}"
+            finished = exit_file.stat().st_mtime
+            return msgspec.structs.replace(status, state=state, exit_code=code, reason=said, finished=finished)
+        if record.cancelled or (row is not None and row.state is JobState.CANCELLED):
+            return msgspec.structs.replace(status, state=JobState.CANCELLED)
+        how = f"{title} does not know it any more, and it left no exit code"
+        return msgspec.structs.replace(status, reason=how if row is None else f"{title} says {row.word}")
