@@ -1,4 +1,4 @@
-"""A JSON array on disk that is complete after every write, and never larger than it may be."""
+"""Files on disk that grow, are complete after every write, and are never larger than they may be."""
 
 from __future__ import annotations
 
@@ -10,6 +10,59 @@ from os import PathLike
 _BEGIN = b"[\n"
 _END = b"\n]\n"
 _BETWEEN = b",\n"
+
+
+class LimitedFile:
+    """A file that grows at its end and is never larger than it may be.
+
+    Args:
+        path: where. The file is created, or emptied.
+        limit: most bytes that it may hold.
+        end: what stands behind everything after every write, and is replaced by the next one.
+
+    Raises:
+        OSError: it cannot be written there.
+    """
+
+    def __init__(self, path: str | PathLike[str], limit: int, end: bytes = b"") -> None:
+        self._limit = limit
+        self._end = end
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        self.size = 0
+        """Bytes before the end, and so where the next ones begin."""
+
+    def fitting(self, pieces: Sequence[bytes], reserve: int, between: bytes = b"") -> Sequence[bytes]:
+        """Return the first of some pieces, as many as there is room for.
+
+        Args:
+            pieces: what is to be written.
+            reserve: bytes below the limit that must stay free.
+            between: what will stand between two pieces.
+        """
+        room = self._limit - reserve - self.size - len(self._end)
+        sizes = accumulate(len(piece) + len(between) for piece in pieces)
+        return pieces[: sum(1 for _ in takewhile(lambda size: size <= room, sizes))]
+
+    def put(self, body: bytes) -> None:
+        """Write something, and the end behind it.
+
+        Raises:
+            OSError: it could not be written, as on a full disk. The file is as it was before.
+        """
+        data, written = body + self._end, 0
+        try:
+            while written < len(data):
+                written += os.pwrite(self._fd, data[written:], self.size + written)
+        except OSError:
+            # These blocks of the file exist already, so that this can be written even if the disk is full.
+            os.pwrite(self._fd, self._end, self.size)
+            os.ftruncate(self._fd, self.size + len(self._end))
+            raise
+        self.size += len(body)
+
+    def close(self) -> None:
+        """Close the file; nothing can be added any more."""
+        os.close(self._fd)
 
 
 class ArrayFile:
@@ -31,14 +84,11 @@ class ArrayFile:
         Raises:
             OSError: it cannot be written there.
         """
-        self._limit = limit
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
-        self._next = 0
-        """Where the closing bracket is, and so where the next elements begin."""
+        self._file = LimitedFile(path, limit, _END)
         try:
-            self._put(_BEGIN, b"")
+            self._file.put(_BEGIN)
         except BaseException:
-            os.close(self._fd)
+            self._file.close()
             raise
 
     def append(self, elements: Sequence[str], *, reserve: int = 0) -> int:
@@ -54,28 +104,11 @@ class ArrayFile:
         Raises:
             OSError: they could not be written, as on a full disk. The file is as it was before.
         """
-        encoded = [element.encode() for element in elements]
-        room = self._limit - reserve - self._next - len(_END)
-        if sum(map(len, encoded)) + len(encoded) * len(_BETWEEN) > room:
-            sizes = accumulate(len(element) + len(_BETWEEN) for element in encoded)
-            encoded = encoded[: sum(1 for _ in takewhile(lambda size: size <= room, sizes))]
-        if encoded:
-            self._put(_BETWEEN.join(encoded), _BETWEEN if self._next > len(_BEGIN) else b"")
-        return len(encoded)
+        fitting = self._file.fitting([element.encode() for element in elements], reserve, _BETWEEN)
+        if fitting:
+            self._file.put((_BETWEEN if self._file.size > len(_BEGIN) else b"") + _BETWEEN.join(fitting))
+        return len(fitting)
 
     def close(self) -> None:
         """Close the file; nothing can be added any more."""
-        os.close(self._fd)
-
-    def _put(self, body: bytes, between: bytes) -> None:
-        data = between + body + _END
-        written = 0
-        try:
-            while written < len(data):
-                written += os.pwrite(self._fd, data[written:], self._next + written)
-        except OSError:
-            # These blocks of the file exist already, so that this can be written even if the disk is full.
-            os.pwrite(self._fd, _END, self._next)
-            os.ftruncate(self._fd, self._next + len(_END))
-            raise
-        self._next += len(between) + len(body)
+        self._file.close()

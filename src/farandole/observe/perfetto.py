@@ -13,9 +13,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, takewhile
 from os import PathLike
 from typing import Any
+
+from farandole.observe.file import LimitedFile
 
 SUFFIXES = (".pftrace", ".perfetto-trace")
 
@@ -158,9 +159,7 @@ class PacketFile:
         Raises:
             OSError: it cannot be written there.
         """
-        self._limit = limit
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
-        self._next = 0
+        self._file = LimitedFile(path, limit)
         self._ranks: set[int] = set()
 
     def append(self, elements: Sequence[str], *, reserve: int = 0) -> int:
@@ -176,23 +175,13 @@ class PacketFile:
         Raises:
             OSError: they could not be written, as on a full disk. The file is as it was before.
         """
-        packets = [self._packet(json.loads(element)) for element in elements]
-        room = self._limit - reserve - self._next
-        if sum(map(len, packets)) > room:
-            packets = packets[: sum(1 for _ in takewhile(lambda size: size <= room, accumulate(map(len, packets))))]
-        data, written = b"".join(packets), 0
-        try:
-            while written < len(data):
-                written += os.pwrite(self._fd, data[written:], self._next + written)
-        except OSError:
-            os.ftruncate(self._fd, self._next)
-            raise
-        self._next += len(data)
+        packets = self._file.fitting([self._packet(json.loads(element)) for element in elements], reserve)
+        self._file.put(b"".join(packets))
         return len(packets)
 
     def close(self) -> None:
         """Close the file; nothing can be added any more."""
-        os.close(self._fd)
+        self._file.close()
 
     def _packet(self, record: dict[str, Any]) -> bytes:
         packet = packet_of(record)
