@@ -28,12 +28,13 @@ def farandole(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("framework", ["torch", "tensorflow", "keras", "jax"])
-def test_a_plain_script_on_two_workers(framework: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["torch", "torch_scaled", "tensorflow", "keras", "jax"])
+def test_a_plain_script_on_two_workers(name: str, tmp_path: Path) -> None:
+    framework = name.partition("_")[0]
     if importlib.util.find_spec(framework) is None:
         pytest.skip(f"{framework} is not installed")
     script = tmp_path / "train.py"
-    script.write_text((PLAIN / f"{framework}_digits.py").read_text())
+    script.write_text((PLAIN / f"{name}_digits.py").read_text())
     assert farandole(tmp_path, "init", "--write", "train.py").returncode == 0
     done = farandole(tmp_path, "run", "-np", "2", sys.executable, "train.py")
     assert done.returncode == 0, done.stderr
@@ -41,5 +42,7 @@ def test_a_plain_script_on_two_workers(framework: str, tmp_path: Path) -> None:
     assert re.findall(r"\[(\d)\]<stdout>:test accuracy", done.stdout) == ["0"]
     found = re.search(r"test accuracy: ([0-9.]+)", done.stdout)
     assert found and float(found[1]) >= GOAL, done.stdout
+    if name == "torch_scaled":
+        assert "steps left out at first: True" in done.stdout
     again = farandole(tmp_path, "init", "train.py")
     assert (again.returncode, again.stdout) == (0, "") and "is already distributed" in again.stderr

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from farandole.rewriting.script import Script, names_in
+from farandole.rewriting.array_shares import share_arrays, stored_in
+from farandole.rewriting.script import Script
 
 PACKAGE = "farandole.jax"
 _GRADIENTS = {"jax.value_and_grad": "hvd.distributed_value_and_grad", "jax.grad": "hvd.distributed_grad"}
@@ -32,7 +33,13 @@ def rewrite(script: Script) -> None:
         )
         return
     loop, state = found
-    _share_arrays(script, loop)
+    if not share_arrays(script, loop, _whole_arrays(script, gradients[0], loop)):
+        script.refuse(
+            loop,
+            "no array was found from which the loop takes its batches, as by images[batch]",
+            "give each worker its share before the loop, as many samples on all: images[hvd.rank() :: hvd.size()]",
+        )
+        return
     names = ", ".join(state)
     value = f"({names})" if len(state) > 1 else names
     script.source.insert_before(
@@ -59,53 +66,30 @@ def _training_loop(script: Script, gradient: ast.Call) -> tuple[ast.stmt, list[s
     return None
 
 
-def _share_arrays(script: Script, loop: ast.stmt) -> None:
-    """Give each worker every so-many-th sample of the arrays from which the loop takes its batches."""
-    arrays = _arrays(script, loop)
-    if not arrays:
-        script.refuse(
-            loop,
-            "no array was found from which the loop takes its batches, as by images[batch]",
-            "give each worker its share before the loop, as many samples on all: images[hvd.rank() :: hvd.size()]",
-        )
-        return
-    made = {name: _last_assignment(script, loop, name) for name in arrays}
-    listed = ", ".join(arrays)
-    share = "each[hvd.rank() : len(each) // hvd.size() * hvd.size() : hvd.size()]"
-    line = f"{listed} = ({share} for each in ({listed}))"
-    if len(arrays) == 1:
-        line = f"{listed} = {share.replace('each', listed)}"
-    place = max((each for each in made.values() if each is not None), key=lambda each: each.lineno, default=None)
-    if place is not None and all(made.values()):
-        script.source.insert_after(place, line)
-        return
-    function = script.source.function(loop)
-    if function is not None and all(each in _parameters(function) for each in arrays):
-        script.source.insert_before(function.body[0], line)
-    else:
-        script.refuse(loop, f"where {listed} come from was not found", f"before the loop: {line}")
+def _whole_arrays(script: Script, gradient: ast.Call, loop: ast.stmt) -> list[str]:
+    """Return what the loss gets beside the parameters, if these are arrays that every step uses whole."""
+    call = script.source.parent(gradient)
+    function = script.source.function(gradient)
+    if not isinstance(call, ast.Call) or call.func is not gradient:
+        return []
+    given = [each.id if isinstance(each, ast.Name) else "" for each in call.args[1:]]
+    if function is not None and loop not in script.source.above(gradient):
+        parameters = [each.arg for each in function.args.args]
+        steps = [each for each in ast.walk(loop) if isinstance(each, ast.Call)]
+        step = next((each for each in steps if script.dotted(each.func) == function.name), None)
+        if step is None or not all(each in parameters[: len(step.args)] for each in given):
+            return []
+        arguments = [step.args[parameters.index(each)] for each in given]
+        given = [each.id if isinstance(each, ast.Name) else "" for each in arguments]
+    made_inside = stored_in(loop)
+    if not all(given) or any(each in made_inside or _is_random(script, each) for each in given):
+        return []
+    return given
 
 
-def _arrays(script: Script, loop: ast.stmt) -> list[str]:
-    inside = {each.id for each in ast.walk(loop) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
-    found: dict[str, None] = {}
-    for node in ast.walk(loop):
-        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id not in inside:
-            if names_in(node.slice) & inside:
-                found[node.value.id] = None
-    return sorted(found)
-
-
-def _last_assignment(script: Script, loop: ast.stmt, name: str) -> ast.stmt | None:
-    function = script.source.function(loop)
-    before = [
-        each
-        for each in script.assignments(name)
-        if each.lineno < loop.lineno and script.source.function(each) is function
-    ]
-    return before[-1] if before else None
-
-
-def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
-    given = function.args
-    return {each.arg for each in (*given.posonlyargs, *given.args, *given.kwonlyargs)}
+def _is_random(script: Script, name: str) -> bool:
+    """Say whether a name is that of a key of random numbers, of which there is nothing to share."""
+    keys = tuple(f"jax.random.{each}" for each in ("key", "PRNGKey", "split", "fold_in"))
+    values = [each.value for each in script.assignments(name)]
+    pieces = [piece for each in values for piece in (each.elts if isinstance(each, ast.Tuple) else [each])]
+    return any(isinstance(each, ast.Call) and script.dotted(each.func) in keys for each in pieces)

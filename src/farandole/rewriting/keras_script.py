@@ -17,25 +17,22 @@ def rewrite(script: Script) -> None:
     for call in script.calls(lambda name: name.startswith("keras.distribution.")):
         script.refuse(call, "it uses keras.distribution", "take it away: each worker has one device")
     choose_device(script)
-    fits = script.calls_of_method("fit")
-    if len(fits) != 1:
-        reason = f"there are {len(fits)} calls of fit()" if fits else "no model.fit() was found"
-        script.refuse(fits[1] if fits else None, reason, "see docs: Keras, by hand")
-        return
-    _wrap_optimizer(script)
-    _share_data(script, fits[0])
-    _add_callback(script, fits[0])
+    fits, compiled = script.calls_of_method("fit"), script.calls_of_method("compile")
+    if not compiled:
+        script.refuse(None, "no model.compile() was found", "compile with hvd.DistributedOptimizer(optimizer)")
+    for call in compiled:
+        _wrap_optimizer(script, call)
+    statement = script.source.statement(compiled[0]) if compiled else None
+    if statement is not None and script.source.begins_its_line(statement):
+        script.source.insert_before(statement, *LEARNING_RATE)
+    for call in fits:
+        _share_data(script, call)
+        _add_callback(script, call)
     for call in script.calls_of_method("evaluate"):
         _be_quiet(script, call)
 
 
-def _wrap_optimizer(script: Script) -> None:
-    compiled = script.calls_of_method("compile")
-    if len(compiled) != 1:
-        reason = f"there are {len(compiled)} calls of compile()" if compiled else "no model.compile() was found"
-        script.refuse(compiled[1] if compiled else None, reason, "compile with hvd.DistributedOptimizer(optimizer)")
-        return
-    call = compiled[0]
+def _wrap_optimizer(script: Script, call: ast.Call) -> None:
     optimizer = call.args[0] if call.args else argument(call, "optimizer")
     if optimizer is None:
         script.refuse(call, "it is compiled without an optimizer", 'such as keras.optimizers.get("rmsprop")')
@@ -47,9 +44,6 @@ def _wrap_optimizer(script: Script) -> None:
             script.add_import("import keras")
     else:
         script.source.around(optimizer, "hvd.DistributedOptimizer(", ")")
-    statement = script.source.statement(call)
-    if script.source.begins_its_line(statement):
-        script.source.insert_before(statement, *LEARNING_RATE)
 
 
 def _share_data(script: Script, fit: ast.Call) -> None:
@@ -59,8 +53,8 @@ def _share_data(script: Script, fit: ast.Call) -> None:
         script.refuse(fit, "what is it trained with?", "model.fit(*hvd.shard((x, y)), ...)")
         return
     if argument(fit, "validation_split") is not None:
-        script.refuse(fit, "validation_split takes the samples apart after they are shared", "use validation_data")
-        return
+        # Shares are every N-th sample, so that the last ones of all shares are the last ones of all data.
+        script.note("validation_split takes the last samples of each worker's share, which together are the last of all")
     if argument(fit, "steps_per_epoch") is not None:
         script.refuse(fit, "steps_per_epoch is for all data", "divide it by hvd.size(), and share the data")
         return

@@ -108,6 +108,11 @@ class Script:
         if not any(each.line == line for each in self._refusals):
             self._refusals.append(Refusal(line, reason, by_hand))
 
+    def note(self, sentence: str) -> None:
+        """Tell the user something about the result, once."""
+        if sentence not in self.notes:
+            self.notes.append(sentence)
+
     def check(self) -> None:
         """Stop if there is something that is not understood.
 

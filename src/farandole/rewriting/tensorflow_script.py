@@ -124,6 +124,9 @@ def _broadcast(script: Script) -> None:
         return
     script.touch(statement)
     script.source.insert_before(statement, *LEARNING_RATE)
+    if not _is_built(script):
+        _broadcast_after_the_first_step(script, name, optimizer, creation)
+        return
     last = block[max(block.index(statement), block.index(creation), *_loads(script, block))]
     script.source.insert_after(
         last,
@@ -131,6 +134,54 @@ def _broadcast(script: Script) -> None:
         f"hvd.broadcast_variables({name}.variables, root_rank=0)",
         f"hvd.broadcast_variables({optimizer}.variables, root_rank=0)",
     )
+
+
+def _broadcast_after_the_first_step(script: Script, model: str, optimizer: str, creation: ast.stmt) -> None:
+    """Let all workers go on with rank 0's state after the first step, which makes the variables of such a model."""
+    step = _step_in_a_loop(script)
+    visible = script.source.function(creation)
+    if step is None or visible not in (None, script.source.function(step)):
+        script.refuse(
+            creation,
+            "the model's variables do not exist before the first step, and no loop was found that makes it",
+            "let it begin with keras.Input(shape), or call model.build(shape)",
+        )
+        return
+    loops = [each for each in script.source.above(step) if isinstance(each, ast.For | ast.While)]
+    script.source.insert_before(loops[-1], "is_first_step = True")
+    script.source.insert_after(
+        step,
+        "if is_first_step:  # the variables exist from now on; all workers go on with those of rank 0",
+        f"    hvd.broadcast_variables({model}.variables, root_rank=0)",
+        f"    hvd.broadcast_variables({optimizer}.variables, root_rank=0)",
+        "    is_first_step = False",
+    )
+    script.touch(step)
+
+
+def _step_in_a_loop(script: Script) -> ast.stmt | None:
+    """Return the statement of a loop, outside of compiled functions, that makes a training step."""
+    applied = [*script.calls_of_method("apply_gradients"), *script.calls_of_method("apply")]
+    function = script.source.function(applied[0]) if applied else None
+    calls = applied[:1]
+    if function is not None and not any(isinstance(each, ast.For | ast.While) for each in script.source.above(applied[0])):
+        calls = script.calls(lambda name: name == function.name)
+    for call in calls:
+        statement = script.source.statement(call)
+        inside = script.source.function(call)
+        compiled = inside is not None and bool(inside.decorator_list)
+        repeated = any(isinstance(each, ast.comprehension | ast.GeneratorExp | ast.ListComp) for each in _between(script, call))
+        in_a_loop = isinstance(script.source.parent(statement), ast.For | ast.While)
+        if in_a_loop and not compiled and not repeated and script.source.begins_its_line(statement):
+            return statement
+    return None
+
+
+def _between(script: Script, node: ast.AST) -> list[ast.AST]:
+    """Return the nodes between a node and its statement."""
+    statement = script.source.statement(node)
+    above = [node, *script.source.above(node)]
+    return above[: above.index(statement)]
 
 
 def _loads(script: Script, block: list[ast.stmt]) -> list[int]:
@@ -155,13 +206,6 @@ def _model(script: Script) -> tuple[str, ast.stmt] | None:
     made = script.assignments(name)
     if len(made) != 1:
         script.refuse(gradient[0] if gradient else None, f"{name} is not made in one place", f"{name} = ..., once")
-        return None
-    if not _is_built(script):
-        script.refuse(
-            made[0],
-            "the model's variables do not exist before the first step",
-            "let it begin with keras.Input(shape), or call model.build(shape)",
-        )
         return None
     return name, made[0]
 

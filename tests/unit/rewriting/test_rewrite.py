@@ -142,6 +142,199 @@ def test_a_print_that_shares_its_line_stays_in_it() -> None:
     assert "if done: print('done') if hvd.rank() == 0 else None\n" in after
 
 
+CLIPPED = """\
+        loss.backward()
+        if most:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), most)
+        optimizer.step()
+"""
+SCALED = """\
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+"""
+STEP = "        loss.backward()\n        optimizer.step()\n"
+
+
+def test_gradients_are_complete_before_they_are_clipped() -> None:
+    after = rewrite(TORCH.replace(STEP, CLIPPED)).after
+    assert after.endswith(
+        """\
+        loss.backward()
+        optimizer.synchronize()  # from here on gradients are those of all workers
+        if most:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), most)
+        with optimizer.skip_synchronize():
+            optimizer.step()
+"""
+    )
+
+
+def test_gradients_are_complete_before_a_scaler_sees_them() -> None:
+    text = TORCH.replace("for epoch", "scaler = torch.amp.GradScaler()\nfor epoch", 1)
+    after = rewrite(text.replace(STEP, SCALED)).after
+    assert after.endswith(
+        """\
+        scaler.scale(loss).backward()
+        optimizer.synchronize()  # from here on gradients are those of all workers
+        scaler.unscale_(optimizer)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        with optimizer.skip_synchronize():
+            scaler.step(optimizer)
+        scaler.update()
+"""
+    )
+    unclipped = [line for line in SCALED.splitlines() if "unscale" not in line and "clip" not in line]
+    after = rewrite(text.replace(STEP, "\n".join(unclipped) + "\n")).after
+    assert after.endswith(
+        """\
+        scaler.scale(loss).backward()
+        optimizer.synchronize()  # from here on gradients are those of all workers
+        with optimizer.skip_synchronize():
+            scaler.step(optimizer)
+        scaler.update()
+"""
+    )
+
+
+def test_each_branch_of_mixed_precision_is_served_by_itself() -> None:
+    scaled, plain = (textwrap.indent(each, "    ") for each in (SCALED, STEP))
+    text = TORCH.replace("for epoch", "scaler = torch.cuda.amp.GradScaler()\nfor epoch", 1)
+    after = rewrite(text.replace(STEP, f"        if mixed:\n{scaled}        else:\n{plain}")).after
+    assert after.count("optimizer.synchronize()") == after.count("skip_synchronize():") == 1
+    assert after.endswith("        else:\n            loss.backward()\n            optimizer.step()\n")
+
+
+BATCHES = """\
+import torch
+
+x, y = load()
+count = len(x)
+model = torch.nn.Linear(10, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(3):
+    order = torch.randperm(count)
+    for begin in range(0, count, 32):
+        batch = order[begin : begin + 32]
+        loss = loss_of(model(x[batch]), y[batch])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+SHARED = "x, y = (each[hvd.rank() : len(each) // hvd.size() * hvd.size() : hvd.size()] for each in (x, y))\n"
+WHOLE = """\
+import torch
+
+x = torch.randn(100, 10)
+y = x.sum(1, keepdim=True)
+model = torch.nn.Linear(10, 1)
+loss_of = torch.nn.MSELoss()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(100):
+    predicted = model(x.to(device))
+    loss = loss_of(predicted, y.to(device))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    with torch.no_grad():
+        model(others)
+"""
+
+
+def test_arrays_that_are_read_by_an_index_are_shared() -> None:
+    assert f"x, y = load()\n{SHARED}count = len(x)\n" in rewrite(BATCHES).after
+
+
+def test_arrays_that_each_step_uses_whole_are_shared() -> None:
+    assert f"y = x.sum(1, keepdim=True)\n{SHARED}model" in rewrite(WHOLE).after
+
+
+def test_arrays_that_a_function_is_given_are_shared_in_it() -> None:
+    head, _, loop = WHOLE.partition("for epoch")
+    loop = textwrap.indent(f"for epoch{loop}", "    ")
+    after = rewrite(f'{head}def train(x, y):\n    """Train."""\n{loop}\ntrain(x, y)\n').after
+    assert f'def train(x, y):\n    """Train."""\n    {SHARED}    for epoch' in after
+
+
+@pytest.mark.parametrize(
+    ("text", "change", "reason"),
+    [
+        (BATCHES, ("count = len(x)", "count = 1000"), "does not follow from the length of x, y"),
+        (BATCHES, ("range(0, count, 32)", "range(0, 1000, 32)"), ""),
+        (BATCHES.replace("order[begin : begin + 32]", "range(begin, begin + 32)"), ("0, count", "0, 9"), "follow from"),
+        (WHOLE, ("predicted, y.to(device)", "x, y"), ""),
+        (WHOLE, ("model(x.to(device))", "model(draw())"), "come from no DataLoader"),
+        (WHOLE, ("x = torch.randn(100, 10)", "from data import x"), "where x, y come from was not found"),
+    ],
+)
+def test_arrays_that_cannot_be_shared(text: str, change: tuple[str, str], reason: str) -> None:
+    assert change[0] in text
+    if not reason:
+        assert SHARED in rewrite(text.replace(*change)).after
+        return
+    with pytest.raises(NotUnderstood, match=reason):
+        rewrite(text.replace(*change))
+
+
+def test_the_loader_of_the_loop_that_trains_is_shared_if_none_is_shuffled() -> None:
+    text = TORCH.replace(", shuffle=True", "").replace("loader = ", "test = DataLoader(other)\nloader = ")
+    after = rewrite(text).after
+    assert "sampler=DistributedSampler(data," in after and "test = DataLoader(other)\n" in after
+
+
+def test_arrays_of_jax_that_each_step_uses_whole_are_shared() -> None:
+    before = """\
+import jax
+
+x, y = load()
+params = build()
+
+def step(params, x, y):
+    gradients = jax.grad(loss_of)(params, x, y)
+    return update(params, gradients)
+
+for _ in range(100):
+    params = step(params, x, y)
+"""
+    assert f"x, y = load()\n{SHARED}params" in rewrite(before).after
+    with pytest.raises(NotUnderstood, match="no array was found"):
+        rewrite(before.replace("x, y = load()", "x, y = load(), jax.random.key(0)"))
+
+
+def test_a_part_of_the_samples_of_keras_may_be_for_validation() -> None:
+    done = rewrite(script("keras").replace("batch_size=32,", "validation_split=0.1,"))
+    assert "validation_split=0.1," in done.after and "*hvd.shard((images[train],\n" in done.after
+    assert len(done.notes) == 1 and "the last of all" in done.notes[0]
+
+
+def test_keras_may_compile_and_fit_again() -> None:
+    again = "model.compile('sgd', loss=loss)\nmodel.fit(x, y)\n"
+    after = rewrite(f"import keras\nmodel.compile('adam', loss=loss)\nmodel.fit(x, y)\nmodel.trainable = True\n{again}").after
+    assert after.count("hvd.DistributedOptimizer(keras.optimizers.get(") == 2
+    assert after.count("model.fit(*hvd.shard((x, y)), callbacks=[hvd.callbacks.Distributed()])") == 2
+
+
+def test_variables_that_the_first_step_makes_are_broadcast_after_it() -> None:
+    text = script("tensorflow").replace("keras.Input((64,)), ", "")
+    comprehension = "losses = [float(step(images, labels)) for images, labels in dataset]"
+    loop = "losses = []\n        for images, labels in dataset:\n            losses.append(float(step(images, labels)))"
+    assert comprehension in text
+    after = rewrite(text.replace(comprehension, loop)).after
+    assert "    is_first_step = True\n    for epoch in range(EPOCHS):\n" in after
+    assert (
+        """\
+            losses.append(float(step(images, labels)))
+            if is_first_step:  # the variables exist from now on; all workers go on with those of rank 0
+                hvd.broadcast_variables(model.variables, root_rank=0)
+                hvd.broadcast_variables(optimizer.variables, root_rank=0)
+                is_first_step = False
+"""
+        in after
+    )
+
+
 @pytest.mark.parametrize(
     ("change", "line", "reason"),
     [
@@ -151,11 +344,13 @@ def test_a_print_that_shares_its_line_stays_in_it() -> None:
         (("import torch\n", "import torch.distributed\nimport torch\n"), 1, "uses torch.distributed already"),
         (("import torch\n", "import horovod.torch as hvd\n"), 1, "uses Horovod already"),
         (("model.parameters()", "parameters"), 5, "whose parameters are these?"),
-        (("loss.backward()", "scale(loss).backward()\n        nn.utils.clip_grad_norm_(p, 1)"), 10, "clipped"),
         (("        optimizer.step()", "        if last:\n            optimizer.step()"), 11, "several passes"),
         (("optimizer = ", "other = torch.optim.SGD(p)\noptimizer = "), 6, "2 optimizers"),
         (("loss = ", "hvd = "), 8, "hvd is in use"),
-        (("DataLoader(data", "batches(data"), 9, "do not come from a DataLoader"),
+        (("DataLoader(data", "batches(data"), 9, "come from no DataLoader"),
+        (("for epoch", "scaler = torch.amp.GradScaler()\nfor epoch"), 6, r"no scaler.step(optimizer)"),
+        (("    for x, y", "    clip_grad_norm_(model.parameters(), 1)\n    for x, y"), 7, "elsewhere than between"),
+        (("        optimizer.step()", "        clip_grad_norm_(p, 1); optimizer.step()"), 10, "share a line"),
         (("for epoch", "file = open('log', 'w')\nfor epoch"), 6, "every worker would write"),
         (("torch.optim.Adam", "torch.optim.LBFGS"), 5, "LBFGS"),
         (("torch.optim.Adam(", "torch.optim.Adam(device='cuda:1', params="), 5, "cuda:1"),
@@ -192,7 +387,7 @@ def test_a_training_in_a_print_is_refused() -> None:
 @pytest.mark.parametrize(
     ("framework", "change", "reason"),
     [
-        ("tensorflow", ("keras.Input((64,)), ", ""), "do not exist before the first step"),
+        ("tensorflow", ("keras.Input((64,)), ", ""), "and no loop was found that makes it"),
         (
             "tensorflow",
             ("with tf.GradientTape() as tape", "with tf.GradientTape() as a, tf.GradientTape() as tape"),
@@ -200,7 +395,7 @@ def test_a_training_in_a_print_is_refused() -> None:
         ),
         ("tensorflow", ("tf.data.Dataset.from_tensor_slices(train)", "batches(train)"), "no tf.data.Dataset"),
         ("keras", ("batch_size=32,", "steps_per_epoch=9,"), "for all data"),
-        ("keras", ("batch_size=32,", "validation_split=0.1,"), "validation_split"),
+        ("keras", ("model.compile(", "prepare("), "no model.compile()"),
         ("keras", ("model.fit(", "model.fit(*"), "what is it trained"),
         ("jax", ("params, state, loss = step(", "result = step("), "no loop"),
         ("jax", ("images[batch], labels[batch]", "*batch"), "no array"),
