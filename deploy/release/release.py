@@ -5,28 +5,32 @@
     python deploy/release/release.py changelog v0.2.0       # CHANGELOG.md from the fragments of changes/
     python deploy/release/release.py check v0.2.0           # what dist/ holds, and that it is this version
     python deploy/release/release.py sbom v0.2.0            # dist/farandole-0.2.0.cdx.json
+    python deploy/release/release.py provenance v0.2.0      # dist/farandole-0.2.0.provenance.json
     python deploy/release/release.py sums v0.2.0            # dist/SHA256SUMS
     python deploy/release/release.py sign v0.2.0 --key KEY  # dist/SHA256SUMS.sig, by ssh-keygen
 
-`make wheel` builds what these look at. docs/contributors/releasing.md says what to do around them.
+`make wheel` builds what these look at. docs/contributing/releasing.md says what to do around them.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import importlib.metadata
 import json
 import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMESPACE = "farandole-release"
 """What the signature is for: ssh-keygen refuses it for anything else."""
+BUILT_BY = ("ziglang", "cmake", "ninja", "scikit-build-core", "hatchling", "auditwheel")
+"""The packages whose versions decide what is in the files."""
 
 
 class ReleaseError(Exception):
@@ -100,11 +104,12 @@ def plan(tag: str) -> str:
         ("build", "make clean wheel"),
         ("run the native tests as zig builds them", "make wheel-test"),
         (
-            "install into bare environments",
-            "FARANDOLE_WHEEL=$(ls dist/*_x86_64.whl) pytest tests/integration/test_wheel.py",
+            "install into bare environments, and try these steps on small files",
+            "FARANDOLE_WHEEL=$(ls dist/*_x86_64.whl) pytest tests/integration/test_wheel.py tests/unit/tools",
         ),
         ("check", f"{script} check {tag}"),
         ("list what is inside", f"{script} sbom {tag}"),
+        ("say of what they were built", f"{script} provenance {tag}"),
         ("sums", f"{script} sums {tag}"),
         ("sign", f"{script} sign {tag} --key ~/.ssh/id_ed25519"),
         ("publish", "git push origin " + tag + " && twine upload dist/*.whl dist/*.tar.gz"),
@@ -128,6 +133,30 @@ def components(bill: dict[str, Any], version: str, zig: str) -> dict[str, Any]:
     }
     others = [each for each in bill.get("components", []) if each.get("name") != "farandole"]
     return bill | {"metadata": metadata, "components": [*others, inside]}
+
+
+def statement(digests: Mapping[str, str], commit: str, tag: str, tools: Mapping[str, str]) -> dict[str, Any]:
+    """Return an in-toto statement of where files come from, with the predicate of SLSA's provenance, version 1.
+
+    Args:
+        digests: SHA-256 of each file, by its name.
+        commit: from which they were built.
+        tag: of the release.
+        tools: the versions of the packages that built them, by name.
+    """
+    sources = [{"name": "farandole", "digest": {"gitCommit": commit}}]
+    packages = [{"uri": f"pkg:pypi/{name}@{version}"} for name, version in tools.items()]
+    definition = {
+        "buildType": "urn:farandole:make-wheel:v1",
+        "externalParameters": {"tag": tag, "command": "make clean wheel"},
+        "resolvedDependencies": [*sources, *packages],
+    }
+    return {
+        "_type": "https://in-toto.io/Statement/v1",
+        "subject": [{"name": name, "digest": {"sha256": digest}} for name, digest in sorted(digests.items())],
+        "predicateType": "https://slsa.dev/provenance/v1",
+        "predicate": {"buildDefinition": definition, "runDetails": {"builder": {"id": "urn:farandole:by-hand"}}},
+    }
 
 
 # --- steps -----------------------------------------------------------------------------------------------------------
@@ -186,27 +215,56 @@ def write_bill(tag: str, dist: Path) -> Path:
         pip = (sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--constraint", "constraints.txt")
         run(*pip, *wheels)
         bill = json.loads(run(sys.executable, "-m", "cyclonedx_py", "environment", "--output-reproducible", python))
-    zig = re.search(r"^ziglang==(\S+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
-    assert zig
     file = dist / f"farandole-{version}.cdx.json"
-    file.write_text(json.dumps(components(bill, version, zig[1]), indent=2) + "\n")
+    file.write_text(json.dumps(components(bill, version, installed("ziglang")), indent=2) + "\n")
+    return file
+
+
+def installed(package: str) -> str:
+    """Return the version of a package that is installed here, where the files are built."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        raise ReleaseError(f"{package} is not installed; `make wheel` installs what builds the files") from None
+
+
+def digests_of(version: str, dist: Path, *more: str) -> dict[str, str]:
+    """Return the SHA-256 of each file of the release that is there, by its name."""
+    files = sorted({file for pattern in (*files_of(version), *more) for file in dist.glob(pattern)})
+    if not files:
+        raise ReleaseError(f"{dist} has no files of {version}; run `make wheel`")
+    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
+def write_provenance(tag: str, root: Path, dist: Path) -> Path:
+    """Write of which commit, and by which tools, the files were built.
+
+    The statement is as good as the word of the person who builds; the signature of the sums covers it.
+    """
+    version = version_of(tag)
+    if changed := run("git", "-C", root, "status", "--porcelain").strip():
+        raise ReleaseError(f"these files are not as they were committed, so no commit says what was built:\n{changed}")
+    commit = run("git", "-C", root, "rev-parse", "HEAD").strip()
+    tagged = run("git", "-C", root, "for-each-ref", "--format=%(*objectname)%(objectname)", f"refs/tags/{tag}").strip()
+    if tagged and not tagged.startswith(commit):
+        raise ReleaseError(f"{tag} is another commit than {commit}, which is checked out; git switch --detach {tag}")
+    told = statement(digests_of(version, dist), commit, tag, {name: installed(name) for name in BUILT_BY})
+    file = dist / f"farandole-{version}.provenance.json"
+    file.write_text(json.dumps(told, indent=2) + "\n")
     return file
 
 
 def write_sums(tag: str, dist: Path) -> Path:
     """Write the digests of all files of the release, as sha256sum --check reads them."""
     version = version_of(tag)
-    bill = f"farandole-{version}.cdx.json"
-    files = sorted({file for pattern in (*files_of(version), bill) for file in dist.glob(pattern)})
-    if not files:
-        raise ReleaseError(f"{dist} has no files of {version}; run `make wheel`")
+    digests = digests_of(version, dist, f"farandole-{version}.cdx.json", f"farandole-{version}.provenance.json")
     sums = dist / "SHA256SUMS"
-    sums.write_text("".join(f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in files))
+    sums.write_text("".join(f"{digest}  {name}\n" for name, digest in digests.items()))
     return sums
 
 
 def sign(key: Path | None, dist: Path) -> Path:
-    """Sign the sums with an SSH key; what `docs/contributors/releasing.md` says verifies it."""
+    """Sign the sums with an SSH key; what `docs/contributing/releasing.md` says verifies it."""
     sums = dist / "SHA256SUMS"
     if key is None or not key.exists() or not sums.exists():
         raise ReleaseError("signing needs --key with a private key of ssh's, and dist/SHA256SUMS from the step sums")
@@ -219,7 +277,7 @@ def sign(key: Path | None, dist: Path) -> Path:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Make one step; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("step", choices=("plan", "version", "changelog", "check", "sbom", "sums", "sign"))
+    parser.add_argument("step", choices=("plan", "version", "changelog", "check", "sbom", "provenance", "sums", "sign"))
     parser.add_argument("tag", help="such as v0.2.0")
     parser.add_argument("--dist", type=Path, default=ROOT / "dist", help="the folder of the files to be released")
     parser.add_argument("--draft", action="store_true", help="changelog: print it, and change no file")
@@ -231,6 +289,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "changelog": lambda: write_changelog(given.tag, given.draft),
         "check": lambda: "\n".join(file.name for file in check(given.tag, ROOT, given.dist)),
         "sbom": lambda: write_bill(given.tag, given.dist),
+        "provenance": lambda: write_provenance(given.tag, ROOT, given.dist),
         "sums": lambda: write_sums(given.tag, given.dist),
         "sign": lambda: sign(given.key, given.dist),
     }

@@ -1,4 +1,4 @@
-"""Scripts that take their batches from arrays by an index, or give whole arrays to the model: each worker gets a share."""
+"""Scripts that take batches from arrays by an index, or give whole arrays to the model: each worker gets a share."""
 
 from __future__ import annotations
 

@@ -54,7 +54,9 @@ def _share_data(script: Script, fit: ast.Call) -> None:
         return
     if argument(fit, "validation_split") is not None:
         # Shares are every N-th sample, so that the last ones of all shares are the last ones of all data.
-        script.note("validation_split takes the last samples of each worker's share, which together are the last of all")
+        script.note(
+            "validation_split takes the last samples of each worker's share, which together are the last of all"
+        )
     if argument(fit, "steps_per_epoch") is not None:
         script.refuse(fit, "steps_per_epoch is for all data", "divide it by hvd.size(), and share the data")
         return

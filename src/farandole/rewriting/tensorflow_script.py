@@ -164,13 +164,17 @@ def _step_in_a_loop(script: Script) -> ast.stmt | None:
     applied = [*script.calls_of_method("apply_gradients"), *script.calls_of_method("apply")]
     function = script.source.function(applied[0]) if applied else None
     calls = applied[:1]
-    if function is not None and not any(isinstance(each, ast.For | ast.While) for each in script.source.above(applied[0])):
+    if function is not None and not any(
+        isinstance(each, ast.For | ast.While) for each in script.source.above(applied[0])
+    ):
         calls = script.calls(lambda name: name == function.name)
     for call in calls:
         statement = script.source.statement(call)
         inside = script.source.function(call)
         compiled = inside is not None and bool(inside.decorator_list)
-        repeated = any(isinstance(each, ast.comprehension | ast.GeneratorExp | ast.ListComp) for each in _between(script, call))
+        repeated = any(
+            isinstance(each, ast.comprehension | ast.GeneratorExp | ast.ListComp) for each in _between(script, call)
+        )
         in_a_loop = isinstance(script.source.parent(statement), ast.For | ast.While)
         if in_a_loop and not compiled and not repeated and script.source.begins_its_line(statement):
             return statement

@@ -53,14 +53,14 @@ def _share_arrays(script: Script, backward: ast.Call, model: str) -> None:
 
 
 def _loops(script: Script, backward: ast.Call) -> list[ast.stmt]:
-    """Return the loops around the backward pass, from the inside; those around the call of its function, if it has none."""
+    """Return the loops around the backward pass, from the inside, or those around the call of its function."""
     node: ast.AST = backward
     for _ in range(2):
-        loops = [each for each in script.source.above(node) if isinstance(each, ast.For | ast.While)]
+        loops: list[ast.stmt] = [each for each in script.source.above(node) if isinstance(each, ast.For | ast.While)]
         function = script.source.function(node)
         if loops or function is None:
             return loops
-        calls = script.calls(lambda name, function=function: name == function.name)  # type: ignore[misc]
+        calls = script.calls_in(script.source.tree, function.name)
         if not calls:
             return []
         node = calls[0]

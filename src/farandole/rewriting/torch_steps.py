@@ -1,4 +1,4 @@
-"""What a script of PyTorch does with gradients between `backward` and `step`: it clips them, or a GradScaler scales them.
+"""What a script of PyTorch does with gradients between `backward` and `step`: it clips or unscales them.
 
 Gradients are reduced while the backward pass runs, and `step` waits for the last of them. What reads gradients before
 must wait, too: `synchronize` stands before it, and the step then leaves its own out.
@@ -40,8 +40,7 @@ def synchronize_before_readers(script: Script, optimizer: str) -> None:
             script.refuse(
                 reader,
                 "gradients are read before they are reduced, elsewhere than between backward() and step() of one block",
-                f"call {optimizer}.synchronize() before it, and the step below "
-                f"`with {optimizer}.skip_synchronize():`",
+                f"call {optimizer}.synchronize() before it, and the step below `with {optimizer}.skip_synchronize():`",
             )
 
 
@@ -64,7 +63,9 @@ def _serve(script: Script, step: ast.Call, optimizer: str) -> Iterator[ast.AST]:
         return
     place = reading[0] if reading else statement
     if not script.source.begins_its_line(place) or not script.source.begins_its_line(statement):
-        script.refuse(place, "several statements share a line", "write the step and what is before it in lines of their own")
+        script.refuse(
+            place, "several statements share a line", "write the step and what is before it in lines of their own"
+        )
         return
     script.touch(statement)
     script.source.insert_before(place, f"{optimizer}.synchronize()  # from here on gradients are those of all workers")

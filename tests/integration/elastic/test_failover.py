@@ -18,6 +18,7 @@ import pytest
 from launched import Job, Training
 from waiting import kill, processes_with, until
 
+from farandole.launcher.daemon.client_requests import view_of
 from farandole.launcher.daemon.jobs import JobDirectory
 from farandole.launcher.supervise.failover_state import read_failover_state
 from farandole.wire.address import parse_address
@@ -263,8 +264,18 @@ def test_the_launcher_is_killed_while_workers_finish(training: Training, home: P
 
 
 def test_what_is_asked_of_a_job_is_asked_of_the_launcher_that_follows(training: Training, home: Path) -> None:
+    directory = JobDirectory(home / NAME)
+    os.kill(training.books.pid(2), signal.SIGKILL)
+    training.await_steps(5, size=3)
+    until(lambda: view_of(directory, 0).joins == 1, "the launcher has taken note of the newcomer")
+    comes_to_rest(training.job)
+    before = view_of(directory, 0)
     kill_daemon(home)
     training.job.says(TAKEN_OVER)
+    comes_to_rest(training.job)
+    after = view_of(directory, 0)
+    assert (after.losses, after.joins, after.moments) == (1, 1, before.moments)
+    assert {"world", "loss", "join"} == {each.kind for each in after.moments}
     assert NAME in farandole(training.job, "jobs").stdout
     done = farandole(training.job, "hosts", "add", "localhost:1", NAME)
     assert done.returncode == 0, done.stderr

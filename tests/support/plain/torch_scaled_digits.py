@@ -1,4 +1,4 @@
-"""Train a network on handwritten digits with PyTorch in mixed precision, in one process: batches by an index, no DataLoader."""
+"""Train a network on handwritten digits in mixed precision, in one process: batches by an index, no DataLoader."""
 
 import torch
 import torch.nn.functional as F

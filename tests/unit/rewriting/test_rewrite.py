@@ -311,7 +311,9 @@ def test_a_part_of_the_samples_of_keras_may_be_for_validation() -> None:
 
 def test_keras_may_compile_and_fit_again() -> None:
     again = "model.compile('sgd', loss=loss)\nmodel.fit(x, y)\n"
-    after = rewrite(f"import keras\nmodel.compile('adam', loss=loss)\nmodel.fit(x, y)\nmodel.trainable = True\n{again}").after
+    after = rewrite(
+        f"import keras\nmodel.compile('adam', loss=loss)\nmodel.fit(x, y)\nmodel.trainable = True\n{again}"
+    ).after
     assert after.count("hvd.DistributedOptimizer(keras.optimizers.get(") == 2
     assert after.count("model.fit(*hvd.shard((x, y)), callbacks=[hvd.callbacks.Distributed()])") == 2
 

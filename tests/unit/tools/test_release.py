@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
+import io
+import json
 import shutil
 import subprocess
 import sys
+import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -103,8 +108,18 @@ def test_signing_without_a_key_says_what_is_missing(dist: Path) -> None:
 
 def test_the_plan_names_every_step_once_and_in_order() -> None:
     lines = release.plan("v0.2.0").splitlines()
-    assert [line.split(".")[0].strip() for line in lines[::2]] == [str(number) for number in range(1, 12)]
-    steps = ("version v0.2.0", "changelog", "make clean wheel", "check", "sbom", "sums", "sign", "twine upload")
+    assert [line.split(".")[0].strip() for line in lines[::2]] == [str(number) for number in range(1, 13)]
+    steps = (
+        "version v0.2.0",
+        "changelog",
+        "make clean wheel",
+        "check",
+        "sbom",
+        "provenance",
+        "sums",
+        "sign",
+        "twine upload",
+    )
     places = [next(i for i, line in enumerate(lines) if step in line and i % 2) for step in steps]
     assert places == sorted(places)
 
@@ -126,3 +141,100 @@ def test_a_bill_names_what_is_linked_into_the_libraries() -> None:
         "libc++, libc++abi, libunwind, compiler-rt",
     ]
     assert filled["metadata"]["component"]["version"] == "0.2.0"
+
+
+# --- on distributions that are small, but real ------------------------------------------------------------------------
+
+METADATA = """\
+Metadata-Version: 2.1
+Name: {name}
+Version: {version}
+Summary: One file
+License: Apache-2.0
+Description-Content-Type: text/markdown
+
+It has one file.
+"""
+
+
+def write_distribution(path: Path) -> None:
+    """Write a wheel or source distribution of one file, with the name and version that its file name says."""
+    name, version = path.name.removesuffix(".tar.gz").split("-")[:2]
+    metadata = METADATA.format(name=name, version=version)
+    if path.suffix == ".gz":
+        with tarfile.open(path, "w:gz") as archive:
+            for file, text in (("PKG-INFO", metadata), ("pyproject.toml", "")):
+                member = tarfile.TarInfo(f"{name}-{version}/{file}")
+                member.size = len(text)
+                archive.addfile(member, io.BytesIO(text.encode()))
+        return
+    tags = path.stem.split("-", 2)[2]
+    information = f"{name}-{version}.dist-info"
+    wheel = f"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: false\nTag: {tags}\n"
+    files = {f"{name}/__init__.py": "", f"{information}/METADATA": metadata, f"{information}/WHEEL": wheel}
+    record = "".join(f"{each},,\n" for each in [*files, f"{information}/RECORD"])
+    with zipfile.ZipFile(path, "w") as archive:
+        for each, text in {**files, f"{information}/RECORD": record}.items():
+            archive.writestr(each, text)
+
+
+@pytest.fixture
+def distributions(tmp_path: Path) -> Path:
+    """Return a folder with all files of a release, which twine and pip accept."""
+    for package in ("twine", "cyclonedx_py", "ziglang"):
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"{package} is not installed; `make wheel` installs it")
+    folder = tmp_path / "dist"
+    folder.mkdir()
+    for name in FILES:
+        write_distribution(folder / name)
+    return folder
+
+
+def test_files_that_twine_accepts_pass_and_others_do_not(project: Path, distributions: Path) -> None:
+    release.write_version("v0.2.0", project)
+    assert [file.name for file in release.check("v0.2.0", project, distributions)] == list(FILES)
+    (distributions / FILES[0]).write_text("no wheel")
+    with pytest.raises(release.ReleaseError, match="twine check"):
+        release.check("v0.2.0", project, distributions)
+
+
+def test_the_bill_is_of_what_pip_installs_with_the_wheels(distributions: Path) -> None:
+    bill = json.loads(release.write_bill("v0.2.0", distributions).read_text())
+    names = [each["name"] for each in bill["components"]]
+    assert bill["bomFormat"] == "CycloneDX" and bill["metadata"]["component"]["version"] == "0.2.0"
+    assert names == ["farandole_horovod", "libc++, libc++abi, libunwind, compiler-rt"]
+
+
+def test_the_provenance_names_the_commit_the_tools_and_each_file(distributions: Path, tmp_path: Path) -> None:
+    sources = tmp_path / "sources"
+
+    def git(*words: str) -> str:
+        told = subprocess.run(["git", "-C", sources, *words], capture_output=True, text=True, check=True, timeout=30)
+        return told.stdout.strip()
+
+    sources.mkdir()
+    git("init", "-q")
+    git("config", "user.email", "a@b")
+    git("config", "user.name", "a")
+    (sources / "file").write_text("one")
+    git("add", "file")
+    git("commit", "-q", "-m", "one")
+    told = json.loads(release.write_provenance("v0.2.0", sources, distributions).read_text())
+    assert [each["name"] for each in told["subject"]] == sorted(FILES)
+    digest = hashlib.sha256((distributions / FILES[2]).read_bytes()).hexdigest()
+    assert {"name": FILES[2], "digest": {"sha256": digest}} in told["subject"]
+    source, *packages = told["predicate"]["buildDefinition"]["resolvedDependencies"]
+    assert source["digest"]["gitCommit"] == git("rev-parse", "HEAD")
+    assert packages[0]["uri"].startswith("pkg:pypi/ziglang@")
+    names = [line.split("  ")[1] for line in release.write_sums("v0.2.0", distributions).read_text().splitlines()]
+    assert "farandole-0.2.0.provenance.json" in names
+
+    git("tag", "-a", "v0.2.0", "-m", "x")
+    release.write_provenance("v0.2.0", sources, distributions)
+    (sources / "file").write_text("two")
+    with pytest.raises(release.ReleaseError, match="not as they were committed"):
+        release.write_provenance("v0.2.0", sources, distributions)
+    git("commit", "-q", "-a", "-m", "two")
+    with pytest.raises(release.ReleaseError, match=r"v0\.2\.0 is another commit"):
+        release.write_provenance("v0.2.0", sources, distributions)

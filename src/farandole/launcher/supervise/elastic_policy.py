@@ -273,6 +273,7 @@ class ElasticPolicy(JobPolicy):
             tuple(map(SavedHost.of, self.job.hosts.ready.values())),
             tuple(map(SavedWorker.of, self.job.workers.by_number.values())),
             self._saved_end(),
+            self.job.history.saved(),
         )
 
     def _saved_end(self) -> SavedEnd | None:

@@ -20,6 +20,7 @@ from farandole.launcher.job.host_list import Host
 from farandole.launcher.plan.model import Identity, Plan
 from farandole.launcher.slots.slot_state import State
 from farandole.launcher.supervise.failover_files import LAUNCHER, ROSTER, FailoverStore
+from farandole.launcher.supervise.job_history import SavedHistory
 from farandole.launcher.supervise.moved_clock import ClockReading, moved_record, moved_slots
 from farandole.launcher.supervise.outcome import Verdict
 from farandole.launcher.supervise.workers import Worker
@@ -100,6 +101,7 @@ class FailoverState:
     job_hosts: tuple[SavedHost, ...]
     workers: tuple[SavedWorker, ...]
     ends: SavedEnd | None
+    history: SavedHistory = field(default_factory=SavedHistory)
     clock: ClockReading = field(default_factory=ClockReading)
     """The one that its times are on, when this was written."""
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import collections
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from farandole.jobs.view import Moment
 from farandole.launcher.supervise.workers import Workers
@@ -13,6 +14,19 @@ from farandole.roster.watcher import WorldChange
 from farandole.wire.rendezvous import Progress
 
 MOST_MOMENTS = 1000
+# What a launcher leaves to its successor is written often, on Kubernetes into an object of limited size.
+SAVED_MOMENTS = 50
+
+
+@dataclass(frozen=True)
+class SavedHistory:
+    """What the successor of a launcher has to know of what happened before."""
+
+    moments: tuple[Moment, ...] = ()
+    losses: int = 0
+    joins: int = 0
+    stalls: int = 0
+    stalls_by_worker: Mapping[int, int] = field(default_factory=dict)
 
 
 class JobHistory:
@@ -30,6 +44,7 @@ class JobHistory:
         self.losses = self.joins = self.stalls = 0
         self.reports: dict[int, Progress] = {}
         self._clock = clock
+        self._stalls_by_worker: dict[int, int] = {}
         self._moments: collections.deque[Moment] = collections.deque(maxlen=MOST_MOMENTS)
 
     @property
@@ -68,15 +83,26 @@ class JobHistory:
 
     def progress(self, worker: int, workers: Workers, told: Progress) -> None:
         """Take note of what a worker tells of itself."""
-        before = self.reports.get(worker)
         self.reports[worker] = told
-        more = told.stalls - (0 if before is None else before.stalls)
+        more = told.stalls - self._stalls_by_worker.get(worker, 0)
+        self._stalls_by_worker[worker] = told.stalls
         if more > 0:
             self.stalls += more
             rank = f"rank {workers.world.index(worker)}" if worker in workers.world else "no rank now"
             where = f" at {told.stalled_at}" if told.stalled_at else ""
             text = f"others wait for worker {worker} ({rank}, on {workers.host_of(worker)}){where}"
             self._add("stall", text, len(workers.world), workers.generation)
+
+    def saved(self) -> SavedHistory:
+        """Return what a successor of this launcher has to know: all counts, and the last moments."""
+        moments = self.moments[-SAVED_MOMENTS:]
+        return SavedHistory(moments, self.losses, self.joins, self.stalls, dict(self._stalls_by_worker))
+
+    def go_on_from(self, saved: SavedHistory) -> None:
+        """Go on where the history of an earlier launcher of this job ended."""
+        self.losses, self.joins, self.stalls = saved.losses, saved.joins, saved.stalls
+        self._stalls_by_worker = dict(saved.stalls_by_worker)
+        self._moments.extend(saved.moments)
 
     def forget(self, workers: Workers) -> None:
         """Forget what workers have told that nobody knows any more."""

@@ -63,3 +63,4 @@ async def _tell(policy: ElasticPolicy, change: WorldChange, at: float) -> None:
     """Tell of a world, and remember it, when it is known how those ended that it has lost."""
     await policy.messages.world(change)
     policy.job.history.world_begins(change, policy.job.workers, at)
+    policy.writer.changes(policy.decider.state)  # A successor is to know it, too.

@@ -89,6 +89,7 @@ class TakeOver:
         self._going_on = True
         policy.decider.state, policy.hosts, self.inherited_end = self.left.slots, self.left.hosts, self.left.ends
         job.workers.world, job.workers.generation = job.service.world, job.service.generation
+        job.history.go_on_from(self.left.history)
         try:
             told = await take_over_hosts(self.left, self._setup, job.hosts, job.workers)
         except NothingLeft:

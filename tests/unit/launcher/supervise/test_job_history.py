@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from farandole.jobs.view import JobView, WorkerView
-from farandole.launcher.supervise.job_history import JobHistory
+from farandole.launcher.supervise.job_history import SAVED_MOMENTS, JobHistory
 from farandole.launcher.supervise.job_metrics import find_targets, read_job
 from farandole.metrics.address import MetricsAddress
 from farandole.metrics.metric_table import JOB_METRICS
@@ -53,6 +54,23 @@ def test_a_stall_is_a_moment_with_its_line_of_code() -> None:
     assert texts == ["others wait for worker 1 (rank 1, on h1) at train.py:42 in load"] * 2, (
         "one for each report of more"
     )
+
+
+def test_the_launcher_that_takes_a_job_over_knows_what_happened_before() -> None:
+    before = JobHistory(lambda: 5.0)
+    seen = workers((0, 1), 1)
+    before.begins(2)
+    before.losses, before.joins = 3, 2
+    for stalls in range(1, 100):
+        before.progress(1, seen, Progress(7, 0.5, "", stalls))
+    after = JobHistory(lambda: 6.0)
+    after.go_on_from(pickle.loads(pickle.dumps(before.saved())))
+    assert (after.losses, after.joins, after.stalls) == (3, 2, 99)
+    assert after.moments == before.moments[-SAVED_MOMENTS:]
+    after.progress(1, seen, Progress(8, 0.5, "", 99))
+    assert after.stalls == 99, "what a worker had told before is not counted again"
+    after.progress(1, seen, Progress(8, 0.5, "", 100))
+    assert (after.stalls, after.moments[-1].at) == (100, 6.0)
 
 
 def test_a_job_of_fixed_size_has_one_world() -> None:
