@@ -154,6 +154,6 @@ def _reshuffle(script: Script, loader: str) -> None:
     )
 
 
-def _uses(script: Script, statement: ast.stmt, name: str) -> bool:
-    nodes = (each for each in ast.walk(statement) if isinstance(each, ast.Name | ast.Attribute))
+def _uses(script: Script, node: ast.AST, name: str) -> bool:
+    nodes = (each for each in ast.walk(node) if isinstance(each, ast.Name | ast.Attribute))
     return any(script.source.of(each) == name for each in nodes)
