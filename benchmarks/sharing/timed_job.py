@@ -10,6 +10,7 @@ the step it had reached: rank 0 keeps that in a file.
 from __future__ import annotations
 
 import argparse
+import pickle
 import time
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple
 from farandole.core import basics
 from farandole.core.retry import Gradients
 from farandole.elastic.batches import KeepRate
+from farandole.elastic.checkpoint.loop_checkpoints import LoopCheckpoints
 from farandole.elastic.ledger import Ledger
 from farandole.elastic.step_loop import Loop
 from farandole.wire.rendezvous import World
@@ -60,13 +62,43 @@ class Samples:
         self.ledger = self.ledger.next_epoch()
 
 
+class Kept(LoopCheckpoints):
+    """How far a job has come, and what it has trained, in a file of rank 0's.
+
+    Args:
+        file: None: nothing is kept.
+        state: what is trained, by name; it is changed in place.
+    """
+
+    def __init__(self, file: Path | None, state: dict[str, Any]) -> None:
+        super().__init__()
+        self._file = file
+        self._state = state
+
+    def is_due(self, step: int) -> bool:
+        return self._file is not None
+
+    def save(self, progress: bytes, step: int, epoch: int, world: World) -> None:
+        if self._file is not None and world.rank == 0:
+            draft = self._file.with_suffix(".new")
+            draft.write_bytes(pickle.dumps((progress, self._state)))
+            draft.replace(self._file)
+
+    def load(self) -> bytes | None:
+        if self._file is None or not self._file.exists():
+            return None
+        progress, state = pickle.loads(self._file.read_bytes())
+        self._state.update(state)
+        return bytes(progress)
+
+
 class Nothing:
     """What is trained: nothing, but how far it has come is kept. See `farandole.elastic.framework.Trained`."""
 
     reduces_once = False
 
-    def __init__(self, kept: Path | None) -> None:
-        self._kept = kept
+    def __init__(self, checkpoints: LoopCheckpoints) -> None:
+        self.checkpoints = checkpoints
 
     def transfer(self, sources: Sequence[int], receivers: Sequence[int], *, may_stream: bool) -> None:
         """There is no state."""
@@ -82,21 +114,6 @@ class Nothing:
 
     def scale_rate(self, factor: float) -> None:
         """There is none."""
-
-    def is_due(self, step: int) -> bool:
-        return self._kept is not None
-
-    def save(self, progress: bytes, step: int, epoch: int, world: World) -> None:
-        if self._kept is not None and world.rank == 0:
-            draft = self._kept.with_suffix(".new")
-            draft.write_bytes(progress)
-            draft.replace(self._kept)
-
-    def load(self) -> bytes | None:
-        return self._kept.read_bytes() if self._kept is not None and self._kept.exists() else None
-
-    def close(self) -> None:
-        """Nothing is being written."""
 
 
 class Pace:
@@ -139,7 +156,7 @@ def main() -> None:
     basics.init()
     session = basics.current()
     pace = Pace(given.step, given.batch)
-    for samples in Loop(Samples(given.batch, given.steps), Nothing(given.kept), epochs=1, rate=KeepRate()):
+    for samples in Loop(Samples(given.batch, given.steps), Nothing(Kept(given.kept, {})), epochs=1, rate=KeepRate()):
         pace.wait(samples)
         if session.retry is not None:
             session.retry.run(lambda: session.exchange("step", b""))

@@ -11,7 +11,6 @@ goes on at the step it had reached, and the loss to which it comes is printed: t
 from __future__ import annotations
 
 import argparse
-import pickle
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.sharing import models
-from benchmarks.sharing.timed_job import Nothing, Pace, add_arguments
+from benchmarks.sharing.timed_job import Kept, Nothing, Pace, add_arguments
 from farandole.core import basics
 from farandole.core.dtype import Average
 from farandole.core.group import global_process_set
@@ -30,7 +29,6 @@ from farandole.gradients.reduce_options import ReduceOptions
 from farandole.numpy.elastic.loader import IndexLoader
 from farandole.numpy.elastic.step_reduction import Reductions
 from farandole.numpy.elastic.transfer import transfer_arrays
-from farandole.wire.rendezvous import World
 
 
 class Samples(IndexLoader):
@@ -59,7 +57,7 @@ class Weights(Nothing):
     reduces_once = True
 
     def __init__(self, state: dict[str, Any], kept: Path | None) -> None:
-        super().__init__(kept)
+        super().__init__(Kept(kept, state))
         self._state = state
 
     def transfer(self, sources: Sequence[int], receivers: Sequence[int], *, may_stream: bool) -> None:
@@ -72,17 +70,6 @@ class Weights(Nothing):
         came = transfer_arrays(lambda: reduced.state_dict(), dict, sources, receivers)
         if came is not None:
             reduced.load_state_dict(came[0])
-
-    def save(self, progress: bytes, step: int, epoch: int, world: World) -> None:
-        super().save(pickle.dumps((progress, self._state)), step, epoch, world)
-
-    def load(self) -> bytes | None:
-        kept = super().load()
-        if kept is None:
-            return None
-        progress, state = pickle.loads(kept)
-        self._state.update(state)
-        return bytes(progress)
 
 
 def main() -> None:

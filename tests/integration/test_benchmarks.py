@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import re
 import subprocess
 import sys
 import time
@@ -16,6 +18,7 @@ from benchmarks.commands import time_command, time_start
 from benchmarks.conductor import Conductor, Contender, conducting
 from benchmarks.hosts import BedError, bed_of
 from benchmarks.peers.base import MODULES, ROOT, Launch, Setup
+from benchmarks.sharing import models
 from benchmarks.teams import Team, TeamFailed
 from benchmarks.topology import Topology
 
@@ -153,3 +156,21 @@ def test_launching_is_measured_on_hosts_and_on_simulated_ones(tmp_path: Path) ->
     start = rows["first allreduce on 3 hosts x 2 workers"]
     # Where no hosts can be made, the table says why.
     assert start["notes"]["python and imports"].endswith("%") if start["seconds"] else start["notes"]["time"], printed
+
+
+def test_the_jobs_of_the_queues_benchmark_go_on_where_they_were(tmp_path: Path) -> None:
+    """A training in two parts comes to the loss of one process that takes all steps."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+
+    def run(*words: str) -> str:
+        command = [sys.executable, "-m", "farandole", "run", "-np", "2", sys.executable, "-m", *words]
+        done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    same = ("--step", "0.01", "--batch", "48", "--kept", str(tmp_path / "kept"))
+    said = run("benchmarks.sharing.training_job", "language", "--steps", "8", *same)
+    loss = models.train_alone("language", 8, 48).loss
+    assert float(re.findall(r"loss (\S+) ", said)[0]) == pytest.approx(loss, abs=1e-6)
+    assert run("benchmarks.sharing.training_job", "language", "--steps", "8", *same).count("workers") == 0, "it is over"
+    assert "2 workers" in run("benchmarks.sharing.timed_job", "--steps", "4", "--step", "0.01")
