@@ -23,14 +23,29 @@ Obj = dict[str, Any]
 Key = tuple[str, str, str]
 
 _GROUPS = {
-    "v1": ["ConfigMap", "Event", "Pod", "Secret", "Service", "ServiceAccount", "PersistentVolumeClaim", "Namespace"],
+    "v1": [
+        "ConfigMap",
+        "Event",
+        "Pod",
+        "Secret",
+        "Service",
+        "ServiceAccount",
+        "PersistentVolumeClaim",
+        "Namespace",
+        "Node",
+    ],
     "rbac.authorization.k8s.io/v1": ["Role", "RoleBinding"],
     "coordination.k8s.io/v1": ["Lease"],
     "networking.k8s.io/v1": ["NetworkPolicy"],
     "apiextensions.k8s.io/v1": ["CustomResourceDefinition"],
     **{kind.api_version: [each.kind for each in KINDS if each.api_version == kind.api_version] for kind in KINDS},
 }
-_PLURALS = {**PLURALS, "Namespace": "namespaces", "CustomResourceDefinition": "customresourcedefinitions"}
+_PLURALS = {
+    **PLURALS,
+    "Namespace": "namespaces",
+    "Node": "nodes",
+    "CustomResourceDefinition": "customresourcedefinitions",
+}
 _WITH_STATUS = {"pods", *(kind.plural for kind in KINDS)}
 _HISTORY = 20_000
 
@@ -323,7 +338,7 @@ def _group(name: str, versions: list[str]) -> Obj:
 
 def _resources(kinds: list[str]) -> list[Obj]:
     verbs = ["create", "delete", "get", "list", "patch", "update", "watch"]
-    cluster = ("Namespace", "CustomResourceDefinition")
+    cluster = ("Namespace", "Node", "CustomResourceDefinition")
     found = [
         {"name": _PLURALS[kind], "kind": kind, "namespaced": kind not in cluster, "verbs": verbs, "singularName": ""}
         for kind in kinds

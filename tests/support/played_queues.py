@@ -23,6 +23,13 @@ def queue(name: str, **spec: Any) -> dict[str, Any]:
     return {"apiVersion": "farandole.dev/v1alpha1", "kind": "Queue", "metadata": metadata, "spec": spec}
 
 
+def node(name: str, ready: bool = True, **allocatable: str) -> dict[str, Any]:
+    """Return a node; `gpu` is nvidia.com/gpu."""
+    amounts = {{"gpu": "nvidia.com/gpu"}.get(key, key): value for key, value in allocatable.items()}
+    status = {"allocatable": amounts, "conditions": [{"type": "Ready", "status": str(ready)}]}
+    return {"metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}}, "spec": {}, "status": status}
+
+
 class PlayedJob:
     """One TrainingJob and what it owns.
 
@@ -108,6 +115,7 @@ class PlayedNamespace:
     def __init__(self, *queues: dict[str, Any]) -> None:
         self.now = 1_000_000.0
         self.queues = list(queues)
+        self.nodes: list[dict[str, Any]] = []
         self.jobs: dict[str, PlayedJob] = {}
         self.admissions: Admissions | None = None
         self._standing: dict[str, Standing] = {}
@@ -119,7 +127,7 @@ class PlayedNamespace:
 
     def turn(self) -> bool:
         """Look at everything once, as the operator does; say whether anything has changed."""
-        forest = read_queues(self.queues)
+        forest = read_queues(self.queues, self.nodes)
         known = queued_jobs(forest, [JobAndPods(each.job, each.pods) for each in self.jobs.values()])
         self.admissions = decide(forest, known, self.now, self._standing)
         self._standing = dict(self.admissions.standing)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 KEY = "admission"
@@ -31,15 +31,18 @@ class Account:
     restarts: int = 0
     largest: int = 0
     """The most that it has had."""
+    nodes: Mapping[str, int] = field(default_factory=dict)
+    """How many workers it was to have on which node, where its queue knows nodes."""
 
-    def changed(self, workers: int, now: float) -> Account:
-        """Return it with another number of workers from now on."""
+    def changed(self, workers: int, now: float, nodes: Mapping[str, int] | None = None) -> Account:
+        """Return it with another number of workers from now on, on these nodes."""
         if workers == self.workers:
             return self
         passed = max(0.0, now - self.since) if self.workers else 0.0
         return replace(
             self,
             workers=workers,
+            nodes=dict(nodes or {}),
             since=now,
             started=now if workers and self.started is None else self.started,
             served=self.served + passed * self.workers,
@@ -66,6 +69,14 @@ def read_account(status: object, submitted: float) -> Account:
 
     started = number("started") or None
     whole = {key: int(number(key)) for key in ("workers", "restarts", "largest")}
+    nodes = data.get("nodes")
+    places = nodes if isinstance(nodes, Mapping) else {}
+    usable = {str(name): slots for name, slots in places.items() if type(slots) is int and 0 < slots < 2**31}
     return Account(
-        since=number("since") or submitted, started=started, served=number("served"), ran=number("ran"), **whole
+        nodes=usable,
+        since=number("since") or submitted,
+        started=started,
+        served=number("served"),
+        ran=number("ran"),
+        **whole,
     )

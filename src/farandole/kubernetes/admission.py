@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -12,10 +13,12 @@ class Admission:
     Attributes:
         workers: so many; 0: it waits, or has to give its pods back.
         reason: the policy's sentence.
+        nodes: how many of them on which node, where its queue knows nodes.
     """
 
     workers: int
     reason: str
+    nodes: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,23 @@ def of_pods(pods: Iterable[tuple[int, Object]]) -> dict[str, str]:
     return {name: _written(amount) for name, amount in sorted(total.items())}
 
 
+def amount(of: Any, name: str) -> Decimal:
+    """Return how much of a resource there is, 0 where that says nothing of it."""
+    try:
+        return _amounts(of).get(name, Decimal(0))
+    except (ValueError, ArithmeticError):
+        return Decimal(0)
+
+
+def quantity(text: str) -> Decimal | None:
+    """Return an amount as Kubernetes writes it, None if it is none."""
+    try:
+        found: Decimal | None = parse_quantity(text)
+    except (ValueError, ArithmeticError):
+        return None
+    return found
+
+
 def _of_pod(body: Object) -> Amounts:
     """Return what the scheduler keeps free for a pod: its containers together, or an initial one that needs more."""
     together = _sum([_of_container(each) for each in _mappings(body.get("containers"))])

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
 from fake_api_server import FakeApiServer
 from fake_operators import fake_cluster, operator, until
 
 from farandole.kubernetes import kinds
+from farandole.kubernetes.operator import process
 
 KINDS = (kinds.TRAINING_JOB, kinds.QUEUE)
 
@@ -60,5 +62,28 @@ def test_jobs_of_a_queue_come_one_after_the_other_whatever_operator_serves_them(
                 await server.remove(("trainingjobs", "default", "a"))
                 await until(lambda: len(workers_of(server, "b")) == 2, "the second has its workers")
                 assert workers_of(server, "c") == []
+
+    asyncio.run(asyncio.wait_for(test(), 100))
+
+
+def test_a_queue_that_names_a_resource_shares_what_the_nodes_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "NODES", 0.2)
+
+    async def test() -> None:
+        async with fake_cluster() as (server, _):
+            main = {"apiVersion": "farandole.dev/v1alpha1", "kind": "Queue", "metadata": {"name": "main"}}
+            main["metadata"]["namespace"] = "default"  # type: ignore[index]
+            await server._create(
+                "queues", "default", {**main, "spec": {"resource": "nvidia.com/gpu", "policy": "fcfs"}}
+            )
+            async with operator(server, kinds=KINDS):
+                await server._create("trainingjobs", "default", job("a", "main"))
+                await until(lambda: "no node that takes pods is known" in reason(server, "a"), "there are no nodes yet")
+                ready = {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": {"nvidia.com/gpu": "2"}}
+                await server._create("nodes", "", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}})
+                await server.put("nodes", {**server.objects["nodes", "", "n"], "status": ready})
+                await until(lambda: len(workers_of(server, "a")) == 2, "the nodes are looked at again")
+                await server._create("trainingjobs", "default", job("b", "main"))
+                await until(lambda: "0 of 2 slots are free" in reason(server, "b"), "the second waits")
 
     asyncio.run(asyncio.wait_for(test(), 100))

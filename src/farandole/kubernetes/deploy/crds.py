@@ -208,6 +208,17 @@ def queue() -> Schema:
     spec = _object(
         {
             "slots": _number("Workers that all jobs of a queue without a parent, and of those below, share.", 1),
+            "resource": _text("Of nodes, such as nvidia.com/gpu: the slots are counted there, instead of said here."),
+            "resourcePerSlot": {
+                "x-kubernetes-int-or-string": True,
+                "anyOf": [{"type": "integer"}, {"type": "string"}],
+                "description": "How much of the resource a worker has; default: 1.",
+            },
+            "nodes": {
+                "type": "object",
+                "additionalProperties": {"type": "string"},
+                "description": "Labels, with values, of the nodes that are counted.",
+            },
             "policy": _text("Who gets them: any that farandole simulate --policies lists."),
             "parent": _text("The queue above, in the same namespace."),
             "weight": {"type": "number", "exclusiveMinimum": True, "minimum": 0, "description": "Among its siblings."},

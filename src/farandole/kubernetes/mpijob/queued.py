@@ -22,7 +22,8 @@ def with_slots(observed: Observed, status: JobStatus, slots: int) -> JobStatus:
         return status
     submitted = times.from_text(observed.metadata.get("creationTimestamp")) or 0.0
     account = read_account(observed.job.get("status"), submitted)
-    return status.with_fields(**{KEY: account.changed(slots, observed.now).as_data()})
+    nodes = observed.admission.nodes if observed.admission is not None else None
+    return status.with_fields(**{KEY: account.changed(slots, observed.now, nodes).as_data()})
 
 
 def admitted(observed: Observed, status: JobStatus) -> JobStatus:

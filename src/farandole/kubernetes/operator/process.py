@@ -44,6 +44,8 @@ log = logging.getLogger("farandole.operator")
 WORKERS = 8
 # Seconds after which all jobs are listed: for those whose end no watch has told.
 RESYNC = 600.0
+# Between two looks at the cluster's nodes, while a queue counts their slots.
+NODES, NODES_SOON = 30.0, 1.0
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,7 @@ class Operator:
         self.ready.set()
         tasks = [asyncio.create_task(self._worker()) for _ in range(WORKERS)]
         tasks += [asyncio.create_task(self.election.run()), asyncio.create_task(self._resync())]
+        tasks.append(asyncio.create_task(self._count_nodes()))
         try:
             await asyncio.gather(*tasks)
         finally:
@@ -193,6 +196,18 @@ class Operator:
                 with contextlib.suppress(ApiError):
                     jobs, _ = await self.api.list(kind.api_version, kind.plural, self.settings.namespace)
                     self._compare(kind, jobs)
+
+    async def _count_nodes(self) -> None:
+        while True:
+            wait = NODES_SOON
+            if self.election.leading and self._queues.counts_nodes:
+                wait = NODES
+                try:
+                    nodes, _ = await self.api.list("v1", "nodes")
+                    self._queues.take_nodes(nodes)
+                except ApiError as error:
+                    log.warning("nodes cannot be counted: %s; again in %g s", error, wait)
+            await asyncio.sleep(wait)
 
     def _compare(self, kind: Kind, jobs: Iterable[dict[str, Any]]) -> None:
         present = {job["metadata"]["uid"]: job for job in jobs}

@@ -5,11 +5,11 @@ Decisions follow from what the store knows. Those that hold are kept between two
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from farandole.kubernetes.kinds import MPI_JOB, QUEUE, TRAINING_JOB
-from farandole.kubernetes.model import Observed, Options
+from farandole.kubernetes.model import Object, Observed, Options
 from farandole.kubernetes.operator.store import JobKey, Store
 from farandole.kubernetes.queues.decide import Admissions, Standing, decide
 from farandole.kubernetes.queues.queue_spec import read_queues
@@ -33,6 +33,7 @@ class QueueKeeper:
         self._look = look
         self._standing: dict[str, dict[str, Standing]] = {}
         self._told: dict[str, Admissions] = {}
+        self._nodes: list[Object] = []
 
     def decided(self, key: JobKey, observed: Observed) -> Observed:
         """Return what is known of a job or a queue, with what queues say about it."""
@@ -41,7 +42,7 @@ class QueueKeeper:
         if not queues:
             self._forget(namespace)
             return observed
-        forest = read_queues(queues)
+        forest = read_queues(queues, self._nodes)
         admissions = decide(
             forest, queued_jobs(forest, self._jobs(namespace, observed)), observed.now, self._standing.get(namespace)
         )
@@ -52,6 +53,22 @@ class QueueKeeper:
         if key.kind is QUEUE:
             return replace(observed, figures=admissions.figures.get(key.name))
         return replace(observed, admission=admissions.of_job.get(_name(key)))
+
+    @property
+    def counts_nodes(self) -> bool:
+        """Say whether any queue names a resource of nodes."""
+        queues = [job for key, job in self._store.jobs() if key.kind is QUEUE]
+        return any(isinstance(each.get("spec"), dict) and each["spec"].get("resource") for each in queues)
+
+    def take_nodes(self, nodes: Iterable[Object]) -> None:
+        """Take note of the cluster's nodes, and have all queues looked at if they are others than before."""
+        known = [_counted(node) for node in nodes]
+        if known == self._nodes:
+            return
+        self._nodes = known
+        for key, _ in self._store.jobs():
+            if key.kind is QUEUE:
+                self._look(key, _SOON)
 
     def gone(self, key: JobKey) -> None:
         """Have the queues of a job that is gone looked at: what it had is free."""
@@ -88,6 +105,20 @@ class QueueKeeper:
         self._standing.pop(namespace, None)
         for name in before.of_job if before is not None else ():
             self._look(_key(namespace, name), _SOON)
+
+
+def _counted(node: Object) -> Object:
+    """Return what is asked of a node: the rest changes all the time."""
+    metadata, status = node["metadata"], node.get("status") or {}
+    conditions = [each for each in status.get("conditions") or () if each.get("type") == "Ready"]
+    return {
+        "metadata": {"name": metadata["name"], "labels": metadata.get("labels") or {}},
+        "spec": {"unschedulable": (node.get("spec") or {}).get("unschedulable")},
+        "status": {
+            "allocatable": status.get("allocatable") or {},
+            "conditions": [{"type": "Ready", "status": each.get("status")} for each in conditions],
+        },
+    }
 
 
 def _name(key: JobKey) -> str:

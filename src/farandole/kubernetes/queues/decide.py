@@ -16,8 +16,10 @@ from dataclasses import dataclass, field
 from farandole.kubernetes.accounting import Account
 from farandole.kubernetes.admission import Admission, Figures
 from farandole.kubernetes.model import Object
-from farandole.kubernetes.queues.queue_spec import SLOT, Forest, Tree
-from farandole.scheduler.cluster import Allocation
+from farandole.kubernetes.queues import node_slots
+from farandole.kubernetes.queues.node_slots import SLOT
+from farandole.kubernetes.queues.queue_spec import Forest, Tree
+from farandole.scheduler.cluster import Allocation, Cluster
 from farandole.scheduler.job import Decision, JobView
 from farandole.scheduler.room import lineage
 
@@ -38,6 +40,7 @@ class QueuedJob:
         suspends: whether it can be suspended and go on later.
         held: workers whose pods are there, also those that are about to end.
         over: whether it is to have no workers any more, and only holds some.
+        places: how many workers its pods have on which node, as far as they are on one.
     """
 
     name: str
@@ -55,6 +58,7 @@ class QueuedJob:
     account: Account = field(default_factory=Account)
     held: int = 0
     over: bool = False
+    places: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def elastic(self) -> bool:
@@ -67,6 +71,7 @@ class Standing:
 
     key: object
     decision: Decision
+    cluster: Cluster = field(default_factory=lambda: Cluster(()))
 
 
 @dataclass(frozen=True)
@@ -97,7 +102,7 @@ def decide(
         active = [job for job in mine if not job.over]
         decided = _decide(tree, forest, active, now, (standing or {}).get(root))
         kept[root] = decided
-        found |= _carry_out(tree, mine, decided.decision)
+        found |= _carry_out(tree, mine, decided)
     for job in jobs:
         if job.name not in found and not job.over:
             # Nothing is taken from a job because a queue cannot be used.
@@ -111,6 +116,7 @@ def _decide(tree: Tree, forest: Forest, jobs: Sequence[QueuedJob], now: float, b
     key = (
         tree.root,
         tuple(sorted(tree.queues.items(), key=lambda item: item[0])),
+        tree.nodes,
         tuple((job.name, job.submitted, job.queue, job.least, job.most, job.asked, job.priority) for job in jobs),
     )
     review_at = before.decision.review_at if before is not None else None
@@ -118,19 +124,24 @@ def _decide(tree: Tree, forest: Forest, jobs: Sequence[QueuedJob], now: float, b
         return before
     if not jobs:
         return Standing(key, Decision({}, {}))
+    if tree.nodes:
+        cluster, has = node_slots.seat(tree.nodes, jobs)
+        views = [view_of(job, tree, forest.priority(job.queue), has.get(job.name)) for job in jobs]
+        return Standing(key, tree.make_policy().decide(cluster, views, now), cluster)
     views = [view_of(job, tree, forest.priority(job.queue)) for job in jobs]
     # Where a queue has got fewer slots than its jobs have, those that cannot be suspended keep theirs.
     kept = sum(job.account.workers for job in jobs if not job.suspends)
     return Standing(key, tree.make_policy().decide(tree.cluster_of(max(tree.root.slots, kept)), views, now))
 
 
-def view_of(job: QueuedJob, tree: Tree, more_priority: int) -> JobView:
-    """Return what a policy may see of a job."""
+def view_of(job: QueuedJob, tree: Tree, more_priority: int, has: Allocation | None = None) -> JobView:
+    """Return what a policy may see of a job, which has slots of one pool if nothing is known of nodes."""
     account = job.account
     least, asked = _up(job.least, job.step), _up(job.asked, job.step)
     most = max(least, min(job.most, tree.root.slots)) if job.elastic else asked
     asked = max(least, min(asked, most)) if job.elastic else asked
-    has = Allocation(SLOT, ((0, account.workers),)) if account.workers else None
+    if has is None and account.workers:
+        has = Allocation(SLOT, ((0, account.workers),))
     return JobView(
         name=job.name,
         submitted=job.submitted,
@@ -158,8 +169,9 @@ def _up(workers: int, step: int) -> int:
     return -(-workers // step) * step
 
 
-def _carry_out(tree: Tree, jobs: Sequence[QueuedJob], decision: Decision) -> dict[str, Admission]:
+def _carry_out(tree: Tree, jobs: Sequence[QueuedJob], standing: Standing) -> dict[str, Admission]:
     """Bring jobs nearer to a decision: what others still hold is not free."""
+    decision = standing.decision
     wanted = {name: allocation.slots for name, allocation in decision.allocations.items()}
     free = tree.root.slots - sum(job.held if job.over else max(job.held, job.account.workers) for job in jobs)
     found = {}
@@ -178,8 +190,16 @@ def _carry_out(tree: Tree, jobs: Sequence[QueuedJob], decision: Decision) -> dic
             want = min(want, possible)
             more = max(0, want - max(has, job.held))
         free -= more
-        found[job.name] = Admission(want, reason)
+        found[job.name] = Admission(want, reason, _nodes(tree, standing, job, want))
     return found
+
+
+def _nodes(tree: Tree, standing: Standing, job: QueuedJob, want: int) -> Mapping[str, int]:
+    """Return on which nodes a job is to have its workers: where it was decided, if it gets what was."""
+    allocation = standing.decision.allocations.get(job.name)
+    if not tree.nodes or allocation is None or allocation.slots != want:
+        return job.account.nodes if want else {}
+    return node_slots.by_name(standing.cluster, allocation)
 
 
 def _no_queue(queue: str, forest: Forest) -> str:

@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
 
+from farandole.kubernetes import resources
 from farandole.kubernetes.model import Object
+from farandole.kubernetes.queues import node_slots
+from farandole.kubernetes.queues.node_slots import SLOT
 from farandole.scheduler.cluster import Cluster, Node
 from farandole.scheduler.errors import SchedulerError
 from farandole.scheduler.policies import make_policy
@@ -17,9 +21,8 @@ from farandole.scheduler.policy import Policy
 from farandole.scheduler.rules import Queue, Rules
 
 DEFAULT_POLICY = "priority+easy+elastic"
-SLOT = "slot"
 MOST_SLOTS = 1_000_000
-_ROOT_KEYS = ("slots", "policy", "quantum", "ageing", "round", "restartCost")
+_ROOT_KEYS = ("slots", "resource", "resourcePerSlot", "nodes", "policy", "quantum", "ageing", "round", "restartCost")
 """What only a queue without a parent has: it holds for its whole tree."""
 
 
@@ -35,6 +38,12 @@ class QueueSpec:
     priority: int = 0
     """Is added to the priorities of its jobs."""
     slots: int = 0
+    resource: str = ""
+    """Of nodes, whose amounts are counted instead of `slots`."""
+    of_slot: Decimal = Decimal(1)
+    """How much of the resource a slot is."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Of the nodes that are counted."""
     policy: str = DEFAULT_POLICY
     quantum: float = 3600.0
     ageing: float = 3600.0
@@ -49,6 +58,8 @@ class Tree:
     root: QueueSpec
     queues: Mapping[str, QueueSpec]
     rules: Rules
+    nodes: tuple[Node, ...] = ()
+    """With their slots; none: on which nodes pods run is not known."""
 
     def cluster_of(self, slots: int) -> Cluster:
         """Return slots as a policy sees them. On which nodes pods run, the cluster's own scheduler says."""
@@ -89,8 +100,8 @@ class Forest:
         return total
 
 
-def read_queues(objects: Sequence[Object]) -> Forest:
-    """Return the queues of one namespace."""
+def read_queues(objects: Sequence[Object], nodes: Sequence[Object] = ()) -> Forest:
+    """Return the queues of one namespace, in a cluster with these nodes."""
     specs: dict[str, QueueSpec] = {}
     faults: dict[str, str] = {}
     for each in sorted(objects, key=lambda each: str(each["metadata"]["name"])):
@@ -110,8 +121,8 @@ def read_queues(objects: Sequence[Object]) -> Forest:
             faults[name] = top[0]
     trees = {}
     for root in dict.fromkeys(root_of.values()):
-        tree = _tree(root, {name: specs[name] for name, mine in root_of.items() if mine == root})
-        if fault := _policy_fault(tree):
+        tree = _tree(root, {name: specs[name] for name, mine in root_of.items() if mine == root}, nodes)
+        if fault := _policy_fault(tree) or _nodes_fault(tree):
             faults |= {name: fault for name in tree.queues}
         else:
             trees[root] = tree
@@ -132,6 +143,22 @@ class _Reader:
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
             return self._is_no(key, f"whole number from {least} to {most}", default)
         return value
+
+    def amount(self, key: str) -> Decimal:
+        value = self.spec.get(key)
+        found = None if isinstance(value, bool) else resources.quantity(str(value))
+        if value is not None and (found is None or found <= 0):
+            self._is_no(key, "amount above 0", None)
+        return found if found is not None and found > 0 else Decimal(1)
+
+    def texts(self, key: str) -> Mapping[str, str]:
+        value = self.spec.get(key)
+        if value is None:
+            return {}
+        if not isinstance(value, Mapping) or not all(isinstance(each, str) for pair in value.items() for each in pair):
+            self._is_no(key, "mapping of labels to texts", None)
+            return {}
+        return dict(value)
 
     def number(self, key: str, default: float, zero: bool = False) -> float:
         value = self.spec.get(key)
@@ -163,13 +190,18 @@ def _read(name: str, reader: _Reader) -> QueueSpec:
         limit=reader.whole("limit", 1),
         priority=reader.whole("priority", -MOST_SLOTS, 0) or 0,
         slots=reader.whole("slots", 1, 0) or 0,
+        resource=reader.text("resource"),
+        of_slot=reader.amount("resourcePerSlot"),
+        labels=reader.texts("nodes"),
         policy=reader.text("policy", DEFAULT_POLICY),
         quantum=reader.number("quantum", 3600.0),
         ageing=reader.number("ageing", 3600.0),
         round=reader.number("round", 60.0),
         restart_cost=reader.number("restartCost", 0.0, zero=True),
     )
-    if not reader.fault and not spec.parent and not spec.slots:
+    if not reader.fault and spec.slots and spec.resource:
+        reader.fault = "slots: they are counted on nodes, because there is a resource; leave one of the two out"
+    if not reader.fault and not spec.parent and not (spec.slots or spec.resource):
         reader.fault = "slots: a queue without a parent says how many workers it shares out, such as slots: 16"
     surplus = [key for key in _ROOT_KEYS if spec.parent and reader.spec.get(key) is not None]
     if not reader.fault and surplus:
@@ -190,10 +222,22 @@ def _root(name: str, specs: Mapping[str, QueueSpec]) -> QueueSpec | tuple[str]:
     return specs[seen[-1]]
 
 
-def _tree(root: str, queues: Mapping[str, QueueSpec]) -> Tree:
+def _tree(root: str, queues: Mapping[str, QueueSpec], nodes: Sequence[Object]) -> Tree:
     top = queues[root]
+    counted = node_slots.count(nodes, top.resource, top.of_slot, top.labels) if top.resource else ()
+    if top.resource:
+        top = replace(top, slots=sum(node.slots for node in counted))
+        queues = {**queues, root: top}
     plain = {each.name: Queue(each.name, each.parent, each.weight, each.quota, each.limit) for each in queues.values()}
-    return Tree(top, queues, Rules(top.quantum, top.ageing, plain, top.round))
+    return Tree(top, queues, Rules(top.quantum, top.ageing, plain, top.round), counted)
+
+
+def _nodes_fault(tree: Tree) -> str:
+    if not tree.root.resource or tree.nodes:
+        return ""
+    which = ", ".join(f"{name}={value}" for name, value in sorted(tree.root.labels.items()))
+    of = f" of those with {which}" if which else ""
+    return f"resource: no node{of} that takes pods is known to have {tree.root.of_slot} {tree.root.resource}"
 
 
 def _policy_fault(tree: Tree) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from farandole.jobs.spec import DEFAULT_QUEUE
@@ -45,7 +45,7 @@ def queued_jobs(forest: Forest, found: Sequence[JobAndPods]) -> list[QueuedJob]:
         held = spec.slots * sum(_holds(pod) for pod in pods)
         if _is_over(job, spec) and not held:
             continue  # It has given everything back.
-        jobs.append(_queued(job, spec, held))
+        jobs.append(_queued(job, spec, held, _places(pods, [names.WORKER], spec.slots)))
     return jobs
 
 
@@ -78,6 +78,7 @@ def _queued_mpi_job(forest: Forest, job: Object, pods: Sequence[Object]) -> list
             account=account,
             held=held,
             over=over,
+            places=_places(pods, hosts, spec.slots),
         )
     ]
 
@@ -103,7 +104,16 @@ def _holds(pod: Object) -> bool:
     return pod_state.role(pod) == names.WORKER and not pod_state.finished(pod)
 
 
-def _queued(job: Object, spec: TrainingJobSpec, held: int) -> QueuedJob:
+def _places(pods: Sequence[Object], roles: Sequence[str], slots: int) -> dict[str, int]:
+    places: dict[str, int] = {}
+    for pod in pods:
+        node = (pod.get("spec") or {}).get("nodeName")
+        if node and pod_state.role(pod) in roles and not pod_state.finished(pod):
+            places[str(node)] = places.get(str(node), 0) + slots
+    return places
+
+
+def _queued(job: Object, spec: TrainingJobSpec, held: int, places: Mapping[str, int]) -> QueuedJob:
     workers, shared = spec.job.workers, spec.job
     submitted = times.from_text(job["metadata"].get("creationTimestamp")) or 0.0
     elastic = shared.is_elastic
@@ -127,4 +137,5 @@ def _queued(job: Object, spec: TrainingJobSpec, held: int) -> QueuedJob:
         account=account,
         held=held,
         over=_is_over(job, spec),
+        places=places,
     )

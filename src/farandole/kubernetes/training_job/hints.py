@@ -32,6 +32,9 @@ def hint(labels: Object, spec: TrainingJobSpec, body: dict[str, Any]) -> None:
     if spec.together:
         term = {"labelSelector": selector, "topologyKey": spec.together}
         _wish(body, "podAffinity", {"weight": _WEIGHT, "podAffinityTerm": term})
+    if spec.nodes:
+        theirs = [{"key": "kubernetes.io/hostname", "operator": "In", "values": list(spec.nodes)}]
+        _wish(body, "nodeAffinity", {"weight": _WEIGHT, "preference": {"matchExpressions": theirs}})
     if spec.preferred_nodes:
         matching = [
             {"key": name, "operator": "In", "values": [value]} for name, value in sorted(spec.preferred_nodes.items())

@@ -89,6 +89,8 @@ class TrainingJobSpec:
     """A label of nodes: worker pods had better all be where it has one value, such as a rack."""
     preferred_nodes: Object = field(default_factory=dict)
     """Labels of nodes, with values, on which worker pods had better be."""
+    nodes: tuple[str, ...] = ()
+    """On which the job's queue has found room for worker pods; not of the spec itself."""
 
     @property
     def pods(self) -> int:

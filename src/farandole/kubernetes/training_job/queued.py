@@ -24,6 +24,7 @@ def admitted(
     if admission is None:
         return spec, status
     status = with_workers(observed, status, admission.workers)
+    spec = replace(spec, nodes=tuple(sorted(admission.nodes)))
     if not admission.workers:
         return spec, status
     limits = spec.job.workers
@@ -38,7 +39,8 @@ def with_workers(observed: Observed, status: TrainingJobStatus, workers: int) ->
         return status
     submitted = times.from_text(observed.metadata.get("creationTimestamp")) or 0.0
     account = read_account(observed.job.get("status"), submitted)
-    return status.with_fields(**{KEY: account.changed(workers, observed.now).as_data()})
+    nodes = observed.admission.nodes if observed.admission is not None else None
+    return status.with_fields(**{KEY: account.changed(workers, observed.now, nodes).as_data()})
 
 
 def waits(observed: Observed) -> bool:

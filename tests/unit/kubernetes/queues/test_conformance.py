@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from played_queues import PlayedNamespace, queue
+from played_queues import PlayedNamespace, node, queue
 from policy_conformance import POLICIES, Told, as_submitted, news, simulated
 
 from farandole.kubernetes.queues.decide import decide, view_of
@@ -60,11 +60,15 @@ def pass_on(team: PlayedNamespace, coming: list[TraceJob]) -> None:
         team.submit(job.name, **as_submitted(job))
 
 
-def of_operator(policy: str, jobs: Workload) -> Told:
+def of_operator(policy: str, jobs: Workload, nodes: tuple[int, ...] = ()) -> Told:
     """Let the operator's pure parts do the same, in a namespace in which everything happens at once."""
     queues = [{**each, "spec": dict(each["spec"])} for each in QUEUES]
     queues[0]["spec"]["policy"] = policy
+    if nodes:
+        del queues[0]["spec"]["slots"]
+        queues[0]["spec"]["resource"] = "nvidia.com/gpu"
     team = PlayedNamespace(*queues)
+    team.nodes = [node(f"node-{number}", gpu=str(slots)) for number, slots in enumerate(nodes)]
     coming = list(jobs.jobs)
     told: Told = []
     while coming or not all(each.is_over for each in team.jobs.values()):
@@ -87,6 +91,15 @@ def test_the_operator_decides_as_the_simulator_does(policy: str) -> None:
     recording = simulated(policy, CLUSTER, jobs, RULES)
     expected = news([(now, _slots(decision)) for now, _, decision in recording.asked], digits=4)
     assert news(of_operator(policy, jobs), digits=4) == expected
+
+
+@pytest.mark.parametrize("policy", ["easy", "srtf", "preempt", "fair"])
+def test_it_does_so_over_nodes_as_well(policy: str) -> None:
+    jobs, nodes = workload(7), (2, 4)
+    cluster = Cluster(tuple(Node(f"node-{number}", "slot", slots) for number, slots in enumerate(nodes)))
+    recording = simulated(policy, cluster, jobs, RULES)
+    expected = news([(now, _slots(decision)) for now, _, decision in recording.asked], digits=4)
+    assert news(of_operator(policy, jobs, nodes), digits=4) == expected
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -1,0 +1,166 @@
+"""Queues that count slots on nodes: how many there are, who gets them where, and what becomes of jobs if nodes go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from played_queues import PlayedNamespace, node, queue
+
+from farandole.kubernetes import conditions
+from farandole.kubernetes.accounting import Account, read_account
+from farandole.kubernetes.kinds import QUEUE
+from farandole.kubernetes.operator.queue_keeper import QueueKeeper
+from farandole.kubernetes.operator.store import JobKey, Store
+from farandole.kubernetes.queues import node_slots
+from farandole.kubernetes.queues.decide import QueuedJob
+from farandole.kubernetes.queues.queue_spec import read_queues
+from farandole.scheduler.cluster import Node
+
+GPU = "nvidia.com/gpu"
+
+
+def team(*nodes: dict[str, Any], **spec: Any) -> PlayedNamespace:
+    namespace = PlayedNamespace(queue("main", **{"resource": GPU, "policy": "fcfs", **spec}))
+    namespace.nodes = list(nodes)
+    return namespace
+
+
+def places(namespace: PlayedNamespace, job: str) -> Any:
+    return read_account(namespace.jobs[job].status, 0.0).nodes
+
+
+def hosts_wished_for(pod: dict[str, Any]) -> list[str]:
+    terms = pod["spec"].get("affinity", {}).get("nodeAffinity", {})
+    (wish,) = terms["preferredDuringSchedulingIgnoredDuringExecution"]
+    (expression,) = wish["preference"]["matchExpressions"]
+    assert expression["key"] == "kubernetes.io/hostname"
+    return list(expression["values"])
+
+
+def test_jobs_get_the_slots_that_nodes_have_and_wish_for_these_nodes() -> None:
+    namespace = team(node("a", gpu="4"), node("b", gpu="4"))
+    first = namespace.submit("first", workers=4, queue="main")
+    namespace.submit("second", workers=3, queue="main")
+    namespace.submit("third", workers=2, queue="main")
+    namespace.settle()
+    assert namespace.has() == {"first": 4, "second": 3}
+    assert namespace.reason("third") == "waits: 1 of 8 slots are free, it wants 2"
+    assert len(places(namespace, "first")) == 1, "one node has room for all of it"
+    assert places(namespace, "first").keys().isdisjoint(places(namespace, "second"))
+    workers = [pod for pod in first.pods if "-worker-" in pod["metadata"]["name"]]
+    assert {tuple(hosts_wished_for(pod)) for pod in workers} == {tuple(places(namespace, "first"))}
+    assert namespace.queues[0]["status"]["used"] == 7
+
+
+def test_pods_that_the_scheduler_has_put_elsewhere_are_counted_where_they_are() -> None:
+    namespace = team(node("a", gpu="2"), node("b", gpu="2"))
+    job = namespace.submit("first", workers=2, queue="main")
+    namespace.settle()
+    for pod, name in zip([pod for pod in job.pods if "-worker-" in pod["metadata"]["name"]], "ab", strict=True):
+        pod["spec"] = {**pod["spec"], "nodeName": name}
+    namespace.submit("second", workers=2, queue="main")
+    namespace.settle()
+    assert places(namespace, "second") == {"a": 1, "b": 1}
+
+
+def test_a_node_that_takes_no_pods_has_no_slots_and_nothing_is_taken_from_those_that_run() -> None:
+    namespace = team(node("a", gpu="2"), node("b", gpu="2"))
+    namespace.submit("first", workers=4, queue="main")
+    namespace.settle()
+    assert namespace.has() == {"first": 4}
+    namespace.nodes[1]["spec"]["unschedulable"] = True
+    namespace.submit("second", workers=1, queue="main")
+    namespace.settle()
+    assert namespace.has() == {"first": 4}
+    assert namespace.jobs["second"].status["state"] == "Waiting"
+    namespace.nodes[0]["status"]["allocatable"][GPU] = "8"
+    namespace.settle()
+    assert namespace.has() == {"first": 4, "second": 1}
+
+
+def test_before_nodes_are_known_jobs_wait_and_keep_what_they_have() -> None:
+    namespace = team(node("a", gpu="2"))
+    namespace.submit("first", workers=2, queue="main")
+    namespace.settle()
+    namespace.nodes = []
+    namespace.submit("second", workers=1, queue="main")
+    namespace.settle()
+    assert namespace.has() == {"first": 2}
+    said = "resource: no node that takes pods is known to have 1 nvidia.com/gpu"
+    assert namespace.reason("second") == f"waits: queue main cannot be used: {said}"
+    assert not conditions.holds(namespace.queues[0]["status"]["conditions"], "Ready")
+
+
+def test_what_counts_as_a_slot_and_which_nodes_do() -> None:
+    nodes = [
+        node("small", cpu="3900m"),
+        node("large", cpu="16"),
+        node("lost", ready=False, cpu="16"),
+        node("other", cpu="16"),
+        node("bad", cpu="many"),
+    ]
+    nodes[0]["metadata"]["labels"]["pool"] = nodes[1]["metadata"]["labels"]["pool"] = "train"
+    (spec,) = [queue("main", resource="cpu", resourcePerSlot="1500m", nodes={"pool": "train"})]
+    tree = read_queues([spec], nodes).trees["main"]
+    assert tree.nodes == (Node("large", "slot", 10), Node("small", "slot", 2))
+    assert tree.root.slots == 12
+    low = queue("low", parent="main", limit=1)
+    assert read_queues([spec, low], nodes).trees["main"].queues["low"].limit == 1
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ({"resource": GPU, "slots": 3}, "slots: they are counted on nodes, because there is a resource"),
+        ({"resource": GPU, "resourcePerSlot": "none"}, "resourcePerSlot: 'none' is no amount above 0"),
+        ({"resource": GPU, "resourcePerSlot": 0}, "resourcePerSlot: '0' is no amount above 0"),
+        ({"resource": GPU, "resourcePerSlot": True}, "resourcePerSlot: 'True' is no amount above 0"),
+        ({"resource": 3}, "resource: '3' is no text"),
+        ({"resource": GPU, "nodes": {"a": 1}}, "nodes: \"{'a': 1}\" is no mapping of labels to texts"),
+        ({"resource": GPU, "nodes": {"pool": "x"}}, "resource: no node of those with pool=x that takes pods"),
+        ({"parent": "top", "resource": GPU}, "resource: the queue at the top says that"),
+    ],
+)
+def test_what_cannot_be_used_is_told(spec: dict[str, Any], said: str) -> None:
+    found = read_queues([queue("top", slots=1), queue("main", **spec)], [node("a", gpu="1")])
+    assert found.faults["main"].startswith(said)
+
+
+def test_slots_of_nodes_that_have_gone_are_kept_apart() -> None:
+    jobs = [
+        QueuedJob("a", "main", 0.0, 2, 2, 2, account=Account(workers=2, nodes={"gone": 2})),
+        QueuedJob("b", "main", 0.0, 1, 1, 1, account=Account(workers=1), places={"here": 1}),
+    ]
+    cluster, has = node_slots.seat((Node("here", "slot", 1),), jobs)
+    assert [each.slots for each in cluster.nodes] == [1, 2]
+    assert node_slots.by_name(cluster, has["b"]) == {"here": 1}
+    assert node_slots.by_name(cluster, has["a"]) == {}
+
+
+def test_the_account_remembers_nodes_and_reads_whatever_is_there() -> None:
+    account = Account(since=1.0).changed(2, 2.0, {"a": 2})
+    assert read_account({"admission": account.as_data()}, 0.0).nodes == {"a": 2}
+    assert account.changed(0, 3.0).nodes == {}
+    for nodes in (3, ["a"], {"a": "2"}, {"a": -1}, {"a": True}):
+        assert read_account({"admission": {"workers": 2, "nodes": nodes}}, 0.0).nodes == {}
+
+
+def test_the_keeper_looks_at_queues_when_nodes_have_changed_and_not_at_each_heartbeat() -> None:
+    looked: list[JobKey] = []
+    store = Store(lambda key: None)
+    keeper = QueueKeeper(store, lambda key, delay: looked.append(key))
+    main = JobKey(QUEUE.plural, "team", "main")
+    store.put_job(main, queue("main", slots=2))
+    assert not keeper.counts_nodes
+    counted = queue("main", resource=GPU)
+    counted["metadata"]["resourceVersion"] = "2"
+    store.put_job(main, counted)
+    assert keeper.counts_nodes
+    keeper.take_nodes([node("a", gpu="2")])
+    assert looked == [main]
+    beat = node("a", gpu="2")
+    beat["status"]["conditions"][0]["lastHeartbeatTime"] = "later"
+    beat["metadata"]["resourceVersion"] = "9"
+    keeper.take_nodes([beat])
+    assert looked == [main]
