@@ -245,6 +245,11 @@ def DistributedOptimizer(
         raise InvalidRequestError("Adasum makes a step in each backward pass: backward_passes_per_step is 1 with it.")
     if legacy.is_optimizer(optimizer):
         return legacy.distributed(optimizer, options, name)
+    if isinstance(optimizer, str):
+        raise InvalidRequestError(
+            f"this is no optimizer of Keras, but of type str, a name. Pass keras.optimizers.get({optimizer!r}), which "
+            "makes the optimizer of that name."
+        )
     if not isinstance(optimizer, keras.optimizers.Optimizer):
         raise InvalidRequestError(
             f"this is no optimizer of Keras, but of type {_type_name(optimizer)}. For optimizers of tf.compat.v1.train "

@@ -9,11 +9,11 @@ import pytest
 from worlds import Nursery, WorkerFailed, World, ship
 
 
-def serve(filename: str, dispatchers: int, side: str) -> str:
+def serve(filename: str, dispatchers: int, side: str, timeout: int = 30) -> str:
     """Be a worker of a data service until it is shut down. Run by a worker."""
     from farandole.tensorflow.data.compute_worker import main
 
-    main(dispatchers, side, filename, 30)
+    main(dispatchers, side, filename, timeout)
     return "was shut down"
 
 
@@ -58,6 +58,45 @@ def test_what_another_job_prepares(tensorflow_nursery: Nursery, tmp_path: Path, 
         world.close()
 
 
+def read_some_of_many(filename: str, rank: int) -> int:
+    """Read the first of elements that never end, and shut the service down. Run by a process of another job."""
+    import itertools
+
+    import tensorflow as tf
+
+    from farandole.tensorflow.data.compute_service import TfDataServiceConfig, tf_data_service
+
+    config = TfDataServiceConfig.read(filename, wait_for_file_creation=True)
+    dataset = tf.data.Dataset.range(5).repeat()
+    try:
+        with tf_data_service(config, rank) as address:
+            distribute = tf.data.experimental.service.distribute("distributed_epoch", address)
+            # It lives on, as that of model.fit does: the workers go on with it until they are stopped.
+            elements = dataset.apply(distribute).as_numpy_iterator()
+            read = list(itertools.islice(elements, 200))
+    finally:
+        if rank == 0:
+            config.compute_client().shutdown()
+    return len(read)
+
+
+@pytest.mark.parametrize("side", ["compute", "training"])
+def test_workers_that_need_their_dispatchers_word_end_before_it(
+    tensorflow_nursery: Nursery, tmp_path: Path, side: str
+) -> None:
+    ship(read_some_of_many)
+    world, trainer = World(tensorflow_nursery, 2), tensorflow_nursery.fork({"FARANDOLE_LISTEN": "127.0.0.1"})
+    try:
+        # For so long a worker asks a dispatcher that is gone: longer than an answer is waited for.
+        world.start(serve, str(tmp_path / "service.json"), 1, side, 1000)
+        trainer.send(read_some_of_many, (str(tmp_path / "service.json"), 0))
+        assert trainer.receive() == 200
+        assert world.collect() == ["was shut down"] * 2
+    finally:
+        trainer.close()
+        world.close()
+
+
 def test_the_number_of_dispatchers_divides_the_size(tensorflow_nursery: Nursery, tmp_path: Path) -> None:
     world = World(tensorflow_nursery, 2)
     try:
@@ -93,14 +132,23 @@ def meet() -> list[str]:
     for worker in (0, 0, 1):
         client.register_worker_for_dispatcher(0, worker)
     client.wait_for_dispatcher_worker_registration(0, 5)
+    fails(client.end_dispatcher, 0, 0.05)
+    client.wait_for_dispatcher_end(0)
+    stopping = [threading.Thread(target=client.worker_has_stopped, args=(0, worker)) for worker in (0, 1)]
+    for thread in stopping:
+        thread.start()
+    client.end_dispatcher(0, 5)
+    service.wait_for_workers(5)
+    assert all(thread.is_alive() for thread in stopping), "they wait for the end of the service"
     # In Horovod the workers of one dispatcher counted for all.
     fails(client.wait_for_dispatcher_worker_registration, 1, 0.05)
     fails(ComputeClient(service.addresses(), b"another key").shutdown)
     waiting = threading.Thread(target=client.wait_for_shutdown)
     waiting.start()
     client.shutdown()
-    waiting.join(20)
-    assert not waiting.is_alive()
+    for thread in (waiting, *stopping):
+        thread.join(20)
+        assert not thread.is_alive()
     service.shutdown()
     service.shutdown()
     assert AuthenticationFailed.__name__ in failures[-1]
@@ -120,8 +168,10 @@ def test_who_asks_too_early_wrongly_or_without_the_key(tensorflow_nursery: Nurse
         "IndexError",
         "ValueError",
         "TimeoutError",
+        "TimeoutError",
         "AuthenticationFailed",
     ]
     assert "dispatcher 0 to register" in failures[0]
-    assert "workers for dispatcher 1 to register" in failures[3]
-    assert "does not hold the key" in failures[4]
+    assert "workers of dispatcher 0 to stop" in failures[3]
+    assert "workers for dispatcher 1 to register" in failures[4]
+    assert "does not hold the key" in failures[5]

@@ -26,6 +26,7 @@ from farandole.core.basics import current, init, is_initialized, rank
 from farandole.errors import InvalidRequestError
 from farandole.tensorflow.data.meeting_point import ComputeClient, listening_addresses
 from farandole.wire.address import format_address
+from farandole.wire.errors import WireError
 
 _logger = logging.getLogger(__name__)
 _LOOK_SECONDS = 0.2
@@ -132,7 +133,7 @@ def tf_data_service(compute_config: TfDataServiceConfig, rank: int) -> Iterator[
         compute.wait_for_dispatcher_worker_registration(dispatcher, compute_config.timeout)
         yield address
     finally:
-        _stop(server)
+        _stop_dispatcher(server, compute, 0 if shares_one else rank, compute_config.timeout)
 
 
 def send_to_data_service(
@@ -191,10 +192,14 @@ def compute_worker_fn(compute_config: TfDataServiceConfig) -> None:
         worker_server = _start_worker(address, compute_config.timeout)
         compute.register_worker_for_dispatcher(dispatcher, index)
         _logger.info("worker %d works for dispatcher %d at %s", index, dispatcher, address)
-        compute.wait_for_shutdown()
+        compute.wait_for_dispatcher_end(dispatcher)
+        # While its dispatcher lives: otherwise it may be in a request that is tried again and again.
+        _stop(worker_server)
+        worker_server = None
+        compute.worker_has_stopped(dispatcher, index)
     finally:
         _stop(worker_server)
-        _stop(dispatch_server)
+        _stop_dispatcher(dispatch_server, compute, dispatcher, compute_config.timeout)
 
 
 def _start_dispatcher(compute: ComputeClient, dispatcher: int) -> Any:
@@ -234,6 +239,19 @@ def own_networks() -> list[str] | None:
     """Return what `FARANDOLE_LISTEN` restricts this job to; None: nothing."""
     listen = current().settings.listen if is_initialized() else ""
     return listen.split(",") if listen else None
+
+
+def _stop_dispatcher(server: Any, compute: ComputeClient, dispatcher: int, timeout: float) -> None:
+    """Stop a dispatcher, if there is one, after its workers."""
+    if server is None:
+        return
+    try:
+        compute.end_dispatcher(dispatcher, timeout)
+    except TimeoutError as error:
+        _logger.warning("dispatcher %d stops before its workers: %s", dispatcher, error)
+    except WireError:
+        _logger.info("dispatcher %d stops; nobody is left where all have met", dispatcher)
+    _stop(server)
 
 
 def _stop(server: Any) -> None:

@@ -48,6 +48,8 @@ def main(dispatchers: int, dispatcher_side: str, configfile: str, timeout: int) 
             told = json.dumps(config.to_dict()).encode()
         told = current().exchange("tensorflow.data.config", told)[0]
         compute_worker_fn(TfDataServiceConfig.from_dict(json.loads(told)))
+        if service is not None:
+            service.wait_for_workers(timeout)  # Other ranks' dispatchers ask here whether theirs have stopped.
     finally:
         if service is not None:
             service.shutdown()

@@ -58,6 +58,26 @@ class AwaitWorkers(msgspec.Struct, tag=True):
     timeout: float
 
 
+class AwaitDispatcherEnd(msgspec.Struct, tag=True):
+    """Asks for an answer when a dispatcher is about to stop, or the service is not needed any more."""
+
+    dispatcher: int
+
+
+class WorkerStopped(msgspec.Struct, tag=True):
+    """A worker asks nothing of its dispatcher any more; asks for an answer when the service is not needed any more."""
+
+    dispatcher: int
+    worker: int
+
+
+class EndDispatcher(msgspec.Struct, tag=True):
+    """A dispatcher is about to stop; asks for an answer once its workers have stopped."""
+
+    dispatcher: int
+    timeout: float
+
+
 class Shutdown(msgspec.Struct, tag=True):
     """The service is not needed any more."""
 
@@ -74,7 +94,17 @@ class Answer(msgspec.Struct):
     """The name of an exception, whose message is the text; "" if it went well."""
 
 
-Request = RegisterDispatcher | AwaitDispatcher | RegisterWorker | AwaitWorkers | Shutdown | AwaitShutdown
+Request = (
+    RegisterDispatcher
+    | AwaitDispatcher
+    | RegisterWorker
+    | AwaitWorkers
+    | AwaitDispatcherEnd
+    | WorkerStopped
+    | EndDispatcher
+    | Shutdown
+    | AwaitShutdown
+)
 _FAILURES: dict[str, type[Exception]] = {each.__name__: each for each in (IndexError, ValueError, TimeoutError)}
 
 
@@ -104,6 +134,8 @@ class ComputeService:
         self._workers_per_dispatcher = workers_per_dispatcher
         self._dispatchers: list[str | None] = [None] * dispatchers
         self._workers: list[set[int]] = [set() for _ in range(dispatchers)]
+        self._stopped: list[set[int]] = [set() for _ in range(dispatchers)]
+        self._ending: set[int] = set()
         self._is_over = False
         self._clients: set[asyncio.Task[Any]] = set()
         self._loop = asyncio.new_event_loop()
@@ -114,6 +146,11 @@ class ComputeService:
     def addresses(self) -> dict[str, list[tuple[str, int]]]:
         """Return where it listens, by interface."""
         return {interface: list(addresses) for interface, addresses in self._addresses.items()}
+
+    def wait_for_workers(self, timeout: float) -> None:
+        """Return when all workers that were here have stopped, or after so many seconds."""
+        with suppress(TimeoutError):
+            self._call(self._until(self._all_have_stopped, timeout, "workers to stop"))
 
     def shutdown(self) -> None:
         """Answer those that wait for the end, and stop listening. No-op if that has happened."""
@@ -197,11 +234,30 @@ class ComputeService:
                 request.timeout,
                 f"workers for dispatcher {dispatcher} to register. Try to find out what takes the workers so long",
             )
+        elif isinstance(request, AwaitDispatcherEnd):
+            self._check(request.dispatcher)
+            await self._until(lambda: self._is_over or request.dispatcher in self._ending, None, "")
+        elif isinstance(request, WorkerStopped):
+            self._check(request.dispatcher)
+            await self._change(lambda: self._stopped[request.dispatcher].add(request.worker))
+            # On the same connection: a service that has no worker left may listen no more.
+            await self._until(lambda: self._is_over, None, "")
+        elif isinstance(request, EndDispatcher):
+            self._check(request.dispatcher)
+            await self._change(lambda: self._ending.add(request.dispatcher))
+            await self._until(
+                lambda: self._workers[request.dispatcher] <= self._stopped[request.dispatcher],
+                request.timeout,
+                f"workers of dispatcher {request.dispatcher} to stop. Try to find out what takes the workers so long",
+            )
         elif isinstance(request, Shutdown):
             await self._change(lambda: setattr(self, "_is_over", True))
         else:
             await self._until(lambda: self._is_over, None, "")
         return ""
+
+    def _all_have_stopped(self) -> bool:
+        return all(here <= stopped for here, stopped in zip(self._workers, self._stopped, strict=True))
 
     def _check(self, dispatcher: int) -> None:
         if not 0 <= dispatcher < len(self._dispatchers):
@@ -270,6 +326,36 @@ class ComputeClient:
             TimeoutError: some are missing after so many seconds.
         """
         self._ask(AwaitWorkers(dispatcher_id, timeout), timeout)
+
+    def wait_for_dispatcher_end(self, dispatcher_id: int) -> None:
+        """Return when a dispatcher is about to stop, or the service is ended.
+
+        Raises:
+            IndexError: there is to be no such dispatcher.
+            ConnectionError: the service's process has ended otherwise.
+        """
+        self._ask(AwaitDispatcherEnd(dispatcher_id), None)
+
+    def worker_has_stopped(self, dispatcher_id: int, worker_id: int) -> None:
+        """Say that a worker asks nothing of its dispatcher any more, and return when the service is ended.
+
+        Raises:
+            IndexError: there is to be no such dispatcher.
+            ConnectionError: the service's process has ended otherwise.
+        """
+        self._ask(WorkerStopped(dispatcher_id, worker_id), None)
+
+    def end_dispatcher(self, dispatcher_id: int, timeout: float) -> None:
+        """Let the workers of a dispatcher stop, and return when they have.
+
+        A worker whose dispatcher is gone, and which needs its word to go on, asks again and again before it can be
+        stopped.
+
+        Raises:
+            IndexError: there is to be no such dispatcher.
+            TimeoutError: some have not after so many seconds.
+        """
+        self._ask(EndDispatcher(dispatcher_id, timeout), timeout)
 
     def shutdown(self) -> None:
         """End the service, and all workers and dispatchers that wait for that."""
