@@ -172,7 +172,7 @@ fix: $(VENV)/ready-to-check
 	ruff format $(PYTHON_SOURCES)
 	clang-format -i $(NATIVE_SOURCES)
 	python tools/settings_docs.py
-	python tools/stubs.py
+	python -m tools.stubs
 
 # Both keep a record of what they have passed for; .ci/run asks for it with `check`.
 sanitize: build/asan/CMakeCache.txt build/tsan/CMakeCache.txt

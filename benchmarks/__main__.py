@@ -12,7 +12,7 @@ import traceback
 from pathlib import Path
 
 from benchmarks.cases import CASES, Case
-from benchmarks.cases.base import KB, MB, PERFORMANCE
+from benchmarks.cases.base import BENCHMARKS, KB, MB
 from benchmarks.conductor import Conductor, Row, conducting
 from benchmarks.peers.base import ROOT
 from benchmarks.peers.other_checkout import check_checkout
@@ -22,7 +22,7 @@ from benchmarks.scope import Scope
 
 RESULTS = ROOT / "benchmarks" / "results"
 DOCUMENTS = ROOT / "docs"
-DOCUMENT_FOLDER = DOCUMENTS / "explanation" / "performance"
+DOCUMENT_FOLDER = DOCUMENTS / "contributing" / "benchmarks"
 ROUNDS, QUICK_ROUNDS = 5, 2
 SECONDS, QUICK_SECONDS = 1.5, 0.2
 
@@ -138,7 +138,7 @@ def document(page: str, results: Results, figures: dict[str, list[Path]]) -> Non
     if not results.cases:
         return
     write_document(DOCUMENTS / page, CASES, results, figures)
-    kept = DOCUMENT_FOLDER / ("numbers.json" if page == PERFORMANCE else f"{Path(page).stem}.json")
+    kept = DOCUMENT_FOLDER / ("numbers.json" if page == BENCHMARKS else f"{Path(page).stem}.json")
     if kept.exists():
         earlier = Results.read(kept)
         earlier.join(results)

@@ -109,6 +109,7 @@ ENVIRONMENTS = {
         (
             "tests/unit/mxnet",
             "tests/integration/mxnet",
+            "tests/integration/docs/test_code_blocks.py",
             "tests/compat/test_mxnet.py",
             "tests/conformance",
             *("-k", "mxnet", "--numprocesses", "2"),

@@ -1,47 +1,148 @@
 """Write the pages of the reference that follow from the code: functions from docstrings, commands from the parsers.
 
 The build of the site calls it (docs/conf.py). What it writes, in docs/reference/generated, is not in the repository.
+Modules are read and not imported, so that a page is the same whether its framework is installed or not.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib
 import inspect
 import os
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from typing import NamedTuple
+
+import griffe
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs" / "reference" / "generated"
-# Modules whose public names are shown, and the titles of their pages. Other front ends have the same functions
-# for their tensors, and loading every framework would take longer than the rest of the build.
-MODULES = {
-    "farandole.torch": "Functions for PyTorch",
-    "farandole.torch.elastic": "Elastic training with PyTorch",
-    "farandole.numpy": "Functions for NumPy",
-}
 _SECTION = re.compile(r"^(Args|Returns|Raises|Attributes|Example|Examples|Yields|Note):\s*$", re.MULTILINE)
 
 
-def public_names(module: ModuleType) -> list[str]:
-    """Return the names of a module that a user may use, in their order there."""
-    declared = getattr(module, "__all__", None)
-    names = declared if declared is not None else [name for name in vars(module) if not name.startswith("_")]
-    return [
-        name for name in names if not inspect.ismodule(getattr(module, name)) and name not in {"Any", "annotations"}
-    ]
+class Page(NamedTuple):
+    """A page of the reference.
+
+    Attributes:
+        title: its heading.
+        intro: what stands below that.
+        modules: whose public names it shows; of some, only the ones listed.
+    """
+
+    title: str
+    intro: str
+    modules: dict[str, tuple[str, ...]]
 
 
-def signature(name: str, value: object) -> str:
-    """Return how something is called, or only its name where Python cannot tell."""
-    try:
-        return f"{name}{inspect.signature(value)}"  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        return name
+def _front_end(framework: str, package: str, elastic: bool = True) -> dict[str, Page]:
+    intro = f"`import farandole.{package} as hvd`"
+    pages = {package: Page(f"Functions for {framework}", intro, {f"farandole.{package}": ()})}
+    if elastic:
+        modules: dict[str, tuple[str, ...]] = {f"farandole.{package}.elastic": ()}
+        pages[f"{package}_elastic"] = Page(
+            f"Elastic training with {framework}", f"{intro}, then `hvd.elastic`", modules
+        )
+    return pages
+
+
+# By file, without its ending. A test compares their names with those of the modules.
+PAGES = {
+    **_front_end("PyTorch", "torch"),
+    **_front_end("TensorFlow", "tensorflow"),
+    **_front_end("Keras", "keras"),
+    "keras_callbacks": Page(
+        "Callbacks for Keras",
+        "`import farandole.keras as hvd`, then `hvd.callbacks`",
+        {"farandole.keras.callbacks": ()},
+    ),
+    **_front_end("JAX", "jax"),
+    "jax_orbax": Page(
+        "Checkpoints in Orbax's format",
+        "`import farandole.jax as hvd`, then `hvd.orbax`",
+        {"farandole.jax.orbax": ("save", "restore")},
+    ),
+    **_front_end("NumPy", "numpy", elastic=False),
+    **_front_end("MXNet", "mxnet", elastic=False),
+    "jobs": Page(
+        "Jobs from Python",
+        "`farandole.run` calls a function on workers of this machine or of others and waits; `farandole.submit` gives "
+        "a job to a queue, a cluster or this machine.",
+        {
+            "farandole": ("run", "submit", "count_step"),
+            "farandole.jobs.handle": ("JobHandle", "FunctionHandle", "JobFailed"),
+            "farandole.jobs.status": ("JobState", "JobStatus"),
+            "farandole.jobs.spec": ("JobSpec", "Workers"),
+            "farandole.jobs.errors": ("JobError", "BadSpec", "UnknownJob", "NotAllowed", "Refused", "Unreachable"),
+        },
+    ),
+    "elastic_loop": Page(
+        "The elastic loop",
+        "What `hvd.elastic.steps` returns, and what all front ends share.",
+        {
+            "farandole.elastic.step_loop": ("Loop",),
+            "farandole.elastic.batches": (
+                *("ConstantGlobalBatch", "ConstantWorkerBatch"),
+                *("KeepRate", "LinearScaling", "ScaledBy"),
+            ),
+            "farandole.elastic.state": ("State", "ObjectState"),
+        },
+    ),
+    "observing": Page(
+        "Logging and TensorBoard",
+        "What a script passes on to other tools; see [metrics](../../how-to/metrics.md).",
+        {"farandole.observe.tensorboard": ("TensorBoardReporter",), "farandole.core.json_log": ("JsonFormatter",)},
+    ),
+}
+
+
+# --- names -------------------------------------------------------------------------------------------------------
+
+
+def load(source: Path = ROOT / "src") -> griffe.Module:
+    """Return the package as it is written."""
+    loader = griffe.GriffeLoader(search_paths=[source], allow_inspection=False)
+    package = loader.load("farandole")
+    loader.resolve_aliases(implicit=False, external=False)
+    assert isinstance(package, griffe.Module)
+    return package
+
+
+def module_of(package: griffe.Module, name: str) -> griffe.Module:
+    """Return a module of the package by its full name."""
+    found = package if name == package.path else package[name.removeprefix(f"{package.path}.")]
+    assert isinstance(found, griffe.Module)
+    return found
+
+
+def public_names(package: griffe.Module, module: griffe.Module, listed: tuple[str, ...]) -> list[str]:
+    """Return the names of a module that a page shows: those listed, or all that are public and no modules."""
+    names = [str(name) for name in listed or module.exports or ()]
+    return [name for name in names if not name.startswith("__") and not member(package, module, name).is_module]
+
+
+def member(package: griffe.Module, module: griffe.Module, name: str) -> griffe.Object | griffe.Alias:
+    """Return what a module has under a name; of a module and a function of that name, what is imported last."""
+    found = module.members[name]
+    path = module.imports.get(name, "")
+    if found.is_module and path.startswith(f"{found.path}."):
+        return package[path.removeprefix(f"{package.path}.")]
+    return found
+
+
+def resolve(package: griffe.Module, found: griffe.Object | griffe.Alias) -> griffe.Object | griffe.Alias:
+    """Return what a name stands for: of `name = decorator(function)`, the function."""
+    value = getattr(found, "value", None)
+    if found.docstring is None and isinstance(value, griffe.ExprCall) and value.arguments:
+        inner = value.arguments[0]
+        path = inner.canonical_path if isinstance(inner, griffe.Expr) else ""
+        if path.startswith(f"{package.path}."):
+            return package[path.removeprefix(f"{package.path}.")]
+    return found
+
+
+# --- text --------------------------------------------------------------------------------------------------------
 
 
 def prose(docstring: str) -> str:
@@ -53,26 +154,60 @@ def prose(docstring: str) -> str:
     return "\n\n".join(text)
 
 
-def entry(name: str, value: object, level: int) -> Iterator[str]:
+def signature(name: str, function: griffe.Function) -> str:
+    """Return how a function is called, on one line or on one for each argument."""
+    shown = function.signature(name=name)
+    if len(shown) <= 100:
+        return shown
+    arguments = [f"    {argument}," for argument in _arguments(function)]
+    returns = f" -> {function.returns}" if function.returns is not None else ""
+    return "\n".join([f"{name}(", *arguments, f"){returns}"])
+
+
+def _arguments(function: griffe.Function) -> Iterator[str]:
+    star = False
+    for each in function.parameters:
+        prefix = {griffe.ParameterKind.var_positional: "*", griffe.ParameterKind.var_keyword: "**"}.get(each.kind, "")
+        if each.kind is griffe.ParameterKind.keyword_only and not star:
+            yield "*"
+        star = star or each.kind in (griffe.ParameterKind.var_positional, griffe.ParameterKind.keyword_only)
+        annotation = f": {each.annotation}" if each.annotation is not None else ""
+        default = f" = {each.default}" if each.default is not None and not prefix else ""
+        yield f"{prefix}{each.name}{annotation}{default}"
+
+
+def entry(package: griffe.Module, name: str, given: griffe.Object | griffe.Alias, level: int) -> Iterator[str]:
     """Yield the heading, the signature and the text of one name; of a class, its public methods too."""
+    found = resolve(package, given)
+    target = found.final_target if isinstance(found, griffe.Alias) else found
     yield f"{'#' * level} `{name}`"
-    if not callable(value):
-        yield f"~~~python\n{name} = {value!r}\n~~~" if isinstance(value, (int, str)) else ""
-        return
-    yield f"~~~text\n{signature(name, value)}\n~~~"
-    yield prose(getattr(value, "__doc__", None) or "")
-    if inspect.isclass(value):
-        for method, function in vars(value).items():
-            if not method.startswith("_") and inspect.isfunction(function) and function.__doc__:
-                yield from entry(f"{name}.{method}", function, level + 1)
+    text = [target.docstring.value] if target.docstring else []
+    if isinstance(target, griffe.Function):
+        shown = (target.overloads and target.overloads[-1]) or target
+        yield f"~~~text\n{signature(name.rpartition('.')[2], shown)}\n~~~"
+    elif isinstance(target, griffe.Class):
+        made = target.members.get("__init__")
+        if isinstance(made, griffe.Function):
+            del_self = griffe.Parameters(*list(made.parameters)[1:])
+            call = griffe.Function(name, parameters=del_self)
+            yield f"~~~text\n{signature(name, call)}\n~~~"
+            text += [made.docstring.value] if made.docstring else []
+    elif isinstance(target, griffe.Attribute) and level == 2 and isinstance(target.value, str):
+        yield f"~~~text\n{name} = {target.value}\n~~~"
+    yield from (prose(each) for each in text)
+    if isinstance(target, griffe.Class):
+        for method, below in target.members.items():
+            if not method.startswith("_") and not below.is_alias and below.docstring:
+                yield from entry(package, f"{name}.{method}", below, level + 1)
 
 
-def module_page(name: str, title: str) -> str:
-    """Return the page of a module."""
-    module = importlib.import_module(name)
-    parts = [f"# {title}", f"`import {name} as hvd`" if name.count(".") == 1 else f"`{name}`"]
-    for public in public_names(module):
-        parts += entry(public, getattr(module, public), 2)
+def module_page(package: griffe.Module, page: Page) -> str:
+    """Return the text of a page."""
+    parts = [f"# {page.title}", page.intro]
+    for path, listed in page.modules.items():
+        module = module_of(package, path)
+        for name in public_names(package, module, listed):
+            parts += entry(package, name, member(package, module, name), 2)
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -107,8 +242,9 @@ def main() -> None:
     last = FOLDER / "commands.md"
     if last.exists() and last.stat().st_mtime > max(newest(ROOT / "src" / "farandole"), Path(__file__).stat().st_mtime):
         return
-    for name, title in MODULES.items():
-        (FOLDER / f"{name.removeprefix('farandole.').replace('.', '_')}.md").write_text(module_page(name, title))
+    package = load()
+    for name, page in PAGES.items():
+        (FOLDER / f"{name}.md").write_text(module_page(package, page))
     last.write_text(command_page())
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tools.optimizer_stub import optimizer_stub
+
 from farandole.collectives.render import stub
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -31,6 +33,7 @@ def stubs() -> dict[Path, str]:
     return {
         package / "numpy" / "functions.pyi": numpy,
         package / "torch" / "collectives" / "functions.pyi": torch,
+        package / "torch" / "wrapped_optimizers.pyi": optimizer_stub(),
         **jax,
     }
 

@@ -13,7 +13,7 @@ KB, MB = 1 << 10, 1 << 20
 
 ARENA = "farandole"
 # The page of the cases that say no other.
-PERFORMANCE = "explanation/performance.md"
+BENCHMARKS = "contributing/benchmarks.md"
 ORDINARY = "farandole, ordinary tensors"
 GLOO, OPENMPI, MPICH = "gloo", "Open MPI", "MPICH"
 MPIS = (OPENMPI, MPICH)
@@ -64,7 +64,7 @@ class Case:
     ratios: tuple[Ratio, ...] = ()
     figure: Figure | None = None
     group: str = ""
-    document: str = PERFORMANCE
+    document: str = BENCHMARKS
 
 
 def everybody(work: str, **arguments: Any) -> list[Contender]:

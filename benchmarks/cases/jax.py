@@ -7,7 +7,7 @@ from benchmarks.conductor import Conductor, Contender, Row
 from benchmarks.scope import Scope
 from benchmarks.topology import Topology
 
-GROUP, DOCUMENT = "jax", "get-started/jax.md"
+GROUP, DOCUMENT = "jax", "contributing/benchmarks/jax.md"
 OURS, PEER = "farandole_jax", "jax_gloo"
 COMPILED, EAGER, ADDITION = "farandole", "farandole, eager", "jit that adds 1"
 GLOO = "jax.distributed, gloo"

@@ -10,7 +10,7 @@ from benchmarks.keras_training import DIGITS, LARGE
 from benchmarks.scope import Scope
 from benchmarks.topology import Topology
 
-GROUP, DOCUMENT = "tensorflow", "get-started/tensorflow.md"
+GROUP, DOCUMENT = "tensorflow", "contributing/benchmarks/tensorflow.md"
 OURS, PEER = "farandole_tensorflow", "multi_worker"
 STRATEGY = "MultiWorkerMirroredStrategy"
 NUMPY, FUNCTION, EAGER, CHAIN = "farandole.numpy", "farandole", "farandole, eager", "farandole, in a chain"

@@ -38,8 +38,9 @@ class Writer:
 writer, loader = Writer(), range(3)
 hvd.allreduce(torch.ones(3), name="counted")
 """,
-    "get-started/jax.md": """
-import jax, jax.numpy as jnp, numpy, optax
+    "reference/jax.md": """
+import jax, farandole.jax as hvd; hvd.init()
+import jax.numpy as jnp, numpy, optax
 params = jnp.zeros(4)
 images, labels = numpy.ones((512, 4), "float32"), numpy.ones(512, "float32")
 
@@ -47,7 +48,7 @@ def loss(params, batch):
     x, y = batch
     return jnp.mean((x @ params - y) ** 2)
 """,
-    "get-started/tensorflow.md": """
+    "reference/tensorflow.md": """
 import os
 import keras, numpy, tensorflow as tf
 
@@ -81,16 +82,15 @@ loader = hvd.elastic.ElasticLoader(dataset, global_batch_size=256)
 
 AFTER = {
     ("explanation/elastic.md", 0): _IN_FOUR_PARTS,
-    ("get-started/jax.md", 0): "mean_loss(params, (images, labels))",
-    ("get-started/jax.md", 1): """
+    ("reference/jax.md", 0): """
 params, state = step(params, state, (images, labels))
 simple_step = step
 def step(params, state, x, y):
     return simple_step(params, state, (x, y))
 """,
-    ("get-started/tensorflow.md", 0): "for x, y in dataset: step(x, y)",
+    ("reference/tensorflow.md", 0): "for x, y in dataset: step(x, y)",
     (
-        "get-started/tensorflow.md",
+        "reference/tensorflow.md",
         2,
     ): "images, labels = numpy.ones((512, 10), 'float32'), numpy.ones((512, 1), 'float32')",
     # By itself a reporter writes every ten seconds.

@@ -52,9 +52,9 @@ class Recipe:
         `DistributedOptimizer` does this by itself.
 
         Example:
-            >>> memory = Compression.int8.with_feedback()
-            >>> for gradient in gradients:  # doctest: +SKIP
-            ...     hvd.allreduce(gradient, name="gradient", compression=memory)
+            >>> memory = hvd.Compression.int8.with_feedback()
+            >>> for gradient in gradients:
+            ...     total = hvd.allreduce(gradient, name="gradient", compression=memory)
         """
         return Feedback(self)
 

@@ -50,7 +50,7 @@ def broadcast_object(
         process_set: which ranks take part.
 
     Example:
-        >>> step = hvd.broadcast_object(step if hvd.rank() == 0 else None)  # doctest: +SKIP
+        >>> step = hvd.broadcast_object(step if hvd.rank() == 0 else None)
     """
     if current().only_arrived:
         return obj

@@ -153,10 +153,10 @@ from typing import Any
 
 {imports}
 
-from farandole.core.group import ProcessSet
+from farandole.core.group import ProcessSet, global_process_set
 
 """
-    return head + "\n".join(_stubs(front, tensor, accepted)) + "\n"
+    return head + "\n".join(_stubs(front, tensor, accepted))
 
 
 def _stubs(front: FrontEnd[Any], tensor: str, accepted: str) -> Iterator[str]:
@@ -164,10 +164,25 @@ def _stubs(front: FrontEnd[Any], tensor: str, accepted: str) -> Iterator[str]:
         one = tensor if form.in_place else accepted
         arguments = [f"{_tensor_argument(form)}: {f'Sequence[{one}]' if form.grouped else one}"]
         for parameter in collective.parameters_of(form):
-            default = "" if _default(front, parameter) is Required else " = ..."
-            arguments.append(f"{parameter.name}: {parameter.annotation.replace('{Tensor}', accepted)}{default}")
+            annotation = parameter.annotation.replace("{Tensor}", accepted)
+            arguments.append(f"{parameter.name}: {annotation}{_shown_default(front, parameter)}")
         listed = "".join(f"    {argument},\n" for argument in arguments)
-        yield f"def {form.function(collective.name)}(\n{listed}) -> {_stub_result(collective, form, tensor)}: ..."
+        text = textwrap.indent(f'"""{docstring(collective, form, front).rstrip()}', "    ")
+        closing = '\n    """' if "\n" in text else '"""'
+        # Editors and the reference show it: they do not run what renders the functions.
+        yield (
+            f"def {form.function(collective.name)}(\n{listed}) -> {_stub_result(collective, form, tensor)}:\n"
+            f"{text}{closing}\n"
+        )
+
+
+def _shown_default(front: FrontEnd[Any], parameter: Parameter) -> str:
+    default = _default(front, parameter)
+    if default is Required:
+        return ""
+    if default is global_process_set:
+        return " = global_process_set"
+    return f" = {default!r}" if default is None or isinstance(default, (bool, int, float, str)) else " = ..."
 
 
 def _stub_result(collective: Collective, form: Form, tensor: str) -> str:

@@ -133,7 +133,7 @@ def init(comm: Sequence[int] | None = None, process_sets: Sequence[ProcessSet] |
 
     Example:
         >>> import farandole.torch as hvd
-        >>> hvd.init()  # doctest: +SKIP
+        >>> hvd.init()
     """
     if isinstance(process_sets, str):
         if process_sets.lower() != "dynamic":

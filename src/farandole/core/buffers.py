@@ -113,8 +113,10 @@ def allreduce(
         HorovodInternalError: the ranks' buffers do not fit together, or a worker was lost.
 
     Example:
-        >>> data = array.array("f", [rank() + 1.0])  # doctest: +SKIP
-        >>> allreduce(data, op=Sum)  # doctest: +SKIP
+        >>> data = array.array("f", [1.0, 2.0])
+        >>> allreduce(data, op=hvd.Sum)
+        >>> data
+        array('f', [1.0, 2.0])
     """
     memory = _Memory(buffer, dtype)
     factors = {"prescale": prescale_factor, "postscale": postscale_factor}

@@ -60,10 +60,16 @@ class WireForm(IntEnum):
 
 # Plain integers, as Horovod's: scripts compare, print and store them.
 Average = 0
+"""The sum of all ranks' tensors, divided by their number."""
 Sum = 1
+"""The sum of all ranks' tensors."""
 Adasum = 2
+"""The sum of what the ranks' tensors do not have in common, and the average of what they do; for floating point."""
 Min = 3
+"""The least of all ranks' elements."""
 Max = 4
+"""The greatest of all ranks' elements."""
 Product = 5
+"""The product of all ranks' elements."""
 
 OPS = (Average, Sum, Adasum, Min, Max, Product)

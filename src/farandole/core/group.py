@@ -120,5 +120,6 @@ def _sorted_ranks(ranks: Iterable[int]) -> list[int]:
     return numbers
 
 
-# The one that signatures have as their default. There is one session in a process, and this is its world.
+# There is one session in a process, and this is its world.
 global_process_set = WorldSet()
+"""The process set of all ranks, which functions take where none is given."""

@@ -177,12 +177,12 @@ def run(func: Callable[Concatenate[StateType, P], R]) -> Callable[Concatenate[St
         func: takes a `State` as its first argument.
 
     Example:
-        >>> @hvd.elastic.run  # doctest: +SKIP
+        >>> @hvd.elastic.run
         ... def train(state):
         ...     for state.epoch in range(state.epoch, epochs):
         ...         ...
         ...         state.commit()
-        >>> train(hvd.elastic.TorchState(model, optimizer, epoch=0))  # doctest: +SKIP
+        >>> train(hvd.elastic.TorchState(model, optimizer, epoch=0))
     """
     return run_in(JobWorlds(), func)
 

@@ -1,9 +1,9 @@
 """farandole for JAX: collectives on arrays, eager and inside of functions that JAX compiles.
 
 Example:
-    >>> import farandole.jax as hvd  # doctest: +SKIP
-    >>> hvd.init()  # doctest: +SKIP
-    >>> average = jax.jit(lambda x: hvd.allreduce(x))(x)  # doctest: +SKIP
+    >>> import farandole.jax as hvd
+    >>> hvd.init()
+    >>> average = jax.jit(lambda x: hvd.allreduce(x))(x)
 """
 
 import importlib.util

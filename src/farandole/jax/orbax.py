@@ -18,6 +18,7 @@ from farandole.core.basics import rank
 from farandole.core.group import ProcessSet, global_process_set
 from farandole.errors import CheckpointError, InvalidRequestError
 from farandole.jax.training import broadcast_parameters
+from farandole.jax.trees import Tree
 
 
 def save(path: str | os.PathLike[str], tree: Any, *, process_set: ProcessSet = global_process_set) -> None:
@@ -45,7 +46,7 @@ def save(path: str | os.PathLike[str], tree: Any, *, process_set: ProcessSet = g
     _on_first(write, f"the Orbax checkpoint {os.fspath(path)} was not written", process_set)
 
 
-def restore(path: str | os.PathLike[str], like: Any, *, process_set: ProcessSet = global_process_set) -> Any:
+def restore(path: str | os.PathLike[str], like: Tree, *, process_set: ProcessSet = global_process_set) -> Tree:
     """Return the arrays of a checkpoint of Orbax's, the same on all ranks.
 
     The first rank of the process set reads them, and the others get them from it.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec
 
 import jax
 import jax.numpy as jnp
@@ -18,22 +18,24 @@ from farandole.jax.arrays import Arrays
 from farandole.jax.compression import Compression
 from farandole.jax.elastic import in_loop
 from farandole.jax.functions import broadcast_async
-from farandole.jax.trees import grouped_allreduce, grouped_allreduce_with_residuals
+from farandole.jax.trees import Tree, grouped_allreduce, grouped_allreduce_with_residuals
 from farandole.numpy.variables import check_alike
 
 if TYPE_CHECKING:
     import optax
 
+P = ParamSpec("P")
+
 
 def distributed_value_and_grad(
-    fun: Callable[..., Any],
+    fun: Callable[P, Any],
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
     *,
     op: int = Average,
     compression: Any = Compression.none,
     process_set: ProcessSet = global_process_set,
-) -> Callable[..., Any]:
+) -> Callable[P, tuple[Any, Any]]:
     """Return `jax.value_and_grad(fun)` with gradients that are reduced over all ranks; the value is this rank's.
 
     Args:
@@ -45,13 +47,13 @@ def distributed_value_and_grad(
         process_set: which ranks take part.
 
     Example:
-        >>> step = jax.jit(hvd.distributed_value_and_grad(loss))  # doctest: +SKIP
-        >>> value, gradients = step(params, batch)  # doctest: +SKIP
+        >>> step = jax.jit(hvd.distributed_value_and_grad(loss))
+        >>> value, gradients = step(params, batch)
     """
     own = jax.value_and_grad(fun, argnums, has_aux)
 
     @wraps(fun)
-    def value_and_grad(*arguments: Any, **named: Any) -> Any:
+    def value_and_grad(*arguments: P.args, **named: P.kwargs) -> tuple[Any, Any]:
         value, gradients = own(*arguments, **named)
         return value, _reduce(gradients, op, compression, process_set)
 
@@ -59,16 +61,24 @@ def distributed_value_and_grad(
 
 
 def distributed_grad(
-    fun: Callable[..., Any],
+    fun: Callable[P, Any],
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
-    **how: Any,
-) -> Callable[..., Any]:
-    """Return `jax.grad(fun)` with gradients that are reduced over all ranks. See `distributed_value_and_grad`."""
-    both = distributed_value_and_grad(fun, argnums, has_aux, **how)
+    *,
+    op: int = Average,
+    compression: Any = Compression.none,
+    process_set: ProcessSet = global_process_set,
+) -> Callable[P, Any]:
+    """Return `jax.grad(fun)` with gradients that are reduced over all ranks. See `distributed_value_and_grad`.
+
+    Example:
+        >>> jax.jit(hvd.distributed_grad(lambda x: (x**2).sum()))(jnp.array([1.0, 2.0]))
+        Array([2., 4.], dtype=float32)
+    """
+    both = distributed_value_and_grad(fun, argnums, has_aux, op=op, compression=compression, process_set=process_set)
 
     @wraps(fun)
-    def grad(*arguments: Any, **named: Any) -> Any:
+    def grad(*arguments: P.args, **named: P.kwargs) -> Any:
         value, gradients = both(*arguments, **named)
         return (gradients, value[1]) if has_aux else gradients
 
@@ -119,9 +129,9 @@ def distributed(
         ValueError: the compression cannot be used so.
 
     Example:
-        >>> optimizer = hvd.distributed(optax.adam(1e-3 * hvd.size()))  # doctest: +SKIP
-        >>> state = optimizer.init(params)  # doctest: +SKIP
-        >>> updates, state = optimizer.update(gradients, state, params)  # doctest: +SKIP
+        >>> optimizer = hvd.distributed(optax.adam(1e-3 * hvd.size()))
+        >>> state = optimizer.init(params)
+        >>> updates, state = optimizer.update(gradients, state, params)
     """
     import optax
 
@@ -156,7 +166,7 @@ def distributed(
     return optax.GradientTransformationExtraArgs(init, update)
 
 
-def broadcast_parameters(params: Any, root_rank: int = 0, process_set: ProcessSet = global_process_set) -> Any:
+def broadcast_parameters(params: Tree, root_rank: int = 0, process_set: ProcessSet = global_process_set) -> Tree:
     """Return the root's arrays on every rank, in the structure of `params`.
 
     Args:
@@ -169,7 +179,7 @@ def broadcast_parameters(params: Any, root_rank: int = 0, process_set: ProcessSe
         ValueError: the ranks have other arrays, in number, shape or type.
 
     Example:
-        >>> params = hvd.broadcast_parameters(params)  # doctest: +SKIP
+        >>> params = hvd.broadcast_parameters(params)
     """
     paths, structure = jax.tree_util.tree_flatten_with_path(params)
     front = Arrays()
@@ -183,4 +193,5 @@ def broadcast_parameters(params: Any, root_rank: int = 0, process_set: ProcessSe
         broadcast_async(array, root_rank, name=f"broadcast_parameters.{index}", process_set=process_set)
         for index, array in enumerate(arrays)
     ]
-    return jax.tree_util.tree_unflatten(structure, [synchronize(handle) for handle in handles])
+    received: Tree = jax.tree_util.tree_unflatten(structure, [synchronize(handle) for handle in handles])
+    return received

@@ -2,37 +2,108 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 
 from farandole.collectives.compressed import check_compressible
 from farandole.collectives.compression import Int8, Recipe, TopK
-from farandole.core.dtype import Kind
-from farandole.core.group import ProcessSet
+from farandole.core.dtype import Average, Kind
+from farandole.core.group import ProcessSet, global_process_set
 from farandole.errors import InvalidRequestError
 from farandole.jax import functions
 from farandole.jax.call_site import CallSite
+from farandole.jax.compression import Compression
 from farandole.jax.primitive import bind
 from farandole.jax.traced import group_of
 
-
-def _on_trees(function: Callable[..., list[Any]]) -> Callable[..., Any]:
-    """Return a grouped function that takes arrays in any structure, and returns the results in the same."""
-
-    @wraps(function)
-    def run(tensors: Any, *arguments: Any, **options: Any) -> Any:
-        leaves, structure = jax.tree.flatten(tensors)
-        return jax.tree.unflatten(structure, function(leaves, *arguments, **options) if leaves else [])
-
-    return run
+Tree = TypeVar("Tree")
+"""Arrays in any structure of tuples, lists, dicts and whatever JAX knows as a pytree; the result has the same."""
 
 
-grouped_allgather = _on_trees(functions.grouped_allgather)
-grouped_allreduce = _on_trees(functions.grouped_allreduce)
-grouped_reducescatter = _on_trees(functions.grouped_reducescatter)
+def grouped_allreduce(
+    tensors: Tree,
+    average: bool | None = None,
+    name: str | None = None,
+    compression: Any = Compression.none,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> Tree:
+    """Do what `allreduce` does for all arrays of a structure together; they may differ in shape and type.
+
+    Args:
+        tensors: arrays in any structure, the same on all ranks; the results come in the same structure.
+        average: Horovod's older word for `op`.
+        name: the same on all ranks.
+        compression: how the arrays travel.
+        op: Average (default), Sum, Min, Max, Product or Adasum.
+        prescale_factor: what the arrays are multiplied by before.
+        postscale_factor: what the results are multiplied by.
+        process_set: which ranks take part.
+
+    Raises:
+        ValueError: the call is wrong by itself.
+        HorovodInternalError: the ranks' arrays do not fit together, or a worker was lost.
+
+    Example:
+        >>> gradients = hvd.grouped_allreduce({"w": jnp.ones(3), "b": jnp.zeros(())})
+        >>> sorted(gradients)
+        ['b', 'w']
+    """
+    leaves, structure = jax.tree.flatten(tensors)
+    options = (average, name, compression, op, prescale_factor, postscale_factor, process_set)
+    return _in(structure, functions.grouped_allreduce(leaves, *options) if leaves else [])
+
+
+def grouped_allgather(tensors: Tree, name: str | None = None, process_set: ProcessSet = global_process_set) -> Tree:
+    """Do what `allgather` does for all arrays of a structure together; they may differ in shape and type.
+
+    Args:
+        tensors: arrays in any structure, the same on all ranks; the results come in the same structure.
+        name: the same on all ranks.
+        process_set: which ranks take part.
+
+    Raises:
+        ValueError: the call is wrong by itself.
+        HorovodInternalError: the ranks' arrays do not fit together, or a worker was lost.
+    """
+    leaves, structure = jax.tree.flatten(tensors)
+    return _in(structure, functions.grouped_allgather(leaves, name, process_set) if leaves else [])
+
+
+def grouped_reducescatter(
+    tensors: Tree,
+    name: str | None = None,
+    compression: Any = Compression.none,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> Tree:
+    """Do what `reducescatter` does for all arrays of a structure together; they may differ in shape and type.
+
+    Args:
+        tensors: arrays in any structure, the same on all ranks; the results come in the same structure.
+        name: the same on all ranks.
+        compression: how the arrays travel.
+        op: Average (default), Sum, Min, Max or Product.
+        process_set: which ranks take part.
+        prescale_factor: what the arrays are multiplied by before.
+        postscale_factor: what the results are multiplied by.
+
+    Raises:
+        ValueError: the call is wrong by itself.
+        HorovodInternalError: the ranks' arrays do not fit together, or a worker was lost.
+    """
+    leaves, structure = jax.tree.flatten(tensors)
+    options = (name, compression, op, process_set, prescale_factor, postscale_factor)
+    return _in(structure, functions.grouped_reducescatter(leaves, *options) if leaves else [])
+
+
+def _in(structure: Any, leaves: list[Any]) -> Any:
+    return jax.tree.unflatten(structure, leaves)
 
 
 def grouped_allreduce_with_residuals(

@@ -127,9 +127,9 @@ def submit(
 
     Example:
         >>> job = farandole.submit("train.py", "--epochs", 90, workers="2:8", priority=5)  # doctest: +SKIP
-        >>> job.result().exit_code                                                         # doctest: +SKIP
+        >>> job.result().exit_code  # doctest: +SKIP
         0
-        >>> farandole.submit(train, 90, workers=4).result()                                # doctest: +SKIP
+        >>> farandole.submit(train, 90, workers=4).result()  # doctest: +SKIP
         [0.97, 0.97, 0.97, 0.97]
     """
     place, service = connect(on, os.environ)

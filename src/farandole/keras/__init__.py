@@ -1,15 +1,15 @@
 """farandole for Keras, with TensorFlow, PyTorch or JAX behind it. Horovod's names are our names.
 
 Example:
-    >>> import farandole.keras as hvd  # doctest: +SKIP
-    >>> hvd.init()  # doctest: +SKIP
-    >>> optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.001 * hvd.size()))  # doctest: +SKIP
-    >>> model.compile(optimizer=optimizer, loss="sparse_categorical_crossentropy")  # doctest: +SKIP
-    >>> model.fit(x, y, callbacks=[hvd.callbacks.Distributed()])  # doctest: +SKIP
+    >>> import farandole.keras as hvd
+    >>> hvd.init()
+    >>> optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.001 * hvd.size()))
+    >>> model.compile(optimizer=optimizer, loss="mse")
+    >>> history = model.fit(x, y, callbacks=[hvd.callbacks.Distributed()])
 """
 
 import importlib.util
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from farandole import tensorflow1
 from farandole.tensorflow1 import hook
@@ -117,6 +117,11 @@ __all__ = [
 
 # A worker whose program ends by such an error is not the one that failed first.
 read_errors_by(translate)
+
+
+if TYPE_CHECKING:
+    Compression: Any
+    """The compressions for tensors of the backend, such as `Compression.fp16`."""
 
 
 def __getattr__(name: str) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import farandole.numpy as arrays
 from farandole.collectives.objects import broadcast_object
@@ -35,7 +35,7 @@ class KerasState(ModelState):
     """The state of a model and its optimizer, of whatever backend.
 
     Example:
-        >>> state = hvd.elastic.KerasState(model, batch=0, epoch=0)  # doctest: +SKIP
+        >>> state = hvd.elastic.KerasState(model, batch=0, epoch=0)
     """
 
     def __init__(self, model: Any, optimizer: Any = None, **kwargs: Any) -> None:
@@ -114,7 +114,12 @@ def _broadcast(value: Any, name: str) -> Any:
     return arrays.broadcast(value, 0, name=name)
 
 
-def run(func: Callable[..., Any]) -> Callable[..., Any]:
+P = ParamSpec("P")
+R = TypeVar("R")
+StateType = TypeVar("StateType", bound=State)
+
+
+def run(func: Callable[Concatenate[StateType, P], R]) -> Callable[Concatenate[StateType, P], R | None]:
     """Return a training function that goes on when workers are lost, come or leave.
 
     As in `farandole.elastic.run_decorator`; collectives that fail inside of `fit` count as well. Any other error of the
@@ -124,23 +129,24 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
         func: takes a `State` as its first argument.
 
     Example:
-        >>> @hvd.elastic.run  # doctest: +SKIP
+        >>> @hvd.elastic.run
         ... def train(state):
         ...     model.fit(dataset, epochs=epochs - state.epoch, callbacks=callbacks)
-        >>> train(hvd.elastic.KerasState(model, batch=0, epoch=0))  # doctest: +SKIP
+        >>> train(hvd.elastic.KerasState(model, batch=0, epoch=0))
     """
 
     @functools.wraps(func)
-    def translated(*args: Any, **kwargs: Any) -> Any:
+    def translated(state: StateType, *args: P.args, **kwargs: P.kwargs) -> R:
         try:
-            return func(*args, **kwargs)
+            return func(state, *args, **kwargs)
         except Exception as error:
             failure = translate(error)
             if not isinstance(failure, HorovodInternalError):
                 raise
             raise failure from error
 
-    return run_decorator.run(translated)
+    # `wraps` gives the first argument a name, for which `Concatenate` has no way.
+    return run_decorator.run(cast("Callable[Concatenate[StateType, P], R]", translated))
 
 
 class CommitStateCallback(Callback):

@@ -25,7 +25,8 @@ def load_model(
         legacy_opts: accepted; older optimizers are recognized.
 
     Example:
-        >>> model = hvd.load_model("digits.keras")  # doctest: +SKIP
+        >>> model.save("digits.keras")
+        >>> model = hvd.load_model("digits.keras")
     """
     known = {cls.__name__: cls for cls in custom_optimizers or ()} | dict(custom_objects or {})
     model = KERAS.models.load_model(filepath, custom_objects=known)

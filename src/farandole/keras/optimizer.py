@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import keras
 from keras import ops
@@ -180,8 +180,11 @@ def is_distributed(optimizer: Any) -> bool:
     return isinstance(optimizer, (Distributed, legacy.Distributed))
 
 
+Wrapped = TypeVar("Wrapped")
+
+
 def DistributedOptimizer(
-    optimizer: Any,
+    optimizer: Wrapped,
     name: str | None = None,
     device_dense: str = "",
     device_sparse: str = "",
@@ -195,7 +198,7 @@ def DistributedOptimizer(
     groups: int | Sequence[Sequence[Any]] | None = None,
     process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
-) -> Any:
+) -> Wrapped:
     """Return an optimizer that does what the given one does, with gradients reduced over all workers.
 
     The result is an instance of a subclass of the optimizer's class, under the same name, and begins with a copy of
@@ -223,8 +226,8 @@ def DistributedOptimizer(
         ValueError: an argument is wrong; or init() has not been called.
 
     Example:
-        >>> optimizer = keras.optimizers.Adam(0.001 * hvd.size())  # doctest: +SKIP
-        >>> model.compile(optimizer=hvd.DistributedOptimizer(optimizer), loss="mse")  # doctest: +SKIP
+        >>> optimizer = keras.optimizers.Adam(0.001 * hvd.size())
+        >>> model.compile(optimizer=hvd.DistributedOptimizer(optimizer), loss="mse")
     """
     options = checked(
         "DistributedOptimizer",
@@ -264,7 +267,7 @@ def DistributedOptimizer(
     return _wrapped(optimizer, options, config)
 
 
-def PartialDistributedOptimizer(optimizer: Any, *args: Any, local_layers: Any = None, **kwargs: Any) -> Any:
+def PartialDistributedOptimizer(optimizer: Wrapped, *args: Any, local_layers: Any = None, **kwargs: Any) -> Wrapped:
     """Return a `DistributedOptimizer` that leaves the gradients of some layers to each rank.
 
     Args:
@@ -278,7 +281,8 @@ def PartialDistributedOptimizer(optimizer: Any, *args: Any, local_layers: Any = 
     """
     layers = checked_layers(local_layers)
     distributed = DistributedOptimizer(optimizer, *args, **kwargs)
-    distributed._farandole.register_local_layers(layers)
+    front: Any = distributed
+    front._farandole.register_local_layers(layers)
     return distributed
 
 

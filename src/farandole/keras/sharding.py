@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from typing import Any
+from typing import Any, TypeVar
 
 import keras
 
@@ -12,8 +12,10 @@ from farandole.collectives.shares import place_in, share_of
 from farandole.core.group import ProcessSet, global_process_set
 from farandole.errors import InvalidRequestError
 
+Data = TypeVar("Data")
 
-def shard(data: Any, process_set: ProcessSet = global_process_set) -> Any:
+
+def shard(data: Data, process_set: ProcessSet = global_process_set) -> Data:
     """Return this worker's part of the data, as much as the others get; what is left over is left out.
 
     Args:
@@ -26,8 +28,8 @@ def shard(data: Any, process_set: ProcessSet = global_process_set) -> Any:
         ValueError: this rank is not in the process set; the arrays have different lengths; or it is none of these.
 
     Example:
-        >>> x, y = hvd.shard((x, y))  # doctest: +SKIP
-        >>> model.fit(hvd.shard(dataset))  # doctest: +SKIP
+        >>> x, y = hvd.shard((x, y))
+        >>> history = model.fit(hvd.shard(dataset))
     """
     tensorflow = sys.modules.get("tensorflow")
     if tensorflow is not None and isinstance(data, tensorflow.data.Dataset):

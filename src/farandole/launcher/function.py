@@ -70,7 +70,7 @@ def run(
 
     Example:
         >>> import farandole
-        >>> farandole.run(pow, args=(2, 5), num_proc=2)  # doctest: +SKIP
+        >>> farandole.run(pow, args=(2, 5), num_proc=2)
         [32, 32]
     """
     machine = look()

@@ -176,8 +176,8 @@ def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False)
         TimelineError: the file cannot be written; on every rank that called.
 
     Example:
-        >>> import farandole.torch as hvd  # doctest: +SKIP
-        >>> hvd.start_timeline("timeline.json")  # doctest: +SKIP
+        >>> import farandole.torch as hvd
+        >>> hvd.start_timeline("timeline.json")
     """
     _timeline().start(os.fspath(file_path), mark_cycles)
 

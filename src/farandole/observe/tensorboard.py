@@ -28,9 +28,9 @@ class TensorBoardReporter:
         clock: for tests.
 
     Example:
-        >>> from torch.utils.tensorboard import SummaryWriter          # doctest: +SKIP
+        >>> from torch.utils.tensorboard import SummaryWriter  # doctest: +SKIP
         >>> reporter = TensorBoardReporter(SummaryWriter().add_scalar)  # doctest: +SKIP
-        >>> reporter.report(step)                                       # doctest: +SKIP
+        >>> reporter.report(step)  # doctest: +SKIP
     """
 
     def __init__(

@@ -1,9 +1,9 @@
 """farandole for TensorFlow. Horovod's names are our names.
 
 Example:
-    >>> import farandole.tensorflow as hvd  # doctest: +SKIP
-    >>> hvd.init()  # doctest: +SKIP
-    >>> average = hvd.allreduce(tensor)  # doctest: +SKIP
+    >>> import farandole.tensorflow as hvd
+    >>> hvd.init()
+    >>> average = hvd.allreduce(tensor)
 """
 
 import importlib

@@ -3,10 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from farandole.collectives import objects
 from farandole.core.group import ProcessSet, global_process_set
+
+T = TypeVar("T")
+
+
+@overload
+def broadcast_object(
+    obj: None,
+    root_rank: int = 0,
+    session: Any = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Any: ...
+
+
+# Scripts pass None on ranks that have nothing: `broadcast_object(x if hvd.rank() == 0 else None)` is an x everywhere.
+@overload
+def broadcast_object(
+    obj: T | None,
+    root_rank: int = 0,
+    session: Any = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> T: ...
 
 
 def broadcast_object(
@@ -26,7 +49,8 @@ def broadcast_object(
         process_set: which ranks take part.
 
     Example:
-        >>> epoch = hvd.broadcast_object(epoch, root_rank=0)  # doctest: +SKIP
+        >>> hvd.broadcast_object({"epoch": 3}, root_rank=0)
+        {'epoch': 3}
     """
     return objects.broadcast_object(obj, root_rank, name, process_set)
 
@@ -46,8 +70,8 @@ def broadcast_object_fn(
 
 
 def allgather_object(
-    obj: Any, session: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
-) -> list[Any]:
+    obj: T, session: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> list[T]:
     """Return every rank's object, in rank order.
 
     Args:

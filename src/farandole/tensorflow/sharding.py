@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import tensorflow as tf
 
 from farandole.collectives.shares import place_in, share_of
 from farandole.core.group import ProcessSet, global_process_set
 
+Data = TypeVar("Data")
 
-def shard(data: Any, process_set: ProcessSet = global_process_set) -> Any:
+
+def shard(data: Data, process_set: ProcessSet = global_process_set) -> Data:
     """Return this worker's part of a dataset, or of arrays: every element whose number has its rank as remainder.
 
     What is left over when the elements do not divide by the workers is left out. All workers read a dataset from its
@@ -26,9 +28,9 @@ def shard(data: Any, process_set: ProcessSet = global_process_set) -> Any:
         ValueError: this rank is not in the process set; or the arrays have different lengths.
 
     Example:
-        >>> dataset = hvd.shard(tf.data.Dataset.from_tensor_slices(paths))  # doctest: +SKIP
-        >>> dataset = dataset.shuffle(1000).map(load).batch(32)  # doctest: +SKIP
-        >>> images, labels = hvd.shard((images, labels))  # doctest: +SKIP
+        >>> dataset = hvd.shard(tf.data.Dataset.from_tensor_slices(paths))
+        >>> dataset = dataset.shuffle(1000).map(load).batch(32)
+        >>> images, labels = hvd.shard((images, labels))
     """
     if isinstance(data, tf.data.Dataset):
         return _of_dataset(data, *place_in(process_set))

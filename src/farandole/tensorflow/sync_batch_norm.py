@@ -21,7 +21,7 @@ class SyncBatchNormalization(tf.keras.layers.BatchNormalization):
     """Normalize with the mean and the variance of the batches of all workers, which may be of different sizes.
 
     Example:
-        >>> model.add(hvd.SyncBatchNormalization())  # doctest: +SKIP
+        >>> model.add(hvd.SyncBatchNormalization())
     """
 
     def __init__(self, fused: bool | None = False, **kwargs: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import tensorflow as tf
 
@@ -67,8 +67,11 @@ class _Distributed:
         return local, reduced
 
 
+Tape = TypeVar("Tape", bound=tf.GradientTape)
+
+
 def DistributedGradientTape(
-    gradtape: tf.GradientTape,
+    gradtape: Tape,
     device_dense: str = "",
     device_sparse: str = "",
     compression: type[Compressor] = Compression.none,
@@ -79,7 +82,7 @@ def DistributedGradientTape(
     groups: int | Sequence[Sequence[Any]] | None = None,
     process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
-) -> Any:
+) -> Tape:
     """Return a tape that does what the given one does, with gradients reduced over all ranks.
 
     Args:
@@ -99,10 +102,10 @@ def DistributedGradientTape(
         ValueError: an argument is wrong; or init() has not been called.
 
     Example:
-        >>> with tf.GradientTape() as tape:  # doctest: +SKIP
+        >>> with tf.GradientTape() as tape:
         ...     loss = loss_of(model(x, training=True), y)
-        >>> tape = hvd.DistributedGradientTape(tape)  # doctest: +SKIP
-        >>> gradients = tape.gradient(loss, model.trainable_variables)  # doctest: +SKIP
+        >>> tape = hvd.DistributedGradientTape(tape)
+        >>> gradients = tape.gradient(loss, model.trainable_variables)
     """
     options = checked(
         "DistributedGradientTape",
@@ -130,13 +133,13 @@ def DistributedGradientTape(
     )
     # The reduction is an attribute of the class, because the object shares its attributes with the given tape, which
     # may be wrapped a second time.
-    made: Any = object.__new__(type(kind.__name__, (_Distributed, kind), {"_farandole": its_reduction}))
+    made: Tape = object.__new__(type(kind.__name__, (_Distributed, kind), {"_farandole": its_reduction}))
     made.__dict__ = gradtape.__dict__
     return made
 
 
 def PartialDistributedGradientTape(
-    gradtape: tf.GradientTape,
+    gradtape: Tape,
     device_dense: str = "",
     device_sparse: str = "",
     compression: type[Compressor] = Compression.none,
@@ -148,7 +151,7 @@ def PartialDistributedGradientTape(
     process_set: ProcessSet = global_process_set,
     local_layers: Any = None,
     scale_local_gradients: bool = True,
-) -> Any:
+) -> Tape:
     """Return a `DistributedGradientTape` that leaves the gradients of some layers to each rank.
 
     Args:
@@ -172,5 +175,6 @@ def PartialDistributedGradientTape(
         process_set,
         scale_local_gradients,
     )
-    made._farandole.register_local_layers(layers)
+    wrapped: Any = made
+    wrapped._farandole.register_local_layers(layers)
     return made

@@ -37,7 +37,7 @@ def broadcast_variables(
         ValueError: in eager mode, the ranks have other variables, in number, shape or type.
 
     Example:
-        >>> hvd.broadcast_variables(model.variables, root_rank=0)  # doctest: +SKIP
+        >>> hvd.broadcast_variables(model.variables, root_rank=0)
     """
     variables = list(variables)
     if tf.executing_eagerly():

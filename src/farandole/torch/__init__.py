@@ -1,10 +1,10 @@
 """farandole for PyTorch. Horovod's names are our names.
 
 Example:
-    >>> import farandole.torch as hvd  # doctest: +SKIP
-    >>> hvd.init()  # doctest: +SKIP
-    >>> optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())  # doctest: +SKIP
-    >>> hvd.broadcast_parameters(model.state_dict(), root_rank=0)  # doctest: +SKIP
+    >>> import farandole.torch as hvd
+    >>> hvd.init()
+    >>> optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
+    >>> hvd.broadcast_parameters(model.state_dict(), root_rank=0)
 """
 
 import importlib
@@ -71,10 +71,16 @@ from farandole.torch.collectives import (
 )
 from farandole.torch.compression import Compression
 from farandole.torch.objects import allgather_object, broadcast_object
-from farandole.torch.optimizer import DistributedOptimizer
 from farandole.torch.optimizer_state import broadcast_optimizer_state
 from farandole.torch.parameters import broadcast_parameters
+from farandole.torch.reduces_gradients import ReducesGradients
 from farandole.torch.sync_batch_norm import SyncBatchNorm, convert_sync_batchnorm
+
+if TYPE_CHECKING:
+    # It says which methods the returned optimizer has besides the ones of its class.
+    from farandole.torch.wrapped_optimizers import DistributedOptimizer
+else:
+    from farandole.torch.optimizer import DistributedOptimizer
 
 __all__ = [
     "Adasum",
@@ -86,6 +92,7 @@ __all__ = [
     "Min",
     "ProcessSet",
     "Product",
+    "ReducesGradients",
     "Sum",
     "SyncBatchNorm",
     "add_process_set",

@@ -71,9 +71,11 @@ class _Distributed(torch.optim.Optimizer):
         """Let `step()` not synchronize, because `synchronize()` was called before.
 
         Example:
-            >>> optimizer.synchronize()  # doctest: +SKIP
-            >>> torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)  # doctest: +SKIP
-            >>> with optimizer.skip_synchronize():  # doctest: +SKIP
+            >>> optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
+            >>> model(torch.ones(1, 4)).sum().backward()
+            >>> optimizer.synchronize()
+            >>> norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            >>> with optimizer.skip_synchronize():
             ...     optimizer.step()
         """
         self._should_synchronize = False
@@ -210,8 +212,8 @@ def DistributedOptimizer(
         ValueError: an argument is wrong.
 
     Example:
-        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.01 * hvd.size())  # doctest: +SKIP
-        >>> optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())  # doctest: +SKIP
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.01 * hvd.size())
+        >>> optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
     """
     session = current()
     if isinstance(optimizer, (_Distributed, AdasumOptimizer)):

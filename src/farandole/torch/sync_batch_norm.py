@@ -50,7 +50,7 @@ class SyncBatchNorm(_BatchNorm):
         dtype: of parameters and buffers.
 
     Example:
-        >>> model = hvd.SyncBatchNorm.convert_sync_batchnorm(model)  # doctest: +SKIP
+        >>> model = hvd.SyncBatchNorm.convert_sync_batchnorm(model)
     """
 
     def __init__(

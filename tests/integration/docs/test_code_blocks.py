@@ -25,13 +25,15 @@ FRAMEWORKS = {
         "how-to/metrics.md",
     ],
     "torch, elastic": ["explanation/elastic.md", "get-started/numpy.md", "get-started/pytorch.md"],
-    "tensorflow": ["get-started/tensorflow.md"],
-    "jax": ["get-started/jax.md"],
+    "tensorflow": ["get-started/tensorflow.md", "reference/tensorflow.md"],
+    "jax": ["get-started/jax.md", "reference/jax.md"],
+    # It has an environment of its own: see tools/frameworks.py.
+    "mxnet": ["get-started/mxnet.md"],
 }
 # Pages whose blocks start jobs by themselves.
 ALONE = ["how-to/notebook.md"]
 # Pages of which a script is run as a reader runs it; a page that is in FRAMEWORKS too has more than the script.
-SCRIPTS = ["get-started/pytorch.md", "get-started/keras.md"]
+SCRIPTS = [f"get-started/{name}.md" for name in ("pytorch", "keras", "tensorflow", "jax", "numpy", "mxnet")]
 LAUNCH = [sys.executable, "-m", "farandole", "run", "-np", "2"]
 
 
@@ -46,7 +48,7 @@ def start(command: list[str], folder: Path, **environment: str) -> str:
 
 
 def needed(what: str) -> None:
-    for name in re.findall("tensorflow|keras|jax", what):
+    for name in re.findall("tensorflow|keras|jax|mxnet", what):
         if importlib.util.find_spec(name) is None:
             pytest.skip(f"{name} is not installed")
 

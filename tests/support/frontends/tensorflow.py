@@ -29,7 +29,7 @@ COLLECTIVES = {
     "join",
     "reducescatter",
 }
-# TensorFlow's error for each of ours; see the table in docs/get-started/tensorflow.md.
+# TensorFlow's error for each of ours; see the table in docs/reference/tensorflow.md.
 ERRORS = {
     "InvalidRequestError": "InvalidArgumentError",
     "MismatchError": "FailedPreconditionError",

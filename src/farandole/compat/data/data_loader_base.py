@@ -43,6 +43,9 @@ class AsyncDataLoaderMixin:
 
     Example:
         >>> class Numbers(BaseDataLoader):
+        ...     def __len__(self):
+        ...         return 3
+        ...
         ...     def _iterate(self):
         ...         return iter(range(3))
         >>> class AsyncNumbers(AsyncDataLoaderMixin, Numbers):

@@ -117,7 +117,7 @@ def run(
 
     Example:
         >>> import horovod
-        >>> horovod.run(pow, (2, 5), num_proc=2)  # doctest: +SKIP
+        >>> horovod.run(pow, (2, 5), num_proc=2)
         [32, 32]
     """
     from farandole.compat.runner import launch

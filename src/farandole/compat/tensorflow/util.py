@@ -35,7 +35,7 @@ def vars_to_refs(vars: Any) -> Any:
     """Return what can be hashed in place of variables, in lists nested as deep as these.
 
     Example:
-        >>> refs_to_vars(vars_to_refs([tf.Variable(1.0)]))[0].numpy()  # doctest: +SKIP
+        >>> refs_to_vars(vars_to_refs([tf.Variable(1.0)]))[0].numpy().item()
         1.0
     """
     return tuple(map(vars_to_refs, vars)) if isinstance(vars, list) else vars.ref()

@@ -38,12 +38,15 @@ class Checkpoint(ArrayCheckpoint):
         InvalidRequestError: a value makes no sense, or the format needs a library that is not there.
 
     Example:
-        >>> checkpoint = Checkpoint("checkpoints", every_steps=100)  # doctest: +SKIP
-        >>> state = {"params": params, "optimizer": optimizer_state, "epoch": 3}  # doctest: +SKIP
-        >>> first = checkpoint.load(state) or 0  # doctest: +SKIP
-        >>> params = state["params"]  # doctest: +SKIP
-        >>> if checkpoint.due(step):  # doctest: +SKIP
-        ...     checkpoint.save(state, step, rank=hvd.rank(), size=hvd.size())
+        >>> checkpoint = Checkpoint("checkpoints", every_steps=100)
+        >>> state = {"params": params, "optimizer": state, "epoch": 3}
+        >>> first = checkpoint.load(state) or 0
+        >>> params = state["params"]
+        >>> for number in range(first + 1, 201):
+        ...     if checkpoint.due(number):
+        ...         begun = checkpoint.save(state, number, rank=hvd.rank(), size=hvd.size())
+        >>> checkpoint.wait()
+        True
     """
 
     def _state_of(self, value: Any) -> Any:

@@ -18,7 +18,7 @@ from farandole.core.dtype import Adasum, Average
 from farandole.core.group import ProcessSet, global_process_set
 from farandole.errors import FarandoleError, InvalidRequestError
 from farandole.gradients.reduce_options import ReduceOptions
-from farandole.jax.trees import grouped_allreduce
+from farandole.jax.trees import Tree, grouped_allreduce
 from farandole.numpy.elastic.step_reduction import Reductions
 
 _reductions = Reductions()
@@ -42,7 +42,7 @@ def failure_in(error: BaseException) -> FarandoleError | None:
     return failure if failure is not None and str(failure) in str(error) else None
 
 
-def reduce_gradients(gradients: Any, *, op: int = Average, process_set: ProcessSet = global_process_set) -> Any:
+def reduce_gradients(gradients: Tree, *, op: int = Average, process_set: ProcessSet = global_process_set) -> Tree:
     """Return gradients reduced over all workers, in the same structure.
 
     In a loop of `steps` this is where the step counts; `distributed` and `distributed_grad` do it by themselves.
@@ -58,7 +58,7 @@ def reduce_gradients(gradients: Any, *, op: int = Average, process_set: ProcessS
         HorovodInternalError: a worker was lost, and the job is not elastic.
 
     Example:
-        >>> gradients = hvd.elastic.reduce_gradients(jax.grad(loss)(params, batch))  # doctest: +SKIP
+        >>> gradients = hvd.elastic.reduce_gradients(jax.grad(loss)(params, batch))
     """
     if not is_on():
         return grouped_allreduce(gradients, op=op, process_set=process_set)
@@ -72,7 +72,9 @@ def reduce_gradients(gradients: Any, *, op: int = Average, process_set: ProcessS
         return gradients
     names = [f"gradient.{index}{jax.tree_util.keystr(path)}" for index, (path, _) in enumerate(paths)]
     leaves = [leaf for _, leaf in paths]
-    return jax.tree_util.tree_unflatten(structure, _reduce(names, leaves, ReduceOptions(op, 1.0, 1.0, process_set)))
+    reduced = _reduce(names, leaves, ReduceOptions(op, 1.0, 1.0, process_set))
+    result: Tree = jax.tree_util.tree_unflatten(structure, reduced)
+    return result
 
 
 def _reduce(names: Sequence[str], leaves: Sequence[Any], options: ReduceOptions) -> Sequence[Any]:

@@ -32,7 +32,7 @@ class ElasticLoader(IndexLoader):
         ValueError: an argument cannot be; the message says what to give instead.
 
     Example:
-        >>> loader = ElasticLoader((images, labels), batch_size=64)  # doctest: +SKIP
+        >>> loader = ElasticLoader((images, labels), batch_size=64)
     """
 
     def __init__(

@@ -38,8 +38,9 @@ def steps(loader: ElasticLoader, *, epochs: int = 1, checkpoint: Checkpoint | No
         ValueError: a thing is no TrainState, or the loader none of these.
 
     Example:
-        >>> state = hvd.elastic.TrainState(params=params, optimizer=optimizer.init(params))  # doctest: +SKIP
-        >>> for batch in hvd.elastic.steps(loader, epochs=10, state=state):  # doctest: +SKIP
+        >>> state = hvd.elastic.TrainState(params=params, optimizer=optimizer.init(params))
+        >>> loader = hvd.elastic.ElasticLoader((images, labels), global_batch_size=32)
+        >>> for batch in hvd.elastic.steps(loader, epochs=2, state=state):
         ...     state.params, state.optimizer = step(state.params, state.optimizer, batch)
     """
     if not isinstance(loader, ElasticLoader):

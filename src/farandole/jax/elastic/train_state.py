@@ -12,8 +12,8 @@ class TrainState:
     a number of steps.
 
     Example:
-        >>> state = hvd.elastic.TrainState(params=params, optimizer=optimizer.init(params))  # doctest: +SKIP
-        >>> state.params, state.optimizer = step(state.params, state.optimizer, batch)  # doctest: +SKIP
+        >>> state = hvd.elastic.TrainState(params=params, optimizer=optimizer.init(params))
+        >>> state.params, state.optimizer = step(state.params, state.optimizer, batch)
     """
 
     def __init__(self, **trees: Any) -> None:

@@ -18,7 +18,7 @@ class BroadcastGlobalVariablesCallback(Callback):
     Where these variables are only made in the first step, it does so after that.
 
     Example:
-        >>> model.fit(x, y, callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0)])  # doctest: +SKIP
+        >>> history = model.fit(x, y, callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0)])
     """
 
     def __init__(self, root_rank: int, device: str = "", local_variables: Any = None) -> None:

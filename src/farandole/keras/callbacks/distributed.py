@@ -17,8 +17,8 @@ class Distributed(Callback):
     decide the same. Those that it gets run on rank 0.
 
     Example:
-        >>> save = keras.callbacks.ModelCheckpoint("digits.keras", monitor="val_loss")  # doctest: +SKIP
-        >>> model.fit(x, y, callbacks=[hvd.callbacks.Distributed(save)])  # doctest: +SKIP
+        >>> save = keras.callbacks.ModelCheckpoint("digits.keras", monitor="val_loss")
+        >>> history = model.fit(x, y, callbacks=[hvd.callbacks.Distributed(save)])
     """
 
     def __init__(self, *rank_0: Any, root_rank: int = 0, weighted: bool = False) -> None:

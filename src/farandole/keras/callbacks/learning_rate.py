@@ -18,7 +18,7 @@ class LearningRateScheduleCallback(Callback):
     """Lets the learning rate be `initial_lr` times a multiplier between two epochs.
 
     Example:
-        >>> hvd.callbacks.LearningRateScheduleCallback(0.1, lambda epoch: 0.1 ** (epoch // 30))  # doctest: +SKIP
+        >>> schedule = hvd.callbacks.LearningRateScheduleCallback(0.1, lambda epoch: 0.1 ** (epoch // 30))
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
     The way is that of Goyal et al., "Accurate, Large Minibatch SGD", 2017, section 2.2.
 
     Example:
-        >>> warmup = hvd.callbacks.LearningRateWarmupCallback(0.1 * hvd.size(), warmup_epochs=5)  # doctest: +SKIP
+        >>> warmup = hvd.callbacks.LearningRateWarmupCallback(0.1 * hvd.size(), warmup_epochs=5)
     """
 
     def __init__(

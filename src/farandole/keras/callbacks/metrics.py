@@ -16,7 +16,7 @@ class MetricAverageCallback(Callback):
     metric that only some workers have is the average of theirs.
 
     Example:
-        >>> model.fit(x, y, callbacks=[hvd.callbacks.MetricAverageCallback()])  # doctest: +SKIP
+        >>> history = model.fit(x, y, callbacks=[hvd.callbacks.MetricAverageCallback()])
     """
 
     def __init__(self, device: str = "", weighted: bool = False) -> None:

@@ -97,9 +97,11 @@ def reduce_gradients(
         HorovodInternalError: a worker was lost, and the job is not elastic.
 
     Example:
-        >>> gradients = tape.gradient(loss, model.trainable_variables)  # doctest: +SKIP
-        >>> gradients = hvd.elastic.reduce_gradients(gradients, model.trainable_variables)  # doctest: +SKIP
-        >>> optimizer.apply_gradients(zip(gradients, model.trainable_variables))  # doctest: +SKIP
+        >>> with tf.GradientTape() as tape:
+        ...     loss = loss_of(y, model(x))
+        >>> gradients = tape.gradient(loss, model.trainable_variables)
+        >>> gradients = hvd.elastic.reduce_gradients(gradients, model.trainable_variables)
+        >>> applied = optimizer.apply_gradients(zip(gradients, model.trainable_variables))
     """
     if len(gradients) != len(variables):
         raise InvalidRequestError(f"these are {len(gradients)} gradients of {len(variables)} variables.")

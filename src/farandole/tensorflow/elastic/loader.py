@@ -33,9 +33,9 @@ class ElasticLoader(IndexLoader):
         ValueError: an argument cannot be; the message says what to give instead.
 
     Example:
-        >>> loader = ElasticLoader((images, labels), global_batch_size=256)  # doctest: +SKIP
-        >>> load = lambda ids: decode(tf.gather(paths, ids))  # doctest: +SKIP
-        >>> loader = ElasticLoader(len(paths), load=load, batch_size=64)  # doctest: +SKIP
+        >>> loader = ElasticLoader((images, labels), global_batch_size=256)
+        >>> load = lambda ids: tf.strings.length(tf.gather(paths, ids))
+        >>> loader = ElasticLoader(len(paths), load=load, batch_size=64)
     """
 
     def __init__(

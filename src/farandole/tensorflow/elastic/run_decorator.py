@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Concatenate, ParamSpec, TypeVar, cast
 
 import tensorflow as tf
 
 from farandole.elastic import run_decorator
+from farandole.elastic.state import State
 from farandole.errors import HorovodInternalError
 from farandole.tensorflow.errors import translate
 
+P = ParamSpec("P")
+R = TypeVar("R")
+StateType = TypeVar("StateType", bound=State)
 
-def run(func: Callable[..., Any]) -> Callable[..., Any]:
+
+def run(func: Callable[Concatenate[StateType, P], R]) -> Callable[Concatenate[StateType, P], R | None]:
     """Return a training function that goes on when workers are lost, come or leave.
 
     As in `farandole.elastic.run_decorator`; collectives that fail inside of a graph count as well. Any other error of
@@ -23,22 +28,23 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
         func: takes a `State` as its first argument.
 
     Example:
-        >>> @hvd.elastic.run  # doctest: +SKIP
+        >>> @hvd.elastic.run
         ... def train(state):
         ...     for state.batch in range(state.batch, batches):
-        ...         train_one_batch()
+        ...         loss = model.train_on_batch(x, y)
         ...         state.commit()
-        >>> train(hvd.elastic.TensorFlowKerasState(model, optimizer, batch=0))  # doctest: +SKIP
+        >>> train(hvd.elastic.TensorFlowKerasState(model, optimizer, batch=0))
     """
 
     @functools.wraps(func)
-    def translated(*args: Any, **kwargs: Any) -> Any:
+    def translated(state: StateType, *args: P.args, **kwargs: P.kwargs) -> R:
         try:
-            return func(*args, **kwargs)
+            return func(state, *args, **kwargs)
         except tf.errors.OpError as error:
             failure = translate(error)
             if not isinstance(failure, HorovodInternalError):
                 raise
             raise failure from error
 
-    return run_decorator.run(translated)
+    # `wraps` gives the first argument a name, for which `Concatenate` has no way.
+    return run_decorator.run(cast("Callable[Concatenate[StateType, P], R]", translated))

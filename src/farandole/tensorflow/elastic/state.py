@@ -23,9 +23,9 @@ class TensorFlowState(VariablesState):
     """The state of a list of variables, in eager mode or in a session.
 
     Example:
-        >>> state = hvd.elastic.TensorFlowState(variables, epoch=0)  # doctest: +SKIP
-        >>> state.epoch += 1  # doctest: +SKIP
-        >>> state.commit()  # doctest: +SKIP
+        >>> state = hvd.elastic.TensorFlowState([tf.Variable(1.0)], epoch=0)
+        >>> state.epoch += 1
+        >>> state.commit()
     """
 
     def __init__(self, variables: Sequence[Any] | None = None, session: Any = None, **kwargs: Any) -> None:
@@ -56,7 +56,7 @@ class TensorFlowKerasState(ModelState):
     """The state of a Keras model and its optimizer.
 
     Example:
-        >>> state = hvd.elastic.TensorFlowKerasState(model, optimizer, batch=0, epoch=0)  # doctest: +SKIP
+        >>> state = hvd.elastic.TensorFlowKerasState(model, optimizer, batch=0, epoch=0)
     """
 
     def __init__(self, model: Any, optimizer: Any = None, backend: Any = None, **kwargs: Any) -> None:

@@ -50,13 +50,15 @@ def steps(
         ValueError: a thing has no state, or no variables yet.
 
     Example:
-        >>> @tf.function  # doctest: +SKIP
+        >>> optimizer.build(model.trainable_variables)
+        >>> loader = hvd.elastic.ElasticLoader((x, y), global_batch_size=32)
+        >>> @tf.function
         ... def train(x, y):
         ...     with hvd.DistributedGradientTape(tf.GradientTape()) as tape:
         ...         loss = loss_of(y, model(x, training=True))
         ...     gradients = tape.gradient(loss, model.trainable_variables)
         ...     optimizer.apply_gradients(zip(gradients, model.trainable_variables))
-        >>> for x, y in hvd.elastic.steps(loader, epochs=10, model=model, optimizer=optimizer):  # doctest: +SKIP
+        >>> for x, y in hvd.elastic.steps(loader, epochs=2, model=model, optimizer=optimizer):
         ...     train(x, y)
     """
     if not isinstance(loader, ElasticLoader):

@@ -4,169 +4,324 @@ from typing import Any
 
 import torch
 
-from farandole.core.group import ProcessSet
+from farandole.core.group import ProcessSet, global_process_set
 
 def allreduce(
     tensor: torch.Tensor,
-    average: bool | None = ...,
-    name: str | None = ...,
+    average: bool | None = None,
+    name: str | None = None,
     compression: Any = ...,
-    op: int | None = ...,
-    prescale_factor: float = ...,
-    postscale_factor: float = ...,
-    process_set: ProcessSet = ...,
-) -> torch.Tensor: ...
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> torch.Tensor:
+    """Reduce a tensor over all ranks of a process set and return the result, the same on all of them.
+
+    Differentiable. The gradient of Average, Sum and Adasum is the same reduction of the gradients; of Min and Max, the
+    sum of the gradients where this rank's element is the result, shared by those that have it; of Product, the sum of
+    the gradients times the product of the other ranks' elements.
+
+    Args:
+        tensor: contiguous; of the same element type on all ranks.
+        average: Horovod's older way to choose between Average and Sum.
+        name: ranks' calls match by name; unnamed calls match by their order.
+        compression: how the tensor travels, such as `Compression.fp16`. What `Compression.int8` and the like do not
+            send is lost, unless they remember it: see `Recipe.with_feedback`.
+        op: Average (the default), Sum, Adasum, Min, Max or Product. The average of integers is truncated toward zero.
+            Of truth values, Sum and Max are "or", Product and Min are "and".
+        prescale_factor: multiplied in before the reduction.
+        postscale_factor: multiplied in after it.
+        process_set: which ranks take part.
+
+    Raises:
+        ValueError: the call is wrong by itself.
+        HorovodInternalError: the ranks' tensors do not fit together, or a worker was lost.
+    """
+
 def allreduce_async(
     tensor: torch.Tensor,
-    average: bool | None = ...,
-    name: str | None = ...,
-    op: int | None = ...,
-    prescale_factor: float = ...,
-    postscale_factor: float = ...,
-    process_set: ProcessSet = ...,
-) -> int: ...
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Begin `allreduce` and return a handle for `synchronize`. Not differentiable.
+
+    The tensor must not change until then.
+    """
+
 def allreduce_(
     tensor: torch.Tensor,
-    average: bool | None = ...,
-    name: str | None = ...,
-    op: int | None = ...,
-    prescale_factor: float = ...,
-    postscale_factor: float = ...,
-    process_set: ProcessSet = ...,
-) -> torch.Tensor: ...
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> torch.Tensor:
+    """Do what `allreduce` does, in place, and return what was given."""
+
 def allreduce_async_(
     tensor: torch.Tensor,
-    average: bool | None = ...,
-    name: str | None = ...,
-    op: int | None = ...,
-    prescale_factor: float = ...,
-    postscale_factor: float = ...,
-    process_set: ProcessSet = ...,
-) -> int: ...
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Begin `allreduce_` and return a handle for `synchronize`. Not differentiable."""
+
 def grouped_allreduce(
     tensors: Sequence[torch.Tensor],
-    average: bool | None = ...,
-    name: str | None = ...,
+    average: bool | None = None,
+    name: str | None = None,
     compression: Any = ...,
-    op: int | None = ...,
-    prescale_factor: float = ...,
-    postscale_factor: float = ...,
-    process_set: ProcessSet = ...,
-) -> list[torch.Tensor]: ...
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> list[torch.Tensor]:
+    """Do what `allreduce` does for several tensors together; they may differ in shape and type."""
+
 def grouped_allreduce_async(
     tensors: Sequence[torch.Tensor],
-    average: bool | None = ...,
-    name: str | None = ...,
-    op: int | None = ...,
-    prescale_factor: float = ...,
-    postscale_factor: float = ...,
-    process_set: ProcessSet = ...,
-) -> int: ...
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Begin `grouped_allreduce` and return a handle for `synchronize`. Not differentiable.
+
+    The tensors must not change until then.
+    """
+
 def grouped_allreduce_(
     tensors: Sequence[torch.Tensor],
-    average: bool | None = ...,
-    name: str | None = ...,
-    op: int | None = ...,
-    prescale_factor: float = ...,
-    postscale_factor: float = ...,
-    process_set: ProcessSet = ...,
-) -> tuple[torch.Tensor, ...]: ...
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> tuple[torch.Tensor, ...]:
+    """Do what `grouped_allreduce` does, in place, and return what was given."""
+
 def grouped_allreduce_async_(
     tensors: Sequence[torch.Tensor],
-    average: bool | None = ...,
-    name: str | None = ...,
-    op: int | None = ...,
-    prescale_factor: float = ...,
-    postscale_factor: float = ...,
-    process_set: ProcessSet = ...,
-) -> int: ...
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Begin `grouped_allreduce_` and return a handle for `synchronize`. Not differentiable."""
+
 def allgather(
     tensor: torch.Tensor,
-    name: str | None = ...,
-    process_set: ProcessSet = ...,
-) -> torch.Tensor: ...
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> torch.Tensor:
+    """Concatenate the tensors of all ranks of a process set along the first dimension, in rank order.
+
+    Ranks may differ in the first dimension only, which may be 0.
+
+    Differentiable. The gradient is the average of the gradients, of which each rank takes the rows it gave.
+
+    Args:
+        tensor: contiguous; of the same element type on all ranks.
+        name: ranks' calls match by name; unnamed calls match by their order.
+        process_set: which ranks take part.
+
+    Raises:
+        ValueError: the call is wrong by itself.
+        HorovodInternalError: the ranks' tensors do not fit together, or a worker was lost.
+    """
+
 def allgather_async(
     tensor: torch.Tensor,
-    name: str | None = ...,
-    process_set: ProcessSet = ...,
-) -> int: ...
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Begin `allgather` and return a handle for `synchronize`. Not differentiable.
+
+    The tensor must not change until then.
+    """
+
 def grouped_allgather(
     tensors: Sequence[torch.Tensor],
-    name: str | None = ...,
-    process_set: ProcessSet = ...,
-) -> list[torch.Tensor]: ...
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> list[torch.Tensor]:
+    """Do what `allgather` does for several tensors together; they may differ in shape and type."""
+
 def grouped_allgather_async(
     tensors: Sequence[torch.Tensor],
-    name: str | None = ...,
-    process_set: ProcessSet = ...,
-) -> int: ...
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Begin `grouped_allgather` and return a handle for `synchronize`. Not differentiable.
+
+    The tensors must not change until then.
+    """
+
 def broadcast(
     tensor: torch.Tensor,
     root_rank: int,
-    name: str | None = ...,
-    process_set: ProcessSet = ...,
-) -> torch.Tensor: ...
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> torch.Tensor:
+    """Return the root's tensor on every rank of a process set.
+
+    Differentiable. The gradient is the average of the gradients on the root, and zero elsewhere.
+
+    Args:
+        tensor: contiguous; of the same element type on all ranks.
+        root_rank: whose tensor; a rank in the world, also for a process set.
+        name: ranks' calls match by name; unnamed calls match by their order.
+        process_set: which ranks take part.
+
+    Raises:
+        ValueError: the call is wrong by itself.
+        HorovodInternalError: the ranks' tensors do not fit together, or a worker was lost.
+    """
+
 def broadcast_async(
     tensor: torch.Tensor,
     root_rank: int,
-    name: str | None = ...,
-    process_set: ProcessSet = ...,
-) -> int: ...
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Begin `broadcast` and return a handle for `synchronize`. Not differentiable.
+
+    The tensor must not change until then.
+    """
+
 def broadcast_(
     tensor: torch.Tensor,
     root_rank: int,
-    name: str | None = ...,
-    process_set: ProcessSet = ...,
-) -> torch.Tensor: ...
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> torch.Tensor:
+    """Do what `broadcast` does, in place, and return what was given."""
+
 def broadcast_async_(
     tensor: torch.Tensor,
     root_rank: int,
-    name: str | None = ...,
-    process_set: ProcessSet = ...,
-) -> int: ...
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Begin `broadcast_` and return a handle for `synchronize`. Not differentiable."""
+
 def alltoall(
     tensor: torch.Tensor,
-    splits: torch.Tensor | Iterable[int] | None = ...,
-    name: str | None = ...,
-    process_set: ProcessSet = ...,
-) -> Any: ...
+    splits: torch.Tensor | Iterable[int] | None = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """Give rows of the tensor to every rank of a process set, and return those that all ranks gave to this one.
+
+    Ranks may differ in the first dimension only.
+
+    Differentiable. Gradients go back the way the rows came; rows that were not sent have zero.
+
+    Args:
+        tensor: contiguous; of the same element type on all ranks.
+        splits: how many rows go to each rank, in rank order; whatever is left over is not sent. A 1-D tensor of int32
+            or a list. None gives equally many to each, which the first dimension must allow.
+        name: ranks' calls match by name; unnamed calls match by their order.
+        process_set: which ranks take part.
+
+    Returns:
+        Without splits, the rows received, in rank order. With splits, a pair of them and of `received_splits`: how many
+        rows came from each rank, int32 (int64 if a number does not fit), on the device of `splits`.
+
+    Raises:
+        ValueError: the call is wrong by itself.
+        HorovodInternalError: the ranks' tensors do not fit together, or a worker was lost.
+    """
+
 def alltoall_async(
     tensor: torch.Tensor,
-    splits: torch.Tensor | Iterable[int] | None = ...,
-    name: str | None = ...,
-    process_set: ProcessSet = ...,
-) -> int: ...
+    splits: torch.Tensor | Iterable[int] | None = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Begin `alltoall` and return a handle for `synchronize`. Not differentiable.
+
+    The tensor must not change until then.
+    """
+
 def reducescatter(
     tensor: torch.Tensor,
-    name: str | None = ...,
+    name: str | None = None,
     compression: Any = ...,
-    op: int = ...,
-    process_set: ProcessSet = ...,
-    prescale_factor: float = ...,
-    postscale_factor: float = ...,
-) -> torch.Tensor: ...
+    op: int = 0,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> torch.Tensor:
+    """Reduce a tensor over all ranks of a process set, and return this rank's rows of the result.
+
+    The first dimension is divided among the ranks, in rank order; where it does not come out even, the first ranks get
+    one row more.
+
+    Differentiable. There is a gradient for Average and Sum: all ranks' gradients, gathered; for Sum times the number of
+    ranks, as in Horovod.
+
+    Args:
+        tensor: contiguous; of the same element type on all ranks.
+        name: ranks' calls match by name; unnamed calls match by their order.
+        compression: how the tensor travels, such as `Compression.fp16`.
+        op: Average (the default), Sum, Min, Max or Product.
+        process_set: which ranks take part.
+        prescale_factor: multiplied in before the reduction.
+        postscale_factor: multiplied in after it.
+
+    Raises:
+        ValueError: the call is wrong by itself.
+        HorovodInternalError: the ranks' tensors do not fit together, or a worker was lost.
+    """
+
 def reducescatter_async(
     tensor: torch.Tensor,
-    name: str | None = ...,
-    op: int = ...,
-    process_set: ProcessSet = ...,
-    prescale_factor: float = ...,
-    postscale_factor: float = ...,
-) -> int: ...
+    name: str | None = None,
+    op: int = 0,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> int:
+    """Begin `reducescatter` and return a handle for `synchronize`. Not differentiable.
+
+    The tensor must not change until then.
+    """
+
 def grouped_reducescatter(
     tensors: Sequence[torch.Tensor],
-    name: str | None = ...,
+    name: str | None = None,
     compression: Any = ...,
-    op: int = ...,
-    process_set: ProcessSet = ...,
-    prescale_factor: float = ...,
-    postscale_factor: float = ...,
-) -> list[torch.Tensor]: ...
+    op: int = 0,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> list[torch.Tensor]:
+    """Do what `reducescatter` does for several tensors together; they may differ in shape and type."""
+
 def grouped_reducescatter_async(
     tensors: Sequence[torch.Tensor],
-    name: str | None = ...,
-    op: int = ...,
-    process_set: ProcessSet = ...,
-    prescale_factor: float = ...,
-    postscale_factor: float = ...,
-) -> int: ...
+    name: str | None = None,
+    op: int = 0,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> int:
+    """Begin `grouped_reducescatter` and return a handle for `synchronize`. Not differentiable.
+
+    The tensors must not change until then.
+    """

@@ -4,9 +4,10 @@ Importing this registers the backend `"farandole"` for CPU tensors, unless torch
 (`farandole.autoload`).
 
 Example:
-    >>> import torch.distributed as dist  # doctest: +SKIP
-    >>> import farandole.torch.distributed  # doctest: +SKIP
-    >>> dist.init_process_group("farandole")  # doctest: +SKIP
+    >>> import torch.distributed as dist
+    >>> import farandole.torch.distributed
+    >>> dist.init_process_group("farandole", store=dist.HashStore(), rank=0, world_size=1)
+    >>> dist.destroy_process_group()
 """
 
 from __future__ import annotations

@@ -31,13 +31,14 @@ class ElasticSampler(Sampler[int]):
         total_size: all ranks' shares together.
 
     Example:
-        >>> sampler = hvd.elastic.ElasticSampler(dataset)  # doctest: +SKIP
-        >>> loader = DataLoader(dataset, batch_size=32, sampler=sampler)  # doctest: +SKIP
-        >>> for index, batch in enumerate(loader):  # doctest: +SKIP
-        ...     step(batch)
+        >>> sampler = hvd.elastic.ElasticSampler(dataset)
+        >>> state = hvd.elastic.TorchState(model, optimizer, sampler=sampler)
+        >>> loader = torch.utils.data.DataLoader(dataset, batch_size=32, sampler=sampler)
+        >>> for index, batch in enumerate(loader):
+        ...     loss = model(batch[0]).sum()
         ...     state.sampler.record_batch(index, 32)
         ...     state.commit()
-        >>> state.sampler.set_epoch(epoch + 1)  # doctest: +SKIP
+        >>> state.sampler.set_epoch(1)
     """
 
     def __init__(self, dataset: Sized, shuffle: bool = True, seed: int = 0) -> None:

@@ -126,9 +126,9 @@ class TorchState(ObjectState):
     Attributes are what it is made with. One that is set again counts as committed if it has a handler.
 
     Example:
-        >>> state = hvd.elastic.TorchState(model, optimizer, epoch=0, sampler=sampler)  # doctest: +SKIP
-        >>> state.epoch += 1  # doctest: +SKIP
-        >>> state.commit()  # doctest: +SKIP
+        >>> state = hvd.elastic.TorchState(model, optimizer, epoch=0)
+        >>> state.epoch += 1
+        >>> state.commit()
     """
 
     _handlers: dict[str, StateHandler]

@@ -111,9 +111,11 @@ def steps(
         ValueError: an optimizer is not distributed, or a thing has no state; both rate and batches are given.
 
     Example:
-        >>> for x, y in hvd.elastic.steps(loader, epochs=10, model=model, optimizer=optimizer):  # doctest: +SKIP
+        >>> optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
+        >>> loader = hvd.elastic.ElasticLoader(dataset, global_batch_size=32)
+        >>> for x, y in hvd.elastic.steps(loader, epochs=2, model=model, optimizer=optimizer):
         ...     optimizer.zero_grad()
-        ...     loss = F.cross_entropy(model(x), y)
+        ...     loss = F.mse_loss(model(x), y)
         ...     loss.backward()
         ...     optimizer.step()
     """
