@@ -161,6 +161,7 @@ check: $(VENV)/ready-to-check native
 	ruff format --check $(PYTHON_SOURCES)
 	ruff check $(PYTHON_SOURCES)
 	mypy
+	basedpyright
 	lint-imports --no-cache
 	$(SPHINX) docs build/docs/site
 	clang-format --dry-run -Werror $(NATIVE_SOURCES)

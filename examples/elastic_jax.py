@@ -33,7 +33,7 @@ def load() -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray, np.ndarray]:
     return (images[train], digits.target[train].astype(np.int32)), images[test], digits.target[test]
 
 
-def predict(params: Params, images: jax.Array) -> jax.Array:
+def predict(params: Params, images: jax.Array | np.ndarray) -> jax.Array:
     """Return the score of each digit."""
     hidden = jax.nn.relu(images @ params[0]["weights"] + params[0]["biases"])
     return hidden @ params[1]["weights"] + params[1]["biases"]

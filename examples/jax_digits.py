@@ -88,7 +88,7 @@ def main() -> int:
         if hvd.rank() == 0:
             print(f"epoch {epoch + 1} of {given.epochs}: loss {np.mean(losses):.4f}", flush=True)
 
-    accuracy = float(np.mean(np.argmax(predict(params, test_images), axis=1) == test_labels))
+    accuracy = float(np.mean(np.argmax(predict(params, jnp.asarray(test_images)), axis=1) == test_labels))
     digest = hashlib.sha256(b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(params))).hexdigest()
     identical = len(set(hvd.allgather_object(digest))) == 1
     if hvd.rank() == 0:

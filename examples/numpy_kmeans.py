@@ -34,7 +34,7 @@ def nearest(points: np.ndarray, centres: np.ndarray) -> tuple[np.ndarray, float]
 
 def main() -> None:
     """Find the centres and print how well they fit."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="k-means with NumPy, on one worker or on many.")
     parser.add_argument("--points", type=int, default=200_000)
     parser.add_argument("--dimensions", type=int, default=16)
     parser.add_argument("--clusters", type=int, default=32)

@@ -50,7 +50,7 @@ def run(place: str, name: str, command: list[str], made: list[Path]) -> bool:
     print(f"{place} {name}: {shlex.join(command)}", flush=True)
     began = time.monotonic()
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as step:
-        for line in step.stdout:
+        for line in step.stdout or ():
             print(f"      {line}", end="", flush=True)
     missing = [path for path in made if not path.exists()]
     if step.returncode or missing:

@@ -37,7 +37,7 @@ def main() -> int:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
             # The server says where it is, or ends: either way this line comes.
-            line = server.stdout.readline().strip()
+            line = server.stdout.readline().strip() if server.stdout else ""
             print(line or "error: the server did not start", flush=True)
             if not line:
                 return 1

@@ -65,7 +65,7 @@ def handler_of(session: onnxruntime.InferenceSession) -> type[BaseHTTPRequestHan
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, *_: object) -> None:
+        def log_message(self, format: str, *args: object) -> None:
             """Say nothing of each request."""
 
     return Handler

@@ -98,6 +98,7 @@ def elastic(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
 
     @hvd.elastic.run
     def loop(state: hvd.elastic.TorchState) -> int:
+        state.epoch += 1
         state.commit()
         return 3
 

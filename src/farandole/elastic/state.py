@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from farandole.elastic import world_changes
 from farandole.errors import HostsUpdatedInterrupt, InvalidRequestError
@@ -190,6 +190,11 @@ class ObjectState(State):
     """
 
     _saved_state: dict[str, Any]
+
+    if TYPE_CHECKING:
+        # Its attributes are the user's.
+        def __getattr__(self, name: str) -> Any: ...
+        def __setattr__(self, name: str, value: Any) -> None: ...
 
     def __init__(self, bcast_object: Callable[[Any], Any], get_rank: Callable[[], int], **kwargs: Any) -> None:
         """Make a state.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 
 class TrainState:
@@ -15,6 +15,11 @@ class TrainState:
         >>> state = hvd.elastic.TrainState(params=params, optimizer=optimizer.init(params))
         >>> state.params, state.optimizer = step(state.params, state.optimizer, batch)
     """
+
+    if TYPE_CHECKING:
+        # Its attributes are the user's.
+        def __getattr__(self, name: str) -> Any: ...
+        def __setattr__(self, name: str, value: Any) -> None: ...
 
     def __init__(self, **trees: Any) -> None:
         self.__dict__.update(trees)

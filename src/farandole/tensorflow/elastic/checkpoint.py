@@ -37,11 +37,14 @@ class Checkpoint(ArrayCheckpoint):
         InvalidRequestError: a value makes no sense, or the format needs a library that is not there.
 
     Example:
-        >>> checkpoint = Checkpoint("checkpoints", every_steps=100)  # doctest: +SKIP
-        >>> state = {"model": model, "optimizer": optimizer, "epoch": 3}  # doctest: +SKIP
-        >>> first = checkpoint.load(state) or 0  # doctest: +SKIP
-        >>> if checkpoint.due(step):  # doctest: +SKIP
-        ...     checkpoint.save(state, step, rank=hvd.rank(), size=hvd.size())
+        >>> checkpoint = Checkpoint("checkpoints", every_steps=100)
+        >>> state = {"model": model, "optimizer": optimizer, "epoch": 3}
+        >>> first = checkpoint.load(state) or 0
+        >>> for step in range(first + 1, 201):
+        ...     if checkpoint.due(step):
+        ...         begun = checkpoint.save(state, step, rank=hvd.rank(), size=hvd.size())
+        >>> checkpoint.wait()
+        True
     """
 
     def _state_of(self, value: Any) -> Any:
