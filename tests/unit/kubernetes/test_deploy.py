@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 from typing import Any
@@ -129,3 +130,36 @@ def test_the_page_shows_the_rights_and_every_reason() -> None:
     assert rights.table() in page, "python -c 'from farandole.kubernetes.deploy import rights; print(rights.table())'"
     rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", page, re.MULTILINE))
     assert {reason: rows.get(reason, "").strip() for reason in conditions.BLOCKED_REASONS} == conditions.BLOCKED_REASONS
+
+
+# CamelCase in the rooms of jobs that is no reason: kinds, policies and values of other fields.
+_NO_REASONS = {"Always", "AtStartup", "ClusterFirstWithHostNet", "ConfigMap", "Evicted", "Failed", "Never", "None"}
+_NO_REASONS |= {"OpenMPI", "Pod", "Ready", "True"}
+
+
+def _reasons_in(source: str) -> set[str]:
+    """Return the reasons of conditions and events in a module: words in CamelCase where such a reason stands."""
+    told = ("with_condition", "noted", "Note", "failed", "_ended", "_end")
+    found: list[ast.expr] = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call):
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            found += node.args if name in told else []
+        elif isinstance(node, ast.Tuple):
+            found += node.elts[:1]
+        elif isinstance(node, ast.Assign):
+            value = node.value
+            found += [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
+    words = {each.value for each in found if isinstance(each, ast.Constant) and isinstance(each.value, str)}
+    return {word for word in words if re.fullmatch(r"[A-Z][a-z]+[A-Za-z]*|MPI[A-Za-z]+", word)} - _NO_REASONS
+
+
+def test_the_page_explains_every_reason_of_a_condition_or_an_event() -> None:
+    rooms = ROOT / "src" / "farandole" / "kubernetes"
+    modules = [path for room in ("mpijob", "training_job", "queues") for path in (rooms / room).glob("*.py")]
+    reasons = set[str]().union(*(_reasons_in(path.read_text()) for path in modules))
+    assert {"MPIJobRunning", "WorkerLost", "Queued", "TrainingRetried"} <= reasons
+    page = (ROOT / "docs" / "how-to" / "kubernetes.md").read_text()
+    rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    explained = {word for row in rows for word in re.findall(r"`(\w+)`", row)}
+    assert sorted(reasons - explained) == []
