@@ -214,27 +214,54 @@ def run_tests(machine: Machine, jobs: int) -> None:
     """Build the native tests as the wheel's library is built, and run them: under qemu-user for another machine."""
     folder = BUILD / machine.name / "tests"
     definitions = cmake_definitions(machine, find_zig()) | {"CMAKE_BUILD_TYPE": "Release", "FARANDOLE_TESTS": "ON"}
-    environment = {}
-    if machine.name != platform.machine():
-        if not shutil.which(machine.emulator) or not Path(ARM_SYSROOT).is_dir():
-            raise WheelError(
-                f"{machine.emulator} or {ARM_SYSROOT} is missing, and tests for {machine.name} need both; on Debian: "
-                f"apt-get install {machine.package} libc6-arm64-cross"
-            )
-        definitions["CMAKE_CROSSCOMPILING_EMULATOR"] = machine.emulator
-        environment["QEMU_LD_PREFIX"] = ARM_SYSROOT
+    definitions["CMAKE_EXE_LINKER_FLAGS"] = str(newer_glibc(machine, folder))
+    emulated = machine.name != platform.machine()
+    if emulated and (not shutil.which(machine.emulator) or not Path(ARM_SYSROOT).is_dir()):
+        raise WheelError(
+            f"{machine.emulator} or {ARM_SYSROOT} is missing, and tests for {machine.name} need both; on Debian: "
+            f"apt-get install {machine.package} libc6-arm64-cross"
+        )
     options = [f"-D{name}={value}" for name, value in definitions.items()]
     run("cmake", "-G", "Ninja", "-S", ROOT, "-B", folder, *options)
-    rooms = ROOMS if machine.name == platform.machine() else EMULATED_ROOMS
+    rooms = EMULATED_ROOMS if emulated else ROOMS
     run("cmake", "--build", folder, "--parallel", jobs, "--target", *(f"{room}_test" for room in rooms))
+    print(f"{machine.name}: {', '.join(rooms)}")
+    if emulated:
+        for room in rooms:
+            print(f"{room}: {emulate(machine, folder / 'tests' / 'native' / f'{room}_test')}", flush=True)
+        return
     labels = f"^({'|'.join(rooms)})$"
     told = run(
         *("ctest", "--test-dir", folder, "--output-on-failure", "--no-tests=error", "--parallel", jobs),
         *("--label-regex", labels, "--label-exclude", "simulation"),
-        **environment,
     )
-    print(f"{machine.name}: {', '.join(rooms)}")
     print("\n".join(line for line in told.splitlines() if "tests passed" in line or "Total Test time" in line))
+
+
+def emulate(machine: Machine, program: Path) -> str:
+    """Run a test program of another machine, and return what it says of how many tests passed.
+
+    Not all of them: some start their program again, which the kernel refuses where no emulator is registered with it.
+    """
+    filters = "--gtest_filter=-Environment.*:Simulation.*"
+    told = run(machine.emulator, "-L", ARM_SYSROOT, program, "--gtest_brief=1", filters)
+    return next((line for line in told.splitlines() if "PASSED" in line), told)
+
+
+NEWER_GLIBC = """\
+#include <sys/syscall.h>
+#include <unistd.h>
+int gettid(void) { return syscall(SYS_gettid); }
+"""
+
+
+def newer_glibc(machine: Machine, folder: Path) -> Path:
+    """Compile what tests, unlike the libraries, use of a newer glibc than the oldest, and return the object."""
+    folder.mkdir(parents=True, exist_ok=True)
+    source, compiled = folder / "newer_glibc.c", folder / "newer_glibc.o"
+    source.write_text(NEWER_GLIBC)
+    run(find_zig(), "cc", "-target", machine.zig_target, "-c", source, "-o", compiled)
+    return compiled
 
 
 ROOMS = ("base", "reduce", "transport", "collective", "backend", "engine", "plugins")
