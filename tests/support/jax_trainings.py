@@ -43,7 +43,8 @@ def train(options: dict[str, Any]) -> dict[str, Any]:
     optimizer = hvd.distributed(optax.sgd(RATE, momentum=0.9))
     state = hvd.elastic.TrainState(params=params, optimizer=optimizer.init(params), seen=0)
     loader = hvd.elastic.ElasticLoader(samples_of(), **options.get("batch", {"global_batch_size": 6}))
-    loop = hvd.elastic.steps(loader, epochs=options.get("epochs", 2), state=state)
+    batches = hvd.elastic.AdaptiveBatch(**options["adaptive"]) if "adaptive" in options else None
+    loop = hvd.elastic.steps(loader, epochs=options.get("epochs", 2), batches=batches, state=state)
 
     def die_at(phase: str) -> None:
         if death is not None and (loop.step, phase) == tuple(death):
@@ -78,6 +79,8 @@ def train(options: dict[str, Any]) -> dict[str, Any]:
         "step": loop.step,
         "size": hvd.size(),
         "used": used,
+        "adaptation": None if loop._adaptation is None else loop._adaptation.value,
+        "rate factor": loop.rate_factor,
         "params": [np.array(leaf) for leaf in jax.tree.leaves(state.params)],
         "seen": int(state.seen),
     }

@@ -75,8 +75,14 @@ def train(options: dict[str, Any]) -> dict[str, Any]:
 
     source = {"load": load, "source": SAMPLES} if options.get("pipeline") else {"source": (inputs, targets)}
     loader = hvd.elastic.ElasticLoader(**source, **options.get("batch", {"global_batch_size": 6}))
+    batches = hvd.elastic.AdaptiveBatch(**options["adaptive"]) if "adaptive" in options else None
     loop = hvd.elastic.steps(
-        loader, epochs=options.get("epochs", 2), rate=options.get("rate"), model=model, optimizer=optimizer
+        loader,
+        epochs=options.get("epochs", 2),
+        rate=options.get("rate"),
+        batches=batches,
+        model=model,
+        optimizer=optimizer,
     )
 
     def train_on(x: object, y: object) -> object:
@@ -119,6 +125,7 @@ def train(options: dict[str, Any]) -> dict[str, Any]:
         "size": hvd.size(),
         "used": used,
         "rates": rates,
+        "adaptation": None if loop._adaptation is None else loop._adaptation.value,
         "variables": variables_of(model, optimizer),
         "handed over": lagging is not None and lagging.was_handed_over,
     }

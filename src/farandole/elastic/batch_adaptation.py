@@ -16,15 +16,20 @@ import msgspec
 
 from farandole.core.session import Session
 from farandole.elastic.adaptive_batch import Adaptation, AdaptiveBatch, Measured
+from farandole.elastic.batches import RatePolicy
 from farandole.elastic.noise_scale import Part
 from farandole.elastic.recovery import Recovery
 from farandole.elastic.step_plan import Plan
+from farandole.errors import InvalidRequestError
 from farandole.wire.rendezvous import Measures, RendezvousError
 from farandole.wire.roster_client import RosterClient
 
 
 class GradientPasses(Protocol):
     """What a framework does to take the samples of a step in several passes, and to measure gradients."""
+
+    can_split: bool
+    """Whether a step may have several passes."""
 
     def split(self, data: Any, sizes: Sequence[int]) -> Sequence[Any]:
         """Take a batch apart into parts of so many samples."""
@@ -52,7 +57,16 @@ class BatchAdaptation:
     """
 
     def __init__(self, policy: AdaptiveBatch, session: Session, passes: GradientPasses) -> None:
-        """Begin with the smallest batch."""
+        """Begin with the smallest batch.
+
+        Raises:
+            InvalidRequestError: the policy asks for several passes, which there cannot be.
+        """
+        if policy.most_in_pass is not None and not passes.can_split:
+            raise InvalidRequestError(
+                "AdaptiveBatch(most_in_pass=...) is for PyTorch: here, the body of the loop takes the optimizer's step "
+                "itself, so that a step is one pass. Leave it away, and let max be what fits into memory on one worker."
+            )
         self.policy = policy
         self.value = Adaptation(policy.min)
         self.is_partial = False
@@ -86,7 +100,7 @@ class BatchAdaptation:
         self._is_due = (step + 1) % self.policy.every == 0
         samples = plan.batch.samples
         passes = self.policy.passes(samples)
-        if self._is_due and _workers(plan) == 1 and samples > 1:
+        if self._is_due and _workers(plan) == 1 and samples > 1 and self._passes.can_split:
             passes = max(passes, 2)  # Of one worker, only a part of its samples is a smaller batch.
         self._sizes = [len(range(number, samples, passes)) for number in range(passes)]
         self._passes.begin(0, self._sizes, measures=self._is_due)
@@ -153,6 +167,19 @@ class BatchAdaptation:
         self._since, self._blocked, self._steps = now, blocked, 0
         notices = self._session.notices
         return Measured(part, Part(total, whole), seconds, waited, 0 if notices is None else notices.scheduled_batch)
+
+
+def check_one_rate(rate: RatePolicy | None) -> None:
+    """See that a loop whose batch adapts itself was given no policy of the learning rate beside.
+
+    Raises:
+        InvalidRequestError: it was.
+    """
+    if rate is not None:
+        raise InvalidRequestError(
+            "steps() got both rate and batches: AdaptiveBatch(rate=...) says what the learning rate does, as that "
+            "depends on the noise."
+        )
 
 
 def _workers(plan: Plan) -> int:

@@ -126,6 +126,11 @@ class Loop:
         return self._adaptation is not None and self._adaptation.is_partial
 
     @property
+    def rate_factor(self) -> float:
+        """By what the learning rate is to be multiplied in this step; optimizers that the loop knows have done so."""
+        return self._progress.factor
+
+    @property
     def batch(self) -> int:
         """The samples of all workers together in a full step."""
         return sum(self._loader.counts(self._session.world.size))

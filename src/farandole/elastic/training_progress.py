@@ -141,6 +141,11 @@ class Progress:
         self._recovery.catch_up(record.calls)
         self._loader.ledger = record.ledger
 
+    @property
+    def factor(self) -> float:
+        """By what the learning rates are multiplied now."""
+        return self._factor
+
     def scale_rate(self, size: int) -> None:
         """Let the learning rate be as it is to be in a world.
 

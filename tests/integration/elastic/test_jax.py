@@ -49,6 +49,63 @@ def test_newcomers_get_the_state_from_memory(make_job: Callable[..., ElasticJob]
     assert results[0]["size"] == 3
 
 
+@pytest.mark.parametrize("deaths", [{}, {0: (5, "gradients")}])
+def test_the_batch_adapts_and_follows_a_scheduler(make_job: Callable[..., ElasticJob], deaths: dict[int, Any]) -> None:
+    options = {"epochs": 4, "adaptive": {"min": 4, "max": 11, "every": 2, "rate": "linear"}, "deaths": deaths}
+    job = make_job()
+    job.tell(job.service.schedule_batch, 6)
+    workers = job.add(3)
+    job.start(train, options)
+    results = job.collect_survivors(workers, deaths)
+    # The body's rate stays as it is, as the replay's does.
+    check(results, options)
+    assert len({result["adaptation"] for result in results}) == 1
+    adaptation = results[0]["adaptation"]
+    assert adaptation.batch == 6 and adaptation.measured > 3 and adaptation.noise.is_known
+    assert results[0]["rate factor"] == pytest.approx(6 / 4)
+    sizes = [len(used) for _, used in sorted(results[0]["used"].items())]
+    assert sizes[:3] == [4, 4, 6]
+
+
+def measure_and_reduce() -> tuple[float, float, float]:
+    """Return what is measured of gradients that a test knows."""
+    import numpy as np
+
+    import farandole.jax as hvd
+    from farandole.core.dtype import Average, Sum
+    from farandole.core.group import global_process_set
+    from farandole.errors import InvalidRequestError
+    from farandole.gradients.reduce_options import ReduceOptions
+    from farandole.numpy.elastic.step_reduction import OnePass, Reductions
+
+    hvd.init()
+    reductions = Reductions()
+    passes = OnePass(reductions)
+    options = ReduceOptions(Average, 1.0, 1.0, global_process_set)
+    gradients = [np.array([[3.0, 4.0]]) * (1 + hvd.rank()), np.array([2.0], np.float16)]
+    reductions.reduce(["a", "b"], gradients, options)
+    passes.begin(0, [8], measures=True)
+    reductions.reduce(["a", "b"], gradients, options)
+    try:
+        reductions.reduce(["a", "b"], gradients, options._replace(op=Sum))
+        raise AssertionError("a sum was measured as if it were an average")
+    except InvalidRequestError:
+        pass
+    found = passes.squares()
+    hvd.shutdown()
+    return found
+
+
+def test_the_squares_of_own_and_reduced_gradients_are_measured(nursery: Nursery) -> None:
+    world = World(nursery, 2)
+    try:
+        first, second = world.run(measure_and_reduce)
+    finally:
+        world.close()
+    assert first == (25.0 + 4.0, 25.0 + 4.0, 1.5**2 * 25.0 + 4.0)
+    assert second == (100.0 + 4.0, 100.0 + 4.0, 1.5**2 * 25.0 + 4.0)
+
+
 def resume(directory: str, stops_at: int | None) -> tuple[int, list[float]]:
     """Train, with a checkpoint of each step; return with which step this worker began, and the parameters."""
     import jax

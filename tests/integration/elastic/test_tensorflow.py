@@ -130,6 +130,23 @@ def test_a_worker_is_killed_another_comes_and_the_rate_follows(
     assert results[-1]["used"].keys() < results[0]["used"].keys()
 
 
+@pytest.mark.parametrize("deaths", [{}, {0: (5, "backward")}])
+def test_the_batch_follows_a_scheduler_and_the_rate_the_batch(
+    make_job: Callable[..., ElasticJob], alone: Worker, deaths: dict[int, Any]
+) -> None:
+    adaptive = {"min": 4, "max": 11, "every": 2, "rate": "linear"}
+    options = {"epochs": 4, "adaptive": adaptive, "deaths": deaths, "pipeline": True}
+    job = make_job()
+    job.tell(job.service.schedule_batch, 6)
+    results = run(job, options, 3)
+    check(results, options, alone)
+    assert len({result["adaptation"] for result in results}) == 1
+    adaptation = results[0]["adaptation"]
+    assert adaptation.batch == 6 and adaptation.measured > 3 and adaptation.noise.is_known
+    assert results[0]["rates"][0] == pytest.approx(0.05)
+    assert max(results[0]["rates"].values()) == pytest.approx(0.05 * 6 / 4)
+
+
 def resume(directory: str, stops_at: int | None) -> tuple[int, list[float]]:
     """Train, with a checkpoint of each step; return with which step this worker began, and the weights."""
     import keras

@@ -1,5 +1,6 @@
 """Elastic training for JAX."""
 
+from farandole.elastic.adaptive_batch import AdaptiveBatch
 from farandole.elastic.batches import ConstantGlobalBatch, ConstantWorkerBatch
 from farandole.jax.elastic.checkpoint import Checkpoint
 from farandole.jax.elastic.in_loop import reduce_gradients
@@ -8,6 +9,7 @@ from farandole.jax.elastic.steps import steps
 from farandole.jax.elastic.train_state import TrainState
 
 __all__ = [
+    "AdaptiveBatch",
     "Checkpoint",
     "ConstantGlobalBatch",
     "ConstantWorkerBatch",

@@ -19,7 +19,7 @@ from farandole.core.group import ProcessSet, global_process_set
 from farandole.errors import FarandoleError, InvalidRequestError
 from farandole.gradients.reduce_options import ReduceOptions
 from farandole.jax.trees import Tree, grouped_allreduce
-from farandole.numpy.elastic.step_reduction import Reductions
+from farandole.numpy.elastic.step_reduction import OnePass, Reductions
 
 _reductions = Reductions()
 # XLA hands on an error of a function that it calls as text only.
@@ -29,6 +29,11 @@ _last_failure: list[FarandoleError] = []
 def is_on() -> bool:
     """Say whether gradients are to be reduced here: a loop of `steps` has been made in this session."""
     return is_initialized() and current().trainings > 0
+
+
+def one_pass() -> OnePass:
+    """Return what measures the gradients that are reduced here."""
+    return OnePass(_reductions)
 
 
 def count() -> int:

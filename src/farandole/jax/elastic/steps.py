@@ -5,16 +5,26 @@ from __future__ import annotations
 from typing import Any
 
 from farandole.core.basics import current
+from farandole.elastic.adaptive_batch import AdaptiveBatch
+from farandole.elastic.batch_adaptation import BatchAdaptation
 from farandole.elastic.batches import KeepRate
 from farandole.elastic.step_loop import Loop
 from farandole.elastic.world_changes import is_elastic
 from farandole.errors import InvalidRequestError
+from farandole.jax.elastic import in_loop
 from farandole.jax.elastic.checkpoint import Checkpoint
 from farandole.jax.elastic.loader import ElasticLoader
 from farandole.jax.elastic.trained import Training
 
 
-def steps(loader: ElasticLoader, *, epochs: int = 1, checkpoint: Checkpoint | None = None, **things: Any) -> Loop:
+def steps(
+    loader: ElasticLoader,
+    *,
+    epochs: int = 1,
+    batches: AdaptiveBatch | None = None,
+    checkpoint: Checkpoint | None = None,
+    **things: Any,
+) -> Loop:
     """Go through the batches of a training whose workers may die, join and leave.
 
     A step is one round of the loop. It counts as a whole, on all workers alike, when all ranks' gradients are reduced:
@@ -27,6 +37,9 @@ def steps(loader: ElasticLoader, *, epochs: int = 1, checkpoint: Checkpoint | No
     Args:
         loader: gives the samples.
         epochs: how often this loop goes through the samples, in all worlds together.
+        batches: lets the batch of all workers follow the noise of the gradients; the loader's batch size is not used
+            then. Functions are compiled for each size. The learning rate is the body's: multiply it by
+            `Loop.rate_factor`.
         checkpoint: where the training is kept against the loss of all workers; by default, where `farandole run
             --checkpoint-dir` says. With `--resume auto`, it begins from the last one.
         things: what is trained, under any names: `TrainState`s.
@@ -57,4 +70,8 @@ def steps(loader: ElasticLoader, *, epochs: int = 1, checkpoint: Checkpoint | No
         number = current().trainings + 1
         checkpoint = Checkpoint.from_settings(settings, folder=f"loop-{number}" if number > 1 else "")
     training = Training(things, checkpoint)
-    return Loop(loader, training, epochs=epochs, rate=KeepRate())
+    if batches is None:
+        return Loop(loader, training, epochs=epochs, rate=KeepRate())
+    adaptation = BatchAdaptation(batches, current(), in_loop.one_pass())
+    loader.take_counts_from(adaptation)
+    return Loop(loader, training, epochs=epochs, rate=adaptation, adaptation=adaptation)

@@ -79,6 +79,10 @@ class IndexLoader(ABC):
             )
         self._ledger = ledger
 
+    def take_counts_from(self, batches: BatchPolicy) -> None:
+        """Follow another policy from the next step on; it may change its mind between two steps."""
+        self._policy = batches
+
     def counts(self, world_size: int) -> tuple[int, ...]:
         """Return how many samples each rank takes in a full step, by rank."""
         return self._policy.counts(world_size)

@@ -1,5 +1,6 @@
 """Elastic training for TensorFlow."""
 
+from farandole.elastic.adaptive_batch import AdaptiveBatch
 from farandole.elastic.batches import ConstantGlobalBatch, ConstantWorkerBatch, KeepRate, LinearScaling, ScaledBy
 from farandole.elastic.state import ObjectState, State
 from farandole.errors import HorovodInternalError, HostsUpdatedInterrupt
@@ -11,6 +12,7 @@ from farandole.tensorflow.elastic.state import TensorFlowKerasState, TensorFlowS
 from farandole.tensorflow.elastic.steps import steps
 
 __all__ = [
+    "AdaptiveBatch",
     "Checkpoint",
     "ConstantGlobalBatch",
     "ConstantWorkerBatch",

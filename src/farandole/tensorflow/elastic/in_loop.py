@@ -20,7 +20,7 @@ from farandole.core.dtype import Adasum, Average
 from farandole.core.group import ProcessSet, global_process_set
 from farandole.errors import InvalidRequestError
 from farandole.gradients.reduce_options import ReduceOptions
-from farandole.numpy.elastic.step_reduction import Reductions
+from farandole.numpy.elastic.step_reduction import OnePass, Reductions
 from farandole.tensorflow import ops
 
 
@@ -139,6 +139,11 @@ def _reduce_anywhere(tensors: list[Any], names: list[str], op: int, process_set:
         for index, result in zip(places, group, strict=True):
             reduced[index] = result
     return reduced
+
+
+def one_pass() -> OnePass:
+    """Return what measures the gradients that are reduced here."""
+    return OnePass(_sites)
 
 
 def reductions() -> int:

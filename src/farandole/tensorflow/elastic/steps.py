@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from farandole.core.basics import current
+from farandole.elastic.adaptive_batch import AdaptiveBatch
+from farandole.elastic.batch_adaptation import BatchAdaptation, check_one_rate
 from farandole.elastic.batches import KeepRate, RatePolicy
 from farandole.elastic.step_loop import Loop
 from farandole.elastic.world_changes import is_elastic
 from farandole.errors import InvalidRequestError
+from farandole.tensorflow.elastic import in_loop
 from farandole.tensorflow.elastic.checkpoint import Checkpoint
 from farandole.tensorflow.elastic.loader import ElasticLoader
 from farandole.tensorflow.elastic.trained import Training, build
@@ -19,6 +22,7 @@ def steps(
     *,
     epochs: int = 1,
     rate: RatePolicy | None = None,
+    batches: AdaptiveBatch | None = None,
     checkpoint: Checkpoint | None = None,
     **things: Any,
 ) -> Loop:
@@ -37,6 +41,9 @@ def steps(
         epochs: how often this loop goes through the samples, in all worlds together.
         rate: what the learning rate does as the number of workers changes, such as `LinearScaling()`; by default it
             stays.
+        batches: lets the batch of all workers follow the noise of the gradients, and the learning rate the batch; the
+            loader's batch size is not used then. A `tf.function` is traced for each size, if not with
+            `reduce_retracing=True`.
         checkpoint: where the training is kept against the loss of all workers; by default, where `farandole run
             --checkpoint-dir` says. With `--resume auto`, it begins from the last one.
         things: what is trained, under any names: models and optimizers of Keras, modules, variables and lists of them,
@@ -47,7 +54,7 @@ def steps(
         What to iterate over, once. `stop()` of it ends the training after the current step, on all workers.
 
     Raises:
-        ValueError: a thing has no state, or no variables yet.
+        ValueError: a thing has no state, or no variables yet; both rate and batches are given.
 
     Example:
         >>> optimizer.build(model.trainable_variables)
@@ -75,4 +82,10 @@ def steps(
         number = current().trainings + 1
         checkpoint = Checkpoint.from_settings(settings, folder=f"loop-{number}" if number > 1 else "")
     build(things)
-    return Loop(loader, Training(things, checkpoint), epochs=epochs, rate=KeepRate() if rate is None else rate)
+    training = Training(things, checkpoint)
+    if batches is None:
+        return Loop(loader, training, epochs=epochs, rate=KeepRate() if rate is None else rate)
+    check_one_rate(rate)
+    adaptation = BatchAdaptation(batches, current(), in_loop.one_pass())
+    loader.take_counts_from(adaptation)
+    return Loop(loader, training, epochs=epochs, rate=adaptation, adaptation=adaptation)

@@ -27,6 +27,8 @@ class TorchPasses:
         holds: gradients of a pass are here which others are to be added to.
     """
 
+    can_split = True
+
     def __init__(self, optimizers: Sequence[Any]) -> None:
         """Watch the gradients of optimizers.
 

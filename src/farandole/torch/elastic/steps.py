@@ -13,7 +13,7 @@ from farandole.core.basics import current
 from farandole.core.dtype import Average
 from farandole.core.retry import Gradients
 from farandole.elastic.adaptive_batch import AdaptiveBatch
-from farandole.elastic.batch_adaptation import BatchAdaptation
+from farandole.elastic.batch_adaptation import BatchAdaptation, check_one_rate
 from farandole.elastic.batches import KeepRate, RatePolicy
 from farandole.elastic.checkpoint.loop_checkpoints import LoopCheckpoints
 from farandole.elastic.step_loop import Loop
@@ -128,11 +128,7 @@ def steps(
     training = _Training(things, checkpoint)
     if batches is None:
         return Loop(elastic, training, epochs=epochs, rate=KeepRate() if rate is None else rate)
-    if rate is not None:
-        raise InvalidRequestError(
-            "steps() got both rate and batches: AdaptiveBatch(rate=...) says what the learning rate does, as that "
-            "depends on the noise."
-        )
+    check_one_rate(rate)
     optimizers = [thing for thing in things.values() if isinstance(thing, torch.optim.Optimizer)]
     adaptation = BatchAdaptation(batches, current(), TorchPasses(optimizers))
     elastic.take_counts_from(adaptation)
