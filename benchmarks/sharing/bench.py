@@ -32,7 +32,7 @@ from typing import Any
 from benchmarks.sharing import models
 from benchmarks.sharing.measuring import measure
 from benchmarks.sharing.prediction import HOSTS, STEP_SECONDS, Costs, Job, predicted
-from benchmarks.sharing.real_queue import BATCH, RULES, RealQueue
+from benchmarks.sharing.real_queue import BATCH, RealQueue, rules_for
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
 POLICIES = "fcfs,sjf,priority+easy+elastic,equal,adaptive,srtf,rr,preempt,fair"
@@ -63,7 +63,7 @@ def compare(
     """Return completion times and decisions beside the prediction."""
     first = min(job["created"] for job in told.values())
     submitted = {name: job["created"] - first for name, job in told.items()}
-    prediction = predicted(policy, RULES, these, submitted, costs)
+    prediction = predicted(policy, rules_for(costs), these, submitted, costs)
     ends = prediction.ends
     rows = {
         job.name: {
@@ -163,7 +163,7 @@ def main(arguments: Sequence[str]) -> int:
                 costs = measure(queue, options.seconds / 2, options.jobs, number)
                 print(", ".join(f"{name} {seconds:.2f} s" for name, seconds in vars(costs).items()), flush=True)
             these = jobs(options.seconds, options.jobs, number)
-            told = queue.run(policy, these, costs.elastic_start)
+            told = queue.run(policy, these, costs.elastic_start, rules_for(costs).quantum)
             if options.jobs == "training":
                 check_trainings(these, queue)
             results.append(compare(policy, these, told, costs, queue))

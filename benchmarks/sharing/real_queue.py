@@ -7,20 +7,29 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.sharing.prediction import SLOTS, STEP_SECONDS, Job
+from benchmarks.sharing.prediction import SLOTS, STEP_SECONDS, Costs, Job
 from farandole.scheduler.rules import Rules, parse_queues
 
 BATCH = 48
 QUEUES = {"digits": "weight=1", "language": "weight=2"}
 RULES = Rules(quantum=6.0, round=5.0, queues=parse_queues([f"{name}:{text}" for name, text in QUEUES.items()]))
 """What the queue is told, and the simulator."""
+_SLICE_OF_STARTS = 4.0
+"""A time slice is at least so many times as long as a start: in a shorter one, a job would get nowhere."""
 _ROOT = Path(__file__).resolve().parents[2]
 _STATE = "/root/queue"
 _MOST_SECONDS = 1500.0
 _POLL_SECONDS = 0.5
+
+
+def rules_for(costs: Costs) -> Rules:
+    """Return what the queue is told, and the simulator, where starts cost so much."""
+    start = max(costs.start, costs.elastic_start)
+    return replace(RULES, quantum=round(max(RULES.quantum, _SLICE_OF_STARTS * start), 1))
 
 
 class RealQueue:
@@ -62,18 +71,21 @@ class RealQueue:
         script = ["timed_job"] if job.kind == "timed" else ["training_job", job.kind]
         self.ask("submit", *options, "--", sys.executable, "-m", f"benchmarks.sharing.{script[0]}", *script[1:], *words)
 
-    def run(self, policy: str, these: Sequence[Job], restart_cost: float = 0.0) -> dict[str, dict[str, Any]]:
+    def run(
+        self, policy: str, these: Sequence[Job], restart_cost: float = 0.0, quantum: float = RULES.quantum
+    ) -> dict[str, dict[str, Any]]:
         """Submit jobs as time goes, wait for their end, and return how each is then.
 
         Args:
             policy: of the queue.
             these: in the order of their submission.
             restart_cost: what the policy is told that a change costs.
+            quantum: seconds of a time slice.
 
         Raises:
             SystemExit: one of them has failed, or they take too long.
         """
-        self.ask("queue", "config", f"policy={policy}", f"restart_cost={restart_cost:.2f}")
+        self.ask("queue", "config", f"policy={policy}", f"restart_cost={restart_cost:.2f}", f"quantum={quantum:g}")
         begin, coming = time.monotonic(), list(these)
         while time.monotonic() - begin < _MOST_SECONDS:
             while coming and time.monotonic() - begin >= coming[0].after:
