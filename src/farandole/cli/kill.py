@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 _EPILOG = """\
@@ -14,7 +15,8 @@ examples:
 
 It is meant for demonstrations and drills, asks nothing, and says what will become of the job. Only the worker's process
 gets the signal, on whichever host it is. An elastic job has a name by itself, a job of fixed size by --job NAME of
-farandole run; farandole jobs lists them. farandole cancel ends a whole job.
+farandole run; farandole jobs lists them. An elastic job of the queue is found by its name where the queue's daemon
+runs. On Kubernetes delete the worker's pod: kubectl delete pod POD. farandole cancel ends a whole job.
 """
 
 
@@ -42,7 +44,8 @@ def execute(given: argparse.Namespace) -> int:
     from farandole.launcher.errors import LaunchError, SpecError
 
     number = read_signal(given.signal)
-    directory, record = jobs_of_this_user(os.environ).find(given.job)
+    jobs = jobs_of_this_user(os.environ)
+    directory, record = jobs.find(local_name(given.job, [each.name for each, _ in jobs.running()]))
     try:
         answer = ask(directory, Kill(given.rank, number))
     except SpecError:
@@ -53,6 +56,20 @@ def execute(given: argparse.Namespace) -> int:
     assert isinstance(answer, Done)
     print(*(f"farandole: job {record.name}: {line}" for line in answer.lines), sep="\n", file=sys.stderr)
     return 0
+
+
+def local_name(job: str | None, running: Sequence[str]) -> str | None:
+    """Return the name under which a job is found on this machine: of a job of the queue, that of its attempt.
+
+    Example:
+        >>> local_name("resnet", ["otter", "resnet.2"]), local_name("otter", ["otter", "resnet.2"])
+        ('resnet.2', 'otter')
+    """
+    from farandole.queue.commands import is_attempt
+
+    if job is None or job in running:
+        return job
+    return next((each for each in running if is_attempt(each, job)), job)
 
 
 def read_signal(text: str) -> int:

@@ -40,3 +40,14 @@ def _bracketed(host: str) -> str:
 def local_name(job: QueueJob) -> str:
     """Return the name under which the job's own daemon is found by its user."""
     return f"{job.name}.{job.attempt}"
+
+
+def is_attempt(local: str, name: str) -> bool:
+    """Say whether a local name is that of an attempt of a job of the queue.
+
+    Example:
+        >>> is_attempt("resnet.2", "resnet"), is_attempt("resnet-2", "resnet")
+        (True, False)
+    """
+    job, dot, attempt = local.rpartition(".")
+    return bool(dot) and job == name and attempt.isdecimal()

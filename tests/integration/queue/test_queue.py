@@ -110,6 +110,11 @@ def test_a_job_is_cancelled_and_nothing_of_it_is_left(bench: QueueBench) -> None
     for name, command in (("plain", bench.plain("plain", 300)), ("elastic", bench.elastic("elastic", 300))):
         bench.submit(name, *(("-np", "1:2") if name == "elastic" else ()), *command)
         until(lambda name=name: bench.said(name) == ["begun"], f"{name} has begun", 60)  # type: ignore[misc]
+        code, _, err = bench.ask("kill", name, "--rank", "0", "--signal", "SIGCONT")
+        if name == "elastic":
+            assert code == 0 and "job elastic.1: " in err, err
+        else:
+            assert code == 2 and "there is no job plain" in err, err
         assert bench.ask("cancel", name)[0] == 0
         bench.becomes(name, "Cancelled")
         assert bench.said(name) == ["begun"]

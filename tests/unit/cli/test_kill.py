@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from farandole.cli.kill import read_signal
+from farandole.cli.kill import local_name, read_signal
 from farandole.launcher.errors import SpecError
 from farandole.launcher.supervise.workers import Workers
 
@@ -19,6 +19,14 @@ def test_what_is_no_signal(text: str, hint: str) -> None:
     with pytest.raises(SpecError, match="there is no signal") as error:
         read_signal(text)
     assert error.value.hint.startswith(hint)
+
+
+def test_a_job_of_the_queue_is_found_by_its_name() -> None:
+    running = ["otter", "resnet.12", "resnet.large", "bert-2"]
+    assert local_name("resnet", running) == "resnet.12"
+    assert local_name("resnet.large", running) == "resnet.large", "its own name comes first"
+    assert local_name("bert", running) == "bert", "which is then not found"
+    assert local_name(None, running) is None
 
 
 def test_ranks_that_are_not_there() -> None:
