@@ -17,6 +17,11 @@ from typing import NamedTuple
 
 import griffe
 
+if __package__:
+    from tools import messages
+else:  # The build of the site calls it by its path.
+    import messages
+
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs" / "reference" / "generated"
 _SECTION = re.compile(r"^(Args|Returns|Raises|Attributes|Example|Examples|Yields|Note):\s*$", re.MULTILINE)
@@ -229,6 +234,12 @@ def _parsers(words: str, parser: argparse.ArgumentParser) -> Iterator[tuple[str,
                 yield from _parsers(f"{words} {verb}", below)
 
 
+def error_entries() -> list[str]:
+    """Return the classes of errors that the page of errors has an entry for."""
+    page = (ROOT / "docs" / "reference" / "errors.md").read_text()
+    return re.findall(r"^## (\w+)$", page, re.MULTILINE)
+
+
 def newest(folder: Path) -> float:
     """Return when the newest source below a folder was written."""
     return max(path.stat().st_mtime for path in folder.rglob("*.py*"))
@@ -243,6 +254,7 @@ def main() -> None:
     if last.exists() and last.stat().st_mtime > max(newest(ROOT / "src" / "farandole"), Path(__file__).stat().st_mtime):
         return
     package = load()
+    (FOLDER / "messages.md").write_text(messages.page(ROOT / "src" / "farandole", error_entries()))
     for name, page in PAGES.items():
         (FOLDER / f"{name}.md").write_text(module_page(package, page))
     last.write_text(command_page())

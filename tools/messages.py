@@ -1,0 +1,79 @@
+"""The messages of errors, as they stand in the sources: a page of the reference.
+
+What is filled in when an error is raised is shown as `...`. Each message says what is wrong and what to do; the page of
+errors has the cause and the remedy of its class.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Message(NamedTuple):
+    """A message of an error.
+
+    Attributes:
+        error: the class.
+        text: with `...` for what is filled in.
+        room: the package below farandole whose sources raise it.
+    """
+
+    error: str
+    text: str
+    room: str
+
+
+def messages(package: Path) -> Iterator[Message]:
+    """Yield the messages of all errors that sources raise with a text of their own."""
+    for file in sorted(package.rglob("*.py")):
+        room = file.relative_to(package).parts[0].removesuffix(".py")
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and node.exc.args:
+                text = text_of(node.exc.args[0])
+                if re.search(r"[a-z]{2}", text):
+                    yield Message(_name(node.exc.func), text, room)
+
+
+def text_of(node: ast.expr) -> str:
+    """Return a text as it is written, with `...` for what is filled in; "" of what is no text.
+
+    Example:
+        >>> text_of(ast.parse("f'rank {rank} is lost'", mode="eval").body)
+        'rank ... is lost'
+    """
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    if isinstance(node, ast.JoinedStr):
+        return "".join(text_of(part) if isinstance(part, ast.Constant) else "..." for part in node.values)
+    if isinstance(node, ast.BinOp):
+        return text_of(node.left) + text_of(node.right)
+    return ""
+
+
+def _name(function: ast.expr) -> str:
+    return function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
+
+
+def page(package: Path, classes: Sequence[str]) -> str:
+    """Return the page.
+
+    Args:
+        package: the sources.
+        classes: the errors that the page of errors has the cause and the remedy of, in its order.
+    """
+    parts = [
+        "# Messages",
+        "The texts of errors, as they stand in the sources, by the part of farandole that raises them; `...` stands "
+        "for what is filled in. A message says what is wrong and what to do.",
+    ]
+    found = list(messages(package))
+    for name in classes:
+        own = sorted({f"{message.room}: {message.text}" for message in found if message.error == name})
+        if own:
+            text = "\n".join(own)
+            parts += [f"## `{name}`", f"[Cause and remedy](../errors.md#{name.lower()})", f"~~~text\n{text}\n~~~"]
+    return "\n\n".join(parts) + "\n"
