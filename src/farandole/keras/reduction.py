@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from farandole.gradients.wrapper_gradients import GradientReduction
 from farandole.gradients.wrapper_options import WrapperOptions
 from farandole.keras import backends, left_out
 
-_numbers = itertools.count(1)
+# By process set, because a rank uses none of the optimizers of sets that it is not in.
+_numbers: dict[int, Iterator[int]] = defaultdict(lambda: itertools.count(1))
 
 
 def reduction(options: WrapperOptions, key_of: Callable[[Any], Any], backend: str | None = None) -> GradientReduction:
@@ -27,7 +29,9 @@ def reduction(options: WrapperOptions, key_of: Callable[[Any], Any], backend: st
     def name() -> str:
         # By the order in which optimizers are used, which is the same on all ranks, where names of layers need not be:
         # a rank that has made one more model counts on from there.
-        return f"keras.optimizer{next(_numbers)}.gradient"
+        number = options.process_set.process_set_id or 0
+        of_set = f"set{number}." if number else ""
+        return f"keras.{of_set}optimizer{next(_numbers[number])}.gradient"
 
     return GradientReduction(
         options,

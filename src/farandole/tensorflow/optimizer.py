@@ -30,7 +30,7 @@ class _Wrapper(Optimizer):  # type: ignore[misc, valid-type]
         self._optimizer = optimizer
         self._reduction = GradientReduction(
             replace(options, passes=1),
-            name=reduction.names_in_graphs(name),
+            name=reduction.names_in_graphs(name, options.process_set),
             key_of=reduction.key_of,
             backend=lambda: reduction,
         )

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from farandole.core.basics import current
 from farandole.core.dtype import Adasum
+from farandole.core.group import ProcessSet, global_process_set
 from farandole.errors import InvalidRequestError
 from farandole.gradients.wrapper_options import WrapperOptions
 from farandole.tensorflow import ops
@@ -155,7 +156,7 @@ def _by_type(indices: list[int], tensors: Sequence[Any]) -> list[list[int]]:
 _given_out: WeakKeyDictionary[Any, dict[str, int]] = WeakKeyDictionary()
 
 
-def names_in_graphs(prefix: str) -> Callable[[], str]:
+def names_in_graphs(prefix: str, process_set: ProcessSet = global_process_set) -> Callable[[], str]:
     """Return what gives each call a name of its own within the graph in which it is made.
 
     Ranks that trace their functions in another order, or have named the layers of their models otherwise, give the same
@@ -163,6 +164,7 @@ def names_in_graphs(prefix: str) -> Callable[[], str]:
 
     Args:
         prefix: of the names.
+        process_set: whose ranks make these calls; the others need not.
 
     Example:
         >>> names_in_graphs("DistributedGradientTape")()
@@ -170,14 +172,15 @@ def names_in_graphs(prefix: str) -> Callable[[], str]:
     """
 
     def name() -> str:
+        of_set = f"{prefix}.set{process_set.process_set_id}" if process_set.process_set_id else prefix
         if tf.executing_eagerly():
-            return f"{prefix}.grad"
+            return f"{of_set}.grad"
         graph = tf.compat.v1.get_default_graph()
         # The graph of a function has the function's name; that of a branch of a tf.cond ends with a number, which may
         # differ between processes.
         function = re.sub(r"_\d+$", "", str(getattr(graph, "name", "")))
         numbers = _given_out.setdefault(graph, {})
-        numbers[prefix] = number = numbers.get(prefix, -1) + 1
-        return ".".join(filter(None, (prefix, re.sub(r"[^\w.-]", "_", function), str(number), "grad")))
+        numbers[of_set] = number = numbers.get(of_set, -1) + 1
+        return ".".join(filter(None, (of_set, re.sub(r"[^\w.-]", "_", function), str(number), "grad")))
 
     return name

@@ -127,7 +127,7 @@ def DistributedGradientTape(
         raise InvalidRequestError(f"DistributedGradientTape wraps a tf.GradientTape, not an object of {kind}.")
     its_reduction = GradientReduction(
         options,
-        name=reduction.names_in_graphs("DistributedGradientTape"),
+        name=reduction.names_in_graphs("DistributedGradientTape", process_set),
         key_of=reduction.key_of,
         backend=lambda: reduction,
     )

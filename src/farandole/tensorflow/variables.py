@@ -13,8 +13,6 @@ from farandole.tensorflow import ops
 from farandole.tensorflow.errors import translated
 from farandole.tensorflow.reduction import names_in_graphs
 
-_name = names_in_graphs("broadcast_variables")
-
 
 def broadcast_variables(
     variables: Sequence[Any],
@@ -45,7 +43,8 @@ def broadcast_variables(
             values.broadcast_variables(variables, root_rank, process_set)
         return None
     own = [variable if isinstance(variable, tf.Variable) else variable.value for variable in variables]
-    return tf.group(*ops.broadcast_in_place(own, root_rank=root_rank, name=_name(), process_set=process_set))
+    name = names_in_graphs("broadcast_variables", process_set)()
+    return tf.group(*ops.broadcast_in_place(own, root_rank=root_rank, name=name, process_set=process_set))
 
 
 def broadcast_global_variables(root_rank: int) -> Any:

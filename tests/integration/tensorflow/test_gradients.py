@@ -517,3 +517,45 @@ def test_alone_nothing_is_added_to_a_graph(tensorflow_nursery: Nursery) -> None:
     world = World(tensorflow_nursery, 1)
     assert run(world, what_is_added_to_graphs) == [[{}, {}]]
     world.close()
+
+
+def gradients_of_a_set_and_of_all(hvd: Any, kind: str) -> Any:
+    """Reduce first among ranks 0 and 2, then among all: what comes second has the same name on all ranks."""
+    import keras
+    import tensorflow as tf
+
+    import farandole.keras
+
+    only = hvd.add_process_set([0, 2])
+    mine = hvd.rank() + 1.0
+    if kind == "keras":
+        results = []
+        for chosen in (only, hvd.global_process_set):
+            variable = keras.Variable([0.0])
+            optimizer = farandole.keras.DistributedOptimizer(keras.optimizers.SGD(1.0), process_set=chosen)
+            optimizer.apply([tf.constant([mine])], [variable])
+            results.append(float(variable.numpy()[0]))
+        return results
+    variable = tf.Variable([1.0])
+
+    @tf.function(autograph=False)
+    def step() -> list[Any]:
+        with tf.GradientTape(persistent=True) as tape:
+            loss = mine * tf.reduce_sum(variable)
+        of_set = hvd.DistributedGradientTape(tape, process_set=only).gradient(loss, [variable])
+        of_all = hvd.DistributedGradientTape(tape).gradient(loss, [variable])
+        return [*of_set, *of_all]
+
+    return [-float(gradient[0]) for gradient in step()]
+
+
+@pytest.mark.parametrize("kind", ["tape", "keras"])
+def test_gradients_of_a_process_set_do_not_shift_the_names_of_others(tensorflow_nursery: Nursery, kind: str) -> None:
+    ship(gradients_of_a_set_and_of_all)
+    # A set of one rank reduces nothing, so that it takes three to have a rank outside of one that does.
+    three = World(tensorflow_nursery, 3)
+    try:
+        found = run(three, gradients_of_a_set_and_of_all, kind)
+    finally:
+        three.close()
+    assert found == [[-2.0, -2.0]] * 3
