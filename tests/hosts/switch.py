@@ -95,11 +95,17 @@ class Switch:
 
     def detach(self, prefix: str) -> None:
         """Let nothing through to or from all ports whose names begin so."""
-        self._ip([f"link set dev {port} nomaster" for port in self._ports(prefix)])
+        self._ip([f"link set dev {port} nomaster" for port in self.ports(prefix)])
 
     def attach(self, prefix: str, network: str) -> None:
         """Undo `detach`."""
-        self._ip([f"link set dev {port} master {network}" for port in self._ports(prefix)])
+        self._ip([f"link set dev {port} master {network}" for port in self.ports(prefix)])
+
+    def ports(self, prefix: str) -> list[str]:
+        """Return the ports whose names begin so."""
+        enter = [NSENTER, f"--net=/proc/{self.pid}/ns/net", "--", "ip", "-json", "link"]
+        shown = subprocess.run(enter, capture_output=True, check=True, timeout=30).stdout
+        return [each["ifname"] for each in json.loads(shown) if each["ifname"].startswith(prefix)]
 
     def shape(self, plugs: Sequence[Plug], bandwidth: str | None) -> None:
         """Limit what each of these sends, and what it receives, say to `1gbit`; None lifts the limit.
@@ -116,11 +122,6 @@ class Switch:
         """Remove the wires."""
         self._holder.kill()
         self._holder.communicate()
-
-    def _ports(self, prefix: str) -> list[str]:
-        enter = [NSENTER, f"--net=/proc/{self.pid}/ns/net", "--", "ip", "-json", "link"]
-        shown = subprocess.run(enter, capture_output=True, check=True, timeout=30).stdout
-        return [each["ifname"] for each in json.loads(shown) if each["ifname"].startswith(prefix)]
 
     def _ip(self, lines: Sequence[str]) -> None:
         in_network(self._holder.pid, ["ip", "-batch", "-"], lines)

@@ -14,7 +14,7 @@ MERGE = "application/merge-patch+json"
 
 
 class Unanswered(Exception):
-    """The API server cannot be reached."""
+    """The API server cannot be reached, or cannot do yet what it is asked for."""
 
 
 class Refused(Exception):
@@ -97,6 +97,9 @@ class Api:
                 return bytes(answer.read())
         except urllib.error.HTTPError as error:
             with error:
-                raise Refused(error.code, error.read().decode(errors="replace")[:500]) from None
+                text = error.read().decode(errors="replace")[:500]
+            if error.code >= 500 or error.code == 429:
+                raise Unanswered(f"{error.code}: {text}") from None
+            raise Refused(error.code, text) from None
         except OSError as error:
             raise Unanswered(str(error)) from None

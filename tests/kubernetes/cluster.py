@@ -42,12 +42,19 @@ class Cluster:
         nodes: how many.
         resources: what each of them has, beside processors, memory and pods.
         volume_delay: seconds after which a changed ConfigMap or Secret reaches the files of a pod.
+        schedules: whether pods get nodes.
     """
 
     def __init__(
-        self, nodes: int = 3, *, resources: Mapping[str, str] | None = None, volume_delay: float = 1.0
+        self,
+        nodes: int = 3,
+        *,
+        resources: Mapping[str, str] | None = None,
+        volume_delay: float = 1.0,
+        schedules: bool = True,
     ) -> None:
         self._count = nodes
+        self._schedules = schedules
         self._node_options = {
             "resources": dict(resources or {"farandole.dev/slots": "8"}),
             "volume_delay": volume_delay,
@@ -69,7 +76,7 @@ class Cluster:
             self.folder.chmod(0o755)  # Pods of other users than root see their volumes here.
             self._switch = Switch(("pods",))
             self._resources.callback(self._switch.close)
-            self.control = ControlPlane(self.folder)
+            self.control = ControlPlane(self.folder, self._schedules)
             self._resources.callback(self.control.stop)
             self.control.start()
             self._resources.callback(self._stop_nodes)
@@ -180,6 +187,21 @@ class Cluster:
         for process in self._processes.values():
             stop(process)
             _reap(process)
+
+    def left_of_pods(self) -> list[str]:
+        """Return what pods have left on this machine: processes, folders beside their logs, and wires."""
+        folders = [str(path) for path in self.folder.glob("node-*/*") if path.is_dir() and path.name != "logs"]
+        return [*self.processes_of_pods(), *folders, *(f"wire {port}" for port in self._switch.ports("n"))]
+
+    def processes_of_pods(self, node: str = "") -> list[str]:
+        """Return the processes of all pods, or of a node's, whoever their parents are now, by what their root is."""
+        below = f"{self.folder / node}/"
+        found = []
+        for process in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):  # It has just ended.
+                if (root := os.readlink(process / "root")).startswith(below):
+                    found.append(f"process {process.name} in {root}")
+        return found
 
     # --- using it -----------------------------------------------------------------------------------------------
 

@@ -1,15 +1,39 @@
-"""The fixtures `cluster` and `namespace`."""
+"""The fixtures `cluster`, `operator` and `namespace`, and the order of files.
+
+All tests share one control plane and one operator, which take longer to start than most tests take.
+"""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from tests.kubernetes import binaries
+from tests.kubernetes import binaries, operators
 from tests.kubernetes.cluster import Cluster
+from tests.kubernetes.operators import RunningOperator
 
 _numbers = itertools.count(1)
+_FOLDER = Path(__file__).parent
+# The controller that deletes what is owned learns only every 30 s of kinds that are installed: what waits for that
+# comes late. What is installed for all tests is taken away at the end.
+_LAST = ("test_api_conformance.py", "test_install.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Have what is in `_LAST` run after the other tests of this folder."""
+    places = [place for place, item in enumerate(items) if item.path.parent == _FOLDER]
+    mine = sorted((items[place] for place in places), key=lambda item: _rank(item.path.name))
+    for place, item in zip(places, mine, strict=True):
+        items[place] = item
+    if mine:
+        # It starts the control plane, on a machine that may have much else to do.
+        mine[0].add_marker(pytest.mark.timeout(400), append=False)
+
+
+def _rank(file: str) -> int:
+    return _LAST.index(file) + 1 if file in _LAST else 0
 
 
 @pytest.fixture(scope="session")
@@ -20,6 +44,15 @@ def cluster() -> Iterator[Cluster]:
         pytest.skip(reason)
     with Cluster(3) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def operator(cluster: Cluster) -> Iterator[RunningOperator]:
+    """Return an operator with the rights that the installation gives it; a test that kills it starts it again."""
+    operators.install(cluster)
+    with operators.operator(cluster, "operator", "--drain-seconds", "3") as one:
+        cluster.until(lambda: one.leads, "the operator leads")
+        yield one
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from tests.kubernetes.api import Api, Refused, Unanswered
 from tests.kubernetes.children import die_with_parent, free_ports, stop
 from tests.kubernetes.errors import ClusterError
 
-START_SECONDS = 90.0
+START_SECONDS = 200.0
 _REST_SECONDS = 0.1
 SERVICE_ADDRESSES = tuple(f"10.78.0.{number}" for number in range(10, 30))
 """At which pods reach the API server: one for each node."""
@@ -35,10 +35,12 @@ class ControlPlane:
 
     Args:
         folder: an empty one, for all that is kept.
+        schedules: whether pods get nodes.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, schedules: bool = True) -> None:
         self._folder = folder
+        self._schedules = schedules
         port, *others = free_ports(5)
         self._port, self._ports = port, others
         self.url = f"https://127.0.0.1:{port}"
@@ -146,6 +148,8 @@ class ControlPlane:
             "--node-monitor-period=1s",
             "--node-monitor-grace-period=6s",
         )
+        if not self._schedules:
+            return
         self._run(
             "scheduler",
             binaries.program("kube-scheduler"),

@@ -20,17 +20,24 @@ _ACCOUNT = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/farandole-operator"
 
 
 class RunningOperator:
-    """One operator's process."""
+    """One operator's process.
 
-    def __init__(self, cluster: Cluster, name: str, *flags: str) -> None:
+    Args:
+        name: of its files.
+        url: at which it finds the API server; "": where that is.
+    """
+
+    def __init__(self, cluster: Cluster, name: str, *flags: str, url: str = "") -> None:
         self._cluster, self._flags = cluster, flags
-        self._config = account_config(cluster, name)
+        self._config = account_config(cluster, name, url)
         self._log = cluster.folder / f"{name}.log"
         self.start()
 
     def start(self) -> None:
         """Start it, also again."""
-        words = ["kubernetes", "operator", "--no-deliver-kubectl", "--port", "0", "--lease-namespace", NAMESPACE]
+        words = ["kubernetes", "operator", "--no-deliver-kubectl", "--lease-namespace", NAMESPACE]
+        words += ["--lease-seconds", "6"]
+        words += [] if "--port" in self._flags else ["--port", "0"]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "farandole", *words, *self._flags],
@@ -39,6 +46,12 @@ class RunningOperator:
                 stdout=log,
                 stderr=log,
             )
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most memory that its process has had."""
+        status = Path(f"/proc/{self._process.pid}/status").read_text()
+        return 1024 * int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1])
 
     def kill(self) -> None:
         """Kill it: it says nothing, and gives no Lease back."""
@@ -78,7 +91,7 @@ def farandole(cluster: Cluster, *words: str, check: bool = True) -> subprocess.C
     )
 
 
-def account_config(cluster: Cluster, name: str) -> Path:
+def account_config(cluster: Cluster, name: str, url: str = "") -> Path:
     """Return a kubeconfig with which one is the operator's account, and has its rights and no more."""
     import yaml
 
@@ -86,6 +99,7 @@ def account_config(cluster: Cluster, name: str) -> Path:
     token = cluster.api.create(f"{_ACCOUNT}/token", request)["status"]["token"]
     config = yaml.safe_load(cluster.control.kubeconfig.read_text())
     config["users"][0]["user"] = {"token": token}
+    config["clusters"][0]["cluster"]["server"] = url or cluster.control.url
     path = cluster.folder / f"{name}.kubeconfig"
     path.write_text(json.dumps(config))
     path.chmod(0o600)
@@ -93,9 +107,9 @@ def account_config(cluster: Cluster, name: str) -> Path:
 
 
 @contextlib.contextmanager
-def operator(cluster: Cluster, name: str = "operator", *flags: str) -> Iterator[RunningOperator]:
+def operator(cluster: Cluster, name: str = "operator", *flags: str, url: str = "") -> Iterator[RunningOperator]:
     """Run an operator in the block; what it wrote is shown if something in the block fails."""
-    one = RunningOperator(cluster, name, *flags)
+    one = RunningOperator(cluster, name, *flags, url=url)
     try:
         yield one
     except BaseException:

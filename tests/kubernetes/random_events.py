@@ -1,9 +1,10 @@
 """`python -m tests.kubernetes.random_events`: jobs on which random events fall, and what must be true of them then.
 
-Two of the jobs keep books of their samples; the third one is suspended and resumed. An event falls on a job or on all,
-and the next one comes when all jobs train again. So every loss is survivable: no event takes the last worker that has a
-job's state, and none takes a launcher while there is no API server. What must be true in the end: every job has
-succeeded; the first two have used each sample once; no pod is left.
+Two of the jobs keep books of their samples, one of them with PyTorch; the third one is suspended and resumed. An event
+falls on a job or on all, and the next one comes when all jobs train again. So every loss is survivable: no event takes
+the last worker that has a job's state, and none takes a launcher while there is no API server. What must be true in the
+end: every job has succeeded; the first two have used each sample once; nothing of them is left in the cluster or on
+this machine.
 
 The same seed chooses the same events; what they fall on also depends on what there is at that moment.
 """
@@ -11,6 +12,7 @@ The same seed chooses the same events; what they fall on also depends on what th
 from __future__ import annotations
 
 import argparse
+import functools
 import random
 import sys
 import tempfile
@@ -24,12 +26,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 from step_books import Books
 from tests.kubernetes import binaries, operators
 from tests.kubernetes.cluster import Cluster
+from tests.kubernetes.errors import ClusterError
 from tests.kubernetes.operators import RunningOperator
 from tests.kubernetes.training_jobs import Watched, book_keeping_job
+from tests.kubernetes.way import Way
 
 NAMESPACE = "random-events"
-_RECOVERY_SECONDS = 180.0
+_RECOVERY_SECONDS = 240.0
 _AWAY_SECONDS = 3.0
+_PAUSE_SECONDS = 0.2
+# After so many events all workers must have joined.
+_FULL_EVERY = 10
+_KINDS = "pods,services,configmaps,secrets,roles,rolebindings,serviceaccounts,networkpolicies,trainingjobs"
 
 
 class RandomEvents:
@@ -41,16 +49,23 @@ class RandomEvents:
 
     Args:
         operator: of the cluster.
+        way: on which the operator reaches the API server.
         folder: for the books of the jobs.
         say: takes a line for each event.
     """
 
     def __init__(
-        self, cluster: Cluster, operator: RunningOperator, seed: int, folder: Path, say: Callable[[str], None]
+        self,
+        cluster: Cluster,
+        operator: RunningOperator,
+        way: Way,
+        seed: int,
+        folder: Path,
+        say: Callable[[str], None],
     ) -> None:
         self.counts: Counter[str] = Counter()
         self.slowest = (0.0, "nothing")
-        self._cluster, self._operator, self._say = cluster, operator, say
+        self._cluster, self._operator, self._way, self._say = cluster, operator, way, say
         self._random = random.Random(seed)
         self._books = {name: Books([folder / name]) for name in ("exact-1", "exact-2", "paused")}
         self._jobs = {name: Watched(cluster, NAMESPACE, name) for name in self._books}
@@ -60,7 +75,8 @@ class RandomEvents:
         """Start the jobs, and return when all train."""
         for name in self._jobs:
             spread = {"topologySpread": "kubernetes.io/hostname"}
-            job = book_keeping_job(name, self._folder / name, "--pause", "0.05", **spread)
+            torch = name == "exact-1"
+            job = book_keeping_job(name, self._folder / name, torch=torch, pause=_PAUSE_SECONDS, **spread)
             self._cluster.apply(*job, namespace=NAMESPACE)
         for job in self._jobs.values():
             job.await_size(3, _RECOVERY_SECONDS)
@@ -76,8 +92,14 @@ class RandomEvents:
             job = self._jobs[self._random.choice(("exact-1", "exact-2"))]
             name = event.__name__.replace("_", " ")
             began = time.monotonic()
-            event(self, job)
-            self._await_all()
+            try:
+                if event(self, job) is False:
+                    name = f"no {name}"
+                self._await_all()
+                if number % _FULL_EVERY == 0:
+                    self._await_full()
+            except ClusterError as error:
+                raise ClusterError(f"event {number}, {name} ({job.name}), at {time.strftime('%T')}: {error}") from None
             seconds = time.monotonic() - began
             self.counts[name] += 1
             self.slowest = max(self.slowest, (seconds, name))
@@ -92,59 +114,115 @@ class RandomEvents:
             if name != "paused":
                 wrong += [f"{name}: {each}" for each in self._books[name].wrongs()]
             self._cluster.kubectl("delete", "trainingjob", name, "-n", NAMESPACE)
-        self._cluster.until(lambda: not self._cluster.pods(NAMESPACE), "no pod is left", _RECOVERY_SECONDS)
+        self._cluster.until(lambda: not self._left(), "nothing is left", _RECOVERY_SECONDS, self._left)
         return wrong
 
+    def _left(self) -> str:
+        """Return what is left of the jobs in the cluster, and of their pods on this machine."""
+        mine = ["-n", NAMESPACE, "-l", "farandole.dev/job", "-o", "name", "--ignore-not-found"]
+        return "\n".join([*self._cluster.kubectl("get", _KINDS, *mine).split(), *self._cluster.left_of_pods()])
+
     def _await_all(self) -> None:
-        """Wait until each job has two workers or more and takes steps: then it survives the next loss."""
+        """Wait until each job has a launcher, and two workers that take steps: then it survives the next loss."""
         for name, job in self._jobs.items():
             self._cluster.until(
-                lambda job=job: self._size(job) >= 2, f"{name} has workers", _RECOVERY_SECONDS, job.story
+                lambda job=job: self._is_whole(job), f"{name} has a launcher and workers", _RECOVERY_SECONDS, job.story
             )
-            job.await_steps(self._books[name], 2, None, _RECOVERY_SECONDS)
+            self._await_steps(name, job)
 
-    def _size(self, job: Watched) -> int:
-        return min(int((job.status.get("progress") or {}).get("size") or 0), len(job.running("worker")))
+    def _await_steps(self, name: str, job: Watched) -> None:
+        """Wait for a step of two workers or more that has begun just now: who is lost takes no part in it."""
+        books, goal = self._books[name], time.time() + 2 * _PAUSE_SECONDS
 
-    def _worker(self, job: Watched) -> str:
-        return self._random.choice(job.running("worker"))
+        def taken() -> bool:
+            latest = books.latest()
+            return bool(latest["at"] >= goal and latest["size"] >= 2)
+
+        self._cluster.until(taken, f"workers of {name} take steps", _RECOVERY_SECONDS, job.story)
+
+    def _is_whole(self, job: Watched) -> bool:
+        status = job.status
+        running = [each for each in status.get("conditions") or [] if each["type"] == "Running"]
+        # Nobody misses the launcher, and it is there.
+        led = bool(running and running[0]["status"] == "True" and running[0]["reason"] == "Training")
+        size = int((status.get("progress") or {}).get("size") or 0)
+        return led and bool(job.ready("launcher")) and min(size, len(job.running("worker"))) >= 2
+
+    def _await_full(self) -> None:
+        """Wait until each job trains with all workers that it wants: none is forgotten."""
+        for name, job in self._jobs.items():
+            self._cluster.until(
+                lambda job=job: self._is_full(job), f"{name} has all workers", _RECOVERY_SECONDS, job.story
+            )
+
+    def _is_full(self, job: Watched) -> bool:
+        status = job.status
+        size = int((status.get("progress") or {}).get("size") or 0)
+        return self._is_whole(job) and size == status.get("wanted") == len(job.pods("worker"))
+
+    def _lose_worker(self, job: Watched, how: Callable[[str, str], None]) -> None:
+        """Do something to a worker pod, and return when it is lost."""
+        victim = self._random.choice(job.running("worker"))
+        how(NAMESPACE, victim)
+        lost = f"{victim} does not run any more"
+        self._cluster.until(lambda: victim not in job.running("worker"), lost, _RECOVERY_SECONDS, job.story)
 
     # --- events -------------------------------------------------------------------------------------------------
 
     def worker_killed(self, job: Watched) -> None:
         """All programs of a worker pod are killed."""
-        self._cluster.kill_pod(NAMESPACE, self._worker(job))
+        self._lose_worker(job, self._cluster.kill_pod)
 
     def worker_evicted(self, job: Watched) -> None:
         """A worker pod is told to go."""
-        self._cluster.evict(NAMESPACE, self._worker(job))
+        self._lose_worker(job, self._cluster.evict)
 
     def worker_evicted_for_memory(self, job: Watched) -> None:
         """The node of a worker pod has no memory for it."""
-        self._cluster.evict_for_pressure(NAMESPACE, self._worker(job))
+        self._lose_worker(job, self._cluster.evict_for_pressure)
 
     def launcher_killed(self, job: Watched) -> None:
         """The launcher is killed; the kubelet starts it again."""
-        self._cluster.kill_pod(NAMESPACE, job.running("launcher")[-1])
+        before = self._launcher(job)
+        self._cluster.kill_pod(NAMESPACE, before[0])
+        self._await_another_launcher(job, before)
 
     def launcher_evicted(self, job: Watched) -> None:
         """The launcher pod is told to go."""
-        self._cluster.evict(NAMESPACE, job.running("launcher")[-1])
+        before = self._launcher(job)
+        self._cluster.evict(NAMESPACE, before[0])
+        self._await_another_launcher(job, before)
 
-    def node_lost(self, _: Watched) -> None:
-        """A node on which no job has all its workers loses its power, and comes back later."""
+    def _launcher(self, job: Watched) -> tuple[str, int]:
+        """Return the name of the launcher pod, and how often its program was started again."""
+        for pod in reversed(job.pods("launcher")):
+            for status in pod["status"].get("containerStatuses") or []:
+                return pod["metadata"]["name"], status["restartCount"]
+        return "", 0
+
+    def _await_another_launcher(self, job: Watched, before: tuple[str, int]) -> None:
+        what = f"another launcher has {job.name}"
+        self._cluster.until(lambda: self._launcher(job) != before, what, _RECOVERY_SECONDS, job.story)
+
+    def node_lost(self, _: Watched) -> bool:
+        """A node loses its power, and comes back later; False: on each node some job has more than half its workers.
+
+        Such a job would wait for `launcherAbsenceSeconds`, until it is certain that the silent ones have ended.
+        """
+        self._await_full()
         placed = {
             name: Counter(pod["spec"]["nodeName"] for pod in job.pods("worker") if pod["status"]["phase"] == "Running")
             for name, job in self._jobs.items()
         }
-        safe = [node for node in self._cluster.nodes if all(len(on.keys() - {node}) for on in placed.values())]
+        safe = [node for node in self._cluster.nodes if all(2 * on[node] <= on.total() for on in placed.values())]
         if not safe:
-            return
+            return False
         node = self._random.choice(safe)
         self._cluster.lose_node(node)
         self._cluster.until(lambda: not self._is_ready(node), f"{node} is known to be lost", _RECOVERY_SECONDS)
         time.sleep(self._random.uniform(0, _AWAY_SECONDS))
         self._cluster.start_node(node)
+        return True
 
     def _is_ready(self, node: str) -> bool:
         conditions = self._cluster.api.get(f"/api/v1/nodes/{node}")["status"]["conditions"]
@@ -153,7 +231,7 @@ class RandomEvents:
     def operator_killed(self, job: Watched) -> None:
         """The operator is killed, and a worker with it, and another operator comes later."""
         self._operator.kill()
-        self._cluster.kill_pod(NAMESPACE, self._worker(job))
+        self._lose_worker(job, self._cluster.kill_pod)
         time.sleep(self._random.uniform(0, _AWAY_SECONDS))
         self._operator.start()
 
@@ -162,6 +240,11 @@ class RandomEvents:
         self._cluster.control.kill_api_server()
         time.sleep(self._random.uniform(0, 2 * _AWAY_SECONDS))
         self._cluster.control.start_api_server()
+
+    def watches_cut(self, job: Watched) -> None:
+        """All connections of the operator are cut, and a worker is killed whose end no watch tells."""
+        self._way.cut()
+        self._lose_worker(job, self._cluster.kill_pod)
 
     def scaled(self, job: Watched) -> None:
         """Somebody wants another number of workers."""
@@ -174,7 +257,7 @@ class RandomEvents:
         job = self._jobs["paused"]
         job.patch(suspend=True)
         self._cluster.until(lambda: not self._pods(job), "its pods are gone", _RECOVERY_SECONDS, job.story)
-        assert job.status["state"] == "Suspended"
+        job.await_state("Suspended", _RECOVERY_SECONDS)
         job.patch(suspend=False)
 
     def _pods(self, job: Watched) -> list[object]:
@@ -190,7 +273,7 @@ class RandomEvents:
         self._cluster.apply(quota, namespace=NAMESPACE)
         used = f"/api/v1/namespaces/{NAMESPACE}/resourcequotas/full"
         self._cluster.until(lambda: (self._cluster.api.get(used).get("status") or {}).get("hard"), "the quota counts")
-        self._cluster.kill_pod(NAMESPACE, self._worker(job))
+        self._lose_worker(job, self._cluster.kill_pod)
 
         def is_told() -> bool:
             found = job.status.get("conditions") or []
@@ -200,7 +283,7 @@ class RandomEvents:
         self._cluster.api.delete(used)
 
 
-EVENTS: tuple[Callable[[RandomEvents, Watched], None], ...] = (
+EVENTS: tuple[Callable[[RandomEvents, Watched], bool | None], ...] = (
     RandomEvents.worker_killed,
     RandomEvents.worker_evicted,
     RandomEvents.worker_evicted_for_memory,
@@ -209,6 +292,7 @@ EVENTS: tuple[Callable[[RandomEvents, Watched], None], ...] = (
     RandomEvents.node_lost,
     RandomEvents.operator_killed,
     RandomEvents.api_server_restarted,
+    RandomEvents.watches_cut,
     RandomEvents.scaled,
     RandomEvents.suspended_and_resumed,
     RandomEvents.quota_reached,
@@ -229,9 +313,13 @@ def main() -> None:
         operators.install(cluster)
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
         cluster.api.create("/api/v1/namespaces", namespace)
-        with operators.operator(cluster, "training-operator") as operator:
+        with (
+            Way(cluster.control.url) as way,
+            operators.operator(cluster, url=way.url) as operator,
+        ):
             cluster.until(lambda: operator.leads, "the operator leads")
-            events = RandomEvents(cluster, operator, options.seed, Path(folder), lambda line: print(line, flush=True))
+            say = functools.partial(print, flush=True)
+            events = RandomEvents(cluster, operator, way, options.seed, Path(folder), say)
             events.start()
             events.run(options.events)
             wrong = events.end()
@@ -240,7 +328,7 @@ def main() -> None:
     print(f"longest until all jobs trained again: {events.slowest[0]:.1f} s, {events.slowest[1]}")
     if wrong:
         sys.exit("error: " + "\n".join(wrong))
-    print("all jobs succeeded; each sample was used once; no pod is left")
+    print("all jobs succeeded; each sample was used once; nothing is left in the cluster or of pods on this machine")
 
 
 if __name__ == "__main__":

@@ -7,19 +7,14 @@ import asyncio
 import api_conformance
 import pytest
 from lightkube.config.kubeconfig import KubeConfig
-from tests.kubernetes import operators
 from tests.kubernetes.cluster import Cluster
+from tests.kubernetes.operators import RunningOperator
 
 from farandole.kubernetes.operator.api import Api
 
 
-@pytest.fixture(scope="module", autouse=True)
-def installed(cluster: Cluster) -> None:
-    operators.install(cluster)
-
-
 @pytest.mark.parametrize("check", api_conformance.CHECKS, ids=lambda check: check.__name__)
-def test_a_real_one(cluster: Cluster, namespace: str, check: api_conformance.Check) -> None:
+def test_a_real_one(operator: RunningOperator, cluster: Cluster, namespace: str, check: api_conformance.Check) -> None:
     async def test() -> None:
         api = Api(KubeConfig.from_file(cluster.control.kubeconfig).get())
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.kubernetes import operators
 from tests.kubernetes.cluster import Cluster
-from tests.kubernetes.operators import farandole
+from tests.kubernetes.operators import RunningOperator, farandole
 
 KINDS = "namespaces,crds,clusterroles,clusterrolebindings,deployments,roles,rolebindings,serviceaccounts,pdb"
 
@@ -14,8 +14,10 @@ def ours(cluster: Cluster) -> list[str]:
     return sorted(cluster.kubectl(*words).split())
 
 
-def test_all_comes_twice_without_harm_and_goes_without_a_rest(cluster: Cluster, namespace: str) -> None:
-    operators.install(cluster)
+def test_all_comes_twice_without_harm_and_goes_without_a_rest(
+    operator: RunningOperator, cluster: Cluster, namespace: str
+) -> None:
+    operator.stop()  # No other test comes that needs it.
     first = ours(cluster)
     assert "customresourcedefinition.apiextensions.k8s.io/mpijobs.kubeflow.org" in first
     operators.install(cluster)

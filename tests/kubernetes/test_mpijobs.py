@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +26,6 @@ needs_mpirun = pytest.mark.skipif(
     shutil.which("mpirun", path="/usr/bin:/usr/local/bin") is None, reason="no mpirun: apt-get install openmpi-bin"
 )
 needs_sshd = pytest.mark.skipif(not Path("/usr/sbin/sshd").exists(), reason="no sshd: apt-get install openssh-server")
-
-
-@pytest.fixture(scope="module")
-def operator(cluster: Cluster) -> Iterator[RunningOperator]:
-    """Return an operator that serves all tests of this file, with its own account's rights."""
-    operators.install(cluster)
-    with operators.operator(cluster, "mpi-operator", "--drain-seconds", "3") as one:
-        cluster.until(lambda: one.leads, "the operator leads")
-        yield one
 
 
 def pods_of(cluster: Cluster, namespace: str, role: str = "") -> dict[str, Any]:
@@ -170,7 +160,7 @@ class ElasticJob:
         body = job("elastic", "v1", slotsPerWorker=1, cleanPodPolicy="Running", mpiReplicaSpecs=specs)
         cluster.apply(body, namespace=namespace)
         cluster.until(lambda: self.holds("Running"), "it runs")
-        cluster.until(lambda: self.says("epoch 1 of"), "it trains")
+        cluster.until(lambda: self.says("epoch 1 of"), "it trains", 150)
 
     def holds(self, kind: str) -> bool:
         return holds(self.cluster, self.namespace, "elastic", kind)

@@ -10,12 +10,10 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.kubernetes import operators
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.operators import RunningOperator
 from tests.kubernetes.training_jobs import Watched
@@ -55,15 +53,6 @@ def workflow():
 local.init(local.SubprocessRunner(use_venv=False), pipeline_root=sys.argv[2])
 workflow()
 """
-
-
-@pytest.fixture(scope="module")
-def operator(cluster: Cluster) -> Iterator[RunningOperator]:
-    """Return an operator that serves the cluster, with the rights that the installation gives it."""
-    operators.install(cluster)
-    with operators.operator(cluster, "pipeline-operator") as one:
-        cluster.until(lambda: one.leads, "the operator leads")
-        yield one
 
 
 def run_step(cluster: Cluster, namespace: str, script: str, job: dict[str, Any], folder: Path) -> str:

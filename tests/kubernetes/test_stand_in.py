@@ -190,11 +190,15 @@ def test_pods_of_a_lost_node_end_at_once_and_are_given_up_later(cluster: Cluster
         {"key": f"node.kubernetes.io/{why}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 1}
         for why in ("not-ready", "unreachable")
     ]
-    server = pod("server", "exec python3 -m http.server 8000", nodeName="node-3", tolerations=tolerations)
+    # Of an ordinary user, as pods of jobs are.
+    user = {"nodeName": "node-3", "tolerations": tolerations, "securityContext": {"runAsUser": 1000}}
+    server = pod("server", "exec python3 -m http.server 8000", **user)
     cluster.apply(service, server, namespace=namespace)
     await_phase(cluster, namespace, "server", "Running")
     try:
+        cluster.until(lambda: cluster.processes_of_pods("node-3"), "its processes are known")
         cluster.lose_node("node-3")
+        cluster.until(lambda: not cluster.processes_of_pods("node-3"), "its processes have ended", 5)
 
         def given_up() -> bool:
             return "deletionTimestamp" in cluster.pods(namespace)[0]["metadata"]
@@ -204,6 +208,43 @@ def test_pods_of_a_lost_node_end_at_once_and_are_given_up_later(cluster: Cluster
     finally:
         cluster.start_node("node-3")
     cluster.until(lambda: not cluster.pods(namespace), "the node that is back lets the pod go")
+
+
+def test_a_node_that_comes_back_at_once_starts_again_what_may_be_and_tells_what_may_not(
+    cluster: Cluster, namespace: str
+) -> None:
+    cluster.apply(
+        pod("once", "sleep 1000", nodeName="node-3"),
+        pod("again", "sleep 1000", nodeName="node-3", restartPolicy="OnFailure"),
+        namespace=namespace,
+    )
+    for name in ("once", "again"):
+        await_phase(cluster, namespace, name, "Running")
+    cluster.lose_node("node-3")
+    cluster.start_node("node-3")
+
+    ended = await_phase(cluster, namespace, "once", "Failed")["status"]["containerStatuses"][0]["state"]
+    assert ended["terminated"]["exitCode"] == 137
+
+    def started_again() -> bool:
+        found = cluster.api.get(f"/api/v1/namespaces/{namespace}/pods/again")["status"]["containerStatuses"][0]
+        return found["restartCount"] == 1 and "running" in found["state"]
+
+    cluster.until(started_again, "the other one is started again")
+    cluster.kubectl("delete", "pod", "-n", namespace, "once", "--timeout=20s")
+
+
+def test_pods_that_are_deleted_while_they_start_leave_nothing(cluster: Cluster, namespace: str) -> None:
+    def nothing_left() -> bool:
+        return not cluster.left_of_pods()
+
+    cluster.until(nothing_left, "pods of other tests are gone", instead=lambda: str(cluster.left_of_pods()))
+    for round_of in range(3):
+        names = [f"brief-{round_of}-{number}" for number in range(4)]
+        pods = [pod(name, "trap '' TERM; sleep 1000", terminationGracePeriodSeconds=1) for name in names]
+        cluster.apply(*pods, namespace=namespace)
+        cluster.kubectl("delete", "pods", "-n", namespace, "--all", "--timeout=30s")
+    cluster.until(nothing_left, "nothing is left", instead=lambda: str(cluster.left_of_pods()))
 
 
 def test_extended_resources_are_counted(cluster: Cluster, namespace: str) -> None:

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import itertools
 import json
-import re
 from pathlib import Path
 from typing import Any
 
-from step_books import SCRIPT, Books
+from step_books import PLAIN_SCRIPT, SCRIPT, Books
 from tests.kubernetes.cluster import Cluster
 
-_ROOT = Path(__file__).resolve().parents[2]
+from farandole.kubernetes.training_job.own_names import CODE_FOLDER
+
 TRAINING_JOBS = "/apis/farandole.dev/v1alpha1/namespaces/{}/trainingjobs"
 
 
-def book_keeping_job(name: str, books: Path, *arguments: str, **spec: Any) -> list[Any]:
+def book_keeping_job(name: str, books: Path, *, torch: bool = False, pause: float = 0.05, **spec: Any) -> list[Any]:
     """Return a job that writes down in `books` which samples each step has used, and the ConfigMap with its code.
 
     It trains until `Books.stop`.
+
+    Args:
+        torch: with PyTorch, whose import takes seconds; otherwise a number is trained.
+        pause: seconds of each step.
     """
     books.mkdir(parents=True, exist_ok=True)
     books.chmod(0o777)
@@ -31,14 +35,10 @@ def book_keeping_job(name: str, books: Path, *arguments: str, **spec: Any) -> li
             "volumes": [{"name": "books", "hostPath": {"path": str(books)}}],
         }
     }
-    code = {"train.py": Path(SCRIPT).read_text()}
-    return training_job(name, code, ["train.py", "--books", "/books", *arguments], template=template, **spec)
-
-
-def digits_job(name: str, *arguments: str, **spec: Any) -> list[Any]:
-    """Return a job that trains on the digits, and the ConfigMap with its code."""
-    code = (_ROOT / "examples" / "elastic_digits.py").read_text()
-    return training_job(name, {"train.py": code}, ["train.py", *arguments], **spec)
+    script, arguments = (SCRIPT, ["--pause", f"{pause}"]) if torch else (PLAIN_SCRIPT, ["0", f"{pause}"])
+    command = [f"{CODE_FOLDER}/train.py", *arguments]
+    code = {"train.py": Path(script).read_text()}
+    return training_job(name, code, command, template=template, workingDirectory="/books", **spec)
 
 
 def training_job(name: str, code: dict[str, str], command: list[str], **spec: Any) -> list[Any]:
@@ -85,6 +85,10 @@ class Watched:
         """Return the names of its pods of a role that run."""
         return [pod["metadata"]["name"] for pod in self.pods(role) if pod["status"].get("phase") == "Running"]
 
+    def ready(self, role: str) -> list[str]:
+        """Return the names of its pods of a role that are ready."""
+        return [pod["metadata"]["name"] for pod in self.pods(role) if _is_ready(pod)]
+
     def await_state(self, state: str, seconds: float = 150) -> dict[str, Any]:
         """Return its status when it is in a state."""
 
@@ -125,7 +129,7 @@ class Watched:
             self.cluster.folder.glob(f"node-*/logs/{self.namespace}.*"), key=lambda path: path.stat().st_mtime
         )
         logs += [f"{path.name}, which is gone:\n{path.read_text(errors='replace')}" for path in gone]
-        operator = self.cluster.folder / "training-operator.log"
+        operator = self.cluster.folder / "operator.log"
         last = operator.read_text()[-3000:] if operator.exists() else ""
         return "\n".join([json.dumps(self.status), *told, *(log[-4000:] for log in logs), last])
 
@@ -135,6 +139,11 @@ class Watched:
         return "".join(
             self.cluster.kubectl("logs", "-n", self.namespace, pod["metadata"]["name"], check=False) for pod in pods
         )
+
+
+def _is_ready(pod: Any) -> bool:
+    conditions = pod["status"].get("conditions") or []
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
 def longest_pause(books: Books, begin: float, end: float) -> float:
@@ -150,10 +159,3 @@ def token_of(cluster: Cluster, namespace: str, account: str) -> str:
     path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 7200}}
     return str(cluster.api.create(path, request)["status"]["token"])
-
-
-def accuracy(log: str) -> float:
-    """Return the accuracy that a training on the digits has told at its end."""
-    match = re.search(r"accuracy ([0-9.]+) after", log)
-    assert match is not None, log[-2000:]
-    return float(match[1])

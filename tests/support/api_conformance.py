@@ -123,6 +123,30 @@ async def a_watch_goes_on_from_a_list(api: Api, namespace: str) -> None:
     assert seen == [("ADDED", "w1"), ("MODIFIED", "w1"), ("DELETED", "w0")]
 
 
+async def only_metadata_is_told_where_it_is_asked_for(api: Api, namespace: str) -> None:
+    assert (await api.list("v1", "configmaps", namespace, "m,!mark", only_metadata=True))[0] == []
+    made = await api.create(config(namespace, "m0", {"m": "1"}, a="b"))
+    await api.create(config(namespace, "marked", {"m": "1", "mark": "x"}))
+    items, version = await api.list("v1", "configmaps", namespace, "m,!mark", only_metadata=True)
+    (found,) = items
+    assert (found["metadata"]["uid"], found.get("data")) == (made["metadata"]["uid"], None)
+    seen: list[tuple[str, str]] = []
+
+    async def watch() -> None:
+        async for change, obj in api.watch("v1", "configmaps", version, namespace, "m,!mark", only_metadata=True):
+            if change != "BOOKMARK":
+                assert "data" not in obj and obj["metadata"]["labels"] == {"m": "1"}
+                seen.append((change, obj["metadata"]["name"]))
+            if change == "DELETED":
+                return
+
+    task = asyncio.create_task(watch())
+    await api.create(config(namespace, "m1", {"m": "1"}, a="b"))
+    await api.delete(ref(namespace, "m0"), made["metadata"]["uid"])
+    await asyncio.wait_for(task, LIMIT)
+    assert seen == [("ADDED", "m1"), ("DELETED", "m0")]
+
+
 async def what_a_job_owns_goes_with_it(api: Api, namespace: str) -> None:
     job = await api.create(mpi_job(namespace, "owner"))
     owner = {"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "name": "owner", "controller": True}
@@ -170,6 +194,7 @@ CHECKS: tuple[Check, ...] = (
     a_status_is_written_apart,
     a_list_has_what_has_the_labels,
     a_watch_goes_on_from_a_list,
+    only_metadata_is_told_where_it_is_asked_for,
     what_a_job_owns_goes_with_it,
     a_pod_that_runs_is_told_to_go_before_it_goes,
 )

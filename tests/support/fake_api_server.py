@@ -64,6 +64,7 @@ class FakeApiServer:
     Attributes:
         refuse: asked before each creation with (plural, object); a text refuses it with 403.
         down: while it is True, connections are closed without an answer.
+        lacks: plurals of kinds that it does not know yet, as one that is just starting.
         writes: how many requests changed something, by (method, plural).
     """
 
@@ -71,6 +72,7 @@ class FakeApiServer:
         self.objects: dict[Key, Obj] = {}
         self.refuse: Callable[[str, Obj], str] = lambda plural, obj: ""
         self.down = False
+        self.lacks: set[str] = set()
         self.writes: Counter[tuple[str, str]] = Counter()
         self.url = ""
         self.oldest = 0
@@ -140,7 +142,7 @@ class FakeApiServer:
         namespace = ""
         if rest[:1] == ["namespaces"] and len(rest) > 2:
             namespace, rest = rest[1], rest[2:]
-        if not rest or rest[0] not in _PLURALS.values():
+        if not rest or rest[0] not in _PLURALS.values() or rest[0] in self.lacks:
             raise Answer(404, "NotFound", "the server could not find the requested resource")
         return await self._resource(request, namespace, *rest)
 
@@ -173,8 +175,11 @@ class FakeApiServer:
         selector = request.query.get("labelSelector", "")
         found = [obj for obj in self.of(plural) if _in(obj, namespace) and _selected(obj, selector)]
         # As a real one: items of a list do not say what kind they are.
-        items = [{key: value for key, value in obj.items() if key not in ("kind", "apiVersion")} for obj in found]
-        return web.json_response({"kind": "List", "metadata": {"resourceVersion": str(self._last)}, "items": items})
+        shown = [_shown(request, obj) for obj in found]
+        items = [{key: value for key, value in obj.items() if key not in ("kind", "apiVersion")} for obj in shown]
+        # As a real one: a list of bare metadata has null where there is nothing.
+        listed = items if items or not _only_metadata(request) else None
+        return web.json_response({"kind": "List", "metadata": {"resourceVersion": str(self._last)}, "items": listed})
 
     async def _create(self, plural: str, namespace: str, obj: Obj) -> Obj:
         obj["metadata"].setdefault("namespace", namespace)
@@ -265,7 +270,8 @@ class FakeApiServer:
             for version, change, kind, obj in [item for item in self._news(since)]:
                 since = version
                 if kind == plural and _in(obj, namespace) and _selected(obj, selector):
-                    await response.write(json.dumps({"type": change, "object": obj}).encode() + b"\n")
+                    event = {"type": change, "object": _shown(request, obj)}
+                    await response.write(json.dumps(event).encode() + b"\n")
             async with self._changed:
                 if self._last <= since and cut == self._cut:
                     await self._changed.wait()
@@ -283,11 +289,17 @@ class FakeApiServer:
 
 
 class FakeNode:
-    """A FAKE kubelet: pods run after a moment, and go when they are told to."""
+    """A FAKE kubelet, and scheduler: pods run after a moment, and go when they are told to.
+
+    Attributes:
+        finish: returns the phase in which a pod that runs has ended; "": it runs on.
+        holds: says whether a pod that has a node cannot start yet.
+    """
 
     def __init__(self, server: FakeApiServer, start: float = 0.05, end: float = 0.05) -> None:
         self.server = server
         self.finish: Callable[[Obj], str] = lambda pod: ""
+        self.holds: Callable[[Obj], bool] = lambda pod: False
         self._start, self._end = start, end
 
     async def run(self) -> None:
@@ -305,6 +317,9 @@ class FakeNode:
         key = "pods", metadata["namespace"], metadata["name"]
         if metadata.get("deletionTimestamp"):
             await self.server.remove(key)
+        elif phase == "Pending" and self.holds(pod):
+            if not pod["spec"].get("nodeName"):
+                await self.server.put("pods", {**pod, "spec": {**pod["spec"], "nodeName": "fake"}})
         elif phase == "Pending":
             ready = [{"type": "Ready", "status": "True"}]
             await self.server.put("pods", {**pod, "status": {"phase": "Running", "conditions": ready}})
@@ -353,9 +368,23 @@ def _in(obj: Obj, namespace: str) -> bool:
 
 def _selected(obj: Obj, selector: str) -> bool:
     labels = obj["metadata"].get("labels") or {}
-    return all(
-        labels.get(key) == value for key, _, value in (part.partition("=") for part in selector.split(",") if part)
-    )
+
+    def fits(part: str) -> bool:
+        key, equal, value = part.partition("=")
+        return labels.get(key) == value if equal else (key.removeprefix("!") in labels) != key.startswith("!")
+
+    return all(fits(part) for part in selector.split(",") if part)
+
+
+def _only_metadata(request: web.Request) -> bool:
+    return "as=PartialObjectMetadata" in request.headers.get("Accept", "")
+
+
+def _shown(request: web.Request, obj: Obj) -> Obj:
+    """Return an object as it was asked for: whole, or its metadata only."""
+    if not _only_metadata(request):
+        return obj
+    return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": obj["metadata"]}
 
 
 def _merged(old: Any, patch: Any, atomic: bool = False) -> Any:

@@ -46,7 +46,7 @@ async def fake_cluster(node: bool = True) -> AsyncIterator[tuple[FakeApiServer, 
 
 
 class OperatorThread:
-    """An operator with a loop of its own: kopf, when it ends, ends all that was begun in its loop after it."""
+    """An operator with a loop of its own, as its process has one."""
 
     def __init__(self, server: FakeApiServer, **settings: Any) -> None:
         settings = {"options": Options(drain_seconds=0.5), "kinds": (kinds.MPI_JOB,), "host": "127.0.0.1", **settings}

@@ -14,6 +14,7 @@ _SCRIPTS = Path(__file__).resolve().parents[1] / "integration/elastic/scripts"
 SCRIPT = str(_SCRIPTS / "steps_style.py")
 PLAIN_SCRIPT = str(_SCRIPTS / "plain_style.py")
 SAMPLES = 101
+_TAIL_BYTES = 8192
 
 
 class Books:
@@ -26,6 +27,8 @@ class Books:
     def __init__(self, directories: Iterable[Path]) -> None:
         self._directories = list(directories)
         self._gone: dict[int, list[dict[str, Any]]] = {}
+        self._read: dict[Path, tuple[int, dict[str, Any] | None]] = {}
+        """The size that a book had, and the last step in it, when somebody has looked."""
 
     def read(self) -> dict[int, list[dict[str, Any]]]:
         """Return the lines of each worker."""
@@ -52,8 +55,25 @@ class Books:
 
     def newest(self) -> dict[str, Any]:
         """Return the last step that anyone has seen."""
-        steps = [line for lines in self.read().values() for line in lines if "step" in line]
-        return max(steps, key=lambda line: line["step"], default={"step": -1, "size": 0, "epoch": 0})
+        return max(self._ends(), key=lambda line: int(line["step"]), default={"step": -1, "size": 0, "epoch": 0})
+
+    def latest(self) -> dict[str, Any]:
+        """Return the step that somebody has seen last, also of a training that has begun anew."""
+        return max(self._ends(), key=lambda line: float(line["at"]), default={"step": -1, "size": 0, "at": 0.0})
+
+    def _ends(self) -> list[dict[str, Any]]:
+        """Return the last step in each book.
+
+        Who waits for a step asks often, and books grow long: only the end of one that has grown is read.
+        """
+        steps = [line for lines in self._gone.values() for line in lines if "step" in line]
+        for path in (path for directory in self._directories for path in directory.glob("worker-*.book")):
+            size, last = self._read.get(path, (-1, None))
+            if (now := path.stat().st_size) != size:
+                last = _last_step(path) or last
+                self._read[path] = now, last
+            steps += [last] if last is not None else []
+        return steps
 
     def await_steps(self, more: int, size: int | None = None, seconds: float = 60) -> None:
         """Wait until so many more steps are done and, if one is given, until that is the size of the world."""
@@ -98,6 +118,16 @@ class Books:
             missing = [] if epoch == max(epochs) else sorted(set(range(SAMPLES)).difference(used_in_it))
             if twice or missing:
                 yield f"epoch {epoch}: used more than once {twice}, not at all {missing}"
+
+
+def _last_step(path: Path) -> dict[str, Any] | None:
+    """Return the last step of a book, as far as its last few kilobytes have one."""
+    with path.open("rb") as file:
+        file.seek(max(0, file.seek(0, 2) - _TAIL_BYTES))
+        lines = file.read().decode().split("\n")
+    # The first one is cut off, unless it is the book's first, which is no step; the last one is still being written.
+    steps = [found for found in map(json.loads, lines[1:-1]) if "step" in found]
+    return steps[-1] if steps else None
 
 
 def _accounts(books: dict[int, list[dict[str, Any]]]) -> Iterator[tuple[int, tuple[int, list[int]], int]]:

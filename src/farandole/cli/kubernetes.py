@@ -74,6 +74,8 @@ def _add_operator(what: Any) -> None:
     add = parser.add_argument
     add("--jobs-namespace", default="", metavar="NAME", help="serve only jobs in this one (default: in all)")
     add("--lease-namespace", default="", metavar="NAME", help="where operators elect the one that acts")
+    lease_text = "another operator takes over when this one is silent for so long (default: %(default)d)"
+    add("--lease-seconds", type=_lease_seconds, default=15, metavar="S", help=lease_text)
     add("--image", default="", metavar="IMAGE", help="its own image, from which launchers get kubectl")
     add("--no-deliver-kubectl", action="store_true", help="launchers have kubectl in their own image")
     add(
@@ -87,6 +89,12 @@ def _add_operator(what: Any) -> None:
     add("--port", type=int, default=8080, metavar="N", help="of the same; 0 has none (default: %(default)d)")
     add("--verbose", action="store_true", help="tell more of what goes wrong and is tried again")
     _add_gang(parser)
+
+
+def _lease_seconds(text: str) -> int:
+    if not text.isdecimal() or not 3 <= int(text) <= 3600:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 3 to 3600")
+    return int(text)
 
 
 def _nothing(options: argparse.Namespace) -> int:
@@ -142,6 +150,7 @@ def _operator(options: argparse.Namespace) -> int:
             options=served,
             namespace=options.jobs_namespace,
             lease_namespace=options.lease_namespace or os.environ.get("POD_NAMESPACE", "default"),
+            lease_seconds=options.lease_seconds,
             host=options.address,
             port=options.port or None,
         )

@@ -75,6 +75,11 @@ def gated(pod: Object) -> bool:
     return phase(pod) == "Pending" and _condition(pod, "PodScheduled").get("reason") == "SchedulingGated"
 
 
+def waits_to_start(pod: Object) -> bool:
+    """Say whether it has a node, and has not started there."""
+    return phase(pod) == "Pending" and not terminating(pod) and bool(_mapping(pod.get("spec")).get("nodeName"))
+
+
 def created_at(pod: Object) -> float:
     """Return when it was created, 0 if that is not known yet."""
     return times.from_text(pod["metadata"].get("creationTimestamp")) or 0.0
@@ -84,6 +89,23 @@ def restarts(pod: Object) -> int:
     """Return how often the kubelet has started one of its containers again."""
     counts = [item.get("restartCount") for item in _containers(pod)]
     return sum(count for count in counts if isinstance(count, int))
+
+
+def ended_at(pod: Object) -> float | None:
+    """Return when the last of its containers has ended, None if none has."""
+    return max(_times(pod, "finishedAt"), default=None)
+
+
+def lifetime(pod: Object) -> float:
+    """Return for how long its containers ran that have ended, in seconds; 0 if that is not known."""
+    ended = ended_at(pod)
+    return 0.0 if ended is None else max(0.0, ended - min(_times(pod, "startedAt"), default=ended))
+
+
+def _times(pod: Object, key: str) -> list[float]:
+    ended = [_mapping(_mapping(item.get("state")).get("terminated")) for item in _containers(pod)]
+    found = [times.from_text(item.get(key)) for item in ended]
+    return [time for time in found if time is not None]
 
 
 @dataclass(frozen=True)

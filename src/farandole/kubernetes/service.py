@@ -10,6 +10,7 @@ import os
 import re
 import secrets
 import time
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -22,7 +23,7 @@ from farandole.jobs.errors import BadSpec, NotAllowed, Refused, UnknownJob, Unre
 from farandole.jobs.log_lines import of_rank
 from farandole.jobs.spec import JobSpec, to_dict
 from farandole.jobs.status import JobStatus
-from farandole.kubernetes import children, code, names
+from farandole.kubernetes import children, code, names, pod_state
 from farandole.kubernetes.kinds import TRAINING_JOB
 from farandole.kubernetes.model import Object
 from farandole.kubernetes.reading import status_of
@@ -47,6 +48,8 @@ class KubernetesJobs:
 
     def __init__(self, client: httpx2.Client, namespace: str, image: str = "") -> None:
         self._client = client
+        # Nobody closes a handle of a job: the connection ends with whoever has it.
+        weakref.finalize(self, client.close)
         self._namespace = namespace
         self._image = image
         self._jobs = f"/apis/{TRAINING_JOB.api_version}/namespaces/{namespace}/{TRAINING_JOB.plural}"
@@ -121,13 +124,14 @@ class KubernetesJobs:
     # --- logs ---------------------------------------------------------------------------------------------------
 
     def _lines(self, name: str, follow: bool) -> Iterator[str]:
-        shown: set[str] = set()
+        shown: set[tuple[str, int]] = set()
         while True:
             over = status_of(self._job(name)).state.is_over
             for pod in self._launchers(name):
-                uid = pod["metadata"]["uid"]
-                if uid not in shown and (pod.get("status") or {}).get("phase") != "Pending":
-                    shown.add(uid)
+                # A program that the kubelet has started again writes a log of its own.
+                start = str(pod["metadata"]["uid"]), pod_state.restarts(pod)
+                if start not in shown and pod_state.phase(pod) != "Pending":
+                    shown.add(start)
                     yield from self._lines_of(pod["metadata"]["name"], follow)
             if over or not follow:
                 return

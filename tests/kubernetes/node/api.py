@@ -11,10 +11,20 @@ from typing import Any
 import aiohttp
 import yaml
 
+OUTAGES = (aiohttp.ClientError, asyncio.TimeoutError, OSError)
+"""What is raised where no server answers."""
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 _REST_SECONDS = 0.5
 _WATCH_SECONDS = 300
+
+
+class Rejected(Exception):
+    """The API server says no, and will say so again."""
+
+
+class Unavailable(aiohttp.ClientError):
+    """The API server answers, and cannot do yet what it is asked for."""
 
 
 class NodeApi:
@@ -25,7 +35,7 @@ class NodeApi:
             config = yaml.safe_load(file)
         cluster = config["clusters"][0]["cluster"]
         self.url: str = cluster["server"]
-        self._tls = ssl.create_default_context(cafile=cluster["certificate-authority"])
+        self._tls = ssl.create_default_context(cafile=cluster.get("certificate-authority"))
         self._headers = {"Authorization": f"Bearer {config['users'][0]['user']['token']}"}
         self._http: aiohttp.ClientSession
 
@@ -41,24 +51,38 @@ class NodeApi:
         """Return the answer; None: there is no such object.
 
         Raises:
-            RuntimeError: the server says no.
-            aiohttp.ClientError: there is no server.
+            Rejected: the server says no.
+            aiohttp.ClientError: there is no server, or it is just starting; see `OUTAGES`.
         """
         data = None if body is None else json.dumps(body)
         async with self._http.request(method, self.url + path, data=data, headers={"Content-Type": kind}) as answer:
             text = await answer.text()
             if answer.status == 404:
                 return None
+            if answer.status >= 500 or answer.status == 429 or "not yet ready" in text:
+                raise Unavailable(f"{method} {path}: {answer.status} {text[:200]}")
             if answer.status >= 300:
-                raise RuntimeError(f"{method} {path}: {answer.status} {text[:200]}")
+                raise Rejected(f"{method} {path}: {answer.status} {text[:200]}")
             return json.loads(text)
+
+    async def insist(self, method: str, path: str, body: object = None, kind: str = "application/json") -> Any:
+        """Do as `ask` does, and go on until there is an answer: what a node has to tell or to know cannot be left out.
+
+        Raises:
+            Rejected: the server says no.
+        """
+        while True:
+            try:
+                return await self.ask(method, path, body, kind)
+            except OUTAGES:
+                await asyncio.sleep(_REST_SECONDS)
 
     async def watch(self, path: str, changed: Callable[[dict[str, dict[str, Any]]], None]) -> None:
         """Call with all objects of a list, by uid, whenever one of them has changed, for as long as this is awaited."""
         while True:
             try:
                 await self._watch_once(path, changed)
-            except (aiohttp.ClientError, asyncio.TimeoutError, RuntimeError, ValueError):
+            except (*OUTAGES, Rejected, ValueError):
                 pass  # The server is away, or has forgotten what the watch began with: begin anew.
             await asyncio.sleep(_REST_SECONDS)
 

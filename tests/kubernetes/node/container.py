@@ -66,7 +66,8 @@ class Security:
             words += ["--inh-caps=-all", "--bounding-set=-all"]
         if self.no_new_privileges:
             words += ["--no-new-privs"]
-        return ["setpriv", *words, "--"] if words else []
+        # Whose credentials change forgets that it is to end with its parent, and so with the node.
+        return ["setpriv", "--pdeathsig", "keep", *words, "--"] if words else []
 
 
 @dataclass
@@ -128,6 +129,8 @@ class Container:
         words = [
             _expand(word, self.environment) for word in (*self.spec.get("command", []), *self.spec.get("args", []))
         ]
+        if self.log.exists():
+            self.log.replace(self.log.with_suffix(".log.before"))  # Each start has a log of its own.
         begun = self.folder / f"begun-{self.name}"
         begun.unlink(missing_ok=True)
         script = _script(self.folder / f"root-{self.name}", begun, binds, self.security.read_only_root)
@@ -160,16 +163,26 @@ class Container:
                 stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", env=self.environment,
                 start_new_session=True, preexec_fn=become,
             )  # fmt: skip
-            ending = asyncio.ensure_future(self._process.wait())
-            while not begun.exists() and not ending.done():
-                await asyncio.sleep(_LOOK_SECONDS)
-            self.state.running, self.state.started, self.state.waiting = True, time.time(), ""
-            self.state.code, self.state.message = None, ""
-            code = await ending
+            try:
+                code = await self._ended(begun)
+            finally:
+                if self._process.returncode is None:
+                    self._process.kill()  # Nobody waits for it any more: its pod is deleted.
+                    await self._process.wait()
             ended = 128 - code if code < 0 else code
             out_of_memory = cgroup is not None and _was_out_of_memory(cgroup)
         self._note_end(ended, "OOMKilled" if out_of_memory else "Completed" if ended == 0 else "Error")
         return ended
+
+    async def _ended(self, begun: Path) -> int:
+        """Return the exit code of the process, when it has one; the state says meanwhile that the program runs."""
+        assert self._process is not None
+        ending = asyncio.ensure_future(self._process.wait())
+        while not begun.exists() and not ending.done():
+            await asyncio.sleep(_LOOK_SECONDS)
+        self.state.running, self.state.started, self.state.waiting = True, time.time(), ""
+        self.state.code, self.state.message = None, ""
+        return await ending
 
     def kill(self, signum: int) -> None:
         """Send its first process a signal. No-op when it does not run."""

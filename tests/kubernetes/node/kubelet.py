@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import shutil
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import aiohttp
-from tests.kubernetes.node.api import MERGE, STRATEGIC, NodeApi
+from tests.kubernetes.node.api import MERGE, OUTAGES, STRATEGIC, NodeApi, Rejected
 from tests.kubernetes.node.network import PodNetwork
 from tests.kubernetes.node.pod import PodRun, stamp
 from tests.kubernetes.node.serving import Serving
@@ -54,7 +54,9 @@ class Kubelet:
         self._runs: dict[str, PodRun] = {}
         self._pods: dict[str, dict[str, Any]] = {}
         self._endpoints: dict[str, dict[str, Any]] = {}
-        self._versions: dict[tuple[str, str], str] = {}
+        self._versions: dict[tuple[str, str, str], str] = {}
+        self._done: set[tuple[str, str]] = set()
+        """What was done with pods that ended with this node before it was started again, by uid."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._since = stamp(time.time())
 
@@ -65,6 +67,9 @@ class Kubelet:
             ready: called when pods can be bound to it.
         """
         options = self._options
+        for left in options.folder.glob("*"):
+            if left.name != "logs":
+                shutil.rmtree(left)  # Of pods that this node has run before it lost its power.
         serving = Serving(self._find)
         async with self._api:
             await serving.start(options.port, options.certificate, options.key)
@@ -122,7 +127,7 @@ class Kubelet:
 
     async def _keep_lease(self) -> None:
         while True:
-            with contextlib.suppress(RuntimeError, aiohttp.ClientError):
+            with contextlib.suppress(Rejected, *OUTAGES):
                 await self._renew()
                 await self._tell_status()
             await asyncio.sleep(_RENEW_SECONDS)
@@ -145,23 +150,41 @@ class Kubelet:
                 continue
             if uid in self._runs:
                 self._runs[uid].changed(pod)
+            elif pod["metadata"].get("deletionTimestamp"):
+                self._once(uid, self._forget, pod)
+            elif pod.get("status", {}).get("phase") == "Running" and pod["spec"].get("restartPolicy") == "Never":
+                self._once(uid, self._tell_lost, pod)
             elif pod.get("status", {}).get("phase") not in ("Succeeded", "Failed"):
                 folder = self._options.folder
-                run = self._runs[uid] = PodRun(pod, self._api, self._network, folder, self._options.name)
-                run.changed(pod)
-            elif pod["metadata"].get("deletionTimestamp"):
-                self._spawn(self._forget(pod))
+                self._runs[uid] = PodRun(pod, self._api, self._network, folder, self._options.name)
         for uid in [uid for uid in self._runs if uid not in pods]:
             self._runs.pop(uid).gone()
         self._write_names()
 
+    def _once(self, uid: str, do: Callable[[dict[str, Any]], Coroutine[Any, Any, None]], pod: dict[str, Any]) -> None:
+        if (uid, do.__name__) not in self._done:
+            self._done.add((uid, do.__name__))
+            self._spawn(do(pod))
+
     async def _forget(self, pod: dict[str, Any]) -> None:
-        """Let a pod go that this node has run before it was started again."""
-        metadata = pod["metadata"]
-        path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
+        """Let a pod go that this node has run before it was started again, or never."""
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}
-        with contextlib.suppress(RuntimeError):
-            await self._api.ask("DELETE", path, {**options, "preconditions": {"uid": metadata["uid"]}})
+        with contextlib.suppress(Rejected):
+            uid = pod["metadata"]["uid"]
+            await self._api.insist("DELETE", _path(pod), {**options, "preconditions": {"uid": uid}})
+
+    async def _tell_lost(self, pod: dict[str, Any]) -> None:
+        """Tell that a pod has failed whose programs ended with the node, and which must not be started again."""
+        now = stamp(time.time())
+        ended = {"exitCode": 137, "reason": "ContainerStatusUnknown", "startedAt": now, "finishedAt": now}
+        containers = [
+            {**each, "ready": False, "started": False, "state": {"terminated": ended}}
+            for each in pod["status"].get("containerStatuses", [])
+        ]
+        ready = [{"type": name, "status": "False", "lastTransitionTime": now} for name in ("Ready", "ContainersReady")]
+        status = {"phase": "Failed", "conditions": ready, "containerStatuses": containers}
+        with contextlib.suppress(Rejected):
+            await self._api.insist("PATCH", f"{_path(pod)}/status", {"status": status}, STRATEGIC)
 
     def _take_endpoints(self, endpoints: dict[str, dict[str, Any]]) -> None:
         self._endpoints = dict(endpoints)
@@ -196,11 +219,13 @@ class Kubelet:
         return lines
 
     def _take_data(self, kind: str, found: dict[str, dict[str, Any]]) -> None:
-        for uid, each in found.items():
+        for each in found.values():
+            namespace, name = each["metadata"]["namespace"], each["metadata"]["name"]
             version = json.dumps([each.get("data"), each.get("binaryData")], sort_keys=True)
-            if self._versions.setdefault((kind, uid), version) != version:
-                self._versions[kind, uid] = version
-                self._spawn(self._refresh(kind, each["metadata"]["namespace"], each["metadata"]["name"]))
+            # By name: one that was deleted and made again takes the place of the one before in the pods' files, too.
+            if self._versions.setdefault((kind, namespace, name), version) != version:
+                self._versions[kind, namespace, name] = version
+                self._spawn(self._refresh(kind, namespace, name))
 
     async def _refresh(self, kind: str, namespace: str, name: str) -> None:
         await asyncio.sleep(self._options.volume_delay)
@@ -219,6 +244,10 @@ class Kubelet:
             writer.close()
             return
         await asyncio.gather(_copy(reader, back_writer), _copy(back_reader, writer))
+
+
+def _path(pod: dict[str, Any]) -> str:
+    return f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
 
 
 def _qualified(short: str, of: str, reader: str) -> str:

@@ -54,6 +54,8 @@ class PodNetwork:
             f"link add name {port} type veth peer name eth0 netns {process}",
             f"link set dev {port} master pods up",
         ]
+        # A node that was lost may have left this end of a wire, for as long as the kernel takes the other end apart.
+        in_network(self._bridge, ["sh", "-c", f"ip link delete {port} 2>/dev/null || true"])
         in_network(self._bridge, ["ip", "-batch", "-"], lines)
         inside = ["link set dev lo up", f"address add {address}/16 dev eth0", "link set dev eth0 up"]
         in_network(process, ["ip", "-batch", "-"], inside)

@@ -18,7 +18,7 @@ from typing import Any
 
 from tests.kubernetes.children import die_with_parent
 from tests.kubernetes.node import probes
-from tests.kubernetes.node.api import MERGE, NodeApi
+from tests.kubernetes.node.api import MERGE, OUTAGES, NodeApi, Rejected
 from tests.kubernetes.node.container import Container, Security
 from tests.kubernetes.node.network import PodNetwork
 from tests.kubernetes.node.volumes import MissingSource, Volumes, field
@@ -95,7 +95,8 @@ class PodRun:
                 return
         self._initialized = True
         for each in spec["containers"]:
-            self.containers[each["name"]] = self._container(each)
+            container = self.containers[each["name"]] = self._container(each)
+            container.state.restarts = self._starts_before(each["name"])
         codes = await asyncio.gather(*map(self._supervise, self.containers.values()))
         if not self._stopping:
             await self._end("Failed" if any(codes) else "Succeeded")
@@ -114,6 +115,11 @@ class PodRun:
     def _container(self, spec: dict[str, Any]) -> Container:
         assert self._sandbox is not None
         return Container(spec, self._folder, self._sandbox.pid, Security())
+
+    def _starts_before(self, name: str) -> int:
+        """Return how often a container was started by this node before the node itself was started again."""
+        told = self.pod.get("status", {}).get("containerStatuses", [])
+        return sum(each["restartCount"] + bool(each.get("started")) for each in told if each["name"] == name)
 
     async def _run_init(self, spec: dict[str, Any]) -> int:
         container = self._container(spec)
@@ -134,9 +140,10 @@ class PodRun:
                 return code
             state = container.state
             state.before = {"terminated": _ended(container)}
-            state.waiting, state.restarts = "CrashLoopBackOff", state.restarts + 1
+            state.waiting = "CrashLoopBackOff"
             await self.report()
             await asyncio.sleep(rest)
+            state.restarts += 1
             rest = min(2 * rest, _LONGEST_BACKOFF_SECONDS)
 
     async def _run_once(self, container: Container) -> int:
@@ -144,13 +151,21 @@ class PodRun:
         spec = self.pod["spec"]
         hostname = spec.get("hostname") or self.name
         running = asyncio.create_task(container.run(binds, hostname))
+        try:
+            return await self._watched(container, running)
+        finally:
+            # A pod that is deleted while its program starts takes that along.
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+    async def _watched(self, container: Container, running: asyncio.Task[int]) -> int:
         while not container.state.running and not running.done():
             await asyncio.sleep(0.005)
         if self._initialized:
             self._phase = "Running"
         watching = asyncio.create_task(probes.watch(container, self.address, self._network, self.report))
-        await self.report()
         try:
+            await self.report()
             return await running
         finally:
             watching.cancel()
@@ -166,7 +181,7 @@ class PodRun:
                     container.security = Security.of(self.pod["spec"], container.spec)
                     container.environment = await self._environment(container.spec)
                     return await self._binds(container.spec)
-            except (MissingSource, ValueError) as error:
+            except (MissingSource, ValueError, Rejected) as error:
                 reason, why = "CreateContainerConfigError", str(error)
             if (container.state.waiting, container.state.message) != (reason, why):
                 container.state.waiting, container.state.message = reason, why
@@ -206,7 +221,7 @@ class PodRun:
         secret = kind.startswith("secret")
         where = "secrets" if secret else "configmaps"
         path = f"/api/v1/namespaces/{self.pod['metadata']['namespace']}/{where}/{reference['name']}"
-        found = await self._api.ask("GET", path)
+        found = await self._api.insist("GET", path)
         if found is None:
             if reference.get("optional"):
                 return {}
@@ -227,7 +242,7 @@ class PodRun:
         """Bring the volumes up to date that are made of a ConfigMap or Secret which has changed."""
         for volume in self.pod["spec"].get("volumes", []):
             if self.volumes.uses(kind, name) and self._phase == "Running":
-                with contextlib.suppress(MissingSource):
+                with contextlib.suppress(MissingSource, Rejected):
                     await self.volumes.prepare(volume)
 
     # --- ending -------------------------------------------------------------------------------------------------
@@ -238,6 +253,9 @@ class PodRun:
         if pod["metadata"].get("deletionTimestamp") and self._stop_task is None:
             grace = pod["metadata"].get("deletionGracePeriodSeconds") or 0
             self._stop_task = _spawn(self._stop_and_delete(grace))
+        elif self._phase == "Running" and _is_ready(pod.get("status", {})) != _is_ready(self._status()):
+            # The control plane takes pods of a node that was silent for not ready, and waits for the node to say more.
+            _spawn(self.report())
 
     def gone(self) -> None:
         """Take note that the API server has it no more: end it at once."""
@@ -259,8 +277,8 @@ class PodRun:
         metadata = self.pod["metadata"]
         path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}
-        with contextlib.suppress(RuntimeError):
-            await self._api.ask("DELETE", path, {**options, "preconditions": {"uid": self.uid}})
+        with contextlib.suppress(Rejected):
+            await self._api.insist("DELETE", path, {**options, "preconditions": {"uid": self.uid}})
 
     async def _stop(self, grace: float, remove: bool = True) -> None:
         self._stopping = True
@@ -287,10 +305,8 @@ class PodRun:
         """Keep what it has written for those who ask why a test failed: the API server knows it no more."""
         logs = self._folder.parent / "logs"
         logs.mkdir(exist_ok=True)
-        for container in self.containers.values():
-            if container.log.exists():
-                name = f"{self.pod['metadata']['namespace']}.{self.name}.{container.name}.log"
-                container.log.replace(logs / name)
+        for log in self._folder.glob("*.log*"):
+            log.replace(logs / f"{self.pod['metadata']['namespace']}.{self.name}.{log.name}")
 
     async def _say_goodbye(self, container: Container, grace: float) -> None:
         command = ((container.spec.get("lifecycle") or {}).get("preStop") or {}).get("exec", {}).get("command")
@@ -322,10 +338,10 @@ class PodRun:
                 try:
                     await self._api.ask("PATCH", path, {"metadata": {"uid": self.uid}, "status": self._status()}, MERGE)
                     return
-                except RuntimeError:
+                except Rejected:
                     return  # It is another pod's name by now.
-                except OSError:
-                    pass  # The server is away.
+                except OUTAGES:
+                    pass  # What is told when the server is back is how the pod is then.
             await asyncio.sleep(_RETRY_SECONDS)
 
     def _status(self) -> dict[str, Any]:
@@ -349,6 +365,10 @@ class PodRun:
         if self._reason:
             status |= {"reason": self._reason, "message": self._message}
         return status
+
+
+def _is_ready(status: dict[str, Any]) -> bool:
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in status.get("conditions") or [])
 
 
 def _spawn(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

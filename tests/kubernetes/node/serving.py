@@ -9,7 +9,8 @@ import os
 import signal
 import ssl
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import aiohttp
 from aiohttp import web
@@ -77,22 +78,21 @@ class Serving:
         follow = request.query.get("follow") == "true"
         answer = web.StreamResponse()
         await answer.prepare(request)
-        content = container.log.read_bytes() if container.log.exists() else b""
-        tail = request.query.get("tailLines")
-        shown = content if tail is None else b"".join(content.splitlines(keepends=True)[-int(tail) or len(content) :])
-        await answer.write(shown)
-        place = len(content)
-        while follow and container.log.exists():
-            over = not container.state.running
-            with container.log.open("rb") as file:
-                file.seek(place)
-                piece = file.read()
-            place += len(piece)
-            if piece:
-                await answer.write(piece)
-            elif over:
-                break
-            await asyncio.sleep(_REST_SECONDS)
+        if not container.log.exists():
+            return answer
+        with container.log.open("rb") as file:
+            content = file.read()
+            tail = request.query.get("tailLines")
+            lines = content.splitlines(keepends=True)
+            await answer.write(content if tail is None else b"".join(lines[-int(tail) or len(lines) :]))
+            while follow:
+                # The next start of the program has a log of its own.
+                over = not container.state.running or not _is_at(container.log, file)
+                if piece := file.read():
+                    await answer.write(piece)
+                elif over:
+                    break
+                await asyncio.sleep(_REST_SECONDS)
         return answer
 
     async def _exec(self, request: web.Request) -> web.WebSocketResponse:
@@ -124,6 +124,10 @@ class Serving:
         await socket.close()
         listening.cancel()
         return socket
+
+
+def _is_at(path: Path, file: BinaryIO) -> bool:
+    return path.exists() and os.path.samestat(path.stat(), os.fstat(file.fileno()))
 
 
 async def _pass_out(stream: asyncio.StreamReader, socket: web.WebSocketResponse, channel: int) -> None:

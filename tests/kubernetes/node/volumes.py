@@ -97,7 +97,7 @@ class Volumes:
         name = found["spec"].get("volumeName")
         if not name or found.get("status", {}).get("phase") != "Bound":
             raise MissingSource(f"PersistentVolumeClaim {claim} is not bound")
-        volume = await self._api.ask("GET", f"/api/v1/persistentvolumes/{name}")
+        volume = await self._api.insist("GET", f"/api/v1/persistentvolumes/{name}")
         return self._host_path(volume["spec"]["hostPath"])
 
     async def _files(self, volume: dict[str, Any]) -> Files:
@@ -146,7 +146,7 @@ class Volumes:
         return dict(found.get("data") or {})
 
     async def _get(self, kind: str, name: str) -> dict[str, Any]:
-        found = await self._api.ask("GET", f"/api/v1/namespaces/{self._pod['metadata']['namespace']}/{kind}/{name}")
+        found = await self._api.insist("GET", f"/api/v1/namespaces/{self._pod['metadata']['namespace']}/{kind}/{name}")
         if found is None:
             raise MissingSource(f"{kind[:-1]} {name!r} not found")
         return dict(found)
@@ -161,7 +161,7 @@ class Volumes:
             "spec": {"expirationSeconds": seconds, "boundObjectRef": bound},
         }
         path = f"/api/v1/namespaces/{metadata['namespace']}/serviceaccounts/{account}/token"
-        made = await self._api.ask("POST", path, request)
+        made = await self._api.insist("POST", path, request)
         return str(made["status"]["token"]).encode()
 
     def _lay_out(self, folder: str, files: Files) -> None:

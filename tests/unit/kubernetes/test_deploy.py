@@ -133,7 +133,17 @@ def test_the_page_shows_the_rights_and_every_reason() -> None:
 
 
 # CamelCase in the rooms of jobs that is no reason: kinds, policies and values of other fields.
-_NO_REASONS = {"Always", "AtStartup", "ClusterFirstWithHostNet", "ConfigMap", "Evicted", "Failed", "Never", "None"}
+_NO_REASONS = {
+    "Always",
+    "AtStartup",
+    "ClusterFirstWithHostNet",
+    "ConfigMap",
+    "Evicted",
+    "Failed",
+    "Never",
+    "None",
+    "ServiceAccount",
+}
 _NO_REASONS |= {"OpenMPI", "Pod", "Ready", "True"}
 
 

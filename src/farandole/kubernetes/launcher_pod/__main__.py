@@ -37,6 +37,7 @@ from farandole.launcher.start.launch import launch
 from farandole.launcher.supervise.elastic_job import ElasticJob
 from farandole.launcher.supervise.failover_files import NothingLeft
 from farandole.launcher.supervise.outcome import Outcome, Running
+from farandole.wire.secret_file import SecretFile
 
 REPLACED, ASKED_TO_GO = 75, 143
 # A pod's processor may be busy with the pods beside it: signs of life come later than on machines of one's own.
@@ -173,8 +174,8 @@ def serve() -> None:
         print("farandole: another launcher pod has the job; this one ends", flush=True)
         os._exit(REPLACED)
 
-    secret = Path(described["secret"]).read_bytes().strip()
-    failover = SealedFailover(objects, secret, pod, attempt, replaced)
+    secret = SecretFile(Path(described["secret"]))
+    failover = SealedFailover(objects, secret.read, pod, attempt, replaced)
     failover.claim()
     try:
         outcome = asyncio.run(run(described, objects, failover))

@@ -1,4 +1,4 @@
-"""What the launcher tells the operator of the training, every few seconds, if it has changed."""
+"""What the launcher tells the operator of the training, within seconds of a change."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from farandole.kubernetes.training_job.own_names import STATUS_KEY
 from farandole.launcher.supervise.elastic_job import ElasticJob
 
 LOOK_SECONDS = 1.0
-# What changes with every step is told this often.
-QUIET_SECONDS = 10.0
+# What has not changed is told again this often: somebody may have deleted the object.
+REPEAT_SECONDS = 60.0
 
 
 class Report:
@@ -39,9 +39,7 @@ class Report:
                 await self._tell(now)
 
     def _is_news(self, now: dict[str, Any]) -> bool:
-        fast = ("steps", "stepsPerSecond")
-        slow = [{key: value for key, value in each.items() if key not in fast} for each in (now, self._told)]
-        return slow[0] != slow[1] or (now != self._told and time.monotonic() - self._told_at > QUIET_SECONDS)
+        return now != self._told or time.monotonic() - self._told_at > REPEAT_SECONDS
 
     async def _tell(self, now: dict[str, Any]) -> None:
         try:

@@ -22,9 +22,12 @@ import time
 import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from farandole.launcher.supervise.failover_files import LAUNCHER, ROSTER
+
+if TYPE_CHECKING:
+    from cryptography.fernet import Fernet
 
 ACCOUNT_FOLDER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 SECONDS = 3.0
@@ -135,24 +138,32 @@ class SealedFailover:
 
     Args:
         objects: of the job.
-        secret: of the job.
+        read_secret: returns the secret of the job. When it is another one than before, all is sealed anew.
         pod: name of this launcher pod.
         attempt: of the training; what an earlier one has left is of no use.
         replaced: called when another launcher pod has the job.
     """
 
     def __init__(
-        self, objects: StateObjects, secret: bytes, pod: str, attempt: int, replaced: Callable[[], None]
+        self,
+        objects: StateObjects,
+        read_secret: Callable[[], bytes],
+        pod: str,
+        attempt: int,
+        replaced: Callable[[], None],
     ) -> None:
-        from cryptography.fernet import Fernet  # With it comes OpenSSL, which only this process needs.
-
         self._objects = objects
-        self._seal = Fernet(base64.urlsafe_b64encode(hashlib.sha256(b"farandole failover\0" + secret).digest()))
+        self._read_secret = read_secret
+        self._secret = read_secret()
+        self._seal = _seal_of(self._secret)
         self._pod = pod
         self._attempt = str(attempt)
         self._replaced = replaced
         self._version = ""
         self._parts: dict[str, bytes] = {}
+        """What was left by the launcher before."""
+        self._written: dict[str, bytes] = {}
+        """What is there now."""
 
     def claim(self, wait: Callable[[float], None] = time.sleep, clock: Callable[[], float] = time.monotonic) -> None:
         """Have the job from now on: a launcher pod that had it before can write nothing any more.
@@ -166,6 +177,7 @@ class SealedFailover:
                 found, version = self._objects.read_failover()
                 if found.get(_ATTEMPT) == self._attempt:
                     self._parts = self._opened(found)
+                    self._written = dict(self._parts)
                 mine: dict[str, str | None] = {_OWNER: self._pod, _ATTEMPT: self._attempt}
                 if not self._parts:
                     mine |= dict.fromkeys(_PARTS)
@@ -195,7 +207,12 @@ class SealedFailover:
         Raises:
             NotWritten: the API server is away.
         """
+        if (secret := self._read_secret()) != self._secret:
+            # The Secret was deleted and made again; the next launcher pod will know only the new one.
+            self._secret, self._seal = secret, _seal_of(secret)
+            parts = {**self._written, **parts}
         self._replace({part: self._sealed(content) for part, content in parts.items()})
+        self._written.update(parts)
 
     def _sealed(self, content: bytes) -> str:
         return str(self._seal.encrypt(zlib.compress(content, 1)).decode())
@@ -207,11 +224,14 @@ class SealedFailover:
                 return
             except Changed:
                 # Our own writing may have come through whose answer did not; else it was another launcher's.
-                found, version = self._objects.read_failover()
-                if found.get(_OWNER) != self._pod:
+                found, self._version = self._objects.read_failover()
+                if _OWNER not in found:
+                    # Somebody has deleted the object, and the operator has made another one.
+                    written = {part: self._sealed(content) for part, content in self._written.items()}
+                    data = {_OWNER: self._pod, _ATTEMPT: self._attempt, **written, **data}
+                elif found[_OWNER] != self._pod:
                     self._replaced()
                     raise NotWritten("another launcher pod has the job") from None
-                self._version = version
 
     def left(self, part: str) -> bytes | None:
         """Return what was left; None: nothing was."""
@@ -223,8 +243,14 @@ class SealedFailover:
 
     def clear(self) -> None:
         """Leave nothing: the job has ended, or begins anew. Waits, and does without where the API server is away."""
-        self._parts = {}
+        self._parts, self._written = {}, {}
         try:
             self._replace(dict.fromkeys(_PARTS))
         except NotWritten as error:
             print(f"warning: what was left for a successor of this launcher was not deleted: {error}", flush=True)
+
+
+def _seal_of(secret: bytes) -> Fernet:
+    from cryptography.fernet import Fernet  # With it comes OpenSSL, which only this process needs.
+
+    return Fernet(base64.urlsafe_b64encode(hashlib.sha256(b"farandole failover\0" + secret).digest()))

@@ -4,6 +4,7 @@
 - What the launcher says after `keep` waits for the writing (`farandole.launcher.agents.send_gate`), for
   `PATIENCE_SECONDS` at most. Then agents are told that there can be no successor, and the job goes on without one.
 - What could not be written is tried again until it is; then agents wait for a successor again.
+- What was written and is not there any more, because somebody has deleted the object, is written again.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from farandole.launcher.agents.send_gate import SendGate
 # A job stands still for no longer than that when the API server is away while a worker comes or goes.
 PATIENCE_SECONDS = 5.0
 _REST_SECONDS = 1.0
+# How often it is made sure that what was written is still there: somebody may have deleted the object.
+REFRESH_SECONDS = 60.0
 
 
 class StateWriter:
@@ -30,15 +33,21 @@ class StateWriter:
         failover: belongs to the thread from now on, as far as it writes.
         patience: see `PATIENCE_SECONDS`.
         rest: seconds between two attempts.
+        refresh: see `REFRESH_SECONDS`.
     """
 
     def __init__(
-        self, failover: SealedFailover, patience: float = PATIENCE_SECONDS, rest: float = _REST_SECONDS
+        self,
+        failover: SealedFailover,
+        patience: float = PATIENCE_SECONDS,
+        rest: float = _REST_SECONDS,
+        refresh: float = REFRESH_SECONDS,
     ) -> None:
         self.gate = SendGate()
         self._failover = failover
         self._patience = patience
         self._rest = rest
+        self._refresh = refresh
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._changed: Callable[[bool], None] = lambda holds: None
@@ -116,9 +125,9 @@ class StateWriter:
                 self._loop.call_soon_threadsafe(self._was_written, number)
 
     def _take(self) -> tuple[dict[str, bytes], int] | None:
+        """Return what is to be written, nothing to see that all is still there; None when there is no more to come."""
         with self._news:
-            while not self._newest and not self._closed:
-                self._news.wait()
+            self._news.wait_for(lambda: self._newest or self._closed, self._refresh)
             if self._closed:
                 return None
             parts, self._newest = self._newest, {}

@@ -42,6 +42,9 @@ _TIMEOUT = 30.0
 # An answer of a watch that is silent for longer than this is cut off by the server, and begun again.
 WATCH_SECONDS = 240
 _PAGE = 500
+# Of each object only its metadata.
+_METADATA = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
+_WHOLE = "application/json"
 
 
 def default_config() -> SingleConfig:
@@ -92,21 +95,29 @@ class Api:
         return await self.send("DELETE", path_of(ref), options)
 
     async def list(
-        self, api_version: str, plural: str, namespace: str = "", selector: str = ""
+        self, api_version: str, plural: str, namespace: str = "", selector: str = "", only_metadata: bool = False
     ) -> tuple[list[dict[str, Any]], str]:
         """Return all objects of a kind with some labels, and the version of the list."""
+        accept = _METADATA.format("List") if only_metadata else _WHOLE
         parameters = {"limit": str(_PAGE)} | ({"labelSelector": selector} if selector else {})
         items: list[dict[str, Any]] = []
         while True:
-            answer = await self.send("GET", collection(api_version, plural, namespace), None, parameters)
-            items += answer["items"]
+            answer = await self.send("GET", collection(api_version, plural, namespace), None, parameters, accept=accept)
+            # A list of bare metadata without any says null.
+            items += answer["items"] or []
             token = answer["metadata"].get("continue")
             if not token:
                 return items, str(answer["metadata"].get("resourceVersion", ""))
             parameters["continue"] = token
 
     async def watch(
-        self, api_version: str, plural: str, version: str, namespace: str = "", selector: str = ""
+        self,
+        api_version: str,
+        plural: str,
+        version: str,
+        namespace: str = "",
+        selector: str = "",
+        only_metadata: bool = False,
     ) -> AsyncIterator[tuple[str, dict[str, Any]]]:
         """Tell changes (ADDED, MODIFIED, DELETED, BOOKMARK) from a version on, until the server ends it."""
         parameters = {
@@ -116,10 +127,13 @@ class Api:
             "timeoutSeconds": str(WATCH_SECONDS),
         } | ({"labelSelector": selector} if selector else {})
         timeout = httpx2.Timeout(_TIMEOUT, read=WATCH_SECONDS + 30.0)
+        headers = {"Accept": _METADATA.format("") if only_metadata else _WHOLE}
         self._count("WATCH")
         try:
             path = collection(api_version, plural, namespace)
-            async with self._client.stream("GET", path, params=parameters, timeout=timeout) as response:
+            async with self._client.stream(
+                "GET", path, params=parameters, timeout=timeout, headers=headers
+            ) as response:
                 if response.status_code >= 300:
                     await response.aread()
                     raise _error(response)
@@ -143,11 +157,12 @@ class Api:
         body: Object | None = None,
         parameters: Mapping[str, str] | None = None,
         content: str = "application/json",
+        accept: str = _WHOLE,
     ) -> dict[str, Any]:
         """Send one request, and return the answer."""
         self._count(method)
         data = json.dumps(body).encode() if body is not None else None
-        headers = {"Content-Type": content, "User-Agent": names.OPERATOR}
+        headers = {"Content-Type": content, "Accept": accept, "User-Agent": names.OPERATOR}
         try:
             response = await self._client.request(method, path, content=data, params=parameters, headers=headers)
         except httpx2.HTTPError as error:

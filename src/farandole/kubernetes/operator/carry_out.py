@@ -10,21 +10,27 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from farandole.kubernetes import children, names, times
+from farandole.kubernetes import children, names, pod_state, times
 from farandole.kubernetes.model import Deletion, Note, Object, Observed, Outcome, Problem, Ref, Wanted
 from farandole.kubernetes.operator import secrets as secret_data
 from farandole.kubernetes.operator.api import Api
-from farandole.kubernetes.operator.errors import ApiError, Conflict, NotFound, Refused, reason_of
+from farandole.kubernetes.operator.errors import ApiError, Conflict, NoSuchKind, NotFound, Refused, reason_of
 from farandole.kubernetes.operator.store import JobKey, Store, owner_uid
 
 log = logging.getLogger("farandole.operator")
 
 # Pods of one job that are created at the same time.
 _AT_ONCE = 8
+_REMEMBERED = 10_000
 _FIRST_RETRY, _LONGEST_RETRY = 5.0, 300.0
+# Secrets cannot be watched by who may not read them. While a pod waits to start, as it does for a Secret that somebody
+# has deleted, making it again is tried this often: the API server says no if it is there.
+SECRET_SECONDS = 60.0
+# A pod that is bound to a node starts within so many seconds, unless something is in its way.
+START_SECONDS = 10.0
 
 
 class NotLeading(Exception):
@@ -38,6 +44,7 @@ class Executor:
     Attributes:
         may_write: asked before every request that changes something.
         clock: seconds since 1970.
+        tried: when a Secret was made, or found to be there, the last time.
     """
 
     api: Api
@@ -45,6 +52,11 @@ class Executor:
     may_write: Callable[[], bool]
     clock: Callable[[], float]
     identity: str = ""
+    tried: dict[Ref, float] = field(default_factory=dict)
+
+    def looks_again(self, observed: Observed) -> float | None:
+        """Return after how many seconds a job should be looked at because pods wait to start; None: none do."""
+        return START_SECONDS if any(pod_state.waits_to_start(pod) for pod in observed.pods) else None
 
     async def carry_out(self, key: JobKey, observed: Observed, outcome: Outcome) -> int:
         """Do what an outcome says, and return how many requests that took."""
@@ -70,6 +82,8 @@ class Executor:
         self._check()
         try:
             answer = await self.api.replace({**job, "status": status}, "status")
+        except NoSuchKind:
+            raise  # Of the job it says nothing.
         except NotFound:
             # Its end was not told, as happens when a watch was cut.
             self.store.remove_job(key, job["metadata"]["uid"])
@@ -83,6 +97,8 @@ class Executor:
         self._check()
         try:
             await self.api.delete(key.ref, job["metadata"]["uid"])
+        except NoSuchKind:
+            raise
         except (NotFound, Conflict):
             self.store.remove_job(key, job["metadata"]["uid"])
 
@@ -124,6 +140,8 @@ class Executor:
         self._check()
         try:
             answer = await self.api.delete(deletion.ref, deletion.uid, deletion.grace)
+        except NoSuchKind:
+            raise
         except (NotFound, Conflict):
             # It is gone, or another one of its name is there, which the watch will tell.
             if child is not None:
@@ -135,7 +153,11 @@ class Executor:
             self.store.remove_child(child)
 
     async def _make(self, key: JobKey, observed: Observed, wanted: tuple[Wanted, ...]) -> int:
-        todo = [item for item in wanted if _differs(item, observed.children.get(item.ref))]
+        todo = [
+            item
+            for item in wanted
+            if _differs(item, observed.children.get(item.ref)) or self._may_be_lost(item, observed)
+        ]
         for item in todo:
             if item.ref.kind != "Pod":
                 await self._make_one(key, observed, item)
@@ -151,11 +173,21 @@ class Executor:
             raise failed[0]
         return len(todo)
 
+    def _may_be_lost(self, wanted: Wanted, observed: Observed) -> bool:
+        """Say whether somebody may have deleted a Secret that was made: a pod waits, and nobody has looked lately."""
+        now = self.clock()
+        if not wanted.generate or now - self.tried.get(wanted.ref, 0.0) < SECRET_SECONDS:
+            return False
+        pods = [pod for pod in observed.pods if pod_state.waits_to_start(pod)]
+        return any(now - pod_state.created_at(pod) >= START_SECONDS for pod in pods)
+
     async def _make_one(self, key: JobKey, observed: Observed, wanted: Wanted) -> None:
         self._check()
         child = observed.children.get(wanted.ref)
+        if wanted.generate:
+            self._remember_try(wanted.ref)
         try:
-            if child is None:
+            if child is None or wanted.generate:
                 answer = await self.api.create(_complete(wanted))
             elif wanted.ref.kind == "Pod":
                 answer = await self.api.merge(wanted.ref, {"metadata": _marks(wanted.obj)})
@@ -171,6 +203,8 @@ class Executor:
         except Refused as error:
             self._refused(key, wanted.ref, error)
         else:
+            if child is not None and wanted.generate:
+                log.warning("%s: %s was gone, and is made again", key, wanted.ref)
             self.store.put_child({"apiVersion": wanted.ref.api_version, "kind": wanted.ref.kind, **answer})
 
     async def _taken(self, key: JobKey, observed: Observed, wanted: Wanted) -> None:
@@ -178,7 +212,8 @@ class Executor:
         ref = wanted.ref
         if wanted.generate:
             # Its name has the job's uid in it (see `children.secret_name`), and Secrets are not read.
-            self.store.put_child(dict(wanted.obj))
+            if ref not in observed.children:
+                self.store.put_child(dict(wanted.obj))
             return
         there = {"apiVersion": ref.api_version, "kind": ref.kind, **await self.api.get(ref)}
         if owner_uid(there) == observed.metadata["uid"]:
@@ -187,6 +222,12 @@ class Executor:
         owners = there["metadata"].get("ownerReferences") or ()
         whose = f"{owners[0].get('kind')} {owners[0].get('name')}" if owners else "nothing"
         self._refused(key, ref, Conflict(409, f"it is there already, and belongs to {whose}"))
+
+    def _remember_try(self, ref: Ref) -> None:
+        self.tried.pop(ref, None)
+        self.tried[ref] = self.clock()
+        while len(self.tried) > _REMEMBERED:
+            del self.tried[next(iter(self.tried))]
 
     def _refused(self, key: JobKey, ref: Ref, error: ApiError) -> None:
         before = self.store.problem(key, ref)

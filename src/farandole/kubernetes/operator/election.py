@@ -20,7 +20,10 @@ from farandole.kubernetes.operator.errors import ApiError, NotFound
 
 log = logging.getLogger("farandole.operator")
 
-DURATION, RENEW_WITHIN, EVERY = 15.0, 10.0, 2.0
+# Seconds after which an operator that is silent has lost the Lease.
+DURATION = 15.0
+# Shares of that within which its holder must have renewed it, and after which it tries that.
+RENEW_WITHIN, EVERY = 10 / 15, 2 / 15
 
 
 class Election:
@@ -28,11 +31,19 @@ class Election:
 
     Args:
         renewed: called whenever the Lease is held, every few seconds; with True if it was not held the last time.
+        duration: seconds; see `DURATION`.
     """
 
     def __init__(
-        self, api: Api, namespace: str, identity: str, renewed: Callable[[bool], None], name: str = names.OPERATOR
+        self,
+        api: Api,
+        namespace: str,
+        identity: str,
+        renewed: Callable[[bool], None],
+        duration: float = DURATION,
+        name: str = names.OPERATOR,
     ) -> None:
+        self._duration = duration
         self._api = api
         self._ref = Ref("coordination.k8s.io/v1", "Lease", namespace, name)
         self._identity = identity
@@ -44,17 +55,17 @@ class Election:
     @property
     def leading(self) -> bool:
         """Say whether this operator may write. It needs no request, and is right even if none gets through."""
-        return time.monotonic() < self._renewed + RENEW_WITHIN
+        return time.monotonic() < self._renewed + RENEW_WITHIN * self._duration
 
     async def run(self) -> None:
         """Take part, until cancelled."""
         while True:
             try:
-                await asyncio.wait_for(self._try(), RENEW_WITHIN)
+                await asyncio.wait_for(self._try(), RENEW_WITHIN * self._duration)
             except (ApiError, asyncio.TimeoutError) as error:
                 log.warning("leader election: %s", error or "no answer in time")
             self._tell()
-            await asyncio.sleep(EVERY)
+            await asyncio.sleep(EVERY * self._duration)
 
     async def release(self) -> None:
         """Let another take over at once."""
@@ -83,7 +94,7 @@ class Election:
         if version != self._seen[0]:
             self._seen = (version, started)
         silent = started - self._seen[1]
-        if holder not in ("", self._identity) and silent < float(spec.get("leaseDurationSeconds") or DURATION):
+        if holder not in ("", self._identity) and silent < float(spec.get("leaseDurationSeconds") or self._duration):
             return
         changes = int(spec.get("leaseTransitions") or 0) + (holder != self._identity)
         # The version that was read goes along: of two that try at once, one is refused.
@@ -101,7 +112,7 @@ class Election:
             "metadata": lease.get("metadata", {"name": self._ref.name, "namespace": self._ref.namespace}),
             "spec": {
                 "holderIdentity": self._identity,
-                "leaseDurationSeconds": int(DURATION),
+                "leaseDurationSeconds": int(self._duration),
                 "acquireTime": before.get("acquireTime", now) if ours else now,
                 "renewTime": now,
                 "leaseTransitions": transitions,

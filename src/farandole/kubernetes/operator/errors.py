@@ -2,6 +2,7 @@
 
 ApiError (Exception)      the API server, or the way to it, said no
 ├── NotFound              there is no such object, or no such kind
+│   └── NoSuchKind        the server does not know the kind, or not yet: it says nothing of objects
 ├── Conflict              the object was changed, or is there already
 ├── Gone                  what a watch was to go on from is no longer known (410)
 ├── Refused               this object cannot be made as it is: quota, admission, rights, validity
@@ -29,6 +30,10 @@ class NotFound(ApiError):
     """There is no such object, or no such kind."""
 
 
+class NoSuchKind(NotFound):
+    """The server does not know the kind: it is not installed, or the server is just starting."""
+
+
 class Conflict(ApiError):
     """The object was changed meanwhile, or is there already."""
 
@@ -47,6 +52,9 @@ class Unavailable(ApiError):
 
 def from_answer(code: int, message: str, retry_after: float | None = None) -> ApiError:
     """Return the error that an answer of the API server means."""
+    # The first is what a server says that knows the group, the second what one says that does not.
+    if code == 404 and ("could not find the requested resource" in message or "page not found" in message):
+        return NoSuchKind(code, message, retry_after)
     kinds = {404: NotFound, 409: Conflict, 410: Gone, 429: Unavailable, 401: Unavailable}
     kind = kinds.get(code, Refused if 400 <= code < 500 else Unavailable)
     return kind(code, message, retry_after)

@@ -16,7 +16,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,22 +30,34 @@ from farandole.kubernetes.kinds import KINDS, QUEUE, Kind
 from farandole.kubernetes.model import Options
 from farandole.kubernetes.operator.api import Api, default_config
 from farandole.kubernetes.operator.carry_out import Executor, NotLeading
-from farandole.kubernetes.operator.election import Election
+from farandole.kubernetes.operator.election import DURATION, Election
 from farandole.kubernetes.operator.errors import ApiError, Conflict, NotFound
 from farandole.kubernetes.operator.metrics import CONTENT_TYPE, Metrics
 from farandole.kubernetes.operator.queue_keeper import QueueKeeper
 from farandole.kubernetes.operator.store import JobKey, Store
-from farandole.kubernetes.operator.watch import ChildWatch
+from farandole.kubernetes.operator.watch import SELECTOR, UNMARKED, ChildWatch
 from farandole.kubernetes.operator.work_queue import WorkQueue
 
 log = logging.getLogger("farandole.operator")
 
 # Jobs that are reconciled at the same time. They mostly wait for answers.
 WORKERS = 8
+_RBAC = "rbac.authorization.k8s.io/v1"
+# What jobs own and nobody changes, but somebody may delete: it is made again.
+_ONLY_THERE = (
+    ("v1", "Service", SELECTOR),
+    ("v1", "ServiceAccount", SELECTOR),
+    (_RBAC, "Role", SELECTOR),
+    (_RBAC, "RoleBinding", SELECTOR),
+    ("networking.k8s.io/v1", "NetworkPolicy", SELECTOR),
+    ("v1", "ConfigMap", UNMARKED),
+)
 # Seconds after which all jobs are listed: for those whose end no watch has told.
 RESYNC = 600.0
 # Between two looks at the cluster's nodes, while a queue counts their slots.
 NODES, NODES_SOON = 30.0, 1.0
+# Seconds before jobs are watched again where that came to an end, twice as many each time.
+_FIRST_REST, _LONGEST_REST = 1.0, 30.0
 
 
 @dataclass(frozen=True)
@@ -55,6 +67,7 @@ class Settings:
     Attributes:
         namespace: the one that it serves, "" for all.
         lease_namespace: where the Lease is by which several operators elect their leader.
+        lease_seconds: for how long another one waits when that one is silent.
         port: of /metrics, /healthz and /readyz; 0 takes any, None has none.
     """
 
@@ -62,6 +75,7 @@ class Settings:
     kinds: tuple[Kind, ...] = KINDS
     namespace: str = ""
     lease_namespace: str = "default"
+    lease_seconds: float = DURATION
     identity: str = ""
     host: str = "0.0.0.0"
     port: int | None = 8080
@@ -83,15 +97,20 @@ class Operator:
         self.api = Api(self._config)
         self._queue = WorkQueue(time.monotonic)
         self.store = Store(self._queue.add)
+        self._end_kopf: Callable[[], object] = lambda: None
         self._queues = QueueKeeper(self.store, self._queue.add)
         self._parked: set[JobKey] = set()
         identity = settings.identity or f"{socket.gethostname()}_{os.getpid()}_{secrets.token_hex(4)}"
-        self.election = Election(self.api, settings.lease_namespace, identity, self._renewed)
+        self.election = Election(self.api, settings.lease_namespace, identity, self._renewed, settings.lease_seconds)
         self._executor = Executor(self.api, self.store, lambda: self.election.leading, time.time, identity)
         self._reconcilers = {kind.plural: kind.reconcile() for kind in settings.kinds}
         self._watches = [
             ChildWatch(self.api, self.store, version, kind, settings.namespace)
             for version, kind in _watched(settings.options)
+        ]
+        self._watches += [
+            ChildWatch(self.api, self.store, version, kind, settings.namespace, selector, only_existence=True)
+            for version, kind, selector in _ONLY_THERE
         ]
 
     async def run(self) -> None:
@@ -103,9 +122,7 @@ class Operator:
         try:
             done, _ = await asyncio.wait([*parts, stopped], return_when=asyncio.FIRST_COMPLETED)
             for task in done - {stopped}:
-                # Signals come to kopf, which then cancels all that was begun after it: that is an end in good order.
-                if not task.cancelled():
-                    task.result()
+                task.result()
         finally:
             self.stop.set()
             await self.election.release()
@@ -178,6 +195,8 @@ class Operator:
                 log.info("%s: %s (%d requests)", key, outcome.reason, writes)
             if outcome.again_at is not None:
                 self._queue.add(key, max(0.0, outcome.again_at - time.time()))
+            if (pause := self._executor.looks_again(observed)) is not None:
+                self._queue.add(key, pause)
         self.metrics.reconciles[result] += 1
         self.metrics.work.add(time.monotonic() - started)
         self.metrics.latency.add(time.monotonic() - due)
@@ -192,10 +211,13 @@ class Operator:
     async def _resync(self) -> None:
         while True:
             await asyncio.sleep(RESYNC)
-            for kind in self.settings.kinds:
-                with contextlib.suppress(ApiError):
-                    jobs, _ = await self.api.list(kind.api_version, kind.plural, self.settings.namespace)
-                    self._compare(kind, jobs)
+            await self._compare_all()
+
+    async def _compare_all(self) -> None:
+        for kind in self.settings.kinds:
+            with contextlib.suppress(ApiError):
+                jobs, _ = await self.api.list(kind.api_version, kind.plural, self.settings.namespace)
+                self._compare(kind, jobs)
 
     async def _count_nodes(self) -> None:
         while True:
@@ -220,29 +242,73 @@ class Operator:
     # --- kopf ---
 
     async def _kopf(self) -> None:
+        """Have kopf watch the jobs until stopped, and again when it gives up.
+
+        It does so when an API server that is just starting says that it knows no such kind. It has a thread and a loop
+        of its own, because at its end it ends all that was begun in its loop after it.
+        """
+        loop, failures = asyncio.get_running_loop(), 0
+        stopping = asyncio.create_task(self._stop_kopf())
+        try:
+            while not self.stop.is_set():
+                began, why = time.monotonic(), "it has ended"
+                try:
+                    await asyncio.to_thread(lambda: asyncio.run(self._watch_jobs(loop)))
+                except Exception as error:
+                    why = str(error) or type(error).__name__
+                if self.stop.is_set():
+                    return
+                failures = 1 if time.monotonic() - began > _LONGEST_REST else failures + 1
+                rest = min(_FIRST_REST * 2.0 ** (failures - 1), _LONGEST_REST)
+                log.warning("the watch of jobs: %s; again in %g s", why, rest)
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(self.stop.wait(), rest)
+                await self._compare_all()
+        finally:
+            self._end_kopf()
+            stopping.cancel()
+
+    async def _stop_kopf(self) -> None:
+        await self.stop.wait()
+        self._end_kopf()
+
+    async def _watch_jobs(self, loop: asyncio.AbstractEventLoop) -> None:
+        # Of this loop: kopf waits for a flag of threads in a thread, and then cannot end before it is set.
+        stop, own = asyncio.Event(), asyncio.get_running_loop()
+
+        def end() -> None:
+            with contextlib.suppress(RuntimeError):  # The loop has ended.
+                own.call_soon_threadsafe(stop.set)
+
+        self._end_kopf = end
+        if self.stop.is_set():
+            return
         registry = kopf.OperatorRegistry()
         kopf.on.login(registry=registry, id="login")(self._login)
         kopf.on.startup(registry=registry, id="settings")(_configure)
         for kind in self.settings.kinds:
-            kopf.on.event(kind.group, kind.version, kind.plural, registry=registry, id=kind.plural)(self._feed(kind))
+            feed = self._feed(kind, loop)
+            kopf.on.event(kind.group, kind.version, kind.plural, registry=registry, id=kind.plural)(feed)
         namespace = self.settings.namespace
         await kopf.operator(
             registry=registry,
             clusterwide=not namespace,
             namespaces=[namespace] if namespace else [],
             standalone=True,
-            stop_flag=self.stop,
+            stop_flag=stop,
         )
 
-    def _feed(self, kind: Kind) -> Any:
+    def _feed(self, kind: Kind, loop: asyncio.AbstractEventLoop) -> Any:
         async def feed(event: Any, **_: Any) -> None:
-            job = dict(event["object"])
-            if event["type"] == "DELETED":
-                self.store.remove_job(_key(kind, job), job["metadata"]["uid"])
-            else:
-                self._put(kind, job)
+            loop.call_soon_threadsafe(self._take, kind, event["type"], dict(event["object"]))
 
         return feed
+
+    def _take(self, kind: Kind, change: str | None, job: dict[str, Any]) -> None:
+        if change == "DELETED":
+            self.store.remove_job(_key(kind, job), job["metadata"]["uid"])
+        else:
+            self._put(kind, job)
 
     def _put(self, kind: Kind, job: dict[str, Any]) -> None:
         self.store.put_job(_key(kind, job), {**job, "apiVersion": kind.api_version, "kind": kind.kind})
@@ -332,6 +398,8 @@ def main(settings: Settings, verbose: bool) -> int:
     logging.basicConfig(level=logging.WARNING, format=form, stream=sys.stderr)
     logging.getLogger("farandole.operator").setLevel(logging.DEBUG if verbose else logging.INFO)
     logging.getLogger("kopf").setLevel(logging.INFO if verbose else logging.WARNING)
+    # It says that signals do not reach its thread; they are handled here.
+    logging.getLogger("kopf._core.reactor.running").addFilter(lambda record: "signals" not in record.getMessage())
 
     async def serve() -> None:
         operator = Operator(settings)

@@ -15,6 +15,8 @@ from farandole.kubernetes.kinds import KINDS, Kind
 from farandole.kubernetes.model import Object, Observed, Options, Problem, Ref, ref_of
 
 _REMEMBERED = 10_000
+# Kinds of children of whose end no watch tells.
+UNWATCHED = ("Secret", "PersistentVolumeClaim")
 KIND_OF_PLURAL = {kind.plural: kind for kind in KINDS}
 
 
@@ -82,14 +84,18 @@ class Store:
         self._end(entry.job)
         entry.job = None
         entry.problems.clear()
-        entry.children = {ref: child for ref, child in entry.children.items() if ref.kind in ("Pod", "ConfigMap")}
+        entry.children = {ref: child for ref, child in entry.children.items() if ref.kind not in UNWATCHED}
         self._tidy(key, entry)
         self._changed(key)
 
     # --- children ---
 
-    def put_child(self, child: dict[str, Any]) -> None:
-        """Note something that a job owns."""
+    def put_child(self, child: dict[str, Any], quietly: bool = False) -> None:
+        """Note something that a job owns.
+
+        Args:
+            quietly: that it has changed is not worth a look at the job; that it is there is.
+        """
         key, ref = job_of(child), ref_of(child)
         if key is None or _uid(child) in self._ended:
             return
@@ -100,7 +106,8 @@ class Store:
         if before is None or _version(before) != _version(child):
             entry.children[ref] = _slim(child)
             entry.problems.pop(ref, None)
-            self._changed(key)
+            if not quietly or before is None or _uid(before) != _uid(child):
+                self._changed(key)
 
     def remove_child(self, child: Object) -> None:
         """Note that something that a job owned is gone."""
@@ -115,13 +122,24 @@ class Store:
             self._tidy(key, entry)
             self._changed(key)
 
-    def keep_only(self, api_version: str, kind: str, present: Iterable[Object], version: str) -> None:
-        """Forget what is not in a list of all children of a kind, and was there when the list was made."""
+    def keep_only(
+        self,
+        api_version: str,
+        kind: str,
+        present: Iterable[Object],
+        version: str,
+        listed: Callable[[Object], bool] = lambda child: True,
+    ) -> None:
+        """Forget what is not in a list of children of a kind, and was there when the list was made.
+
+        Args:
+            listed: whether a child is among those that the list is of.
+        """
         uids = {_uid(child) for child in present}
         for entry in list(self._entries.values()):
             for ref, child in list(entry.children.items()):
                 of_kind = (ref.api_version, ref.kind) == (api_version, kind)
-                if of_kind and _uid(child) not in uids and not _earlier(version, _version(child)):
+                if of_kind and listed(child) and _uid(child) not in uids and not _earlier(version, _version(child)):
                     self.remove_child(child)
 
     # --- problems ---

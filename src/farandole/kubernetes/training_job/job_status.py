@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,9 +23,10 @@ class History:
         attempt: which start of the training is the current one, from 0.
         launchers: how many launcher pods were made: the index of the next one.
         workers: the same for worker pods. No name is used twice, so that nobody takes one pod for another.
-        failures: of worker pods, one soon after the other.
+        failures: of worker pods, one soon after the other. What the cluster has taken away, and what had run for long,
+            does not make the next pod wait longer.
         failed_at: when the last was counted.
-        counted: uids of failed pods that are in that number, as long as the pods are there.
+        counted: uids of failed pods that are known of, as long as the pods are there.
         retries: how often the job, having failed, was begun anew.
     """
 
@@ -43,11 +44,19 @@ class History:
             return None
         return self.failed_at + min(_FIRST_DELAY * 2.0 ** min(self.failures - 1, 10), _LONGEST_DELAY)
 
-    def failed(self, uids: frozenset[str], now: float) -> History:
-        """Return it with failed pods counted."""
+    def failed(self, lifetimes: Mapping[str, float], now: float) -> History:
+        """Return it with pods counted that have failed by themselves.
+
+        Args:
+            lifetimes: by uid, how long each has run, in seconds.
+        """
+        if not lifetimes:
+            return self
         recent = self.failed_at is not None and now - self.failed_at < _FORGIVEN_AFTER
-        failures = (self.failures if recent else 0) + len(uids)
-        return replace(self, failures=failures, failed_at=now, counted=self.counted | uids)
+        # Pods that run for longer than the longest delay are not made often, whatever ends them.
+        proven = all(seconds >= _LONGEST_DELAY for seconds in lifetimes.values())
+        failures = (self.failures if recent and not proven else 0) + len(lifetimes)
+        return replace(self, failures=failures, failed_at=now)
 
     def as_data(self) -> dict[str, Any]:
         """Return it as it is in the status; what is as at the beginning is left out."""

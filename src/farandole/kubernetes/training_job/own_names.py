@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from farandole.kubernetes import children
 from farandole.kubernetes.model import Object
 
 DIAL_PORT = 7707
@@ -29,7 +30,7 @@ def account(job: Object) -> str:
 
 def secret(job: Object) -> str:
     """Return the name of the Secret that worker pods and the launcher pod prove to each other."""
-    return f"{job_name(job)}-dial"
+    return children.secret_name(job, "dial")
 
 
 def state(job: Object) -> str:

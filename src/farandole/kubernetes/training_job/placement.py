@@ -46,6 +46,7 @@ def ready_workers(observed: Observed) -> int:
 def plan(observed: Observed, spec: TrainingJobSpec, status: TrainingJobStatus) -> tuple[TrainingJobStatus, Placement]:
     """Return what an active job needs now."""
     status, finished, settled_at = _clear_away(observed, status)
+    powerless = _without_account(observed)
     status, launchers = _launcher(observed, spec, status)
     status, workers, retry_at = _workers(observed, spec, status)
     surplus = _surplus(observed, spec)
@@ -56,7 +57,7 @@ def plan(observed: Observed, spec: TrainingJobSpec, status: TrainingJobStatus) -
     made = [item.ref.name for item in (*launchers, *workers)]
     reason = f"to be made: {', '.join(made[:5])}" if made else "it has the pods that it needs"
     again = earliest([settled_at, retry_at, refused_at, stuck_at])
-    return status, Placement(tuple(wanted), (*finished, *surplus, *stuck), again, reason)
+    return status, Placement(tuple(wanted), (*finished, *powerless, *surplus, *stuck), again, reason)
 
 
 def _clear_away(
@@ -66,13 +67,13 @@ def _clear_away(
     present = {str(pod["metadata"].get("uid")) for pod in observed.pods}
     status = status.with_history(counted=status.history.counted & present)
     deletions, settled = [], []
-    failed = set()
+    lifetimes: dict[str, float] = {}
     for pod in observed.pods:
         if not pod_state.finished(pod) or pod_state.terminating(pod):
             continue
         name, uid = pod["metadata"]["name"], str(pod["metadata"].get("uid"))
         if pod_state.phase(pod) == "Succeeded":
-            ended = _ended_at(pod)
+            ended = pod_state.ended_at(pod)
             if ended is not None and observed.now < ended + _SETTLE_SECONDS:
                 settled.append(ended + _SETTLE_SECONDS)
                 continue
@@ -80,24 +81,15 @@ def _clear_away(
             continue
         failure = pod_state.failure(pod)
         if uid not in status.history.counted:
-            failed.add(uid)
+            status = status.with_history(counted=status.history.counted | {uid})
+            if not failure.disrupted:
+                lifetimes[uid] = pod_state.lifetime(pod)
             kind = "Evicted" if failure.disrupted else "Failed"
             role = pod_state.role(pod).capitalize()
             status = status.noted(f"{role}{kind}", f"{name} failed ({failure.what}); another one follows", warning=True)
         deletions.append(Deletion(ref_of(pod), uid, "it has failed, and another one follows"))
-    if failed:
-        status = replace(status, history=status.history.failed(frozenset(failed), observed.now))
+    status = replace(status, history=status.history.failed(lifetimes, observed.now))
     return status, deletions, earliest(settled)
-
-
-def _ended_at(pod: Object) -> float | None:
-    statuses = (pod.get("status") or {}).get("containerStatuses") or []
-    ends = [
-        times.from_text(((item.get("state") or {}).get("terminated") or {}).get("finishedAt"))
-        for item in statuses
-        if isinstance(item, dict)
-    ]
-    return max((end for end in ends if end is not None), default=None)
 
 
 def _launcher(
@@ -119,6 +111,22 @@ def _launcher(
     return status.with_history(launchers=index + 1), [Wanted(pod)]
 
 
+def _without_account(observed: Observed) -> list[Deletion]:
+    """Return launcher pods that can write nothing any more: what they prove to be was deleted and made again."""
+    name = own_names.account(observed.job)
+    made = [
+        pod_state.created_at(child)
+        for ref, child in observed.children.items()
+        if (ref.kind, ref.name) == ("ServiceAccount", name)
+    ]
+    why = f"somebody has deleted its ServiceAccount {name}, and the one that is there now is another one"
+    return [
+        Deletion(ref_of(pod), str(pod["metadata"]["uid"]), why)
+        for pod in live(observed, names.LAUNCHER)
+        if made and made[0] > pod_state.created_at(pod)
+    ]
+
+
 def _refused(observed: Observed, role: str) -> list[int]:
     """Return the indexes of pods that the API server has refused: they are tried again under the same name."""
     start = own_names.pod(observed.job, role, 0)[:-1]
@@ -129,7 +137,7 @@ def _refused(observed: Observed, role: str) -> list[int]:
 def _holds_the_place(observed: Observed) -> bool:
     """Say whether a launcher pod has just ended well: then its outcome is about to be seen."""
     ended = [
-        _ended_at(pod)
+        pod_state.ended_at(pod)
         for pod in observed.pods
         if pod_state.role(pod) == names.LAUNCHER
         and pod_state.phase(pod) == "Succeeded"
@@ -147,7 +155,7 @@ def _workers(
         pod_state.role(pod) == names.WORKER
         and pod_state.phase(pod) == "Succeeded"
         and not pod_state.terminating(pod)
-        and observed.now < (_ended_at(pod) or 0.0) + _SETTLE_SECONDS
+        and observed.now < (pod_state.ended_at(pod) or 0.0) + _SETTLE_SECONDS
         for pod in observed.pods
     )
     attempt = status.history.attempt

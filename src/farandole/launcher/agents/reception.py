@@ -29,8 +29,9 @@ from farandole.launcher.errors import SpecError
 from farandole.launcher.job.host_list import Host
 from farandole.wire.async_channel import AsyncChannel
 from farandole.wire.dialing import MOST_SLOTS, Begin, Bridged, Continue, Hello, Leave, Order
-from farandole.wire.errors import ConnectionLost, WireError
+from farandole.wire.errors import AuthenticationFailed, ConnectionLost, WireError
 from farandole.wire.frames import Codec
+from farandole.wire.secret_file import SecretFile
 
 # A pod that lives dials again at least so often; a name server may remember the last launcher's address for longer.
 FIRST_ARRIVAL_SECONDS = 60.0
@@ -124,14 +125,14 @@ class Reception:
 
     Args:
         port: at which to listen, on all addresses.
-        secret: what a host must prove to hold.
+        read_secret: returns what a host must prove to hold; asked each time, because a mounted file may be replaced.
         outlive: seconds for which an agent there waits for another launcher.
     """
 
-    def __init__(self, port: int, secret: bytes, outlive: float) -> None:
+    def __init__(self, port: int, read_secret: Callable[[], bytes], outlive: float) -> None:
         self.outlive = outlive
         self._port = port
-        self._secret = secret
+        self._read_secret = read_secret
         self._server: asyncio.Server | None = None
         self._waiting: dict[str, _Arrival] = {}
         self._taken: dict[str, tuple[Host, DialedAgent]] = {}
@@ -156,13 +157,14 @@ class Reception:
         port, _, path = place.partition(":")
         if not port.isdecimal() or not 0 < int(port) < 1 << 16 or not path:
             raise SpecError(f"dial:{place} names no port and no file", "write dial:PORT:FILE, the file with the secret")
+        secret = SecretFile(Path(path))
         try:
-            secret = Path(path).read_bytes().strip()
+            secret.read()
         except OSError as error:
             raise SpecError(f"the secret of hosts that dial cannot be read: {error}", "check the path") from None
-        if len(secret) < 16:
-            raise SpecError(f"the secret in {path} is too short", "give it 16 bytes or more: openssl rand -hex 32")
-        return cls(int(port), secret, outlive)
+        except AuthenticationFailed as error:
+            raise SpecError(str(error), "give it 16 bytes or more: openssl rand -hex 32") from None
+        return cls(int(port), secret.read, outlive)
 
     async def start(self, say: Callable[[str], None], expecting: bool) -> None:
         """Listen.
@@ -216,7 +218,7 @@ class Reception:
     async def _welcome(self, reader: _Reader, writer: asyncio.StreamWriter) -> None:
         channel = AsyncChannel(reader, writer, _FRAME_LIMIT)
         try:
-            await channel.accept(self._secret)
+            await channel.accept(self._read_secret())
             hello = Codec[Hello](Hello).decode(await asyncio.wait_for(channel.receive(), HELLO_SECONDS))
             _check(hello)
         except (WireError, TimeoutError, asyncio.TimeoutError) as error:

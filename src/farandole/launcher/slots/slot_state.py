@@ -149,6 +149,15 @@ def living(state: State) -> dict[int, tuple[Site, Slot]]:
     return {slot.worker: (site, slot) for site in state.sites for slot in site.slots if slot.worker is not None}
 
 
+def at_work(state: State) -> dict[int, tuple[Site, Slot]]:
+    """Return where each worker is that counts towards how many there may be.
+
+    Those of a host that is lost do not, which may live for as long as an agent waits for a launcher: no world has them
+    any more, and a host that comes back is told to end them.
+    """
+    return {worker: (site, slot) for worker, (site, slot) in living(state).items() if site.phase != "lost"}
+
+
 def expected_size(state: State) -> int:
     """Return how many workers the next world will have if all goes well."""
     room = sum(site.size for site in state.sites if site.phase == "ready" and not site.closed)

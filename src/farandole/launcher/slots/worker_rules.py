@@ -22,6 +22,7 @@ from farandole.launcher.slots.slot_events import (
 from farandole.launcher.slots.slot_state import (
     State,
     Step,
+    at_work,
     drain,
     living,
     site_of,
@@ -84,7 +85,7 @@ def shrink(state: State, now: float) -> tuple[State, list[Action]]:
     most = state.policy.max_size
     if most is None:
         return state, []
-    staying = {worker for worker, (_, slot) in living(state).items() if not (slot.draining or slot.left)}
+    staying = {worker for worker, (_, slot) in at_work(state).items() if not (slot.draining or slot.left)}
     members = [worker for worker in state.members if worker in staying]
     surplus = set(sorted(members)[most:])
     others = sorted(staying - surplus, key=lambda worker: (worker not in members, worker))
@@ -109,7 +110,7 @@ def fill(state: State, now: float) -> tuple[State, list[Action]]:
         for slot in site.slots
         if slot.worker is None and slot.index < site.size and slot.not_before <= now
     ]
-    here = living(state).values()
+    here = at_work(state).values()
     room = state.policy.most - len(here)
     if here and all(site.closed or slot.draining or slot.left for site, slot in here):
         room = max(room, 1)  # No worker stays: the last one that leaves hands the state over to this one.

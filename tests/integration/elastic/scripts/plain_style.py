@@ -1,6 +1,7 @@
 """A training by the loop of `steps`, without a framework: it starts in a fraction of a second, and trains a number.
 
 Every step is written down as in `steps_style.py`. It ends when there is a file `stop` in the current directory.
+Arguments: megabytes that are sent with the state (0), and seconds of each step.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from farandole.elastic.checkpoint.loop_checkpoints import LoopCheckpoints
 from farandole.elastic.ledger import Ledger
 from farandole.elastic.step_loop import Loop
 
-SAMPLES, BATCH, PAUSE_SECONDS = 101, 12, 0.02
+SAMPLES, BATCH = 101, 12
+PAUSE_SECONDS = float(sys.argv[2]) if len(sys.argv) > 2 else 0.02
 WORKER = int(os.environ["FARANDOLE_WORKER"])
 
 
@@ -112,7 +114,8 @@ class Book:
     def step(self, epoch: int, used: list[int]) -> None:
         """Write down a step."""
         assert self.loop is not None
-        self._write(step=self.loop.step, epoch=epoch, used=used, size=basics.size(), rank=basics.rank())
+        facts = {"epoch": epoch, "used": used, "size": basics.size(), "rank": basics.rank(), "at": time.time()}
+        self._write(step=self.loop.step, **facts)
 
     def end(self, number: Number) -> None:
         """Write down how it has ended."""

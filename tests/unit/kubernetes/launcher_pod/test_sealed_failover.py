@@ -39,7 +39,7 @@ def launcher(objects: FakeObjects, pod: str, secret: bytes = b"s" * 32, attempt:
     def replaced() -> None:
         raise SystemExit(pod)
 
-    one = SealedFailover(objects, secret, pod, attempt, replaced)  # type: ignore[arg-type]
+    one = SealedFailover(objects, lambda: secret, pod, attempt, replaced)  # type: ignore[arg-type]
     one.claim()
     return one
 
@@ -72,6 +72,30 @@ def test_nobody_without_the_secret_reads_or_forges_it() -> None:
     assert not launcher(objects, "launcher-1", secret=b"t" * 32).is_whole()
 
 
+def test_a_secret_that_was_made_again_seals_what_was_written_before() -> None:
+    objects, secrets = FakeObjects(), [b"s" * 32]
+    one = SealedFailover(objects, lambda: secrets[0], "launcher-0", 0, lambda: None)  # type: ignore[arg-type]
+    one.claim()
+    one.write({LAUNCHER: b"slots"})
+    secrets[0] = b"t" * 32
+    one.write({ROSTER: b"members"})
+
+    found = launcher(objects, "launcher-1", b"t" * 32)
+
+    assert (found.left(LAUNCHER), found.left(ROSTER)) == (b"slots", b"members")
+
+
+def test_a_state_that_somebody_has_deleted_is_written_again_as_a_whole() -> None:
+    objects = FakeObjects()
+    one = with_state(objects)
+    objects.data, objects.version = {}, objects.version + 7
+    one.write({ROSTER: b"other members"})
+
+    found = launcher(objects, "launcher-1")
+
+    assert (found.left(LAUNCHER), found.left(ROSTER)) == (b"slots", b"other members")
+
+
 def test_what_an_earlier_attempt_has_left_is_not_used() -> None:
     objects = FakeObjects()
     with_state(objects)
@@ -82,7 +106,7 @@ def test_a_launcher_waits_for_the_api_server_but_not_for_ever() -> None:
     objects = FakeObjects()
     objects.away = True
     now = [0.0]
-    one = SealedFailover(objects, b"s" * 32, "launcher-0", 0, lambda: None)  # type: ignore[arg-type]
+    one = SealedFailover(objects, lambda: b"s" * 32, "launcher-0", 0, lambda: None)  # type: ignore[arg-type]
     with pytest.raises(NotWritten, match="away"):
         one.claim(lambda seconds: now.__setitem__(0, now[0] + seconds), lambda: now[0])
     assert LONGEST_WAIT_SECONDS <= now[0] <= LONGEST_WAIT_SECONDS + 2

@@ -137,3 +137,19 @@ def test_a_short_outage_delays_and_is_not_told() -> None:
         assert failover.written == [{LAUNCHER: b"1"}]
 
     run(test)
+
+
+def test_what_was_written_is_looked_after() -> None:
+    async def test() -> None:
+        failover = SlowFailover()
+        failover.allow(100)
+        writer = StateWriter(failover, refresh=0.01)  # type: ignore[arg-type]
+        try:
+            writer.keep(ROSTER, b"members")
+            await until(lambda: failover.written[-3:] == [{}, {}, {}])
+            assert {ROSTER: b"members"} in failover.written
+            assert writer.gate.is_open
+        finally:
+            await writer.close()
+
+    asyncio.run(test())

@@ -107,9 +107,10 @@ class PlayedCluster:
             if pod["status"]["phase"] == "Pending":
                 pod["status"]["phase"] = "Running"
 
-    def end(self, pod: dict[str, Any], code: int, reason: str = "") -> None:
-        """Let a pod's program end."""
-        ended = {"exitCode": code, "finishedAt": times.to_text(self.now)}
+    def end(self, pod: dict[str, Any], code: int, reason: str = "", lifetime: float = 0.0) -> None:
+        """Let a pod's program end that has run for so many seconds."""
+        began, now = times.to_text(self.now - lifetime), times.to_text(self.now)
+        ended = {"exitCode": code, "startedAt": began, "finishedAt": now}
         phase = "Failed" if code or reason else "Succeeded"
         pod["status"] = {"phase": phase, "reason": reason, "containerStatuses": [{"state": {"terminated": ended}}]}
 

@@ -64,6 +64,19 @@ def test_pods_that_fail_again_and_again_are_made_ever_later() -> None:
     assert waits[-1] <= 60
 
 
+@pytest.mark.parametrize(("reason", "seconds"), [("Evicted", 5.0), ("", 70.0)])
+def test_pods_that_are_taken_away_or_have_run_for_long_are_made_again_soon(reason: str, seconds: float) -> None:
+    cluster = started()
+    for _ in range(10):
+        cluster.now += seconds
+        cluster.end(cluster.pods("worker")[0], 137, reason, lifetime=seconds)
+        cluster.settle()
+        cluster.now += 1.0
+        cluster.settle()
+        assert len(cluster.names("worker")) == 3
+        cluster.run_all()
+
+
 def test_a_launcher_pod_that_is_evicted_is_followed_by_the_next_while_workers_stay() -> None:
     cluster = started()
     workers = cluster.names("worker")
@@ -74,6 +87,19 @@ def test_a_launcher_pod_that_is_evicted_is_followed_by_the_next_while_workers_st
     assert cluster.names("launcher") == ["job-launcher-1"]
     assert cluster.names("worker") == workers
     assert "train on" in cluster.status["reason"]
+
+
+def test_a_launcher_pod_whose_account_was_deleted_is_followed_by_one_that_has_the_new_one() -> None:
+    cluster = started()
+    cluster.children = {ref: child for ref, child in cluster.children.items() if ref.kind != "ServiceAccount"}
+    cluster.now += 5
+
+    cluster.reconcile()  # It is there again.
+    cluster.settle()
+    cluster.finish_terminating()
+
+    assert cluster.names("launcher") == ["job-launcher-1"]
+    assert len(cluster.names("worker")) == 3
 
 
 def test_a_terminating_launcher_pod_does_not_hold_up_its_successor() -> None:

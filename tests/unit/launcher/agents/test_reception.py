@@ -27,7 +27,7 @@ def test_a_new_host_does_not_end_the_wait_for_those_that_have_lost_their_launche
     monkeypatch.setattr(reception, "LATE_ARRIVAL_SECONDS", 0.0)
 
     async def take_over() -> object:
-        one = Reception(7707, b"s" * 32, 60.0)
+        one = Reception(7707, lambda: b"s" * 32, 60.0)
         await one._arrived(FakeArrival("new", lives=False))  # type: ignore[arg-type]
         waiting = asyncio.create_task(one._awaited("old"))
         await asyncio.sleep(0.1)

@@ -142,6 +142,18 @@ def test_no_worker_starts_on_a_host_that_is_lost_before_it_is_reached_again() ->
     assert len(started(job.tell(HostReady("h1")))) == 2
 
 
+def test_a_worker_of_a_host_that_is_lost_is_replaced_elsewhere_before_its_end_is_certain() -> None:
+    job = Job(SlotPolicy(1, 2), ("h1", 1), ("h2", 1))
+    job.tell(WorldBegan((0, 1)))
+    job.tell(HostLost("h2"))
+    assert ReachHost("h3") in job.tell(HostsChanged((("h1", 1), ("h3", 1))))
+
+    assert started(job.tell(HostReady("h3"))) == [(2, "h3", 0)]
+
+    job.tell(WorldBegan((0, 2)))
+    assert not [each for each in job.end(1) if isinstance(each, DrainWorkers)]
+
+
 def test_a_host_that_is_refused_is_not_tried_before_it_has_gone_and_come_back() -> None:
     job = Job(SlotPolicy(1, 4), ("h1", 1), ("h2", 1))
     job.end(1)

@@ -34,7 +34,7 @@ from farandole.launcher.slots.slot_events import (
     WorldBegan,
 )
 from farandole.launcher.slots.slot_policy import decide, next_due
-from farandole.launcher.slots.slot_state import SlotPolicy, State, living
+from farandole.launcher.slots.slot_state import SlotPolicy, State, at_work, living
 
 
 @pytest.mark.parametrize("seed", range(150))
@@ -185,10 +185,10 @@ class _Simulation:
             assert action.slot < site.size
             self.begun = action.worker
             self.running[action.worker] = (action.label, action.slot)
-            here = living(self.state).values()
+            here = at_work(self.state).values()
             staying = sum(not (site.closed or slot.draining or slot.left) for site, slot in here)
             # One is started though there is no room if nobody else stays.
-            assert len(self.running) <= self.state.policy.most or staying == 1, "no more workers than may be"
+            assert len(here) <= self.state.policy.most or staying == 1, "no more workers than may be"
             assert not self.state.closing
         elif isinstance(action, DrainWorkers | StopWorkers):
             assert action.workers and set(action.workers) <= self.running.keys()
