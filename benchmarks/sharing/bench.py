@@ -160,7 +160,7 @@ def main(arguments: Sequence[str]) -> int:
         queue.start()
         for number, policy in enumerate(options.policies.split(",")):
             if number == 0 or options.measure_each:
-                costs = measure(queue, options.seconds / 2, options.jobs, number)
+                costs = measure(queue, options.seconds, options.jobs, number)
                 print(", ".join(f"{name} {seconds:.2f} s" for name, seconds in vars(costs).items()), flush=True)
             these = jobs(options.seconds, options.jobs, number)
             told = queue.run(policy, these, costs.elastic_start, rules_for(costs).quantum)

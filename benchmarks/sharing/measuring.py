@@ -17,7 +17,7 @@ def measure(queue: RealQueue, seconds: float, kind: str, number: int) -> Costs:
 
     Args:
         queue: without jobs.
-        seconds: that jobs which end by themselves work.
+        seconds: that jobs which end by themselves work, about as those of the run.
         kind: `timed` or `training`.
         number: makes names that are not taken.
     """
@@ -34,11 +34,10 @@ def _endless(name: str, does: str, workers: str) -> Job:
 def _starts(queue: RealQueue, seconds: float, does: str, number: int) -> tuple[float, float]:
     """Return what a start and an end cost beside the work.
 
-    Jobs meet both in the run: several that start together, since the first four have all slots, and starts beside
-    others that end, since the others get them one by one.
+    The jobs come and last as those of the run: more that start together would have less of the cores.
     """
     these = [
-        Job(f"m{number}-{index}", does, workers, round(seconds / STEP_SECONDS) * int(workers[-1]), 0.0)
+        Job(f"m{number}-{index}", does, workers, round(seconds / STEP_SECONDS) * int(workers[-1]), index * seconds / 8)
         for index, workers in enumerate(("2", "1", "1:2", "1", "2", "1:2", "1", "1"))
     ]
     told = queue.run("fcfs", these)
