@@ -126,7 +126,7 @@ def test_every_image_for_workers_has_a_definition_for_apptainer() -> None:
 
 
 def test_the_page_shows_the_rights_and_every_reason() -> None:
-    page = (ROOT / "docs" / "how-to" / "kubernetes.md").read_text()
+    page = (ROOT / "docs" / "reference" / "kubernetes.md").read_text()
     assert rights.table() in page, "python -c 'from farandole.kubernetes.deploy import rights; print(rights.table())'"
     rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", page, re.MULTILINE))
     assert {reason: rows.get(reason, "").strip() for reason in conditions.BLOCKED_REASONS} == conditions.BLOCKED_REASONS
@@ -169,7 +169,7 @@ def test_the_page_explains_every_reason_of_a_condition_or_an_event() -> None:
     modules = [path for room in ("mpijob", "training_job", "queues") for path in (rooms / room).glob("*.py")]
     reasons = set[str]().union(*(_reasons_in(path.read_text()) for path in modules))
     assert {"MPIJobRunning", "WorkerLost", "Queued", "TrainingRetried"} <= reasons
-    page = (ROOT / "docs" / "how-to" / "kubernetes.md").read_text()
+    page = (ROOT / "docs" / "reference" / "kubernetes.md").read_text()
     rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
     explained = {word for row in rows for word in re.findall(r"`(\w+)`", row)}
     assert sorted(reasons - explained) == []
