@@ -55,3 +55,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if is_exact(item.nodeid):
             item.add_marker("exact")
+
+
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Bytes are named after their argument: their content may differ from process to process, as in a gzip header, and
+    pytest-xdist runs nothing when two processes name tests differently.
+    """
+    return argname if isinstance(val, bytes) else None
