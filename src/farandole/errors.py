@@ -48,7 +48,15 @@ class WorkerLostError(HorovodInternalError):
 
 
 class ShutDownError(HorovodInternalError):
-    """A worker left the world in good order while this one still had requests. All requests of this world fail."""
+    """A worker left the world in good order while this one still had requests. All requests of this world fail.
+
+    Attributes:
+        rank: the rank in the world of the worker that has left, or None if that is not known.
+    """
+
+    def __init__(self, message: str, rank: int | None = None) -> None:
+        super().__init__(message)
+        self.rank = rank
 
 
 class StalledError(HorovodInternalError):
@@ -147,7 +155,7 @@ def read_errors_by(reader: Reader) -> None:
 
 
 def lost_rank_behind(error: BaseException | None) -> int | None:
-    """Return the rank whose loss `error` merely follows, or None if it has a cause of its own.
+    """Return the rank whose loss or departure `error` merely follows, or None if it has a cause of its own.
 
     Looks along the chain of causes and contexts, so that `raise TrainingFailed from error` still counts as a
     consequence.
@@ -156,7 +164,7 @@ def lost_rank_behind(error: BaseException | None) -> int | None:
     while error is not None and id(error) not in seen:
         seen.add(id(error))
         for found in (error, *(read(error) for read in _readers)):
-            if isinstance(found, WorkerLostError):
+            if isinstance(found, (WorkerLostError, ShutDownError)):
                 return found.rank
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     return None

@@ -76,7 +76,7 @@ def _check(world, done, kind):
         assert len(texts) == 7
         for name, text, rank in texts:
             assert name == kind and f"rank {LOST}" in text, text
-            assert rank == (LOST if kind == "WorkerLostError" else None)
+            assert rank == LOST
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,7 @@ def test_lost_rank_behind_an_error():
 
     assert [lost_rank_behind(raised(make)) for make in (directly, from_it, while_handling)] == [2, 2, 2]
     assert lost_rank_behind(raised(from_none)) is None
+    assert lost_rank_behind(ShutDownError("rank 1 has shut down", 1)) == 1
     assert lost_rank_behind(ValueError()) is None and lost_rank_behind(None) is None
 
 

@@ -34,7 +34,6 @@ class Status(IntEnum):
 _BY_STATUS: dict[int, type[FarandoleError]] = {
     Status.INVALID_ARGUMENT: InvalidRequestError,
     Status.MISMATCH: MismatchError,
-    Status.SHUT_DOWN: ShutDownError,
     Status.UNAVAILABLE: StartError,
     Status.INTERNAL: HorovodInternalError,
     Status.STALLED: StalledError,
@@ -47,11 +46,13 @@ def from_status(status: int, message: str, lost_rank: int) -> FarandoleError:
     Args:
         status: what the native function returned.
         message: `farandole_last_error()` of the same thread.
-        lost_rank: `farandole_last_lost_rank()` of the same thread; -1 is nobody in particular.
+        lost_rank: `farandole_last_lost_rank()` of the same thread: who was lost or left; -1 is nobody in particular.
     """
     rank = lost_rank if lost_rank >= 0 else None
     if status == Status.WORKER_LOST:
         return WorkerLostError(message, rank)
+    if status == Status.SHUT_DOWN:
+        return ShutDownError(message, rank)
     if status == Status.TIMEOUT:
         return StartError(message, rank)
     return _BY_STATUS.get(status, HorovodInternalError)(message)

@@ -6,10 +6,12 @@ It is written against the C interface of XLA's FFI, and needs no compiler on the
 from __future__ import annotations
 
 import ctypes
+import time
 from functools import cache
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 
 from farandole.core import basics, binding
 from farandole.core.lent_engine import LentEngine
@@ -21,6 +23,40 @@ LIBRARY_NAME = "libfarandole_jax.so"
 # The name of the handlers in XLA's programs.
 TARGET = "farandole_collective"
 OLDEST = (0, 10)
+# How long a worker that leaves waits for the programs that it has called. They may compute for long before their last
+# collective; if another worker does not take part in that, both have said so every minute until then.
+_END_SECONDS = 600.0
+
+
+class _Unfinished:
+    """Keeps a worker in its world until the programs that it has called have ended.
+
+    JAX computes in the background: a script can come to its end, and have dropped all arrays, while its last steps
+    still run. Other ranks wait for the collectives in them.
+    """
+
+    def opened(self, session: Session) -> None:
+        """Do nothing: no program needs this world yet."""
+
+    def closing(self, session: Session) -> None:
+        """Wait for the programs. Where a rank was lost, or the world was turned away from, they fail at once."""
+        if session.world.size == 1:
+            return
+        try:
+            devices = jax.local_devices(backend="cpu")
+        except RuntimeError:  # JAX_PLATFORMS leaves it out: then no program had collectives.
+            return
+        # A device carries out what it is given in order, so a copy made now is ready when all else has ended.
+        last = [jnp.copy(jax.device_put(0.0, device)) for device in devices]
+        deadline = time.monotonic() + _END_SECONDS
+        while not all(each.is_ready() for each in last) and time.monotonic() < deadline:
+            time.sleep(0.001)
+
+    def closed(self) -> None:
+        """Do nothing."""
+
+    def forgotten(self) -> None:
+        """Do nothing."""
 
 
 class _Alone:
@@ -87,6 +123,7 @@ def why_not() -> str:
         jax.ffi.register_ffi_target(TARGET, stages, platform="cpu")
     except Exception as error:  # Of which type, depends on XLA's version.
         return f"JAX {jax.__version__} has not taken the handlers: {error}"
+    basics.accompany(_Unfinished())  # Before the engine is taken back.
     basics.accompany(lent)
     basics.accompany(alone)
     return ""

@@ -52,6 +52,7 @@ def translate(error: BaseException) -> FarandoleError | None:
         return None
     kind, text = _KINDS[found[1]], found[2]
     rank = _RANK.search(text)
-    if kind is WorkerLostError:
-        return WorkerLostError(_RANK.sub("", text), None if rank is None else int(rank[1]))
+    for about_a_rank in (WorkerLostError, ShutDownError):
+        if kind is about_a_rank:
+            return about_a_rank(_RANK.sub("", text), None if rank is None else int(rank[1]))
     return kind(text)

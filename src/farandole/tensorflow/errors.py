@@ -29,7 +29,7 @@ _FAILURES = {
     kind.__name__: kind for kind in (HorovodInternalError, MismatchError, ShutDownError, StalledError, WorkerLostError)
 }
 _QUOTED = re.compile(rf"(?:^|[\n.: ])({'|'.join(_FAILURES)}): ([^\n]*)")
-_LOST_RANK = re.compile(r"rank (\d+) ")
+_RANK = re.compile(r"rank (\d+) ")
 # What TensorFlow puts before the sentence of an op.
 _NODE = re.compile(r"^\{\{function_node [^}]*\}\} ?", re.MULTILINE)
 
@@ -58,9 +58,10 @@ def _quoted(message: str) -> FarandoleError | None:
     if found is None:
         return None
     kind, sentence = found.groups()
-    lost = _LOST_RANK.match(sentence)
-    if kind == WorkerLostError.__name__ and lost is not None:
-        return WorkerLostError(sentence, int(lost[1]))
+    rank = _RANK.match(sentence)
+    for about_a_rank in (WorkerLostError, ShutDownError):
+        if kind == about_a_rank.__name__ and rank is not None:
+            return about_a_rank(sentence, int(rank[1]))
     return _FAILURES[kind](sentence)
 
 

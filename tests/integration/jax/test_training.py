@@ -192,3 +192,35 @@ def test_two_frameworks_train_in_one_process(world: World) -> None:
     (of_torch, of_jax), others = world.run(run)
     assert [of_torch, of_jax] == others
     assert of_torch == pytest.approx(of_jax, rel=1e-5)
+
+
+def test_a_worker_leaves_when_the_programs_that_it_called_have_ended(jax_nursery: Nursery) -> None:
+    def run() -> float:
+        import jax
+        import jax.numpy as jnp
+
+        import farandole.jax as hvd
+
+        def called(count: int) -> Any:
+            """Call a function that comes to its collective late, as rank 1 computes for a while before it."""
+            slow = 60 if hvd.rank() == 1 else 1
+            step = jax.jit(lambda x: hvd.allreduce(jax.lax.fori_loop(0, slow, lambda _, x: x @ x / 700, x), op=hvd.Sum))
+            result = jnp.ones((700, 700))
+            for _ in range(count):
+                result = step(result) / 2
+            return result
+
+        hvd.init()
+        jax.block_until_ready(called(1))
+        result = called(3)
+        if hvd.rank() == 1:
+            del result  # As a function's arrays are gone when it has returned.
+            hvd.shutdown()
+            return 1.0
+        return float(result[0, 0])
+
+    world = World(jax_nursery, 2)
+    try:
+        assert world.run(run) == [1.0, 1.0]
+    finally:
+        world.close()

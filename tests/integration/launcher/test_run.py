@@ -140,6 +140,33 @@ os._exit(9)
     assert "rank 0 failed because rank 1 was lost (exited with code 1)" in err
 
 
+@pytest.mark.parametrize(
+    ("left", "code", "report", "hint"),
+    [
+        ("sys.exit('no data')", 1, "error: rank 0 on host", "it chose this exit code by itself"),
+        ("pass", 1, "error: rank 1 on host", "do all ranks make the same number of steps?"),
+    ],
+)
+def test_a_rank_that_leaves_early_is_to_blame_if_it_failed(
+    left: str, code: int, report: str, hint: str, start: Callable[..., Any]
+) -> None:
+    script = f"""
+import sys
+import numpy as np
+import farandole.numpy as hvd
+hvd.init()
+if hvd.rank() == 0:
+    {left}
+else:
+    hvd.allreduce(np.ones(3))
+"""
+    got, _, err = start(script, 2).finish()
+    assert got == code
+    assert errors(err)[0].startswith(report)
+    assert f"hint: {hint}" in err
+    assert "others: rank" in err
+
+
 def test_kill_minus_nine_of_one_of_four(start: Callable[..., Any]) -> None:
     job = start(MEET + 'tell(f"pid{rank}", os.getpid()); time.sleep(60)', 4)
     pids = [int(job.told(f"pid{rank}")) for rank in range(4)]

@@ -39,7 +39,7 @@ def test_every_status_but_ok_is_mapped():
             assert isinstance(from_status(status, "", -1), FarandoleError)
 
 
-@pytest.mark.parametrize("status", [Status.WORKER_LOST, Status.TIMEOUT])
+@pytest.mark.parametrize("status", [Status.WORKER_LOST, Status.SHUT_DOWN, Status.TIMEOUT])
 def test_the_lost_rank(status):
     assert from_status(status, "", 3).rank == 3
     assert from_status(status, "", -1).rank is None

@@ -17,6 +17,8 @@ from farandole.launcher.failure.record import (
 from farandole.launcher.plan.model import Plan
 from farandole.roster.events import ranks
 
+# As the engine says it when a worker has ended without an error and others still needed it.
+_OF_A_RANK_THAT_LEFT = "has shut down, so collectives"
 _ENDED_BY_US = (-signal.SIGTERM, -signal.SIGKILL)
 
 
@@ -147,6 +149,8 @@ def _hint(plan: Plan, first: WorkerRecord, traceback: str) -> str:
         return "to see where each thread was, add -x PYTHONFAULTHANDLER=1 before the command"
     if "ModuleNotFoundError" in traceback or "ImportError" in traceback:
         return f"is it installed in the environment of {plan.command[0]!r}, which the workers ran?"
+    if _OF_A_RANK_THAT_LEFT in first.exception:
+        return "do all ranks make the same number of steps? hvd.join() at the end is for ranks that have fewer"
     if traceback:
         return "see whether it fails alone as well: -np 1" + (
             "" if plan.output_dir else "; --output-dir DIR keeps the whole output of every rank"

@@ -85,7 +85,7 @@ def first_failure(records: Sequence[WorkerRecord], ended_at: float) -> WorkerRec
     """Return the worker whose failure explains the others'.
 
     A worker that the launcher ended is never it. A failure that is by its own words only the consequence of another
-    rank's loss is it only when nobody else's is there to blame.
+    rank's loss or departure is it only when nobody else's is there to blame.
 
     Args:
         records: of all workers.

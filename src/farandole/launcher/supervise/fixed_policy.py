@@ -1,7 +1,7 @@
 """The policy of a job of fixed size: all workers start together, and the first failure ends the job.
 
-A worker that fails only because it lost another is not a reason to end that other one before it could end by itself and
-say why: that one gets `BLAMED_SECONDS`.
+A worker that fails only because it lost another, or because that one has left, is not a reason to end the other before
+it could end by itself and say why: it gets `BLAMED_SECONDS`.
 
 An agent that is lost takes its workers with it: the kernel ends them when the agent dies, and the agent ends them when
 it hears nothing of the launcher. Its host counts as the first failure, and the job ends on all others.
@@ -121,7 +121,7 @@ class FixedPolicy(JobPolicy):
         self._job.end(GRACE_SECONDS)
 
     async def _blamed_ends(self, record: WorkerRecord) -> None:
-        """Wait a little for the end of the worker that this one says it lost."""
+        """Wait a little for the end of the worker that this one says it lost, or that has left it."""
         blamed = None if record.consequence_of is None else self._job.workers.by_number.get(record.consequence_of)
         if blamed is None:
             return
