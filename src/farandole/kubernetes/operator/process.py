@@ -16,7 +16,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -216,8 +216,8 @@ class Operator:
     async def _compare_all(self) -> None:
         for kind in self.settings.kinds:
             with contextlib.suppress(ApiError):
-                jobs, _ = await self.api.list(kind.api_version, kind.plural, self.settings.namespace)
-                self._compare(kind, jobs)
+                jobs, version = await self.api.list(kind.api_version, kind.plural, self.settings.namespace)
+                self._compare(kind, jobs, version)
 
     async def _count_nodes(self) -> None:
         while True:
@@ -231,13 +231,10 @@ class Operator:
                     log.warning("nodes cannot be counted: %s; again in %g s", error, wait)
             await asyncio.sleep(wait)
 
-    def _compare(self, kind: Kind, jobs: Iterable[dict[str, Any]]) -> None:
-        present = {job["metadata"]["uid"]: job for job in jobs}
-        for job in present.values():
+    def _compare(self, kind: Kind, jobs: list[dict[str, Any]], version: str) -> None:
+        for job in jobs:
             self._put(kind, job)
-        for key, known in list(self.store.jobs()):
-            if key.plural == kind.plural and known["metadata"]["uid"] not in present:
-                self.store.remove_job(key, known["metadata"]["uid"])
+        self.store.keep_only_jobs(kind.plural, jobs, version)
 
     # --- kopf ---
 

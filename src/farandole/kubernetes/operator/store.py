@@ -88,6 +88,19 @@ class Store:
         self._tidy(key, entry)
         self._changed(key)
 
+    def keep_only_jobs(self, plural: str, present: Iterable[Object], version: str) -> None:
+        """Forget jobs of a kind that are not in a list, and were there when the list was made.
+
+        Args:
+            plural: of the kind.
+            present: the list.
+            version: of the list. A job that was created after it is not in it.
+        """
+        uids = {_uid(job) for job in present}
+        for key, known in list(self.jobs()):
+            if key.plural == plural and _uid(known) not in uids and not _earlier(version, _version(known)):
+                self.remove_job(key, _uid(known))
+
     # --- children ---
 
     def put_child(self, child: dict[str, Any], quietly: bool = False) -> None:
