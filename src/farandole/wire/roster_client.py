@@ -209,7 +209,7 @@ class RosterClient:
         Args:
             traceback: as Python prints it; may be empty.
             exception: one line, such as `ValueError: boom`.
-            consequence_of: the rank whose loss or departure this failure merely follows; None when it has another cause.
+            consequence_of: the rank whose loss or departure this failure merely follows; None: it has another cause.
         """
         self._notify(Failure(traceback, exception, consequence_of), standing=True)
 
