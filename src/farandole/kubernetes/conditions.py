@@ -24,14 +24,14 @@ BLOCKED_REASONS = {
     "AdmissionRefused": "an admission webhook or policy refused an object of the job",
     "Invalid": "the API server says that an object made from the job's template is not valid",
     "NotPermitted": "the operator has no right to make an object of the job",
-    "NameTaken": "an object of a name that the job needs is there, and belongs to something else",
+    "NameTaken": "an object with a name that the job needs exists, and belongs to something else",
     "KindMissing": "the cluster does not know a kind that the job needs, such as PodGroup",
     "NamespaceTerminating": "the job's namespace is being deleted",
     "ServerError": "the API server answered with an error of its own",
-    "Unschedulable": "no node has room for a pod, or fits what it asks for",
+    "Unschedulable": "no node has room for a pod, or meets its requirements",
     "ImageUnavailable": "the image of a pod cannot be pulled",
-    "ConfigUnavailable": "a Secret or ConfigMap that a container of the template names is not there",
-    "ContainerCannotStart": "a container of a pod cannot be started, or ends again and again",
+    "ConfigUnavailable": "a Secret or ConfigMap that a container of the template names does not exist",
+    "ContainerCannotStart": "a container of a pod cannot be started, or fails again and again",
     "InvalidSpec": "the job's spec contradicts itself or lacks something; the message says what",
 }
 
