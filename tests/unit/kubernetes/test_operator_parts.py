@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import httpx2
+import pytest
 from fake_api_server import FakeApiServer
 from fake_operators import config
 
 from farandole.kubernetes.kinds import MPI_JOB
+from farandole.kubernetes.model import Ref
+from farandole.kubernetes.operator.api import Api
+from farandole.kubernetes.operator.carry_out import Executor
+from farandole.kubernetes.operator.errors import Gone, Refused, Unavailable
 from farandole.kubernetes.operator.process import Operator, Settings
+from farandole.kubernetes.operator.store import JobKey, Store
+from farandole.kubernetes.operator.watch import ChildWatch
+from farandole.kubernetes.operator.work_queue import WorkQueue
 
 
 def operator() -> Operator:
@@ -45,3 +55,82 @@ def test_a_job_that_is_created_while_jobs_are_listed_is_not_taken_for_one_that_i
         return [key.name for key, _ in one.store.jobs()]
 
     assert asyncio.run(test()) == ["new"]
+
+
+# --- an API server that is away, or talks nonsense ----------------------------------------------------------------
+
+
+def test_an_outage_may_last_for_days() -> None:
+    key = JobKey("mpijobs", "default", "pi")
+    queue = WorkQueue(lambda: 0.0)
+    assert [queue.add_failed(key) for _ in range(2000)][-1] == 60.0
+
+    one = Store(lambda _: None)
+    one.put_job(key, job(1))
+    executor = Executor(None, one, lambda: True, lambda: 0.0)  # type: ignore[arg-type]
+    ref = Ref("v1", "Pod", "default", "pi-worker-0")
+    for _ in range(2000):
+        executor._refused(key, ref, Refused(403, "exceeded quota"))
+    problem = one.problem(key, ref)
+    assert problem is not None
+    assert (problem.tries, problem.retry_at) == (2000, 300.0)
+
+
+class Watches:
+    """Lists nothing, and ends each watch as it is told; counts the lists and watches."""
+
+    def __init__(self, end: Callable[[], object]) -> None:
+        self._end = end
+        self.lists = self.watches = 0
+
+    async def list(self, *_: object) -> tuple[list[dict[str, Any]], str]:
+        self.lists += 1
+        return [], "5"
+
+    async def watch(self, *_: object) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+        self.watches += 1
+        await asyncio.sleep(0.001)
+        self._end()
+        for nothing in ():
+            yield nothing
+
+
+def raises(error: Exception) -> Callable[[], object]:
+    def end() -> None:
+        raise error
+
+    return end
+
+
+@pytest.mark.parametrize("end", [lambda: None, raises(Gone(410, "too old"))], ids=["it ends at once", "it is too old"])
+def test_a_watch_that_ends_at_once_again_and_again_is_begun_with_rests(end: Callable[[], object]) -> None:
+    async def test() -> Watches:
+        api = Watches(end)
+        watch = ChildWatch(api, Store(lambda _: None), "v1", "Pod")  # type: ignore[arg-type]
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(watch.run(), 0.3)
+        return api
+
+    api = asyncio.run(test())
+    assert api.watches == 2, "the second one comes at once, as after a long outage; then it waits"
+
+
+def answers(content: bytes) -> Api:
+    api = Api(config(FakeApiServer()))
+    transport = httpx2.MockTransport(lambda _: httpx2.Response(200, content=content))
+    api._client = httpx2.AsyncClient(transport=transport, base_url="http://fake")
+    return api
+
+
+@pytest.mark.parametrize("content", [b"<html>Sign in</html>", b"[]", b'{"type": "MODIFIED", "object"'])
+def test_an_answer_that_is_no_object_is_an_outage(content: bytes) -> None:
+    async def test() -> None:
+        api = answers(content)
+        with pytest.raises(Unavailable, match="no answer of an API server"):
+            await api.get(Ref("v1", "Pod", "default", "pi-worker-0"))
+        with pytest.raises(Unavailable, match="no answer of an API server"):
+            async for _ in api.watch("v1", "pods", "5"):
+                pass
+        await api.close()
+
+    asyncio.run(test())

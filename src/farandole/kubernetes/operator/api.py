@@ -57,7 +57,7 @@ class Api:
 
     def __init__(self, config: SingleConfig) -> None:
         self._client = AsyncClient(config, ConnectionParams(timeout=httpx2.Timeout(_TIMEOUT)))
-        self._decode = msgspec.json.Decoder().decode
+        self._decode = msgspec.json.Decoder(dict[str, Any]).decode
         self.requests: dict[str, int] = {}
 
     async def close(self) -> None:
@@ -144,7 +144,7 @@ class Api:
             raise Unavailable(0, f"the watch of {plural} broke: {error or type(error).__name__}") from error
 
     def _event(self, line: str) -> tuple[str, dict[str, Any]]:
-        event = self._decode(line)
+        event = self._read(line)
         if event["type"] == "ERROR":
             status = event["object"]
             raise from_answer(int(status.get("code", 500)), str(status.get("message", "")))
@@ -169,8 +169,14 @@ class Api:
             raise Unavailable(0, f"no answer to {method} {path}: {error or type(error).__name__}") from error
         if response.status_code >= 300:
             raise _error(response)
-        answer: dict[str, Any] = self._decode(response.content)
-        return answer
+        return self._read(response.content)
+
+    def _read(self, content: bytes | str) -> dict[str, Any]:
+        try:
+            return self._decode(content)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            # Such as the page of a proxy, or what is left of an answer that was cut off.
+            raise Unavailable(0, f"this is no answer of an API server: {error}") from None
 
     def _count(self, method: str) -> None:
         self.requests[method] = self.requests.get(method, 0) + 1

@@ -17,6 +17,7 @@ from farandole.kubernetes import children, names, pod_state, times
 from farandole.kubernetes.model import Deletion, Note, Object, Observed, Outcome, Problem, Ref, Wanted
 from farandole.kubernetes.operator import secrets as secret_data
 from farandole.kubernetes.operator.api import Api
+from farandole.kubernetes.operator.backoff import rest
 from farandole.kubernetes.operator.errors import ApiError, Conflict, NoSuchKind, NotFound, Refused, reason_of
 from farandole.kubernetes.operator.store import JobKey, Store, owner_uid
 
@@ -232,7 +233,7 @@ class Executor:
     def _refused(self, key: JobKey, ref: Ref, error: ApiError) -> None:
         before = self.store.problem(key, ref)
         tries = before.tries + 1 if before is not None else 1
-        delay = min(_FIRST_RETRY * 2.0 ** (tries - 1), _LONGEST_RETRY)
+        delay = rest(tries - 1, _FIRST_RETRY, _LONGEST_RETRY)
         problem = Problem(ref, reason_of(error), str(error), tries, self.clock() + delay)
         log.warning("%s: %s was refused (%s): %s; again in %g s", key, ref, problem.reason, error, delay)
         self.store.put_problem(key, problem)

@@ -28,6 +28,7 @@ from lightkube.config.kubeconfig import SingleConfig
 from farandole.kubernetes import gang
 from farandole.kubernetes.kinds import KINDS, QUEUE, Kind
 from farandole.kubernetes.model import Options
+from farandole.kubernetes.operator import backoff
 from farandole.kubernetes.operator.api import Api, default_config
 from farandole.kubernetes.operator.carry_out import Executor, NotLeading
 from farandole.kubernetes.operator.election import DURATION, Election
@@ -256,7 +257,7 @@ class Operator:
                 if self.stop.is_set():
                     return
                 failures = 1 if time.monotonic() - began > _LONGEST_REST else failures + 1
-                rest = min(_FIRST_REST * 2.0 ** (failures - 1), _LONGEST_REST)
+                rest = backoff.rest(failures - 1, _FIRST_REST, _LONGEST_REST)
                 log.warning("the watch of jobs: %s; again in %g s", why, rest)
                 with contextlib.suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(self.stop.wait(), rest)

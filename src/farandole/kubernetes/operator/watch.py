@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
 from farandole.kubernetes import names
 from farandole.kubernetes.model import Object
 from farandole.kubernetes.operator.api import PLURALS, Api
+from farandole.kubernetes.operator.backoff import rest
 from farandole.kubernetes.operator.errors import ApiError, Gone, NotFound
 from farandole.kubernetes.operator.store import Store
 
@@ -24,6 +26,8 @@ SELECTOR = f"{names.MANAGED_BY_LABEL}={names.OPERATOR}"
 # What a job owns, and changes often without concern to the operator.
 UNMARKED = f"{names.KIND_LABEL},!{names.MANAGED_BY_LABEL}"
 _FIRST_BACKOFF, _LONGEST_BACKOFF = 0.5, 30.0
+# A watch that has ended sooner than that has told nothing, and the next one may end as soon.
+_SHORT_SECONDS = 0.5
 
 
 @dataclass
@@ -49,27 +53,31 @@ class ChildWatch:
 
     async def run(self) -> None:
         """List and watch, until cancelled."""
-        version, failures = "", 0
+        version, failures, short = "", 0, 0
         while True:
+            began = time.monotonic()
             try:
                 if not version:
                     version = await self._list()
                 version = await self._watch(version)
                 failures = 0
             except Gone:
-                # No wait: this is how a long outage ends.
                 version = ""
             except NotFound:
                 # The kind is not installed: there are none, until it is.
                 self.synced.set()
                 await asyncio.sleep(_LONGEST_BACKOFF)
             except ApiError as error:
-                delay = min(_FIRST_BACKOFF * 2.0**failures, _LONGEST_BACKOFF)
+                delay = rest(failures, _FIRST_BACKOFF, _LONGEST_BACKOFF)
                 failures += 1
                 log.warning("watch of %s: %s; again in %g s", PLURALS[self.kind], error, delay)
                 # Which of the changes meanwhile the server still knows is not certain: a list is.
                 version = ""
                 await asyncio.sleep(delay)
+            short = short + 1 if time.monotonic() - began < _SHORT_SECONDS else 0
+            # Once, no wait: this is how a long outage ends. Again and again, it is the server's trouble.
+            if short > 1:
+                await asyncio.sleep(rest(short - 2, _FIRST_BACKOFF, _LONGEST_BACKOFF))
 
     async def _list(self) -> str:
         plural = PLURALS[self.kind]

@@ -7,6 +7,7 @@ import heapq
 import itertools
 from collections.abc import Callable
 
+from farandole.kubernetes.operator.backoff import rest
 from farandole.kubernetes.operator.store import JobKey
 
 # Changes of a job come in bursts (eight pods start): one look after the burst sees them all.
@@ -47,7 +48,7 @@ class WorkQueue:
         """Have a job reconciled again that went wrong, each time twice as much later; return the delay."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
-        delay = max(least, min(_FIRST_BACKOFF * 2.0**failures, _LONGEST_BACKOFF))
+        delay = max(least, rest(failures, _FIRST_BACKOFF, _LONGEST_BACKOFF))
         self.add(key, delay)
         return delay
 
