@@ -34,21 +34,23 @@ class Settings:
     """
 
     roster: str | None = setting(None, values.roster, "host:port, with an IPv6 host in brackets; several with commas")
-    """Address of the roster service; of several, separated by commas, the first that answers is taken. Not set: a
-    world of one, without any network, unless another launcher, such as mpirun, has started this worker."""
+    """Address of the roster, the service by which workers find each other. If several are given, separated by commas,
+    the first that answers is used. Not set: a world of one worker without a network, unless another launcher, such as
+    mpirun, has started this worker."""
     secret: bytes = setting(b"", values.secret, "hexadecimal digits", shown=False)
-    """The job's secret, in hexadecimal; every connection proves it."""
+    """The job's secret, in hexadecimal. Every connection is authenticated with it."""
     job: str = setting("", values.text, "the id that farandole run gave the job")
-    """Set by our launcher, which serves the roster then. Without it, but with a roster and a size, rank 0 serves it."""
+    """The job's id. Set by farandole's launcher, which then also runs the roster. If it is not set, but a roster and a
+    size are, rank 0 runs the roster."""
     job_key: str = setting("", values.text, "any text")
-    """A text that tells this job from others of the same user, where the program that started it gives none."""
+    """A text that distinguishes this job from others of the same user, for jobs whose launcher provides none."""
     rank: int = setting(0, values.count, "a rank")
-    """This worker's number, by which the roster knows it."""
+    """The number by which the roster knows this worker."""
     listen: str = setting("", values.text, "addresses, separated by commas", engine=True)
-    """Addresses that other hosts' workers may connect to. Empty is workers of this host only or, where another
-    launcher has started them on several, all addresses of `network`."""
+    """Addresses on which workers of other hosts can reach this worker. Empty: only workers of this host or, if another
+    launcher has started workers on several hosts, all addresses of `network`."""
     network: tuple[str, ...] = setting((), values.names, "interfaces, addresses or networks, separated by commas")
-    """Which of this machine's addresses a worker offers that no launcher of ours has started; empty is all of them."""
+    """Which of this machine's addresses a worker offers if farandole's launcher has not started it. Empty: all."""
     start_timeout: float = setting(
         30.0,
         values.positive_seconds,
@@ -63,7 +65,7 @@ class Settings:
         ),
         engine=True,
     )
-    """Seconds within which all workers must have met."""
+    """Seconds that workers wait for each other in `init()`."""
     fusion_threshold: int | None = setting(
         None,
         values.count,
@@ -79,16 +81,16 @@ class Settings:
         unset="128 MiB",
         engine=True,
     )
-    """Most bytes that are fused into one bucket; 0 fuses nothing. Rank 0's value counts for all."""
+    """Largest size of a bucket of fused tensors, in bytes; 0: no fusion. Rank 0's value is used on all ranks."""
     chunk_bytes: int | None = setting(None, values.count, "a number of bytes", unset="1 MiB", engine=True)
-    """What the workers of a host together have on its way through shared memory at a time. Rank 0's
-    value counts for all, as for the next three; what is set is not tuned."""
+    """Bytes that the workers of a host together send through shared memory at a time. For this and the next three
+    settings, rank 0's value is used on all ranks, and a value that is set is not tuned."""
     small_bytes: int | None = setting(None, values.count, "a number of bytes", unset="16 KiB", engine=True)
-    """Up to this size, every worker of a host reduces everything instead of its slice."""
+    """Up to this size, every worker of a host reduces the whole tensor instead of its slice."""
     ring_bytes: int | None = setting(None, values.count, "a number of bytes", unset="64 KiB", engine=True)
-    """Above this size, hosts send few bytes rather than few messages."""
+    """Above this size, hosts minimize the bytes that they send instead of the number of messages."""
     link_chunk_bytes: int | None = setting(None, values.count, "a number of bytes", unset="256 KiB", engine=True)
-    """The piece of a message that is pipelined between two hosts."""
+    """Size of the pieces in which a message between two hosts is pipelined."""
     autotune: bool = setting(
         False,
         values.switch,
@@ -97,7 +99,8 @@ class Settings:
         flag=Flag("autotune", "find the fastest settings while training, and keep them"),
         engine=True,
     )
-    """Look for the fastest of the values above while training goes on, and keep them. Rank 0's setting counts."""
+    """Search for the fastest of the values above during training, and keep them. Rank 0's setting is used on all
+    ranks."""
     autotune_log: str | None = setting(
         None,
         values.text,
@@ -115,11 +118,11 @@ class Settings:
     autotune_warmup_samples: int = setting(
         3, values.count, "a number of samples", "HOROVOD_AUTOTUNE_WARMUP_SAMPLES", engine=True
     )
-    """Samples at the beginning whose speed does not count."""
+    """Samples at the beginning that are not counted."""
     autotune_steps_per_sample: int = setting(
         10, values.positive_count, "a number of steps above 0", "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE", engine=True
     )
-    """Steps that one sample is made of."""
+    """Steps in one sample."""
     autotune_max_samples: int = setting(
         40,
         values.positive_count,
@@ -127,15 +130,15 @@ class Settings:
         "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES",
         engine=True,
     )
-    """Samples that the search may take."""
+    """Largest number of samples that the search takes."""
     tuning: str | None = setting(
         None,
         values.text,
         "a path",
         flag=Flag("tuning", "use what autotuning found; with --autotune, keep it there", metavar="FILE"),
     )
-    """File with what autotuning found: used as it is or, with autotuning, verified and kept there. Not set: it is not
-    used or, with autotuning, a file of this set of hosts in the user's cache."""
+    """File with the result of autotuning. It is used as it is or, with autotuning, verified and updated. Not set: none
+    or, with autotuning, a file for this set of hosts in the user's cache."""
     transport: str = setting(
         "auto",
         values.transport,
@@ -143,7 +146,7 @@ class Settings:
         flag=Flag("transport", "how workers exchange tensors (default: auto)", choices=values.TRANSPORTS),
         engine=True,
     )
-    """How workers of one host are connected: shared memory where it works (auto), or one way only."""
+    """How workers of one host are connected. `auto`: by shared memory if that works; other values: only in this way."""
     backend: str = setting(
         "native",
         values.backend,
@@ -152,40 +155,45 @@ class Settings:
         flag=Flag("backend", "what carries tensors between hosts (default: native)", choices=values.BACKENDS),
         engine=True,
     )
-    """What carries tensors between hosts: farandole's own links, or the MPI that started the job (mpi)."""
+    """What carries tensors between hosts: farandole's own connections (`native`), or the MPI that started the job
+    (`mpi`)."""
     mpi_library: str | None = setting(
         None, values.text, "a path", unset="that of mpirun, or what the loader finds", engine=True
     )
-    """The MPI library that the backend mpi uses, unless the process runs one already."""
+    """The MPI library that the backend `mpi` uses, unless the process has already loaded one."""
     algorithm: str = setting("auto", values.text, "the name of an algorithm", engine=True)
-    """One collective algorithm for everything, for tests and measurements; `auto` chooses the best one."""
+    """Use one algorithm for all collectives, for tests and measurements. `auto` chooses the best one."""
     host_key: str = setting("", values.text, "any text", engine=True)
-    """Workers with different keys never share memory; empty: found by trying."""
+    """Workers with different keys never share memory. Empty: workers find out by trying."""
     arena_bytes: int = setting(0, values.count, "a number of bytes", unset="64 GiB", engine=True)
     """Address space of the memory that workers of a host share; 0 is the default."""
     staging_bytes: int = setting(0, values.count, "a number of bytes", unset="8 MiB", engine=True)
-    """How much of it is lent to tensors in ordinary memory; 0 is the default."""
+    """Part of this memory that is used to copy tensors from ordinary memory; 0 is the default."""
     elastic: bool = setting(False, values.switch, "0 or 1", "HOROVOD_ELASTIC")
-    """Whether workers of this job come and go. Set by our launcher."""
+    """Whether the job is elastic: workers may come and go. Set by farandole's launcher."""
     grace: float = setting(30.0, values.positive_seconds, "a number of seconds above 0")
-    """Seconds that a worker of such a job takes at most to leave in good order after SIGTERM; then it ends."""
+    """Elastic jobs: seconds that a worker has after SIGTERM to leave in good order. Then it ends."""
     roster_patience: float = setting(600.0, values.positive_seconds, "a number of seconds above 0")
-    """Seconds for which a worker of such a job looks for its roster when that is lost. Meanwhile it trains on."""
+    """Elastic jobs: seconds for which a worker looks for its roster if it has lost it. It goes on training
+    meanwhile."""
     elastic_keep_gradients: bool = setting(True, values.switch, "0 or 1")
-    """Whether a worker of such a job keeps its own gradients until the step counts, so that only collectives are done
-    again when the world breaks. It costs the memory of the gradients; without it, the step is done again."""
+    """Elastic jobs: whether a worker keeps its own gradients until the step counts, so that only collectives are
+    repeated when the world breaks. This costs the memory of the gradients. Without it, the whole step is repeated."""
     elastic_state_at_once: int = setting(8 << 20, values.count, "a number of bytes")
-    """Up to this size the state goes to a newcomer while the others wait; what is larger, while they train."""
+    """Elastic jobs: state up to this size, in bytes, is sent to a newcomer while the others wait; larger state is sent
+    while they train."""
     failure_deadline: float | None = setting(
         None, values.positive_seconds, "a number of seconds above 0", unset="5; in elastic jobs 1", engine=True
     )
     """Seconds of silence after which a worker counts as lost."""
     spin_seconds: float = setting(0.0, float, "a number of seconds", engine=True)
-    """How long a wait looks before it sleeps; 0 is the default of 20 microseconds, below 0 is not at all."""
+    """How long a wait polls before it sleeps. 0 is the default of 20 microseconds; a negative value means not at
+    all."""
     thread_affinity: tuple[int, ...] = setting(
         (), values.cores, "numbers of cores, separated by commas", "HOROVOD_THREAD_AFFINITY"
     )
-    """Cores for the engine's threads, one for each local rank, such as 0,8; other workers' threads run on any core."""
+    """Cores for the engine's threads, one for each local rank, such as 0,8. If there are more local ranks than cores in
+    the list, their threads run on any core."""
     stall_warning_seconds: float = setting(
         60.0,
         values.seconds,
@@ -199,7 +207,7 @@ class Settings:
         ),
         engine=True,
     )
-    """Seconds after which rank 0 warns that some ranks wait for others, and says which; 0 is never."""
+    """Seconds after which rank 0 warns that some ranks wait for others, and names them; 0: never."""
     stall_shutdown_seconds: float = setting(
         0.0,
         values.seconds,
@@ -213,11 +221,11 @@ class Settings:
         ),
         engine=True,
     )
-    """Seconds of such waiting after which all requests fail on all ranks; 0 is never. May be below the warning's."""
+    """Seconds of such waiting after which all requests fail on all ranks; 0: never. May be less than the warning's."""
     stall_check_disable: bool = setting(False, values.switch, "0 or 1", "HOROVOD_STALL_CHECK_DISABLE")
-    """Neither warn of ranks that wait for others, nor end the world for it."""
+    """Do not warn about ranks that wait for others, and do not end the world because of them."""
     progress: float = setting(0.0, values.seconds, "a number of seconds")
-    """Seconds between two reports to the launcher of how this worker gets on, for its status line; 0 is never."""
+    """Seconds between two progress reports of this worker to the launcher; 0: never."""
     timeline: str | None = setting(
         None,
         values.text,
@@ -227,8 +235,8 @@ class Settings:
             "timeline", "record what all ranks do, for ui.perfetto.dev; NAME.pftrace: in its own format", metavar="FILE"
         ),
     )
-    """File into which rank 0 writes what all ranks do, from `init()` on; DYNAMIC: once `start_timeline` says so. It is
-    Chrome's JSON or, if its name ends with `.pftrace`, Perfetto's own format."""
+    """File into which rank 0 writes the timeline of all ranks, from `init()` on. `DYNAMIC`: only after
+    `start_timeline`. The format is Chrome's JSON or, if the name ends with `.pftrace`, Perfetto's own."""
     timeline_mark_cycles: bool = setting(
         False,
         values.switch,
@@ -241,16 +249,16 @@ class Settings:
             alone="marks nothing without a timeline",
         ),
     )
-    """Also mark in it when a round of agreement has been heard of."""
+    """Also mark each round of agreement in the timeline."""
     timeline_limit_mb: int = setting(256, values.count, "a number of megabytes")
-    """Size at which that file is full, and recording ends."""
+    """Largest size of the timeline file. Recording ends when it is reached."""
     checkpoint_seconds: float = setting(
         600.0,
         values.positive_seconds,
         "a number of seconds above 0",
         flag=Flag("checkpoint-every", "seconds between two checkpoints (default: 600)", metavar="S", type=float),
     )
-    """Seconds between two checkpoints that are written there."""
+    """Seconds between two checkpoints."""
     checkpoint_dir: str | None = setting(
         None,
         values.text,
@@ -261,7 +269,7 @@ class Settings:
             metavar="DIR",
         ),
     )
-    """Directory into which elastic training writes checkpoints; without it, none are written."""
+    """Directory into which elastic training writes checkpoints. Not set: none are written."""
     resume: str = setting(
         "never",
         values.resume,
@@ -272,7 +280,7 @@ class Settings:
             choices=values.RESUMES,
         ),
     )
-    """Whether elastic training begins with the newest good checkpoint of that directory, if there is any (auto)."""
+    """Whether elastic training resumes from the newest good checkpoint of the directory, if there is one (`auto`)."""
     log_level: int = setting(
         0,
         values.log_level,
@@ -286,7 +294,7 @@ class Settings:
         unset="warning",
         engine=True,
     )
-    """What the native core writes to standard error; warning by default."""
+    """How much the native core writes to standard error."""
     log_format: str = setting(
         "text",
         values.log_format,
@@ -297,7 +305,8 @@ class Settings:
             choices=values.LOG_FORMATS,
         ),
     )
-    """How a worker's Python side writes its own lines on standard error: as text, or each as a JSON object."""
+    """Format of the lines that farandole's Python code in a worker writes to standard error: `text`, or `json` for one
+    JSON object a line."""
     metrics: str | None = setting(
         None,
         values.metrics_address,
@@ -309,21 +318,21 @@ class Settings:
             value_alone=str(DEFAULT_PORT),
         ),
     )
-    """Where metrics are served for Prometheus: `PORT`, on the loopback interface, or `HOST:PORT`; 0 is any port that is
-    free. `farandole run` serves those of the job there, and says where each worker serves its own. Of workers that
-    something else has started, each takes the port that is as much higher as its local rank says."""
+    """Where metrics are served for Prometheus: `PORT` on the loopback interface, or `HOST:PORT`; port 0: any free port.
+    `farandole run` serves the job's metrics there, and says where each worker serves its own. With other launchers,
+    each worker adds its local rank to the port."""
     metrics_token: str = setting("", values.text, "any text", shown=False)
-    """What a reader of the metrics must send (`Authorization: Bearer ...`). Needed where a host is given that is not
-    the loopback interface."""
+    """Token that a reader of the metrics must send (`Authorization: Bearer ...`). Required if a host other than the
+    loopback interface is given."""
     tf1: bool = setting(
         False,
         values.switch,
         "0 or 1",
         flag=Flag("tf1", "the script is for TensorFlow 1: its `import tensorflow` gives tensorflow.compat.v1"),
     )
-    """The user's modules are for TensorFlow 1: their `import tensorflow` gives `tensorflow.compat.v1`."""
+    """The user's modules are for TensorFlow 1: in them, `import tensorflow` gives `tensorflow.compat.v1`."""
     library: str | None = setting(None, values.text, "the path of libfarandole.so")
-    """Where the native library is; not set: the one that came with this package."""
+    """Path of the native library. Not set: the one of this package."""
 
     @property
     def silence_seconds(self) -> float:

@@ -263,7 +263,7 @@ variable  FARANDOLE_STALL_WARNING_SECONDS, HOROVOD_STALL_CHECK_TIME_SECONDS
 option    --stall-warning of farandole run
 expects   a number of seconds
 
-Seconds after which rank 0 warns that some ranks wait for others, and says which; 0 is never.
+Seconds after which rank 0 warns that some ranks wait for others, and names them; 0: never.
 """
 
 
