@@ -248,6 +248,11 @@ def _check_pod(reader: _Reader, pod: Object) -> None:
             reader.faults.append(f"template.spec.containers: {_shown(container)} has no name")
             continue
         _check_lists(reader, f"template.spec.containers {container['name']}", container, _LISTS_OF_CONTAINER)
+        variables = container.get("env")
+        for variable in variables if isinstance(variables, list) else ():
+            if not isinstance(variable, Mapping):
+                where = f"template.spec.containers {container['name']}.env"
+                reader.faults.append(f"{where}: {_shown(variable)} has to have fields")
         for name in ("resources", "securityContext"):
             if container.get(name) is not None and not isinstance(container[name], Mapping):
                 reader.faults.append(f"template.spec.containers {container['name']}: {name} has to have fields")

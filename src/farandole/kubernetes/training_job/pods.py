@@ -34,7 +34,8 @@ def launcher(job: Object, spec: TrainingJobSpec, options: Options, index: int, a
     The kubelet starts the program again where it fails; a pod that is lost is followed by one with the next index.
     """
     name = own_names.pod(job, names.LAUNCHER, index)
-    described = json.dumps(description(job, spec, attempt), sort_keys=True)
+    # The kubelet makes `$` of `$$`, and replaces `$(NAME)`: what is JSON can do without the character.
+    described = json.dumps(description(job, spec, attempt), sort_keys=True).replace("$", "\\u0024")
     env = [
         {"name": "FARANDOLE_TRAINING_JOB", "value": described},
         {"name": "FARANDOLE_POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
@@ -77,7 +78,7 @@ def worker(job: Object, spec: TrainingJobSpec, options: Options, index: int) -> 
     name = own_names.pod(job, names.WORKER, index)
     body: dict[str, Any] = copy.deepcopy(dict(spec.pod))
     containers = body["containers"] = body.get("containers") or [{"name": names.WORKER}]
-    main = next((each for each in containers if each["name"] == names.WORKER), containers[0])
+    main = _main_of(containers)
     main.setdefault("image", spec.job.image)
     address = f"{own_names.service(job)}.{job['metadata']['namespace']}:{own_names.DIAL_PORT}"
     main["command"] = [spec.python, "-m", "farandole.agent.dial", "--launcher", address]
@@ -155,8 +156,13 @@ def directory(spec: TrainingJobSpec) -> str:
     found = spec.job.working_directory
     if spec.ship:
         return posixpath.join(own_names.CODE_FOLDER, found)
-    containers = spec.pod.get("containers") or [{}]
-    return found or str(containers[0].get("workingDir") or "/")
+    containers = spec.pod.get("containers")
+    return found or str((_main_of(containers).get("workingDir") if containers else "") or "/")
+
+
+def _main_of(containers: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the container in which workers run; others are the user's."""
+    return next((each for each in containers if each["name"] == names.WORKER), containers[0])
 
 
 def checkpoint_folder(spec: TrainingJobSpec) -> str:

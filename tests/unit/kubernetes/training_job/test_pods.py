@@ -1,0 +1,56 @@
+"""What stands in the pods of a TrainingJob."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from tests.unit.kubernetes.training_job.played_cluster import job_of
+
+from farandole.kubernetes.model import Options
+from farandole.kubernetes.training_job import pods
+from farandole.kubernetes.training_job.job_spec import TrainingJobSpec, read
+
+
+def spec_of(**spec: Any) -> tuple[dict[str, Any], TrainingJobSpec]:
+    job = job_of(**spec)
+    found, faults = read(job)
+    assert found is not None, faults
+    return job, found
+
+
+def expanded(value: str, variables: dict[str, str]) -> str:
+    """Return the value of a variable as the kubelet makes it: `$(NAME)` is replaced, and `$$` is one `$`."""
+
+    def one(found: re.Match[str]) -> str:
+        return "$" if found[0] == "$$" else variables.get(found[1], found[0])
+
+    return re.sub(r"\$\$|\$\(([^)]*)\)", one, value)
+
+
+@pytest.mark.parametrize("words", ["echo $$", "kill $$(cat pid)", "echo $(KUBERNETES_SERVICE_HOST) 5$"])
+def test_the_kubelet_changes_nothing_in_a_command(words: str) -> None:
+    job, spec = spec_of(command=["sh", "-c", words])
+
+    env = pods.launcher(job, spec, Options(), 0, 0)["spec"]["containers"][0]["env"]
+
+    (told,) = [each["value"] for each in env if each["name"] == "FARANDOLE_TRAINING_JOB"]
+    seen = expanded(told, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"})
+    assert json.loads(seen)["command"] == ["sh", "-c", words]
+
+
+def test_workers_run_where_their_own_container_says() -> None:
+    containers = [{"name": "proxy", "workingDir": "/proxy"}, {"name": "worker", "image": "me", "workingDir": "/work"}]
+    _, spec = spec_of(template={"spec": {"containers": containers}})
+
+    assert pods.directory(spec) == "/work"
+
+
+@pytest.mark.parametrize("env", [["A=1"], [None], [7, {"name": "A", "value": "1"}]])
+def test_variables_of_a_template_that_are_none_are_told(env: list[object]) -> None:
+    spec, faults = read(job_of(template={"spec": {"containers": [{"name": "worker", "image": "me", "env": env}]}}))
+
+    assert spec is None
+    assert faults == [f"template.spec.containers worker.env: {env[0]!r} has to have fields"]
