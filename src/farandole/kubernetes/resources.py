@@ -45,13 +45,21 @@ def quantity(text: str) -> Decimal | None:
 
 
 def _of_pod(body: Object) -> Amounts:
-    """Return what the scheduler keeps free for a pod: its containers together, or an initial one that needs more."""
-    together = _sum([_of_container(each) for each in _mappings(body.get("containers"))])
-    initial = [_of_container(each) for each in _mappings(body.get("initContainers"))]
-    most = {
-        name: max(each.get(name, Decimal(0)) for each in [together, *initial]) for name in _names(together, *initial)
-    }
-    return _sum([most, _amounts(body.get("overhead"))])
+    """Return what the scheduler keeps free for a pod: its containers together, or an initial one that needs more.
+
+    An initial container that is always restarted is a sidecar: it runs beside the containers, and beside the initial
+    ones that come after it.
+    """
+    sidecars: list[Amounts] = []
+    most: list[Amounts] = []
+    for each in _mappings(body.get("initContainers")):
+        if each.get("restartPolicy") == "Always":
+            sidecars.append(_of_container(each))
+        else:
+            most.append(_sum([_of_container(each), *sidecars]))
+    most.append(_sum([*(_of_container(each) for each in _mappings(body.get("containers"))), *sidecars]))
+    needed = {name: max(each.get(name, Decimal(0)) for each in most) for name in _names(*most)}
+    return _sum([needed, _amounts(body.get("overhead"))])
 
 
 def _of_container(container: Object) -> Amounts:

@@ -24,6 +24,15 @@ def test_an_initial_container_counts_if_it_needs_more_and_the_overhead_always() 
     assert resources.of_pods([(2, body)]) == {"cpu": "8500m", "memory": "4"}
 
 
+def test_a_sidecar_runs_beside_the_containers_and_beside_the_initial_ones_after_it() -> None:
+    sidecar = {"restartPolicy": "Always", "resources": {"requests": {"cpu": "500m", "memory": "1"}}}
+    first, later = ({"resources": {"requests": {"cpu": cpu}}} for cpu in ("3", "2"))
+    body = pod({"requests": {"cpu": "1", "memory": "2"}}, initContainers=[first, sidecar, later])
+    assert resources.of_pods([(1, body)]) == {"cpu": "3", "memory": "3"}
+    body = pod({"requests": {"cpu": "1", "memory": "2"}}, initContainers=[sidecar, later])
+    assert resources.of_pods([(1, body)]) == {"cpu": "2500m", "memory": "3"}
+
+
 def test_pods_of_several_specs_are_added() -> None:
     bodies = [(1, pod({"requests": {"cpu": 1}})), (2, pod({"requests": {"cpu": "1e1", "example.com/x": "1"}}))]
     assert resources.of_pods(bodies) == {"cpu": "21", "example.com/x": "2"}

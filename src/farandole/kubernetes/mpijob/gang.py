@@ -15,7 +15,7 @@ def pod_group(job: Object, spec: MpiJobSpec, options: Options) -> dict[str, Any]
     policy = spec.scheduling
     least = policy.min_available if policy.min_available is not None else spec.workers + 1
     # The launcher is one of those that start together, and the others are workers.
-    needed = resources.of_pods([(1, spec.launcher.pod), (min(least - 1, spec.workers), spec.worker.pod)])
+    needed = resources.of_pods([(1, spec.launcher.pod), (max(0, min(least - 1, spec.workers)), spec.worker.pod)])
     told = gang.Gang(
         least=least,
         resources=policy.min_resources or needed,

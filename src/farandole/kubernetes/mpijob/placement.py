@@ -98,7 +98,7 @@ def _wanted(view: JobView, status: JobStatus, files: dict[str, str]) -> tuple[li
         wanted.append(Wanted(group))
     due = {index: status.history.worker_retry_at.get(index, now) for index in range(spec.workers)}
     absent = [index for index in due if index not in view.workers]
-    # A worker that is there is wanted as well: without anything to change, which costs nothing.
+    # Of a worker that is there, nothing is changed.
     wanted += [Wanted(pods.worker(job, spec, options, index)) for index in absent if due[index] <= now]
     times = [due[index] for index in absent if due[index] > now]
     launcher, at, reason = _launcher(view, status, files)

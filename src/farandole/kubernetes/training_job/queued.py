@@ -8,7 +8,7 @@ from dataclasses import replace
 import msgspec
 
 from farandole.jobs.status import JobState
-from farandole.kubernetes import conditions, times
+from farandole.kubernetes import conditions, gang, times
 from farandole.kubernetes.accounting import KEY, read_account
 from farandole.kubernetes.model import Deletion, Observed, Outcome
 from farandole.kubernetes.training_job import placement
@@ -51,7 +51,7 @@ def waits(observed: Observed) -> bool:
 def waiting(
     observed: Observed, status: TrainingJobStatus, deletions: Sequence[Deletion], again_at: float | None
 ) -> Outcome:
-    """Return the outcome for a job that waits: without pods, and with the reason."""
+    """Return the outcome for a job that waits: without pods and what it holds in a gang scheduler, with the reason."""
     assert observed.admission is not None
     reason, now = observed.admission.reason, observed.now
     if status.history.launchers and not status.holds(conditions.SUSPENDED):
@@ -63,4 +63,5 @@ def waiting(
     told = reason if not left else f"{reason}; {left} pods are ending"
     status = status.with_state(JobState.WAITING, told)
     status = status.with_fields(workers=placement.ready_workers(observed), wanted=0, launcher=None, progress=None)
-    return status.outcome("it waits in its queue", (), deletions, again_at)
+    going = [*deletions, *gang.given_back(observed, "its queue lets it wait")]
+    return status.outcome("it waits in its queue", (), going, again_at)

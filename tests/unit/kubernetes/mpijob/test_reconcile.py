@@ -168,6 +168,16 @@ def test_a_gang_scheduler_is_told_who_belongs_together() -> None:
     assert played.launcher()["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] == "pi"
 
 
+def test_a_gang_of_none_asks_for_the_launchers_resources() -> None:
+    job = v2beta1(schedulingPolicy={"minAvailable": 0})
+    for role, cpu in (("Launcher", "1"), ("Worker", "4")):
+        container = job["spec"]["mpiReplicaSpecs"][role]["template"]["spec"]["containers"][0]
+        container["resources"] = {"requests": {"cpu": cpu}}
+    played = running(job, Options(gang_scheduler="volcano"))
+    group = next(obj for ref, obj in played.objects.items() if ref.kind == "PodGroup")
+    assert group["spec"] == {"minMember": 0, "minResources": {"cpu": "1"}}
+
+
 def test_a_job_of_another_operator_is_left_alone() -> None:
     played = cluster(v2beta1(managedBy="kueue.x-k8s.io/multikueue"))
     assert played.actions(played.decide()) == []

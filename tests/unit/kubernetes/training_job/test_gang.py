@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 from tests.unit.kubernetes.training_job.played_cluster import PlayedCluster, job_of
 
-from farandole.kubernetes.model import Options
+from farandole.kubernetes.admission import Admission
+from farandole.kubernetes.model import Observed, Options
 from farandole.kubernetes.training_job.job_spec import read
+from farandole.kubernetes.training_job.reconcile import reconcile
 
 
 def played(scheduler: str, **spec: Any) -> PlayedCluster:
@@ -90,6 +92,14 @@ def test_a_job_without_pods_holds_nothing_in_the_scheduler(end: str) -> None:
     cluster.job["spec"][end] = True
     cluster.settle()
     assert groups(cluster) == []
+
+
+def test_a_job_that_its_queue_lets_wait_holds_nothing_in_the_scheduler() -> None:
+    cluster = played("volcano")
+    pods = {ref: child for ref, child in cluster.children.items() if ref.kind == "PodGroup"}
+    waits = Observed(cluster.job, pods, {}, cluster.now, cluster.options, Admission(0, "waits: others come first now"))
+
+    assert [deletion.ref.kind for deletion in reconcile(waits).deletions] == ["PodGroup"]
 
 
 def test_without_a_gang_scheduler_there_is_no_group() -> None:
