@@ -27,6 +27,7 @@ from farandole.kubernetes.launcher_pod.state_objects import (
     StateObjects,
 )
 from farandole.kubernetes.launcher_pod.state_writer import StateWriter
+from farandole.kubernetes.training_job import told
 from farandole.kubernetes.training_job.own_names import OUTCOME_KEY
 from farandole.launcher.errors import LaunchError
 from farandole.launcher.job.elastic import Elastic
@@ -118,8 +119,8 @@ def is_done(objects: StateObjects, attempt: int) -> bool:
     Raises:
         NotWritten: see `insist`.
     """
-    told = json.loads(insist(objects.read_state, "the launcher waits").get(OUTCOME_KEY, "{}"))
-    return bool(told.get("attempt") == attempt)
+    outcome = told.parsed(insist(objects.read_state, "the launcher waits").get(OUTCOME_KEY))
+    return bool(outcome.get("attempt") == attempt)
 
 
 def insist(

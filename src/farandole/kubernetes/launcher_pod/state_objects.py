@@ -81,7 +81,11 @@ class StateObjects:
         Raises:
             NotWritten: the API server is away.
         """
-        self._ask("PATCH", self._state, {"data": texts})
+        try:
+            self._ask("PATCH", self._state, {"data": texts})
+        except Changed:
+            # No version was named; the server has given up because others wrote at the same time.
+            raise NotWritten(f"PATCH {self._state}: others write at the same time") from None
 
     def read_failover(self) -> tuple[dict[str, str], str]:
         """Return what the launcher before has left, and the version of the object.
@@ -129,7 +133,10 @@ class StateObjects:
             raise Changed
         if answer.status >= 300:
             raise NotWritten(f"{method} {path}: {answer.status} {text[:200].decode(errors='replace')}")
-        found: dict[str, Any] = json.loads(text)
+        try:
+            found: dict[str, Any] = json.loads(text)
+        except ValueError:  # Such as the page of a proxy.
+            raise NotWritten(f"{method} {path}: this is no answer of an API server") from None
         return found
 
 

@@ -30,9 +30,17 @@ def progress(observed: Observed, attempt: int) -> Object | None:
 def _read(observed: Observed, key: str) -> Mapping[str, Any]:
     name = own_names.state(observed.job)
     state = next((each for ref, each in observed.children.items() if (ref.kind, ref.name) == ("ConfigMap", name)), {})
+    data = state.get("data")
+    return parsed(data.get(key) if isinstance(data, Mapping) else None)
+
+
+def parsed(text: object) -> Mapping[str, Any]:
+    """Return what is told in a text; empty if that is not readable.
+
+    It is the launcher's own, and still anybody's who may write ConfigMaps in the namespace.
+    """
     try:
-        # It is the launcher's own, and still anybody's who may write ConfigMaps in the namespace.
-        found = json.loads((state.get("data") or {}).get(key, "{}"))
-    except (ValueError, TypeError, AttributeError):
+        found = json.loads(text) if isinstance(text, str) else None
+    except ValueError:
         return {}
     return found if isinstance(found, Mapping) else {}
