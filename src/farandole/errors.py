@@ -21,6 +21,7 @@ FarandoleError (RuntimeError)
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import ClassVar
 
 
 class FarandoleError(RuntimeError):
@@ -74,14 +75,22 @@ class InvalidRequestError(FarandoleError, ValueError):
     """The call is wrong by itself: a bad root, not a member, a name already in flight."""
 
 
+NOT_INITIALIZED = "has not been initialized; use hvd.init()."
+
+
 class NotInitializedError(HorovodInternalError, ValueError):
     """There is no world to ask.
 
     In Horovod a collective raises HorovodInternalError then, and a question such as `rank()` ValueError.
+
+    Attributes:
+        product: what has not been initialized, by the name under which the script has imported it.
     """
 
+    product: ClassVar[str] = "farandole"
+
     def __init__(self) -> None:
-        super().__init__("farandole has not been initialized; use hvd.init().")
+        super().__init__(f"{self.product} {NOT_INITIALIZED}")
 
 
 class SettingError(FarandoleError, ValueError):

@@ -38,7 +38,7 @@ def test_every_name_that_horovod_exports() -> None:
 def test_places_are_not_known_before_init(name: str) -> None:
     assert not hvd.is_initialized()
     hvd.shutdown()  # Does nothing.
-    with pytest.raises(ValueError, match=r"has not been initialized; use hvd\.init\(\)\."):
+    with pytest.raises(ValueError, match=r"^Horovod has not been initialized; use hvd\.init\(\)\."):
         getattr(hvd, name)()
 
 

@@ -18,6 +18,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from farandole.compat import conflict
+from farandole.errors import NotInitializedError
 
 # Horovod's modules and ours. What is below a package that is named here is looked for below ours.
 HOMES = {
@@ -96,6 +97,8 @@ def install() -> None:
         # First: for `horovod.torch.optimizer` the usual finders would look into farandole.torch's folder, and load
         # the file there a second time.
         sys.meta_path.insert(0, Finder())
+    # Libraries look for the sentence, such as PyTorch Ignite.
+    NotInitializedError.product = "Horovod"
 
 
 def attribute(name: str) -> Any:

@@ -11,11 +11,10 @@ from typing import Any, TypeVar
 import jax
 
 from farandole.core.status import from_sentence
-from farandole.errors import FarandoleError, NotInitializedError
+from farandole.errors import NOT_INITIALIZED, FarandoleError, NotInitializedError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-_NOT_INITIALIZED = str(NotInitializedError())
 # The errors that JAX raises; a ValueError where a program that was run at once has failed at once.
 _RAISED = (jax.errors.JaxRuntimeError, ValueError)
 # What XLA puts before the sentence of a call: the name of its status.
@@ -36,7 +35,7 @@ def translate(error: BaseException) -> FarandoleError | None:
     if not isinstance(error, _RAISED) or isinstance(error, FarandoleError):
         return None
     message = str(error)
-    if _NOT_INITIALIZED in message:
+    if NOT_INITIALIZED in message:
         return NotInitializedError()
     from farandole.jax.elastic import in_loop  # whose errors XLA hands on as text
 

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from farandole.core.status import from_sentence
 from farandole.errors import (
+    NOT_INITIALIZED,
     FarandoleError,
     HorovodInternalError,
     MismatchError,
@@ -23,7 +24,6 @@ from farandole.errors import (
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-_NOT_INITIALIZED = str(NotInitializedError())
 # As TensorFlow quotes what was raised in a Python function: by `ops.python_ops`, and in a loop of `elastic.steps`.
 _FAILURES = {
     kind.__name__: kind for kind in (HorovodInternalError, MismatchError, ShutDownError, StalledError, WorkerLostError)
@@ -47,7 +47,7 @@ def translate(error: BaseException) -> FarandoleError | None:
     if not isinstance(error, tf.errors.OpError):
         return None
     message = str(error.message)
-    if _NOT_INITIALIZED in message:
+    if NOT_INITIALIZED in message:
         return NotInitializedError()
     return from_sentence(_NODE.sub("", message)) or _quoted(message)
 

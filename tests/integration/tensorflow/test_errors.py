@@ -118,7 +118,9 @@ def test_before_init_and_under_a_strategy_of_tensorflow(tensorflow_nursery: Nurs
         said = worker.receive()
     finally:
         worker.close()
-    assert said[:3] == ["farandole has not been initialized; use hvd.init()."] * 3
+    assert (
+        said[:3] == ["farandole has not been initialized; use hvd.init()."] * 3
+    )  # No test there imports Horovod's name.
     (sentence,) = said[3:]
     assert "cannot be used under tf.distribute's CollectiveAllReduceStrategy" in sentence, sentence
     assert "outside of the strategy's scope" in sentence
