@@ -6,6 +6,7 @@ show what it prints; nothing more.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import secrets
@@ -19,7 +20,7 @@ from lightkube.config.client_adapter import Client, ConnectionParams
 from lightkube.config.kubeconfig import KubeConfig
 from lightkube.core.exceptions import ConfigError
 
-from farandole.jobs.errors import BadSpec, NotAllowed, Refused, UnknownJob, Unreachable
+from farandole.jobs.errors import BadSpec, JobError, NotAllowed, Refused, UnknownJob, Unreachable
 from farandole.jobs.log_lines import of_rank
 from farandole.jobs.spec import JobSpec, to_dict
 from farandole.jobs.status import JobStatus
@@ -66,9 +67,20 @@ class KubernetesJobs:
         if shipped is not None:
             # Not before the job is there, with which it is deleted; and no pod waits for it meanwhile.
             config = {**shipped, "metadata": children.metadata_of(TRAINING_JOB, {**made, **_kind()}, ship["configMap"])}
-            self._ask("POST", f"{self._core}/configmaps", config)
-            self._patch(name, {"suspend": bool(body["spec"].get("suspend"))})
+            try:
+                self._ask("POST", f"{self._core}/configmaps", config)
+                self._patch(name, {"suspend": bool(body["spec"].get("suspend"))})
+            except JobError:
+                self._take_back(made)
+                raise
         return name
+
+    def _take_back(self, made: Mapping[str, Any]) -> None:
+        """Delete a job without its code, which would stay suspended and keep its name, if the API server lets us."""
+        metadata = made["metadata"]
+        options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": metadata["uid"]}}
+        with contextlib.suppress(JobError):
+            self._ask("DELETE", f"{self._jobs}/{metadata['name']}", options)
 
     def jobs(self) -> Sequence[JobStatus]:
         """Return all jobs of the namespace, the oldest first."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import httpx2
 import pytest
 
-from farandole.jobs.errors import BadSpec
+from farandole.jobs.errors import BadSpec, NotAllowed
 from farandole.jobs.spec import from_dict
 from farandole.jobs.status import JobState
 from farandole.kubernetes.reading import status_of
-from farandole.kubernetes.service import object_of
+from farandole.kubernetes.service import KubernetesJobs, object_of
 from farandole.kubernetes.training_job.job_spec import read
 
 
@@ -68,3 +69,21 @@ def test_a_training_job_is_read_as_any_job_is() -> None:
     assert (found.state, found.workers, found.wanted, found.hosts) == (JobState.RUNNING, 1, 4, ("resnet-worker-0",))
     assert "no operator has seen it" in status_of(body).reason
     assert status_of({**body, "status": {"state": "Nonsense"}}).state is JobState.WAITING
+
+
+def test_a_job_whose_code_cannot_be_sent_is_not_left_suspended(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("")
+    asked: list[tuple[str, str]] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        asked.append((request.method, request.url.path.rpartition("/")[2]))
+        if request.url.path.endswith("/configmaps"):
+            return httpx2.Response(403, json={"message": "exceeded quota: configmaps"})
+        metadata = {"name": "resnet", "namespace": "team", "uid": "u-1"}
+        return httpx2.Response(201, json={"metadata": metadata, "spec": {}})
+
+    service = KubernetesJobs(httpx2.Client(transport=httpx2.MockTransport(answer), base_url="http://fake"), "team")
+
+    with pytest.raises(NotAllowed, match="exceeded quota"):
+        service.submit(from_dict(described(name="resnet", options={"kubernetes": {"ship": str(tmp_path)}})))
+    assert asked == [("POST", "trainingjobs"), ("POST", "configmaps"), ("DELETE", "resnet")]
