@@ -44,6 +44,7 @@ from farandole.roster.events import (
     Suspected,
 )
 from farandole.roster.membership import (
+    MAJORITY_SECONDS,
     Limits,
     Outcome,
     State,
@@ -60,7 +61,7 @@ from farandole.roster.membership import (
 )
 from farandole.roster.next_world import FINISHING, MEMBERS, START, end, settle
 
-__all__ = ["Decision", "Limits", "State", "decide"]
+__all__ = ["MAJORITY_SECONDS", "Decision", "Limits", "State", "decide"]
 
 Decision = tuple[State, tuple[Action, ...], str]
 

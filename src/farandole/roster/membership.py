@@ -8,6 +8,8 @@ import msgspec
 
 from farandole.roster.events import Accusation, Action, Departure, Evict, Hold, Joined, Refuse
 
+MAJORITY_SECONDS = 30.0
+
 
 class Limits(msgspec.Struct, frozen=True):
     """Which sizes a job may have, and how long it waits."""
@@ -20,7 +22,7 @@ class Limits(msgspec.Struct, frozen=True):
     timeout: float = 600.0
     """Seconds that a world waits for its members, and for `min_size` workers; and that a worker which has failed may
     take to end."""
-    majority_timeout: float = 30.0
+    majority_timeout: float = MAJORITY_SECONDS
     """Seconds that the smaller part of a world waits for the larger one."""
     reset_limit: int | None = None
     """Worlds after the first one; None: any number."""

@@ -61,6 +61,11 @@ class Elastic:
         self._check_times()
 
     @property
+    def hosts_dial(self) -> bool:
+        """Whether hosts come to the launcher by themselves, and outlive it."""
+        return self.discovery.startswith("dial:")
+
+    @property
     def search_timeout(self) -> float:
         """Seconds for which workers go on without a launcher, and look for the roster of another one."""
         return min(self.timeout, MOST_SEARCH_SECONDS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from dataclasses import replace
 
-from farandole.launcher.agents.reception import Reception
+from farandole.launcher.agents.reception import FENCED_SECONDS, Reception
 from farandole.launcher.discovery.discovery import Discovery, make_source
 from farandole.launcher.errors import SpecError
 from farandole.launcher.host_setup.host_setup import HostSetup
@@ -30,12 +30,13 @@ from farandole.launcher.supervise.supervisor import Supervisor
 from farandole.launcher.supervise.workers import Workers
 from farandole.launcher.targets.local import LocalNames
 from farandole.launcher.wording import count
-from farandole.roster.elastic import Limits
+from farandole.roster.elastic import MAJORITY_SECONDS, Limits
 from farandole.roster.failover_state import RosterFailoverState
 from farandole.wire.address import parse_address
 
 # A worker takes no shorter time to leave than that, though it may be ended earlier.
 LEAST_GRACE_SECONDS = 0.001
+_MARGIN_SECONDS = 5.0
 
 
 def first_hosts(spec: JobSpec, machine: Machine) -> tuple[Host, ...]:
@@ -76,11 +77,14 @@ def policy_of(spec: JobSpec) -> SlotPolicy:
 def limits_of(spec: JobSpec) -> Limits:
     """Return the same for the roster."""
     elastic = _elastic(spec)
+    # Agents that dial outlive their launcher: only then is it certain that the workers of a silent host have ended.
+    certain = elastic.search_timeout + FENCED_SECONDS + _MARGIN_SECONDS if elastic.hosts_dial else 0.0
     return Limits(
         elastic.min_size,
         most_members(elastic.max_size),
         start_timeout=spec.start_timeout,
         timeout=elastic.timeout,
+        majority_timeout=max(MAJORITY_SECONDS, certain),
         reset_limit=elastic.reset_limit,
     )
 

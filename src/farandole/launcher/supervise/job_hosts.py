@@ -14,6 +14,7 @@ from collections.abc import Callable
 from farandole.agent.protocol import End, FromAgent, Leaving, Outlive
 from farandole.launcher.agents.agent_client import AgentClient
 from farandole.launcher.agents.agent_lost import AgentLost
+from farandole.launcher.agents.reception import FENCED_SECONDS
 from farandole.launcher.host_setup.host_setup import HostSetup, JobHost, NotReady
 from farandole.launcher.job.host_list import Host
 from farandole.launcher.job.spec import JobSpec
@@ -26,8 +27,6 @@ from farandole.launcher.supervise.worker_control import WorkerControl
 # For so long the agent of another host waits for another launcher when the connection to this one ends. That may have
 # ended though this launcher lives, and then its workers must have ended soon.
 OUTLIVE_SECONDS = 10.0
-# An agent that has heard nothing for as long as it may ends its workers; after so many seconds more it has.
-FENCED_SECONDS = 3.0
 
 
 class JobHosts:

@@ -10,7 +10,7 @@ import pytest
 from farandole.launcher.errors import SpecError
 from farandole.launcher.job.elastic import Elastic
 from farandole.launcher.job.spec import JobSpec
-from farandole.launcher.start.elastic import exports_of
+from farandole.launcher.start.elastic import exports_of, limits_of
 from farandole.settings.table import Settings
 
 
@@ -33,6 +33,17 @@ def test_workers_are_told_how_long_they_may_take_and_look_for_the_roster(
     told = exports_of(JobSpec(("x",), None, elastic=Elastic(1, None, **values)))
     settings = Settings.from_environment(dict(each.split("=") for each in told))
     assert (settings.grace, settings.roster_patience) == (grace, search_timeout)
+
+
+@pytest.mark.parametrize(
+    ("discovery", "timeout", "waits"),
+    [("", 600.0, 30.0), ("dial:4711:/secret", 600.0, 608.0), ("dial:4711:/secret", 10.0, 30.0)],
+)
+def test_the_smaller_part_waits_until_a_silent_larger_part_has_certainly_ended(
+    discovery: str, timeout: float, waits: float
+) -> None:
+    elastic = Elastic(1, None, discovery=discovery, timeout=timeout)
+    assert limits_of(JobSpec(("x",), None, elastic=elastic)).majority_timeout == waits
 
 
 @pytest.mark.parametrize("discovery", ["", "script:./hosts.sh", "file:/etc/hosts.txt", "dns:workers:4", "dns:workers"])
