@@ -7,6 +7,7 @@ queue.vision=weight=2,quota=8,limit=16     user.ann=slots=4,jobs=20     users=sl
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -84,6 +85,8 @@ class QueueSettings(msgspec.Struct, frozen=True):
         for key in ("quantum", "ageing", "round", "keep"):
             if not getattr(self, key) > 0:
                 raise Refused(f"{key}: {getattr(self, key):g} s is no time", "seconds above 0")
+        if self.restart_cost < 0:
+            raise Refused(f"restart_cost: {self.restart_cost:g} s is no time", "seconds from 0 on")
 
     def check_queue(self, queue: str) -> None:
         """See whether there is such a queue.
@@ -152,9 +155,13 @@ def _with(before: Mapping[str, Any], name: str, text: str, value: Any) -> dict[s
 
 def _seconds(key: str, value: str) -> float:
     try:
-        return float(value)
+        seconds = float(value)
     except ValueError:
-        raise Refused(f"{key}: {value!r} is no number of seconds", f"such as {key}=600") from None
+        seconds = math.nan
+    # The database has them as JSON, which knows no infinity.
+    if not math.isfinite(seconds):
+        raise Refused(f"{key}: {value!r} is no number of seconds", f"such as {key}=600")
+    return seconds
 
 
 def _quota(key: str, text: str) -> Quota:

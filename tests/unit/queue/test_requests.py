@@ -12,6 +12,7 @@ from farandole.jobs.errors import Refused
 from farandole.queue.hosts import parse_queue_hosts
 from farandole.queue.model import Phase, count
 from farandole.queue.settings import QueueSettings, Quota, changed
+from farandole.queue.store import Store
 
 HOSTS = hosts("h1:4,h2:4")
 
@@ -268,6 +269,9 @@ def test_adaptive_keeps_the_slots_of_a_user_and_of_a_queue(tmp_path: Path) -> No
         ("policy=ffcfs", "there is no policy ffcfs (hint: did you mean fcfs?"),
         ("quantum=soon", "quantum: 'soon' is no number of seconds"),
         ("quantum=0", "quantum: 0 s is no time"),
+        ("keep=inf", "keep: 'inf' is no number of seconds"),
+        ("restart_cost=nan", "restart_cost: 'nan' is no number of seconds"),
+        ("restart_cost=-1", "restart_cost: -1 s is no time"),
         ("queue.vision=wieght=2", "'wieght=2'"),
         ("queue.vision=parent=lab", "there is no queue lab"),
         ("user.ann=slots=many", "'slots=many' is no quota"),
@@ -278,6 +282,15 @@ def test_settings_that_cannot_be(text: str, said: str) -> None:
     with pytest.raises(Refused) as raised:
         changed(QueueSettings(), [text])
     assert said in str(raised.value)
+
+
+@pytest.mark.parametrize("text", ["keep=1e308", "restart_cost=0", "quantum=0.1"])
+def test_settings_that_are_taken_can_be_read_again(text: str, tmp_path: Path) -> None:
+    settings = changed(QueueSettings(), [text])
+    store = Store(tmp_path / "queue.db")
+    store.write_settings(settings)
+    assert store.settings() == settings
+    store.close()
 
 
 @pytest.mark.parametrize(
