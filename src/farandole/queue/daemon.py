@@ -183,10 +183,18 @@ class QueueDaemon:
             for host, before in zip(hosts, self._state.hosts, strict=True):
                 if host.up != before.up:
                     print(f"host {host.name} {'answers again' if host.up else 'does not answer'}", flush=True)
-            self._state.set_hosts(hosts)
+            try:
+                self._state.set_hosts(hosts)
+            except StoreError as error:
+                # What was found is found again. Without further looks, no host would ever be lost, or come back.
+                print(f"warning: {error}", file=sys.stderr, flush=True)
             self._wake.set()
-            with contextlib.suppress(TimeoutError, asyncio.TimeoutError):
-                await asyncio.wait_for(self._look_now.wait(), PROBE_SECONDS)
+            # Not wait_for: before Python 3.12, it loses a cancellation that comes together with the event.
+            look = asyncio.ensure_future(self._look_now.wait())
+            try:
+                await asyncio.wait({look}, timeout=PROBE_SECONDS)
+            finally:
+                look.cancel()
 
 
 def ssh_words(options: Sequence[str]) -> list[str]:

@@ -1,12 +1,15 @@
 """The queue's database: SQLite in WAL mode, written by the one daemon that holds the state directory's lock.
 
-Everything that must survive is here. A change is one transaction, which is on the disk when it returns.
+Everything that must survive is here. A change is one transaction, which is on the disk when it returns. One that cannot
+be written raises `StoreError`, and nothing of it is there.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +98,7 @@ class Store:
 
     def write_jobs(self, jobs: Iterable[QueueJob], events: Sequence[Event], now: float) -> None:
         """Write jobs, and what happened to them, in one transaction."""
-        with self._transaction():
+        with _transaction(self._db):
             self._put_jobs(jobs)
             self._put_events(events, now)
 
@@ -103,7 +106,7 @@ class Store:
         self, job: QueueJob, environment: Mapping[str, str], directory: str, events: Sequence[Event], now: float
     ) -> None:
         """Take a job in; with what it needs to be started."""
-        with self._transaction():
+        with _transaction(self._db):
             self._db.execute("DELETE FROM events WHERE job = ?", (job.name,))
             self._put_jobs([job])
             plain = _text(dict(environment))
@@ -112,29 +115,29 @@ class Store:
 
     def forget(self, jobs: Iterable[str]) -> None:
         """Remove jobs that are over."""
-        with self._transaction():
+        with _transaction(self._db):
             for name in jobs:
                 for table, column in (("jobs", "name"), ("launches", "name"), ("events", "job")):
                     self._db.execute(f"DELETE FROM {table} WHERE {column} = ?", (name,))
 
     def write_hosts(self, hosts: Sequence[QueueHost]) -> None:
-        with self._transaction():
+        with _transaction(self._db):
             self._db.execute("DELETE FROM hosts")
             self._db.executemany(
                 "INSERT INTO hosts VALUES (?, ?)", [(at, _text(host)) for at, host in enumerate(hosts)]
             )
 
     def write_settings(self, settings: QueueSettings) -> None:
-        with self._transaction():
+        with _transaction(self._db):
             self._db.execute("INSERT OR REPLACE INTO settings VALUES (0, ?)", (_text(settings),))
 
     def add_token(self, digest: str, user: str) -> None:
-        with self._transaction():
+        with _transaction(self._db):
             self._db.execute("INSERT OR REPLACE INTO tokens VALUES (?, ?)", (digest, user))
 
     def remove_tokens(self, user: str) -> int:
         """Remove a user's tokens; return how many there were."""
-        with self._transaction():
+        with _transaction(self._db):
             return self._db.execute("DELETE FROM tokens WHERE user = ?", (user,)).rowcount
 
     def backup(self, path: Path) -> None:
@@ -146,12 +149,13 @@ class Store:
         try:
             draft = path.with_name(f".{path.name}.draft")
             draft.unlink(missing_ok=True)
+            # From the first byte on, only this user's: it has the environments of all jobs, and digests of tokens.
+            os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
             copy = sqlite3.connect(draft)
             try:
                 self._db.backup(copy)
             finally:
                 copy.close()
-            draft.chmod(0o600)
             draft.replace(path)
         except (sqlite3.Error, OSError) as error:
             raise StoreError(f"{path} cannot be written: {error}") from None
@@ -170,19 +174,25 @@ class Store:
                 (job, job, KEPT_EVENTS),
             )
 
-    def _transaction(self) -> _Transaction:
-        return _Transaction(self._db)
 
+@contextlib.contextmanager
+def _transaction(db: sqlite3.Connection) -> Iterator[None]:
+    """Make one change of several, which is on the disk at the end, or not made at all.
 
-class _Transaction:
-    def __init__(self, db: sqlite3.Connection) -> None:
-        self._db = db
-
-    def __enter__(self) -> None:
-        self._db.execute("BEGIN IMMEDIATE")
-
-    def __exit__(self, kind: Any, *rest: object) -> None:
-        self._db.execute("COMMIT" if kind is None else "ROLLBACK")
+    Raises:
+        StoreError: it cannot be written.
+    """
+    try:
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            db.execute("COMMIT")
+        except BaseException:
+            if db.in_transaction:  # SQLite may have taken it back itself, as on a full disk.
+                db.execute("ROLLBACK")
+            raise
+    except sqlite3.Error as error:
+        raise StoreError(f"the queue's database cannot be written: {error}") from error
 
 
 def _text(value: Any) -> str:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
+import stat
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -14,7 +18,7 @@ from queue_world import ANN, FakeDaemon, World, hosts
 from farandole.jobs.spec import from_dict
 from farandole.queue.attempt import Attempt, Ended, Request
 from farandole.queue.commands import command_of
-from farandole.queue.daemon import claim, ssh_words
+from farandole.queue.daemon import QueueDaemon, claim, ssh_words
 from farandole.queue.hosts import is_here, parse_queue_hosts
 from farandole.queue.model import (
     AttemptFact,
@@ -243,6 +247,57 @@ def test_a_copy_of_the_database_has_all_that_was_there(tmp_path: Path) -> None:
     assert list(copy.jobs()) == ["a"] and copy.settings().policy == "rr" and copy.launch("a") == ({"A": "1"}, "/")
     assert [event.text for event in copy.events("a")] == ["was submitted"]
     copy.close()
+
+
+def test_a_copy_of_the_database_is_never_anybody_elses_to_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(tmp_path / "queue.db")
+    # As it is before anything is changed about it: it has the environments of all jobs.
+    monkeypatch.setattr(Path, "chmod", lambda *_: None)
+    before = os.umask(0)
+    try:
+        store.backup(tmp_path / "copy.db")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "copy.db").stat().st_mode) == 0o600
+    store.close()
+
+
+def test_a_change_that_cannot_be_written_is_told_and_the_next_one_can(tmp_path: Path) -> None:
+    store = Store(tmp_path / "queue.db")
+    store._db.execute("ALTER TABLE settings RENAME TO elsewhere")
+    with pytest.raises(StoreError, match="the queue's database cannot be written: no such table"):
+        store.write_settings(QueueSettings())
+    store._db.execute("ALTER TABLE elsewhere RENAME TO settings")
+    store.write_settings(QueueSettings(policy="rr"))
+    assert store.settings().policy == "rr"
+    store.close()
+
+
+def test_hosts_are_looked_at_again_after_a_result_that_could_not_be_written(tmp_path: Path) -> None:
+    async def test() -> tuple[int, bool]:
+        daemon = QueueDaemon(tmp_path)
+        daemon._state.set_hosts(parse_queue_hosts("far:1"))
+        looks = 0
+
+        async def probe(names: Sequence[str], *, certain: bool = False) -> dict[str, bool]:
+            nonlocal looks
+            looks += 1
+            if looks == 1:
+                daemon._store._db.execute("ALTER TABLE hosts RENAME TO elsewhere")
+            elif looks == 2:
+                daemon._store._db.execute("ALTER TABLE elsewhere RENAME TO hosts")
+            daemon._look_now.set()  # The next look is due at once.
+            return dict.fromkeys(names, False)
+
+        daemon._prober.probe = probe  # type: ignore[method-assign, assignment]
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(daemon._probe(), 0.5)
+        up = daemon._state.hosts[0].up
+        daemon._store.close()
+        return looks, up
+
+    looks, up = asyncio.run(test())
+    assert looks >= 2 and not up
 
 
 def test_the_daemon_loads_no_numpy() -> None:
