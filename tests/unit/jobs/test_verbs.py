@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -158,8 +159,11 @@ def test_a_job_is_submitted_from_python(jobs: FakeJobs) -> None:
     assert list(job.logs(follow=True)) == ["one\n"]
     assert job.result().exit_code == 0
     jobs.change("a", state=JobState.FAILED, reason="ended with code 3")
-    with pytest.raises(JobFailed, match="job a has failed: ended with code 3"):
+    with pytest.raises(JobFailed, match="job a has failed: ended with code 3") as failed:
         job.result()
+    # As it travels from one process to another, such as out of a worker of concurrent.futures.
+    again = pickle.loads(pickle.dumps(failed.value))
+    assert (str(again), again.status) == (str(failed.value), failed.value.status)
 
 
 def test_what_cannot_be_submitted_is_an_error(jobs: FakeJobs) -> None:
