@@ -73,11 +73,14 @@ class QueueClient:
             for line in lines:
                 yield line.decode(errors="replace") + "\n"
             moved = (piece.attempt, piece.offset) != (attempt, offset)
-            attempt, offset = max(1, piece.attempt), piece.offset
-            if piece.is_over or not (moved or follow):
-                if rest:
-                    yield rest.decode(errors="replace") + "\n"
+            ends = piece.is_over or not (moved or follow)
+            if rest and (ends or piece.attempt > attempt):
+                # Nothing follows in this attempt: it may have been killed in the middle of a line.
+                yield rest.decode(errors="replace") + "\n"
+                rest = b""
+            if ends:
                 return
+            attempt, offset = max(1, piece.attempt), piece.offset
             if not moved:
                 time.sleep(POLL_SECONDS)
 

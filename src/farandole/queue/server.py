@@ -7,6 +7,7 @@ import contextlib
 import os
 import socket
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,11 @@ class Server:
             return refusal(error)
         except StoreError as error:
             return refusal(Refused(str(error), "see the queue's log"))
+        except Exception as error:
+            # Its client must hear of it, and the daemon go on: jobs of others run.
+            traceback.print_exc()
+            wrong = f"this is an error of the queue's: {type(error).__name__}: {error}"
+            return refusal(JobError(wrong, "the queue's log has more"))
 
     def _do(self, what: ask.Ask, asker: Asker) -> Any:
         now = time.time()

@@ -1,0 +1,47 @@
+"""What the daemon answers, and what its clients make of it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from farandole.jobs.errors import JobError
+from farandole.queue.client import QueueClient
+from farandole.queue.daemon import QueueDaemon
+from farandole.queue.protocol import Ask, AskJobs, LogPiece, ReadLog
+
+
+def test_an_error_of_the_daemons_own_is_an_answer_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async def test() -> None:
+        daemon = QueueDaemon(tmp_path)
+        daemon._state.statuses = lambda: 1 / 0  # type: ignore[method-assign, assignment, return-value]
+        await daemon._server.start(tmp_path / "socket")
+        client = QueueClient(tmp_path, {}, retry=0.0)
+        with pytest.raises(JobError, match="this is an error of the queue's: ZeroDivisionError"):
+            await asyncio.wait_for(asyncio.to_thread(client.ask, AskJobs()), 5.0)
+        await daemon._server.close()
+        daemon._store.close()
+
+    asyncio.run(test())
+    assert "in _answer" in capsys.readouterr().err
+
+
+class Logs(QueueClient):
+    """A queue that has logs of two attempts, of which the first was killed in the middle of a line."""
+
+    pieces: ClassVar = {(1, 0): b"step 1\nste", (1, 10): b"", (2, 0): b"step 1\n"}
+
+    def ask(self, what: Ask) -> Any:
+        assert isinstance(what, ReadLog)
+        data = self.pieces.get((what.attempt, what.offset), b"")
+        after = (what.attempt, what.offset + len(data)) if data or what.attempt == 2 else (what.attempt + 1, 0)
+        piece = LogPiece(data, *after, not data and what.attempt == 2)
+        return {"data": piece.data, "attempt": piece.attempt, "offset": piece.offset, "is_over": piece.is_over}
+
+
+def test_the_last_line_of_an_attempt_is_not_the_beginning_of_the_next_ones() -> None:
+    assert list(Logs(Path(os.sep), {}).logs("a")) == ["step 1\n", "ste\n", "step 1\n"]
