@@ -57,6 +57,25 @@ def test_a_job_that_is_created_while_jobs_are_listed_is_not_taken_for_one_that_i
     assert asyncio.run(test()) == ["new"]
 
 
+@pytest.mark.parametrize("rounds", range(4))
+def test_work_that_comes_together_with_the_end_does_not_keep_a_worker(rounds: int) -> None:
+    async def test() -> bool:
+        queue = WorkQueue(lambda: 0.0)
+        queue.add(JobKey("mpijobs", "default", "pi"), 9.0)
+        worker = asyncio.create_task(queue.take())
+        await asyncio.sleep(0.01)
+        queue.add(JobKey("mpijobs", "default", "pi"), 8.0)
+        for _ in range(rounds):
+            await asyncio.sleep(0)
+        worker.cancel()
+        await asyncio.wait({worker}, timeout=0.1)
+        done = worker.done()
+        worker.cancel()
+        return done
+
+    assert asyncio.run(test())
+
+
 # --- an API server that is away, or talks nonsense ----------------------------------------------------------------
 
 

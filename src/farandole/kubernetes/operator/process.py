@@ -385,8 +385,12 @@ def _watched(options: Options) -> list[tuple[str, str]]:
 async def _end(tasks: list[asyncio.Task[Any]], wait: float = 0.0) -> None:
     if wait:
         await asyncio.wait(tasks, timeout=wait)
-    for task in tasks:
-        task.cancel()
+    left = set(tasks)
+    while left:
+        for task in left:
+            task.cancel()
+        # Once is not always enough: before Python 3.12, wait_for loses a cancellation that comes with its result.
+        _, left = await asyncio.wait(left, timeout=1.0)
     await asyncio.gather(*tasks, return_exceptions=True)
 
 

@@ -81,7 +81,10 @@ class WorkQueue:
 
     async def _sleep(self, seconds: float | None) -> None:
         self._wake.clear()
+        # Not wait_for: before Python 3.12, it loses a cancellation that comes together with the event.
+        timer = None if seconds is None else asyncio.get_running_loop().call_later(seconds, self._wake.set)
         try:
-            await asyncio.wait_for(self._wake.wait(), seconds)
-        except asyncio.TimeoutError:
-            return
+            await self._wake.wait()
+        finally:
+            if timer is not None:
+                timer.cancel()
