@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from farandole.queue.attempt import Attempt, Request
 from farandole.queue.commands import command_of, local_name
@@ -27,6 +27,8 @@ from farandole.queue.model import (
 
 # A runner that was started and does not claim its attempt for so long is taken to have been lost.
 START_SECONDS = 15.0
+# One that has ended is followed by another one after that time; twice as long each time, if they end soon.
+_FIRST_REST = 0.2
 
 Launch = Callable[[str], tuple[Mapping[str, str], str]]
 """Returns the environment and the directory of a job."""
@@ -45,14 +47,15 @@ class Executor:
         self._root = root
         self._launch = launch
         self._options = tuple(options)
-        self._runners: dict[tuple[str, int], tuple[subprocess.Popen[bytes], float]] = {}
+        self._runners: dict[tuple[str, int], _Runner] = {}
+        """Of each attempt, the one that was started last."""
 
     def attempt(self, job: QueueJob, number: int = 0) -> Attempt:
         return Attempt(self._root, job.name, number or job.attempt)
 
     def look(self, jobs: Mapping[str, QueueJob]) -> dict[str, AttemptFact]:
         """Return what can be seen of all attempts."""
-        self._reap()
+        self._reap(jobs)
         return {name: self._look(job) for name, job in jobs.items() if job.phase.has_attempt}
 
     def _look(self, job: QueueJob) -> AttemptFact:
@@ -87,10 +90,11 @@ class Executor:
     def _start(self, attempt: Attempt, job: QueueJob, now: float) -> None:
         attempt.prepare(self._request(job, attempt), job.slots, job.owner)
         key = (job.name, job.attempt)
-        runner = self._runners.get(key)
-        if runner is not None and now - runner[1] < START_SECONDS:
-            return  # It is about to claim the attempt.
-        self._runners[key] = (_spawn(attempt.path, job.owner), now)
+        before = self._runners.get(key)
+        if before is not None and now < before.again_at():
+            return
+        tries = before.tries + 1 if before is not None and now - before.at <= 2 * START_SECONDS else 1
+        self._runners[key] = _Runner(_spawn(attempt.path, job.owner), now, tries)
 
     def _request(self, job: QueueJob, attempt: Attempt) -> Request:
         environment, directory = self._launch(job.name)
@@ -106,10 +110,28 @@ class Executor:
             local_name(job),
         )
 
-    def _reap(self) -> None:
-        for key, (process, _) in list(self._runners.items()):
-            if process.poll() is not None:
+    def _reap(self, jobs: Mapping[str, QueueJob]) -> None:
+        """Take note of runners that have ended, and forget those of attempts that are over."""
+        current = {(name, job.attempt) for name, job in jobs.items() if job.phase.has_attempt}
+        for key, runner in list(self._runners.items()):
+            if runner.process.poll() is not None and key not in current:
                 del self._runners[key]
+
+
+class _Runner(NamedTuple):
+    """A runner that was started."""
+
+    process: subprocess.Popen[bytes]
+    at: float
+    """When, on the monotonic clock."""
+    tries: int
+    """How many were started one soon after the other, with this one."""
+
+    def again_at(self) -> float:
+        """Return when another one may be started: this one is about to claim its attempt, or has ended at once."""
+        if self.process.poll() is None:
+            return self.at + START_SECONDS
+        return self.at + min(_FIRST_REST * 2.0 ** min(self.tries - 1, 10), START_SECONDS)
 
 
 def _spawn(directory: Path, owner: Owner) -> subprocess.Popen[bytes]:

@@ -163,12 +163,12 @@ def _decide(
     reports: Mapping[str, Report],
 ) -> Standing | None:
     """Return the decision that holds: the standing one, or another; None: there is nothing to decide."""
-    asked = [job for job in jobs.values() if job.phase is Phase.WAITING or job.has_slots]
+    asked = [job for job in jobs.values() if _is_asked(job)]
     cluster = cluster_of(hosts, jobs.values())
     if not asked or not cluster.nodes:
         return None
     # Those that are to give their slots back for others wait as soon as they have: that is nothing new.
-    known = [job for job in jobs.values() if job in asked or job.why_stopped is Why.PREEMPT]
+    known = [job for job in jobs.values() if _is_asked(job) or job.why_stopped is Why.PREEMPT]
     key = (
         [(job.name, job.submitted, job.wanted, job.failures) for job in known],
         tuple(hosts),
@@ -182,6 +182,11 @@ def _decide(
     what = what_is_known(jobs.values())
     views = [view_of(job, cluster, settings, what, reports.get(job.name)) for job in asked]
     return Standing(key, cluster, decide(cluster, views, now))
+
+
+def _is_asked(job: QueueJob) -> bool:
+    """Return whether the policy is asked about a job."""
+    return job.phase is Phase.WAITING or job.has_slots
 
 
 def _carry_out(

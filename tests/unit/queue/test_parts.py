@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -16,9 +17,11 @@ import pytest
 from queue_world import ANN, FakeDaemon, World, hosts
 
 from farandole.jobs.spec import from_dict
+from farandole.queue import executor
 from farandole.queue.attempt import Attempt, Ended, Request
 from farandole.queue.commands import command_of
 from farandole.queue.daemon import QueueDaemon, claim, ssh_words
+from farandole.queue.executor import Executor
 from farandole.queue.hosts import is_here, parse_queue_hosts
 from farandole.queue.model import (
     AttemptFact,
@@ -28,12 +31,14 @@ from farandole.queue.model import (
     Phase,
     QueueJob,
     Seen,
+    StartAttempt,
 )
-from farandole.queue.reconcile import toward
+from farandole.queue.reconcile import toward, turn
 from farandole.queue.settings import QueueSettings
 from farandole.queue.store import Store, StoreError
 from farandole.queue.transitions import observed
 from farandole.queue.views import cluster_of, view_of
+from farandole.scheduler.job import Decision
 
 ME = Owner(os.geteuid(), os.getegid(), "me")
 
@@ -298,6 +303,47 @@ def test_hosts_are_looked_at_again_after_a_result_that_could_not_be_written(tmp_
 
     looks, up = asyncio.run(test())
     assert looks >= 2 and not up
+
+
+def test_a_runner_that_ends_at_once_is_started_again_later_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[float] = []
+    now = 0.0
+
+    class Ends:
+        def poll(self) -> int:
+            return 1
+
+    def spawn(*_: object) -> Ends:
+        started.append(now)
+        return Ends()
+
+    monkeypatch.setattr(executor, "_spawn", spawn)
+    one = Executor(tmp_path, lambda _: ({}, "/"), ())
+    starting = job("2", phase=Phase.STARTING)
+    for tick in range(600):
+        now = 0.2 * tick
+        one.look({"a": starting})
+        one.carry_out(StartAttempt("a", 1), {"a": starting}, now)
+    rests = [round(later - earlier, 1) for earlier, later in pairwise(started)]
+    assert rests[:5] == [0.2, 0.4, 0.8, 1.6, 3.2]
+    assert max(rests) == pytest.approx(15.0, abs=0.3)
+
+
+def test_a_turn_with_many_jobs_compares_none_with_all_others() -> None:
+    compared = 0
+
+    class Counted(QueueJob, frozen=True):
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return super().__eq__(other)
+
+    plain = job("1", {}, phase=Phase.WAITING)
+    jobs = {name: Counted(**{**msgspec.structs.asdict(plain), "name": name}) for name in map(str, range(100))}
+    turn(jobs, parse_queue_hosts("h1:1"), QueueSettings(), {}, lambda *_: Decision({}, {}), 0.0)
+    assert compared <= 100
 
 
 def test_the_daemon_loads_no_numpy() -> None:
