@@ -37,7 +37,7 @@ DEFAULT_QUEUE = "default"
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,46}[a-z0-9])?")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_WORKERS = re.compile(r"(?P<min>\d+)(?::(?P<max>\d+))?")
+_WORKERS = re.compile(r"(?P<min>\d{1,9})(?::(?P<max>\d{1,9}))?")
 
 
 class Workers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -128,6 +128,13 @@ def _wrong_names(spec: JobSpec) -> list[tuple[str, str]]:
         (f"environment: {name!r} is no name of a variable", "letters, digits and underscores")
         for name in spec.environment
         if not _VARIABLE.fullmatch(name)
+    ]
+    texts = [("command", word) for word in spec.command]
+    texts += [(f"environment.{name}", value) for name, value in spec.environment.items()]
+    wrongs += [
+        (f"{key}: {text!r} has a character of code 0", "no program can be given one: leave it out")
+        for key, text in texts
+        if "\0" in text
     ]
     return wrongs
 
