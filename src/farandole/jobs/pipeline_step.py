@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from farandole.jobs.errors import JobError, Refused
-from farandole.jobs.handle import JobHandle
+from farandole.jobs.handle import JobFailed, JobHandle
 from farandole.jobs.places import connect
 from farandole.jobs.service import JobService
 from farandole.jobs.spec import from_dict
@@ -64,6 +64,9 @@ def run_job(
         # A place that does not answer now may have ended it as well: what is told is why this step ends.
         with contextlib.suppress(JobError):
             handle.cancel()
+        raise
+    except JobFailed:
+        showing.join(_LAST_LINES)  # They say why.
         raise
     showing.join(_LAST_LINES)
     say(f"job {handle.name} has succeeded; metrics: {json.dumps(printed)}")

@@ -71,6 +71,21 @@ def test_a_job_that_fails_is_an_error(place: Place) -> None:
         run_job(JOB, say=lambda line: None)
 
 
+def test_the_last_lines_of_a_job_that_fails_are_shown(place: Place) -> None:
+    said: list[str] = []
+    shown = threading.Event()
+
+    def logs(name: str, follow: bool = False, rank: int | None = None) -> Iterator[str]:
+        place.change(name, state=JobState.FAILED, exit_code=1, reason="ended with code 1")
+        shown.wait(0.2)  # They are on their way when the job is over already.
+        yield "[0]<stderr>:ValueError: boom\n"
+
+    place.logs = logs  # type: ignore[method-assign]
+    with pytest.raises(JobFailed):
+        run_job(JOB, say=said.append)
+    assert said[-1] == "[0]<stderr>:ValueError: boom"
+
+
 def test_a_step_that_is_started_again_waits_for_the_job_that_is_there(place: Place) -> None:
     said: list[str] = []
     place.submit(JobSpec(("python", "train.py"), pipeline_step.from_dict(JOB).workers, "digits"))
