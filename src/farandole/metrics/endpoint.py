@@ -11,6 +11,7 @@ import hmac
 import http.server
 import socket
 import threading
+import traceback
 import urllib.parse
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -94,9 +95,9 @@ class _Server(http.server.ThreadingHTTPServer):
         self.address_family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
         try:
             super().__init__((address.host, address.port), _Handler)
-        except OSError as error:
+        except (OSError, OverflowError) as error:  # There is no port above 65535.
             raise MetricsUnavailable(
-                f"metrics cannot be served on {address}: {error.strerror or error}",
+                f"metrics cannot be served on {address}: {getattr(error, 'strerror', None) or error}",
                 "choose another port: --metrics=PORT; 0 is any that is free",
             ) from None
 
@@ -119,21 +120,33 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer one request."""
-        path, _, query = self.path.partition("?")
         if not self._is_allowed():
             self._answer(401, b"a token is needed: Authorization: Bearer TOKEN\n", "text/plain", challenge=True)
-        elif path == "/metrics":
-            self._answer(200, *self.server.expose(self.headers.get("Accept", "")))
-        elif path in self.server.more:
-            self._answer(200, self.server.more[path](dict(urllib.parse.parse_qsl(query))), "application/json")
-        else:
-            there = ", ".join(("/metrics", *self.server.more))
-            self._answer(404, f"there is {there}\n".encode(), "text/plain")
+            return
+        try:
+            answer = self._found()
+        except Exception as error:
+            # The training goes on; whoever asked, and whoever reads what it prints, hears of it.
+            traceback.print_exc()
+            wrong = f"this is an error of farandole's: {type(error).__name__}: {error}\n"
+            answer = 500, wrong.encode(), "text/plain; charset=utf-8"
+        self._answer(*answer)
+
+    def _found(self) -> tuple[int, bytes, str]:
+        """Return the code, body and type of the answer to one who may ask."""
+        path, _, query = self.path.partition("?")
+        if path == "/metrics":
+            return 200, *self.server.expose(self.headers.get("Accept", ""))
+        if path in self.server.more:
+            return 200, self.server.more[path](dict(urllib.parse.parse_qsl(query))), "application/json"
+        there = ", ".join(("/metrics", *self.server.more))
+        return 404, f"there is {there}\n".encode(), "text/plain"
 
     def _is_allowed(self) -> bool:
         wanted = f"Bearer {self.server.token}"
         given = self.headers.get("Authorization", "")
-        return not self.server.token or hmac.compare_digest(given.encode(), wanted.encode())
+        # The base class takes each byte of a header for a letter; tokens are sent as UTF-8.
+        return not self.server.token or hmac.compare_digest(given.encode("latin-1"), wanted.encode())
 
     def _answer(self, code: int, body: bytes, content_type: str, challenge: bool = False) -> None:
         self.send_response(code)

@@ -117,3 +117,26 @@ def test_a_port_that_is_taken_is_told(serve: Callable[..., MetricsEndpoint]) -> 
     with pytest.raises(MetricsUnavailable, match="in use") as caught:
         MetricsEndpoint(serve().address, reading)
     assert "--metrics=PORT" in caught.value.hint
+
+
+def test_a_port_that_no_machine_has_is_told() -> None:
+    """The workers of a host take ports one after the other, from the one that was named on."""
+    with pytest.raises(MetricsUnavailable, match=r"metrics cannot be served on 127\.0\.0\.1:65536"):
+        MetricsEndpoint(MetricsAddress("127.0.0.1", 65536), reading)
+
+
+def test_a_token_may_have_any_letters(serve: Callable[..., MetricsEndpoint]) -> None:
+    endpoint = serve(token="schlüssel")
+    given = "Bearer schlüssel".encode().decode("latin-1")  # As curl sends it.
+    assert fetch(endpoint, "/metrics", Authorization=given)[0] == 200
+    assert fetch(endpoint, "/metrics", Authorization="Bearer schl")[0] == 401
+
+
+def test_an_error_while_it_is_read_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    endpoint = MetricsEndpoint(ANY, lambda: [Sample("farandole_unheard_of", 1.0)])
+    try:
+        code, _, text = fetch(endpoint, "/metrics")
+    finally:
+        endpoint.close()
+    assert (code, text) == (500, "this is an error of farandole's: KeyError: 'farandole_unheard_of'\n")
+    assert "in families" in capsys.readouterr().err
