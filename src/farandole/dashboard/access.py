@@ -8,7 +8,7 @@ from __future__ import annotations
 import hmac
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, quote, unquote
 
 from starlette.requests import cookie_parser
 
@@ -65,9 +65,9 @@ class Gate:
             return await _answer(send, 400, "text/plain", "this server is not called so\n")
         given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
         if given and scope["path"] == "/" and self._is_right(given):
-            cookie = f"{self._cookie}={given}; Path=/; HttpOnly; SameSite=Strict"
+            cookie = f"{self._cookie}={quote(given, safe='')}; Path=/; HttpOnly; SameSite=Strict"
             return await _answer(send, 303, "text/plain", "", {"location": "/", "set-cookie": cookie})
-        if not self._is_right(cookie_parser(headers.get("cookie", "")).get(self._cookie, "")):
+        if not self._is_right(unquote(cookie_parser(headers.get("cookie", "")).get(self._cookie, ""))):
             return await _answer(send, 401, "text/html; charset=utf-8", _REFUSED)
 
         async def send_guarded(message: MutableMapping[str, Any]) -> None:

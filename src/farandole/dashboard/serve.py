@@ -6,6 +6,7 @@ import contextlib
 import secrets
 import socket
 import sys
+import urllib.parse
 from collections.abc import Callable, Iterator
 
 from farandole.dashboard.app import make_server
@@ -41,11 +42,16 @@ def serve(
         hosts = frozenset({"localhost", "127.0.0.1", "::1", address.host}) if address.is_loopback else None
         server = make_server(source, job, token, port, hosts)
         here = socket.gethostname() if address.host in ("0.0.0.0", "::") else address.host
-        say(f"farandole: dashboard: http://{MetricsAddress(here, port)}/?token={token}")
+        say(f"farandole: dashboard: {address_with(MetricsAddress(here, port), token)}")
         if not address.is_loopback:
             say("note: others can read the token on its way; ssh -L 8478:localhost:8478 to this machine is safer")
         with contextlib.suppress(KeyboardInterrupt):
             server.run([sock])
+
+
+def address_with(address: MetricsAddress, token: str) -> str:
+    """Return what is opened in a browser: the token is a part of it."""
+    return f"http://{address}/?token={urllib.parse.quote(token, safe='')}"
 
 
 @contextlib.contextmanager

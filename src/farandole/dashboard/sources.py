@@ -97,7 +97,11 @@ class UrlSource:
 
     def view(self, name: str, lines_from: int) -> tuple[JobStatus, JobView]:
         """Return what its launcher says."""
-        view = msgspec.json.decode(self._get(f"/view?lines_from={lines_from}"), type=JobView)
+        try:
+            view = msgspec.json.decode(self._get(f"/view?lines_from={lines_from}"), type=JobView)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            hint = "is it the metrics of a job? those of a worker show no job"
+            raise Refused(f"{self._url} tells nothing of a job: {error}", hint) from None
         begun = view.moments[0].at if view.moments else None
         status = JobStatus(
             view.name,
@@ -122,7 +126,8 @@ class UrlSource:
     def _get(self, path: str) -> bytes:
         request = urllib.request.Request(self._url + path)
         if self._token:
-            request.add_header("Authorization", f"Bearer {self._token}")
+            # http.client makes one byte of each letter; the token is sent as UTF-8.
+            request.add_header("Authorization", f"Bearer {self._token}".encode().decode("latin-1"))
         try:
             with urllib.request.urlopen(request, timeout=URL_SECONDS) as answer:
                 content: bytes = answer.read()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -15,7 +16,9 @@ pytest.importorskip("uvicorn")
 
 from played_dashboard import TOKEN, PlayedSource, served
 
+from farandole.dashboard.access import Gate, Receive, Scope, Send
 from farandole.dashboard.feed import JobFeed, Overview
+from farandole.dashboard.serve import address_with
 from farandole.dashboard.sources import UrlSource
 from farandole.jobs.errors import Refused, Unreachable
 from farandole.metrics.address import MetricsAddress
@@ -170,3 +173,41 @@ def test_the_metrics_of_a_job_are_a_source() -> None:
         endpoint.close()
     with pytest.raises(Unreachable):
         UrlSource(url, "").jobs()
+
+
+@pytest.mark.parametrize("said", [b"<html>Sign in</html>", b"[]", b'{"workers": 3}', b"\xff"])
+def test_an_address_that_serves_something_else_is_told(said: bytes) -> None:
+    endpoint = MetricsEndpoint(MetricsAddress("127.0.0.1", 0), lambda: (), "", {"/view": lambda query: said})
+    try:
+        with pytest.raises(Refused, match="tells nothing of a job"):
+            UrlSource(f"http://{endpoint.address}", "").jobs()
+    finally:
+        endpoint.close()
+
+
+@pytest.mark.parametrize("token", ["a+b/c==", "a;b, c", "schlüssel", "1%2B1", '"quoted"'])
+def test_a_token_that_a_user_has_chosen_works_in_the_address_and_in_the_cookie(token: str) -> None:
+    async def asked(scope: dict[str, Any]) -> list[MutableMapping[str, Any]]:
+        sent: list[MutableMapping[str, Any]] = []
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request"}
+
+        async def send(message: MutableMapping[str, Any]) -> None:
+            sent.append(message)
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+
+        gate = Gate(app, token, 8478, None)
+        await gate(
+            {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": [], **scope}, receive, send
+        )
+        return sent
+
+    address = urlsplit(address_with(MetricsAddress("127.0.0.1", 8478), token))
+    first = asyncio.run(asked({"query_string": address.query.encode("ascii")}))
+    assert first[0]["status"] == 303
+    cookie = dict(first[0]["headers"])[b"set-cookie"].partition(b"; ")[0]
+    assert asyncio.run(asked({"headers": [(b"cookie", cookie)]}))[0]["status"] == 200
+    assert asyncio.run(asked({"headers": [(b"cookie", cookie[:-1])]}))[0]["status"] == 401
