@@ -134,15 +134,19 @@ def summarize(records: Iterable[dict[str, Any]]) -> Summary:
         reader.take(record)
     summary = Summary(reader.latest / 1e6, bytes=reader.bytes, lost_events=reader.lost)
     ranks: dict[int, RankSummary] = {}
-    for (_pid, rank), parts in sorted(reader.parts.items(), key=lambda item: item[0][1]):
+    of_tensor: dict[int, list[Part]] = {}
+    of_rank: dict[int, list[tuple[int, Part]]] = {}
+    for (pid, rank), parts in sorted(reader.parts.items(), key=lambda item: item[0][1]):
         ranks.setdefault(rank, RankSummary(rank)).calls += len(parts)
+        of_tensor.setdefault(pid, []).extend(parts)
+        of_rank.setdefault(rank, []).extend((pid, part) for part in parts)
     waits = []
     for pid, name in reader.names.items():
-        for call in calls_of([part for (of, _), parts in reader.parts.items() if of == pid for part in parts]):
+        for call in calls_of(of_tensor.get(pid, ())):
             summary.calls += 1
             waits.append(_count(call, name, ranks))
     for rank, row in ranks.items():
-        _count_overlap(row, [(pid, each) for (pid, of), parts in reader.parts.items() if of == rank for each in parts])
+        _count_overlap(row, of_rank[rank])
     summary.ranks = list(ranks.values())
     summary.waits = sorted((wait for wait in waits if wait.seconds > 0), key=lambda wait: -wait.seconds)[:MOST_WAITS]
     return summary
