@@ -96,8 +96,8 @@ class QueueDaemon:
         state, now = self._state, time.time()
         facts = self._look()
         before = dict(state.jobs)
-        policy = self._current_policy(state.settings)
         try:
+            policy = self._current_policy(state.settings)
             reports = self._reports(facts)
             after = turn(state.jobs, state.hosts, state.settings, facts, policy.decide, now, self._standing, reports)
         except Exception:

@@ -17,7 +17,7 @@ from farandole.jobs.errors import Refused
 from farandole.jobs.spec import DEFAULT_QUEUE
 from farandole.scheduler.errors import SchedulerError
 from farandole.scheduler.policies import make_policy
-from farandole.scheduler.rules import Rules, parse_queues
+from farandole.scheduler.rules import Queue, Rules, parse_queues
 
 DEFAULT_POLICY = "priority+easy+elastic"
 
@@ -64,8 +64,8 @@ class QueueSettings(msgspec.Struct, frozen=True):
         for queue, user in users:
             slots = self.quota(user).slots
             if slots is not None:
-                name = user_queue(queue, user)
-                queues |= parse_queues([f"{queue}:", f"{name}:parent={queue},limit={slots}"]) | queues
+                for each in (Queue(queue), Queue(user_queue(queue, user), parent=queue, limit=slots)):
+                    queues.setdefault(each.name, each)
         return Rules(self.quantum, self.ageing, queues, self.round)
 
     def check(self) -> None:

@@ -34,7 +34,9 @@ class Room:
         self.total = cluster.slots
         self._rules = rules
         self._sizing = sizing
-        self._limited: dict[str, int] = {name: queue.limit for name, queue in rules.queues.items() if queue.limit}
+        self._limited: dict[str, int] = {
+            name: queue.limit for name, queue in rules.queues.items() if queue.limit is not None
+        }
 
     @property
     def total_free(self) -> int:

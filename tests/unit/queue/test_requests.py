@@ -60,6 +60,22 @@ def test_quotas_hold(daemon: FakeDaemon) -> None:
     daemon.submit("d", workers=2)
 
 
+@pytest.mark.parametrize("policy", ["fcfs", "fair", "adaptive"])
+def test_a_user_may_have_no_slots_at_all(tmp_path: Path, policy: str) -> None:
+    if policy == "adaptive":
+        pytest.importorskip("scipy")
+    daemon = FakeDaemon(tmp_path, World(), HOSTS, QueueSettings(policy=policy))
+    daemon.submit("waits", workers=2, work=100, suspension="requeue")
+    daemon.state.configure(changed(daemon.state.settings, ["user.ann=slots=0"]))
+    daemon.submit("other", BOB, workers=2)
+    daemon.turns()
+    assert daemon.state.jobs["waits"].phase is Phase.WAITING
+    assert "limit" in daemon.state.status("waits").reason
+    assert daemon.state.jobs["other"].phase is Phase.RUNNING
+    assert "ann may have 0 slots at once" in refused(lambda: daemon.submit("more"))
+    daemon.close()
+
+
 def test_a_queues_limit_holds(daemon: FakeDaemon) -> None:
     for name in "abc":
         daemon.submit(name, BOB, workers=2, queue="vision")
