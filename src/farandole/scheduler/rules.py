@@ -47,7 +47,7 @@ def parse_queues(texts: Sequence[str]) -> dict[str, Queue]:
     """Read queues such as `vision:parent=lab,weight=2,quota=8,limit=16`.
 
     Raises:
-        SchedulerError: a text says something else, or a parent is missing.
+        SchedulerError: a text says something else, a parent is missing, or a queue is below itself.
     """
     queues = {}
     for text in texts:
@@ -64,7 +64,19 @@ def parse_queues(texts: Sequence[str]) -> dict[str, Queue]:
             raise SchedulerError(
                 f"queue {queue.name}: there is no queue {queue.parent}", "name it with another --queue"
             )
+    for name in queues:
+        if _is_below_itself(name, queues):
+            raise SchedulerError(f"queue {name} is below itself", "parents lead up to a queue that has none")
     return queues
+
+
+def _is_below_itself(name: str, queues: Mapping[str, Queue]) -> bool:
+    above = queues[name].parent
+    for _ in queues:  # A longer way up goes round.
+        if above in ("", name):
+            break
+        above = queues[above].parent
+    return above == name
 
 
 def _queue(name: str, values: Mapping[str, str], text: str) -> Queue:

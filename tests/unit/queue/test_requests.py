@@ -288,6 +288,7 @@ def test_adaptive_keeps_the_slots_of_a_user_and_of_a_queue(tmp_path: Path) -> No
         ("keep=inf", "keep: 'inf' is no number of seconds"),
         ("restart_cost=nan", "restart_cost: 'nan' is no number of seconds"),
         ("restart_cost=-1", "restart_cost: -1 s is no time"),
+        ("queue.lab=parent=lab", "queue lab is below itself"),
         ("queue.vision=wieght=2", "'wieght=2'"),
         ("queue.vision=parent=lab", "there is no queue lab"),
         ("user.ann=slots=many", "'slots=many' is no quota"),
