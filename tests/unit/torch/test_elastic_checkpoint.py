@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import random
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -484,3 +486,18 @@ def test_settings(tmp_path: Path) -> None:
     assert checkpoint is not None and checkpoint.resume and checkpoint.directory == tmp_path and checkpoint.due(5)
     never = Checkpoint.from_settings(Settings(checkpoint_dir="here"))
     assert never is not None and not never.resume and never.directory == Path.cwd() / "here"
+
+
+@pytest.mark.parametrize("run", ["my-job", "a/b", "../elsewhere", "a b", "a\n"])
+def test_a_run_that_would_make_another_folder_is_refused(run: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequestError, match=r"(?s)run is .* should be letters and digits"):
+        Checkpoint(tmp_path, run=run)
+
+
+def test_the_copy_of_a_checkpoint_that_nobody_has_any_more_is_freed(tmp_path: Path, lines: Lines) -> None:
+    (checkpoint,) = world(tmp_path, 1, lines)
+    save([checkpoint], {"weights": torch.ones(100)}, 1)
+    copy = weakref.ref(next(iter(checkpoint._buffers.values())))
+    del checkpoint
+    gc.collect()
+    assert copy() is None

@@ -7,6 +7,7 @@ import contextlib
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
 
 from farandole.elastic.checkpoint.store import AttemptId, Complete, Store
@@ -40,7 +41,8 @@ class BackgroundWriter:
         """Why the last attempt failed; "" if it did not."""
         self._told_busy: AttemptId | None = None
         """The attempt for which a later one was skipped, as the user was last told."""
-        atexit.register(self._at_exit)
+        # By no reference of its own: it has the copy of the last checkpoint. While its thread writes, that has one.
+        atexit.register(_wait_at_exit, weakref.ref(self))
 
     def busy_with(self, generation: int) -> AttemptId | None:
         """Return the attempt that is still being written, or None.
@@ -120,3 +122,9 @@ class BackgroundWriter:
         if self._attempt is None or hasattr(sys, "last_value"):
             return
         self.wait(_EXIT_SECONDS)
+
+
+def _wait_at_exit(writer: weakref.ref[BackgroundWriter]) -> None:
+    there = writer()
+    if there is not None:
+        there._at_exit()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, MutableMapping
@@ -72,6 +73,8 @@ class CheckpointBase(ABC):
         _check("every_steps", every_steps, every_steps is None or every_steps >= 1, "at least 1")
         _check("every_seconds", every_seconds, every_seconds is None or 0 < every_seconds < math.inf, "above 0")
         _check("patience", patience, 0 < patience < math.inf, "above 0")
+        # It is a part of a folder's name, which is read again.
+        _check("run", run, run is None or re.fullmatch(r"\w+", run) is not None, "letters and digits")
         settings = Settings.from_environment()
         self.resume = settings.resume == "auto"
         self._format_name = format
