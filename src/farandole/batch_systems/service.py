@@ -166,7 +166,7 @@ class BatchJobs:
         record, rows = self._find(name), self._rows()
         status = self._status(record, rows)
         if status.state.is_over:
-            raise Refused(f"job {name} is over: it has {status.state.value.lower()}", "submit it again")
+            raise Refused(f"job {name} is over: it {status.state.in_words}", "submit it again")
         return record, rows[record.id]
 
     def _free_name(self) -> str:

@@ -27,7 +27,7 @@ class JobFailed(JobError):
     """
 
     def __init__(self, status: JobStatus) -> None:
-        super().__init__(f"job {status.name} has {status.state.value.lower()}: {status.reason or 'no reason is known'}")
+        super().__init__(f"job {status.name} {status.state.in_words}: {status.reason or 'no reason is known'}")
         self.status = status
 
     def __reduce__(self) -> tuple[type[JobFailed], tuple[JobStatus]]:  # type: ignore[override]

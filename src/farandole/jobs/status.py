@@ -27,6 +27,12 @@ class JobState(str, enum.Enum):
         return self in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)
 
     @property
+    def in_words(self) -> str:
+        """What follows the name of a job in a sentence: `has failed`, `was cancelled`, `is waiting`."""
+        verb = {JobState.SUCCEEDED: "has", JobState.FAILED: "has", JobState.CANCELLED: "was"}.get(self, "is")
+        return f"{verb} {self.value.lower()}"
+
+    @property
     def has_slots(self) -> bool:
         return self in (JobState.STARTING, JobState.RUNNING)
 

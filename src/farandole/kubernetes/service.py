@@ -179,7 +179,7 @@ class KubernetesJobs:
     def _alive(self, name: str) -> None:
         status = status_of(self._job(name))
         if status.state.is_over:
-            raise Refused(f"job {name} is over: it has {status.state.value.lower()}")
+            raise Refused(f"job {name} is over: it {status.state.in_words}")
 
     def _patch(self, name: str, spec: Mapping[str, Any]) -> None:
         self._ask("PATCH", f"{self._jobs}/{name}", {"spec": spec}, kind=_MERGE)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from farandole.jobs.errors import NotAllowed, Refused, UnknownJob
 from farandole.jobs.spec import JobSpec
-from farandole.queue.model import Owner, Phase, QueueHost, QueueJob, Why
+from farandole.queue.model import STATES, Owner, Phase, QueueHost, QueueJob, Why
 from farandole.queue.settings import QueueSettings
 from farandole.queue.transitions import stopped
 from farandole.queue.views import most_slots
@@ -129,7 +129,7 @@ def cancelled(job: QueueJob, now: float) -> QueueJob:
         Refused: it is over.
     """
     if job.phase.is_over:
-        raise Refused(f"job {job.name} is over: it has {job.phase.value}", "there is nothing to cancel")
+        raise Refused(f"job {job.name} is over: it {STATES[job.phase].in_words}", "there is nothing to cancel")
     if not job.phase.has_attempt:
         return replace(job, phase=Phase.CANCELLED, finished=now, reason="")
     if job.phase is Phase.STOPPING and job.why_stopped is Why.CANCEL:
@@ -144,7 +144,7 @@ def suspended(job: QueueJob, now: float) -> QueueJob:
         Refused: it is over, or it cannot be suspended without losing what it has done.
     """
     if job.phase.is_over:
-        raise Refused(f"job {job.name} is over: it has {job.phase.value}", "there is nothing to suspend")
+        raise Refused(f"job {job.name} is over: it {STATES[job.phase].in_words}", "there is nothing to suspend")
     if job.phase is Phase.STOPPING and job.why_stopped is Why.CANCEL:
         raise Refused(f"job {job.name} is being cancelled", "submit it again")
     if job.phase in (Phase.WAITING, Phase.SUSPENDED):
@@ -177,7 +177,7 @@ def scaled(job: QueueJob, workers: int, hosts: Sequence[QueueHost], settings: Qu
         Refused: it cannot have that.
     """
     if job.phase.is_over:
-        raise Refused(f"job {job.name} is over: it has {job.phase.value}", "submit it again")
+        raise Refused(f"job {job.name} is over: it {STATES[job.phase].in_words}", "submit it again")
     limits = job.spec.workers
     if job.spec.is_elastic:
         if not limits.min <= workers <= limits.max:

@@ -86,6 +86,13 @@ def test_the_last_lines_of_a_job_that_fails_are_shown(place: Place) -> None:
     assert said[-1] == "[0]<stderr>:ValueError: boom"
 
 
+def test_a_job_that_was_cancelled_is_said_to_be() -> None:
+    assert (
+        str(JobFailed(JobStatus("digits", JobState.CANCELLED, reason="by ann"))) == "job digits was cancelled: by ann"
+    )
+    assert [state.in_words for state in (JobState.SUCCEEDED, JobState.RUNNING)] == ["has succeeded", "is running"]
+
+
 def test_a_step_that_is_started_again_waits_for_the_job_that_is_there(place: Place) -> None:
     said: list[str] = []
     place.submit(JobSpec(("python", "train.py"), pipeline_step.from_dict(JOB).workers, "digits"))

@@ -183,7 +183,7 @@ def test_a_job_is_scaled_suspended_resumed_and_cancelled(jobs: BatchJobs, slurm:
     assert "scontrol requeuehold 1" in slurm.calls
     jobs.cancel("a")
     assert jobs.status("a").state is JobState.CANCELLED
-    with pytest.raises(Refused, match="job a is over: it has cancelled"):
+    with pytest.raises(Refused, match="job a is over: it was cancelled"):
         jobs.cancel("a")
 
 
