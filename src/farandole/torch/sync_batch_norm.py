@@ -15,6 +15,8 @@ Ranks may have batches of different sizes, or none.
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -27,8 +29,9 @@ from farandole.errors import InvalidRequestError
 from farandole.torch.collectives import allreduce
 from farandole.torch.no_compile import no_compile
 
-# Modules of different ranks match by the order of their construction.
-_numbers = itertools.count()
+# Modules of different ranks match by the order in which they are used first: it is the same on all ranks of a process
+# set, and one of them may construct modules that the others do not have, such as those of a copy of the model.
+_numbers: dict[int, Iterator[int]] = defaultdict(itertools.count)
 
 
 class SyncBatchNorm(_BatchNorm):
@@ -66,7 +69,11 @@ class SyncBatchNorm(_BatchNorm):
     ) -> None:
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device=device, dtype=dtype)
         self.process_set = process_set
-        self._name = f"sync_batch_norm.{next(_numbers)}"
+        self._name: str | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is copied and pickled: all but the name, because each module has one of its own."""
+        return {**self.__dict__, "_name": None}
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Normalise a batch.
@@ -96,6 +103,8 @@ class SyncBatchNorm(_BatchNorm):
 
     @no_compile
     def _synchronized(self, input: torch.Tensor) -> torch.Tensor:
+        if self._name is None:
+            self._name = f"sync_batch_norm.{next(_numbers[self.process_set.process_set_id or 0])}"
         with torch.no_grad():
             mean, variance, count = _statistics(input, f"{self._name}.forward", self.process_set)
             if self.training and self.running_mean is not None:

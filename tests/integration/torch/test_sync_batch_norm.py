@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import pickle
 
 import pytest
 import torch
@@ -127,6 +128,26 @@ def test_several_at_once_and_a_second_backward(worlds):
         once = batch.grad.clone()
         loss.backward()
         torch.testing.assert_close(batch.grad, 2 * once)
+
+    worlds.run(2, body)
+
+
+def test_one_rank_has_more_modules(worlds):
+    """A rank may construct what the others do not have, such as an averaged model, and load what they construct."""
+
+    def body():
+        batch = make_batches(UNEVEN)[hvd.rank()]
+        layers = [hvd.SyncBatchNorm(FEATURES).double()]
+        if hvd.rank() == 0:
+            hvd.SyncBatchNorm(FEATURES)
+        layers.append(hvd.SyncBatchNorm(FEATURES).double())
+        wanted = [layer(batch) for layer in layers]
+        if hvd.rank() == 0:
+            layers = [pickle.loads(pickle.dumps(layer)) for layer in reversed(layers)]
+        else:
+            layers = [hvd.SyncBatchNorm(FEATURES).double() for _ in layers]
+        for layer, output in zip(layers, wanted, strict=True):
+            torch.testing.assert_close(layer(batch), output)
 
     worlds.run(2, body)
 
