@@ -196,8 +196,9 @@ def load_in_place(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> No
 def _restore_dtypes(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
     """Undo that loading casts a state to its parameter's type: the root's state has not been cast."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    for number, sent in state["state"].items():
-        loaded = optimizer.state.get(parameters[number], {})
-        for name, value in sent.items():
+    for number, parameter in enumerate(parameters):
+        # What an optimizer keeps under other keys than parameters is not cast.
+        loaded = optimizer.state.get(parameter, {})
+        for name, value in state["state"].get(number, {}).items():
             if isinstance(value, torch.Tensor) and value.dtype != loaded[name].dtype:
                 loaded[name] = value.to(loaded[name].device)

@@ -282,6 +282,30 @@ def test_an_optimizer_of_somebody_elses_gets_no_state_made_up(worlds):
     worlds.run(2, body)
 
 
+def test_state_that_belongs_to_no_parameter(worlds):
+    """Optimizers may keep what is common to all parameters under keys of their own."""
+
+    def body():
+        class Counting(torch.optim.SGD):
+            def step(self, closure=None):
+                self.state["steps"] = self.state.get("steps", 0) + 1
+                self.state["norms"] = {"last": torch.full((2,), hvd.rank(), dtype=torch.float64)}
+                return super().step(closure)
+
+        parameter = torch.nn.Parameter(torch.ones(3))
+        optimizer = hvd.DistributedOptimizer(Counting([parameter], lr=0.1, momentum=0.9))
+        for _ in range(hvd.rank() + 1):
+            parameter.grad = torch.ones(3)
+            with optimizer.skip_synchronize():
+                optimizer.step()
+        hvd.broadcast_optimizer_state(optimizer, root_rank=1)
+        assert optimizer.state["steps"] == 2
+        assert optimizer.state["norms"]["last"].tolist() == [1, 1]
+        assert optimizer.state["norms"]["last"].dtype == torch.float64
+
+    worlds.run(2, body)
+
+
 def test_what_has_no_gradient_has_no_state(worlds):
     """A parameter of whole numbers and a frozen one are passed over."""
 
