@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import fcntl
 import os
-import shutil
 import signal
 import sys
 import time
@@ -26,7 +25,7 @@ from farandole.queue.address import socket_of
 from farandole.queue.executor import Executor
 from farandole.queue.hosts import PROBE_SECONDS, Prober, is_here
 from farandole.queue.measures import report_of
-from farandole.queue.model import AttemptFact, Phase, Seen
+from farandole.queue.model import AttemptFact, Phase, QueueJob, Seen
 from farandole.queue.reconcile import Standing, is_quiet, turn
 from farandole.queue.server import Server
 from farandole.queue.settings import QueueSettings
@@ -106,7 +105,13 @@ class QueueDaemon:
             state.reasons = {name: "waits: the policy has failed; see the queue's log" for name in state.jobs}
             self._standing = None
             return IDLE_SECONDS / 10
-        state.take(after, facts, now)
+        try:
+            state.take(after, facts, now)
+        except StoreError as error:
+            # Nothing is done that is not written. What was seen is seen again, when there is room on the disk.
+            print(f"warning: {error}", file=sys.stderr, flush=True)
+            self._standing = None
+            return IDLE_SECONDS / 10
         self._standing = after.standing
         for action in after.actions:
             try:
@@ -155,9 +160,20 @@ class QueueDaemon:
         if time.monotonic() < self._clean_at:
             return
         self._clean_at = time.monotonic() + _CLEAN_SECONDS
-        for job in self._state.forget_old(now):
-            for number in range(1, job.attempt + 1):
-                shutil.rmtree(self._executor.attempt(job, number).path, ignore_errors=True)
+        # Files first: the attempts of a later job of the same name have the same numbers, and would find them.
+        gone = [job for job in self._state.old(now) if self._remove_attempts(job)]
+        try:
+            self._state.forget(gone)
+        except StoreError as error:
+            print(f"warning: {error}", file=sys.stderr, flush=True)
+        self._failed_at = {key: at for key, at in self._failed_at.items() if key[0] in self._state.jobs}
+
+    def _remove_attempts(self, job: QueueJob) -> bool:
+        """Remove the files of a job, and say whether none are left."""
+        attempts = [self._executor.attempt(job, number) for number in range(1, job.attempt + 1)]
+        for attempt in attempts:
+            attempt.remove()
+        return not any(attempt.path.exists() for attempt in attempts)
 
     # --- hosts -------------------------------------------------------------------------------------------------------
 

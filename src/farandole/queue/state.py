@@ -113,18 +113,20 @@ class QueueState:
         self.jobs.update({job.name: job for job in jobs})
         self.changed = True
 
-    def forget_old(self, now: float) -> list[QueueJob]:
-        """Remove jobs that have been over for long, and return them."""
-        old = [
+    def old(self, now: float) -> list[QueueJob]:
+        """Return jobs that have been over for long."""
+        return [
             job
             for job in self.jobs.values()
             if job.finished is not None and now - job.finished > self.settings.keep and job.phase.is_over
         ]
-        if old:
-            self._store.forget(job.name for job in old)
-            for job in old:
+
+    def forget(self, jobs: Sequence[QueueJob]) -> None:
+        """Remove jobs that are over."""
+        if jobs:
+            self._store.forget(job.name for job in jobs)
+            for job in jobs:
                 del self.jobs[job.name]
-        return old
 
     # --- what people are told ------------------------------------------------------------------------------------
 

@@ -235,8 +235,10 @@ def test_round_robin_gives_each_job_its_slice(tmp_path: Path) -> None:
 def test_old_jobs_are_forgotten(daemon: FakeDaemon) -> None:
     daemon.submit("a", BOB)
     daemon.until_over()
-    assert daemon.state.forget_old(daemon.world.now + 3600) == []
-    assert [job.name for job in daemon.state.forget_old(daemon.world.now + 8 * 24 * 3600)] == ["a"]
+    assert daemon.state.old(daemon.world.now + 3600) == []
+    old = daemon.state.old(daemon.world.now + 8 * 24 * 3600)
+    assert [job.name for job in old] == ["a"]
+    daemon.state.forget(old)
     daemon.crash()
     assert daemon.state.jobs == {}
 
