@@ -86,7 +86,7 @@ def _start(given: argparse.Namespace) -> int:
     from farandole.queue.start import prepare
 
     _refuse_words(given)
-    state = given.state or default_state(os.environ)
+    state = (given.state or default_state(os.environ)).absolute()  # The daemon has another working directory.
     prepare(state, given.hosts, given.policy)
     command = [sys.executable, "-m", "farandole.queue.daemon", os.fspath(state), *shlex.split(given.run_options)]
     if given.foreground:

@@ -100,7 +100,7 @@ class Attempt:
         """
         if (self.path / "request").exists():
             return
-        self.path.mkdir(mode=0o755, parents=True, exist_ok=True)
+        self._make()
         self.own.mkdir(mode=0o700, exist_ok=True)
         self.set_hosts(slots)
         draft = self.path / ".request"
@@ -109,6 +109,10 @@ class Attempt:
             os.chown(self.own, owner.uid, owner.gid)
             os.chown(draft, owner.uid, owner.gid)
         draft.replace(self.path / "request")
+
+    def _make(self) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
+        self.path.chmod(0o755)  # The runner is the user's, whatever the daemon's umask is.
 
     def set_hosts(self, slots: Slots) -> bool:
         """Say where the workers of an elastic job are to be; return whether that is new."""
@@ -127,7 +131,7 @@ class Attempt:
     def order(self, how: str) -> None:
         """Tell the runner to stop; an order is not taken back."""
         if self.ordered() not in (how, "kill"):
-            self.path.mkdir(mode=0o755, parents=True, exist_ok=True)
+            self._make()
             _replace(self.path / "order", how.encode(), 0o644)
 
     def close_if_not_begun(self) -> None:
@@ -265,6 +269,7 @@ def _write(path: Path, content: bytes, mode: int, durable: bool = True) -> None:
     path.unlink(missing_ok=True)
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb") as file:
         file.write(content)
+        os.fchmod(file.fileno(), mode)  # Whatever the umask is.
         _hand_over(file.fileno(), path.parent)
         if durable:
             file.flush()

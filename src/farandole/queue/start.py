@@ -22,10 +22,7 @@ def prepare(state: Path, hosts: str | None, policy: str | None) -> None:
     """
     new = parse_queue_hosts(hosts) if hosts is not None else None
     try:
-        state.mkdir(mode=0o755, parents=True, exist_ok=True)
-        # Everybody passes through to the socket; the database is nobody's business.
-        os.chmod(state, 0o711)
-        (state / "attempts").mkdir(mode=0o711, exist_ok=True)
+        _make_directories(state)
         lock = claim(state)
     except OSError as error:
         raise Refused(
@@ -39,6 +36,24 @@ def prepare(state: Path, hosts: str | None, policy: str | None) -> None:
         raise Refused(str(error), "name another state directory: --state DIR") from None
     finally:
         os.close(lock)
+
+
+def _make_directories(state: Path) -> None:
+    """Make a queue's directories: everybody passes through to the socket; the database is nobody's business.
+
+    Raises:
+        OSError: they cannot be made.
+    """
+    before = os.umask(0o022)
+    if os.geteuid() != 0:
+        os.umask(before)  # What is above it is the user's own, and as open as the user wants it.
+    try:
+        state.mkdir(parents=True, exist_ok=True)
+    finally:
+        os.umask(before)
+    (state / "attempts").mkdir(exist_ok=True)
+    for each in (state, state / "attempts"):
+        os.chmod(each, 0o711)
 
 
 def _write(path: Path, hosts: Sequence[QueueHost] | None, policy: str | None) -> None:

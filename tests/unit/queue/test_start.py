@@ -1,0 +1,73 @@
+"""What is made before a queue's daemon runs, and for those who run what it starts."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from farandole.cli import queue as queue_verb
+from farandole.queue.attempt import Attempt, Request
+from farandole.queue.model import Owner
+from farandole.queue.start import prepare
+
+ME = Owner(os.geteuid(), os.getegid(), "me")
+
+
+@pytest.fixture
+def strict_umask() -> Iterator[None]:
+    before = os.umask(0o077)
+    yield
+    os.umask(before)
+
+
+def mode(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+def test_a_state_directory_is_one_that_others_pass_through_whatever_the_umask(
+    tmp_path: Path, strict_umask: None
+) -> None:
+    state = tmp_path / "queue"
+    prepare(state, "localhost:1", None)
+    assert (mode(state), mode(state / "attempts"), mode(state / "queue.db")) == (0o711, 0o711, 0o600)
+
+
+def test_a_runner_reads_its_attempt_as_another_user_whatever_the_umask(tmp_path: Path, strict_umask: None) -> None:
+    attempt = Attempt(tmp_path, "a", 1)
+    attempt.prepare(Request("a", 1, ("true",), {}, "/", False, "SIGTERM", 1.0), {"localhost": 1}, ME)
+    attempt.set_batch(64)
+    attempt.order("cancel")
+    assert mode(attempt.path) == 0o755
+    assert {name: mode(attempt.path / name) for name in ("hosts", "batch", "order")} == dict.fromkeys(
+        ("hosts", "batch", "order"), 0o644
+    )
+    assert (mode(attempt.own), mode(attempt.path / "request")) == (0o700, 0o600)
+
+
+@pytest.mark.parametrize("foreground", [False, True])
+def test_a_state_directory_may_be_named_from_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, foreground: bool
+) -> None:
+    class Started(Exception):
+        """The daemon was started, as far as this test goes."""
+
+    words: list[str] = []
+
+    def start(*command: object, **_: object) -> None:
+        words.extend(command[-1])  # type: ignore[call-overload]
+        raise Started
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    monkeypatch.setattr(os, "execv", start)
+    monkeypatch.chdir(tmp_path)
+    given = argparse.Namespace(
+        words=[], state=Path("q"), hosts="localhost:1", policy=None, run_options="", foreground=foreground
+    )
+    with pytest.raises(Started):
+        queue_verb._start(given)
+    assert words[3] == str(tmp_path / "q"), "the daemon's own directory, and its runners', is another one"
