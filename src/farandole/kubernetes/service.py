@@ -13,6 +13,7 @@ import secrets
 import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import httpx2
@@ -34,6 +35,8 @@ NAMESPACE_VARIABLE, IMAGE_VARIABLE = "FARANDOLE_NAMESPACE", "FARANDOLE_IMAGE"
 PLACE = "kubernetes"
 _SECONDS = 15.0
 _POLL_SECONDS = 0.5
+# A connection to a log that breaks so often without another line is given up.
+_MOST_BREAKS = 5
 _MERGE = "application/merge-patch+json"
 _NO_CLUSTER = "is KUBECONFIG right, and does `kubectl get pods` answer?"
 
@@ -136,16 +139,18 @@ class KubernetesJobs:
     # --- logs ---------------------------------------------------------------------------------------------------
 
     def _lines(self, name: str, follow: bool) -> Iterator[str]:
-        shown: set[tuple[str, int]] = set()
+        logs: dict[tuple[str, int], _Log] = {}
         while True:
-            over = status_of(self._job(name)).state.is_over
+            over, rests = status_of(self._job(name)).state.is_over, False
             for pod in self._launchers(name):
+                if pod_state.phase(pod) == "Pending":
+                    continue
                 # A program that the kubelet has started again writes a log of its own.
-                start = str(pod["metadata"]["uid"]), pod_state.restarts(pod)
-                if start not in shown and pod_state.phase(pod) != "Pending":
-                    shown.add(start)
-                    yield from self._lines_of(pod["metadata"]["name"], follow)
-            if over or not follow:
+                log = logs.setdefault((str(pod["metadata"]["uid"]), pod_state.restarts(pod)), _Log())
+                if not log.is_whole:
+                    yield from self._lines_of(pod["metadata"]["name"], follow, log)
+                    rests = rests or not log.is_whole
+            if (over or not follow) and not rests:
                 return
             time.sleep(_POLL_SECONDS)
 
@@ -154,17 +159,24 @@ class KubernetesJobs:
         found: list[Object] = self._ask("GET", f"{self._core}/pods", query=query)["items"]
         return sorted(found, key=lambda pod: int(pod["metadata"]["labels"].get(names.INDEX_LABEL, 0)))
 
-    def _lines_of(self, pod: str, follow: bool) -> Iterator[str]:
+    def _lines_of(self, pod: str, follow: bool, log: _Log) -> Iterator[str]:
+        """Yield the lines of a log that were not yielded yet. Where the connection breaks, it is not whole."""
         query = {"container": names.LAUNCHER, "follow": str(follow).lower()}
         patience = httpx2.Timeout(_SECONDS, read=None if follow else _SECONDS)
+        number, before = 0, log.lines
         try:
             with self._client.stream("GET", f"{self._core}/pods/{pod}/log", params=query, timeout=patience) as answer:
-                if answer.status_code >= 400:
-                    return  # It has gone, or has not begun.
-                for line in answer.iter_lines():
-                    yield line + "\n"
+                # Otherwise, it has gone, or has not begun.
+                for line in answer.iter_lines() if answer.status_code < 400 else ():
+                    number += 1
+                    if number > log.lines:
+                        log.lines = number
+                        yield line + "\n"
+            log.is_whole = True
         except httpx2.HTTPError:
-            return  # Its node has gone; the next launcher pod goes on.
+            # If its node has gone, the next launcher pod goes on.
+            log.breaks = 1 if log.lines > before else log.breaks + 1
+            log.is_whole = log.breaks > _MOST_BREAKS
 
     # --- asking -------------------------------------------------------------------------------------------------
 
@@ -202,6 +214,16 @@ class KubernetesJobs:
             _refuse(answer.status_code, path, _message(answer))
         found: dict[str, Any] = answer.json()
         return found
+
+
+@dataclass
+class _Log:
+    """What was shown of a launcher pod's log."""
+
+    lines: int = 0
+    breaks: int = 0
+    """How often the connection has broken since the last new line."""
+    is_whole: bool = False
 
 
 def connect(environment: Mapping[str, str]) -> KubernetesJobs:

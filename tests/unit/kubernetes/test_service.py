@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx2
@@ -87,3 +88,42 @@ def test_a_job_whose_code_cannot_be_sent_is_not_left_suspended(tmp_path: Path) -
     with pytest.raises(NotAllowed, match="exceeded quota"):
         service.submit(from_dict(described(name="resnet", options={"kubernetes": {"ship": str(tmp_path)}})))
     assert asked == [("POST", "trainingjobs"), ("POST", "configmaps"), ("DELETE", "resnet")]
+
+
+class Breaks(httpx2.SyncByteStream):
+    """The beginning of an answer, after which the connection breaks."""
+
+    def __init__(self, begin: bytes) -> None:
+        self._begin = begin
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield self._begin
+        raise httpx2.ReadError("reset")
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize("breaks", [1, 3, 1000, "the pod goes"])
+def test_a_log_whose_connection_breaks_goes_on_where_it_was(breaks: int | str, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = b"epoch 1\nepoch 2\nepoch 3\n"
+    asked = 0
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        nonlocal asked
+        if not request.url.path.endswith("/log"):
+            metadata = {"name": "job-launcher-0", "uid": "p", "labels": {}}
+            pods = [{"metadata": metadata, "status": {"phase": "Running"}}]
+            pods = [] if asked and breaks == "the pod goes" else pods
+            job = {"metadata": {"name": "job"}, "spec": {}, "status": {"state": "Succeeded"}}
+            return httpx2.Response(200, json={**job, "items": pods})
+        asked += 1
+        return httpx2.Response(
+            200, stream=Breaks(log[:8]) if isinstance(breaks, str) or asked <= breaks else httpx2.ByteStream(log)
+        )
+
+    monkeypatch.setattr("farandole.kubernetes.service._POLL_SECONDS", 0.0)
+    service = KubernetesJobs(httpx2.Client(transport=httpx2.MockTransport(answer), base_url="http://fake"), "team")
+
+    lines = list(service.logs("job", follow=True))
+
+    assert lines == (["epoch 1\n", "epoch 2\n", "epoch 3\n"] if breaks in (1, 3) else ["epoch 1\n"])
+    assert asked <= 10
