@@ -86,19 +86,22 @@ class QueueClient:
 
     def scale(self, name: str, workers: int) -> None:
         """Ask for another number of workers."""
-        self.ask(protocol.Change("scale", name, workers))
+        self._change("scale", name, workers)
 
     def cancel(self, name: str) -> None:
         """End a job in good order; a second time: at once."""
-        self.ask(protocol.Change("cancel", name))
+        self._change("cancel", name)
 
     def suspend(self, name: str) -> None:
         """Take a job's slots away until it is resumed."""
-        self.ask(protocol.Change("suspend", name))
+        self._change("suspend", name)
 
     def resume(self, name: str) -> None:
         """Let a suspended job have slots again."""
-        self.ask(protocol.Change("resume", name))
+        self._change("resume", name)
+
+    def _change(self, verb: str, name: str, workers: int = 0) -> None:
+        self.ask(protocol.Change(verb, name, workers, secrets.token_hex(16)))
 
     def ask(self, what: protocol.Ask) -> Any:
         """Return the answer to a request.

@@ -85,6 +85,8 @@ class QueueJob(msgspec.Struct, frozen=True):
     submitted: float
     key: str = ""
     """What its client made up for it, so that a request that was sent twice is one job."""
+    change_key: str = ""
+    """The same for the last request to change it: one that was sent twice is one change."""
     phase: Phase = Phase.WAITING
     wanted: int = 0
     """Workers that its user asks for now; 0: as the spec says."""

@@ -37,11 +37,13 @@ class Change(msgspec.Struct, frozen=True, tag="change"):
 
     Attributes:
         verb: `cancel`, `suspend`, `resume` or `scale`.
+        key: made up for this change: a request that comes twice is one change. To cancel twice is to kill.
     """
 
     verb: str
     name: str
     workers: int = 0
+    key: str = ""
 
 
 class ReadLog(msgspec.Struct, frozen=True, tag="log"):

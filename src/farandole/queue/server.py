@@ -127,7 +127,7 @@ class Server:
             check_can_run(asker.owner)
             return self._state.submit(what, asker, now)
         if isinstance(what, ask.Change):
-            return self._state.change(what.verb, what.name, what.workers, asker, now)
+            return self._state.change(what.verb, what.name, what.workers, asker, now, what.key)
         if not asker.is_admin:
             raise NotAllowed(
                 f"{asker.owner.name} is no administrator of this queue",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Mapping, Sequence
 
+from msgspec.structs import replace
+
 from farandole.jobs.errors import Refused
 from farandole.jobs.spec import from_dict
 from farandole.jobs.status import JobStatus
@@ -68,14 +70,16 @@ class QueueState:
             if name not in self.jobs:
                 return name
 
-    def change(self, verb: str, name: str, workers: int, asker: Asker, now: float) -> None:
-        """Cancel, suspend, resume or scale a job.
+    def change(self, verb: str, name: str, workers: int, asker: Asker, now: float, key: str = "") -> None:
+        """Cancel, suspend, resume or scale a job; a request whose key is that of the last one is made already.
 
         Raises:
             JobError: it is not done.
         """
         job = requests.find(name, self.jobs)
         requests.check_owner(job, asker, verb)
+        if key and key == job.change_key:
+            return  # Its client did not hear the answer.
         if verb == "scale":
             after, said = requests.scaled(job, workers, self.hosts, self.settings), f"{workers} workers were asked for"
         elif verb in _CHANGES:
@@ -83,7 +87,7 @@ class QueueState:
         else:
             raise Refused(f"there is no {verb!r} for jobs of a queue", "cancel, suspend, resume and scale")
         by = "" if asker.owner.uid == job.owner.uid else f" by {asker.owner.name}"
-        self._write([after], [Event(name, said + by)], now)
+        self._write([replace(after, change_key=key)], [Event(name, said + by)], now)
 
     def configure(self, settings: QueueSettings) -> None:
         self._store.write_settings(settings)

@@ -320,3 +320,26 @@ def test_hosts_that_cannot_be(text: str, said: str) -> None:
     with pytest.raises(Refused) as raised:
         parse_queue_hosts(text)
     assert said in str(raised.value)
+
+
+def test_a_client_that_has_not_heard_the_answer_cancels_once(tmp_path: Path) -> None:
+    daemon = FakeDaemon(tmp_path, World(end_seconds=10.0), HOSTS, QueueSettings())
+    daemon.submit("a", work=100, checkpoint="/c")
+    daemon.turns()
+    for _ in range(2):
+        daemon.state.change("cancel", "a", 0, ANN, daemon.world.now, "the first")
+        daemon.crash()
+    daemon.turns()
+    assert daemon.world.attempts["a", 1].order == "cancel"
+    daemon.state.change("cancel", "a", 0, ANN, daemon.world.now, "the second")
+    daemon.turns()
+    assert daemon.world.attempts["a", 1].order == "kill"
+    daemon.close()
+
+
+def test_a_client_that_has_not_heard_the_answer_resumes_once(daemon: FakeDaemon) -> None:
+    daemon.submit("a", BOB, workers=8)
+    daemon.change("suspend", "a", asker=BOB)
+    for _ in range(2):
+        daemon.state.change("resume", "a", 0, BOB, daemon.world.now, "the same")
+    assert daemon.state.jobs["a"].phase is Phase.WAITING
