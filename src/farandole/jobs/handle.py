@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from farandole.jobs import function
-from farandole.jobs.errors import JobError, Refused
+from farandole.jobs.errors import JobError, Refused, Unreachable
 from farandole.jobs.places import connect
 from farandole.jobs.service import JobService
 from farandole.jobs.spec import JobSpec, Workers, from_dict, parse_workers
 from farandole.jobs.status import JobState, JobStatus
 
 POLL_SECONDS = 0.5
+ABSENCE_SECONDS = 120.0
+"""For which a place may be away while a job of its is waited for."""
 
 
 class JobFailed(JobError):
@@ -72,11 +74,25 @@ class JobHandle:
         Raises:
             JobFailed: it did not succeed.
             TimeoutError: it is not over in time.
+            Unreachable: the place has been away for two minutes.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        while not (status := self.status()).state.is_over:
+        answered = time.monotonic()
+        while True:
+            try:
+                status = self.status()
+            except Unreachable as error:
+                # A job may take days, and a place be started again meanwhile.
+                if time.monotonic() - answered > ABSENCE_SECONDS:
+                    raise
+                now = f"not known: {error.message}"
+            else:
+                if status.state.is_over:
+                    break
+                answered = time.monotonic()
+                now = f"{status.state.value}. {status.reason}"
             if deadline is not None and time.monotonic() > deadline:
-                raise TimeoutError(f"job {self.name} is not over: it is {status.state.value}. {status.reason}")
+                raise TimeoutError(f"job {self.name} is not over: it is {now}")
             time.sleep(POLL_SECONDS)
         if status.state is not JobState.SUCCEEDED:
             raise JobFailed(status)

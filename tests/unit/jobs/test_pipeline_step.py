@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 import pytest
 from fake_jobs import FakeJobs
 
-from farandole.jobs import pipeline_step
+from farandole.jobs import handle, pipeline_step
 from farandole.jobs.errors import Refused, Unreachable
 from farandole.jobs.handle import JobFailed
 from farandole.jobs.pipeline_step import metrics_of, run_job
@@ -84,6 +84,36 @@ def test_the_last_lines_of_a_job_that_fails_are_shown(place: Place) -> None:
     with pytest.raises(JobFailed):
         run_job(JOB, say=said.append)
     assert said[-1] == "[0]<stderr>:ValueError: boom"
+
+
+def test_a_place_that_is_away_for_a_while_does_not_end_the_wait(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    now, away = 0.0, 100.0
+    look = place.status
+
+    def status(name: str) -> JobStatus:
+        if now < away:
+            raise Unreachable("the API server cannot answer: busy", "try again")
+        place.change(name, state=JobState.SUCCEEDED)
+        return look(name)
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    monkeypatch.setattr(place, "status", status)
+    monkeypatch.setattr(handle.time, "sleep", sleep)
+    monkeypatch.setattr(handle.time, "monotonic", lambda: now)
+    job = handle.JobHandle(place.submit(JobSpec(("true",), pipeline_step.from_dict(JOB).workers, "digits")), "", place)
+
+    assert job.result().state is JobState.SUCCEEDED
+    now, away = 0.0, 1e9
+    with pytest.raises(Unreachable, match="busy"):
+        job.result()
+    assert 100 < now < 200
+    now = 0.0
+    with pytest.raises(TimeoutError, match="digits is not over: it is not known: the API server cannot answer: busy"):
+        job.result(timeout=5.0)
+    assert now < 7
 
 
 def test_a_job_that_was_cancelled_is_said_to_be() -> None:
