@@ -124,6 +124,29 @@ def test_metrics_are_weighted_by_samples_if_that_is_asked_for(world: World) -> N
             assert val_losses == pytest.approx([validation] * 2)
 
 
+def test_metrics_may_be_arrays(world: World) -> None:
+    """Such as a score of each class."""
+
+    def run() -> list[float]:
+        import keras
+        import numpy as np
+
+        import farandole.keras as hvd
+
+        # Of the two classes, rank 0 has only the first, and rank 1 only the second; the model always finds the first.
+        model = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(2, kernel_initializer="zeros")])
+        scores = keras.metrics.Accuracy(), keras.metrics.F1Score(average=None, threshold=0.5, name="scores")
+        model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.0)), "mse", metrics=list(scores))
+        model.layers[0].bias.assign([1.0, 0.0])
+        y = np.eye(2, dtype="float32")[[hvd.rank()] * 4]
+        callbacks = [hvd.callbacks.MetricAverageCallback()]
+        history = model.fit(y, y, epochs=1, verbose=0, callbacks=callbacks)
+        return list(history.history["scores"][0])
+
+    for scores in world.run(run):
+        assert scores == pytest.approx([0.5, 0.0])
+
+
 def test_learning_rates_and_the_momentum_that_changes_with_them(world: World) -> None:
     def run() -> tuple[list[float], list[float], list[float]]:
         import keras

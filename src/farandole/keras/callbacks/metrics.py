@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import MutableMapping
 from typing import Any
 
+import keras
+import numpy as np
+
 from farandole.collectives.objects import allgather_object
 from farandole.keras.callbacks.base import Callback
 
@@ -63,7 +66,7 @@ def average(logs: MutableMapping[str, Any] | None, samples: dict[str, float]) ->
         logs: values by their names; None on a rank that has none.
         samples: the weight of this rank, for names that begin so; the longest beginning counts.
     """
-    mine = {} if logs is None else {name: (float(value), _weight(name, samples)) for name, value in logs.items()}
+    mine = {name: (_number(value), _weight(name, samples)) for name, value in (logs or {}).items()}
     every = allgather_object(mine, name="keras.metrics")
     if logs is None:
         return
@@ -72,6 +75,12 @@ def average(logs: MutableMapping[str, Any] | None, samples: dict[str, float]) ->
         weight = sum(weight for _, weight in found)
         if weight:
             logs[name] = sum(value * weight for value, weight in found) / weight
+
+
+def _number(value: Any) -> Any:
+    """Return what a metric is: a float, or an array, such as that of a metric which has a value for each class."""
+    array = np.asarray(keras.ops.convert_to_numpy(value), dtype=np.float64)
+    return array if array.ndim else array.item()
 
 
 def _weight(name: str, samples: dict[str, float]) -> float:
