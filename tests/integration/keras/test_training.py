@@ -494,6 +494,8 @@ def test_values_of_python_numpy_and_the_backend(world: World) -> None:
         assert keras.ops.is_tensor(rows) and keras.ops.convert_to_numpy(rows).tolist() == [[0, 0], [1, 1], [1, 1]]
         value = keras.ops.convert_to_tensor(np.array([rank, 5], "int32"))
         assert keras.ops.convert_to_numpy(hvd.broadcast(value, 1)).tolist() == [1, 5]
+        variable = keras.Variable([rank, 7.0])
+        assert keras.ops.convert_to_numpy(hvd.broadcast(variable, 1)).tolist() == [1, 7]
         scattered = hvd.reducescatter(np.array([1.0, 3.0], "float32"), op=hvd.Sum)
         assert keras.ops.convert_to_numpy(scattered).tolist() == [[2.0], [6.0]][rank]
         assert hvd.broadcast_object({"rank": rank}) == {"rank": 0}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import keras
 import torch
 
 import farandole.torch as hvd
@@ -93,7 +94,7 @@ def run_anyway(results: Sequence[Any]) -> None:
 def allreduce(value: Any, name: str | None, op: int, prescale: float, postscale: float, compression: Any) -> Any:
     """Return the reduction of all ranks' values."""
     return hvd.allreduce(
-        torch.as_tensor(value),
+        _tensor(value),
         name=name,
         op=op,
         prescale_factor=prescale,
@@ -104,14 +105,18 @@ def allreduce(value: Any, name: str | None, op: int, prescale: float, postscale:
 
 def allgather(value: Any, name: str | None) -> Any:
     """Return the rows of all ranks."""
-    return hvd.allgather(torch.as_tensor(value), name=name)
+    return hvd.allgather(_tensor(value), name=name)
 
 
 def broadcast(value: Any, root_rank: int, name: str | None) -> Any:
     """Return the root's value."""
-    return hvd.broadcast(torch.as_tensor(value), root_rank, name=name)
+    return hvd.broadcast(_tensor(value), root_rank, name=name)
 
 
 def reducescatter(value: Any, name: str | None, op: int) -> Any:
     """Return this rank's rows of the reduction."""
-    return hvd.reducescatter(torch.as_tensor(value), op=op, name=name)
+    return hvd.reducescatter(_tensor(value), op=op, name=name)
+
+
+def _tensor(value: Any) -> torch.Tensor:
+    return torch.as_tensor(value.value if isinstance(value, keras.Variable) else value)
