@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -16,7 +17,8 @@ from farandole.kubernetes.kinds import MPI_JOB
 from farandole.kubernetes.model import Ref
 from farandole.kubernetes.operator.api import Api
 from farandole.kubernetes.operator.carry_out import Executor
-from farandole.kubernetes.operator.errors import Gone, Refused, Unavailable
+from farandole.kubernetes.operator.election import Election
+from farandole.kubernetes.operator.errors import Conflict, Gone, Refused, Unavailable
 from farandole.kubernetes.operator.process import Operator, Settings
 from farandole.kubernetes.operator.store import JobKey, Store
 from farandole.kubernetes.operator.watch import ChildWatch
@@ -74,6 +76,41 @@ def test_work_that_comes_together_with_the_end_does_not_keep_a_worker(rounds: in
         return done
 
     assert asyncio.run(test())
+
+
+class Leases:
+    """An API server with one Lease."""
+
+    def __init__(self) -> None:
+        self.lease: dict[str, Any] = {"metadata": {"resourceVersion": "1"}, "spec": {}}
+
+    async def get(self, _: object) -> dict[str, Any]:
+        await asyncio.sleep(0.01)
+        return copy.deepcopy(self.lease)
+
+    async def replace(self, lease: dict[str, Any]) -> dict[str, Any]:
+        await asyncio.sleep(0.01)
+        if lease["metadata"]["resourceVersion"] != self.lease["metadata"]["resourceVersion"]:
+            raise Conflict(409, "it has changed")
+        version = str(int(lease["metadata"]["resourceVersion"]) + 1)
+        self.lease = {**lease, "metadata": {"resourceVersion": version}}
+        return copy.deepcopy(self.lease)
+
+
+@pytest.mark.parametrize("phase", [0.0, 0.005, 0.015, 0.025, 0.035, 0.045])
+def test_an_operator_that_ends_does_not_take_the_lease_again(phase: float) -> None:
+    async def test() -> str:
+        api = Leases()
+        one = Election(api, "default", "me", lambda news: None, duration=0.3)  # type: ignore[arg-type]
+        running = asyncio.create_task(one.run())
+        await asyncio.sleep(0.1 + phase)
+        assert one.leading
+        await one.release()
+        await asyncio.sleep(0.1)
+        running.cancel()
+        return str(api.lease["spec"]["holderIdentity"])
+
+    assert asyncio.run(test()) == ""
 
 
 # --- an API server that is away, or talks nonsense ----------------------------------------------------------------

@@ -51,6 +51,9 @@ class Election:
         self._renewed = float("-inf")
         self._told = False
         self._seen: tuple[str, float] = ("", float("-inf"))
+        self._turn = asyncio.Lock()
+        """Held while the Lease is read and written."""
+        self._is_over = False
 
     @property
     def leading(self) -> bool:
@@ -58,27 +61,31 @@ class Election:
         return time.monotonic() < self._renewed + RENEW_WITHIN * self._duration
 
     async def run(self) -> None:
-        """Take part, until cancelled."""
+        """Take part, until cancelled; do nothing once the Lease was given back."""
         while True:
-            try:
-                await asyncio.wait_for(self._try(), RENEW_WITHIN * self._duration)
-            except (ApiError, asyncio.TimeoutError) as error:
-                log.warning("leader election: %s", error or "no answer in time")
+            async with self._turn:
+                if not self._is_over:
+                    try:
+                        await asyncio.wait_for(self._try(), RENEW_WITHIN * self._duration)
+                    except (ApiError, asyncio.TimeoutError) as error:
+                        log.warning("leader election: %s", error or "no answer in time")
             self._tell()
             await asyncio.sleep(EVERY * self._duration)
 
     async def release(self) -> None:
-        """Let another take over at once."""
-        if not self.leading:
-            return
-        self._renewed = float("-inf")
-        try:
-            lease = await self._api.get(self._ref)
-            if lease["spec"].get("holderIdentity") == self._identity:
-                lease["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1}
-                await self._api.replace({**lease, "apiVersion": self._ref.api_version, "kind": self._ref.kind})
-        except ApiError as error:
-            log.warning("leader election: the lease is not given back: %s", error)
+        """Let another take over at once, and take part no longer."""
+        self._is_over = True
+        async with self._turn:
+            if not self.leading:
+                return
+            self._renewed = float("-inf")
+            try:
+                lease = await self._api.get(self._ref)
+                if lease["spec"].get("holderIdentity") == self._identity:
+                    lease["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1}
+                    await self._api.replace({**lease, "apiVersion": self._ref.api_version, "kind": self._ref.kind})
+            except ApiError as error:
+                log.warning("leader election: the lease is not given back: %s", error)
 
     async def _try(self) -> None:
         started = time.monotonic()
