@@ -34,6 +34,8 @@ def extra_options(spec: JobSpec, place: str, program: str, such_as: str) -> Sequ
         Refused: they are no list of options.
     """
     extra = spec.options.get(place, ())
-    if isinstance(extra, str) or not all(isinstance(option, str) and option.startswith("-") for option in extra):
+    if not isinstance(extra, (list, tuple)) or not all(
+        isinstance(option, str) and option.startswith("-") for option in extra
+    ):
         raise Refused(f"options.{place}: a list of options of {program} is expected", f"such as {such_as}")
     return tuple(extra)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -63,19 +64,25 @@ def _resources(resources: Mapping[str, str]) -> Iterator[str]:
     cores = 1
     for name, value in resources.items():
         if name == "cpu":
-            cores = max(1, int(_number(name, value)))
+            cores = max(1, math.ceil(_number(name, value)))
             yield f"--cpus-per-task={cores}"
         elif name == GPU:
-            yield f"--gpus-per-task={int(_number(name, value))}"
+            gpus = _number(name, value)
+            if not gpus.is_integer():
+                raise Refused(f"resource {name}: {value!r} is no whole number", "a worker has whole GPUs")
+            yield f"--gpus-per-task={int(gpus)}"
         elif name != "memory":
             raise Refused(f"resource {name}: Slurm is not asked for that here", "cpu, memory and nvidia.com/gpu")
     if "memory" in resources:
-        yield f"--mem-per-cpu={max(1, round(_number('memory', resources['memory']) / 2**20 / cores))}M"
+        yield f"--mem-per-cpu={max(1, math.ceil(_number('memory', resources['memory']) / 2**20 / cores))}M"
 
 
 def _number(name: str, text: str) -> float:
     digits = text.rstrip("KMGTik")
     try:
-        return float(digits) * _UNITS[text[len(digits) :]]
+        number = float(digits) * _UNITS[text[len(digits) :]]
     except (ValueError, KeyError):
-        raise Refused(f"resource {name}: {text!r} is no amount", "such as 4, or 8Gi of memory") from None
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise Refused(f"resource {name}: {text!r} is no amount", "such as 4, or 8Gi of memory")
+    return number
