@@ -24,6 +24,8 @@ from farandole.jobs.status import JobState, JobStatus
 
 # The file with the exit code may come later than the word that the job is over: homes are shared.
 _EXIT_SECONDS = 5.0
+# Batch systems ask not to be asked all the time.
+_ASK_SECONDS = 2.0
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -68,10 +70,9 @@ class BatchJobs:
             raise Refused(said, "choose another name: --name NAME")
         program = shutil.which("farandole", path=self._path) or "farandole"
         script = self._system.script(spec, self._file(spec.name, "log"), self._file(spec.name, "exit"), program)
-        self._file(spec.name, "sh").write_text(script)
-        for old in ("log", "exit"):
-            self._file(spec.name, old).unlink(missing_ok=True)
-        number = self._system.submit(self._programs, self._file(spec.name, "sh"))
+        with self._anew(spec.name):
+            self._file(spec.name, "sh").write_text(script)
+            number = self._system.submit(self._programs, self._file(spec.name, "sh"))
         wanted, can_be_suspended = spec.workers.replicas, spec.how_suspended != "never"
         self._keep(Record(spec.name, number, spec.command, time.time(), wanted, can_be_suspended=can_be_suspended))
         return spec.name
@@ -79,7 +80,7 @@ class BatchJobs:
     def jobs(self) -> Sequence[JobStatus]:
         """Return the jobs that were submitted from here, the oldest first."""
         rows = self._rows()
-        records = filter(None, (self._record(path.stem) for path in self._root.glob("*.json")))
+        records = filter(None, (self._record(path.stem) for path in self._root.glob("[!.]*.json")))
         return [self._status(record, rows) for record in sorted(records, key=lambda record: record.created)]
 
     def status(self, name: str) -> JobStatus:
@@ -89,8 +90,13 @@ class BatchJobs:
     def logs(self, name: str, follow: bool = False, rank: int | None = None) -> Iterator[str]:
         """Yield what the job has printed."""
         self._find(name)
+        asked_at = -_ASK_SECONDS
 
         def is_over() -> bool:
+            nonlocal asked_at
+            if time.monotonic() < asked_at + _ASK_SECONDS:
+                return False
+            asked_at = time.monotonic()
             return self.status(name).state.is_over
 
         return of_rank(follow_file(self._file(name, "log"), is_over if follow else None), rank)
@@ -111,8 +117,8 @@ class BatchJobs:
     def cancel(self, name: str) -> None:
         """End a job in good order; a second time: at once."""
         record, row = self._living(name)
-        self._keep(msgspec.structs.replace(record, cancelled=True))
         self._system.end(self._programs, row.id, record.cancelled)
+        self._keep(msgspec.structs.replace(record, cancelled=True))
 
     def suspend(self, name: str) -> None:
         """Hold a job that waits; end one that runs, to begin again when it is resumed."""
@@ -142,6 +148,24 @@ class BatchJobs:
     def _file(self, name: str, kind: str) -> Path:
         return self._root / f"{name}.{kind}"
 
+    @contextlib.contextmanager
+    def _anew(self, name: str) -> Iterator[None]:
+        """Put the files of an earlier job of that name aside; if the new one is not taken, they come back."""
+        kept = {self._file(name, kind): self._root / f".{name}.{kind}" for kind in ("log", "exit")}
+        for path, aside in kept.items():
+            aside.unlink(missing_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                path.replace(aside)
+        try:
+            yield
+        except BaseException:
+            for path, aside in kept.items():
+                with contextlib.suppress(FileNotFoundError):
+                    aside.replace(path)
+            raise
+        for aside in kept.values():
+            aside.unlink(missing_ok=True)
+
     def _keep(self, record: Record) -> None:
         draft = self._root / f".{record.name}.json"
         draft.write_bytes(msgspec.json.encode(record))
@@ -170,10 +194,15 @@ class BatchJobs:
         return record, rows[record.id]
 
     def _free_name(self) -> str:
+        """Return a name that no other job has, and that no other process is about to use."""
         number = 1
-        while self._file(f"job-{number}", "json").exists():
+        while True:
+            name = f"job-{number}"
+            if not self._file(name, "json").exists():
+                with contextlib.suppress(FileExistsError):
+                    self._file(name, "sh").touch(exist_ok=False)
+                    return name
             number += 1
-        return f"job-{number}"
 
     def _status(self, record: Record, rows: Mapping[str, Row]) -> JobStatus:
         row = rows.get(record.id)
@@ -201,15 +230,24 @@ class BatchJobs:
         )
         exit_file = self._file(record.name, "exit")
         deadline = time.monotonic() + (_EXIT_SECONDS if row is not None and row.state is JobState.SUCCEEDED else 0.0)
-        while not exit_file.exists() and time.monotonic() < deadline:
+        while (end := _read_end(exit_file)) is None and time.monotonic() < deadline:
             time.sleep(0.1)
-        with contextlib.suppress(OSError, ValueError):
-            code = int(exit_file.read_text())
+        if end is None and row is not None and row.state is JobState.SUCCEEDED:
+            return msgspec.structs.replace(status, state=row.state, exit_code=0)  # A script ends with its job's code.
+        if end is not None:
+            code, finished = end
             state = JobState.SUCCEEDED if code == 0 else JobState.CANCELLED if record.cancelled else JobState.FAILED
             said = "" if state is JobState.SUCCEEDED else f"it ended with code {code}"
-            finished = exit_file.stat().st_mtime
             return msgspec.structs.replace(status, state=state, exit_code=code, reason=said, finished=finished)
         if record.cancelled or (row is not None and row.state is JobState.CANCELLED):
             return msgspec.structs.replace(status, state=JobState.CANCELLED)
         how = f"{title} does not know it any more, and it left no exit code"
         return msgspec.structs.replace(status, reason=how if row is None else f"{title} says {row.word}")
+
+
+def _read_end(path: Path) -> tuple[int, float] | None:
+    """Return the exit code in a file, and when it was written; None: it is not there, or only just being written."""
+    try:
+        return int(path.read_text()), path.stat().st_mtime
+    except (OSError, ValueError):
+        return None

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from fake_slurm import FakeSlurm, path_with
 
+from farandole.batch_systems import service
 from farandole.batch_systems.service import BatchJobs
 from farandole.cli.main import main
-from farandole.jobs.errors import JobError, Refused
+from farandole.jobs import log_lines
+from farandole.jobs.errors import JobError, Refused, Unreachable
 from farandole.jobs.spec import from_dict
 from farandole.jobs.status import JobState
-from farandole.slurm.reading import Line, reason_of, state_of
+from farandole.slurm.reading import FIELDS, Line, reason_of, state_of
 from farandole.slurm.script import batch_script
 from farandole.slurm.service import connect
 
@@ -84,11 +89,22 @@ def test_a_small_job_asks_for_little() -> None:
         ({"resources": {"example.com/fpga": 1}}, "resource example.com/fpga: Slurm is not asked for that here"),
         ({"options": {"slurm": "--qos=high"}}, "a list of options of sbatch is expected"),
         ({"options": {"slurm": ["qos=high"]}}, "a list of options of sbatch is expected"),
+        ({"options": {"slurm": 5}}, "a list of options of sbatch is expected"),
+        ({"resources": {"cpu": "nan"}}, "resource cpu: 'nan' is no amount"),
+        ({"resources": {"cpu": "inf"}}, "resource cpu: 'inf' is no amount"),
+        ({"resources": {"nvidia.com/gpu": "0.5"}}, "resource nvidia.com/gpu: '0.5' is no whole number"),
+        ({"resources": {"memory": "-8Gi"}}, "resource memory: '-8Gi' is no amount"),
     ],
 )
 def test_what_slurm_cannot_give(changes: dict[str, object], said: str) -> None:
     with pytest.raises(Refused, match=said):
         batch_script(from_dict({**SPEC, **changes}), Path("/l"), Path("/e"), "farandole")
+
+
+def test_a_worker_gets_no_less_than_it_asks_for() -> None:
+    spec = from_dict({"name": "a", "command": ["true"], "resources": {"cpu": "2.5", "memory": "1000Mi"}})
+    script = batch_script(spec, Path("/l"), Path("/e"), "farandole")
+    assert "--cpus-per-task=3\n" in script and "--mem-per-cpu=334M\n" in script
 
 
 @pytest.mark.parametrize(
@@ -129,6 +145,9 @@ def submit(jobs: BatchJobs, name: str = "a", **changes: object) -> None:
     assert jobs.submit(from_dict({"name": name, "command": ["true"], "workers": 2, **changes})) == name
 
 
+SQUEUE = f"squeue --noheader --states=all --format={FIELDS} --user={os.geteuid()}"
+
+
 def state_file(tmp_path: Path, name: str) -> Path:
     return tmp_path / "state" / "farandole" / "slurm" / name
 
@@ -150,7 +169,8 @@ def test_a_jobs_life(jobs: BatchJobs, slurm: FakeSlurm, tmp_path: Path) -> None:
     assert (jobs.status("a").state, jobs.status("a").exit_code) == (JobState.SUCCEEDED, 0)
     slurm.forget(1)
     assert jobs.status("a").state is JobState.SUCCEEDED, "Slurm has forgotten it"
-    assert [job.name for job in jobs.jobs()] == ["a"]
+    state_file(tmp_path, ".a.json").write_bytes(state_file(tmp_path, "a.json").read_bytes())
+    assert [job.name for job in jobs.jobs()] == ["a"], "a draft is left by a process that was killed"
 
 
 def test_how_jobs_fail(jobs: BatchJobs, slurm: FakeSlurm, tmp_path: Path) -> None:
@@ -209,6 +229,90 @@ def test_names_are_one_jobs_at_a_time(jobs: BatchJobs, slurm: FakeSlurm, tmp_pat
     submit(jobs)
     assert jobs.status("a").state is JobState.WAITING
     assert jobs.submit(from_dict({"command": ["true"]})) == "job-1"
+
+
+def test_two_jobs_that_are_submitted_at_once_have_two_names(jobs: BatchJobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    names: list[str] = []
+    hand_in = jobs._system.submit
+
+    def submit_another_meanwhile(*words: object) -> str:
+        if not names:
+            names.append("")
+            names[0] = jobs.submit(from_dict({"command": ["true"]}))
+        return hand_in(*words)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(jobs._system, "submit", submit_another_meanwhile)
+    names.append(jobs.submit(from_dict({"command": ["true"]})))
+    assert sorted(names) == ["job-1", "job-2"]
+    assert sorted(job.name for job in jobs.jobs()) == ["job-1", "job-2"]
+
+
+def test_a_job_that_is_not_taken_leaves_the_one_before_it_as_it_was(
+    jobs: BatchJobs, slurm: FakeSlurm, tmp_path: Path
+) -> None:
+    submit(jobs)
+    state_file(tmp_path, "a.exit").write_text("0\n")
+    state_file(tmp_path, "a.log").write_text("[0]<stdout>:done\n")
+    slurm.forget(1)
+    with pytest.raises(Refused, match="invalid partition"):
+        submit(jobs, queue="nowhere")
+    assert jobs.status("a").state is JobState.SUCCEEDED
+    assert list(jobs.logs("a")) == ["[0]<stdout>:done\n"]
+    submit(jobs)
+    assert not state_file(tmp_path, "a.exit").exists() and list(jobs.logs("a")) == []
+    assert [job.name for job in jobs.jobs()] == ["a"]
+
+
+def test_a_cancellation_that_slurm_has_not_heard_is_none(jobs: BatchJobs, slurm: FakeSlurm, tmp_path: Path) -> None:
+    submit(jobs)
+    slurm.set(1, state="RUNNING")
+    answers = jobs._system.end
+
+    def unreachable(*_: object) -> None:
+        raise Unreachable("scancel does not answer")
+
+    jobs._system.end = unreachable  # type: ignore[method-assign]
+    with pytest.raises(Unreachable):
+        jobs.cancel("a")
+    jobs._system.end = answers  # type: ignore[method-assign]
+    state_file(tmp_path, "a.exit").write_text("7\n")
+    slurm.set(1, state="FAILED")
+    assert jobs.status("a").state is JobState.FAILED, "it has failed by itself"
+
+
+def test_a_job_that_slurm_calls_complete_has_succeeded(
+    jobs: BatchJobs, slurm: FakeSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit(jobs)
+    slurm.set(1, state="COMPLETED")
+    exit_file = state_file(tmp_path, "a.exit")
+    exit_file.write_text("")  # It is being written.
+    clock = SimpleNamespace(sleep=lambda _: exit_file.write_text("0\n"), monotonic=time.monotonic)
+    monkeypatch.setattr(service, "time", clock)
+    assert jobs.status("a").state is JobState.SUCCEEDED
+    exit_file.unlink()
+    monkeypatch.setattr(service, "_EXIT_SECONDS", 0.0)
+    status = jobs.status("a")
+    assert (status.state, status.exit_code) == (JobState.SUCCEEDED, 0), "its script ends with the job's code"
+
+
+def test_a_log_that_is_followed_asks_slurm_now_and_then(
+    jobs: BatchJobs, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit(jobs)
+    now = [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+        if now[0] > 6.0:
+            slurm.set(1, state="CANCELLED")
+
+    clock = SimpleNamespace(sleep=sleep, monotonic=lambda: now[0], time=time.time)
+    monkeypatch.setattr(log_lines, "time", clock)
+    monkeypatch.setattr(service, "time", clock)
+    before = slurm.calls.count(SQUEUE)
+    assert list(jobs.logs("a", follow=True)) == []
+    assert now[0] > 6.0 and slurm.calls.count(SQUEUE) - before <= 6
 
 
 @pytest.mark.parametrize(
