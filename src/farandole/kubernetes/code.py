@@ -6,7 +6,7 @@ import base64
 import os
 from typing import Any
 
-from farandole.agent.protocol import File
+from farandole.agent.protocol import File, Link
 from farandole.jobs.errors import BadSpec
 from farandole.launcher.errors import SpecError
 from farandole.launcher.ship.file_list import take_stock
@@ -19,6 +19,8 @@ _TOO_LARGE = "put it into the image, or on a volume; what git ignores is left ou
 def config_map(folder: str) -> tuple[dict[str, Any], list[dict[str, str]]]:
     """Return a ConfigMap of the files of a folder that git would not ignore, and which key of it is which file.
 
+    A ConfigMap has no links: one to a file of the folder is sent as that file, and any other is left out.
+
     Raises:
         BadSpec: the folder cannot be sent like that.
     """
@@ -26,14 +28,26 @@ def config_map(folder: str) -> tuple[dict[str, Any], list[dict[str, str]]]:
         manifest = take_stock(folder)
     except SpecError as error:
         raise BadSpec(f"options.kubernetes.ship: {error.message}", error.hint) from None
-    files = [entry for entry in manifest.entries if isinstance(entry, File)]
-    size = sum(file.size for file in files)
+    sizes = {entry.path: entry.size for entry in manifest.entries if isinstance(entry, File)}
+    for entry in manifest.entries:
+        if isinstance(entry, Link) and (target := _inside(manifest.root, entry.path)) in sizes:
+            sizes[entry.path] = sizes[target]
+    size = sum(sizes.values())
     if size > MOST_BYTES:
         words = f"{folder} has {size // 1024} KiB, and a ConfigMap has room for {MOST_BYTES // 1024}"
         raise BadSpec(f"options.kubernetes.ship: {words}", _TOO_LARGE)
     data, items = {}, []
-    for number, file in enumerate(files):
-        with open(manifest.path_of(file), "rb") as content:
-            data[f"file-{number}"] = base64.b64encode(content.read()).decode()
-        items.append({"key": f"file-{number}", "path": os.fsdecode(file.path)})
+    for number, path in enumerate(sizes):
+        try:
+            with open(os.path.join(manifest.root, path), "rb") as content:
+                data[f"file-{number}"] = base64.b64encode(content.read()).decode()
+        except OSError as error:
+            wrong = f"options.kubernetes.ship: {os.fsdecode(path)} cannot be read: {error.strerror}"
+            raise BadSpec(wrong, "is it being changed?") from None
+        items.append({"key": f"file-{number}", "path": os.fsdecode(path)})
     return {"apiVersion": "v1", "kind": "ConfigMap", "binaryData": data}, items
+
+
+def _inside(root: bytes, path: bytes) -> bytes:
+    """Return where in a folder a path of it leads, after all links."""
+    return os.path.relpath(os.path.realpath(os.path.join(root, path)), root)

@@ -11,8 +11,11 @@ import pytest
 from farandole.jobs.errors import BadSpec, NotAllowed
 from farandole.jobs.spec import from_dict
 from farandole.jobs.status import JobState
+from farandole.kubernetes import code
+from farandole.kubernetes.model import Options
 from farandole.kubernetes.reading import status_of
 from farandole.kubernetes.service import KubernetesJobs, object_of
+from farandole.kubernetes.training_job import pods
 from farandole.kubernetes.training_job.job_spec import read
 
 
@@ -48,6 +51,41 @@ def test_small_code_travels_in_a_configmap(tmp_path: Path) -> None:
     paths = {item["path"] for item in body["spec"]["ship"]["items"]}
     assert paths == {"train.py", "lib/model.py"}
     assert set(shipped["binaryData"]) == {item["key"] for item in body["spec"]["ship"]["items"]}
+
+
+def test_links_and_programs_travel_as_they_are_used(tmp_path: Path) -> None:
+    (tmp_path / "train-v2.py").write_text("v2")
+    (tmp_path / "train.py").symlink_to("train-v2.py")
+    (tmp_path / "data").symlink_to("/usr")
+    (tmp_path / "key").symlink_to("/etc/hostname")
+    (tmp_path / "run.sh").write_text("#!/bin/sh")
+    (tmp_path / "run.sh").chmod(0o755)
+
+    body, shipped = object_of(from_dict(described(name="a", options={"kubernetes": {"ship": str(tmp_path)}})))
+
+    assert shipped is not None
+    keys = {item["path"]: item["key"] for item in body["spec"]["ship"]["items"]}
+    assert set(keys) == {"train.py", "train-v2.py", "run.sh"}
+    assert shipped["binaryData"][keys["train.py"]] == shipped["binaryData"][keys["train-v2.py"]]
+    spec, _ = read({**body, "metadata": {"name": "a", "namespace": "team", "uid": "u"}})
+    assert spec is not None
+    pod = pods.worker({"metadata": {"name": "a", "namespace": "team", "uid": "u"}}, spec, Options(), 0)
+    (volume,) = [each["configMap"] for each in pod["spec"]["volumes"] if each["name"] == "farandole-code"]
+    assert volume["defaultMode"] & 0o111 == 0o111
+
+
+def test_what_cannot_be_read_of_small_code_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "train.py").write_text("")
+    stock = code.take_stock
+
+    def gone(folder: str) -> object:
+        found = stock(folder)
+        (tmp_path / "train.py").unlink()
+        return found
+
+    monkeypatch.setattr(code, "take_stock", gone)
+    with pytest.raises(BadSpec, match=r"options\.kubernetes\.ship: train\.py cannot be read: No such file"):
+        object_of(from_dict(described(options={"kubernetes": {"ship": str(tmp_path)}})))
 
 
 def test_what_kubernetes_cannot_take_is_told_with_the_next_step(tmp_path: Path) -> None:

@@ -206,7 +206,8 @@ def _mount_secret(job: Object, body: dict[str, Any], container: dict[str, Any]) 
 def _mount_code(spec: TrainingJobSpec, body: dict[str, Any], container: dict[str, Any]) -> None:
     if not spec.ship:
         return
-    source: dict[str, Any] = {"name": spec.ship}
+    # A ConfigMap does not say which of its files are programs: all may be run.
+    source: dict[str, Any] = {"name": spec.ship, "defaultMode": 0o555}
     if spec.ship_items:
         source["items"] = [dict(item) for item in spec.ship_items]
     _add(body, "volumes", [{"name": "farandole-code", "configMap": source}])
