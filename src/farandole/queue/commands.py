@@ -30,6 +30,8 @@ def command_of(job: QueueJob, hosts: Path, options: Sequence[str] = ()) -> tuple
         words += ["--end-grace", f"{spec.grace:g}"]
     for name, value in spec.environment.items():
         words += ["-x", f"{name}={value}"]
+    if spec.command[0].startswith("-"):
+        words.append("--")  # It would be taken for an option: of another number of workers, or of other hosts.
     return (*words, *spec.command)
 
 

@@ -16,6 +16,7 @@ import msgspec
 import pytest
 from queue_world import ANN, FakeDaemon, World, hosts
 
+from farandole.cli.main import make_parser
 from farandole.jobs.spec import from_dict
 from farandole.queue import executor
 from farandole.queue.attempt import Attempt, Ended, Request
@@ -212,6 +213,14 @@ def test_commands_are_these_words() -> None:
         *("--no-status", "--color", "never", "-np", "3", "--min-np", "1", "--max-np", "4"),
         *("--hosts-from", "file:/s/hosts", "--job", "a.1", "--grace", "30", "python", "train.py"),
     )
+
+
+def test_the_options_of_a_job_are_the_queues_and_not_its_users() -> None:
+    spec = from_dict({"name": "a", "command": ["-np", "64", "-H", "h9:64", "python"], "workers": 2})
+    words = command_of(QueueJob("a", spec, ME, 0.0, slots={"h1": 2}), Path("/s/hosts"))
+    given = make_parser().parse_args(["run", *words])
+    assert (given.num_proc, given.hosts) == ("2", "h1:2")
+    assert given.command == ["--", "-np", "64", "-H", "h9:64", "python"]
 
 
 def test_hosts_have_slots_and_types() -> None:
