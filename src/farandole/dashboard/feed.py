@@ -21,6 +21,8 @@ from farandole.observe.timeline_path import path_of_generation
 
 FRESH_SECONDS = 0.8
 JOBS_FRESH_SECONDS = 2.0
+LOG_FRESH_SECONDS = 10.0
+"""A page that is opened sooner after another one has the log that was read for that one."""
 
 
 class JobFeed:
@@ -36,41 +38,43 @@ class JobFeed:
         self._model: dict[str, Any] = {}
         self._lines: collections.deque[OutputLine] = collections.deque(maxlen=MOST_LINES)
         self._lines_next = 0
-        self._log_is_read = self._log_is_whole = False
+        self._log_read_at = -LOG_FRESH_SECONDS
+        self._log_is_whole = False
 
     def model(self, lines_from: int) -> dict[str, Any]:
         """Return what is shown of the job, with the lines from this number on."""
         with self._lock:
             if self._clock() - self._asked >= FRESH_SECONDS:
-                self._ask()
+                self._ask(is_opened=not lines_from)
                 self._asked = self._clock()
             lines = [line_model(line) for line in self._lines if line.number >= lines_from]
             return {**self._model, "lines": lines, "lines_next": self._lines_next}
 
-    def _ask(self) -> None:
+    def _ask(self, is_opened: bool) -> None:
         try:
             status, view = self._source.view(self._name, self._lines_next)
         except JobError as error:
             self._model = {**self._model, "error": f"{error.message}. {error.hint}".strip()}
             return
-        if view.lines_next < self._lines_next:  # Another launcher has taken the job over: it counts from 0.
+        if 0 < view.lines_next < self._lines_next:  # Another launcher has taken the job over: it counts from 0.
             self._lines_next = 0
             self._lines.clear()
         self._lines.extend(line for line in view.lines if line.number >= self._lines_next)
         self._lines_next = max(self._lines_next, view.lines_next)
         if not view.lines_next:
-            self._read_log(status.state.is_over)
+            self._read_log(is_opened, status.state.is_over)
         self._model = {**job_model(status, view, time.time()), "timeline": timeline_model(view), "error": ""}
 
-    def _read_log(self, is_over: bool) -> None:
-        """Read the log, where it does not come with the view: once when the page is opened, and once at the end."""
-        if self._log_is_whole or (self._log_is_read and not is_over):
+    def _read_log(self, is_opened: bool, is_over: bool) -> None:
+        """Read the log, where it does not come with the view: when a page is opened, and once at the end."""
+        is_fresh = self._clock() - self._log_read_at < LOG_FRESH_SECONDS
+        if self._log_is_whole or not (is_over or (is_opened and not is_fresh)):
             return
         try:
             lines = self._source.output(self._name)
         except JobError:
             return
-        self._log_is_read, self._log_is_whole = True, is_over
+        self._log_read_at, self._log_is_whole = self._clock(), is_over
         self._lines.clear()
         self._lines.extend(lines)
         self._lines_next = lines[-1].number + 1 if lines else 0

@@ -19,8 +19,10 @@ from played_dashboard import TOKEN, PlayedSource, served
 from farandole.dashboard.access import Gate, Receive, Scope, Send
 from farandole.dashboard.feed import JobFeed, Overview
 from farandole.dashboard.serve import address_with
-from farandole.dashboard.sources import UrlSource
+from farandole.dashboard.sources import UrlSource, line_of_log, view_of_status
 from farandole.jobs.errors import Refused, Unreachable
+from farandole.jobs.status import JobState, JobStatus
+from farandole.jobs.view import JobView, OutputLine
 from farandole.metrics.address import MetricsAddress
 from farandole.metrics.endpoint import MetricsEndpoint
 
@@ -150,6 +152,32 @@ def test_a_job_that_does_not_answer_keeps_what_was_seen_last() -> None:
     assert model["name"] == "otter" and model["hosts"]
 
 
+def test_a_page_that_is_opened_later_has_the_log_as_it_is_then() -> None:
+    now = [0.0]
+    printed = ["one"]
+
+    class InAQueue(PlayedSource):
+        def view(self, name: str, lines_from: int) -> tuple[JobStatus, JobView]:
+            status = JobStatus(name, JobState.RUNNING)
+            return status, view_of_status(status)
+
+        def output(self, name: str) -> list[OutputLine]:
+            return [line_of_log(number, text) for number, text in enumerate(printed)]
+
+    feed = JobFeed(InAQueue(), "otter", lambda: now[0])
+    opened = feed.model(0)
+    assert [line["text"] for line in opened["lines"]] == ["one"]
+    printed.append("two")
+    for now[0] in (1.0, 2.0, 30.0):
+        assert feed.model(opened["lines_next"])["lines"] == [], "a page that is open asks for no whole log again"
+    now[0] = 31.0
+    assert [line["text"] for line in feed.model(0)["lines"]] == ["one", "two"]
+    assert [line["text"] for line in feed.model(opened["lines_next"])["lines"]] == ["two"]
+    printed.append("three")
+    now[0] = 33.0
+    assert len(feed.model(0)["lines"]) == 2, "it was read a moment ago"
+
+
 def test_names_of_no_job_make_no_feeds() -> None:
     overview = Overview(PlayedSource())
     assert overview.feed("nobody") is None
@@ -177,6 +205,7 @@ def test_the_metrics_of_a_job_are_a_source() -> None:
 
 @pytest.mark.parametrize("said", [b"<html>Sign in</html>", b"[]", b'{"workers": 3}', b"\xff"])
 def test_an_address_that_serves_something_else_is_told(said: bytes) -> None:
+    pytest.importorskip("prometheus_client")
     endpoint = MetricsEndpoint(MetricsAddress("127.0.0.1", 0), lambda: (), "", {"/view": lambda query: said})
     try:
         with pytest.raises(Refused, match="tells nothing of a job"):
