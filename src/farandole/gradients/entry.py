@@ -169,10 +169,11 @@ class Bundle:
         """
         if self.kept:  # The entries were launched before, in a world that has ended meanwhile.
             return all(entry.kept is None for entry in self.entries)
-        # All entries of a bundle are kept, or none: a gradient that is kept beside its view cannot take the general
-        # way.
-        if keeps and not all(entry.trained and not entry.travels_sparse for entry in self.entries):
-            return False
+        # All entries of a bundle are put, or none: what takes the general way is multiplied there, and a gradient that
+        # is kept beside its view cannot take it.
+        if keeps or len(self.entries) > 1:
+            if not all(entry.trained and not entry.travels_sparse for entry in self.entries):
+                return False
         self.share = share
         if not all(entry.put(share) for entry in self.entries):
             return False

@@ -51,10 +51,10 @@ def threads_as_ranks(monkeypatch):
     patch(monkeypatch)
 
 
-def start(world, counts, *, keeps=True, **how):
+def start(world, counts, *, keeps=True, groups=None, **how):
     retry = Retry(**how)
     session = retry.session = Session(world, retry=retry, keeps=keeps)
-    return retry, Rank(session, counts)
+    return retry, Rank(session, counts, groups=groups)
 
 
 def test_a_ballot_travels_with_the_last_gradients():
@@ -83,6 +83,23 @@ def test_samples_count_alike_whatever_share_a_rank_has():
             training.backward(a=5 if rank else math.nan)
             training.reducer.finish()
             assert training.values() == {"a": 5.0}
+
+    run(2, body)
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+@pytest.mark.parametrize("turned", ["frozen", "sparse"])
+def test_samples_count_alike_where_a_bundle_leaves_its_views(keeps, turned):
+    world = World(2)
+
+    def body(rank):
+        _, training = start(world, {"a": 3, "b": 2}, keeps=keeps, groups=[["a", "b"]], share=0.5 + rank)
+        for step in range(4):
+            if step == 2:
+                setattr(training.entries["b"], turned, True)
+            training.backward(**({"a": 5, "b": 5} if step < 2 or turned == "sparse" else {"a": 5}))
+            training.reducer.finish()
+            assert training.values()["a"] == 5.0
 
     run(2, body)
 
