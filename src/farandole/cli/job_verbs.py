@@ -117,13 +117,23 @@ def show_jobs(jobs: Sequence[JobStatus]) -> None:
         "queue": [job.queue for job in jobs],
         "priority": [str(job.priority) if job.priority else "" for job in jobs],
         "since": [moment(_since(job)) for job in jobs],
-        "reason": [job.reason for job in jobs],
-        "command": [shlex.join(job.command) for job in jobs],
+        "reason": [printable(job.reason) for job in jobs],
+        "command": [printable(shlex.join(job.command)) for job in jobs],
     }
     kept = {name: cells for name, cells in columns.items() if any(cells)}
     if len(set(kept.get("queue", []))) == 1 and kept["queue"][0] == "default":
         del kept["queue"]
     show([tuple(kept), *zip(*([cell or "-" for cell in cells] for cells in kept.values()), strict=True)])
+
+
+def printable(text: str) -> str:
+    """Return a text that others may have written without what would do something to a terminal.
+
+    Example:
+        >>> printable("clear \\x1b[2J")
+        'clear \\\\x1b[2J'
+    """
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def _workers(job: JobStatus) -> str:

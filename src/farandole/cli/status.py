@@ -45,8 +45,8 @@ def _lines(status: JobStatus) -> list[str]:
     rows = {
         "job": f"{status.name}, on {status.place}" if status.place else status.name,
         "state": status.state.value,
-        "reason": status.reason,
-        "command": shlex.join(status.command),
+        "reason": job_verbs.printable(status.reason),
+        "command": job_verbs.printable(shlex.join(status.command)),
         "user": status.user,
         "queue": f"{status.queue}, priority {status.priority}" if status.queue else "",
         "workers": _workers(status),
@@ -62,7 +62,10 @@ def _lines(status: JobStatus) -> list[str]:
     if status.ranks:
         lines += ["ranks:", *(f"  {rank.rank:>4}  {rank.place}  {rank.state}".rstrip() for rank in status.ranks)]
     if status.events:
-        lines += ["events:", *(f"  {job_verbs.moment(event.at)}  {event.text}" for event in status.events)]
+        lines += [
+            "events:",
+            *(f"  {job_verbs.moment(event.at)}  {job_verbs.printable(event.text)}" for event in status.events),
+        ]
     return lines
 
 

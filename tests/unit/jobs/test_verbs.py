@@ -57,6 +57,13 @@ def test_submit_takes_what_the_command_line_says(command: Farandole, jobs: FakeJ
     assert spec.working_directory == str(Path.cwd())
 
 
+@pytest.mark.parametrize("words", [("jobs",), ("status", "a")])
+def test_what_others_have_written_does_nothing_to_a_terminal(command: Farandole, words: tuple[str, ...]) -> None:
+    command("submit", "--detach", "--name", "a", "--", "printf", "caf\u00e9 \x1b]0;title\x07\nnext")
+    code, out, _ = command(*words)
+    assert code == 0 and "caf\u00e9 \\x1b]0;title\\x07\\nnext" in out and "\x1b" not in out
+
+
 def test_submit_spells_workers_as_run_does(command: Farandole, jobs: FakeJobs) -> None:
     command("submit", "--detach", "-np", "4", "--min-np", "2", "--max-np", "8", "--name", "a", "true")
     workers = jobs.specs["a"].workers
