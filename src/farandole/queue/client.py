@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from farandole.jobs.errors import JobError, Unreachable
+from farandole.jobs.errors import JobError, Refused, Unreachable
 from farandole.jobs.log_lines import of_rank
 from farandole.jobs.spec import JobSpec, to_dict
 from farandole.jobs.status import JobStatus, from_dict
@@ -50,6 +50,12 @@ class QueueClient:
         """Hand a job to the queue; when this returns, it is on the queue's disk."""
         directory = spec.working_directory or os.getcwd()
         environment = {name: value for name, value in self._environment.items() if name != TOKEN_VARIABLE}
+        for variable, value in environment.items():
+            if not _is_text(variable + value):
+                raise Refused(
+                    f"the variable {variable} is no text in UTF-8, as which a queue keeps it",
+                    f"leave it out: env -u {variable} farandole submit ...",
+                )
         name: str = self.ask(protocol.Submit(to_dict(spec), environment, directory, secrets.token_hex(16)))
         return name
 
@@ -119,7 +125,12 @@ class QueueClient:
             time.sleep(_RETRY_EVERY)
 
     def _ask(self, what: protocol.Ask) -> Any:
-        request = Request(what, self._environment.get(TOKEN_VARIABLE, ""))
+        try:
+            request = msgspec.msgpack.encode(Request(what, self._environment.get(TOKEN_VARIABLE, "")))
+        except UnicodeEncodeError as error:
+            raise Refused(
+                f"{error.object!r} is no text in UTF-8, as which a queue keeps it", "write it in UTF-8"
+            ) from None
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
             sock.settimeout(ANSWER_SECONDS)
             directory = os.open(self._path.parent, os.O_PATH | os.O_DIRECTORY)
@@ -129,7 +140,7 @@ class QueueClient:
                 os.close(directory)
             channel = Channel.over(sock, MESSAGE_LIMIT)
             deadline = time.monotonic() + ANSWER_SECONDS
-            channel.send(msgspec.msgpack.encode(request), deadline)
+            channel.send(request, deadline)
             return msgspec.msgpack.decode(channel.receive(deadline), type=Answer).unpack()
 
     def _unreachable(self, error: Exception) -> JobError:
@@ -138,6 +149,14 @@ class QueueClient:
             f"the queue in {self._path.parent} does not answer: {why}",
             "start it: farandole queue start --hosts h1:4,h2:4; its log is in that directory",
         )
+
+
+def _is_text(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def connect(environment: Mapping[str, str]) -> QueueClient:
