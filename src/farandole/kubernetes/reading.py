@@ -1,7 +1,11 @@
-"""How a job is, in the words that all places have in common, as its TrainingJob says it. Pure functions."""
+"""How a job is, in the words that all places have in common, as its TrainingJob says it. Pure functions.
+
+A status may be anybody's: what is not readable of it is left out.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -18,12 +22,12 @@ def status_of(job: Object, events: Iterable[Object] = ()) -> JobStatus:
     """Return how a job is."""
     metadata, spec, status = job["metadata"], _map(job.get("spec")), _map(job.get("status"))
     progress = _map(status.get("progress"))
-    ranks = tuple(_rank(each) for each in progress.get("ranks") or () if isinstance(each, Mapping))
+    ranks = tuple(_rank(each) for each in _list(progress.get("ranks")) if isinstance(each, Mapping))
     return JobStatus(
         name=str(metadata["name"]),
         state=_state(status),
         place=PLACE,
-        command=tuple(str(word) for word in spec.get("command") or ()),
+        command=tuple(str(word) for word in _list(spec.get("command"))),
         queue=str(spec.get("queue") or ""),
         priority=_number(spec.get("priority")) or 0,
         workers=_number(progress.get("size")) or 0 if status.get("workers") else 0,
@@ -34,7 +38,7 @@ def status_of(job: Object, events: Iterable[Object] = ()) -> JobStatus:
         finished=times.from_text(status.get("completionTime")),
         hosts=tuple(dict.fromkeys(rank.place for rank in ranks)),
         ranks=ranks,
-        steps_per_second=progress.get("stepsPerSecond"),
+        steps_per_second=_rate(progress.get("stepsPerSecond")),
         restarts=_number(_map(status.get("history")).get("attempt")) or 0,
         exit_code=_number(status.get("exitCode")),
         events=_last(events),
@@ -64,6 +68,15 @@ def _last(events: Iterable[Object]) -> tuple[Event, ...]:
 
 def _number(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _rate(value: object) -> float | None:
+    usable = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return float(value) if usable else None  # type: ignore[arg-type]
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _map(value: object) -> Mapping[str, Any]:

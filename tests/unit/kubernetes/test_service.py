@@ -10,7 +10,8 @@ import pytest
 
 from farandole.jobs.errors import BadSpec, NotAllowed
 from farandole.jobs.spec import from_dict
-from farandole.jobs.status import JobState
+from farandole.jobs.status import JobState, to_dict
+from farandole.jobs.status import from_dict as from_plain
 from farandole.kubernetes import code
 from farandole.kubernetes.model import Options
 from farandole.kubernetes.reading import status_of
@@ -51,6 +52,15 @@ def test_small_code_travels_in_a_configmap(tmp_path: Path) -> None:
     paths = {item["path"] for item in body["spec"]["ship"]["items"]}
     assert paths == {"train.py", "lib/model.py"}
     assert set(shipped["binaryData"]) == {item["key"] for item in body["spec"]["ship"]["items"]}
+
+
+@pytest.mark.parametrize("nonsense", [5, "text", [3], {"a": 1}, None, True, [None], {"rank": 0}])
+def test_whatever_a_status_has_in_it_is_shown_without_an_error(nonsense: object) -> None:
+    progress = dict.fromkeys(("ranks", "size", "stepsPerSecond"), nonsense)
+    keys = ("state", "reason", "startTime", "history", "exitCode", "workers")
+    for status in (nonsense, {"progress": nonsense}, {**dict.fromkeys(keys, nonsense), "progress": progress}):
+        shown = to_dict(status_of({"metadata": {"name": "a"}, "spec": {"command": ["x"]}, "status": status}))
+        assert from_plain(shown).steps_per_second in (None, 5)
 
 
 def test_links_and_programs_travel_as_they_are_used(tmp_path: Path) -> None:
