@@ -61,7 +61,31 @@ def _load(text: str, where: str) -> tuple[dict[str, Any], dict[str, int]]:
         raise BadSpec(f"{where}{at}: this is no YAML: {problem}", "such as: command: [python, train.py]") from None
     if not isinstance(data, dict):
         raise BadSpec(f"{where}, line 1: this describes no job", "keys and values, such as command: [python, train.py]")
+    _check_circles(node, where, (), set())
     return data, _lines(node, "")
+
+
+def _check_circles(node: Any, where: str, above: tuple[Any, ...], seen: set[int]) -> None:
+    """See that nothing is a part of itself, as aliases allow it.
+
+    Args:
+        node: of the text.
+        where: what the text is called.
+        above: nodes that it is a part of.
+        seen: those that are known to be right, by `id`: each is looked at once, however many aliases there are.
+
+    Raises:
+        BadSpec: something is.
+    """
+    if any(node is each for each in above):
+        wrong = f"{where}, line {node.start_mark.line + 1}: this is a part of itself"
+        raise BadSpec(wrong, "write it out, instead of the alias")
+    if id(node) in seen or isinstance(node.value, str):
+        return
+    for child in node.value:
+        for part in child if isinstance(child, tuple) else (child,):
+            _check_circles(part, where, (*above, node), seen)
+    seen.add(id(node))
 
 
 def _lines(node: Any, prefix: str) -> dict[str, int]:

@@ -146,3 +146,11 @@ def test_a_file_that_describes_no_job(text: str) -> None:
 
 def test_a_file_that_is_json_is_read_as_well() -> None:
     assert parse_spec('{"command": ["true"], "workers": 2}', "job.json").workers.replicas == 2
+
+
+def test_a_file_that_has_itself_in_it_is_told() -> None:
+    for text in ("command: [x]\noptions: &all {slurm: *all}\n", "command: [x]\noptions: {slurm: &all [1, *all]}\n"):
+        with pytest.raises(BadSpec, match=r"job\.yaml, line 2: this is a part of itself"):
+            parse_spec(text, "job.yaml")
+    twice = parse_spec("command: [x]\nenvironment: &texts {A: '1'}\nresources: *texts\n", "job.yaml")
+    assert twice.resources == twice.environment == {"A": "1"}
