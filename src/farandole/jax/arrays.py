@@ -139,8 +139,17 @@ class Arrays(FrontEnd[Array]):
         return _on_cpu(np.zeros, (math.prod(like.shape),), np.dtype(np.float32))
 
     def whole_numbers(self, numbers: Sequence[int], like: object) -> Array:
-        """Return an array of int32, or of int64 if that is too small."""
+        """Return an array of int32, or of int64 if that is too small.
+
+        Raises:
+            ValueError: it is too small, and types of 64 bits are not enabled.
+        """
         fits = max(numbers, default=0) <= np.iinfo(np.int32).max
+        if not fits and not jax.config.read("jax_enable_x64"):
+            raise InvalidRequestError(
+                f"JAX cannot hold a number of rows of {max(numbers)}: it has types of 64 bits only where they are "
+                "enabled. Call jax.config.update('jax_enable_x64', True) before anything else, or send fewer rows."
+            )
         return jnp.asarray(np.array(numbers, dtype=np.int32 if fits else np.int64))
 
     def is_tracked(self, tensor: Array) -> bool:
