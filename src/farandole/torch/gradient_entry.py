@@ -20,11 +20,14 @@ class GradientEntry(Entry):
         parameter: whose gradient it is.
         sparse_as_dense: a sparse gradient travels dense.
         sparse_dim: of the last sparse gradient; None if there has been none.
-        in_view: a tensor that is the entry's `view`; None without one.
+        in_view: a tensor that is the entry's `view`, and the parameter's gradient; None without one.
         in_own_view: a tensor that is its `own_view`; None without one.
+        address: where `in_view` begins. It is elsewhere once the gradient has got other memory: by an assignment to its
+            `.data`, or by a conversion of the model, such as `model.half()`.
+        kind: element type and shape of the view.
     """
 
-    __slots__ = ("in_own_view", "in_view", "parameter", "sparse_as_dense", "sparse_dim")
+    __slots__ = ("address", "in_own_view", "in_view", "kind", "parameter", "sparse_as_dense", "sparse_dim")
 
     def __init__(self, name: str, parameter: torch.nn.Parameter, sparse_as_dense: bool) -> None:
         super().__init__(name)
@@ -33,6 +36,8 @@ class GradientEntry(Entry):
         self.sparse_dim: int | None = None
         self.in_view: torch.Tensor | None = None
         self.in_own_view: torch.Tensor | None = None
+        self.address = 0
+        self.kind = parameter.dtype, parameter.shape
 
     # --- what the gradient is --------------------------------------------------------------------------------------
 
@@ -75,8 +80,9 @@ class GradientEntry(Entry):
         """See `Entry`."""
         assert self.view is not None
         parameter = self.parameter
-        in_view = self.in_view = _tensor(self.view, parameter)
-        self.in_own_view = None if self.own_view is None else _tensor(self.own_view, parameter)
+        self.kind = parameter.dtype, parameter.shape
+        in_view = self._look_into_view()
+        self.in_own_view = None if self.own_view is None else _tensor(self.own_view, *self.kind)
         gradient = parameter.grad
         if gradient is not None and not gradient.is_sparse:
             parameter.grad = in_view.copy_(gradient)
@@ -88,10 +94,21 @@ class GradientEntry(Entry):
     def put(self, share: float) -> bool:
         """See `Entry`."""
         # For each gradient of each step, so it is as short as it can be.
+        in_view = self.in_view
+        assert in_view is not None
+        if in_view.data_ptr() != self.address:
+            in_view = self._look_into_view()
         if self.in_own_view is not None:
             return self._put_beside(self.in_own_view, share)
-        parameter, in_view = self.parameter, self.in_view
-        assert in_view is not None
+        try:
+            return self._put_into(in_view, share)
+        except RuntimeError:
+            if share != 1.0 or self.kind == (self.parameter.dtype, self.parameter.shape):
+                raise
+            return False  # The parameter has got another type or shape.
+
+    def _put_into(self, in_view: torch.Tensor, share: float) -> bool:
+        parameter = self.parameter
         if not parameter.requires_grad:
             return False
         gradient = parameter.grad
@@ -128,6 +145,13 @@ class GradientEntry(Entry):
     def lies_in_view(self, gradient: Any) -> bool:
         """See `Entry`."""
         return gradient is self.in_view
+
+    def _look_into_view(self) -> torch.Tensor:
+        """Let `in_view` be a new tensor that is the view, and return it."""
+        assert self.view is not None
+        in_view = self.in_view = _tensor(self.view, *self.kind)
+        self.address = in_view.data_ptr()
+        return in_view
 
     def _put_beside(self, own: torch.Tensor, share: float) -> bool:
         gradient = self.parameter.grad
@@ -208,13 +232,12 @@ class GradientEntry(Entry):
             self.store(gradient.to(parameter.device))
 
 
-def _tensor(view: View, like: torch.Tensor) -> torch.Tensor:
-    """Return the memory of a view as a tensor of another one's type and shape. It keeps the memory alive."""
+def _tensor(view: View, dtype: torch.dtype, shape: torch.Size) -> torch.Tensor:
+    """Return the memory of a view as a tensor of this type and shape. It keeps the memory alive."""
     if view.nbytes == 0:
-        return torch.zeros(like.shape, dtype=like.dtype, device="cpu")
+        return torch.zeros(shape, dtype=dtype, device="cpu")
     # A storage of its own, not a slice of the bucket's: saving one gradient must not save the whole bucket.
-    flat = torch.frombuffer(view.buffer, dtype=like.dtype, count=like.numel(), offset=view.offset)
-    return flat.view(like.shape)
+    return torch.frombuffer(view.buffer, dtype=dtype, count=shape.numel(), offset=view.offset).view(shape)
 
 
 def _copy_weighted(gradient: torch.Tensor, share: float, out: torch.Tensor) -> None:

@@ -143,6 +143,43 @@ def test_gradients_lie_in_the_arena(worlds):
     worlds.run(2, body)
 
 
+def test_gradients_and_parameters_may_get_other_memory(worlds):
+    """Between two steps: by assignments to `.data`, by conversions of the model, and where a parameter grows."""
+
+    def body(groups, set_to_none):
+        model = torch.nn.Linear(2, 1, bias=False)
+        grown = torch.nn.Parameter(torch.ones(2))
+        named = [("weight", model.weight), ("grown", grown)]
+        optimizer = torch.optim.SGD([model.weight, grown], lr=1.0)
+        optimizer = hvd.DistributedOptimizer(optimizer, named, groups=groups)
+
+        def step():
+            torch.nn.init.zeros_(model.weight)
+            optimizer.zero_grad(set_to_none)
+            loss = model(torch.ones(1, 2, dtype=model.weight.dtype)).sum() + grown.sum()
+            (loss * (hvd.rank() + 1)).backward()
+            optimizer.step()
+            assert model.weight.tolist() == [[-1.5, -1.5]]
+            assert grown.grad.tolist() == [1.5] * len(grown)
+
+        step()
+        step()
+        model.weight.grad.data = model.weight.grad.data / 2
+        step()
+        model.half()
+        model.float()
+        step()
+        model.double()
+        step()
+        grown.grad, grown.data = None, torch.ones(3)
+        step()
+        step()
+
+    for groups in (None, 1):
+        for set_to_none in (True, False):
+            worlds.run(2, body, groups, set_to_none)
+
+
 def test_it_is_the_users_optimizer(worlds):
     """Class name, isinstance, shared groups, schedulers, state dicts, hooks."""
 
