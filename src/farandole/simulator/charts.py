@@ -26,13 +26,15 @@ BARS: Sequence[tuple[str, Callable[[Summary], float]]] = (
 
 
 def check(place: Path) -> None:
-    """Check that charts can be written in the format that a file's name asks for.
+    """Check that charts can be written there, in the format that the file's name asks for.
 
     Raises:
         SchedulerError: they cannot.
     """
     if place.suffix not in _FORMATS:
         raise SchedulerError(f"--plot {place}: charts are {', '.join(_FORMATS)}", "name the file page.html")
+    if not place.parent.is_dir():
+        raise SchedulerError(f"--plot {place}: there is no directory {place.parent}", "make it first")
     if place.suffix == ".png":
         try:
             import matplotlib  # noqa: F401

@@ -84,15 +84,25 @@ def run(options: argparse.Namespace, out: TextIO, err: TextIO) -> int:
         results = [
             _simulate(name, replace(rules, round=inputs.interval or 60.0), inputs, options, err) for name in names
         ]
-        if options.plot is not None:
-            charts.write(options.plot, [(result.summary, result.jobs) for result in results])
-            print(f"charts: {options.plot}", file=err)
         if options.json:
             json.dump(_document(inputs, results), own, indent=1)
             print(file=own)
         else:
             print(*render([result.summary for result in results]), sep="\n", file=own)
+    if options.plot is not None:  # Last: what took long is told already if the disk does not take it.
+        with _writing(options.plot):
+            charts.write(options.plot, [(result.summary, result.jobs) for result in results])
+        print(f"charts: {options.plot}", file=err)
     return 0
+
+
+@contextmanager
+def _writing(place: Path) -> Iterator[None]:
+    """Turn what goes wrong while a file is written into an error that names it."""
+    try:
+        yield
+    except OSError as error:
+        raise SchedulerError(f"{place} cannot be written: {error.strerror or error}") from None
 
 
 def _check_queues(rules: Rules, workloads: Sequence[Workload]) -> None:
@@ -114,7 +124,7 @@ def _check(options: argparse.Namespace) -> None:
         value = getattr(options, name)
         if value is not None and not 0 <= value < 1e9:
             raise SchedulerError(f"--{name} {value:g} is no number of seconds")
-    if options.quantum <= 0 or options.ageing <= 0:
+    if not options.quantum > 0 or not options.ageing > 0:
         raise SchedulerError("--quantum and --ageing take seconds above 0")
     if options.jobs < 1:
         raise SchedulerError(f"--jobs {options.jobs}: a demonstration needs a job at least")
@@ -179,8 +189,10 @@ def _known_types(cluster: Cluster, applications: Mapping[str, Application]) -> C
 def _save(place: Path, files: Mapping[str, str]) -> None:
     for name, text in files.items():
         path = place / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+        with _writing(path.parent):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        with _writing(path):
+            path.write_text(text)
 
 
 def _simulate(name: str, rules: Rules, inputs: Inputs, options: argparse.Namespace, err: TextIO) -> PolicyResult:

@@ -28,19 +28,26 @@ def read_swf(place: Path) -> Workload:
     """Return the jobs of a trace. Those that never ran are left out, and a note says how many.
 
     Raises:
-        TraceError: a line cannot be read, or no job is left.
+        TraceError: a line cannot be read, a number stands for two jobs, or no job is left.
     """
     try:
         text = read_text(place)
     except UNREADABLE as error:
         raise TraceError(f"{place} cannot be read: {error}") from error
     jobs, skipped = [], 0
+    seen: dict[str, int] = {}
     for line, content in enumerate(text.splitlines(), 1):
         if not content.strip() or content.lstrip().startswith(";"):
             continue
-        job = _job(f"{place.name}, line {line}", content.split())
-        jobs += [job] if job is not None else []
-        skipped += job is None
+        where = f"{place.name}, line {line}"
+        job = _job(where, content.split())
+        if job is None:
+            skipped += 1
+            continue
+        if job.name in seen:
+            raise TraceError(f"{where}: there is a job {int(job.name)} already, in line {seen[job.name]}")
+        seen[job.name] = line
+        jobs.append(job)
     if not jobs:
         raise TraceError(f"{place}: there are no jobs that ran")
     notes = (f"{place.name}: {skipped} jobs that never ran are left out",) if skipped else ()

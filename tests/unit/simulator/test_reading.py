@@ -142,6 +142,7 @@ def test_swf(tmp_path: Path) -> None:
         ("1 2 3\n", "line 7: 3 numbers, and a job has 18"),
         ("x " * 18 + "\n", "line 7: could not"),
         ("inf " * 18 + "\n", "line 7: inf is no number"),
+        ("2 9 0 10 1 -1 -1 1 60 -1 1 7 1 1 2 1 -1 -1\n", "line 7: there is a job 2 already, in line 4"),
     ):
         trace.write_text(SWF + broken)
         with pytest.raises(TraceError, match=message):
@@ -189,6 +190,17 @@ def test_simulate_a_directory_with_charts(demo: Path, tmp_path: Path, capsys: py
         assert text.count("<polyline") == 4 and "average completion time" in text
 
 
+def test_figures_are_there_when_charts_cannot_be_written(
+    demo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "page.html"
+    place.mkdir()
+    assert main(["simulate", "--demo", "--jobs", "2", "--policy", "fcfs", "--plot", str(place)]) == 2
+    captured = capsys.readouterr()
+    assert captured.out.splitlines()[1].startswith("fcfs")
+    assert f"error: {place} cannot be written: Is a directory" in captured.err
+
+
 def test_the_list_of_policies(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", "--policies"]) == 0
     assert "shortest remaining time first" in capsys.readouterr().out
@@ -203,6 +215,10 @@ def test_the_list_of_policies(capsys: pytest.CaptureFixture[str]) -> None:
         (["--demo", "--plot", "charts.gif"], "charts are .html, .svg, .png"),
         (["--demo", "--restart", "-1"], "--restart -1 is no number of seconds"),
         (["--demo", "--jobs", "0"], "--jobs 0"),
+        (["--demo", "--quantum", "nan"], "--quantum and --ageing take seconds above 0"),
+        (["--demo", "--ageing", "nan"], "--quantum and --ageing take seconds above 0"),
+        (["--demo", "--plot", "/no/such/place/page.html"], "there is no directory /no/such/place"),
+        (["--demo", "--save-demo", "/dev/null/x"], "/dev/null/x/apps/digits cannot be written: Not a directory"),
         (["--trace", "/no/such/place", "--cluster", "4x4"], "there is no such file or directory"),
     ],
 )
