@@ -35,9 +35,15 @@ class Account:
     """How many workers it was to have on which node, where its queue knows nodes."""
 
     def changed(self, workers: int, now: float, nodes: Mapping[str, int] | None = None) -> Account:
-        """Return it with another number of workers from now on, on these nodes."""
+        """Return it with another number of workers from now on, or the same on other nodes.
+
+        Args:
+            workers: that it may have.
+            now: seconds since 1970.
+            nodes: where they are to be, as far as the queue knows nodes.
+        """
         if workers == self.workers:
-            return self
+            return replace(self, nodes=dict(nodes)) if nodes and dict(nodes) != self.nodes else self
         passed = max(0.0, now - self.since) if self.workers else 0.0
         return replace(
             self,

@@ -142,6 +142,9 @@ def test_the_account_remembers_nodes_and_reads_whatever_is_there() -> None:
     account = Account(since=1.0).changed(2, 2.0, {"a": 2})
     assert read_account({"admission": account.as_data()}, 0.0).nodes == {"a": 2}
     assert account.changed(0, 3.0).nodes == {}
+    moved = account.changed(2, 3.0, {"b": 2})
+    assert (moved.nodes, moved.since, moved.restarts) == ({"b": 2}, account.since, account.restarts)
+    assert account.changed(2, 3.0, {}) == account.changed(2, 3.0, {"a": 2}) == account
     for nodes in (3, ["a"], {"a": "2"}, {"a": -1}, {"a": True}):
         assert read_account({"admission": {"workers": 2, "nodes": nodes}}, 0.0).nodes == {}
 
