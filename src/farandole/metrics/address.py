@@ -46,6 +46,8 @@ def parse_metrics_address(text: str) -> MetricsAddress:
     host, _, port = text.rpartition(":")
     if not port.isascii() or not port.isdecimal() or int(port) > 65535:
         raise ValueError("PORT or HOST:PORT")
+    if ":" in host and not (host.startswith("[") and host.endswith("]")):
+        raise ValueError("an address of IPv6 in brackets: [::1]:9478")
     host = host.strip("[]")
     if not host and text.startswith(":"):
         raise ValueError("a host before the colon; 0.0.0.0 for all addresses of this machine")

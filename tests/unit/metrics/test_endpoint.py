@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from farandole.metrics.address import MetricsAddress
+from farandole.metrics.address import MetricsAddress, parse_metrics_address
 from farandole.metrics.endpoint import MetricsEndpoint, MetricsUnavailable
 from farandole.metrics.readings import Reading, Sample, StepTimer
 
@@ -140,3 +140,10 @@ def test_an_error_while_it_is_read_is_told(capsys: pytest.CaptureFixture[str]) -
         endpoint.close()
     assert (code, text) == (500, "this is an error of farandole's: KeyError: 'farandole_unheard_of'\n")
     assert "in families" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["::1", "::1:9478", "a:b:1"])
+def test_an_address_of_ipv6_without_brackets_is_told(text: str) -> None:
+    with pytest.raises(ValueError, match=r"brackets: \[::1\]:9478"):
+        parse_metrics_address(text)
+    assert parse_metrics_address("[::1]:9478") == MetricsAddress("::1", 9478)
