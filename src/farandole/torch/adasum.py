@@ -48,7 +48,7 @@ class DeltaReducer:
     def begin(self) -> list[tuple[str, torch.Tensor, torch.Tensor]]:
         """Return (name, parameter, its value now) of all that are trained."""
         return [
-            (name, parameter.detach(), parameter.detach().clone(memory_format=torch.contiguous_format))
+            (name, parameter, parameter.detach().clone(memory_format=torch.contiguous_format))
             for name, parameter in self._named
             if parameter.requires_grad
         ]
@@ -63,13 +63,15 @@ class DeltaReducer:
         session = current()
         if not starts or session.world.size == 1:
             return
-        pairs = [self._compression.compress(parameter - start) for _, parameter, start in starts]
+        # The step may have put other memory under a parameter.
+        stepped = [parameter.detach() for _, parameter, _ in starts]
+        pairs = [self._compression.compress(now - start) for now, (_, _, start) in zip(stepped, starts, strict=True)]
         sent = [tensor.contiguous() for tensor, _ in pairs]
         names = [f"allreduce.{name}" for name, _, _ in starts]
         group = session.group_of(self._process_set, "DistributedOptimizer")
         session.handles.run(allreduce_call(session, sent, sent, names, Adasum, 1.0, 1.0, group))
-        for (_, parameter, start), tensor, (_, context) in zip(starts, sent, pairs, strict=True):
-            parameter.copy_(start.add_(self._compression.decompress(tensor, context)))
+        for now, (_, _, start), tensor, (_, context) in zip(stepped, starts, sent, pairs, strict=True):
+            now.copy_(start.add_(self._compression.decompress(tensor, context)))
 
 
 class AdasumOptimizer(torch.optim.Optimizer):

@@ -115,6 +115,27 @@ def test_compression(worlds):
     np.testing.assert_array_equal(results[0][0], results[1][0])
 
 
+def test_an_optimizer_that_puts_new_memory_under_its_parameters(worlds):
+    """As older ones of users do: `parameter.data = parameter.data - ...`."""
+
+    def body():
+        class Assigning(torch.optim.SGD):
+            @torch.no_grad()
+            def step(self, closure=None):
+                for parameter in self.param_groups[0]["params"]:
+                    parameter.data = parameter.data - self.param_groups[0]["lr"] * parameter.grad
+
+        model = torch.nn.Linear(2, 1, bias=False).double()
+        torch.nn.init.zeros_(model.weight)
+        optimizer = hvd.DistributedOptimizer(Assigning(model.parameters(), lr=1.0), op=hvd.Adasum)
+        # The ranks' steps have nothing in common, so that their Adasum is their sum.
+        model(torch.eye(2, dtype=torch.float64)[hvd.rank() :][:1]).backward()
+        optimizer.step()
+        assert model.weight.tolist() == [[-1, -1]]
+
+    worlds.run(2, body)
+
+
 def test_what_it_answers(worlds):
     """The rest of the interface: Horovod's assertion, class name, passes, clipping, frozen and late parameters."""
 
