@@ -55,12 +55,20 @@ def _describe(frame: FrameType) -> str:
 
 def _short(path: str) -> str:
     """Write a path as a person would look for it: from where the program runs, or from where its package lies."""
-    for folder in (*_library_folders(), os.getcwd()):
+    for folder in (*_library_folders(), *_working_directory()):
         if path.startswith(folder + os.sep):
             return path[len(folder) + 1 :]
     for mark in _INSTALLED:
         path = path.rpartition(mark)[2]
     return path
+
+
+def _working_directory() -> tuple[str, ...]:
+    """Return where the program runs; nothing if that directory has been removed."""
+    try:
+        return (os.getcwd(),)
+    except OSError:
+        return ()
 
 
 def _is_library(path: str) -> bool:

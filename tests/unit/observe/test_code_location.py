@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -98,3 +99,13 @@ def test_installed_code_is_no_program(path: str) -> None:
     told = at(step, "now in")
     lock.release()
     assert told.endswith("in step: inner() (now in a/b.py:2 in inner)")
+
+
+def test_a_working_directory_that_is_gone_is_no_reason_to_say_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert "test_code_location.py" in code_location()
