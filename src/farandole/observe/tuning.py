@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import threading
 from typing import Any, TextIO
@@ -41,8 +42,7 @@ class TuningWatch:
     def _run(self) -> None:
         while not self._look():
             self._finish.wait(LOOK_SECONDS)
-        if self._log is not None:
-            self._log.close()
+        self._close_log()
 
     def _look(self) -> bool:
         """Tell what is new; say whether nothing more is to come."""
@@ -50,7 +50,11 @@ class TuningWatch:
         report = self._engine.tuning()
         if not report["on"]:
             return finished  # Its world has not begun yet.
-        self._write_log(report)
+        try:
+            self._write_log(report)
+        except OSError as error:
+            self._tell_of_log(error)
+            self._close_log()
         if report["done"]:
             tell_user("info", report["summary"] + self._keep(report))
         elif finished:
@@ -75,8 +79,18 @@ class TuningWatch:
         try:
             return open(path, "w", newline="")
         except OSError as error:
-            tell_user("warning", f"the log of autotuning cannot be written to {path}: {error.strerror or error}")
+            self._tell_of_log(error)
             return None
+
+    def _close_log(self) -> None:
+        log, self._log = self._log, None
+        if log is not None:
+            with contextlib.suppress(OSError):  # What could not be written was told before.
+                log.close()
+
+    def _tell_of_log(self, error: OSError) -> None:
+        path = self._settings.autotune_log
+        tell_user("warning", f"the log of autotuning cannot be written to {path}: {error.strerror or error}")
 
     def _write_log(self, report: dict[str, Any]) -> None:
         if self._log is None:
