@@ -175,7 +175,7 @@ def _lines(settings: dict[str, Any]) -> list[str]:
     """Return settings as they are set."""
     groups = ("queues", "quotas", "admins")
     lines = [
-        f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}"
+        f"{key}={value:.15g}" if isinstance(value, float) else f"{key}={value}"
         for key, value in settings.items()
         if key not in groups
     ]

@@ -22,12 +22,12 @@ def command_of(job: QueueJob, hosts: Path, options: Sequence[str] = ()) -> tuple
     words = ["--no-status", "--color", "never", *options]
     if spec.is_elastic:
         words += ["-np", str(count(slots)), "--min-np", str(spec.workers.min), "--max-np", str(spec.workers.max)]
-        words += ["--hosts-from", f"file:{hosts}", "--job", local_name(job), "--grace", f"{spec.grace:g}"]
+        words += ["--hosts-from", f"file:{hosts}", "--job", local_name(job), "--grace", f"{spec.grace:.15g}"]
         if spec.checkpoint:
             words += ["--checkpoint-dir", spec.checkpoint, "--resume", "auto"]
     else:
         words += ["-np", str(count(slots)), "-H", ",".join(f"{_bracketed(host)}:{n}" for host, n in slots.items())]
-        words += ["--end-grace", f"{spec.grace:g}"]
+        words += ["--end-grace", f"{spec.grace:.15g}"]
     for name, value in spec.environment.items():
         words += ["-x", f"{name}={value}"]
     if spec.command[0].startswith("-"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -65,10 +66,11 @@ class QueueState:
         return job.name
 
     def _free_name(self) -> str:
-        while True:
-            name = f"{random.choice(_FIRST.split())}-{random.choice(_SECOND.split())}-{random.randint(10, 99)}"
+        for most in itertools.count(99):  # There are more numbers each time, so that there is always a free name.
+            name = f"{random.choice(_FIRST.split())}-{random.choice(_SECOND.split())}-{random.randint(10, most)}"
             if name not in self.jobs:
                 return name
+        raise AssertionError
 
     def change(self, verb: str, name: str, workers: int, asker: Asker, now: float, key: str = "") -> None:
         """Cancel, suspend, resume or scale a job; a request whose key is that of the last one is made already.
