@@ -114,6 +114,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(end="", flush=True)  # Unlike sys.stdout.flush(), also where standard output is closed.
     except (SpecError, JobError) as error:
         return _refuse(error)
+    except KeyboardInterrupt:
+        print(file=sys.stderr)  # What comes next does not stand behind ^C.
+        return 128 + signal.SIGINT
     except BrokenPipeError:
         # The reader of our output, such as `head`, has seen enough. What is still in the buffer goes nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

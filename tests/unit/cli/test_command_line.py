@@ -147,3 +147,11 @@ def test_public_names() -> None:
         python(code + "print(*[x for x in n if x in farandole.__all__])")
         == "['farandole']\n__version__ count_step run start_timeline stats stop_timeline submit\n"
     )
+
+
+def test_a_command_that_is_interrupted_ends_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("farandole.cli.job_verbs.connect", interrupted)
+    assert main(["jobs"]) == 130
