@@ -27,13 +27,13 @@ import shutil
 import stat
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 
 from farandole.queue.model import AttemptFact, AttemptReport, Owner, Seen, Slots
 
-_FILE_BYTES = 16 * 1024 * 1024
+_FILE_BYTES = 1024 * 1024
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -55,7 +55,7 @@ class Request(msgspec.Struct, frozen=True):
 class Ended(msgspec.Struct, frozen=True):
     """How an attempt ended."""
 
-    exit_code: int | None
+    exit_code: Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)] | None
     """None: it never began, or nobody knows."""
     was_told: bool = False
 
@@ -312,5 +312,5 @@ def _read(path: Path, kind: type[_Content], owner: Owner | None) -> _Content | N
     try:
         with open(_open_plain(path, owner), "rb") as file:
             return msgspec.json.decode(file.read(_FILE_BYTES), type=kind)
-    except (OSError, msgspec.DecodeError):
-        return None
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None  # Whatever a user has written there, it ends no daemon.

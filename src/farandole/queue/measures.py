@@ -8,6 +8,9 @@ from collections.abc import Collection, Sequence
 from farandole.scheduler.job import BatchLimits, Measurement, Noise, Report
 from farandole.wire.rendezvous import Measures
 
+_MOST = 2**40
+"""Samples of a batch, or workers: more than there will be, and exact as a float."""
+
 
 def report_of(measures: Sequence[Measures], ran_on: str, types: Collection[str]) -> Report | None:
     """Return what a job says of itself; None if nothing of it makes sense.
@@ -38,7 +41,7 @@ def _makes_sense(each: Measures) -> bool:
     numbers = (each.local, each.step, each.sync, each.square, each.trace, each.progress)
     return (
         all(math.isfinite(number) and number >= 0 for number in numbers)
-        and min(each.base, each.largest, each.most_in_pass, each.hosts, each.workers) >= 1
+        and all(1 <= count <= _MOST for count in (each.base, each.largest, each.most_in_pass, each.hosts, each.workers))
         and each.hosts <= each.workers
         and each.local > 0
         and each.step > each.sync

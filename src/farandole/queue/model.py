@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
+from typing import Annotated
 
 import msgspec
 
@@ -16,6 +17,8 @@ from farandole.jobs.spec import JobSpec
 from farandole.jobs.status import JobState
 from farandole.wire.rendezvous import Measures
 
+Count = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+"""A number in a file that a user may have written."""
 Slots = Mapping[str, int]
 """For each host, how many; hosts with none are not in it."""
 
@@ -146,8 +149,8 @@ class QueueHost(msgspec.Struct, frozen=True):
 class HostWorkers(msgspec.Struct, frozen=True):
     """What an elastic job says of one host: the slots that it knows of, and the workers that live there."""
 
-    slots: int
-    workers: int
+    slots: Count
+    workers: Count
 
 
 class AttemptReport(msgspec.Struct, frozen=True):
@@ -156,12 +159,12 @@ class AttemptReport(msgspec.Struct, frozen=True):
     at: float
     """When it began to look, in seconds since 1970."""
     hosts: Mapping[str, HostWorkers]
-    workers: int
+    workers: Count
     waits_for: str = ""
     steps_per_second: float | None = None
     measures: tuple[Measures, ...] = ()
     """What its training has measured, if its batch adapts itself; the latest at the end."""
-    scheduled_batch: int = 0
+    scheduled_batch: Count = 0
     """The batch that its launcher has been told; 0: none."""
 
 

@@ -21,6 +21,8 @@ from farandole.queue.store import Store
 
 _FIRST = "amber bold brave bright calm clever eager fair fleet gentle glad golden happy kind lively lucky mellow merry"
 _SECOND = "badger crane dancer falcon finch fox hare heron ibis lark lynx marten otter owl panda robin seal swan wren"
+# Characters of a command, or of a reason, in the list of all jobs.
+_LISTED = 4096
 
 
 class QueueState:
@@ -137,7 +139,8 @@ class QueueState:
     # --- what people are told ------------------------------------------------------------------------------------
 
     def statuses(self) -> list[JobStatus]:
-        return [self.status(name) for name in self.jobs]
+        """Return how all jobs are, the oldest first; of what is long, the beginning, as one answer has all of them."""
+        return [_shortened(self.status(name)) for name in self.jobs]
 
     def status(self, name: str, *, whole: bool = False) -> JobStatus:
         """Return how a job is; with what happened to it, if all is wanted.
@@ -176,6 +179,17 @@ class QueueState:
         if job.phase is Phase.RUNNING:
             return waits_for
         return job.reason
+
+
+def _shortened(status: JobStatus) -> JobStatus:
+    words, left = [], _LISTED
+    for word in status.command:
+        words.append(word if len(word) <= left else word[: max(0, left)] + "…")
+        left -= len(word) + 1
+        if left < 0:
+            break
+    reason = status.reason if len(status.reason) <= _LISTED else status.reason[:_LISTED] + "…"
+    return replace(status, command=tuple(words), reason=reason)
 
 
 _CHANGES = {"cancel": requests.cancelled, "suspend": requests.suspended, "resume": requests.resumed}

@@ -1,0 +1,81 @@
+"""What a user may write into the files of an attempt, and what that does to the queue of all: nothing."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+from queue_world import BOB, FakeDaemon, World, hosts
+
+from farandole.jobs.status import to_dict
+from farandole.queue.attempt import Attempt, Request
+from farandole.queue.measures import report_of
+from farandole.queue.model import AttemptFact, AttemptReport, Owner, Seen
+from farandole.queue.protocol import MESSAGE_LIMIT, Submit
+from farandole.queue.settings import QueueSettings
+from farandole.wire.rendezvous import Measures
+
+ME = Owner(os.geteuid(), os.getegid(), "me")
+
+
+@pytest.fixture
+def attempt(tmp_path: Path) -> Attempt:
+    """Return one that has begun, and whose runner is gone."""
+    attempt = Attempt(tmp_path, "a", 1)
+    attempt.prepare(Request("a", 1, ("true",), {}, "/", False, "SIGTERM", 1.0), {"h1": 2}, ME)
+    attempt.begin()
+    return attempt
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'{"at":1.0,"hosts":{},"workers":1,"waits_for":"\xff"}',
+        b'{"at":1.0,"hosts":{},"workers":1,"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+        b'{"at":1.0,"hosts":{},"workers":%d}' % 2**70,
+        b'{"at":1.0,"hosts":{"h1":{"slots":1,"workers":-1}},"workers":1}',
+    ],
+    ids=["no text", "deep", "large", "negative"],
+)
+def test_a_report_that_makes_no_sense_is_none(attempt: Attempt, content: bytes) -> None:
+    (attempt.own / "report").write_bytes(content)
+    assert attempt.fact(ME) == AttemptFact(Seen.ORPHANED)
+
+
+@pytest.mark.parametrize("content", [b'{"exit_code":"\xff"}', b'{"exit_code":%d}' % 2**70], ids=["no text", "large"])
+def test_an_end_that_makes_no_sense_is_none(attempt: Attempt, content: bytes) -> None:
+    (attempt.own / "ended").write_bytes(content)
+    assert attempt.fact(ME) == AttemptFact(Seen.ORPHANED)
+
+
+def test_a_report_may_be_as_long_as_a_job_with_many_hosts_needs(attempt: Attempt) -> None:
+    rows = ",".join(f'"host-{number}.example.org":{{"slots":8,"workers":8}}' for number in range(5000))
+    (attempt.own / "report").write_text(f'{{"at":1.0,"hosts":{{{rows}}},"workers":40000}}')
+    report = attempt.fact(ME).report
+    assert report is not None and len(report.hosts) == 5000
+
+
+@pytest.mark.parametrize("name", ["base", "largest", "most_in_pass", "hosts", "workers"])
+def test_measures_beyond_all_bounds_are_left_out(name: str) -> None:
+    sensible = {field: 1 for field in Measures.__struct_fields__} | {"step": 2.0, "sync": 1.0}
+    assert report_of([Measures(**sensible)], "gpu", {"gpu"}) is not None
+    assert report_of([Measures(**{**sensible, "workers": 2**20, name: 2**2000})], "gpu", {"gpu"}) is None
+
+
+def test_the_list_of_jobs_can_be_sent_whatever_one_of_them_says(tmp_path: Path) -> None:
+    daemon = FakeDaemon(tmp_path, World(), hosts("h1:2"), QueueSettings())
+    words = ["python", "x" * (MESSAGE_LIMIT // 2), "end"]
+    for name in "ab":
+        daemon.world.work[name] = 10.0, 0
+        daemon.state.submit(Submit({"name": name, "command": words}, {}, "/", name), BOB, 0.0)
+    daemon.turns()
+    for job in daemon.state.jobs:
+        said = AttemptReport(1.0, {}, 1, waits_for="y" * (MESSAGE_LIMIT // 2))
+        daemon.state.facts = {**daemon.state.facts, job: AttemptFact(Seen.RUNS, report=said)}
+    listed = daemon.state.statuses()
+    assert len(msgspec.msgpack.encode([to_dict(status) for status in listed])) < 100_000
+    assert listed[0].command[0] == "python" and listed[0].command[-1].endswith("…")
+    assert daemon.state.status("a").command == tuple(words)
+    daemon.close()
