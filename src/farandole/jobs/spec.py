@@ -35,6 +35,9 @@ SIGNALS = ("SIGTERM", "SIGUSR1", "SIGUSR2", "SIGINT")
 GRACE_SECONDS = 30.0
 DEFAULT_QUEUE = "default"
 
+# Of numbers: what is sent and kept of a job has room for so many.
+_MOST = 10**9
+
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,46}[a-z0-9])?")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _WORKERS = re.compile(r"(?P<min>\d{1,9})(?::(?P<max>\d{1,9}))?")
@@ -175,6 +178,11 @@ def _wrong_values(spec: JobSpec) -> list[tuple[str, str]]:
             wrongs.append((f"{key}: {value:g} s is no time", "seconds above 0"))
     if spec.retries < 0:
         wrongs.append((f"retries: {spec.retries} is negative", "0: a job that fails has failed"))
+    wrongs += [
+        (f"{key}: {number} is beyond all bounds", f"at most {_MOST}")
+        for key, number in (("workers", spec.workers.max), ("priority", spec.priority), ("retries", spec.retries))
+        if abs(number) > _MOST
+    ]
     return wrongs
 
 
