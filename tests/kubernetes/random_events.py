@@ -35,6 +35,7 @@ NAMESPACE = "random-events"
 _RECOVERY_SECONDS = 240.0
 _AWAY_SECONDS = 3.0
 _PAUSE_SECONDS = 0.2
+_MOST_TOLD = 20
 # After so many events all workers must have joined.
 _FULL_EVERY = 10
 _KINDS = "pods,services,configmaps,secrets,roles,rolebindings,serviceaccounts,networkpolicies,trainingjobs"
@@ -69,6 +70,7 @@ class RandomEvents:
         self._random = random.Random(seed)
         self._books = {name: Books([folder / name]) for name in ("exact-1", "exact-2", "paused")}
         self._jobs = {name: Watched(cluster, NAMESPACE, name) for name in self._books}
+        self._newest = dict.fromkeys(self._books, 0)
         self._folder = folder
 
     def start(self) -> None:
@@ -139,6 +141,15 @@ class RandomEvents:
             return bool(latest["at"] >= goal and latest["size"] >= 2)
 
         self._cluster.until(taken, f"workers of {name} take steps", _RECOVERY_SECONDS, job.story)
+        if name != "paused":
+            self._check_that_it_goes_on(name, job)
+
+    def _check_that_it_goes_on(self, name: str, job: Watched) -> None:
+        """See that the training has not begun anew, which would use all samples again."""
+        step = int(self._books[name].latest()["step"])
+        if step < self._newest[name]:
+            raise ClusterError(f"{name} is at step {step}, and was at {self._newest[name]}:\n{job.story()}")
+        self._newest[name] = step
 
     def _is_whole(self, job: Watched) -> bool:
         status = job.status
@@ -327,7 +338,7 @@ def main() -> None:
     print(f"{options.events} events in {time.monotonic() - began:.0f} s, seed {options.seed}: {fell}")
     print(f"longest until all jobs trained again: {events.slowest[0]:.1f} s, {events.slowest[1]}")
     if wrong:
-        sys.exit("error: " + "\n".join(wrong))
+        sys.exit("error: " + "\n".join([*wrong[:_MOST_TOLD], f"{len(wrong)} in all"]))
     print("all jobs succeeded; each sample was used once; nothing is left in the cluster or of pods on this machine")
 
 

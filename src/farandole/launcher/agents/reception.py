@@ -33,8 +33,11 @@ from farandole.wire.errors import AuthenticationFailed, ConnectionLost, WireErro
 from farandole.wire.frames import Codec
 from farandole.wire.secret_file import SecretFile
 
-# A pod that lives dials again at least so often; a name server may remember the last launcher's address for longer.
+# From the first host on that finds this launcher, if it is a new one: a name server may remember the last launcher's
+# address for others. As long as nobody comes, nobody may be able to, and agents wait for as long as they may.
 FIRST_ARRIVAL_SECONDS = 60.0
+# After so many seconds without a host people are told.
+TELL_SECONDS = 10.0
 # From the first host on that has lost a launcher: another one may notice the silence of a lost machine only after
 # KEEPALIVE_SECONDS, and dial a launcher that is gone, in vain, for as long as the proof may take. A busy machine
 # doubles that.
@@ -142,8 +145,12 @@ class Reception:
         """When a host last said that no agent lives there."""
         self._expecting = True
         """Whether agents may come that have lost another launcher."""
-        self._first_arrival: float | None = None
-        """When the first host came whose agent lives. A new one says nothing of those: it had nobody to lose."""
+        self._first_alive: float | None = None
+        """When the first host came whose agent lives."""
+        self._first_new: float | None = None
+        """When the first host came without an agent. It says little of the others: it had nobody to lose."""
+        self._has_told = False
+        """Whether people know that no host has come yet."""
         self._say: Callable[[str], None] = lambda text: None
         self._welcoming: set[asyncio.Task[None]] = set()
 
@@ -235,8 +242,9 @@ class Reception:
     async def _arrived(self, arrival: _Arrival) -> None:
         name = arrival.hello.name
         if arrival.hello.lives:
-            self._first_arrival = self._first_arrival or time.monotonic()
+            self._first_alive = self._first_alive or time.monotonic()
         else:
+            self._first_new = self._first_new or time.monotonic()
             self._offered[name] = time.monotonic()
         if (before := self._waiting.pop(name, None)) is not None:
             before.writer.close()
@@ -291,13 +299,28 @@ class Reception:
     async def _awaited(self, name: str) -> _Arrival | None:
         began = time.monotonic()
         while name not in self._waiting:
-            now = time.monotonic()
-            if now - began > FIRST_ARRIVAL_SECONDS:
+            if time.monotonic() > self._end_of_wait(began):
                 return None
-            if self._first_arrival is not None and now - self._first_arrival > LATE_ARRIVAL_SECONDS:
-                return None
+            self._tell_of_wait(began)
             await asyncio.sleep(_REST_SECONDS)
         return self._waiting[name]
+
+    def _end_of_wait(self, began: float) -> float:
+        """Return until when hosts are waited for that have lost their launcher."""
+        if self._first_alive is not None:
+            return self._first_alive + LATE_ARRIVAL_SECONDS
+        if self._first_new is not None:
+            return max(began, self._first_new) + FIRST_ARRIVAL_SECONDS
+        return began + self.outlive + FENCED_SECONDS
+
+    def _tell_of_wait(self, began: float) -> None:
+        if self._has_told or self._first_alive is not None or time.monotonic() - began < TELL_SECONDS:
+            return
+        self._has_told = True
+        self._say(
+            "note: no host of the job has come yet; if any live, they train on, and look for this launcher "
+            f"for up to {self.outlive:g} s"
+        )
 
     async def _bridge(self, host: Host, arrival: _Arrival, order: Order) -> DialedAgent:
         del self._waiting[host.name]

@@ -38,3 +38,31 @@ def test_a_new_host_does_not_end_the_wait_for_those_that_have_lost_their_launche
         return await asyncio.wait_for(one._awaited("another"), 10)
 
     assert asyncio.run(take_over()) is None, "when one has come, the others do not come much later"
+
+
+def test_nobody_is_given_up_before_somebody_finds_the_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A name may lead to the launcher before for minutes; agents and their workers outlive that.
+    monkeypatch.setattr(reception, "FIRST_ARRIVAL_SECONDS", 0.05)
+    monkeypatch.setattr(reception, "TELL_SECONDS", 0.0)
+    told: list[str] = []
+
+    async def take_over() -> object:
+        one = Reception(7707, lambda: b"s" * 32, 60.0)
+        one._say = told.append
+        waiting = asyncio.create_task(one._awaited("old"))
+        await asyncio.sleep(0.2)
+        assert not waiting.done()
+        await one._arrived(FakeArrival("new", lives=False))  # type: ignore[arg-type]
+        return await asyncio.wait_for(waiting, 10)
+
+    assert asyncio.run(take_over()) is None, "others would have found it, too"
+    assert len(told) == 1 and "no host of the job has come yet" in told[0] and "for up to 60 s" in told[0]
+
+
+def test_an_agent_that_has_waited_as_long_as_it_may_does_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reception, "FENCED_SECONDS", 0.0)
+
+    async def take_over() -> object:
+        return await asyncio.wait_for(Reception(7707, lambda: b"s" * 32, 0.05)._awaited("old"), 10)
+
+    assert asyncio.run(take_over()) is None
