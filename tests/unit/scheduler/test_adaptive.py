@@ -158,6 +158,22 @@ def test_a_job_grows_no_faster_than_it_has_been_measured() -> None:
     assert policy.decide(CLUSTER, [ran], 120.0).allocations["a"].slots <= 4
 
 
+@pytest.mark.parametrize(
+    ("taken", "least", "most", "gets"),
+    [(0, 3, 8, 4), (0, 5, 7, 5), (0, 6, 8, 8), (2, 6, 8, 6), (5, 3, 8, 3), (0, 8, 16, 8), (0, 9, 16, 0)],
+)
+def test_a_job_starts_whatever_the_fewest_workers_are_that_it_can_go_on_with(
+    taken: int, least: int, most: int, gets: int
+) -> None:
+    cluster = parse_cluster("2x4")
+    new = job("a", min_slots=least, max_slots=most, report=None)
+    parts = tuple((node, count) for node, count in enumerate((min(taken, 4), max(0, taken - 4))) if count)
+    stays = view("b", taken, allocation=Allocation("slot", parts), preemptible=False)
+    decision = Adaptive().decide(cluster, [new, stays] if taken else [new], now=0.0)
+    has = decision.allocations.get("a")
+    assert (0 if has is None else has.slots) == gets
+
+
 def test_a_gain_that_a_restart_would_cost_is_no_gain() -> None:
     has = Allocation("slow", ((0, 4),))
     measured = report(step("slow", 1, 4, 64.0), step("slow", 2, 8, 64.0), progress=5000.0)

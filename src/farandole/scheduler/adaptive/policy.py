@@ -210,9 +210,16 @@ def _candidates(cluster: Cluster, job: JobView) -> Iterator[Candidate]:
             continue
         largest = min(job.max_slots, max(1, job.min_slots, 2 * run))
         found = [one for one in sizes(cluster, type_, largest) if one.slots >= job.min_slots]
+        found = found or _smallest(cluster, type_, job)
         yield from found
         if had is not None and had.slots not in [one.slots for one in found]:
             yield Candidate(had.type, len(had.parts), had.slots)  # What it has always fits.
+
+
+def _smallest(cluster: Cluster, type_: str, job: JobView) -> list[Candidate]:
+    """Return the fewest slots that a job can go on with, and the next size that leaves no fragments."""
+    whole = [one for one in sizes(cluster, type_, job.max_slots) if one.slots >= job.min_slots]
+    return [*exactly(cluster, type_, job.min_slots), *whole[:1]]
 
 
 def _is_kept(job: JobView) -> bool:
