@@ -43,6 +43,8 @@ from farandole.wire.secret_file import SecretFile
 REPLACED, ASKED_TO_GO = 75, 143
 # A pod's processor may be busy with the pods beside it: signs of life come later than on machines of one's own.
 HOST_SECONDS = 5.0
+# Of the time in which its pod has to end: for the API server, and for the agents.
+_SAVING_SECONDS, _TELLING_SECONDS = 20.0, 0.5
 _REST_SECONDS = 1.0
 T = TypeVar("T")
 
@@ -86,6 +88,7 @@ async def _launch(described: dict[str, Any], objects: StateObjects, failover: Se
     spec = spec_of(described)
     reporting: list[asyncio.Task[None]] = []
     writer = StateWriter(failover)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, _Leaving(writer).asked)
 
     def started(job: Running) -> None:
         assert isinstance(job, ElasticJob)
@@ -101,6 +104,31 @@ async def _launch(described: dict[str, Any], objects: StateObjects, failover: Se
             task.cancel()
         await asyncio.gather(*reporting, return_exceptions=True)
         await writer.close()
+
+
+class _Leaving:
+    """Ends the launcher when its pod is to end, without a word to the agents: they shall wait for the next launcher.
+
+    Where the API server was away for too long, agents were told to end with this one. It goes on for a while then, so
+    that they can be told otherwise.
+    """
+
+    def __init__(self, writer: StateWriter) -> None:
+        self._writer = writer
+        self._task: asyncio.Task[None] | None = None
+
+    def asked(self) -> None:
+        """End soon, at once if a successor could take over."""
+        if not self._writer.gate.lapsed:
+            os._exit(ASKED_TO_GO)
+        elif self._task is None:
+            print("farandole: the launcher waits for the API server before it ends", flush=True)
+            self._task = asyncio.get_running_loop().create_task(self._end())
+
+    async def _end(self) -> None:
+        if await self._writer.can_be_followed(_SAVING_SECONDS):
+            await asyncio.sleep(_TELLING_SECONDS)
+        os._exit(ASKED_TO_GO)
 
 
 def tell_outcome(objects: StateObjects, attempt: int, code: int, report: str) -> None:
@@ -163,8 +191,7 @@ def serve() -> None:
     Raises:
         NotWritten: the API server is away for too long.
     """
-    # At once, without a word to the agents: they shall wait for the next launcher.
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(ASKED_TO_GO))
+    _end_at_once_when_asked()
     described = json.loads(os.environ["FARANDOLE_TRAINING_JOB"])
     pod, attempt = os.environ.get("FARANDOLE_POD") or socket.gethostname(), described["attempt"]
     objects = StateObjects(described["namespace"], described["state"], described["failover"])
@@ -183,10 +210,15 @@ def serve() -> None:
         code, report = outcome.exit_code, outcome.report
     except LaunchError as error:
         code, report = 2, str(error)
+    _end_at_once_when_asked()  # The loop has taken its handler along.
     if report:
         print(report, file=sys.stderr, flush=True)
     tell_outcome(objects, attempt, code, report)
     failover.clear()
+
+
+def _end_at_once_when_asked() -> None:
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(ASKED_TO_GO))
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from farandole.launcher.agents.send_gate import SendGate
 # A job stands still for no longer than that when the API server is away while a worker comes or goes.
 PATIENCE_SECONDS = 5.0
 _REST_SECONDS = 1.0
+_LOOK_SECONDS = 0.05
 # How often it is made sure that what was written is still there: somebody may have deleted the object.
 REFRESH_SECONDS = 60.0
 
@@ -83,6 +84,13 @@ class StateWriter:
     def is_whole(self) -> bool:
         """Say whether a job can be taken over from what was left."""
         return self._failover.is_whole()
+
+    async def can_be_followed(self, seconds: float) -> bool:
+        """Say whether another launcher could take over now. If none could, wait for that, so many seconds at most."""
+        deadline = self._loop.time() + seconds
+        while self.gate.lapsed and self._loop.time() < deadline:
+            await asyncio.sleep(_LOOK_SECONDS)
+        return not self.gate.lapsed
 
     async def close(self) -> None:
         """Write nothing any more, and return when the thread has ended."""

@@ -15,6 +15,8 @@ from farandole.kubernetes.training_job.job_spec import CLAIM, TrainingJobSpec
 
 _SECRET_VOLUME = "farandole-secret"
 _USER = 1000
+# A launcher ends at once, but not before it has written down what its successor has to know.
+LAUNCHER_GRACE_SECONDS = 30
 # A worker pod gets the time that its workers have to leave in good order, and a little more.
 _MORE_GRACE = 15
 _HARDENED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
@@ -59,7 +61,7 @@ def launcher(job: Object, spec: TrainingJobSpec, options: Options, index: int, a
         "restartPolicy": "OnFailure",
         "serviceAccountName": own_names.account(job),
         "automountServiceAccountToken": True,
-        "terminationGracePeriodSeconds": 5,
+        "terminationGracePeriodSeconds": LAUNCHER_GRACE_SECONDS,
         "tolerations": _when_nodes_are_lost(spec),
     }
     _secure(body)

@@ -153,3 +153,22 @@ def test_what_was_written_is_looked_after() -> None:
             await writer.close()
 
     asyncio.run(test())
+
+
+def test_a_launcher_that_is_to_end_waits_until_another_one_could_follow() -> None:
+    async def test(failover: SlowFailover, writer: StateWriter, said: list[object]) -> None:
+        assert await writer.can_be_followed(0.0)
+        failover.away = True
+        writer.keep(LAUNCHER, b"1")
+        assert await writer.can_be_followed(0.0), "nobody knows of what is behind the gate"
+        await until(lambda: said == [False])
+        assert not await writer.can_be_followed(0.01)
+        waiting = asyncio.create_task(writer.can_be_followed(_LONG))
+        await asyncio.sleep(0.1)
+        assert not waiting.done()
+        failover.away = False
+        failover.allow()
+        assert await waiting
+        assert said == [False, True], "agents have been told before"
+
+    run(test, patience=0.05)
