@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sys import getrefcount
 from typing import Any
 
 import torch
@@ -23,11 +24,22 @@ class GradientEntry(Entry):
         in_view: a tensor that is the entry's `view`, and the parameter's gradient; None without one.
         in_own_view: a tensor that is its `own_view`; None without one.
         address: where `in_view` begins. It is elsewhere once the gradient has got other memory: by an assignment to its
-            `.data`, or by a conversion of the model, such as `model.half()`.
+            `.data`, also of ours, or by a conversion of the model, such as `model.half()`.
         kind: element type and shape of the view.
+        references: how many there are to `in_view` while it is nobody's gradient: the attribute, the argument of what
+            counts them, and whatever keeps the reduced gradients of the last step.
     """
 
-    __slots__ = ("address", "in_own_view", "in_view", "kind", "parameter", "sparse_as_dense", "sparse_dim")
+    __slots__ = (
+        "address",
+        "in_own_view",
+        "in_view",
+        "kind",
+        "parameter",
+        "references",
+        "sparse_as_dense",
+        "sparse_dim",
+    )
 
     def __init__(self, name: str, parameter: torch.nn.Parameter, sparse_as_dense: bool) -> None:
         super().__init__(name)
@@ -38,6 +50,7 @@ class GradientEntry(Entry):
         self.in_own_view: torch.Tensor | None = None
         self.address = 0
         self.kind = parameter.dtype, parameter.shape
+        self.references = 2
 
     # --- what the gradient is --------------------------------------------------------------------------------------
 
@@ -94,8 +107,11 @@ class GradientEntry(Entry):
     def put(self, share: float) -> bool:
         """See `Entry`."""
         # For each gradient of each step, so it is as short as it can be.
+        assert self.in_view is not None
+        if getrefcount(self.in_view) > self.references and self.parameter.grad is not self.in_view:
+            # The user has kept the gradient of an earlier step, which gets memory of its own.
+            self.in_view.data = self.in_view.clone()
         in_view = self.in_view
-        assert in_view is not None
         if in_view.data_ptr() != self.address:
             in_view = self._look_into_view()
         if self.in_own_view is not None:

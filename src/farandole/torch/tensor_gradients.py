@@ -126,6 +126,8 @@ class TensorGradients:
         """See `GradientFrontEnd`."""
         entries: Any = (entry for bundle in bundles for entry in bundle.entries)
         gradients = [(entry, entry.parameter.grad) for entry in entries]
+        for entry, gradient in gradients:
+            entry.references = 3 if gradient is entry.in_view else 2
         return [(entry, gradient) for entry, gradient in gradients if gradient is not None]
 
     def versions(self, gradients: Sequence[tuple[Any, torch.Tensor]]) -> list[int]:

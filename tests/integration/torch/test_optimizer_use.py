@@ -180,6 +180,27 @@ def test_gradients_and_parameters_may_get_other_memory(worlds):
             worlds.run(2, body, groups, set_to_none)
 
 
+def test_a_gradient_that_is_kept_stays_as_it_is(worlds):
+    """As without an optimizer around: after `zero_grad()`, the next gradient is another tensor."""
+
+    def body(passes):
+        model = torch.nn.Linear(2, 1, bias=False)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+        optimizer = hvd.DistributedOptimizer(optimizer, backward_passes_per_step=passes)
+        kept = []
+        for step in range(4):
+            for _ in range(passes):
+                (model(torch.ones(1, 2)) * (hvd.rank() + step)).sum().backward()
+            optimizer.step()
+            kept.append(model.weight.grad)
+            optimizer.zero_grad()
+        model.weight.requires_grad_(False)
+        assert [gradient[0].tolist() for gradient in kept] == [[passes * (step + 0.5)] * 2 for step in range(4)]
+
+    for passes in (1, 2):
+        worlds.run(2, body, passes)
+
+
 def test_it_is_the_users_optimizer(worlds):
     """Class name, isinstance, shared groups, schedulers, state dicts, hooks."""
 
