@@ -107,8 +107,9 @@ def turn(
     if standing is not None:
         after, waits = _carry_out(after, standing, hosts, facts, now)
         reasons = {**standing.decision.reasons, **waits}
-    elif not any(host.up for host in hosts):
-        reasons = dict.fromkeys(after, "waits: no host can be reached")
+    else:
+        why = "all hosts that answer are being drained" if any(host.up for host in hosts) else "no host can be reached"
+        reasons = {name: f"waits: {why}" for name, job in after.items() if job.phase is Phase.WAITING}
     steps = ((before, seen), (seen, after))  # A job may be lost and be given other slots in one turn.
     events = [
         Event(name, said)
@@ -180,7 +181,8 @@ def _decide(
         if review_at is None or now < review_at:
             return standing
     what = what_is_known(jobs.values())
-    views = [view_of(job, cluster, settings, what, reports.get(job.name)) for job in asked]
+    draining = {host.name for host in hosts if host.draining}
+    views = [view_of(job, cluster, settings, what, reports.get(job.name), draining) for job in asked]
     return Standing(key, cluster, decide(cluster, views, now))
 
 

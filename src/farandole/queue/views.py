@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from farandole.queue.model import Phase, QueueHost, QueueJob, Slots
 from farandole.queue.settings import QueueSettings, user_queue
@@ -29,9 +29,17 @@ def cluster_of(hosts: Sequence[QueueHost], jobs: Iterable[QueueJob]) -> Cluster:
 
 
 def view_of(
-    job: QueueJob, cluster: Cluster, settings: QueueSettings, known: WhatIsKnown, report: Report | None = None
+    job: QueueJob,
+    cluster: Cluster,
+    settings: QueueSettings,
+    known: WhatIsKnown,
+    report: Report | None = None,
+    draining: Collection[str] = (),
 ) -> JobView:
-    """Return what a policy may see of a job."""
+    """Return what a policy may see of a job.
+
+    One that has slots on a host that is draining keeps them, unless it is elastic: nobody else could have them.
+    """
     workers = job.spec.workers
     most = max(cluster.slots_of.values(), default=0)
     elastic = job.spec.is_elastic
@@ -58,7 +66,7 @@ def view_of(
         restarts=job.restarts,
         restarting_until=job.since + settings.restart_cost if job.has_slots else 0.0,
         restart_cost=settings.restart_cost,
-        preemptible=spec.how_suspended != "never",
+        preemptible=spec.how_suspended != "never" and (elastic or not any(host in draining for host in job.slots)),
         largest_run=job.largest_run,
         report=report,
     )

@@ -1,0 +1,38 @@
+"""Hosts that are about to be taken away: what runs there may end there, and nothing new begins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from queue_world import BOB, FakeDaemon, World, hosts
+
+from farandole.queue.hosts import drained
+from farandole.queue.model import Phase
+from farandole.queue.settings import QueueSettings
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[FakeDaemon]:
+    daemon = FakeDaemon(tmp_path, World(), hosts("h1:2"), QueueSettings(policy="preempt"))
+    yield daemon
+    daemon.close()
+
+
+def test_a_job_that_waits_while_all_hosts_are_drained_is_told_so(daemon: FakeDaemon) -> None:
+    daemon.state.set_hosts(drained(daemon.state.hosts, ["h1"]))
+    daemon.submit("a", BOB)
+    daemon.turns()
+    assert daemon.state.status("a").reason == "waits: all hosts that answer are being drained"
+
+
+def test_a_job_on_a_drained_host_does_not_make_room_for_one_that_cannot_begin_there(daemon: FakeDaemon) -> None:
+    daemon.submit("runs", BOB, workers=2, work=20, checkpoint="/c")
+    daemon.turns()
+    daemon.state.set_hosts(drained(daemon.state.hosts, ["h1"]))
+    daemon.submit("comes", BOB, workers=2, work=20, priority=5)
+    daemon.turns()
+    daemon.world.pass_to(daemon.world.now + 100)
+    daemon.turns()
+    assert daemon.state.jobs["runs"].phase is Phase.SUCCEEDED
