@@ -55,7 +55,7 @@ HOMES = {
     "horovod.runner.util.threads": "farandole.compat.runner.threads",
 }
 
-_LATER = "is not there yet in farandole-horovod; horovod.torch, horovod.tensorflow and horovod.keras are"
+_LATER = "is not there yet in farandole-horovod; horovod.torch, tensorflow, keras and mxnet are"
 _INSIDE = "is not there: it was the inside of Horovod's launcher, and farandole's works otherwise"
 _AGGREGATION = "is not there: pass backward_passes_per_step to DistributedOptimizer"
 
