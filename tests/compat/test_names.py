@@ -299,6 +299,10 @@ def test_elastic_is_loaded_when_it_is_asked_for() -> None:
 def test_a_module_that_horovod_does_not_have_is_an_ordinary_mistake() -> None:
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("horovod.torch.no_such_module")
+    # What Horovod has, but not farandole, nor the package that it would be in.
+    with pytest.raises(ModuleNotFoundError, match=r"horovod\.runner\.util\.cache"):
+        importlib.import_module("horovod.runner.util.cache")
+    assert importlib.util.find_spec("horovod.runner.common.util.codec") is None
     with pytest.raises(ImportError, match="cannot import name 'no_such_name'"):
         from horovod.torch import no_such_name  # noqa: F401
     assert importlib.util.find_spec("horovod.no_such_module") is None

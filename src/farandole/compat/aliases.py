@@ -129,6 +129,15 @@ def home_of(name: str) -> str | None:
     return None
 
 
+def _spec_of(home: str) -> ModuleSpec | None:
+    try:
+        return importlib.util.find_spec(home)
+    except ModuleNotFoundError as error:
+        if error.name is None or not home.startswith(f"{error.name}."):
+            raise
+        return None  # The package is missing that it would be in.
+
+
 class Finder:
     """Finds Horovod's modules in farandole."""
 
@@ -144,7 +153,7 @@ class Finder:
         if any(home.startswith(f"{name}.") for home in HOMES) and name not in HOMES:
             return ModuleSpec(name, _Folder(), is_package=True)
         home = home_of(name)
-        spec = None if home is None else importlib.util.find_spec(home)
+        spec = None if home is None else _spec_of(home)
         if home is None or spec is None:
             return None
         # With `python -m`, the origin is what the program finds as its own name.
