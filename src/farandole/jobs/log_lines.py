@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 POLL_SECONDS = 0.2
+_PIECE_BYTES = 1024 * 1024
 
 # As the launcher prefixes what workers print, with or without a time before it; colours may stand around it.
 _PREFIX = re.compile(r"^(?:\x1b\[[\d;]*m)*[^\[<]*\[(\d+)\]<std(out|err)>:")
@@ -40,19 +41,21 @@ def follow_file(path: Path, is_over: Callable[[], bool] | None) -> Iterator[str]
     """
     rest = b""
     offset = 0
+    over = is_over is None
     while True:
-        over = is_over is None or is_over()  # Before the file is read: what was written until then is in it.
+        # Before the file is read: what was written until then is in it.
+        over = over or (is_over is not None and is_over())
         try:
             with path.open("rb") as file:
                 file.seek(offset)
-                new = file.read()
+                new = file.read(_PIECE_BYTES)
         except FileNotFoundError:
             new = b""
         offset += len(new)
         *lines, rest = (rest + new).split(b"\n")
         for line in lines:
             yield line.decode(errors="replace") + "\n"
-        if over:
+        if over and not new:
             if rest:
                 yield rest.decode(errors="replace") + "\n"
             return

@@ -6,6 +6,7 @@ import json
 import pickle
 import sys
 import threading
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -201,6 +202,17 @@ def test_a_file_is_followed_to_its_end(tmp_path: Path) -> None:
     assert list(follow_file(log, is_over)) == ["one\n", "two\n", "three\n"]
     assert list(follow_file(log, None)) == ["one\n", "two\n", "three\n"]
     assert list(follow_file(tmp_path / "missing", None)) == []
+
+
+def test_a_long_log_is_not_read_at_once(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_bytes(b"x" * 99 + b"\n" + (b"y" * 99 + b"\n") * 400_000)
+    tracemalloc.start()
+    try:
+        assert sum(1 for _ in follow_file(log, None)) == 400_001
+        assert tracemalloc.get_traced_memory()[1] < 8 * 1024 * 1024
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_function_is_submitted_as_a_command_that_calls_it(
