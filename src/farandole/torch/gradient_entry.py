@@ -160,7 +160,8 @@ class GradientEntry(Entry):
 
     def lies_in_view(self, gradient: Any) -> bool:
         """See `Entry`."""
-        return gradient is self.in_view
+        in_view = self.in_view
+        return in_view is not None and gradient is in_view and in_view.data_ptr() == self.address
 
     def _look_into_view(self) -> torch.Tensor:
         """Let `in_view` be a new tensor that is the view, and return it."""
