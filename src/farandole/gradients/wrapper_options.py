@@ -86,7 +86,9 @@ def checked(
     if gradient_predivide_factor != 1.0 and op != Average:
         raise InvalidRequestError("gradient_predivide_factor not supported with op != Average")
     if not isinstance(backward_passes_per_step, int) or backward_passes_per_step < 1:
-        raise InvalidRequestError(f"backward_passes_per_step is an integer of at least 1: {backward_passes_per_step!r}")
+        raise InvalidRequestError(
+            f"backward_passes_per_step must be an integer of at least 1, not {backward_passes_per_step!r}."
+        )
     if op == Adasum and average_aggregated_gradients:
         raise InvalidRequestError("Adasum does not support average_aggregated_gradients == True")
     if num_groups:

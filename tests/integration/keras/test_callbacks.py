@@ -135,8 +135,8 @@ def test_metrics_may_be_arrays(world: World) -> None:
 
         # Of the two classes, rank 0 has only the first, and rank 1 only the second; the model always finds the first.
         model = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(2, kernel_initializer="zeros")])
-        scores = keras.metrics.Accuracy(), keras.metrics.F1Score(average=None, threshold=0.5, name="scores")
-        model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.0)), "mse", metrics=list(scores))
+        scores = keras.metrics.F1Score(average=None, threshold=0.5, name="scores")
+        model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.0)), "mse", metrics=[scores])
         model.layers[0].bias.assign([1.0, 0.0])
         y = np.eye(2, dtype="float32")[[hvd.rank()] * 4]
         callbacks = [hvd.callbacks.MetricAverageCallback()]
