@@ -20,6 +20,8 @@ from farandole.jobs.view import JobView, Moment, OutputLine, WorkerView
 
 URL_SECONDS = 5.0
 MOST_LINES = 2000
+MOST_CHARACTERS = 2000
+"""Of a line."""
 _FINISHED_WORDS = ("exited", "finished", "succeeded", "failed", "ended")
 
 
@@ -165,7 +167,7 @@ def view_of_status(status: JobStatus) -> JobView:
 def line_of_log(number: int, text: str) -> OutputLine:
     """Return a line of a log, which may begin with `[RANK]<stdout>:`."""
     rank, error, rest = rank_and_text(text.rstrip("\r\n"))
-    return OutputLine(number, rank, error, rest[:MOST_LINES])
+    return OutputLine(number, rank, error, rest[:MOST_CHARACTERS])
 
 
 def source_for(job: str | None, place: str | None, environment: Mapping[str, str] = os.environ) -> Source:

@@ -18,7 +18,6 @@ from farandole.jobs.spec import JobSpec, to_dict
 from farandole.jobs.status import JobStatus, from_dict
 from farandole.queue import protocol
 from farandole.queue.address import VARIABLE, find, socket_of
-from farandole.queue.address import is_there as is_there
 from farandole.queue.protocol import MESSAGE_LIMIT, Answer, Request
 from farandole.wire.channel import Channel
 from farandole.wire.errors import WireError

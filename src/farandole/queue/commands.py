@@ -7,8 +7,6 @@ from pathlib import Path
 
 from farandole.queue.model import QueueJob, count
 
-SHORT_GRACE = 5.0
-
 
 def command_of(job: QueueJob, hosts: Path, options: Sequence[str] = ()) -> tuple[str, ...]:
     """Return the words.

@@ -123,7 +123,3 @@ def most_slots(hosts: Sequence[QueueHost]) -> int:
     for host in hosts:
         of_type[host.type] = of_type.get(host.type, 0) + host.slots
     return max(of_type.values(), default=0)
-
-
-def total(hosts: Sequence[QueueHost]) -> int:
-    return sum(host.slots for host in hosts)
