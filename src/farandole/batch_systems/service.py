@@ -81,7 +81,8 @@ class BatchJobs:
         """Return the jobs that were submitted from here, the oldest first."""
         rows = self._rows()
         records = filter(None, (self._record(path.stem) for path in self._root.glob("[!.]*.json")))
-        return [self._status(record, rows) for record in sorted(records, key=lambda record: record.created)]
+        until = time.monotonic() + _EXIT_SECONDS
+        return [self._status(record, rows, until) for record in sorted(records, key=lambda record: record.created)]
 
     def status(self, name: str) -> JobStatus:
         """Return how a job is."""
@@ -204,10 +205,11 @@ class BatchJobs:
                     return name
             number += 1
 
-    def _status(self, record: Record, rows: Mapping[str, Row]) -> JobStatus:
+    def _status(self, record: Record, rows: Mapping[str, Row], until: float | None = None) -> JobStatus:
+        """Return how a job is; `until` is how long to wait for its exit code, on the monotonic clock."""
         row = rows.get(record.id)
         if row is None or row.state.is_over:
-            return self._ended(record, row)
+            return self._ended(record, row, time.monotonic() + _EXIT_SECONDS if until is None else until)
         return JobStatus(
             record.name,
             row.state,
@@ -222,18 +224,20 @@ class BatchJobs:
             hosts=(row.hosts,) if row.hosts else (),
         )
 
-    def _ended(self, record: Record, row: Row | None) -> JobStatus:
+    def _ended(self, record: Record, row: Row | None, until: float) -> JobStatus:
         """Return how a job has ended, by the file that its script has written, or by what the batch system says."""
         place, title = self._system.place, self._system.title
         status = JobStatus(
             record.name, JobState.FAILED, place, record.command, created=record.created, wanted=record.wanted
         )
         exit_file = self._file(record.name, "exit")
-        deadline = time.monotonic() + (_EXIT_SECONDS if row is not None and row.state is JobState.SUCCEEDED else 0.0)
-        while (end := _read_end(exit_file)) is None and time.monotonic() < deadline:
+        succeeded = row is not None and row.state is JobState.SUCCEEDED
+        while (end := _read_end(exit_file)) is None and succeeded and time.monotonic() < until:
             time.sleep(0.1)
-        if end is None and row is not None and row.state is JobState.SUCCEEDED:
-            return msgspec.structs.replace(status, state=row.state, exit_code=0)  # A script ends with its job's code.
+        if end is None and succeeded:
+            return msgspec.structs.replace(
+                status, state=JobState.SUCCEEDED, exit_code=0
+            )  # A script ends with its job's code.
         if end is not None:
             code, finished = end
             state = JobState.SUCCEEDED if code == 0 else JobState.CANCELLED if record.cancelled else JobState.FAILED

@@ -296,6 +296,22 @@ def test_a_job_that_slurm_calls_complete_has_succeeded(
     assert (status.state, status.exit_code) == (JobState.SUCCEEDED, 0), "its script ends with the job's code"
 
 
+def test_the_list_of_jobs_waits_for_exit_codes_once(
+    jobs: BatchJobs, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, name in enumerate("abc", 1):
+        submit(jobs, name)
+        slurm.set(number, state="COMPLETED")
+    now = [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    monkeypatch.setattr(service, "time", SimpleNamespace(sleep=sleep, monotonic=lambda: now[0], time=time.time))
+    assert [status.state for status in jobs.jobs()] == [JobState.SUCCEEDED] * 3
+    assert now[0] < 6.0
+
+
 def test_a_log_that_is_followed_asks_slurm_now_and_then(
     jobs: BatchJobs, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
