@@ -55,7 +55,7 @@ def follow_file(path: Path, is_over: Callable[[], bool] | None) -> Iterator[str]
         *lines, rest = (rest + new).split(b"\n")
         for line in lines:
             yield line.decode(errors="replace") + "\n"
-        if over and not new:
+        if over and len(new) < _PIECE_BYTES:
             if rest:
                 yield rest.decode(errors="replace") + "\n"
             return

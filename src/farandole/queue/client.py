@@ -18,7 +18,7 @@ from farandole.jobs.spec import JobSpec, to_dict
 from farandole.jobs.status import JobStatus, from_dict
 from farandole.queue import protocol
 from farandole.queue.address import VARIABLE, find, socket_of
-from farandole.queue.protocol import MESSAGE_LIMIT, Answer, Request
+from farandole.queue.protocol import LOG_BYTES, MESSAGE_LIMIT, Answer, Request
 from farandole.wire.channel import Channel
 from farandole.wire.errors import WireError
 
@@ -72,20 +72,25 @@ class QueueClient:
 
     def _lines(self, name: str, follow: bool) -> Iterator[str]:
         attempt, offset, rest = 1, 0, b""
+        was_short = False
         while True:
             piece = msgspec.convert(self.ask(protocol.ReadLog(name, attempt, offset)), protocol.LogPiece)
             *lines, rest = (rest + piece.data).split(b"\n")
             for line in lines:
                 yield line.decode(errors="replace") + "\n"
-            moved = (piece.attempt, piece.offset) != (attempt, offset)
-            ends = piece.is_over or not (moved or follow)
+            place = max(1, piece.attempt), piece.offset  # A job that waits has had no attempt: 0.
+            moved = place != (attempt, offset)
+            # A job that prints all the time has no piece without anything in it: two that are not full are the end.
+            is_short = 0 < len(piece.data) < LOG_BYTES
+            ends = piece.is_over or not (follow or (moved and not (is_short and was_short)))
+            was_short = is_short and piece.attempt == attempt
             if rest and (ends or piece.attempt > attempt):
                 # Nothing follows in this attempt: it may have been killed in the middle of a line.
                 yield rest.decode(errors="replace") + "\n"
                 rest = b""
             if ends:
                 return
-            attempt, offset = max(1, piece.attempt), piece.offset
+            attempt, offset = place
             if not moved:
                 time.sleep(POLL_SECONDS)
 

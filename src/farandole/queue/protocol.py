@@ -10,6 +10,8 @@ import msgspec
 from farandole.jobs.errors import KINDS, JobError
 
 MESSAGE_LIMIT = 32 * 1024 * 1024
+LOG_BYTES = 1024 * 1024
+"""Of a piece of a log, at most: a shorter one is all that there is."""
 
 
 class Submit(msgspec.Struct, frozen=True, tag="submit"):

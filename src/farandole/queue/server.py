@@ -22,7 +22,7 @@ from farandole.queue import requests
 from farandole.queue.access import Access, check_can_run
 from farandole.queue.executor import Executor
 from farandole.queue.model import Phase, QueueHost
-from farandole.queue.protocol import MESSAGE_LIMIT, Answer, LogPiece, Request, refusal
+from farandole.queue.protocol import LOG_BYTES, MESSAGE_LIMIT, Answer, LogPiece, Request, refusal
 from farandole.queue.requests import Asker
 from farandole.queue.settings import changed
 from farandole.queue.state import QueueState
@@ -33,7 +33,6 @@ from farandole.wire.frames import Codec
 from farandole.wire.unix_socket import user_behind
 
 REQUEST_SECONDS = 10.0
-LOG_BYTES = 1024 * 1024
 
 
 class Server:

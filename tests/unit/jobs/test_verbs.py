@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import pickle
 import sys
@@ -202,6 +203,17 @@ def test_a_file_is_followed_to_its_end(tmp_path: Path) -> None:
     assert list(follow_file(log, is_over)) == ["one\n", "two\n", "three\n"]
     assert list(follow_file(log, None)) == ["one\n", "two\n", "three\n"]
     assert list(follow_file(tmp_path / "missing", None)) == []
+
+
+def test_what_is_there_has_an_end_while_more_is_written(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("0\n")
+    read = []
+    for line in itertools.islice(follow_file(log, None), 20):
+        read.append(line)
+        with log.open("a") as file:
+            file.write(f"{len(read)}\n")
+    assert read == ["0\n"]
 
 
 def test_a_long_log_is_not_read_at_once(tmp_path: Path) -> None:

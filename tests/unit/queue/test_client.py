@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 from queue_world import refused
 
 from farandole.jobs.spec import from_dict
+from farandole.queue import protocol
 from farandole.queue.client import QueueClient
+from farandole.queue.protocol import LogPiece
 
 
 def test_what_is_no_text_is_told_and_by_which_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -20,3 +25,43 @@ def test_what_is_no_text_is_told_and_by_which_name(tmp_path: Path, monkeypatch: 
     (tmp_path / "socket").touch()
     said = refused(lambda: QueueClient(tmp_path, {}, 0.0).submit(words))
     assert said.startswith("Refused: 'caf\\udce9' is no text in UTF-8")
+
+
+class Chatty(QueueClient):
+    """A client of a queue whose job `a` has had one attempt, and prints in its second one without an end."""
+
+    def ask(self, what: protocol.Ask) -> Any:
+        assert isinstance(what, protocol.ReadLog)
+        if what.attempt == 1:
+            data = b"old\n"[what.offset :]
+            piece = LogPiece(data, 1, 4, False) if data else LogPiece(b"", 2, 0, False)
+        else:
+            piece = LogPiece(b"new\n", 2, what.offset + 4, False)
+        return msgspec.structs.asdict(piece)
+
+
+def test_what_a_job_has_printed_has_an_end_while_it_prints_more(tmp_path: Path) -> None:
+    lines = list(itertools.islice(Chatty(tmp_path, {}, 0.0).logs("a"), 100))
+    assert lines[:2] == ["old\n", "new\n"] and len(lines) <= 3
+    following = Chatty(tmp_path, {}, 0.0).logs("a", follow=True)
+    assert len(list(itertools.islice(following, 100))) == 100
+
+
+class Waiting(QueueClient):
+    """A client of a queue whose job `a` waits: it has had no attempt."""
+
+    asked = 0
+
+    def ask(self, what: protocol.Ask) -> Any:
+        self.asked += 1
+        assert self.asked < 100, "it asks without a rest, and without an end"
+        return msgspec.structs.asdict(LogPiece(b"", 0, 0, self.asked > 5))
+
+
+def test_a_job_that_waits_has_printed_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rests: list[float] = []
+    monkeypatch.setattr("time.sleep", rests.append)
+    waiting = Waiting(tmp_path, {}, 0.0)
+    assert list(waiting.logs("a")) == [] and waiting.asked == 1
+    waiting.asked = 0
+    assert list(waiting.logs("a", follow=True)) == [] and len(rests) == 5
