@@ -2,9 +2,9 @@
 
 Two of the jobs keep books of their samples, one of them with PyTorch; the third one is suspended and resumed. An event
 falls on a job or on all, and the next one comes when all jobs train again. So every loss is survivable: no event takes
-the last worker that has a job's state, and none takes a launcher while there is no API server. What must be true in the
-end: every job has succeeded; the first two have used each sample once; nothing of them is left in the cluster or on
-this machine.
+the last worker that has a job's state, and none takes a launcher while there is no API server, or while what a successor
+has to know is not saved there. What must be true in the end: every job has succeeded; the first two have used each
+sample once; nothing of them is left in the cluster or on this machine.
 
 The same seed chooses the same events; what they fall on also depends on what there is at that moment.
 """
@@ -157,7 +157,13 @@ class RandomEvents:
         # Nobody misses the launcher, and it is there.
         led = bool(running and running[0]["status"] == "True" and running[0]["reason"] == "Training")
         size = int((status.get("progress") or {}).get("size") or 0)
-        return led and bool(job.ready("launcher")) and min(size, len(job.running("worker"))) >= 2
+        launchers = job.ready("launcher")
+        return led and bool(launchers) and self._is_saved(launchers[-1]) and min(size, len(job.running("worker"))) >= 2
+
+    def _is_saved(self, launcher: str) -> bool:
+        """Say whether another launcher could follow this one; if none could, its workers would end with it."""
+        log = self._cluster.kubectl("logs", "-n", NAMESPACE, launcher, check=False)
+        return "cannot be written down" not in log.rpartition("is written down again")[2]
 
     def _await_full(self) -> None:
         """Wait until each job trains with all workers that it wants: none is forgotten."""

@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from cryptography.fernet import Fernet
 
 ACCOUNT_FOLDER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-SECONDS = 3.0
+SECONDS = 10.0
+# A connection that was used before may lead nowhere any more; then a new one is made.
+REUSED_SECONDS = 3.0
 # A launcher that cannot begin, or tell the outcome, for so long ends; the kubelet starts it again, later and later.
 LONGEST_WAIT_SECONDS = 600.0
 _MERGE = "application/merge-patch+json"
@@ -128,6 +130,8 @@ class StateObjects:
         connection.request(method, path, None if body is None else json.dumps(body), headers)
         answer = connection.getresponse()
         text = answer.read()
+        if connection.sock is not None:
+            connection.sock.settimeout(REUSED_SECONDS)
         self._connection = connection
         if answer.status == 409:
             raise Changed

@@ -34,7 +34,9 @@ def test_an_outcome_of_this_attempt_is_one() -> None:
 
 
 class Answers:
-    """A connection whose server always says the same."""
+    """A connection whose server always says the same, and closes it."""
+
+    sock = None
 
     def __init__(self, status: int, text: bytes) -> None:
         self.status, self._text = status, text
