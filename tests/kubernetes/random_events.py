@@ -2,9 +2,9 @@
 
 Two of the jobs keep books of their samples, one of them with PyTorch; the third one is suspended and resumed. An event
 falls on a job or on all, and the next one comes when all jobs train again. So every loss is survivable: no event takes
-the last worker that has a job's state, and none takes a launcher while there is no API server, or while what a successor
-has to know is not saved there. What must be true in the end: every job has succeeded; the first two have used each
-sample once; nothing of them is left in the cluster or on this machine.
+the last worker that has a job's state, and none takes a launcher while there is no API server, or while what a
+successor has to know is not saved there. What must be true in the end: every job has succeeded; the first two have used
+each sample once; nothing of them is left in the cluster or on this machine.
 
 The same seed chooses the same events; what they fall on also depends on what there is at that moment.
 """

@@ -13,6 +13,8 @@ from functools import cached_property
 
 from farandole.scheduler.errors import ClusterError
 
+MOST_NODES = 1_000_000
+
 
 @dataclass(frozen=True)
 class Node:
@@ -88,6 +90,8 @@ def parse_cluster(text: str) -> Cluster:
         type_, count, slots = found["type"] or "slot", int(found["nodes"]), int(found["slots"])
         if not count or not slots:
             raise ClusterError(f"{part!r} has no slots", "a cluster needs one node with one slot at least")
+        if len(nodes) + count > MOST_NODES:
+            raise ClusterError(f"{part!r} has too many nodes", f"a cluster has {MOST_NODES:,} at most")
         if type_ in seen:
             raise ClusterError(f"type {type_} is there twice", "nodes of one type have equal numbers of slots")
         seen.add(type_)

@@ -178,7 +178,7 @@ def test_unknown_policies_and_clusters() -> None:
         make_policy("fcfs+easy+strict")
     with pytest.raises(UnknownPolicyError, match="policy adaptive\\+easy: there is no easy"):
         make_policy("adaptive+easy")
-    for text in ("", "a:2", "0x4", "a:1x1,a:2x2", "a:2x4;b:1x1"):
+    for text in ("", "a:2", "0x4", "a:1x1,a:2x2", "a:2x4;b:1x1", "99999999999x4"):
         with pytest.raises(ClusterError):
             parse_cluster(text)
     assert parse_cluster("aws:6x4,dgx-ext:2x8").slots_of == {"aws": 24, "dgx-ext": 16}
