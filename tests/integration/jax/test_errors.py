@@ -270,3 +270,21 @@ def test_numbers_that_would_lose_bits_are_refused(worker: Worker) -> None:
     whole, real = worker.receive()
     assert "would make int32 of this array of int64" in whole and "astype('int32')" in whole
     assert "would make float32 of this array of float64" in real
+
+
+def test_numbers_of_rows_are_right_or_an_error(worker: Worker) -> None:
+    def run() -> list[int]:
+        import jax
+
+        from farandole.errors import InvalidRequestError
+        from farandole.jax.arrays import Arrays
+
+        jax.config.update("jax_enable_x64", False)
+        with pytest.raises(InvalidRequestError, match="jax_enable_x64"):
+            Arrays().whole_numbers([2**31], None)
+        found: list[int] = Arrays().whole_numbers([0, 2**31 - 1], None).tolist()
+        return found
+
+    # In a process of its own: one that has used JAX may not be forked any more, as other tests do.
+    worker.send(run, ())
+    assert worker.receive() == [0, 2**31 - 1]
