@@ -20,6 +20,9 @@ _UNITS = {"k": 1e3, "m": 1e6, "g": 1e9}
 _BURST_SECONDS = 0.001
 _LEAST_BURST_BYTES = 256 * 1024
 _LATENCY = "20ms"
+# A bridge without an address of its own takes the lowest of its ports, and so another one when a port comes or goes.
+# Hosts that speak to the bridge itself would send to the old one, in vain, for some ten seconds.
+_HARDWARE_ADDRESS = "02:00:00:00:ff:01"
 # The kernel's limit, less what stands before a network's name in the name of a port.
 LONGEST_NETWORK_NAME = 10
 
@@ -67,7 +70,9 @@ class Switch:
         lines = []
         for network in networks:
             # Without spanning tree and snooping a port forwards at once, and IPv6 finds its neighbours.
-            lines.append(f"link add name {network} type bridge stp_state 0 mcast_snooping 0")
+            lines.append(
+                f"link add name {network} address {_HARDWARE_ADDRESS} type bridge stp_state 0 mcast_snooping 0"
+            )
             lines.append(f"link set dev {network} up")
         self._ip(lines)
 

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import subprocess
 import time
 from typing import Any
 
+import pytest
+from tests.hosts.namespaces import in_network
+from tests.hosts.switch import Switch
+from tests.kubernetes import binaries
 from tests.kubernetes.cluster import Cluster
+from tests.kubernetes.node.network import PodNetwork
 
 
 def pod(name: str, script: str, *, container: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
@@ -50,6 +58,24 @@ def test_pods_see_each_other_by_name_and_nothing_of_the_machine(cluster: Cluster
     assert said[-1] == "1000"
     nodes = {each["spec"]["nodeName"] for each in cluster.pods(namespace)}
     assert nodes <= set(cluster.nodes)
+
+
+def test_nodes_keep_their_hardware_address_when_pods_come_and_go() -> None:
+    if (reason := binaries.why_not()) is not None:
+        pytest.skip(reason)
+    with contextlib.closing(Switch(("pods",))) as switch:
+        node = PodNetwork(switch.pid, 1)
+        before = node.inside(_hardware_address)
+        # The lowest there is: a bridge without an address of its own would take it.
+        in_network(switch.pid, ["ip", "-batch", "-"], ["link add low address 02:00:00:00:00:00 type veth peer far"])
+        in_network(switch.pid, ["ip", "-batch", "-"], ["link set dev low master pods up"])
+        assert node.inside(_hardware_address) == before
+
+
+def _hardware_address() -> str:
+    words = ["ip", "-json", "link", "show", "dev", "pods"]
+    shown = subprocess.run(words, capture_output=True, check=True, timeout=30).stdout
+    return str(json.loads(shown)[0]["address"])
 
 
 def test_a_pod_gets_its_readiness_from_the_probe_and_its_end_from_the_program(cluster: Cluster, namespace: str) -> None:
