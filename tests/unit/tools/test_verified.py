@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import subprocess
 import sys
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tools import verified
-from tools.verified import CHECKS, ROOT, Check, compare, describe_compiler, look, read, verdict
+from tools.verified import CHECKS, ROOT, Check, compare, describe_compiler, look, read, verdict, write
 
 CHECK = Check(("CMakeLists.txt", "native"), {"SEEDS": "100"}, "build/asan")
 Edit = Callable[[Path], object]
@@ -59,12 +58,14 @@ def test_one_byte_a_file_more_or_less_or_another_compiler_makes_the_check_run(
     project: Path, edit: Edit, row: str
 ) -> None:
     before = look(CHECK, project)
-    assert verdict("sanitizers", before, look(CHECK, project))[0]
+    write("sanitizers", before, project)
+    assert verdict("sanitizers", look(CHECK, project), project)[0]
     edit(project)
     assert compare(before, look(CHECK, project)) == [row]
-    holds, line = verdict("sanitizers", before, look(CHECK, project))
-    assert not holds
-    assert row in line
+    assert verdict("sanitizers", look(CHECK, project), project) == (
+        False,
+        "sanitizers: to be run; its files, the compiler or a setting have changed since it passed",
+    )
 
 
 def test_a_folder_more_makes_the_check_run(project: Path) -> None:
@@ -116,26 +117,23 @@ def run_python(code: str) -> list[str]:
 
 
 def test_a_check_that_passes_is_recorded(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert verdict("sanitizers", read("sanitizers", project), look(CHECK, project)) == (
-        False,
-        "sanitizers: to be run; there is no record that it has passed",
-    )
+    assert verdict("sanitizers", look(CHECK, project), project) == (False, "sanitizers: to be run; it has no record")
     assert verified.record("sanitizers", run_python("print('ran')"), project) == 0
     said = capfd.readouterr().out
     assert "ran" in said
-    assert "recorded in tests/verified/sanitizers.json" in said
-    assert verdict("sanitizers", read("sanitizers", project), look(CHECK, project))[0]
+    assert "recorded in tests/verified.txt" in said
+    assert verdict("sanitizers", look(CHECK, project), project)[0]
 
 
 def test_a_check_that_fails_is_not_recorded(project: Path) -> None:
     assert verified.record("sanitizers", run_python("raise SystemExit(7)"), project) == 7
-    assert read("sanitizers", project) == {}
+    assert read(project) == []
 
 
 def test_a_check_that_ran_in_part_passes_and_is_not_recorded(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert verified.record("sanitizers", run_python(f"raise SystemExit({verified.IN_PART})"), project) == 0
     assert "sanitizers: passed, but not recorded: a part of it could not be run here" in capsys.readouterr().err
-    assert read("sanitizers", project) == {}
+    assert read(project) == []
 
 
 def test_a_check_is_not_recorded_if_files_change_while_it_runs(
@@ -144,12 +142,41 @@ def test_a_check_is_not_recorded_if_files_change_while_it_runs(
     edit = f"open({str(project / 'native' / 'base.h')!r}, 'a').write('x')"
     assert verified.record("sanitizers", run_python(edit), project) == 0
     assert "not recorded: meanwhile native has changed" in capsys.readouterr().err
-    assert read("sanitizers", project) == {}
+    assert read(project) == []
 
 
 def test_a_record_names_no_path_of_the_machine(project: Path) -> None:
     verified.record("sanitizers", run_python(""), project)
-    assert str(project) not in json.dumps(read("sanitizers", project))
+    assert str(project) not in (project / verified.RECORDS).read_text()
+
+
+def test_record_replaces_earlier_records_of_the_check_and_keeps_those_of_others(project: Path) -> None:
+    write("models", {"Python": "3.11"}, project)
+    write("sanitizers", {"SEEDS": "1"}, project)
+    write("sanitizers", {"SEEDS": "2"}, project)
+    assert [name for name, _ in read(project)] == ["models", "sanitizers"]
+
+
+def test_records_of_two_branches_merge_without_conflict(project: Path) -> None:
+    def git(*arguments: str) -> None:
+        identity = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false")
+        subprocess.run(["git", *identity, *arguments], cwd=project, check=True, capture_output=True)
+
+    def commit(seeds: str) -> None:
+        write("sanitizers", look(CHECK, project, {"SEEDS": seeds, "CXX": "c++"}), project)
+        git("add", "--all")
+        git("commit", "-m", "record")
+
+    (project / ".gitattributes").write_bytes((ROOT / ".gitattributes").read_bytes())
+    git("init", "--initial-branch=main")
+    commit("1")
+    git("switch", "--create", "other")
+    commit("2")
+    git("switch", "main")
+    commit("3")
+    git("merge", "other")
+    for seeds, counts in (("1", False), ("2", True), ("3", True)):
+        assert verdict("sanitizers", look(CHECK, project, {"SEEDS": seeds, "CXX": "c++"}), project)[0] is counts
 
 
 def test_a_folder_on_which_nothing_depends_does_not_count(project: Path) -> None:
