@@ -6,8 +6,8 @@
 The records are lines of `tests/verified.txt`, which is under version control: the name of a check, and one digest of
 everything that its result depends on: the content of folders and files, the compiler, the settings. A record counts
 only if the digest is the same now: if one byte of one file differs, or if there is a file more or less, the check must
-run. Git merges this file by keeping the lines of both sides (see `.gitattributes`), so it never conflicts. If both sides
-changed what a check looks at, neither line counts for the result.
+run. Git merges this file by keeping the lines of both sides (see `.gitattributes`), so it never conflicts. If both
+sides changed what a check looks at, neither line counts for the result.
 """
 
 from __future__ import annotations
