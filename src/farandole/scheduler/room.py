@@ -73,12 +73,15 @@ class Room:
     def why_not(self, job: JobView) -> str:
         """Return why a job that has no choice has none."""
         if self._sizing(job, self.largest) == 0:
-            return (
-                f"waits for ever: it wants {job.min_slots} slots of one type, and no type has more than {self.largest}"
-            )
+            return never_fits(job, self.largest)
         if self._sizing(job, self.allowed(job)) == 0:
             return f"waits: queue {job.queue} has reached its limit"
         return f"waits: {self.total_free} of {self.total} slots are free, it wants {job.slots}"
+
+
+def never_fits(job: JobView, largest: int) -> str:
+    """Return why a job waits for ever that needs more slots than the largest type has."""
+    return f"waits for ever: it wants {job.min_slots} slots of one type, and no type has more than {largest}"
 
 
 def lineage(queue: str, rules: Rules) -> Iterator[str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from farandole.scheduler.errors import TraceError
 from farandole.simulator.application import Application
-from farandole.simulator.tables import Row, header_of, number, read_texts, rows_of, whole
+from farandole.simulator.tables import LATEST, Row, header_of, number, read_texts, rows_of, whole
 
 CATEGORIES = ("adaptive", "scale-gpus", "rigid")
 """What may change while a job runs: slots and batch size, slots only, nothing."""
@@ -39,6 +39,8 @@ class TraceJob:
     queue: str = "default"
     user: str = ""
     deadline: float | None = None
+    where: str = field(default="", compare=False)
+    """The file and the line that it was read from."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,7 @@ def _job(name: str, line: int, row: Row, applications: Mapping[str, Application]
         raise TraceError(f"{name}, line {line}: the job has no name")
     return TraceJob(
         name=row["name"],
-        submitted=number(name, line, row, "time", 0),
+        submitted=number(name, line, row, "time", 0, LATEST),
         slots=whole(name, line, row, "num_replicas", 1),
         application=application,
         batch=batch,
@@ -124,5 +126,6 @@ def _job(name: str, line: int, row: Row, applications: Mapping[str, Application]
         priority=whole(name, line, row, "priority", -(10**6)) if row.get("priority") else 0,
         queue=row.get("queue") or "default",
         user=row.get("user") or "",
-        deadline=number(name, line, row, "deadline", 0) if row.get("deadline") else None,
+        deadline=number(name, line, row, "deadline", 0, LATEST) if row.get("deadline") else None,
+        where=f"{name}, line {line}",
     )

@@ -47,16 +47,18 @@ class JobResult:
 
 
 def job_results(workload: str, cluster: Cluster, outcome: Outcome, alone: Mapping[str, float]) -> list[JobResult]:
-    """Return what became of each job.
+    """Return what became of each job that was completed.
 
     The fair time is the time alone, times how many times fewer slots an equal share is than the job asked for. The
     number of jobs that share is the mean over the job's life.
     """
-    contention = _Contention([(job.view.submitted, job.completed or 0.0) for job in outcome.jobs])
+    contention = _Contention([(job.view.submitted, job.completed or outcome.decided) for job in outcome.jobs])
     results = []
     for job in outcome.jobs:
         view = job.view
-        assert job.completed is not None and view.started is not None and view.allocation is not None
+        if job.completed is None:
+            continue
+        assert view.started is not None and view.allocation is not None
         share = cluster.slots / contention.mean(view.submitted, job.completed)
         fair = alone[view.name] * max(1.0, view.slots / share)
         results.append(

@@ -18,7 +18,7 @@ from farandole.scheduler.errors import TraceError
 from farandole.scheduler.job import Measurement, Noise
 from farandole.simulator.application import Application, Constants, Convergence
 from farandole.simulator.step_times import Measured, Shape, StepTimes, canonical
-from farandole.simulator.tables import number, read_texts, rows_of, whole
+from farandole.simulator.tables import number, read_texts, rows_of, seconds_of_step, whole
 
 # What the published traces' simulators add to their tables: measured restart times, and slowdowns against real runs.
 PUBLISHED = {
@@ -77,7 +77,7 @@ def _placements(app: str, tables: _Tables) -> dict[str, dict[Shape, list[tuple[f
             for line, row in rows_of(name, text, ("placement", "local_bsz", "step_time", "sync_time")):
                 if not re.fullmatch("[1-9]+", row["placement"]):
                     raise TraceError(f"{name}, line {line}: {row['placement']!r} is no placement", "write such as 44")
-                times = number(name, line, row, "step_time", 0), number(name, line, row, "sync_time", 0)
+                times = seconds_of_step(name, line, row)
                 shape = canonical([int(digit) for digit in row["placement"]])
                 shapes.setdefault(shape, []).append((number(name, line, row, "local_bsz", 1), *times))
     if not any(by_type.values()):
@@ -91,8 +91,10 @@ def _layouts(app: str, tables: _Tables) -> dict[str, list[Measured]]:
         name = f"apps/{app}/scalability-{type_}.csv"
         for line, row in rows_of(name, text, ("num_nodes", "num_replicas", "local_bsz", "step_time", "sync_time")):
             nodes, workers = whole(name, line, row, "num_nodes", 1), whole(name, line, row, "num_replicas", 1)
-            values = (number(name, line, row, column, 0) for column in ("local_bsz", "step_time", "sync_time"))
-            by_type.setdefault(type_, []).append(Measured(nodes, workers, *values))
+            if nodes > workers:
+                raise TraceError(f"{name}, line {line}: {workers} replicas are not enough for {nodes} nodes")
+            local = number(name, line, row, "local_bsz", 1)
+            by_type.setdefault(type_, []).append(Measured(nodes, workers, local, *seconds_of_step(name, line, row)))
     return by_type
 
 
@@ -125,11 +127,15 @@ def _convergence(app: str, tables: _Tables) -> Convergence:
     runs: dict[int, list[tuple[float, Noise]]] = {}
     for key, text in tables.get("validation", {}).items():
         name = f"apps/{app}/validation-{key}.csv"
-        if not key.isdecimal():
+        if not key.isdecimal() or int(key) < 1:
             raise TraceError(f"{name}: {key!r} is no batch size")
+        run = runs.setdefault(int(key), [])
         for line, row in rows_of(name, text, ("progress", "grad_sqr", "grad_var")):
             noise = Noise(number(name, line, row, "grad_sqr", 0), number(name, line, row, "grad_var", 0))
-            runs.setdefault(int(key), []).append((number(name, line, row, "progress", 0), noise))
+            if not noise.sqr + noise.var > 0:
+                raise TraceError(f"{name}, line {line}: grad_sqr and grad_var are both 0")
+            run.append((number(name, line, row, "progress", run[-1][0] if run else 0), noise))
+    runs = {batch: run for batch, run in runs.items() if run}
     if not runs:
         raise TraceError(f"apps/{app}: there is no validation-BATCH.csv with a row in it")
     return Convergence.of_runs(runs)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from farandole.scheduler.cluster import Allocation, Cluster
@@ -14,7 +15,7 @@ from farandole.scheduler.rules import Rules
 from farandole.simulator.agents import AdaptiveAgent, ReportingAgent
 from farandole.simulator.application import Application
 from farandole.simulator.job_trace import TraceJob, Workload
-from farandole.simulator.job_work import Agent, FixedWork, Training, Work
+from farandole.simulator.job_work import FixedWork, Training, Work
 from farandole.simulator.predictors import Given, History, Truth
 from farandole.simulator.simulated_job import SimulatedJob
 from farandole.simulator.simulation import Outcome, Predictor, Simulation
@@ -59,25 +60,34 @@ def simulate(
 ) -> Outcome:
     """Simulate a workload under a policy; `rules` are what the policy was told.
 
-    Raises:
-        SchedulerError: a job can never run on this cluster, or in its queue.
+    A job that can never run on this cluster or in its queue is left out; the outcome names it.
     """
     if not policy.resizes:
         options = replace(options, adapt_batches=False, resize=False)
-    jobs = [_simulated(job, applications.get(job.application), cluster, options) for job in workload.jobs]
-    for job in jobs:
-        _check_limit(job.view, rules)
+    jobs: list[SimulatedJob] = []
+    never: dict[str, str] = {}
+    for job in workload.jobs:
+        try:
+            jobs.append(_simulated(job, applications.get(job.application), cluster, options))
+            _check_limit(jobs[-1].view, rules)
+        except NeverRuns as why:
+            never[job.name] = f"can never run: {why.message}"
+    jobs = [job for job in jobs if job.view.name not in never]
+    workload = replace(workload, jobs=tuple(job for job in workload.jobs if job.name not in never))
     predictor = _predictor(workload, applications, cluster, options)
-    return Simulation(cluster, jobs, policy, options.interval, predictor, progress).run()
+    outcome = Simulation(cluster, jobs, policy, options.interval, predictor, progress).run()
+    outcome.unfinished = {**never, **outcome.unfinished}
+    return outcome
+
+
+class NeverRuns(SchedulerError):
+    """A job can never run on this cluster, or in its queue."""
 
 
 def _check_limit(job: JobView, rules: Rules) -> None:
     limited = tightest_limit(job.queue, rules)
     if limited is not None and limited.limit is not None and job.min_slots > limited.limit:
-        raise SchedulerError(
-            f"job {job.name} wants {job.min_slots} slots, and queue {limited.name} may have {limited.limit} at once",
-            "give the queue a higher limit with --queue",
-        )
+        raise NeverRuns(f"it wants {job.min_slots} slots, and queue {limited.name} may have {limited.limit} at once")
 
 
 def _predictor(
@@ -97,19 +107,14 @@ def _predictor(
 
 
 def _simulated(job: TraceJob, application: Application | None, cluster: Cluster, options: Options) -> SimulatedJob:
-    most = max(_usable(application, cluster).values(), default=0)
     resizes = options.resize and job.category != "rigid" and application is not None
-    if job.slots > most and not resizes:
-        raise SchedulerError(
-            f"job {job.name} wants {job.slots} slots of one type, and no type that it can use has more than {most}",
-            "simulate a larger cluster with --cluster",
-        )
+    adapts = options.adapt_batches and job.category == "adaptive"
+    types = _types_for(job, application, cluster, 1 if resizes else job.slots, adapts)
     restart = options.restart
     if restart is None:
         restart = application.constants.restart if application is not None else 0.0
-    adapts = options.adapt_batches and job.category == "adaptive"
-    limits = _slots_limits(job, application, most, adapts) if resizes else (job.slots, job.slots)
-    work = _work(job, application, adapts, options.whole_seconds)
+    limits = _slots_limits(job, application, cluster, types, adapts) if resizes else (job.slots, job.slots)
+    work = _work(job, application, types, adapts, options.whole_seconds)
     view = JobView(
         name=job.name,
         submitted=job.submitted,
@@ -130,25 +135,69 @@ def _simulated(job: TraceJob, application: Application | None, cluster: Cluster,
     return SimulatedJob(view, work, restart)
 
 
-def _slots_limits(job: TraceJob, application: Application | None, most: int, adapts: bool) -> tuple[int, int]:
+def _types_for(
+    job: TraceJob, application: Application | None, cluster: Cluster, slots: int, adapts: bool
+) -> tuple[str, ...]:
+    """Return the types of nodes on which a job can run with so many slots.
+
+    Raises:
+        NeverRuns: there is none.
+    """
+    all_ = _usable(application, cluster)
+    most = max(all_.values(), default=0)
+    if slots > most:
+        raise NeverRuns(f"it wants {slots} slots of one type, and no type that it can use has more than {most}")
+    if application is None:
+        return tuple(type_ for type_ in all_ if slots <= all_[type_])
+    types, why = [], ""
+    for type_ in all_:
+        if slots <= all_[type_]:
+            unfit = _misfit(job, application, packed(cluster, type_, slots), adapts)
+            types += [] if unfit else [type_]
+            why = why or unfit
+    if not types:
+        raise NeverRuns(why)
+    return tuple(types)
+
+
+def _misfit(job: TraceJob, application: Application, allocation: Allocation, adapts: bool) -> str:
+    """Return why the batch of a job cannot be split over an allocation; "" if it can."""
+    slots, limits = allocation.slots, application.limits
+    if adapts:
+        least = math.ceil(limits.local[allocation.type][0] * slots)
+        too_many = f"{slots} workers take at least {least} samples in a step, and the largest batch is {limits.largest}"
+        return too_many if least > limits.largest else ""
+    times = application.steps[allocation.type]
+    plan = ReportingAgent(application, job.batch).plan(allocation, times.limit(allocation.shape), math.inf)
+    try:
+        times.at(allocation.shape, plan.local)
+    except SchedulerError as error:
+        return f"{job.batch} samples in a step of {slots} workers: {error.message}"
+    return ""
+
+
+def _slots_limits(
+    job: TraceJob, application: Application | None, cluster: Cluster, types: Sequence[str], adapts: bool
+) -> tuple[int, int]:
     """Return the least and the most slots with which a job of this batch size, or of any it may choose, can run."""
     assert application is not None
     limits = application.limits
-    smallest = min(low for low, _ in limits.local.values())
+    smallest = max(limits.local[type_][0] for type_ in types)
     batch = limits.largest if adapts else job.batch
-    return 1, max(1, min(most, int(batch / smallest)))
+    return 1, max(1, min(max(cluster.slots_of[type_] for type_ in types), int(batch / smallest)))
 
 
-def _work(job: TraceJob, application: Application | None, adapts: bool, whole_seconds: bool) -> Work:
+def _work(
+    job: TraceJob, application: Application | None, types: Sequence[str], adapts: bool, whole_seconds: bool
+) -> Work:
     if application is None:
         assert job.run_time is not None
         return FixedWork(job.run_time, job.slots)
-    return Training(application, make_agent(job, application, adapts), whole_seconds)
-
-
-def make_agent(job: TraceJob, application: Application, adapts: bool) -> Agent:
-    """Return the part of the job that chooses its batch size."""
-    return (AdaptiveAgent if adapts else ReportingAgent)(application, job.batch)
+    agent = (AdaptiveAgent if adapts else ReportingAgent)(application, job.batch)
+    limits = agent.report.limits
+    local = {type_: limits.local[type_] for type_ in types}
+    agent.report = replace(agent.report, limits=replace(limits, local=local))
+    return Training(application, agent, whole_seconds)
 
 
 def _usable(application: Application | None, cluster: Cluster) -> dict[str, int]:
@@ -161,16 +210,21 @@ def _usable(application: Application | None, cluster: Cluster) -> dict[str, int]
 def alone(job: TraceJob, application: Application | None, cluster: Cluster) -> float:
     """Return how long a job takes with the slots asked for, packed, without waiting or restarts.
 
-    On a cluster of several types it is the harmonic mean over all slots: the time at the average speed.
+    On a cluster of several types it is the harmonic mean over all slots: the time at the average speed. A job that can
+    be resized has fewer slots if it asks for more than its batch can be split over. 0: it can run on no type.
     """
     if application is None:
         assert job.run_time is not None
         return job.run_time
     speeds = []
     for type_, all_ in _usable(application, cluster).items():
-        allocation = packed(cluster, type_, min(job.slots, all_))
-        speeds.append((all_, 1 / _seconds(job, application, allocation)))
-    return sum(all_ for all_, _ in speeds) / sum(all_ * speed for all_, speed in speeds)
+        slots = min(job.slots, all_)
+        if job.category != "rigid":
+            slots = min(slots, max(1, int(job.batch / application.limits.local[type_][0])))
+        allocation = packed(cluster, type_, slots)
+        if not _misfit(job, application, allocation, adapts=False):
+            speeds.append((all_, 1 / _seconds(job, application, allocation)))
+    return sum(all_ for all_, _ in speeds) / sum(all_ * speed for all_, speed in speeds) if speeds else 0.0
 
 
 def _seconds(job: TraceJob, application: Application, allocation: Allocation) -> float:

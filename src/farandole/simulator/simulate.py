@@ -53,6 +53,8 @@ class PolicyResult:
 
     summary: Summary
     jobs: Sequence[JobResult]
+    unfinished: Sequence[Mapping[str, str]]
+    """The jobs that could not be completed: workload, name and reason of each. No figure counts them."""
     seconds: float
     """How long the simulation took."""
 
@@ -205,7 +207,8 @@ def _simulate(name: str, rules: Rules, inputs: Inputs, options: argparse.Namespa
         resize=not options.fixed_sizes,
     )
     begin = time.monotonic()
-    workloads = []
+    workloads: list[list[JobResult]] = []
+    unfinished: list[Mapping[str, str]] = []
     for workload in inputs.workloads:
         bar = _Bar(f"{name}, {workload.name}", err)
         policy = (
@@ -218,9 +221,29 @@ def _simulate(name: str, rules: Rules, inputs: Inputs, options: argparse.Namespa
         alone_ = {
             job.name: alone(job, inputs.applications.get(job.application), inputs.cluster) for job in workload.jobs
         }
-        workloads.append(job_results(workload.name, inputs.cluster, outcome, alone_))
+        completed = job_results(workload.name, inputs.cluster, outcome, alone_)
+        workloads += [completed] if completed else []
+        _tell_unfinished(name, workload, outcome.unfinished, err)
+        unfinished += [
+            {"workload": workload.name, "name": job, "reason": why} for job, why in outcome.unfinished.items()
+        ]
+    if not workloads:
+        raise SchedulerError(f"{name}: no job can be completed on this cluster", "simulate another with --cluster")
     summary = summarise(name, inputs.cluster, workloads)
-    return PolicyResult(summary, [job for jobs in workloads for job in jobs], time.monotonic() - begin)
+    return PolicyResult(summary, [job for jobs in workloads for job in jobs], unfinished, time.monotonic() - begin)
+
+
+def _tell_unfinished(policy: str, workload: Workload, unfinished: Mapping[str, str], err: TextIO) -> None:
+    """Warn about jobs that could not be completed, with the lines of the trace that they are in."""
+    if not unfinished:
+        return
+    where = {job.name: job.where for job in workload.jobs}
+    are = f"{len(unfinished)} of {len(workload.jobs)} jobs could not be completed and are not in the figures"
+    print(f"warning: {policy}, {workload.name}: {are}", file=err)
+    for name, why in list(unfinished.items())[:MOST_NAMED]:
+        print(f"  {where[name]}: job {name} {why}" if where[name] else f"  job {name} {why}", file=err)
+    if len(unfinished) > MOST_NAMED:
+        print(f"  and {len(unfinished) - MOST_NAMED} more", file=err)
 
 
 class _Bar:
@@ -278,6 +301,7 @@ def _document(inputs: Inputs, results: Sequence[PolicyResult]) -> dict[str, Any]
             {
                 **result.summary.as_dict(),
                 "seconds": round(result.seconds, 3),
+                "unfinished": list(result.unfinished),
                 "results": [_job(job) for job in result.jobs],
             }
             for result in results

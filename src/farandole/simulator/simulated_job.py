@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 
 from farandole.scheduler.cluster import Allocation
+from farandole.scheduler.errors import SchedulerError
 from farandole.scheduler.job import JobView
 from farandole.simulator.job_work import Work
 
@@ -25,6 +26,8 @@ class SimulatedJob:
         self.completed: float | None = None
         self.slot_seconds = 0.0
         """What the job held, until the decision that took it away."""
+        self.failure = ""
+        """Why the job cannot go on: nothing is known of its speed with the slots that it was given."""
         self._restart_cost = restart_cost
         self._restart_left = 0.0
         self._reached = view.submitted
@@ -35,18 +38,21 @@ class SimulatedJob:
     def finish(self) -> float | None:
         """When it will be done with what it has; None if it waits, or may change its batch size before."""
         allocation = self.view.allocation
-        if self._finish is None and allocation is not None and self.completed is None:
-            left = self.work.left(allocation)
+        if self._finish is None and allocation is not None and self.completed is None and not self.failure:
+            try:
+                left = self.work.left(allocation)
+            except SchedulerError as error:
+                self.failure, left = error.message, None
             if left is not None:
                 self._finish = self._reached + self._restart_left + left
         return self._finish
 
-    def advance(self, now: float) -> None:
-        """Do the work up to `now`, and let the view show what the job has reported."""
+    def advance(self, now: float) -> bool:
+        """Do the work up to `now`, and let the view show what the job has reported; return whether it got on."""
         allocation = self.view.allocation
-        if allocation is None or self.completed is not None:
+        if allocation is None or self.completed is not None or self.failure:
             self._reached = now
-            return
+            return False
         seconds = now - self._reached
         delay = min(seconds, self._restart_left)
         self._restart_left -= delay
@@ -57,12 +63,16 @@ class SimulatedJob:
             self.work.run(math.inf, allocation)
             self.completed = self._finish
         elif seconds > delay:
-            used = self.work.run(seconds - delay, allocation)
+            try:
+                used = self.work.run(seconds - delay, allocation)
+            except SchedulerError as error:
+                self.failure, used = error.message, 0.0
             if self.work.done:
                 self.completed = self._reached + delay + used
         self._reached = now
         if self.view.report is not self.work.report:
             self.view = replace(self.view, report=self.work.report)
+        return seconds > delay
 
     def give(self, allocation: Allocation | None, now: float) -> None:
         """Change what the job has; it has been advanced to `now`."""

@@ -4,6 +4,9 @@ Time goes in rounds of `interval` seconds; a decision is made at the end of a ro
 for which the policy has asked. A job is seen at the first decision at or after its submission, and the slots of one
 that has completed are idle until the next. With an interval of 0, a decision follows each event at once. Between
 decisions all is known in advance but for trainings that adapt their batch size, for which every round is a decision.
+
+A simulation ends when all jobs are complete, or when no job that is left can get any further: none runs and none comes,
+or those that run only restart. What was left, and why, is in its outcome.
 """
 
 from __future__ import annotations
@@ -19,6 +22,12 @@ from farandole.scheduler.errors import SchedulerError
 from farandole.scheduler.job import Decision, JobView
 from farandole.scheduler.policy import Policy
 from farandole.simulator.simulated_job import SimulatedJob
+
+MOST_FRUITLESS = 1000
+"""Decisions in a row that change allocations or leave all slots free, without any job's progress in between: more are
+taken for an endless loop."""
+ADAPTING_ROUND = 60.0
+"""Seconds between decisions while a training runs that adapts its batch size, with an interval of 0."""
 
 
 class Predictor(Protocol):
@@ -36,6 +45,8 @@ class Outcome:
     """What a simulation ended with: the jobs, and facts about all of them together."""
 
     jobs: list[SimulatedJob]
+    unfinished: dict[str, str] = field(default_factory=dict)
+    """The jobs that could never be completed, by name, and why."""
     decisions: int = 0
     decided: float = 0.0
     """When the last decision was made."""
@@ -78,14 +89,16 @@ class Simulation:
         self._reasons: Mapping[str, str] = {}
         """Of the last decision."""
         self._now = -math.inf
+        self._fruitless = 0
+        """Such decisions since a job has last got on, come or gone."""
 
     def run(self) -> Outcome:
-        """Simulate until all jobs are complete.
+        """Simulate until all jobs are complete, or no job that is left can get any further.
 
         Raises:
-            SchedulerError: the policy leaves a job without slots for ever, or breaks a rule.
+            SchedulerError: the policy breaks a rule.
         """
-        while self._coming or self._active:
+        while (self._coming or self._active) and not self._is_stuck():
             self._now = self._next()
             self._advance()
             self._admit()
@@ -104,16 +117,24 @@ class Simulation:
             times.append(self._ends[0][0])
         if self._review_at is not None and self._active:
             times.append(self._review_at)
-        if self._interval and any(job.finish is None for job in self._running.values()):
-            times.append(self._now + self._interval)
-        if not times:
-            waiting = ", ".join(list(self._active)[:5])
-            why = self._reasons.get(next(iter(self._active)), "")
-            raise SchedulerError(f"jobs wait for ever: {waiting}", f"of the first, the policy says: {why}")
+        if any(job.finish is None for job in self._running.values()):
+            times.append(self._now + (self._interval or ADAPTING_ROUND))
         if not self._interval:
             return max(self._now, min(times))
         first = self._interval if self._now == -math.inf else self._now + self._interval
         return max(first, math.ceil(min(times) / self._interval - 1e-9) * self._interval)
+
+    def _is_stuck(self) -> bool:
+        """Return whether the jobs that are left never get any further; record why for each of them."""
+        goes_on = self._running or self._review_at is not None
+        if self._coming or (goes_on and self._fruitless <= MOST_FRUITLESS):
+            return False
+        for name, job in self._active.items():
+            restarts = "restarts again and again, and never gets on in between"
+            self._outcome.unfinished[name] = (
+                restarts if job.view.allocation is not None else self._reasons.get(name, "waits for ever")
+            )
+        return True
 
     def _is_current(self, end: tuple[float, str]) -> bool:
         job = self._active.get(end[1])
@@ -126,14 +147,18 @@ class Simulation:
             due.add(heapq.heappop(self._ends)[1])
         for name, job in list(self._running.items()):
             if name in due or job.finish is None or self._review_at is not None:
-                job.advance(self._now)
+                if job.advance(self._now):
+                    self._fruitless = 0
                 if job.completed is not None:
                     self._complete(name, job)
+                elif job.failure:
+                    self._drop(name, job)
 
     def _complete(self, name: str, job: SimulatedJob) -> None:
         job.release(self._now)
         del self._active[name], self._running[name]
         self._completed += 1
+        self._fruitless = 0
         view = job.view
         if self._predictor is not None and view.application:
             assert job.completed is not None
@@ -142,8 +167,17 @@ class Simulation:
                 if other.view.application == view.application:
                     other.view = self._predictor.predict(other.view)
 
+    def _drop(self, name: str, job: SimulatedJob) -> None:
+        """Give up a job whose speed with its slots is not known."""
+        job.release(self._now)
+        del self._active[name], self._running[name]
+        self._outcome.unfinished[name] = job.failure
+        self._fruitless = 0
+        self._review_at = self._now  # Its slots are free.
+
     def _admit(self) -> None:
         while self._coming and self._coming[-1].view.submitted <= self._now:
+            self._fruitless = 0
             job = self._coming.pop()
             if self._predictor is not None:
                 job.view = self._predictor.predict(job.view)
@@ -160,19 +194,24 @@ class Simulation:
         self._review_at, self._reasons = decision.review_at, decision.reasons
         self._outcome.decisions += 1
         self._outcome.contention.append((self._now, len(views)))
+        changed = False
         for name in dict.fromkeys([*self._running, *decision.allocations]):
             job, allocation = self._active[name], decision.allocations.get(name)
             if allocation != job.view.allocation:
                 job.advance(self._now)
                 job.give(allocation, self._now)
+                changed = True
             if allocation is None:
                 del self._running[name]
             else:
                 self._running[name] = job
             finish = job.finish
-            if finish is not None and self._noted.get(name) != finish:
+            if job.failure:
+                self._drop(name, job)
+            elif finish is not None and self._noted.get(name) != finish:
                 self._noted[name] = finish
                 heapq.heappush(self._ends, (finish, name))
+        self._fruitless += changed or not self._running
 
 
 def check(cluster: Cluster, jobs: Mapping[str, JobView], decision: Decision) -> None:

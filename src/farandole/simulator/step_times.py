@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy.interpolate import LinearNDInterpolator
+from scipy.spatial import QhullError
 
 from farandole.scheduler.errors import SchedulerError
 from farandole.scheduler.job import Measurement
@@ -122,10 +123,14 @@ class StepTimes:
         rows = self._rows.get(shape)
         if rows is not None:
             if not rows[0, 0] <= local <= rows[-1, 0]:
-                raise SchedulerError(f"a local batch of {local:g} was not measured with {shape}")
+                measured = f"{rows[0, 0]:g} to {rows[-1, 0]:g} were"
+                raise SchedulerError(f"a local batch of {local:g} was not measured with {shape}: {measured}")
             step, sync = (float(np.interp(local, rows[:, 0], rows[:, column])) for column in (1, 2))
             return StepTime(step, sync)
-        step, sync = map(float, self._interpolate(min(len(shape), MOST_NODES), sum(shape), local))
+        try:
+            step, sync = map(float, self._interpolate(min(len(shape), MOST_NODES), sum(shape), local))
+        except QhullError:
+            step = sync = np.nan  # Too few layouts were measured, or all with one number of nodes.
         if np.isnan(step):
             raise SchedulerError(f"no layout like {shape} with a local batch of {local:g} was measured")
         return StepTime(step, sync)

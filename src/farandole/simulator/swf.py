@@ -12,10 +12,11 @@ from pathlib import Path
 
 from farandole.scheduler.errors import TraceError
 from farandole.simulator.job_trace import TraceJob, Workload
-from farandole.simulator.tables import UNREADABLE, read_text
+from farandole.simulator.tables import LATEST, UNREADABLE, read_text
 
 _FIELDS = 18
 _NUMBER, _SUBMITTED, _RUN_TIME, _PROCESSORS, _WANTED, _REQUESTED_TIME, _USER, _QUEUE = 0, 1, 3, 4, 7, 8, 11, 14
+_WHOLE = (_NUMBER, _PROCESSORS, _WANTED, _USER, _QUEUE)
 
 
 def traces_at(place: Path) -> list[Path]:
@@ -76,6 +77,10 @@ def _job(where: str, cells: list[str]) -> TraceJob | None:
         raise TraceError(f"{where}: {error}") from None
     if strange := [value for value in values if not math.isfinite(value)]:
         raise TraceError(f"{where}: {strange[0]} is no number")
+    if large := [value for value in values if abs(value) > LATEST]:
+        raise TraceError(f"{where}: {large[0]:g} is too large: numbers are at most {LATEST:g}")
+    if parts := [values[at] for at in _WHOLE if values[at] != int(values[at])]:
+        raise TraceError(f"{where}: {parts[0]:g} is no whole number")
     slots = int(values[_PROCESSORS] if values[_PROCESSORS] > 0 else values[_WANTED])
     if values[_RUN_TIME] <= 0 or slots <= 0:
         return None
@@ -89,4 +94,5 @@ def _job(where: str, cells: list[str]) -> TraceJob | None:
         requested_time=requested if requested > 0 else None,
         queue=f"queue-{int(values[_QUEUE])}",
         user=f"user-{int(values[_USER])}",
+        where=where,
     )

@@ -19,6 +19,9 @@ from farandole.scheduler.errors import TraceError
 
 Row = Mapping[str, str]
 
+LATEST = 1e12
+"""Seconds of a time at most: with more, a float cannot tell one second from the next for certain."""
+
 UNREADABLE = (OSError, tarfile.TarError, UnicodeDecodeError, EOFError, zlib.error)
 """What is raised for a file that is not there, is damaged, or is no text."""
 _PACKED = ".gz"
@@ -100,26 +103,39 @@ def header_of(rows: Iterator[list[str]]) -> list[str]:
     return next(([cell.strip() for cell in row] for row in rows if any(cell.strip() for cell in row)), [])
 
 
-def number(name: str, line: int, row: Row, column: str, least: float = -math.inf) -> float:
-    """Return a cell as a finite number that is at least so large.
+def number(name: str, line: int, row: Row, column: str, least: float = -math.inf, most: float = math.inf) -> float:
+    """Return a cell as a finite number in a range.
 
     Raises:
-        TraceError: it is none.
+        TraceError: it is not one.
     """
     try:
         value = float(row[column])
     except ValueError:
         raise TraceError(f"{name}, line {line}: {column} is {row[column]!r}, which is no number") from None
-    if not math.isfinite(value) or value < least:
-        raise TraceError(f"{name}, line {line}: {column} is {row[column]}, and must be a number from {least:g} on")
+    if not math.isfinite(value) or not least <= value <= most:
+        end = "on" if most == math.inf else f"to {most:g}"
+        raise TraceError(f"{name}, line {line}: {column} is {row[column]}, and must be a number from {least:g} {end}")
     return value
+
+
+def seconds_of_step(name: str, line: int, row: Row) -> tuple[float, float]:
+    """Return the seconds of one pass with its all-reduce, and the part of it that the all-reduce adds.
+
+    Raises:
+        TraceError: they are not two numbers, or the part is not less than the whole.
+    """
+    step, sync = number(name, line, row, "step_time", 0), number(name, line, row, "sync_time", 0)
+    if sync >= step:
+        raise TraceError(f"{name}, line {line}: sync_time is {sync:g}, and must be less than step_time, {step:g}")
+    return step, sync
 
 
 def whole(name: str, line: int, row: Row, column: str, least: int = 0) -> int:
     """Return a cell as a whole number that is at least so large.
 
     Raises:
-        TraceError: it is none.
+        TraceError: it is not one.
     """
     value = number(name, line, row, column, least)
     if value != int(value):

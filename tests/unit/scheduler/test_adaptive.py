@@ -210,6 +210,16 @@ def test_rigid_jobs_and_those_that_must_stay() -> None:
     assert decision.allocations["silent"].slots == 3
 
 
+def test_a_job_that_no_size_suits_is_told_that_it_waits_for_ever() -> None:
+    rigid = view("rigid", 16, report=report(), batch=64)
+    decision = Adaptive().decide(CLUSTER, [rigid, view("huge", 17), job("a")], 60.0)
+    assert decision.allocations.keys() == {"a"}
+    assert decision.reasons["rigid"] == (
+        "waits for ever: its batch cannot be split over 16 workers on any type of node"
+    )
+    assert decision.reasons["huge"] == "waits for ever: it wants 17 slots of one type, and no type has more than 16"
+
+
 def test_decisions_depend_on_nothing_but_what_is_asked() -> None:
     measured = report(step("slow", 1, 2, 64.0), step("slow", 1, 4, 32.0), progress=300.0)
     jobs = [job(f"job-{index}", float(index), largest_run=4, report=measured) for index in range(12)]

@@ -48,6 +48,7 @@ def test_the_same_seed_makes_the_same_files() -> None:
         ("a,1,digits,1,1\n", "line 2: batch size 1 was not measured"),
         ("a,1,digits,1,128\n\na,2,digits,1,128\n", "line 4: there is a job 'a' already, in line 2"),
         (" ,1,digits,1,128\n", "line 2: the job has no name"),
+        ("a,1e18,digits,1,128\n", "line 2: time is 1e18, and must be a number from 0 to 1e\\+12"),
         ("", "there are no jobs"),
     ],
 )
@@ -117,6 +118,30 @@ def test_mistakes_in_profiles_name_the_line() -> None:
         applications_of({**files, name: "placement,local_bsz,step_time\n"})
 
 
+STEP = "placement,local_bsz,step_time,sync_time\n"
+LAYOUT = "num_nodes,num_replicas,local_bsz,step_time,sync_time\n"
+NOISE = "progress,grad_sqr,grad_var\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("placements-fast", STEP + "1,8,0,0\n", "line 2: sync_time is 0, and must be less than step_time, 0"),
+        ("placements-fast", STEP + "1,8,0.1,0.2\n", "line 2: sync_time is 0.2, and must be less than step_time, 0.1"),
+        ("placements-fast", STEP + "1,0,0.1,0\n", "line 2: local_bsz is 0, and must be a number from 1 on"),
+        ("placements-fast", STEP + "10,8,0.1,0\n", "line 2: '10' is no placement"),
+        ("scalability-fast", LAYOUT + "2,2,8,0.1,0.1\n", "line 2: sync_time is 0.1, and must be less"),
+        ("scalability-fast", LAYOUT + "4,2,8,0.2,0.1\n", "line 2: 2 replicas are not enough for 4 nodes"),
+        ("validation-128", NOISE + "9,1,1\n8,1,1\n", "line 3: progress is 8, and must be a number from 9 on"),
+        ("validation-128", NOISE + "9,0,0\n", "line 2: grad_sqr and grad_var are both 0"),
+        ("validation-0", NOISE + "9,1,1\n", "validation-0.csv: '0' is no batch size"),
+    ],
+)
+def test_profiles_that_no_training_can_have(name: str, content: str, message: str) -> None:
+    with pytest.raises(TraceError, match=re.escape(message)):
+        applications_of({**synthetic.profiles(), f"apps/digits/{name}.csv": content})
+
+
 SWF = """\
 ; Version: 2.2
 ; MaxProcs: 8
@@ -142,6 +167,8 @@ def test_swf(tmp_path: Path) -> None:
         ("1 2 3\n", "line 7: 3 numbers, and a job has 18"),
         ("x " * 18 + "\n", "line 7: could not"),
         ("inf " * 18 + "\n", "line 7: inf is no number"),
+        ("1e15 " * 18 + "\n", "line 7: 1e.15 is too large"),
+        ("5 9 0 10 1.5 -1 -1 1 60 -1 1 7 1 1 2 1 -1 -1\n", "line 7: 1.5 is no whole number"),
         ("2 9 0 10 1 -1 -1 1 60 -1 1 7 1 1 2 1 -1 -1\n", "line 7: there is a job 2 already, in line 4"),
     ):
         trace.write_text(SWF + broken)
@@ -232,15 +259,40 @@ def test_mistakes_about_what_is_there(demo: Path, capsys: pytest.CaptureFixture[
     for arguments, message in (
         ([], "which cluster?"),
         (["--cluster", "slow:1x4"], "no application has a profile for nodes of type slow"),
-        (["--cluster", "fast:1x1", "--policy", "fcfs"], "no type that it can use has more than 1"),
         (["--cluster", "fast:1x8", "--only", "other"], "there is no workload other"),
         (["--cluster", "fast:1x8", "--queue", "defualt:weight=2"], "did you mean default? There are default"),
-        (
-            ["--cluster", "fast:2x8", "--policy", "fcfs", "--queue", "default:limit=1"],
-            "queue default may have 1 at once",
-        ),
     ):
         assert main(["simulate", "--trace", str(demo), *arguments]) == 2
         assert message in capsys.readouterr().err
     assert main(["simulate", "--trace", str(demo / "workloads"), "--cluster", "fast:1x8"]) == 2
     assert "--profiles" in capsys.readouterr().err
+
+
+UNMEASURED = "128 samples in a step of 16 workers: a local batch of 8 was not measured with (8, 8): 32 to 256 were"
+
+
+@pytest.mark.parametrize("policy", ["fcfs", "equal", "adaptive", "oracle"])
+@pytest.mark.parametrize(
+    ("row", "more", "why"),
+    [
+        ("16,128,rigid", [], UNMEASURED),
+        ("16,128,scale-gpus", ["--fixed-sizes"], UNMEASURED),
+        ("24,2048,rigid", [], "it wants 24 slots of one type, and no type that it can use has more than 16"),
+        ("8,2048,rigid", ["--queue", "default:limit=4"], "it wants 8 slots, and queue default may have 4 at once"),
+    ],
+)
+def test_a_job_that_can_never_run_is_named_and_the_others_are_simulated(
+    policy: str, row: str, more: list[str], why: str, demo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = tmp_path / "t.csv"
+    trace.write_text(HEADER.replace("\n", f",category\na,1,digits,1,256,rigid\nb,2,digits,{row}\n"))
+    arguments = ["--trace", str(trace), "--profiles", str(demo), "--cluster", "fast:2x8", "--policy", policy, *more]
+    assert main(["simulate", *arguments, "--json"]) == 0
+    captured = capsys.readouterr()
+    assert f"warning: {policy}, t: 1 of 2 jobs could not be completed and are not in the figures" in captured.err
+    assert f"t.csv, line 3: job b can never run: {why}" in captured.err
+    (result,) = json.loads(captured.out)["policies"]
+    assert result["jobs"] == 1 and [job["name"] for job in result["unfinished"]] == ["b"]
+    trace.write_text(HEADER.replace("\n", f",category\nb,2,digits,{row}\n"))
+    assert main(["simulate", *arguments]) == 2
+    assert f"error: {policy}: no job can be completed on this cluster" in capsys.readouterr().err

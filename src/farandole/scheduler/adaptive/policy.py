@@ -17,7 +17,7 @@ Priorities, weights of queues and deadlines multiply the value (`weights`); limi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -31,6 +31,7 @@ from farandole.scheduler.cluster import Cluster
 from farandole.scheduler.job import Decision, JobView
 from farandole.scheduler.placement import pack
 from farandole.scheduler.placement.by_node import Place
+from farandole.scheduler.room import never_fits
 from farandole.scheduler.rules import Rules
 
 _LEAST_FACTOR = 0.02
@@ -82,6 +83,7 @@ class Adaptive:
             if job.preemptible or job.elastic or job.allocation is None
             for one, speedup, value in self._values(cluster, job, now)
         ]
+        offered = {jobs[offer.choice.job].name for offer in offers}
         sized = [_staying(job) for index, job in enumerate(jobs) if _is_kept(job) and not _may_keep(index, job, offers)]
         staying = {one.job.name for one in sized}
         offers = [offer for offer in offers if jobs[offer.choice.job].name not in staying]
@@ -93,7 +95,8 @@ class Adaptive:
         asked = [index for index, job in enumerate(jobs) if job.name not in staying]
         chosen = self._choose(offers, free, asked, rows, kept)
         sized += [Sized(jobs[offer.choice.job], offer.candidate) for offer in chosen]
-        reasons = self._reasons(cluster, jobs, sized, {jobs[offer.choice.job].name: offer.speedup for offer in chosen})
+        speedups = {jobs[offer.choice.job].name: offer.speedup for offer in chosen}
+        reasons = self._reasons(cluster, jobs, sized, speedups, offered)
         placed = place_all(cluster, sized, self.place)
         return Decision(placed, reasons, now + self.rules.round, self._batches(sized))
 
@@ -128,9 +131,14 @@ class Adaptive:
         return batches
 
     def _reasons(
-        self, cluster: Cluster, jobs: Sequence[JobView], sized: Sequence[Sized], speedups: Mapping[str, float]
+        self,
+        cluster: Cluster,
+        jobs: Sequence[JobView],
+        sized: Sequence[Sized],
+        speedups: Mapping[str, float],
+        offered: Collection[str],
     ) -> dict[str, str]:
-        """Return a sentence for each job."""
+        """Return a sentence for each job; `offered` are the names of those for which there is any size at all."""
         rules = self.rules
         used = used_by([(one.job, one.candidate.slots) for one in sized], rules)
         highest = max((one.job.priority for one in sized), default=0)
@@ -139,6 +147,8 @@ class Adaptive:
             others = "others, some of higher priority" if job.priority < highest else "other jobs"
             otherwise = f"the {cluster.slots} slots do more for {others}"
             reasons[job.name] = f"waits: {why_waits(job, used, rules) or otherwise}"
+            if job.name not in offered:
+                reasons[job.name] = _why_never(job, cluster)
         for job, candidate in sized:
             reasons[job.name] = f"has {candidate.slots} slots of {candidate.type}"
             if job.name in speedups:
@@ -195,6 +205,14 @@ class Adaptive:
         if job.total_progress:
             return max(job.total_progress - done, job.total_progress * _LEAST_PART)
         return max(done, one * self.prior)
+
+
+def _why_never(job: JobView, cluster: Cluster) -> str:
+    """Return why there is no size for a job."""
+    largest = max(cluster.slots_of.values())
+    if job.min_slots > largest:
+        return never_fits(job, largest)
+    return f"waits for ever: its batch cannot be split over {job.min_slots} workers on any type of node"
 
 
 def _candidates(cluster: Cluster, job: JobView) -> Iterator[Candidate]:
