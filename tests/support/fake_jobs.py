@@ -30,6 +30,9 @@ class FakeJobs:
         self.told[name] = JobStatus(name, JobState.WAITING, "fake", spec.command, wanted=wanted, reason=waits)
         return name
 
+    def preview(self, spec: JobSpec) -> str:
+        return f"{spec.name}: {' '.join(spec.command)}\n"
+
     def jobs(self) -> Sequence[JobStatus]:
         return list(self.told.values())
 

@@ -21,6 +21,11 @@ def what_is_wrong(command: Sequence[str], directory: str, environment: Mapping[s
         return f"there is no program {program!r} (in {directory})", "check the path"
     elif os.path.isdir(path) or not os.access(path, os.X_OK):
         return f"{program!r} is not a program that can be run", _hint_for_missing_program(path, command)
+    return missing_script(command, directory)
+
+
+def missing_script(command: Sequence[str], directory: str) -> tuple[str, str] | None:
+    """Return that the script of a Python command does not exist, and what to do about it; None if it does."""
     script = python_script(command)
     if script is not None and not os.path.exists(os.path.join(directory, script)):
         return f"there is no script {script!r} (in {directory})", "check the path"

@@ -15,9 +15,10 @@ from pathlib import Path
 
 import msgspec
 
+from farandole.agent.command_check import missing_script
 from farandole.batch_systems.programs import Programs
 from farandole.batch_systems.system import BatchSystem, Row
-from farandole.jobs.errors import Refused, UnknownJob
+from farandole.jobs.errors import BadSpec, Refused, UnknownJob
 from farandole.jobs.log_lines import follow_file, of_rank
 from farandole.jobs.spec import JobSpec
 from farandole.jobs.status import JobState, JobStatus
@@ -61,6 +62,7 @@ class BatchJobs:
 
     def submit(self, spec: JobSpec) -> str:
         """Hand a job in."""
+        _check_script(spec)
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not spec.name:
             spec = msgspec.structs.replace(spec, name=self._free_name())
@@ -68,14 +70,18 @@ class BatchJobs:
         if there is not None and not self._status(there, self._rows()).state.is_over:
             said = f"there is a job {spec.name} already, {self._system.title}'s {there.id}"
             raise Refused(said, "choose another name: --name NAME")
-        program = shutil.which("farandole", path=self._path) or "farandole"
-        script = self._system.script(spec, self._file(spec.name, "log"), self._file(spec.name, "exit"), program)
+        script = self._script(spec)
         with self._anew(spec.name):
             self._file(spec.name, "sh").write_text(script)
             number = self._system.submit(self._programs, self._file(spec.name, "sh"))
         wanted, can_be_suspended = spec.workers.replicas, spec.how_suspended != "never"
         self._keep(Record(spec.name, number, spec.command, time.time(), wanted, can_be_suspended=can_be_suspended))
         return spec.name
+
+    def preview(self, spec: JobSpec) -> str:
+        """Return the batch script. A job without a name gets one when it is submitted, and is called `job` here."""
+        _check_script(spec)
+        return self._script(spec if spec.name else msgspec.structs.replace(spec, name="job"))
 
     def jobs(self) -> Sequence[JobStatus]:
         """Return the jobs that were submitted from here, the oldest first."""
@@ -140,6 +146,10 @@ class BatchJobs:
         if row.state is not JobState.SUSPENDED:
             raise Refused(f"job {name} is not suspended", "farandole status tells how it is")
         self._system.release(self._programs, row.id)
+
+    def _script(self, spec: JobSpec) -> str:
+        program = shutil.which("farandole", path=self._path) or "farandole"
+        return self._system.script(spec, self._file(spec.name, "log"), self._file(spec.name, "exit"), program)
 
     # --- what is known -----------------------------------------------------------------------------------------------
 
@@ -247,6 +257,12 @@ class BatchJobs:
             return msgspec.structs.replace(status, state=JobState.CANCELLED)
         how = f"{title} does not know it any more, and it left no exit code"
         return msgspec.structs.replace(status, reason=how if row is None else f"{title} says {row.word}")
+
+
+def _check_script(spec: JobSpec) -> None:
+    """Raise BadSpec if the job's script does not exist in the folder that nodes share with this machine."""
+    if wrong := missing_script(spec.command, spec.working_directory or os.getcwd()):
+        raise BadSpec(*wrong)
 
 
 def _read_end(path: Path) -> tuple[int, float] | None:

@@ -1,9 +1,10 @@
-"""`farandole status`: how a job is, and why."""
+"""`farandole status`: the state of a job, and the reason for it."""
 
 from __future__ import annotations
 
 import argparse
 import shlex
+import sys
 from typing import TYPE_CHECKING, Any
 
 from farandole.cli import job_verbs
@@ -21,9 +22,9 @@ def add_parser(verbs: Any) -> None:
     parser = job_verbs.make_parser(
         verbs,
         "status",
-        help="say how a job is, and why",
+        help="show the state of a job, and the reason for it",
         usage="farandole status JOB [--on PLACE] [--json]",
-        description="Says how a job is: its state and the reason for it, its workers, and what happened last.",
+        description="Shows a job: its state and the reason for it, its workers, and what happened last.",
         epilog=_EPILOG,
     )
     job_verbs.add_job(parser)
@@ -32,12 +33,17 @@ def add_parser(verbs: Any) -> None:
 
 def execute(given: argparse.Namespace) -> int:
     """Run the verb and return the exit code."""
+    from farandole.jobs.status import JobState
+
     _, service = job_verbs.connect(given)
     status = service.status(given.job)
     if given.json:
         job_verbs.print_json(job_verbs.as_plain(status))
-    else:
-        print(*_lines(status), sep="\n")
+        return 0
+    print(*_lines(status), sep="\n")
+    if status.state is JobState.FAILED:
+        on = f" --on {given.on}" if given.on else ""
+        print(f"hint: farandole logs {status.name}{on} shows what it printed", file=sys.stderr)
     return 0
 
 

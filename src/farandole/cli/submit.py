@@ -33,7 +33,7 @@ Options stand before the command. What they say wins over the file of -f. All ke
 _SHORT = {
     "job": ("-np", "-f", "--name", "-x", "--workdir", "--image", "--checkpoint"),
     "its turn": ("--on", "--queue", "--priority"),
-    "this command": ("--detach", "--json", "--help-all"),
+    "this command": ("--dry-run", "--detach", "--json", "--help-all"),
 }
 
 
@@ -68,6 +68,11 @@ def add_parser(verbs: Any) -> None:
     add("-x", dest="exports", action="append", default=[], metavar="NAME[=VALUE]", help="set a variable of the workers")
     add("--resource", action="append", default=[], metavar="NAME=N", help="of each worker, such as memory=8Gi")
     add("--detach", action="store_true", help="return when the job is submitted; print its name")
+    add(
+        "--dry-run",
+        action="store_true",
+        help="print what would be submitted, such as the script for Slurm, and submit nothing",
+    )
     add("command", nargs=argparse.REMAINDER, help="the command and its arguments")
     parser.set_defaults(execute=execute, parser=parser)
     parser.shorten(_SHORT)
@@ -77,6 +82,9 @@ def execute(given: argparse.Namespace) -> int:
     """Run the verb and return the exit code."""
     spec = read(given)
     place, service = job_verbs.connect(given)
+    if given.dry_run:
+        print(service.preview(spec), end="")
+        return 0
     name = service.submit(spec)
     if given.json:
         job_verbs.print_json(job_verbs.as_plain(service.status(name)))

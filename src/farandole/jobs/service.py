@@ -20,6 +20,12 @@ class JobService(Protocol):
     def submit(self, spec: JobSpec) -> str:
         """Take a job; return its name. When this returns, the job is not lost any more."""
 
+    def preview(self, spec: JobSpec) -> str:
+        """Return the text of what `submit` would hand in, and hand in nothing: a script, or an object as YAML or JSON.
+
+        It is refused like `submit`, as far as that is known without asking the place.
+        """
+
     def jobs(self) -> Sequence[JobStatus]:
         """Return all jobs that are known, the oldest first."""
 

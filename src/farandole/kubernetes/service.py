@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import httpx2
+import yaml  # type: ignore[import-untyped]
 from lightkube.config.client_adapter import Client, ConnectionParams
 from lightkube.config.kubeconfig import KubeConfig
 from lightkube.core.exceptions import ConfigError
@@ -77,6 +78,14 @@ class KubernetesJobs:
                 self._take_back(made)
                 raise
         return name
+
+    def preview(self, spec: JobSpec) -> str:
+        """Return the TrainingJob as YAML, and after it the ConfigMap with the code, if code is sent along."""
+        body, shipped = object_of(spec, self._image)
+        objects = [body]
+        if shipped is not None:
+            objects.append({**shipped, "metadata": {"name": body["spec"]["ship"]["configMap"]}})
+        return str(yaml.safe_dump_all(objects, sort_keys=False))
 
     def _take_back(self, made: Mapping[str, Any]) -> None:
         """Delete a job without its code, which would stay suspended and keep its name, if the API server lets us."""

@@ -12,7 +12,8 @@ from typing import Any
 
 import msgspec
 
-from farandole.jobs.errors import JobError, Refused, Unreachable
+from farandole.agent.command_check import missing_script
+from farandole.jobs.errors import BadSpec, JobError, Refused, Unreachable
 from farandole.jobs.log_lines import of_rank
 from farandole.jobs.spec import JobSpec, to_dict
 from farandole.jobs.status import JobStatus, from_dict
@@ -47,7 +48,8 @@ class QueueClient:
 
     def submit(self, spec: JobSpec) -> str:
         """Hand a job to the queue; when this returns, it is on the queue's disk."""
-        directory = spec.working_directory or os.getcwd()
+        directory = _directory(spec)
+        _check_script(spec)
         environment = {name: value for name, value in self._environment.items() if name != TOKEN_VARIABLE}
         for variable, value in environment.items():
             if not _is_text(variable + value):
@@ -57,6 +59,12 @@ class QueueClient:
                 )
         name: str = self.ask(protocol.Submit(to_dict(spec), environment, directory, secrets.token_hex(16)))
         return name
+
+    def preview(self, spec: JobSpec) -> str:
+        """Return the job as JSON, as `farandole submit -f` reads it."""
+        _check_script(spec)
+        described = to_dict(msgspec.structs.replace(spec, working_directory=_directory(spec)))
+        return msgspec.json.format(msgspec.json.encode(described)).decode() + "\n"
 
     def jobs(self) -> Sequence[JobStatus]:
         """Return all jobs of the queue, the oldest first."""
@@ -153,6 +161,17 @@ class QueueClient:
             f"the queue in {self._path.parent} does not answer: {why}",
             "start it: farandole queue start --hosts h1:4,h2:4; its log is in that directory",
         )
+
+
+def _directory(spec: JobSpec) -> str:
+    """Return where the job runs: where it was submitted, if it does not name a folder."""
+    return spec.working_directory or os.getcwd()
+
+
+def _check_script(spec: JobSpec) -> None:
+    """Raise BadSpec if the job's script does not exist in the folder that it shares with this process."""
+    if wrong := missing_script(spec.command, _directory(spec)):
+        raise BadSpec(*wrong)
 
 
 def _is_text(text: str) -> bool:

@@ -72,6 +72,19 @@ def test_submit_spells_workers_as_run_does(command: Farandole, jobs: FakeJobs) -
     assert (workers.min, workers.max, workers.replicas) == (2, 8, 4)
 
 
+def test_dry_run_prints_what_would_be_submitted(command: Farandole, jobs: FakeJobs) -> None:
+    assert command("submit", "--dry-run", "--name", "a", "--", "python", "train.py") == (0, "a: python train.py\n", "")
+    assert jobs.specs == {}
+
+
+def test_status_of_failed_job_names_the_command_that_shows_its_output(command: Farandole, jobs: FakeJobs) -> None:
+    command("submit", "--detach", "--name", "a", "--", "false")
+    jobs.change("a", state=JobState.FAILED, exit_code=1)
+    code, out, err = command("status", "a")
+    assert (code, err) == (0, "hint: farandole logs a shows what it printed\n")
+    assert "exit code: 1" in out
+
+
 def test_submit_reads_a_file(command: Farandole, jobs: FakeJobs, tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text("command: [true]\nname: a\npriority: 3\n".replace("true", '"true"'))
     assert command("submit", "--detach", "-f", str(tmp_path / "job.yaml"), "--priority", "4")[:2] == (0, "a\n")

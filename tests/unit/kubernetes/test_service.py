@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx2
 import pytest
+import yaml
 
 from farandole.jobs.errors import BadSpec, NotAllowed
 from farandole.jobs.spec import from_dict
@@ -39,6 +41,21 @@ def test_a_job_becomes_a_training_job_that_the_operator_reads() -> None:
     assert faults == []
     assert spec is not None
     assert (spec.job.workers.max, spec.job.priority, spec.slots, spec.tolerate_spot, spec.pods) == (8, 3, 2, True, 2)
+
+
+def test_preview_is_the_training_job_and_its_code_as_yaml(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print(1)\n")
+    spec = from_dict(described(name="resnet", options={"kubernetes": {"ship": str(tmp_path)}}))
+    jobs = KubernetesJobs(httpx2.Client(transport=httpx2.MockTransport(unasked)), "team")
+    job, code = yaml.safe_load_all(jobs.preview(spec))
+    made, _ = object_of(spec)
+    assert job == {**made, "spec": {**made["spec"], "command": ["python", "train.py"]}}
+    assert code["metadata"] == {"name": job["spec"]["ship"]["configMap"]}
+    assert base64.b64decode(code["binaryData"]["file-0"]) == b"print(1)\n"
+
+
+def unasked(request: httpx2.Request) -> httpx2.Response:
+    raise AssertionError(f"{request.method} {request.url}: nothing is to be asked")
 
 
 def test_small_code_travels_in_a_configmap(tmp_path: Path) -> None:

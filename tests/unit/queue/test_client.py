@@ -11,6 +11,7 @@ import pytest
 from queue_world import refused
 
 from farandole.jobs.spec import from_dict
+from farandole.jobs.spec_file import read_spec
 from farandole.queue import protocol
 from farandole.queue.client import QueueClient
 from farandole.queue.protocol import LogPiece
@@ -25,6 +26,20 @@ def test_what_is_no_text_is_told_and_by_which_name(tmp_path: Path, monkeypatch: 
     (tmp_path / "socket").touch()
     said = refused(lambda: QueueClient(tmp_path, {}, 0.0).submit(words))
     assert said.startswith("Refused: 'caf\\udce9' is no text in UTF-8")
+
+
+def test_preview_is_a_job_file_that_submit_reads(tmp_path: Path) -> None:
+    spec = from_dict({"name": "a", "command": ["true"], "workers": "2:8", "workingDirectory": str(tmp_path)})
+    shown = tmp_path / "job.json"
+    shown.write_text(QueueClient(tmp_path, {}, 0.0).preview(spec))
+    assert read_spec(shown) == spec
+
+
+def test_missing_script_is_an_error_before_the_queue_is_asked(tmp_path: Path) -> None:
+    spec = from_dict({"command": ["python", "train.py"], "workingDirectory": str(tmp_path)})
+    client = QueueClient(tmp_path / "nowhere", {}, 0.0)
+    for ask in (client.submit, client.preview):
+        assert refused(lambda ask=ask: ask(spec)).startswith("BadSpec: there is no script 'train.py' (in ")
 
 
 class Chatty(QueueClient):

@@ -15,7 +15,7 @@ from farandole.batch_systems import service
 from farandole.batch_systems.service import BatchJobs
 from farandole.cli.main import main
 from farandole.jobs import log_lines
-from farandole.jobs.errors import JobError, Refused, Unreachable
+from farandole.jobs.errors import BadSpec, JobError, Refused, Unreachable
 from farandole.jobs.spec import from_dict
 from farandole.jobs.status import JobState
 from farandole.slurm.reading import FIELDS, Line, reason_of, state_of
@@ -329,6 +329,27 @@ def test_a_log_that_is_followed_asks_slurm_now_and_then(
     before = slurm.calls.count(SQUEUE)
     assert list(jobs.logs("a", follow=True)) == []
     assert now[0] > 6.0 and slurm.calls.count(SQUEUE) - before <= 6
+
+
+def test_preview_is_the_script_that_would_be_submitted(jobs: BatchJobs, slurm: FakeSlurm) -> None:
+    spec = from_dict({"name": "a", "command": ["true"], "workers": 2})
+    assert slurm.calls == []
+    shown = jobs.preview(spec)
+    assert slurm.calls == []
+    jobs.submit(spec)
+    assert shown == slurm.script(1)
+
+
+def test_missing_script_is_an_error_before_anything_is_submitted(
+    jobs: BatchJobs, slurm: FakeSlurm, tmp_path: Path
+) -> None:
+    spec = from_dict({"command": ["python", "-u", "train.py"], "workingDirectory": str(tmp_path)})
+    for ask in (jobs.submit, jobs.preview):
+        with pytest.raises(BadSpec, match=r"there is no script 'train\.py' \(in "):
+            ask(spec)
+    assert slurm.calls == []
+    (tmp_path / "train.py").touch()
+    assert jobs.submit(spec) == "job-1"
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,10 @@ class LocalJobs:
         """Refuse: nothing here would wait for slots."""
         raise Refused("nothing takes jobs on this machine", _NO_SUBMIT)
 
+    def preview(self, spec: JobSpec) -> str:
+        """Refuse, as `submit` does."""
+        return self.submit(spec)
+
     def jobs(self) -> Sequence[JobStatus]:
         """Return this user's jobs, the oldest first."""
         return [_status(directory, record) for directory, record in self._jobs.known()]
