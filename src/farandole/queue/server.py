@@ -136,7 +136,9 @@ class Server:
 
     def _administer(self, what: ask.Ask) -> Any:
         if isinstance(what, ask.Configure):
-            return self._state.configure(changed(self._state.settings, what.texts))
+            return self._state.configure(
+                changed(self._state.settings, what.texts, sum(host.slots for host in self._state.hosts))
+            )
         if isinstance(what, ask.ChangeHosts):
             return self._change_hosts(what)
         if isinstance(what, ask.MakeToken):

@@ -17,7 +17,7 @@ from farandole.jobs.errors import Refused
 from farandole.jobs.spec import DEFAULT_QUEUE
 from farandole.scheduler.errors import SchedulerError
 from farandole.scheduler.policies import make_policy
-from farandole.scheduler.rules import Queue, Rules, parse_queues
+from farandole.scheduler.rules import Queue, Rules, check_quotas, parse_queues
 
 DEFAULT_POLICY = "priority+easy+elastic"
 
@@ -108,18 +108,31 @@ def user_queue(queue: str, user: str) -> str:
 _TIMES = ("quantum", "ageing", "round", "keep", "restart_cost")
 
 
-def changed(settings: QueueSettings, texts: Sequence[str]) -> QueueSettings:
+def changed(settings: QueueSettings, texts: Sequence[str], slots: int | None = None) -> QueueSettings:
     """Return the settings after changes such as `policy=rr` or `user.ann=slots=4`; an empty value takes one away.
+
+    Args:
+        settings: those that are to be changed.
+        texts: the changes.
+        slots: how many slots the queue's hosts have; None: any quota is taken.
 
     Raises:
         Refused: there is no such setting, or it cannot have that value.
     """
+    before = settings.queues
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals:
             raise Refused(f"{text!r} sets nothing", "such as policy=rr, or queue.vision=limit=8")
         settings = _changed(settings, key, value)
     settings.check()
+    if slots is not None:
+        # Hosts may go later: a quota that was set before stands in the way of no other change.
+        new = [queue for name, queue in settings.rules().queues.items() if settings.queues[name] != before.get(name)]
+        try:
+            check_quotas(new, slots)
+        except SchedulerError as error:
+            raise Refused(error.message, "add hosts first: farandole queue hosts add h9:4") from None
     return settings
 
 

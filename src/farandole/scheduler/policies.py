@@ -61,7 +61,7 @@ ORDERS = {
     "priority": Order("highest priority first; waiting raises it", priority.rank),
     "preempt": Order("highest priority first; suspends lower ones", priority.rank, preemptive=True),
     "fair": Order(
-        "smallest share of its queue and user first; takes borrowed slots back", fair_share.rank, preemptive=True
+        "smallest share of its queue and user first; suspends larger shares", fair_share.rank, preemptive=True
     ),
     "edf": Order("earliest deadline first; suspends later ones", deadline.rank, preemptive=True),
 }

@@ -60,6 +60,13 @@ class Room:
             return self.total
         return min(self._limited.get(name, self.total) for name in lineage(job.queue, self._rules))
 
+    def waits_for_room(self, job: JobView) -> bool:
+        """Return whether a job that has no choice would have one if more slots were free.
+
+        Otherwise, its queue's limit keeps it waiting, or no type has enough slots: it need not hold up others.
+        """
+        return self._sizing(job, min(self.largest, self.allowed(job))) > 0
+
     def grant(self, job: JobView, type_: str, slots: int) -> Grant:
         """Take slots; they must be free."""
         assert self.free[type_] >= slots

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from farandole.scheduler.errors import SchedulerError
+
+_SYNTAX = "write NAME:parent=NAME,weight=N,quota=N,limit=N"
 
 
 @dataclass(frozen=True)
@@ -56,9 +59,11 @@ def parse_queues(texts: Sequence[str]) -> dict[str, Queue]:
         for pair in filter(None, rest.split(",")):
             key, equals, value = pair.partition("=")
             if not equals or key not in ("parent", "weight", "quota", "limit"):
-                raise SchedulerError(f"--queue {text}: {pair!r}", "write NAME:parent=NAME,weight=N,quota=N,limit=N")
+                raise SchedulerError(f"queue {name}: {pair!r} is not understood", _SYNTAX)
             values[key] = value
-        queues[name] = _queue(name, values, text)
+        if not name:
+            raise SchedulerError(f"a queue has no name: {text!r}", _SYNTAX)
+        queues[name] = _queue(name, values)
     for queue in queues.values():
         if queue.parent and queue.parent not in queues:
             raise SchedulerError(
@@ -79,14 +84,34 @@ def _is_below_itself(name: str, queues: Mapping[str, Queue]) -> bool:
     return above == name
 
 
-def _queue(name: str, values: Mapping[str, str], text: str) -> Queue:
+def _queue(name: str, values: Mapping[str, str]) -> Queue:
     try:
         weight = float(values.get("weight", 1))
-        quota, limit = (int(values[key]) if key in values else None for key in ("quota", "limit"))
-    except ValueError as error:
-        raise SchedulerError(f"--queue {text}: {error}") from None
-    if not name or not 0 < weight < float("inf") or (quota or 0) < 0 or (limit is not None and limit < 1):
-        raise SchedulerError(
-            f"--queue {text}: weights and limits are above 0, quotas from 0 on, and a queue has a name"
-        )
+    except ValueError:
+        weight = math.nan
+    if not 0 < weight < math.inf:
+        raise SchedulerError(f"queue {name}: weight={values['weight']} is not a number above 0", _SYNTAX)
+    quota, limit = (_whole(name, key, values.get(key), least) for key, least in (("quota", 0), ("limit", 1)))
     return Queue(name, values.get("parent", ""), weight, quota, limit)
+
+
+def _whole(name: str, key: str, text: str | None, least: int) -> int | None:
+    if text is None:
+        return None
+    if not text.isdecimal() or int(text) < least:
+        raise SchedulerError(f"queue {name}: {key}={text} is not a whole number from {least} on", _SYNTAX)
+    return int(text)
+
+
+def check_quotas(queues: Iterable[Queue], slots: int) -> None:
+    """Check that no quota is more than all slots that there are.
+
+    Raises:
+        SchedulerError: one is: the queue could never have what is its own.
+    """
+    for queue in queues:
+        if queue.quota is not None and queue.quota > slots:
+            raise SchedulerError(
+                f"queue {queue.name}: its quota of {queue.quota} is more than the {slots} slots that there are",
+                f"a quota is at most {slots} here",
+            )

@@ -70,7 +70,7 @@ def simulate(
         try:
             jobs.append(_simulated(job, applications.get(job.application), cluster, options))
             _check_limit(jobs[-1].view, rules)
-        except NeverRuns as why:
+        except SchedulerError as why:
             never[job.name] = f"can never run: {why.message}"
     jobs = [job for job in jobs if job.view.name not in never]
     workload = replace(workload, jobs=tuple(job for job in workload.jobs if job.name not in never))
@@ -80,14 +80,12 @@ def simulate(
     return outcome
 
 
-class NeverRuns(SchedulerError):
-    """A job can never run on this cluster, or in its queue."""
-
-
 def _check_limit(job: JobView, rules: Rules) -> None:
     limited = tightest_limit(job.queue, rules)
     if limited is not None and limited.limit is not None and job.min_slots > limited.limit:
-        raise NeverRuns(f"it wants {job.min_slots} slots, and queue {limited.name} may have {limited.limit} at once")
+        raise SchedulerError(
+            f"it wants {job.min_slots} slots, and queue {limited.name} may have {limited.limit} at once"
+        )
 
 
 def _predictor(
@@ -141,12 +139,12 @@ def _types_for(
     """Return the types of nodes on which a job can run with so many slots.
 
     Raises:
-        NeverRuns: there is none.
+        SchedulerError: there is none.
     """
     all_ = _usable(application, cluster)
     most = max(all_.values(), default=0)
     if slots > most:
-        raise NeverRuns(f"it wants {slots} slots of one type, and no type that it can use has more than {most}")
+        raise SchedulerError(f"it wants {slots} slots of one type, and no type that it can use has more than {most}")
     if application is None:
         return tuple(type_ for type_ in all_ if slots <= all_[type_])
     types, why = [], ""
@@ -156,7 +154,7 @@ def _types_for(
             types += [] if unfit else [type_]
             why = why or unfit
     if not types:
-        raise NeverRuns(why)
+        raise SchedulerError(why)
     return tuple(types)
 
 

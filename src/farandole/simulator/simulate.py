@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from farandole.scheduler.cluster import Cluster, parse_cluster
 from farandole.scheduler.errors import SchedulerError, TraceError
 from farandole.scheduler.policies import describe, make_policy
-from farandole.scheduler.rules import Rules, parse_queues
+from farandole.scheduler.rules import Rules, check_quotas, parse_queues
 from farandole.simulator import charts, oracle, swf, synthetic
 from farandole.simulator.application import Application
 from farandole.simulator.job_trace import Workload, read_workloads, workloads_of
@@ -80,6 +80,7 @@ def run(options: argparse.Namespace, out: TextIO, err: TextIO) -> int:
     _check(options)
     inputs = read_inputs(options)
     _check_queues(rules, inputs.workloads)
+    check_quotas(rules.queues.values(), inputs.cluster.slots)
     for workload in inputs.workloads:
         print(*workload.notes, sep="\n", end="\n" if workload.notes else "", file=err)
     with _own_output(out) as own:
@@ -146,7 +147,8 @@ def read_inputs(options: argparse.Namespace) -> Inputs:
         if options.save_demo is not None:
             _save(options.save_demo, files)
         made = applications_of(files)
-        return Inputs(workloads_of(files, made), made, parse_cluster(text or synthetic.CLUSTER), interval)
+        cluster = _known_types(parse_cluster(text or synthetic.CLUSTER), made)
+        return Inputs(workloads_of(files, made), made, cluster, interval)
     if traces := swf.traces_at(options.trace):
         read = [swf.read_swf(trace) for trace in traces]
         found = [max(job.slots for job in workload.jobs) for workload in read]

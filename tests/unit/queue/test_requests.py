@@ -303,6 +303,14 @@ def test_settings_that_cannot_be(text: str, said: str) -> None:
     assert said in str(raised.value)
 
 
+def test_a_quota_beyond_all_hosts_is_refused() -> None:
+    with pytest.raises(Refused, match=r"queue vision: its quota of 9 is more than the 8 slots.*hosts add"):
+        changed(QueueSettings(), ["queue.vision=quota=9"], slots=8)
+    settings = changed(QueueSettings(), ["queue.vision=quota=8"], slots=8)
+    # Hosts have gone: nothing else is refused for that.
+    assert changed(settings, ["policy=fair", "queue.speech=quota=2"], slots=4).policy == "fair"
+
+
 @pytest.mark.parametrize("text", ["keep=1e308", "restart_cost=0", "quantum=0.1"])
 def test_settings_that_are_taken_can_be_read_again(text: str, tmp_path: Path) -> None:
     settings = changed(QueueSettings(), [text])

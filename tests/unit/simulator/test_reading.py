@@ -189,8 +189,18 @@ def test_a_directory_of_swf(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 def test_queues() -> None:
     queues = parse_queues(["lab:weight=3", "vision:parent=lab,quota=8,limit=16"])
     assert queues["vision"] == Queue("vision", "lab", 1.0, 8, 16)
-    for text in ("a:colour=red", "a:quota=many", "a:parent=b", ":quota=1", "a:weight=0"):
-        with pytest.raises(SchedulerError):
+    for text, message in (
+        ("a:colour=red", "queue a: 'colour=red' is not understood"),
+        ("a:quota=many", "queue a: quota=many is not a whole number from 0 on"),
+        ("a:quota=-1", "queue a: quota=-1 is not a whole number from 0 on"),
+        ("a:limit=0", "queue a: limit=0 is not a whole number from 1 on"),
+        ("a:limit=1.5", "queue a: limit=1.5 is not a whole number from 1 on"),
+        ("a:weight=0", "queue a: weight=0 is not a number above 0"),
+        ("a:weight=x", "queue a: weight=x is not a number above 0"),
+        ("a:parent=b", "queue a: there is no queue b"),
+        (":quota=1", "a queue has no name: ':quota=1'"),
+    ):
+        with pytest.raises(SchedulerError, match=re.escape(message)):
             parse_queues([text])
 
 
@@ -242,6 +252,12 @@ def test_the_list_of_policies(capsys: pytest.CaptureFixture[str]) -> None:
         (["--demo", "--plot", "charts.gif"], "charts are .html, .svg, .png"),
         (["--demo", "--restart", "-1"], "--restart -1 is no number of seconds"),
         (["--demo", "--jobs", "0"], "--jobs 0"),
+        (["--demo", "--cluster", "gpu:2x8"], "no application has a profile for nodes of type gpu"),
+        (["--demo", "--queue", "default:quota=x"], "queue default: quota=x is not a whole number from 0 on"),
+        (
+            ["--demo", "--policy", "fair", "--queue", "default:quota=65"],
+            "queue default: its quota of 65 is more than the 64 slots that there are",
+        ),
         (["--demo", "--quantum", "nan"], "--quantum and --ageing take seconds above 0"),
         (["--demo", "--ageing", "nan"], "--quantum and --ageing take seconds above 0"),
         (["--demo", "--plot", "/no/such/place/page.html"], "there is no directory /no/such/place"),

@@ -92,7 +92,7 @@ class Adaptive:
             free[one.candidate.type] -= one.candidate.slots
         rows = rows_of(self.rules, jobs, _claims(jobs, offers), cluster.slots)
         kept = frozenset(index for index, job in enumerate(jobs) if _is_kept(job) and job.name not in staying)
-        asked = [index for index, job in enumerate(jobs) if job.name not in staying]
+        asked = [index for index, job in enumerate(jobs) if job.name in offered and job.name not in staying]
         chosen = self._choose(offers, free, asked, rows, kept)
         sized += [Sized(jobs[offer.choice.job], offer.candidate) for offer in chosen]
         speedups = {jobs[offer.choice.job].name: offer.speedup for offer in chosen}
@@ -109,16 +109,28 @@ class Adaptive:
         kept: frozenset[int],
     ) -> list[Offer]:
         """Return the best offers, at most one for each job; `jobs` are those that may have one, in their order."""
-        chosen = [offers[at] for at in solve([offer.choice for offer in offers], free, rows, kept)]
-        if not self.in_order:
-            return chosen
-        served = {offer.choice.job for offer in chosen}
-        first = next((job for job in jobs if job not in served), None)
-        if first is None or not any(job > first and job not in kept for job in served):
-            return chosen
-        until = [job for job in jobs if job <= first or job in kept]
-        fewer = [offer for offer in offers if offer.choice.job <= first or offer.choice.job in kept]
-        return self._choose(fewer, free, until, rows, kept)
+
+        def best(among: Sequence[Offer], must: frozenset[int], limits: Sequence[Row]) -> list[Offer]:
+            return [among[at] for at in solve([offer.choice for offer in among], free, limits, must)]
+
+        chosen, must, held = best(offers, kept, rows), kept, set[tuple[int, ...]]()
+        while self.in_order:
+            served = {offer.choice.job for offer in chosen}
+            last = max(served - kept, default=-1)
+            waits = (job for job in jobs if job < last and job not in served and _row_numbers(job, rows) not in held)
+            first = next(waits, None)
+            if first is None:
+                break
+            until = [offer for offer in offers if offer.choice.job <= first or offer.choice.job in kept]
+            if any(offer.choice.job == first for offer in best(until, must, rows)):
+                must |= {first}
+            elif rows and any(offer.choice.job == first for offer in best(until, must, ())):
+                held.add(_row_numbers(first, rows))  # By a limit or a quota, not for want of slots: others may pass.
+                continue
+            else:
+                offers = [offer for offer in until if offer.choice.job != first]
+            chosen = best(offers, must, rows)
+        return chosen
 
     def _batches(self, sized: Sequence[Sized]) -> dict[str, int]:
         """Return the batch of each job that chooses it freely, once its noise is known."""
@@ -205,6 +217,11 @@ class Adaptive:
         if job.total_progress:
             return max(job.total_progress - done, job.total_progress * _LEAST_PART)
         return max(done, one * self.prior)
+
+
+def _row_numbers(job: int, rows: Sequence[Row]) -> tuple[int, ...]:
+    """Return which limits and quotas a job counts for."""
+    return tuple(number for number, row in enumerate(rows) if job in row.jobs)
 
 
 def _why_never(job: JobView, cluster: Cluster) -> str:

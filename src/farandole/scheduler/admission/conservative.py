@@ -58,6 +58,9 @@ def admit(ranked: Sequence[JobView], room: Room, now: float) -> tuple[list[Grant
         remaining = job.remaining(now)
         duration = math.inf if remaining is None else max(remaining, 1e-9)
         start, type_, slots = _first_start(job, duration, room, futures, now)
+        if start > now and not room.waits_for_room(job):
+            reasons[job.name] = room.why_not(job)
+            continue
         if start < math.inf:
             futures[type_].take(start, start + duration, slots)
         if start <= now:

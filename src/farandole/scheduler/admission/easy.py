@@ -35,6 +35,8 @@ def admit(ranked: Sequence[JobView], room: Room, now: float) -> tuple[list[Grant
             grants.append(room.grant(job, *choice))
             if promise is not None and choice[0] == promise.type and not _ends_by(job, promise.start, now):
                 promise = promise._replace(extra=promise.extra - choice[1])
+        elif not room.waits_for_room(job):
+            reasons[job.name] = room.why_not(job)
         elif promise is None and (promise := _promise(job, grants, room, now)) is not None:
             head = job.name
             reasons[job.name] = room.why_not(job) + expected_start(promise.start, now)

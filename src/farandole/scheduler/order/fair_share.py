@@ -2,9 +2,7 @@
 
 Progressive filling of dominant resource fairness (Ghodsi et al., NSDI '11): jobs are granted one after the other, each
 time to the claimant with the smallest share divided by its weight. Slots are the one resource that jobs compete for
-here, so that the dominant share is that of all slots. Queues form a tree, which is filled level by level. Jobs within
-their queue's quota come before all that borrow, so that borrowed slots are given back as soon as their owner has a use
-for them.
+here, so that the dominant share is that of all slots. Queues form a tree, which is filled level by level.
 """
 
 from __future__ import annotations
@@ -18,12 +16,6 @@ from farandole.scheduler.rules import Rules
 
 def rank(cluster: Cluster, jobs: Sequence[JobView], now: float, rules: Rules) -> Sequence[JobView]:
     """Return jobs in the order in which progressive filling grants them."""
-    filled = _fill_tree(jobs, rules)
-    borrows = _borrowers(filled, rules)
-    return sorted(filled, key=lambda job: job.name in borrows)
-
-
-def _fill_tree(jobs: Sequence[JobView], rules: Rules) -> list[JobView]:
     members: dict[str, dict[str, list[JobView]]] = {}
     for job in jobs:
         members.setdefault(job.queue, {}).setdefault(job.user, []).append(job)
@@ -58,16 +50,3 @@ def _merge(claimants: Iterable[tuple[float, list[JobView]]]) -> list[JobView]:
             keyed.append((granted / weight, job.submitted, job.name, job))
             granted += job.slots
     return [job for *_, job in sorted(keyed, key=lambda entry: entry[:3])]
-
-
-def _borrowers(jobs: Sequence[JobView], rules: Rules) -> set[str]:
-    """Return the names of jobs for which their queue's quota does not suffice."""
-    granted: dict[str, int] = {}
-    borrows = set()
-    for job in jobs:
-        quota = rules.queue(job.queue).quota
-        if quota is not None and granted.get(job.queue, 0) + job.slots > quota:
-            borrows.add(job.name)
-        else:
-            granted[job.queue] = granted.get(job.queue, 0) + job.slots
-    return borrows
