@@ -6,7 +6,7 @@ import argparse
 import os
 from typing import Any
 
-from farandole.cli.job_verbs import PLACES_HELP
+from farandole.cli.job_verbs import PLACES_HELP, warn_of_place
 
 _EPILOG = """\
 examples:
@@ -51,7 +51,7 @@ def execute(given: argparse.Namespace) -> int:
     except ModuleNotFoundError as error:
         hint = "pip install 'farandole[dashboard]'"
         raise Refused(f"the dashboard needs {error.name}, which is not installed", hint) from None
-    source = source_for(given.job, given.on)
+    source = source_for(given.job, given.on, warn=warn_of_place)
     name = given.job or ""
     if isinstance(source, PlaceSource):
         if name:

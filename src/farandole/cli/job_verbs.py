@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from farandole.jobs.errors import JobError
     from farandole.jobs.service import JobService
     from farandole.jobs.status import JobStatus
 
@@ -37,10 +38,16 @@ def make_parser(verbs: Any, name: str, *, help: str, usage: str, description: st
 
 
 def connect(given: argparse.Namespace) -> tuple[str, JobService]:
-    """Return the place that is meant, and its service."""
-    from farandole.jobs.places import connect
+    """Return the place of the jobs that are meant, and its service."""
+    from farandole.jobs.places import connect_to_jobs
 
-    return connect(given.on, os.environ)
+    return connect_to_jobs(given.on, os.environ, getattr(given, "job", None), warn_of_place)
+
+
+def warn_of_place(error: JobError) -> None:
+    """Print why the place that would be asked by default is left out."""
+    print(f"warning: {error.message}; what follows is about farandole run's jobs on this machine", file=sys.stderr)
+    print(f"hint: {error.hint}", file=sys.stderr)
 
 
 def add_job(parser: Any) -> None:

@@ -80,8 +80,10 @@ def add_parser(verbs: Any) -> None:
 
 def execute(given: argparse.Namespace) -> int:
     """Run the verb and return the exit code."""
+    from farandole.jobs.places import connect
+
     spec = read(given)
-    place, service = job_verbs.connect(given)
+    place, service = connect(given.on, os.environ)
     if given.dry_run:
         print(service.preview(spec), end="")
         return 0
@@ -94,7 +96,7 @@ def execute(given: argparse.Namespace) -> int:
         return 0
     print(f"farandole: job {name} is submitted to {place}; Ctrl-C leaves it alone", file=sys.stderr)
     try:
-        return _show(service, job_verbs.connect(given)[1], name)
+        return _show(service, connect(place, os.environ)[1], name)
     except KeyboardInterrupt:
         on = f" --on {place}" if given.on else ""
         print(

@@ -7,7 +7,7 @@ import contextlib
 import os
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -170,19 +170,25 @@ def line_of_log(number: int, text: str) -> OutputLine:
     return OutputLine(number, rank, error, rest[:MOST_CHARACTERS])
 
 
-def source_for(job: str | None, place: str | None, environment: Mapping[str, str] = os.environ) -> Source:
+def source_for(
+    job: str | None,
+    place: str | None,
+    environment: Mapping[str, str] = os.environ,
+    warn: Callable[[Unreachable], None] = lambda _: None,
+) -> Source:
     """Return the source that a command line means.
 
     Args:
         job: a name, or the address of a job's metrics.
         place: where the job is; None: the default.
         environment: this process's.
+        warn: takes the error of a default place that does not answer, and is left out.
 
     Raises:
         JobError: there is no such place, or it does not answer.
     """
     if job is not None and job.startswith(("http://", "https://")):
         return UrlSource(job, environment.get("FARANDOLE_METRICS_TOKEN", ""))
-    from farandole.jobs.places import connect
+    from farandole.jobs.places import connect_to_jobs
 
-    return PlaceSource(*connect(place, environment))
+    return PlaceSource(*connect_to_jobs(place, environment, job, warn))

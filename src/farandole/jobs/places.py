@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, cast
 
-from farandole.jobs.errors import Refused, Unreachable
+from farandole.jobs.errors import Refused, UnknownJob, Unreachable
 from farandole.jobs.service import JobService
 
 VARIABLE = "FARANDOLE_ON"
@@ -24,6 +24,9 @@ class Place(NamedTuple):
     """What `pip install 'farandole[...]'` adds for it."""
     found: str = ""
     """`module:function`: whether it is there, without waiting; "": it is taken only when it is named."""
+    away: str = ""
+    """`module:function`: the `Unreachable` of a place that is there but does not answer now, without waiting, or None.
+    It is asked only when nobody has named the place."""
 
 
 PLACES: dict[str, Place] = {
@@ -31,6 +34,7 @@ PLACES: dict[str, Place] = {
         "the queue of these machines: farandole queue start",
         "farandole.queue.client:connect",
         found="farandole.queue.address:is_there",
+        away="farandole.queue.client:away",
     ),
     "kubernetes": Place(
         "the cluster that kubectl would use", "farandole.kubernetes.service:connect", extra="kubernetes"
@@ -71,6 +75,44 @@ def connect(name: str | None, environment: Mapping[str, str]) -> tuple[str, JobS
         meant = f"did you mean {near[0]}? " if near else ""
         raise Refused(f"jobs cannot run on {name!r}", f"{meant}There are {', '.join(PLACES)}")
     return name, cast(JobService, _import(name, PLACES[name].connect)(environment))
+
+
+def connect_to_jobs(
+    name: str | None, environment: Mapping[str, str], job: str | None, warn: Callable[[Unreachable], None]
+) -> tuple[str, JobService]:
+    """Return the name of the place of jobs that were started before, and its service.
+
+    A default place that does not answer hides no job of this machine: its error is passed to `warn`, and this machine
+    is taken instead. If the one job that is asked for is not found here, its place is asked, and waited for.
+
+    Args:
+        name: of the place; None: the default.
+        environment: this process's.
+        job: the one that is asked for; None: all jobs.
+        warn: takes the error.
+
+    Raises:
+        Refused: there is no such place.
+        Unreachable: what it needs is not installed.
+    """
+    place = name or default_place(environment)
+    away = PLACES[place].away if name is None and place in PLACES and not environment.get(VARIABLE) else ""
+    error = _import(place, away)(environment) if away else None
+    if error is None:
+        return connect(place, environment)
+    here = connect("local", environment)
+    if job is not None and not _knows(here[1], job):
+        return connect(place, environment)
+    warn(error)
+    return here
+
+
+def _knows(service: JobService, job: str) -> bool:
+    try:
+        service.status(job)
+    except UnknownJob:
+        return False
+    return True
 
 
 def _import(name: str, what: str):  # type: ignore[no-untyped-def]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,12 +12,12 @@ from typing import Any
 import msgspec
 
 from farandole.agent.command_check import missing_script
-from farandole.jobs.errors import BadSpec, JobError, Refused, Unreachable
+from farandole.jobs.errors import BadSpec, Refused, Unreachable
 from farandole.jobs.log_lines import of_rank
 from farandole.jobs.spec import JobSpec, to_dict
 from farandole.jobs.status import JobStatus, from_dict
 from farandole.queue import protocol
-from farandole.queue.address import VARIABLE, find, socket_of
+from farandole.queue.address import VARIABLE, connect_socket, find, why_away
 from farandole.queue.protocol import LOG_BYTES, MESSAGE_LIMIT, Answer, Request
 from farandole.wire.channel import Channel
 from farandole.wire.errors import WireError
@@ -42,7 +41,6 @@ class QueueClient:
 
     def __init__(self, state: Path, environment: Mapping[str, str], retry: float = RETRY_SECONDS) -> None:
         self.state = state
-        self._path = socket_of(state)
         self._environment = environment
         self._retry = retry
 
@@ -133,7 +131,7 @@ class QueueClient:
                 return self._ask(what)
             except (OSError, WireError) as error:
                 if isinstance(error, PermissionError) or time.monotonic() > deadline:
-                    raise self._unreachable(error) from None
+                    raise _unreachable(self.state, error) from None
             time.sleep(_RETRY_EVERY)
 
     def _ask(self, what: protocol.Ask) -> Any:
@@ -143,24 +141,19 @@ class QueueClient:
             raise Refused(
                 f"{error.object!r} is no text in UTF-8, as which a queue keeps it", "write it in UTF-8"
             ) from None
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
-            sock.settimeout(ANSWER_SECONDS)
-            directory = os.open(self._path.parent, os.O_PATH | os.O_DIRECTORY)
-            try:
-                sock.connect(f"/proc/self/fd/{directory}/{self._path.name}")
-            finally:
-                os.close(directory)
+        with connect_socket(self.state, ANSWER_SECONDS) as sock:
             channel = Channel.over(sock, MESSAGE_LIMIT)
             deadline = time.monotonic() + ANSWER_SECONDS
             channel.send(request, deadline)
             return msgspec.msgpack.decode(channel.receive(deadline), type=Answer).unpack()
 
-    def _unreachable(self, error: Exception) -> JobError:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        return Unreachable(
-            f"the queue in {self._path.parent} does not answer: {why}",
-            "start it: farandole queue start --hosts h1:4,h2:4; its log is in that directory",
-        )
+
+def _unreachable(state: Path, error: Exception) -> Unreachable:
+    why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return Unreachable(
+        f"the queue in {state} does not answer: {why}",
+        "start it: farandole queue start; its log is in that directory. --on local means this machine without a queue",
+    )
 
 
 def _directory(spec: JobSpec) -> str:
@@ -195,3 +188,12 @@ def connect(environment: Mapping[str, str]) -> QueueClient:
             f"start one: farandole queue start --hosts h1:4,h2:4, or name its directory with {VARIABLE}",
         )
     return QueueClient(state, environment)
+
+
+def away(environment: Mapping[str, str]) -> Unreachable | None:
+    """Return why the queue that is there, and that nobody has named, does not answer now; None: it may answer."""
+    state = find(environment)
+    if state is None or environment.get(VARIABLE):
+        return None
+    error = why_away(state)
+    return None if error is None else _unreachable(state, error)

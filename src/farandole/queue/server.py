@@ -64,6 +64,7 @@ class Server:
         self._stop = stop
         self._codec: Codec[Request] = Codec(Request)
         self._server: asyncio.Server | None = None
+        self._path: Path | None = None
 
     async def start(self, path: Path) -> None:
         """Listen.
@@ -82,6 +83,7 @@ class Server:
         os.chmod(draft, 0o666)  # Everybody may ask; who may do what is judged here.
         self._server = await asyncio.start_unix_server(self._serve, sock=sock)
         draft.replace(path)  # Not before it is listened on.
+        self._path = path
 
     async def close(self) -> None:
         """Listen no more."""
@@ -145,6 +147,10 @@ class Server:
             return self._access.revoke(what.user) if what.revoke else self._access.make_token(what.user)
         if isinstance(what, ask.Backup):
             return self._store.backup(Path(what.path))
+        # A daemon that is killed, or started again by systemd, leaves its socket: clients wait for the next one. After
+        # this request no client waits, and none takes the queue for one that is there.
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
         return self._stop()
 
     def _change_hosts(self, what: ask.ChangeHosts) -> None:

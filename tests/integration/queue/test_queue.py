@@ -120,6 +120,7 @@ def test_a_job_is_cancelled_and_nothing_of_it_is_left(bench: QueueBench) -> None
         assert bench.said(name) == ["begun"]
     assert bench.ask("queue", "stop")[0] == 0
     until(lambda: not processes_with(bench.mark), "nothing is left")
+    assert not (bench.state / "socket").exists(), "commands would take the queue for one that is there"
 
 
 def test_a_runner_that_is_killed_takes_a_plain_job_with_it_and_not_an_elastic_one(bench: QueueBench) -> None:
