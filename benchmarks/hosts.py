@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import shlex
 import shutil
 import subprocess
@@ -41,8 +42,9 @@ class Bed:
         """Say what the bed will be; `up` makes it. The agent is written to `folder`."""
         self.addresses = [f"{_NETWORK}.{host + 1}" for host in range(hosts)]
         self.agent = folder / f"agent-{hosts}"
-        self._names = [f"farandole-{os.getpid()}-{host}" for host in range(hosts)]
-        self._switch = f"farandole-{os.getpid()}-switch"
+        mark = secrets.token_hex(4)  # A process that was killed has left the names of its number.
+        self._names = [f"farandole-{mark}-{host}" for host in range(hosts)]
+        self._switch = f"farandole-{mark}-switch"
 
     def enter(self, host: int) -> list[str]:
         """Return what to put before a command to run it on a host: its network, and a host name of its own."""

@@ -66,8 +66,8 @@ def _why_no_servers() -> str | None:
 def _unpacked() -> Path:
     """Unpack what is not unpacked yet; several processes may do that at once."""
     sizes = repr([(_ARCHIVE / f"{name}.xz").stat().st_size for name in SERVERS])
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = cache / "farandole-tests" / f"kubernetes-{hashlib.sha256(sizes.encode()).hexdigest()[:12]}"
+    folder = Path(os.environ.get("FARANDOLE_TEST_CACHE") or Path.home() / ".cache" / "farandole-tests")
+    folder /= f"kubernetes-{hashlib.sha256(sizes.encode()).hexdigest()[:12]}"
     folder.mkdir(parents=True, exist_ok=True)
     for name in SERVERS:
         if not (folder / name).exists():

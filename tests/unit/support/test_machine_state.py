@@ -1,0 +1,54 @@
+"""What is on this machine, and what whoever starts the tests has set, is not seen by them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from machine_state import leave_machine_state
+
+from farandole.cli.main import main
+
+SHOW_PLACES = """\
+import os
+from farandole.agent.cache import default_directory
+from farandole.core import user_files
+from farandole.jobs.places import default_place
+from farandole.launcher.daemon.jobs import jobs_of_this_user
+from farandole.queue.address import of_user
+
+for place in (jobs_of_this_user(os.environ)._root, of_user(os.environ), os.fsdecode(default_directory())):
+    print(place)
+print(default_place(os.environ))
+"""
+
+
+def test_a_process_of_the_tests_has_a_home_of_its_own() -> None:
+    done = subprocess.run([sys.executable, "-c", SHOW_PLACES], capture_output=True, text=True, check=True)
+    *places, default = done.stdout.splitlines()
+    assert [place for place in places if not place.startswith(f"{os.environ['HOME']}/")] == []
+    assert Path(os.environ["HOME"]).name.startswith("farandole-tests-home-") and default == "local"
+
+
+def test_what_is_planted_is_not_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    planted = tmp_path / "state" / "farandole" / "queue"
+    planted.mkdir(parents=True)
+    (planted / "socket").touch()
+    with monkeypatch.context() as changed:
+        changed.setattr(os, "environ", os.environ.copy())
+        os.environ |= {
+            "XDG_STATE_HOME": str(tmp_path / "state"),
+            "FARANDOLE_ON": "nowhere",
+            "HOROVOD_RANK": "3",
+            "FARANDOLE_EXPLORE": "brief",
+        }
+        leave_machine_state().rmdir()
+        assert not {"XDG_STATE_HOME", "HOROVOD_RANK"} & set(os.environ)
+        assert os.environ["FARANDOLE_EXPLORE"] == "brief"
+        assert main(["jobs"]) == 0
+    assert capsys.readouterr().err == "no job runs\n"
