@@ -58,6 +58,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(*args, **keywords)
         self.short: Groups = {}
         self.short_epilog = ""
+        self._words_are_apart = False
         self.complete: Groups = {}
         self._help_all = self.add_argument("--help-all", action=_HelpAll, nargs=0, help=argparse.SUPPRESS)
 
@@ -114,6 +115,18 @@ class Parser(argparse.ArgumentParser):
         # A word that is no option may be anything.
         meant = did_you_mean(word, self._option_string_actions) if word.startswith("-") else ""
         self.error(f"unrecognized arguments: {' '.join(unknown)}", meant)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse a command line; options may stand before, between and behind the words of a list."""
+        has_list = any(action.nargs == "*" for action in self._get_positional_actions())
+        if self._words_are_apart or not has_list:
+            return super().parse_known_args(args, namespace)
+        # argparse gives such a list the words up to the first option only, unless options are parsed by themselves.
+        self._words_are_apart = True
+        try:
+            return self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._words_are_apart = False
 
     def _parse_optional(self, arg_string: str) -> Any:
         # An option that may stand alone takes no word that follows: that is the user's command.
