@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 
 import pytest
 
-from farandole.cli.main import main
+from farandole.cli.main import main, make_parser
 
 FORBIDDEN = (
     "torch",
@@ -44,6 +45,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["run", "python", "x.py"], "-np"),
         (["run", "-np", "2"], "there is no command to run"),
         (["run", "-np", "2", "--"], "there is no command to run"),
+        (["run", "-H", "h1:0,h2:0", "true"], "there is no slot for a worker on h1, h2"),
         (["run", "-np", "two", "true"], "-np two is not a number of workers"),
         (["run", "-np", "-1", "true"], "-1"),
         (["run", "-np", "0", "true"], "0 workers cannot be started"),
@@ -136,3 +138,39 @@ def test_a_command_that_is_interrupted_ends_without_a_traceback(monkeypatch: pyt
 
     monkeypatch.setattr("farandole.cli.job_verbs.connect", interrupted)
     assert main(["jobs"]) == 130
+
+
+@pytest.mark.parametrize(
+    ("verb", "words", "options"),
+    [
+        ("hosts", ("add", "h2:1"), (("--job", "a"), ("--json",))),
+        ("queue", ("hosts", "add", "h3:4"), (("--state", "/q"), ("--json",))),
+        ("kill", ("a",), (("--rank", "2"), ("--signal", "term"))),
+        ("scale", ("a", "3"), (("--on", "local"), ("--json",))),
+        ("logs", ("a",), (("-f",), ("--rank", "1"))),
+        ("trace", ("summary", "t.json"), (("--json",),)),
+        ("config", ("start_timeout",), (("--json",),)),
+        ("dashboard", ("a",), (("--on", "local"), ("--port", "0"))),
+        ("init", ("train.py",), (("--write",),)),
+    ],
+)
+def test_options_may_stand_anywhere_behind_the_verb(
+    verb: str, words: tuple[str, ...], options: tuple[tuple[str, ...], ...]
+) -> None:
+    parser = make_parser()
+    expected = parser.parse_args([verb, *words, *itertools.chain(*options)])
+    for places in itertools.product(range(len(words) + 1), repeat=len(options)):
+        line = [verb]
+        for position in range(len(words) + 1):
+            line += itertools.chain(
+                *(option for option, place in zip(options, places, strict=True) if place == position)
+            )
+            line += words[position : position + 1]
+        assert vars(parser.parse_args(line)) == vars(expected), line
+
+
+def test_an_unknown_option_between_words_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["hosts", "add", "--jab", "a", "h2:1"])
+    said = capsys.readouterr().err
+    assert "--jab" in said and "did you mean --job?" in said

@@ -5,12 +5,14 @@
     node[01-16]:8,gpu[1,3]      ranges
     me@h1:2                     as another user, as ssh takes it
 
-A host file has a host on each line: `h1 slots=4` (Horovod, Open MPI, DeepSpeed), or `h1:4` (MPICH). What follows a `#`
-is a comment; `max_slots=` and such are passed over; `python=PATH` says which Python to use there.
+A host file has a host on each line: `h1 slots=4` (Horovod, Open MPI, DeepSpeed), or `h1:4` (MPICH, Intel MPI). What
+follows a `#` is a comment. `user=NAME` names the user there, and `python=PATH` the Python. Other words of these
+programs, such as `max_slots=8`, are ignored; a word that none of them knows is an error.
 """
 
 from __future__ import annotations
 
+import difflib
 import ipaddress
 import re
 from collections.abc import Iterable, Sequence
@@ -27,6 +29,17 @@ INVALID = "Invalid host input, please make sure it has format as : worker-0:2,wo
 _NAME = re.compile(r"(?:[\w.-]+@)?\w[\w.-]*")
 _RANGE = re.compile(r"\[([\d,\s-]+)\]")
 _HOW = "write -H h1:4,h2:4"
+
+# What words of a line in a host file mean, by their names in lower case and with underscores.
+_MEANINGS = {
+    **dict.fromkeys(("slots", "count", "cpu"), "slots"),  # Open MPI has three names for it.
+    **dict.fromkeys(("user", "username", "user_name"), "user"),
+    "python": "python",
+}
+# Limits of oversubscription, the layout of a machine, binding and interfaces, in Open MPI, MPICH and Intel MPI.
+_IGNORED = re.compile(
+    r"(max_)?(slots|count|cpu)(_max)?|boards|sockets_per_board|cores_per_socket|binding|ifname", re.ASCII
+)
 
 
 @dataclass(frozen=True)
@@ -142,14 +155,35 @@ def _names(text: str, hosts: Sequence[Host], flag: str) -> set[str]:
 
 
 def _of_line(words: list[str], where: str) -> list[Host]:
-    options = dict(word.partition("=")[::2] for word in words[1:])
     hosts = _parse(words[0], where)
+    options: dict[str, str] = {}
+    for word in words[1:]:
+        meaning, value = _read_word(word, where)
+        if options.setdefault(meaning, value) != value:
+            raise SpecError(f"{where}: {word!r} contradicts a word before it", "give each number once: h1 slots=4")
     if "slots" in options:
         slots = _slots(options["slots"], where)
+        if any(host.slots not in (None, slots) for host in hosts):
+            raise SpecError(f"{where}: {words[0]!r} has another number of slots than {slots}", "give it once: h1:4")
         hosts = [replace(host, slots=slots) for host in hosts]
-    if any("=" not in word for word in words[1:]):
-        raise SpecError(f"{where}: {' '.join(words)!r} is not a host", "write lines such as: h1 slots=4")
+    if user := options.get("user"):
+        hosts = [_host(f"{user}@{host.label}", host.slots, where) for host in hosts]
     return [replace(host, python=options.get("python", "")) for host in hosts]
+
+
+def _read_word(word: str, where: str) -> tuple[str, str]:
+    """Return what a word such as `slots=4` is about, "" if it is ignored, and its value."""
+    name, equals, value = word.partition("=")
+    known = name.lower().replace("-", "_")
+    if equals and known in _MEANINGS:
+        return _MEANINGS[known], value
+    if equals and _IGNORED.fullmatch(known):
+        return "", ""
+    near = difflib.get_close_matches(known, _MEANINGS, n=1)
+    meant = f"did you mean {near[0]}={value or 4}? " if near else ""
+    raise SpecError(
+        f"{where}: {word!r} means nothing after the name of a host", f"{meant}A line is such as: h1 slots=4"
+    )
 
 
 def _split(text: str) -> list[str]:
@@ -160,11 +194,13 @@ def _split(text: str) -> list[str]:
 def _parse(item: str, where: str) -> list[Host]:
     """Read one item, which may be a range."""
     name, slots = _cut_slots(item, where)
-    names = _expand(name, where)
-    for each in names:
-        if not _is_address(each) and not _NAME.fullmatch(each):
-            raise SpecError(INVALID, f"{where}: {item!r} is not a name and a number of slots")
-    return [Host(each, slots) for each in names]
+    return [_host(each, slots, where) for each in _expand(name, where)]
+
+
+def _host(name: str, slots: int | None, where: str) -> Host:
+    if not _is_address(name) and not _NAME.fullmatch(name):
+        raise SpecError(INVALID, f"{where}: {name!r} is not a name and a number of slots")
+    return Host(name, slots)
 
 
 def _cut_slots(item: str, where: str) -> tuple[str, int | None]:

@@ -33,11 +33,19 @@ from farandole.launcher.wording import count
 
 
 def job_size(spec: JobSpec, machine: Machine) -> int:
-    """Return the number of workers: as asked for, or all slots, or one for each GPU or core of this machine."""
+    """Return the number of workers: as asked for, or all slots, or one for each GPU or core of this machine.
+
+    Raises:
+        SpecError: there are hosts, and none of them has a slot.
+    """
     if spec.num_proc is not None:
         return spec.num_proc
     if spec.hosts:
-        return sum(host.slots or 0 for host in with_slots(spec.hosts, None))
+        slots = sum(host.slots or 0 for host in with_slots(spec.hosts, None))
+        if not slots:
+            names = ", ".join(host.label for host in spec.hosts)
+            raise SpecError(f"there is no slot for a worker on {names}", "give the number of slots: -H h1:4")
+        return slots
     return machine.gpus or machine.cores
 
 

@@ -43,7 +43,7 @@ def test_a_script_may_have_arguments_and_print_nothing(tmp_path: Path) -> None:
         ("echo out; echo no quota >&2; exit 3", "ended with code 3\n    | out\n    | no quota"),
         ("echo a:1; echo a:3", "host a is listed twice, with 1 slot and with 3 slots"),
         ("echo a:2; echo a:two", "line 2"),
-        ("echo hello world", "line 1: 'hello world' is not a host"),
+        ("echo hello world", "line 1: 'world' means nothing after the name of a host"),
     ],
 )
 def test_what_a_script_may_not_do(tmp_path: Path, text: str, words: str) -> None:

@@ -55,6 +55,7 @@ def test_host_files_of_all_kinds(tmp_path: Path) -> None:
     file.write_text(
         "# Horovod, Open MPI, DeepSpeed\nworker-0 slots=4  # the first\n\nworker-1 slots = 2 max_slots=8\n"
         "worker-[2-3]:8\nplain\nfd00::7 slots=1\nlast slots=1 python=/opt/env/bin/python\n"
+        "H1 SLOTS=2 Max-Slots=4\nh2 cpu=3 username=ann boards=1\nh3:2 slots=2 user=ann binding=user:0,1 ifname=ib0\n"
     )
     assert read_host_file(file) == (
         Host("worker-0", 4),
@@ -64,13 +65,21 @@ def test_host_files_of_all_kinds(tmp_path: Path) -> None:
         Host("plain"),
         Host("fd00::7", 1),
         Host("last", 1, "/opt/env/bin/python"),
+        Host("H1", 2),
+        Host("ann@h2", 3),
+        Host("ann@h3", 2),
     )
 
 
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("h1 four\n", "line 1: 'h1 four' is not a host"),
+        ("h1 four\n", "line 1: 'four' means nothing after the name of a host (hint: A line is such as: h1 slots=4)"),
+        ("h1\nh2 lots=2\n", "line 2: 'lots=2' means nothing after the name of a host (hint: did you mean slots=2? "),
+        ("h1 slots\n", "did you mean slots=4?"),
+        ("h1 slots=1 slots=2\n", "line 1: 'slots=2' contradicts a word before it"),
+        ("h1:4 slots=2\n", "line 1: 'h1:4' has another number of slots than 2"),
+        ("h1 user=-oProxyCommand=x\n", "is not a name and a number of slots"),
         ("h1\nh2 slots=x\n", "not a number of slots"),
         ("h1 slots=1\n\nh1 slots=2\n", "listed twice"),
         ("# nobody\n", "there is no host in"),
