@@ -40,6 +40,7 @@ def example() -> ModuleType:
 @pytest.fixture
 def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Have a queue of two slots on this machine; return the name of the place."""
+    monkeypatch.delenv("FARANDOLE_ON")
     monkeypatch.setenv("FARANDOLE_QUEUE", str(tmp_path / "queue"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     # Steps are processes of their own, and so are the queue and its jobs.

@@ -88,6 +88,7 @@ class QueueBench:
             **{name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FARANDOLE_PROGRESS")},
             "PYTHONPATH": os.pathsep.join(filter(None, paths)),
             "XDG_CACHE_HOME": str(self.directory / "cache"),
+            "FARANDOLE_ON": "",
             "FARANDOLE_QUEUE": str(self.state),
             "FARANDOLE_FAILURE_DEADLINE": "20",
             "TEST_DIRECTORY": str(self.directory),
