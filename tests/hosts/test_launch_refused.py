@@ -30,7 +30,7 @@ def test_hosts_that_cannot_be_reached(hosts: Hosts) -> None:
     err = refused(bed, "-H h1:1,h2:1,h3:1,h4:1 python train.py")
     assert "3 of 4 hosts cannot take part; nothing was started" in err
     assert "h2: its host key is not known here, or has changed" in err
-    assert "h3: no ssh server listens there" in err
+    assert "h3: no ssh server listens on its port 22" in err
     assert "h4: there is no host of that name" in err
     assert "ready" in next(line for line in err.splitlines() if line.startswith("    h1 "))
 
@@ -63,7 +63,21 @@ def test_a_package_is_missing_on_one_host(hosts: Hosts) -> None:
 
     bed.hide(bed.hosts[1], os.path.dirname(numpy.__file__))
     err = refused(bed, "-H h1:1,h2:1 python train.py")
-    assert "h2: its python cannot import numpy, as the script does" in err
+    version = sys.version.split()[0]
+    assert f"h2: its Python, {sys.executable} ({version}), has no numpy, which train.py imports" in err
+    assert f"install it: ssh h2 '{sys.executable} -m pip install numpy'" in err
+
+
+def test_a_python_that_cannot_run_farandole(hosts: Hosts) -> None:
+    bed = hosts(2)
+    put(bed.hosts, MEET)
+    import msgspec
+
+    bed.hide(bed.hosts[1], os.path.dirname(msgspec.__file__))
+    err = refused(bed, "-H h1:1,h2:1 python train.py")
+    version = sys.version.split()[0]
+    assert f"h2: its Python, {sys.executable}, is {version}, and has no msgspec, which farandole needs" in err
+    assert "hint: install it there: " in err and f"ssh h2 '{sys.executable} -m pip install " in err
 
 
 def test_a_firewall_between_two_workers(hosts: Hosts) -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from farandole.agent.command_check import is_python, python_script, what_is_wrong
 from farandole.agent.protocol import FromAgent, Look, Looked, Task, TaskEnded
 from farandole.agent.tasks import Tasks
+
+if TYPE_CHECKING:
+    import ast
 
 # What decides whether a script can run at all, and whose versions should be the same everywhere.
 FRAMEWORKS = ("torch", "tensorflow", "keras", "jax", "mxnet", "numpy", "farandole", "horovod")
@@ -16,15 +20,20 @@ _SECONDS = 20.0
 # Found, not imported: importing a framework takes seconds.
 _FIND = """
 import importlib.metadata, importlib.util, json, platform, sys
+sys.path.insert(0, sys.argv[1])  # The script's folder, as when it runs.
 def version(name):
-    if importlib.util.find_spec(name) is None:
-        return None
     try:
+        if importlib.util.find_spec(name) is None:
+            return None
         return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
+    except Exception:
         return ""
-print(json.dumps({"python": platform.python_version(), **{name: version(name) for name in sys.argv[1:]}}))
+versions = {name: version(name) for name in sys.argv[2:]}
+print(json.dumps({"python": platform.python_version(), "path": sys.executable, "versions": versions}))
 """
+# Where a script uses one of these, it may find modules that nobody else finds.
+_OWN_IMPORTS = {"importlib", "pkg_resources", "runpy", "site", "zipimport"}
+_OWN_PATHS = {"path", "meta_path", "path_hooks", "modules"}
 
 
 def look(order: Look, tasks: Tasks, say: Callable[[FromAgent], None]) -> None:
@@ -37,15 +46,20 @@ def look(order: Look, tasks: Tasks, say: Callable[[FromAgent], None]) -> None:
     if not is_python(order.command[0]):
         say(Looked(order.number))
         return
-    script = python_script(order.command)
-    names = () if script is None else imported_by(os.path.join(order.directory, script))
-    command = (order.command[0], "-c", _FIND, *names)
+    script = python_script(order.command) or ""
+    path = os.path.join(order.directory, script)
+    names = imported_by(path) if script else []
+    command = (order.command[0], "-c", _FIND, os.path.dirname(path), *names)
     question = Task(order.number, command, order.environment, order.directory, b"", _SECONDS)
-    tasks.start(question, lambda answer: say(_judge(order.command[0], names, answer)))
+    tasks.start(question, lambda answer: say(_judge(order.command[0], script, answer)))
 
 
 def imported_by(path: str) -> list[str]:
-    """Return which frameworks a script imports, at whatever place in it; none when it is not Python."""
+    """Return which modules a script cannot do without; none when it is not Python.
+
+    These are the frameworks that it imports, at whatever place in it, and what it imports at its top level in any case.
+    A script that changes where modules are found may have others where only it finds them: they are left out.
+    """
     import ast  # A hundredth of a second, for Python scripts only.
 
     try:
@@ -53,28 +67,42 @@ def imported_by(path: str) -> list[str]:
             tree = ast.parse(file.read())
     except (OSError, SyntaxError, ValueError):
         return []
+    anywhere = _imports(ast.walk(tree))
+    finds_others = anywhere & _OWN_IMPORTS or any(
+        isinstance(node, ast.Attribute)
+        and node.attr in _OWN_PATHS
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "sys"
+        for node in ast.walk(tree)
+    )
+    others = set() if finds_others else _imports(tree.body) - set(FRAMEWORKS)
+    return [*(name for name in FRAMEWORKS if name in anywhere), *sorted(others)]
+
+
+def _imports(nodes: Iterable[ast.AST]) -> set[str]:
+    import ast
+
     names = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             names |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names.add(node.module.partition(".")[0])
-    return [name for name in FRAMEWORKS if name in names]
+    return names
 
 
-def _judge(python: str, names: Sequence[str], answer: TaskEnded) -> Looked:
+def _judge(python: str, script: str, answer: TaskEnded) -> Looked:
     import json
 
     lines = answer.output.decode("utf-8", "replace").strip().splitlines() or [f"exit code {answer.code}"]
     try:
-        versions = json.loads(lines[-1])
+        told = json.loads(lines[-1])
     except ValueError:
         return Looked(answer.number, f"its {python} does not work: {lines[-1]}", f"try it there: {python} -c pass")
-    missing = [name for name in names if versions[name] is None]
-    found = {name: version for name, version in versions.items() if version is not None}
-    if not missing:
-        return Looked(answer.number, versions=found)
-    what = " and ".join(missing)
-    return Looked(
-        answer.number, f"its {python} cannot import {what}, as the script does", f"install {what} there", found
-    )
+    missing = tuple(name for name, version in told["versions"].items() if version is None)
+    found = {name: version for name, version in told["versions"].items() if name in FRAMEWORKS and version is not None}
+    problem = ""
+    if missing:
+        what = f"{' and '.join(missing)}, which {script} imports"
+        problem = f"its Python, {told['path']} ({told['python']}), has no {what}"
+    return Looked(answer.number, problem, "", {"python": told["python"], **found}, missing, told["path"])

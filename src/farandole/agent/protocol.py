@@ -222,7 +222,11 @@ class Looked(msgspec.Struct, frozen=True, tag="looked"):
     """Why not; empty when it can."""
     hint: str = ""
     versions: dict[str, str] = {}
-    """Of `python` and of what the script imports, if it is a Python script."""
+    """Of `python` and of the frameworks that the script imports, if it is a Python script."""
+    missing: tuple[str, ...] = ()
+    """Modules that the script imports, and that are not there."""
+    python: str = ""
+    """Path of the interpreter that lacks them."""
 
 
 class PortsOpened(msgspec.Struct, frozen=True, tag="ports-opened"):

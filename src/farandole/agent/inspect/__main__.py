@@ -2,9 +2,14 @@
 
 import sys
 
-import msgspec
+from farandole.agent import cannot_run
 
-from farandole.agent.inspect import inspect
+try:
+    import msgspec
+
+    from farandole.agent.inspect import inspect
+except Exception as error:  # What is missing may be anything, and an old Python may raise anything.
+    cannot_run.tell(error)
 
 if __name__ == "__main__":
     sys.stdout.write(msgspec.json.encode(inspect(try_import="--import" in sys.argv[1:])).decode() + "\n")

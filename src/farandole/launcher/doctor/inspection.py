@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 import msgspec
 
-import farandole
 from farandole.agent.inspect import inspect
 from farandole.agent.inspect.facts import Facts
 from farandole.agent.inspect.software import IMPORT_SECONDS
 from farandole.launcher.job.host_list import Host
 from farandole.launcher.job.ssh_and_ship import SshOptions
 from farandole.launcher.targets.local import LocalNames
-from farandole.launcher.targets.ssh import explain, ssh_command
+from farandole.launcher.targets.not_started import explain
+from farandole.launcher.targets.ssh import by_hand, ssh_command
 
 AT_ONCE = 16
 HOST_SECONDS = 20.0
@@ -66,9 +66,9 @@ def _ask(host: Host, ssh: SshOptions, try_import: bool) -> Facts | Silence:
     except OSError as error:
         return Silence(f"{ssh.program} cannot be started: {error}", "install openssh-client, or name another: --ssh")
     except subprocess.TimeoutExpired:
-        return Silence(f"no answer within {seconds:g} s", f"see how long it takes: ssh {host.name} true")
+        return Silence(f"no answer within {seconds:g} s", f"see how long it takes: {by_hand(host, ssh, 'true')}")
     if done.returncode != 0:
-        return Silence(*explain(host, done.stderr, farandole.__version__))
+        return Silence(*explain(host, done.stderr, ssh))
     return _read(host, done.stdout, asked_at, time.time())
 
 

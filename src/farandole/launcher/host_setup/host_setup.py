@@ -7,7 +7,6 @@ import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-import farandole
 from farandole.agent.protocol import Start
 from farandole.launcher.agents.agent_client import AgentClient
 from farandole.launcher.agents.agent_lost import AgentLost
@@ -22,7 +21,7 @@ from farandole.launcher.job.ssh_and_ship import SshOptions
 from farandole.launcher.plan.environment import inherited_elsewhere, master_address, place_of
 from farandole.launcher.plan.model import LOOPBACK, HostPlan, Identity, Plan, Site
 from farandole.launcher.targets.local import LocalNames
-from farandole.launcher.targets.ssh import explain
+from farandole.launcher.targets.not_started import explain
 from farandole.wire.address import format_address
 
 AGENT_VARIABLE = "FARANDOLE_AGENT"
@@ -198,7 +197,7 @@ class HostSetup:
         except AgentLost as error:
             if self.reception is not None:
                 raise NotReady(str(error), refused=False) from None
-            problem, hint = explain(host, str(error), farandole.__version__)
+            problem, hint = explain(host, str(error), self._ssh)
             raise NotReady(f"{problem} ({hint})" if hint else problem, refused=False) from None
         except SpecError as error:
             raise NotReady(str(error), refused=True) from None

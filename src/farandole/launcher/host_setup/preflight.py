@@ -6,6 +6,7 @@ What is found is a table; what does not hold says what to do. Nothing has been s
 from __future__ import annotations
 
 import asyncio
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,8 +27,10 @@ from farandole.launcher.agents.agent_client import AgentClient
 from farandole.launcher.agents.agent_lost import AgentLost
 from farandole.launcher.errors import SpecError
 from farandole.launcher.job.host_list import Host
+from farandole.launcher.job.ssh_and_ship import SshOptions
 from farandole.launcher.plan.model import HostPlan
-from farandole.launcher.targets.ssh import explain
+from farandole.launcher.targets.installation import install_command
+from farandole.launcher.targets.not_started import explain
 from farandole.wire.interfaces import Address, list_addresses, pick
 
 # Up to so many hosts connect to all others; of more, each connects to some.
@@ -56,21 +59,21 @@ class Finding:
     hint: str = ""
 
 
-def not_reached(host: Host, slots: int, why: AgentLost) -> Finding:
+def not_reached(host: Host, slots: int, why: AgentLost, ssh: SshOptions) -> Finding:
     """Return what is to be said of a host whose agent did not start."""
-    problem, hint = explain(host, str(why), farandole.__version__)
+    problem, hint = explain(host, str(why), ssh)
     return Finding(host.label, slots, problem=problem, hint=hint)
 
 
-def first_look(agent: AgentClient) -> Finding:
-    """Judge what an agent says of its host."""
+def first_look(agent: AgentClient, ssh: SshOptions) -> Finding:
+    """Judge what an agent says of its host, which ssh reaches with these options."""
     facts = agent.facts
     assert facts is not None
     finding = Finding(agent.host.label, agent.host.slots or 0, facts, clock_ahead=agent.clock_ahead)
     if facts.version != farandole.__version__:
         python = agent.host.python or sys.executable
         finding.problem = f"it has farandole {facts.version}, and this machine {farandole.__version__}"
-        finding.hint = f"install the same there: {python} -m pip install farandole=={farandole.__version__}"
+        finding.hint = f"install the same there: {install_command(agent.host, ssh, python)}"
     return finding
 
 
@@ -93,6 +96,7 @@ async def look_at_workers(
     agents: Sequence[AgentClient],
     findings: Mapping[str, Finding],
     plans: Mapping[str, tuple[HostPlan, Mapping[str, str]]],
+    ssh: SshOptions,
 ) -> None:
     """Find out on every host whether its workers can be started there, and with which versions.
 
@@ -100,6 +104,7 @@ async def look_at_workers(
         agents: of the hosts.
         findings: by label, to be completed.
         plans: by label, what is planned for the host, and the environment of its workers.
+        ssh: how other hosts are reached.
     """
 
     async def look(agent: AgentClient) -> None:
@@ -117,8 +122,17 @@ async def look_at_workers(
         findings[label].versions = answer.versions
         if answer.problem:
             findings[label].problem, findings[label].hint = answer.problem, answer.hint
+        if answer.missing:
+            there = None if agent.local else ssh
+            findings[label].hint = _how_to_get(answer.missing, agent.host, there, answer.python)
 
     await asyncio.gather(*map(look, agents))
+
+
+def _how_to_get(modules: Sequence[str], host: Host, ssh: SshOptions | None, python: str) -> str:
+    """Return what to do about modules that a Python lacks, here (`ssh` is None) or on another host."""
+    command = install_command(host, ssh, python, modules)
+    return f"install it: {command}; a file of yours has to be beside the script: --ship . sends it"
 
 
 async def look_at_networks(agents: Sequence[AgentClient], findings: Mapping[str, Finding]) -> None:
@@ -264,7 +278,7 @@ class HostsRefused(SpecError):
         self.findings = tuple(findings)
 
 
-def refuse_if_wrong(findings: Sequence[Finding]) -> None:
+def refuse_if_wrong(findings: Sequence[Finding], ssh: SshOptions) -> None:
     """Raise HostsRefused if something does not hold; its text has the table, and what to do for each host."""
     wrong = [finding for finding in findings if finding.problem]
     if not wrong:
@@ -274,7 +288,8 @@ def refuse_if_wrong(findings: Sequence[Finding]) -> None:
     for finding in wrong:
         lines += [f"  {finding.label}: {finding.problem}"]
         lines += [f"    hint: {finding.hint}"] if finding.hint else []
-    hint = f"farandole doctor -H {','.join(finding.label for finding in wrong)} tells more"
+    doctor = ["farandole", "doctor", *ssh.flags, "-H", ",".join(finding.label for finding in wrong)]
+    hint = f"{shlex.join(doctor)} tells more"
     raise HostsRefused("\n".join(lines), hint, wrong)
 
 

@@ -89,12 +89,12 @@ class Preparation:
         Raises:
             SpecError: some cannot take part.
         """
-        findings = {agent.host.label: preflight.first_look(agent) for agent in agents}
+        findings = {agent.host.label: preflight.first_look(agent, self._spec.ssh) for agent in agents}
         elsewhere = self._spreads or any(not agent.local for agent in agents)
         if elsewhere:
             for agent in agents:
                 self._choose_networks(agent, findings[agent.host.label])
-            preflight.refuse_if_wrong(list(findings.values()))
+            preflight.refuse_if_wrong(list(findings.values()), self._spec.ssh)
         sites = {agent.host.label: self._site(agent, findings[agent.host.label]) for agent in agents}
         if self._manifest is not None:
             sites.update(await self._ship(self._manifest, agents, sites))
@@ -111,11 +111,12 @@ class Preparation:
                 agents,
                 findings,
                 {host.name: (host, self._environment(plan, host)) for host in plan.hosts},
+                self._spec.ssh,
             ),
             preflight.look_at_networks(agents, findings),
         )
         ordered = [findings[agent.host.label] for agent in agents]
-        preflight.refuse_if_wrong(ordered)
+        preflight.refuse_if_wrong(ordered, self._spec.ssh)
         for line in preflight.render(ordered):
             self._log(line)
         here = [agent.facts.machine for agent in agents if agent.local and agent.facts is not None]

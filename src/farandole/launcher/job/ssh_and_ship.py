@@ -20,6 +20,14 @@ class SshOptions:
     options: tuple[str, ...] = ()
     """`NAME=value`, as after ssh's -o."""
 
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """The same as options of farandole's verbs."""
+        named = {"--ssh": self.program.removeprefix("ssh"), "--ssh-port": self.port, "--ssh-identity": self.identity}
+        pairs = [(name, str(value)) for name, value in named.items() if value]
+        pairs += [("--ssh-option", option) for option in self.options]
+        return tuple(word for pair in pairs for word in pair)
+
 
 @dataclass(frozen=True)
 class ShipLimit:

@@ -84,12 +84,14 @@ async def _agents_on(
     context.console.show_status(None)
     try:
         if lost:
-            reached = {agent.host.label: preflight.first_look(agent) for agent in agents}
+            reached = {agent.host.label: preflight.first_look(agent, context.spec.ssh) for agent in agents}
             preflight.refuse_if_wrong(
                 [
-                    reached.get(host.label) or preflight.not_reached(host, host.slots or 0, lost[host.label])
+                    reached.get(host.label)
+                    or preflight.not_reached(host, host.slots or 0, lost[host.label], context.spec.ssh)
                     for host, _ in hosts
-                ]
+                ],
+                context.spec.ssh,
             )
         context.log(f"{count(len(agents), 'host')} reached")
         yield agents

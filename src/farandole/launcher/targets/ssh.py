@@ -1,8 +1,7 @@
-"""How an agent is started on a host: as a child on this machine, through ssh on any other; and why that failed."""
+"""How other hosts are reached: the ssh that starts an agent there, and the ssh that a person may type."""
 
 from __future__ import annotations
 
-import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -27,63 +26,35 @@ def ssh_command(host: Host, options: SshOptions, module: Sequence[str] = AGENT) 
     # In / there are no files that Python could take for the modules it looks for.
     remote = f"cd / && exec {shlex.join([host.python or sys.executable, *module])}"
     command = [options.program]
-    if "ssh" in Path(options.program).name:
+    if is_ssh(options):
         # The user's options come first: ssh takes the first of each that it finds.
         for option in (*options.options, "BatchMode=yes", f"ConnectTimeout={CONNECT_SECONDS}"):
             command += ["-o", option]
-        command += ["-T"]
-        command += ["-i", options.identity] if options.identity else []
-        command += ["-p", str(options.port)] if options.port else []
+        command += ["-T", *_key_and_port(options)]
     return [*command, host.name, remote]
 
 
-# What ssh, a shell or Python say, and what it means: a pattern, the problem, what to do.
-_EXPLANATIONS = (
-    (
-        r"host key verification failed|REMOTE HOST IDENTIFICATION HAS CHANGED",
-        "its host key is not known here, or has changed",
-        "connect once by hand and compare the fingerprint: ssh {host}; or, in a network that you trust: "
-        "--ssh-option StrictHostKeyChecking=accept-new",
-    ),
-    (
-        r"permission denied|too many authentication failures",
-        "it does not let you in without a password",
-        "let it know your key: ssh-copy-id {host}; a key with a passphrase needs ssh-agent; --ssh-identity FILE picks "
-        "another key",
-    ),
-    (
-        r"could not resolve hostname|name or service not known|nodename nor servname",
-        "there is no host of that name",
-        "check the spelling, or add it to ~/.ssh/config or /etc/hosts",
-    ),
-    (
-        r"connection refused",
-        "no ssh server listens there",
-        "start sshd on it; --ssh-port N if it listens on another port",
-    ),
-    (
-        r"timed out|no route to host|network is unreachable|host is down",
-        "it does not answer",
-        "is it up, and can it be reached from here? try: ssh {host} true",
-    ),
-    (
-        r"no module named '?farandole",
-        "its Python has no farandole",
-        "install it there: {python} -m pip install farandole=={version}",
-    ),
-    (
-        r"no such file or directory|not found|permission denied: .*python|unknown command",
-        "there is no Python at {python}",
-        "install the same environment there, or say where Python is: --python {host}=/path/to/python",
-    ),
-)
+def is_ssh(options: SshOptions) -> bool:
+    """Return whether the program takes ssh's options."""
+    return "ssh" in Path(options.program).name
 
 
-def explain(host: Host, said: str, version: str) -> tuple[str, str]:
-    """Turn what was said when an agent did not start into a problem and what to do about it."""
-    words = {"host": host.name, "python": host.python or sys.executable, "version": version}
-    for pattern, problem, hint in _EXPLANATIONS:
-        if re.search(pattern, said, re.IGNORECASE):
-            return problem.format(**words), hint.format(**words)
-    last = said.strip().splitlines()[-1:] or ["it said nothing"]
-    return f"the agent did not start: {last[0]}", f"try: {shlex.join(['ssh', host.name, words['python'], *AGENT])}"
+def by_hand(host: Host, options: SshOptions, command: str = "") -> str:
+    """Return the command line by which a person reaches a host as the launcher does.
+
+    Example:
+        >>> by_hand(Host("h1"), SshOptions(port=2222), "python3 -V")
+        "ssh -p 2222 h1 'python3 -V'"
+    """
+    words = [options.program, *(user_options(options) if is_ssh(options) else ()), host.name]
+    return shlex.join([*words, command] if command else words)
+
+
+def user_options(options: SshOptions) -> list[str]:
+    """Return the options of ssh that the user has asked for, which ssh-copy-id takes, too."""
+    return [*(word for option in options.options for word in ("-o", option)), *_key_and_port(options)]
+
+
+def _key_and_port(options: SshOptions) -> list[str]:
+    key = ["-i", options.identity] if options.identity else []
+    return [*key, "-p", str(options.port)] if options.port else key

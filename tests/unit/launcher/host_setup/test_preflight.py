@@ -15,6 +15,9 @@ from farandole.launcher.host_setup.preflight import (
     refuse_if_wrong,
     render,
 )
+from farandole.launcher.job.ssh_and_ship import SshOptions
+
+SSH = SshOptions(port=2222)
 
 
 def ready(machine: str = "", *interfaces: tuple[str, str]) -> Ready:
@@ -40,7 +43,7 @@ def all_reach_all(findings: list[Finding]) -> dict[tuple[int, int], dict[str, st
 def test_all_is_well() -> None:
     hosts = three()
     judge_networks(hosts, all_reach_all(hosts))
-    refuse_if_wrong(hosts)
+    refuse_if_wrong(hosts, SSH)
     assert [host.reaches for host in hosts] == [(2, 2)] * 3
     assert hosts[0].networks == (("fast0", ("10.2.0.1",)), ("mgmt0", ("10.1.0.1",)))
 
@@ -50,7 +53,7 @@ def test_an_address_that_one_host_does_not_reach_is_left_out() -> None:
     answers = all_reach_all(hosts)
     answers[0, 2]["10.1.0.3"] = "No route to host"
     judge_networks(hosts, answers)
-    refuse_if_wrong(hosts)
+    refuse_if_wrong(hosts, SSH)
     assert hosts[2].networks == (("fast0", ("10.2.0.3",)),)
     assert len(hosts[1].networks) == 2
 
@@ -60,7 +63,7 @@ def test_hosts_that_reach_each_other_in_different_ways_keep_all_addresses() -> N
     answers = all_reach_all(hosts)
     answers[0, 2]["10.1.0.3"] = answers[1, 2]["10.2.0.3"] = "Connection refused"
     judge_networks(hosts, answers)
-    refuse_if_wrong(hosts)
+    refuse_if_wrong(hosts, SSH)
     assert len(hosts[2].networks) == 2
 
 
@@ -90,9 +93,9 @@ def test_a_refusal_says_what_to_do_for_each_host() -> None:
     hosts[1].clock_ahead = 9.0
     hosts[2] = Finding("h3", 4, problem="no ssh server listens there", hint="start sshd on it")
     with pytest.raises(SpecError) as caught:
-        refuse_if_wrong(hosts)
+        refuse_if_wrong(hosts, SSH)
     assert caught.value.message == REFUSAL
-    assert caught.value.hint == "farandole doctor -H h1,h3 tells more"
+    assert caught.value.hint == "farandole doctor --ssh-port 2222 -H h1,h3 tells more"
 
 
 def test_what_is_strange() -> None:

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 
 import pytest
 
+import farandole
 from farandole.launcher.job.host_list import Host
 from farandole.launcher.job.ssh_and_ship import SshOptions
+from farandole.launcher.targets import installation
+from farandole.launcher.targets.installation import install_command
 from farandole.launcher.targets.local import LocalNames
-from farandole.launcher.targets.ssh import explain, ssh_command
+from farandole.launcher.targets.not_started import explain
+from farandole.launcher.targets.ssh import ssh_command
 
 AGENT = f"cd / && exec {sys.executable} -m farandole.agent"
+OPTIONS = "-o A=1 -i 'my key' -p 2222"
+SSH = f"ssh {OPTIONS} h1"
+INSTALL = f"{SSH} '/opt/py -m pip install farandole=={farandole.__version__}'"
 OURS = ["-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-T"]
 
 
@@ -39,20 +47,67 @@ def test_the_command(host: Host, options: SshOptions, expected: list[str]) -> No
 @pytest.mark.parametrize(
     ("said", "problem", "hint"),
     [
-        ("Host key verification failed.\r\n", "host key is not known", "ssh h1"),
-        ("root@h1: Permission denied (publickey,password).", "without a password", "ssh-copy-id h1"),
+        ("Host key verification failed.\r\n", "host key is not known", f"compare the fingerprint: {SSH};"),
+        ("root@h1: Permission denied (publickey,password).", "without a password", f"ssh-copy-id {OPTIONS} h1;"),
         ("ssh: Could not resolve hostname h1: Name or service not known", "no host of that name", "spelling"),
-        ("ssh: connect to host h1 port 22: Connection refused", "no ssh server", "--ssh-port"),
-        ("ssh: connect to host h1 port 22: No route to host", "does not answer", "ssh h1 true"),
+        (
+            "ssh: connect to host h1 port 2222: Connection refused",
+            "no ssh server listens on its port 2222",
+            "--ssh-port",
+        ),
+        ("ssh: connect to host h1 port 22: No route to host", "does not answer", f"{SSH} true"),
         ("bash: line 1: /opt/py: No such file or directory", "no Python at /opt/py", "--python h1="),
-        ("/opt/py: No module named farandole", "has no farandole", "/opt/py -m pip install farandole==1.2"),
-        ("something odd\nhappened", "did not start: happened", "try: ssh h1"),
-        ("", "it said nothing", "try: ssh h1"),
+        ("bash: line 1: /opt/py: Permission denied", "no Python at /opt/py", "--python h1="),
+        ("/opt/py: No module named farandole", "its Python, /opt/py, has no farandole", INSTALL),
+        (
+            "farandole: Python 3.12.1 at /opt/py cannot run it: ModuleNotFoundError: No module named 'msgspec._core'",
+            "its Python, /opt/py, is 3.12.1, and cannot import msgspec._core: msgspec was installed there for another",
+            INSTALL,
+        ),
+        (
+            "farandole: Python 3.12.1 at /opt/py cannot run it: ModuleNotFoundError: No module named 'msgspec'",
+            "its Python, /opt/py, is 3.12.1, and has no msgspec, which farandole needs",
+            INSTALL,
+        ),
+        (
+            "farandole: Python 3.9.18 at /opt/py cannot run it: ModuleNotFoundError: No module named 'msgspec'",
+            "its Python, /opt/py, is 3.9.18, which is too old",
+            "name one from 3.10 on: --python h1=",
+        ),
+        ("something odd\nhappened", "did not start: happened", f"try: {SSH} '/opt/py -m farandole.agent'"),
+        ("", "it said nothing", f"try: {SSH}"),
     ],
 )
-def test_what_it_means(said: str, problem: str, hint: str) -> None:
-    told = explain(Host("h1", python="/opt/py"), said, "1.2")
+def test_what_it_means(said: str, problem: str, hint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(installation, "installed_from", lambda: None)
+    told = explain(Host("h1", python="/opt/py"), said, SshOptions(port=2222, identity="my key", options=("A=1",)))
     assert problem in told[0] and hint in told[1]
+
+
+@pytest.mark.parametrize("modules", [{"msgspec"}, {"farandole.agent.agent"}])
+def test_a_python_that_cannot_run_the_agent_says_which_it_is(modules: set[str]) -> None:
+    block = f"import sys; sys.modules.update(dict.fromkeys({modules}))"
+    run = "import runpy; runpy.run_module('farandole.agent', run_name='__main__')"
+    done = subprocess.run([sys.executable, "-c", f"{block}; {run}"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    problem, _ = explain(Host("h1"), done.stderr, SshOptions())
+    assert sys.executable in problem and sys.version.split()[0] in problem
+
+
+def test_a_farandole_that_is_on_no_index_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(installation, "installed_from", lambda: "/my src")
+    copied = install_command(Host("me@fd00::1"), SshOptions(port=2222), "/opt/py", ("farandole", "yaml"))
+    assert copied.split(" && ") == [
+        f"{sys.executable} -m pip wheel --no-deps --wheel-dir /tmp/farandole-wheel '/my src'",
+        "ssh -p 2222 me@fd00::1 'mkdir -p /tmp/farandole-wheel'",
+        "scp -P 2222 /tmp/farandole-wheel/farandole-*.whl 'me@[fd00::1]:/tmp/farandole-wheel/'",
+        "ssh -p 2222 me@fd00::1 '/opt/py -m pip install /tmp/farandole-wheel/farandole-*.whl PyYAML'",
+    ]
+    monkeypatch.setattr(installation, "installed_from", lambda: "/w/farandole-1-py3-none-any.whl")
+    assert install_command(Host("h1"), SshOptions(), "/opt/py").startswith(
+        "ssh h1 'mkdir -p /tmp/farandole-wheel' && scp /w/farandole-1-py3-none-any.whl h1:/tmp/farandole-wheel/ && "
+    )
+    assert install_command(Host("h1"), None, "python3", ("wandb",)) == "python3 -m pip install wandb"
 
 
 def test_names_of_this_machine() -> None:
