@@ -55,6 +55,24 @@ def test_collectives_in_a_function() -> None:
     assert horovod.run(function, num_proc=2) == [[0, 2, 1, 2]] * 2
 
 
+def test_an_elastic_job_returns_the_results_of_a_function_that_joins_no_world() -> None:
+    def function() -> int:
+        import os
+
+        return 7 + int(os.environ["HOROVOD_RANK"])
+
+    assert horovod.run(function, num_proc=2, min_num_proc=2) == [7, 8]
+
+
+def test_an_exception_of_an_elastic_job_in_no_world() -> None:
+    def function() -> None:
+        raise KeyError("as expected")
+
+    with pytest.raises(RuntimeError, match="all workers that were started first have failed") as caught:
+        horovod.run(function, num_proc=2, min_num_proc=2)
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
 def test_an_exception_in_the_function() -> None:
     def function() -> None:
         import os

@@ -96,6 +96,12 @@ class Roster:
         """Hang up on everyone, and leave the port."""
         self._do(self._service.close())
 
+    def stop(self) -> Callable[[], None]:
+        """Have the service do nothing until the function that is returned is called."""
+        resumed = threading.Event()
+        self._loop.call_soon_threadsafe(resumed.wait, SECONDS)
+        return resumed.set
+
     def expect(self, *workers: int) -> None:
         for worker in workers:
             self._loop.call_soon_threadsafe(self._service.expect, worker, "here")

@@ -5,7 +5,7 @@
 - Our launcher has set FARANDOLE_ROSTER: the roster is there and knows every worker.
 - Another launcher started this worker (see `external_launcher`): rank 0 serves the roster. The other ranks read its
   address in a meeting file in the user's home or, where the user has set FARANDOLE_ROSTER, take it from there. They may
-  start before rank 0 does, and the file may be an old one: so they try again until they are in the world, or until the
+  start before rank 0 does, and the file may be an old one: so they try again until they have found it, or until the
   start timeout has passed.
 - No launcher started this worker, or there is one worker only: a world of one, without any network.
 """
@@ -196,7 +196,7 @@ class _SelfServedJoin:
             if self._file is not None:
                 self._file.write(own.addresses)
             roster = _connect(self._settings, own.addresses, self._left())
-            return JoinedWorld(_join(roster, self._contact, self._left()), roster, own)
+            return JoinedWorld(_join(roster, self._contact, self._settings.start_timeout), roster, own)
         except BaseException:
             own.close()
             raise
@@ -213,7 +213,7 @@ class _SelfServedJoin:
             try:
                 if addresses:
                     roster = _connect(self._settings, addresses, min(self._left(), _ATTEMPT_SECONDS))
-                    return JoinedWorld(_join(roster, self._contact, max(self._left(), 0.001)), roster, None)
+                    return JoinedWorld(_join(roster, self._contact, self._settings.start_timeout), roster, None)
             except RosterUnreachable as error:
                 # A file may be an earlier job's, but what a person has set is meant.
                 if self._file is None and isinstance(error.__cause__, AuthenticationFailed):

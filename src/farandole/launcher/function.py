@@ -52,7 +52,7 @@ def run(
         args: positional arguments.
         kwargs: keyword arguments.
         num_proc: number of workers; None: all slots of the hosts or, without hosts, one for each GPU or core.
-        start_timeout: seconds that workers wait for each other in `init()`.
+        start_timeout: seconds that workers wait in `init()` for others after the latest one that came.
         output_dir: also keep what workers print in `output_dir/rank.N/stdout` and `stderr`.
         env: variables of the workers, on top of this process's environment.
         executable: Python interpreter of the workers; this one by default.
@@ -159,12 +159,11 @@ def results_of(outcome: Outcome) -> list[Any]:
 
 
 def cause_of(outcome: Outcome) -> BaseException | None:
-    """Return the exception that the function raised on the rank that failed first, if it can be had."""
-    pickled = None if outcome.rank is None or not outcome.results else outcome.results[outcome.rank]
-    if pickled is None:
+    """Return the exception that the function raised on the worker that failed first, if it can be had."""
+    if outcome.raised is None:
         return None
     try:
-        returned, value = pickle.loads(pickled)
+        returned, value = pickle.loads(outcome.raised)
     except Exception:  # Many exceptions cannot be made again from their pickle; the report has the text.
         return None
     return value if not returned and isinstance(value, BaseException) else None

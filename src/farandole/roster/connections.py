@@ -30,7 +30,6 @@ class Connections:
     def reply(self, worker: int, message: msgspec.Struct) -> None:
         """Answer a worker's join."""
         client = self.waiting.pop(worker)
-        client.stop_timer()
         task = asyncio.get_running_loop().create_task(self._send(client, message))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -51,13 +50,12 @@ class Connections:
             listener.post(Told(sender.worker, message.payload))
 
     def forget(self, client: Client) -> bool:
-        """Remove a connection that has closed, and say whether a join waited on it."""
+        """Remove a connection that has closed, and return whether a join waited on it."""
         worker = client.worker
         if self.listeners.get(worker) is client:
             del self.listeners[worker]
         if self.waiting.get(worker) is not client:
             return False
-        client.stop_timer()
         del self.waiting[worker]
         return True
 

@@ -16,13 +16,16 @@ worker that is not on the roll is refused, however late it comes. So all else th
 when the next one begins.
 
 A worker that leaves a world in good order has finished, unless its process then ends otherwise than with exit code 0:
-it leaves before its exit code is known. Then it is lost, like one that was killed.
+it leaves before its exit code is known. Then it is lost, like one that was killed. A worker that ends with exit code 0
+before there is any world has finished, too: the first world, if there is one, has those that are left, if they are
+enough.
 """
 
 from __future__ import annotations
 
 import msgspec
 
+from farandole.roster.arrivals import START, too_late
 from farandole.roster.events import (
     Action,
     Announce,
@@ -59,7 +62,7 @@ from farandole.roster.membership import (
     without,
     without_join,
 )
-from farandole.roster.next_world import FINISHING, MEMBERS, START, end, settle
+from farandole.roster.next_world import FINISHING, MEMBERS, end, settle
 
 __all__ = ["MAJORITY_SECONDS", "Decision", "Limits", "State", "decide"]
 
@@ -117,10 +120,7 @@ def _note(state: State, event: Event) -> Outcome:
     if isinstance(event, Promised):
         words = "workers will be started soon" if event.coming else "no workers are about to be started"
         return changed(state, promised=event.coming), [], words
-    if isinstance(event, HoldOver):
-        return _hold_over(state, event)
-    # A join's own timeout: in an elastic job, the roster itself decides how long it waits.
-    return state, [], f"{state.name(event.worker)} waits on"
+    return _hold_over(state, event)
 
 
 def _joined(state: State, event: Joined) -> Outcome:
@@ -154,7 +154,7 @@ def _why_not(state: State, worker: int) -> str:
         return state.ended
     if worker not in state.hosts:
         return "the job goes on without it: it was counted out, or asked to leave"
-    if state.finishing and worker not in state.members:
+    if state.finishing and state.generation and worker not in state.members:
         return FINISHING
     return ""
 
@@ -194,6 +194,8 @@ def _finished(state: State, event: Finished) -> Outcome:
         state = changed(state, exiting=state.exiting - {worker}, finished=state.finished or not event.failed)
         if event.failed:
             state = changed(state, done=state.done - {worker})
+    elif worker in state.hosts and not (state.generation or event.failed):
+        state = changed(state, finished=True)
     actions = _revocation(state, worker, event.how, certain=True)
     lost = departures(state, worker, event.how)
     state = strike(state, worker)
@@ -263,10 +265,14 @@ def _without_leaver(state: State, worker: int) -> State:
 def _hold_over(state: State, event: HoldOver) -> Outcome:
     if event.kind != state.hold.kind:
         return state, [], "there is nothing to wait for any more"
+    if event.kind == START:
+        absent, here = names(state, state.expected), len(state.waiting)
+        reason = too_late(absent, len(state.expected), here, state.hold.seconds)
+        if here >= state.limits.min_size:
+            return changed(state, expected=frozenset()), [], reason
+        return *end(state, reason), reason
     waited, what = f"waited {state.hold.seconds:g} s", state.hold.reason
     reason = f"{waited} {what.removeprefix('waits ')}" if what.startswith("waits for ") else f"{waited}: {what}"
-    if event.kind == START and len(state.waiting) >= state.limits.min_size:
-        return changed(state, expected=frozenset()), [], reason
     if event.kind == MEMBERS:
         how = f"did not come within {state.hold.seconds:g} s"
         for worker in missing(state):

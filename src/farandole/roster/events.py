@@ -53,6 +53,8 @@ class Joined(msgspec.Struct, frozen=True):
     """Whether it only wants to know what the world is like, if there is one already."""
     open: bool = True
     """Whether newcomers may come into the next world: a member that is in the middle of a step says no."""
+    timeout: float = 0.0
+    """Seconds that it waits after the latest arrival. Only of jobs of a fixed size: an elastic one has `Limits`."""
 
 
 class Left(msgspec.Struct, frozen=True):
@@ -83,13 +85,6 @@ class Finished(msgspec.Struct, frozen=True):
     """Such as `exited with code 1`."""
     failed: bool = False
     """It ended otherwise than with exit code 0. Only of elastic jobs."""
-
-
-class TimedOut(msgspec.Struct, frozen=True):
-    """A join has waited for as long as it wanted to."""
-
-    worker: int
-    seconds: float
 
 
 class Expected(msgspec.Struct, frozen=True):
@@ -142,19 +137,7 @@ class HoldOver(msgspec.Struct, frozen=True):
 
 
 Event = (
-    Joined
-    | Left
-    | Lost
-    | Failed
-    | Finished
-    | TimedOut
-    | Expected
-    | Suspected
-    | Drained
-    | Evicted
-    | Resized
-    | Promised
-    | HoldOver
+    Joined | Left | Lost | Failed | Finished | Expected | Suspected | Drained | Evicted | Resized | Promised | HoldOver
 )
 
 
@@ -236,6 +219,8 @@ class Hold(msgspec.Struct, frozen=True):
     """One of `next_world`'s, such as "minimum"; "": it waits no more."""
     reason: str = ""
     seconds: float = 0.0
+    arrivals: int = 0
+    """A number that changes with every worker that comes. The time begins anew when it does."""
 
 
 class End(msgspec.Struct, frozen=True):

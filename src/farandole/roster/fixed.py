@@ -1,7 +1,8 @@
 """Membership of a fixed number of workers: a pure function, and the plain data it works on.
 
 Every worker that joins waits until all have joined; then the next generation is announced to all of them. A worker
-whose process has exited is *gone* for good, and from then on nobody can be waited for.
+whose process has exited is *gone* for good, and from then on nobody can be waited for. `arrivals` says how long those
+that have joined wait for others.
 
 Where the ranks run is either given, by a launcher that has planned it, or each worker says on which host it is.
 """
@@ -10,18 +11,20 @@ from __future__ import annotations
 
 import msgspec
 
+from farandole.roster.arrivals import hold_for_arrivals, too_late
 from farandole.roster.events import (
     Action,
     Announce,
     Event,
     Failed,
     Finished,
+    Hold,
+    HoldOver,
     Joined,
     Left,
     Lost,
     Place,
     Refuse,
-    TimedOut,
     find_places,
     ranks,
 )
@@ -40,6 +43,8 @@ class State(msgspec.Struct, frozen=True):
     """Every join that has no answer yet, in the order they came."""
     gone: tuple[tuple[int, str], ...] = ()
     """Worker, and how it ended, of every process that has exited, in that order."""
+    hold: Hold = Hold("")
+    """What the job waits for."""
 
     @property
     def size(self) -> int:
@@ -61,6 +66,26 @@ def decide(state: State, event: Event) -> Decision:
         >>> reason
         'rank 0 joined; all 1 are here: generation 1 begins'
     """
+    state, actions, reason = _note(state, event)
+    hold = _what_is_awaited(state)
+    if hold == state.hold:
+        return state, actions, reason
+    return msgspec.structs.replace(state, hold=hold), (*actions, hold), reason
+
+
+def _what_is_awaited(state: State) -> Hold:
+    absent = _missing(state)
+    # Of what workers wish, the latest one's counts, as its arrival does.
+    seconds = state.waiting[-1].timeout if state.waiting else 0.0
+    return hold_for_arrivals(ranks(absent), len(absent), len(state.waiting), seconds)
+
+
+def _missing(state: State) -> list[int]:
+    here = {joined.worker for joined in state.waiting}
+    return [rank for rank in range(state.size) if rank not in here]
+
+
+def _note(state: State, event: Event) -> Decision:
     if isinstance(event, Joined):
         return _joined(state, event)
     if isinstance(event, Left):
@@ -71,8 +96,8 @@ def decide(state: State, event: Event) -> Decision:
         return state, (), f"rank {event.worker} reports that it failed: {event.exception}"
     if isinstance(event, Finished):
         return _finished(state, event)
-    if isinstance(event, TimedOut):
-        return _timed_out(state, event)
+    if isinstance(event, HoldOver):
+        return _hold_over(state)
     raise AssertionError(f"a job of fixed size knows no {type(event).__name__}")
 
 
@@ -129,16 +154,11 @@ def _finished(state: State, event: Finished) -> Decision:
     return next_state, refusals, f"{reason}; {ranks(others)} waited for it" if others else reason
 
 
-def _timed_out(state: State, event: TimedOut) -> Decision:
-    here = [joined.worker for joined in state.waiting]
-    if event.worker not in here:
-        return state, (), f"rank {event.worker} needed no more time"
-    missing = [rank for rank in range(state.size) if rank not in here]
-    why = (
-        f"{len(missing)} of {state.size} workers did not join within {event.seconds:g} s: {ranks(missing)}. See what "
-        "they printed last: do they call init(), or do they need longer to start? --start-timeout (or "
-        "FARANDOLE_START_TIMEOUT) gives more time."
-    )
+def _hold_over(state: State) -> Decision:
+    if not state.waiting:
+        return state, (), "there is nothing to wait for any more"
+    absent, here = _missing(state), [joined.worker for joined in state.waiting]
+    why = too_late(ranks(absent), len(absent), len(here), state.hold.seconds)
     # All at once: without the first that gives up, the others would wait in vain.
     return msgspec.structs.replace(state, waiting=()), tuple(Refuse(worker, why) for worker in here), why
 

@@ -27,8 +27,6 @@ class Client:
         self.worker = worker
         self.channel = channel
         self._codec = codec
-        self.timer: asyncio.TimerHandle | None = None
-        """Runs while a join waits."""
 
     async def receive(self) -> FromWorker:
         """Wait for the worker's next message."""
@@ -42,12 +40,6 @@ class Client:
         """Send without waiting: a worker that does not read must not keep others from being heard."""
         if self.channel.backlog() < BACKLOG_BYTES:
             self.channel.post(self._codec.encode(message))
-
-    def stop_timer(self) -> None:
-        """Let the join wait for as long as it takes."""
-        if self.timer is not None:
-            self.timer.cancel()
-            self.timer = None
 
 
 class Listener:

@@ -17,8 +17,8 @@ class Limits(msgspec.Struct, frozen=True):
     min_size: int
     max_size: int
     start_timeout: float = 30.0
-    """Seconds that a world which could begin waits for workers that were started and have not joined; and that the
-    first one waits for them in any case."""
+    """Seconds after the latest arrival that a world which could begin waits for workers that were started and have not
+    joined; and that the first one waits for them in any case."""
     timeout: float = 600.0
     """Seconds that a world waits for its members, and for `min_size` workers; and that a worker which has failed may
     take to end."""
@@ -56,7 +56,7 @@ class State(msgspec.Struct, frozen=True):
     """Workers that have left in good order, in this world or before, and whose process has not ended: whether that was
     the end of their work, or `sys.exit(1)` in the middle of it, is not known yet."""
     finished: bool = False
-    """Whether the process of a worker that had left in good order has ended well."""
+    """Whether the process of a worker has ended well that had left in good order, or before there was any world."""
     suspects: dict[int, str] = {}
     """Members that are not heard of, and how that was noticed."""
     barred: frozenset[int] = frozenset()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
+from farandole.roster.arrivals import hold_for_arrivals
 from farandole.roster.events import Action, Announce, Departure, End, Hold, Joined, Notify, Refuse, find_places
 from farandole.roster.exclusion import workers_to_leave_out
 from farandole.roster.membership import (
@@ -22,7 +23,6 @@ from farandole.roster.membership import (
     strike,
 )
 
-START = "start"
 MEMBERS = "members"
 MAJORITY = "majority"
 MINIMUM = "minimum"
@@ -49,17 +49,29 @@ def settle(state: State) -> Outcome:
 
 def _begin(state: State) -> Outcome:
     """Make a world of newcomers, because there is none."""
-    if state.finishing:
+    if state.finishing and state.generation:
         return *_refuse_newcomers(state), ""
     unfenced = state.barred - state.gone
     if unfenced:
         return _wait(state, Hold(FENCE, f"waits for the end of {names(state, unfenced)}", state.limits.timeout))
     size = len(state.waiting)
     if state.expected and size < state.limits.max_size:
-        return _wait(state, Hold(START, f"waits for {names(state, state.expected)} to join", _start_seconds(state)))
+        missing, number = names(state, state.expected), len(state.expected)
+        return _wait(state, hold_for_arrivals(missing, number, size, _start_seconds(state)))
+    if size < state.limits.min_size and state.finishing:
+        return _end_incomplete(state, size)
     if size < state.limits.min_size:
         return _wait_for_minimum(state, size)
     return _announce(state, sorted(joined.worker for joined in state.waiting)[: state.limits.max_size])
+
+
+def _end_incomplete(state: State, here: int) -> Outcome:
+    """End the job if workers wait that are too few, because others have finished without any world."""
+    if not here:
+        return _wait(state, Hold(""))
+    least = state.limits.min_size
+    why = f"only {here} of at least {_count(least)} called init(); the others have ended with exit code 0"
+    return *end(state, why), why
 
 
 def _start_seconds(state: State) -> float:

@@ -5,7 +5,6 @@ Everything runs in one asyncio loop, which owns all state; nothing here may be c
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Iterable
 
@@ -27,7 +26,6 @@ from farandole.roster.events import (
     Promised,
     Resized,
     Suspected,
-    TimedOut,
 )
 from farandole.roster.exit_deadlines import ExitDeadlines
 from farandole.roster.failover_state import RosterFailoverState, essence, without_connections
@@ -308,10 +306,6 @@ class RosterService:
             await client.send(Refused(twice))
             return
         self._connections.waiting[worker] = client
-        if isinstance(self._state, fixed.State):
-            client.timer = asyncio.get_running_loop().call_later(
-                message.timeout, self._happened, TimedOut(worker, message.timeout)
-            )
         self._happened(event_of(worker, message))
 
     def _fail(self, worker: int, message: Failure) -> None:

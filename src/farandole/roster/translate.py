@@ -32,6 +32,7 @@ def _joined(worker: int, message: Join) -> Joined:
         accused,
         message.arriving,
         message.open,
+        message.timeout,
     )
 
 

@@ -58,14 +58,16 @@ class Settings:
         "HOROVOD_START_TIMEOUT",
         flag=Flag(
             "start-timeout",
-            "seconds that workers wait for each other in init() (default: FARANDOLE_START_TIMEOUT, or 30)",
+            "seconds that workers wait in init() for others after the latest one that came (default: "
+            "FARANDOLE_START_TIMEOUT, or 30)",
             metavar="S",
             type=float,
             group="starting",
         ),
         engine=True,
     )
-    """Seconds that workers wait for each other in `init()`."""
+    """Seconds that workers wait in `init()` for others after the latest one that came. Before one calls `init()`,
+    nothing is waited for."""
     fusion_threshold: int | None = setting(
         None,
         values.count,

@@ -101,7 +101,7 @@ class Join(msgspec.Struct, frozen=True, tag="join"):
 
     contact: str
     timeout: float
-    """Seconds after which the roster refuses, if the world is not complete."""
+    """Seconds after the latest join after which the roster refuses, if the world is not complete."""
     host: str = ""
     """Which host this is, if the roster is to find out which workers share one; equal for two workers if they do."""
     hostname: str = ""

@@ -24,6 +24,7 @@ Races:
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -63,8 +64,9 @@ from farandole.wire.rendezvous import (
 )
 from farandole.wire.roster_search import CLOSED, RosterSearch, dial_roster, first_connection
 
-# The roster refuses a join by itself when its time is up, and knows which workers are missing. The client gives up on
-# its own only when the roster keeps silent for this much longer.
+# What the roster has to say at once takes no longer. It refuses a join by itself when its time is up: it knows which
+# workers are missing, and when the latest one came. The client gives up only if the roster does not even say that it
+# is there.
 ANSWER_SECONDS = 10.0
 
 
@@ -97,6 +99,9 @@ class RosterClient:
         self._requests = threading.Lock()
         self._listener: threading.Thread | None = None
         self._heard: list[Callable[[Heard], None]] = []
+        # Set by the thread that reads.
+        self._heard_at = -math.inf
+        """When the roster has said something last, on the monotonic clock."""
         # What the listener read that nobody but a request waits for.
         self._replies: SimpleQueue[FromRoster | WireError] = SimpleQueue()
 
@@ -174,7 +179,8 @@ class RosterClient:
 
         Args:
             contact: what the other workers need to reach this one.
-            timeout: seconds; None leaves it to the roster, which knows how long a job waits whose workers come and go.
+            timeout: seconds that the roster waits after the latest worker has joined; None: it knows how long a job
+                waits whose workers come and go.
             host: which host this is, where no launcher has told the roster; equal for two workers if they share one.
             hostname: what people call it.
             generation: of the world that this worker was in; 0: none.
@@ -188,7 +194,7 @@ class RosterClient:
             RendezvousError: the world was not complete in time, or cannot be any more; names missing workers.
         """
         join = Join(contact, timeout or 0.0, host, hostname, generation, trained, tuple(accused), arriving, open)
-        reply = self._request(join, None if timeout is None else timeout + ANSWER_SECONDS)
+        reply = self._request(join, None if timeout is None else ANSWER_SECONDS)
         return reply if isinstance(reply, World) else _unexpected(reply)
 
     def leave(self, generation: int) -> None:
@@ -294,15 +300,21 @@ class RosterClient:
         except WireError as error:
             raise self._broken(error) from error
 
-    def _request(self, message: msgspec.Struct, timeout: float | None) -> FromRoster:
-        deadline = None if timeout is None else time.monotonic() + timeout
+    def _request(self, message: msgspec.Struct, silence: float | None) -> FromRoster:
+        """Ask, and wait for the answer.
+
+        Args:
+            message: the request.
+            silence: seconds within which the roster must show that it is there, for as long as the answer takes; None:
+                others watch over it.
+        """
         try:
             with self._requests:
                 try:
                     with self._sends:
                         self._asked = message
-                        self._send(message, deadline)
-                    return self._reply(deadline)
+                        self._send(message, _deadline(silence))
+                    return self._patient_reply(silence)
                 finally:
                     self._asked = None
         except WireTimeout as error:
@@ -311,7 +323,7 @@ class RosterClient:
             self._stop.set()
             self._channel.close()
             raise RosterUnreachable(
-                f"the roster at {self._address} did not answer within {timeout:g} s. Is the launcher stopped (Ctrl-Z), "
+                f"the roster at {self._address} did not answer within {silence:g} s. Is the launcher stopped (Ctrl-Z), "
                 "or the network to it cut?"
             ) from error
         except WireError as error:
@@ -333,9 +345,23 @@ class RosterClient:
             # Half a message may have been sent. The listener wakes, and connects again.
             self._channel.close()
 
+    def _patient_reply(self, silence: float | None) -> FromRoster:
+        asked_at = -math.inf
+        while True:
+            try:
+                return self._reply(_deadline(silence))
+            except WireTimeout:
+                if self._heard_at < asked_at:
+                    raise
+                asked_at = time.monotonic()
+                with self._sends:
+                    self._send(Probe(time.monotonic_ns()), _deadline(silence))
+
     def _reply(self, deadline: float | None) -> FromRoster:
-        if self._listener is None:
-            return self._codec.decode(self._channel.receive(deadline))
+        while self._listener is None:
+            message = self._receive(deadline)
+            if not isinstance(message, Heard):
+                return message
         try:
             reply = self._replies.get(timeout=None if deadline is None else max(0.0, deadline - time.monotonic()))
         except Empty:
@@ -367,13 +393,18 @@ class RosterClient:
 
     def _hear(self) -> NoReturn:
         while True:
-            message = self._codec.decode(self._channel.receive())
+            message = self._receive()
             if isinstance(message, Heard):
                 for heard in self._heard:
                     heard(message)
             else:
                 self._asked = None
                 self._replies.put(message)
+
+    def _receive(self, deadline: float | None = None) -> FromRoster:
+        message = self._codec.decode(self._channel.receive(deadline))
+        self._heard_at = time.monotonic()
+        return message
 
     def _looks_again(self) -> bool:
         return self._search is not None and not self._closing
@@ -415,6 +446,10 @@ class RosterClient:
         if isinstance(asked, Join):
             asked = msgspec.structs.replace(asked, again=True)
         return messages if asked is None else [*messages, asked]
+
+
+def _deadline(seconds: float | None) -> float | None:
+    return None if seconds is None else time.monotonic() + seconds
 
 
 def _unexpected(reply: FromRoster) -> NoReturn:

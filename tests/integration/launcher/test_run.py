@@ -203,7 +203,7 @@ def test_start_timeout_names_the_missing(start: Callable[..., Any]) -> None:
     import threading
     client = connect()
     if rank == 0:
-        # With a longer timeout than rank 2 has, which comes when this join has been read: before what is sent after it.
+        # With another timeout than rank 2 has, which comes when this join has been read: before what is sent after it.
         client.listen(lambda heard: tell("joined"))
         threading.Thread(target=client.join, args=("", 60), daemon=True).start()
         while client._asked is None:
@@ -217,7 +217,7 @@ def test_start_timeout_names_the_missing(start: Callable[..., Any]) -> None:
     """
     code, _, err = start(script, 3, "--start-timeout", "1").finish()
     assert code == 1
-    assert "1 of 3 workers did not join within 1 s: rank 1." in err
+    assert "1 of 3 workers did not join within 1 s of the latest arrival: rank 1." in err
 
 
 STUBBORN = """

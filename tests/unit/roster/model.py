@@ -15,7 +15,20 @@ from collections import deque
 from collections.abc import Iterator
 
 from model_roster import check_rest, happen, start_worker
-from model_state import DEAD, FAILING, IN_WORLD, SHARING, STEPPING, Step, System, Violation, Worker, accuse, change
+from model_state import (
+    DEAD,
+    FAILING,
+    IN_WORLD,
+    SHARING,
+    STARTING,
+    STEPPING,
+    Step,
+    System,
+    Violation,
+    Worker,
+    accuse,
+    change,
+)
 from model_workers import kill, steps
 from msgspec.structs import replace
 
@@ -88,6 +101,9 @@ def _faults_of(system: System, worker: Worker, kinds: tuple[str, ...]) -> Iterat
         yield f"{number} is stopped", lambda: change(told, number, stopped=True)
     if "continue" in kinds and worker.stopped:
         yield f"{number} is continued", lambda: change(system, number, stopped=False)
+    if "return" in kinds and worker.runs() and worker.phase == STARTING:
+        early = replace(system, done_early=system.done_early | {number})
+        yield f"{number} returns without calling init()", lambda: kill(early, number)
     if "drain" in kinds:
         asked = replace(system, excused=system.excused | {number})
         yield f"{number} is drained", lambda: happen(asked, Drained((number,), "its host is needed"))

@@ -84,6 +84,7 @@ class System(msgspec.Struct, frozen=True, gc=False):
     unanswered: frozenset[int] = frozenset()  # joins that the service holds
     tell_finished: frozenset[int] = frozenset()
     exits_badly: frozenset[int] = frozenset()  # said goodbye, and ended with another exit code than 0
+    done_early: frozenset[int] = frozenset()  # ended with exit code 0 without calling init()
     tell_suspected: frozenset[int] = frozenset()
     to_kill: frozenset[int] = frozenset()
     evicted: frozenset[int] = frozenset()

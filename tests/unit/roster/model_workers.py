@@ -84,7 +84,7 @@ def _launcher_steps(system: System) -> Iterator[Step]:
             f"the end of {number} is told",
             lambda number=number: happen(
                 replace(system, tell_finished=system.tell_finished - {number}),
-                Finished(number, "ended", number in system.exits_badly),
+                Finished(number, "ended", number in system.exits_badly or _killed_early(system, number)),
             ),
         )
     for number in system.tell_suspected:
@@ -102,6 +102,11 @@ def _launcher_steps(system: System) -> Iterator[Step]:
             f"{number} is killed by order",
             lambda number=number: kill(replace(system, to_kill=system.to_kill - {number}), number),
         )
+
+
+def _killed_early(system: System, number: int) -> bool:
+    """Return whether a worker has ended before there was a world, and not because it had nothing more to do."""
+    return not system.state.generation and number not in system.done_early
 
 
 def kill(system: System, number: int) -> System:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import pytest
 
+from farandole.roster.arrivals import START
 from farandole.roster.events import (
     Announce,
     Event,
     Failed,
     Finished,
+    Hold,
+    HoldOver,
     Joined,
     Left,
     Lost,
     Place,
     Refuse,
-    TimedOut,
     find_places,
     ranks,
 )
@@ -44,7 +46,7 @@ def test_a_world_begins_when_the_last_one_joins_and_is_ordered_by_rank() -> None
     state = after(fresh(3), Joined(2, "c"), Joined(0, "a"))
     assert state.waiting == (Joined(2, "c"), Joined(0, "a"))
     state, actions, reason = decide(state, Joined(1, "b"))
-    assert actions == (Announce(1, ("a", "b", "c"), places(3)),)
+    assert actions == (Announce(1, ("a", "b", "c"), places(3)), Hold(""))
     assert reason == "rank 1 joined; all 3 are here: generation 1 begins"
     assert (state.generation, state.waiting, state.members) == (1, (), frozenset({0, 1, 2}))
 
@@ -54,7 +56,7 @@ def test_every_round_of_joins_makes_the_next_generation() -> None:
     for generation in range(1, 101):
         state = after(state, Joined(0, "a"))
         state, actions, _ = decide(state, Joined(1, "b"))
-        assert actions == (Announce(generation, ("a", "b"), places(2)),)
+        assert actions == (Announce(generation, ("a", "b"), places(2)), Hold(""))
         state = after(state, Left(1, generation), Left(0, generation))
         assert state.members == frozenset()
 
@@ -63,7 +65,7 @@ def test_joining_again_leaves_the_old_world_without_a_word() -> None:
     state = after(fresh(2), *everyone(2), Joined(0, "again"))
     assert state.members == frozenset({1})
     _, actions, _ = decide(state, Joined(1, "too"))
-    assert actions == (Announce(2, ("again", "too"), places(2)),)
+    assert actions == (Announce(2, ("again", "too"), places(2)), Hold(""))
 
 
 def test_leaving_an_old_generation_changes_nothing() -> None:
@@ -81,7 +83,7 @@ def test_all_who_wait_hear_of_an_exit_at_once() -> None:
     state = after(fresh(3), Joined(0, "a"), Joined(2, "c"))
     state, actions, reason = decide(state, Finished(1, "exited with code 3"))
     why = "the world of workers cannot be completed: rank 1 exited with code 3 before it joined"
-    assert actions == (Refuse(0, why, 1), Refuse(2, why, 1))
+    assert actions == (Refuse(0, why, 1), Refuse(2, why, 1), Hold(""))
     assert reason == "rank 1 exited with code 3; ranks 0, 2 waited for it"
     assert state.waiting == ()
 
@@ -102,24 +104,38 @@ def test_an_exit_that_nobody_waits_for_is_only_noted() -> None:
 
 def test_a_waiting_worker_that_exits_is_not_answered() -> None:
     _, actions, _ = decide(after(fresh(2), Joined(0, "a")), Finished(0, "exited with code 1"))
-    assert actions == ()
+    assert actions == (Hold(""),)
 
 
 def test_a_closed_connection_withdraws_the_join_and_may_be_made_again() -> None:
     state = after(fresh(2), Joined(0, "a"), Lost(0))
     assert state.waiting == ()
     _, actions, _ = decide(after(state, Joined(0, "b")), Joined(1, "c"))
-    assert actions == (Announce(1, ("b", "c"), places(2)),)
+    assert actions == (Announce(1, ("b", "c"), places(2)), Hold(""))
 
 
 def test_a_timeout_names_the_missing_and_refuses_all_who_wait() -> None:
-    state = after(fresh(5), Joined(0, "a"), Joined(3, "d"))
-    state, actions, reason = decide(state, TimedOut(0, 30.0))
-    assert reason.startswith("3 of 5 workers did not join within 30 s: ranks 1-2, 4. ")
+    state = after(fresh(5), Joined(0, "a", timeout=60.0), Joined(3, "d", timeout=30.0))
+    state, actions, reason = decide(state, HoldOver(START))
+    assert reason.startswith("3 of 5 workers did not join within 30 s of the latest arrival: ranks 1-2, 4. ")
     assert "--start-timeout" in reason
-    assert actions == (Refuse(0, reason), Refuse(3, reason))
+    assert actions == (Refuse(0, reason), Refuse(3, reason), Hold(""))
     assert state.waiting == ()
-    assert decide(state, TimedOut(3, 30.0))[1] == ()
+    assert decide(state, HoldOver(START))[1] == ()
+
+
+def test_the_time_runs_while_a_worker_waits_and_begins_anew_with_every_arrival() -> None:
+    state = fresh(3)
+    assert state.hold == Hold("")
+    state, actions, _ = decide(state, Joined(0, "a", timeout=30.0))
+    assert isinstance(actions[-1], Hold)
+    assert actions[-1].reason == "waits for ranks 1-2 to join"
+    first = state.hold
+    state = after(state, Joined(2, "c", timeout=20.0))
+    assert (state.hold.kind, state.hold.seconds) == (START, 20.0)
+    assert state.hold.arrivals != first.arrivals
+    # Nobody is left to wait.
+    assert after(state, Lost(0), Lost(2)).hold == Hold("")
 
 
 def test_a_failure_is_only_noted() -> None:
@@ -146,7 +162,7 @@ def test_places_that_are_not_given_follow_from_the_hosts_that_workers_name() -> 
 
 def test_places_that_are_given_count_whatever_workers_say() -> None:
     state = after(fresh(2), Joined(0, "", "x", "elsewhere"))
-    assert decide(state, Joined(1, "", "y", "nowhere"))[1] == (Announce(1, ("", ""), places(2)),)
+    assert decide(state, Joined(1, "", "y", "nowhere"))[1] == (Announce(1, ("", ""), places(2)), Hold(""))
 
 
 def test_hosts_of_one_name_are_told_apart() -> None:

@@ -43,6 +43,7 @@ QUICK = [
     (3, 2, 2, 3, ("kill", "fail"), True),
     (3, 2, 2, 3, ("exit", "kill"), True),
     (2, 3, 1, 2, ("kill", "stop", "continue", "cut", "drain"), True),
+    (3, 2, 2, 3, ("return", "kill", "last"), False),
 ]
 LONGER = [
     (2, 2, 1, 3, ("kill", "stop", "newcomer"), False),

@@ -15,6 +15,7 @@ import pytest
 from lost_rosters import SECONDS, SECRET, Dead, Roster, Stuck, away, until, without_contact
 
 from farandole.roster.elastic import Limits
+from farandole.wire import roster_client
 from farandole.wire.address import parse_address
 from farandole.wire.channel import Channel
 from farandole.wire.errors import WireError
@@ -28,6 +29,7 @@ from farandole.wire.rendezvous import (
     Leave,
     Leaving,
     Listen,
+    Probe,
     Probed,
     RosterUnreachable,
     Told,
@@ -274,6 +276,37 @@ def test_a_roster_that_is_lost_before_its_client_listens_is_looked_for(serve: Ca
         assert [type(each) for each in roster.of(0)] == [Holds, Listen, Join]
 
 
+# --- a join that takes long -----------------------------------------------------------------------------------------
+
+
+def test_a_join_waits_for_a_roster_that_is_there(serve: Callable[..., Roster], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The roster waits for as long as workers arrive."""
+    monkeypatch.setattr(roster_client, "ANSWER_SECONDS", 0.1)
+    roster = serve(2)
+    with roster.client(0) as client, roster.client(1) as other, ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(client.join, "", 60)
+        until(lambda: sum(isinstance(each, Probe) for each in roster.of(0)) >= 3)
+        other.join("", 60)
+        assert waiting.result(SECONDS).size == 2
+
+
+@pytest.mark.parametrize("listens", [False, True])
+def test_a_join_does_not_wait_for_a_roster_that_is_stopped(
+    serve: Callable[..., Roster], monkeypatch: pytest.MonkeyPatch, listens: bool
+) -> None:
+    monkeypatch.setattr(roster_client, "ANSWER_SECONDS", 0.1)
+    roster = serve(2)
+    with roster.client(0) as client:
+        if listens:
+            client.listen(lambda heard: None)
+        resume = roster.stop()
+        try:
+            with pytest.raises(RosterUnreachable, match=r"did not answer within 0\.1 s"):
+                client.join("", 60)
+        finally:
+            resume()
+
+
 # --- a join that is made again --------------------------------------------------------------------------------------
 
 
@@ -293,10 +326,8 @@ def test_a_join_made_again_replaces_the_one_whose_connection_seems_open(serve: C
 
     older = speak(roster, 0, Join("old", 60.0))
     until(lambda: joins() == 1)
-    timer = roster._service._connections.waiting[0].timer
     newer = speak(roster, 0, Listen(), Join("new", 60.0, again=True))
     until(lambda: joins() == 2)
-    assert timer is not None and timer.cancelled(), "it would end the newer one's join"
     older.close()
     with roster.client(1) as other:
         assert other.join("c1", 60).contacts == ("new", "c1")

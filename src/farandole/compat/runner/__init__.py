@@ -86,7 +86,7 @@ def run(
         args: positional arguments.
         kwargs: keyword arguments.
         num_proc: number of workers.
-        min_num_proc: with this many workers an elastic job goes on; the results are those of so many ranks.
+        min_num_proc: with this many workers an elastic job goes on; the results are those of so many workers.
         max_num_proc: of an elastic job; None: one for each slot.
         slots: of a host whose slots the script does not print.
         reset_limit: how often an elastic job's workers may change; None: no limit.
@@ -95,7 +95,7 @@ def run(
         hosts: `name:slots,name:slots`.
         hostfile: file of lines `name slots=N`.
         host_discovery_script: prints `name:slots` of the hosts that there are now; makes the job elastic.
-        start_timeout: seconds that workers wait for each other in `init()`.
+        start_timeout: seconds that workers wait in `init()` for others after the latest one that came.
         ssh_port: of other hosts.
         ssh_identity_file: for other hosts.
         disable_cache: accepted; nothing is cached.

@@ -83,7 +83,8 @@ def _job(parser: argparse.ArgumentParser) -> None:
     add("-np", "--num-proc", type=int, metavar="N", help="number of workers")
     add("-cb", "--check-build", action="store_true", help="print what is there and exit")
     add("--disable-cache", action="store_true", help="accepted; checks of hosts are not cached here")
-    add("--start-timeout", type=int, metavar="S", help="seconds to start in (default: HOROVOD_START_TIMEOUT, or 30)")
+    waits = "seconds that workers wait in init() for others after the latest one that came"
+    add("--start-timeout", type=int, metavar="S", help=f"{waits} (default: HOROVOD_START_TIMEOUT, or 30)")
     add("--verbose", action="store_true", help="tell the plan, and what has no effect")
     add("--config-file", metavar="FILE", help="YAML file with settings; flags win over it")
     group = parser.add_mutually_exclusive_group()

@@ -101,9 +101,9 @@ class WorkerEnded:
 
     worker: int
     how: str
-    """SUCCEEDED: exit code 0; FINISHED: the same, after it had left its world by itself, in good order; FAILED: by
-    itself; KILLED: from outside, or lost with its host; STATE_LOST: by itself, because no worker is left that holds the
-    state of the training; so will all others."""
+    """SUCCEEDED: exit code 0; FINISHED: the same, after it had left its world by itself, in good order, or had sent
+    back what its function returned; FAILED: by itself; KILLED: from outside, or lost with its host; STATE_LOST: by
+    itself, because no worker is left that holds the state of the training; so will all others."""
     what: str = ""
     """What it failed of, such as `ValueError: boom`."""
 

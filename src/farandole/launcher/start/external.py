@@ -350,6 +350,7 @@ async def _launch(
         running = ExternalJob(plan, machine.environment, console, identity.job)
         started(running)
         outcome = await running.run()
-        return replace(outcome, results=tuple(service.results.get(rank) for rank in range(plan.size)))
+        results = tuple(map(service.results.get, range(plan.size)))
+        return replace(outcome, results=results, raised=None if outcome.rank is None else results[outcome.rank])
     finally:
         await service.close()

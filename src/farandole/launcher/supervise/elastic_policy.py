@@ -188,7 +188,8 @@ class ElasticPolicy(JobPolicy):
         record, service = worker.record, self.job.service
         worker.over.set()
         self.job.status.worker_ended(record.rank)
-        finished = worker.kind_of_end == events.SUCCEEDED and service.has_left(record.rank)
+        done = service.has_left(record.rank) or record.rank in service.results
+        finished = worker.kind_of_end == events.SUCCEEDED and done
         service.finished(record.rank, how_it_ended(record), failed=record.failed)
         # A worker that the launcher ends has not failed; why it was ended is told where that is decided.
         if record.failed and not worker.stopped and not self.job.ending.begun:

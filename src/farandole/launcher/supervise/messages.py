@@ -75,7 +75,7 @@ class Messages:
 
     def waits(self, hold: Hold) -> None:
         """Tell for what the job waits, if it does so for long; a hold of no kind: it waits no more."""
-        if hold.kind != self._hold.kind:
+        if (hold.kind, hold.arrivals) != (self._hold.kind, self._hold.arrivals):
             self._waits_since = time.monotonic()
         self._hold = hold
         if self._timer is not None:

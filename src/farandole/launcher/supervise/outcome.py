@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -27,7 +27,9 @@ class Outcome:
     rank: int | None = None
     """The rank that failed first."""
     results: tuple[bytes | None, ...] = ()
-    """By rank: what workers of `farandole.run` sent back."""
+    """What workers of `farandole.run` sent back: of the latest world by rank, then of others that finished."""
+    raised: bytes | None = None
+    """What the worker that failed first sent back."""
 
 
 class Running(Protocol):
@@ -69,7 +71,7 @@ def outcome_of(
     verdict: Verdict,
     workers: Workers,
     ended_at: float,
-    results: tuple[bytes | None, ...],
+    results: Mapping[int, bytes],
     hint: Callable[[HostPlan, str], str],
 ) -> tuple[Outcome, str]:
     """Return how a job ended, and what went wrong when that was written down.
@@ -79,21 +81,21 @@ def outcome_of(
         verdict: why it was ended.
         workers: its last workers.
         ended_at: when the launcher began to end what was left.
-        results: what workers of `farandole.run` sent back, by rank.
+        results: what workers of `farandole.run` sent back, by worker.
         hint: see `Preparation.hint`.
     """
     world = workers.world
     records = [worker.record for worker in workers.by_number.values()]
     first = _to_blame(verdict, world, records, ended_at)
     if first is None and not verdict.why:
-        return Outcome(0, results=results), ""
+        return Outcome(0, results=_by_rank(results, workers)), ""
     trouble = ""
     if spec.output_dir is not None:
         folders = {record.rank: workers.folder(record.rank) for record in records}
         trouble = write_error_files(folders, records, ended_at)
     if first is None:
         report = f"error: {verdict.why}" + (f"\nhint: {verdict.hint}" if verdict.hint else "")
-        return Outcome(1, report, results=results), trouble
+        return Outcome(1, report), trouble
     last = [record for record in records if record is first or record.rank in world or record.exit_time > ended_at]
     plan = _plan_of(workers, [record.rank for record in last])
     said = f"{first.exception}\n{first.stderr_tail.decode('utf-8', 'replace')}"
@@ -101,7 +103,7 @@ def outcome_of(
     if verdict.why:
         report = f"error: {verdict.why}\nfirst failure: {report.removeprefix('error: ')}"
     rank = world.index(first.rank) if first.rank in world else None
-    return Outcome(exit_code(first, ended_at), report, rank, results), trouble
+    return Outcome(exit_code(first, ended_at), report, rank, raised=results.get(first.rank)), trouble
 
 
 def _to_blame(
@@ -148,3 +150,13 @@ def _plan_of(workers: Workers, numbers: Sequence[int]) -> Plan:
         ),
         noun=workers.noun,
     )
+
+
+def _by_rank(results: Mapping[int, bytes], workers: Workers) -> tuple[bytes | None, ...]:
+    """Return the results of the workers of the latest world by rank, and then those of other workers that finished.
+
+    A function need not call `init()`, and a worker may finish before the latest world begins: then its number decides.
+    """
+    ended_well = {number for number, worker in workers.by_number.items() if worker.record.exit_code == 0}
+    others = sorted(ended_well.intersection(results).difference(workers.world))
+    return tuple(results.get(worker) for worker in (*workers.world, *others))

@@ -208,7 +208,7 @@ class Supervisor:
         if self.ending.stop_code is not None:
             return Outcome(self.ending.stop_code)
         assert self.ending.since is not None
-        results = tuple(self.service.results.get(worker) for worker in self.workers.world)
+        results = self.service.results
         outcome, trouble = outcome_of(self._spec, self.verdict, self.workers, self.ending.since, results, self._hint)
         if trouble:
             self._console.say(f"warning: {trouble}")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 from farandole.launcher.failure.record import WorkerRecord
-from farandole.launcher.supervise.outcome import TOGETHER_SECONDS, Verdict, _to_blame
+from farandole.launcher.supervise.outcome import TOGETHER_SECONDS, Verdict, _by_rank, _to_blame
 
 LATER = TOGETHER_SECONDS + 1
 
@@ -25,3 +28,21 @@ def test_who_was_ended_with_the_job_is_not_to_blame() -> None:
 
 def test_a_job_without_failures_has_nobody_to_blame() -> None:
     assert _to_blame(Verdict("timed out"), (), [failed(0, 10, 0)], 20) is None
+
+
+def workers(world: tuple[int, ...], **ends: int) -> Any:
+    """Return workers by their exit codes; the names are their numbers after a `w`."""
+    numbers = {int(name[1:]): code for name, code in ends.items()}
+    by_number = {number: SimpleNamespace(record=failed(number, 10, code)) for number, code in numbers.items()}
+    return SimpleNamespace(world=world, by_number=by_number)
+
+
+def test_results_are_those_of_the_latest_world_by_rank_and_then_of_others_that_finished() -> None:
+    results = {number: b"%d" % number for number in (0, 1, 2, 3, 5)}
+    # 0 has failed: what it sent back is an exception. 4 is in the world, and has ended before it sent anything.
+    ended = workers((3, 1, 4), w0=1, w1=0, w2=0, w3=0, w4=0, w5=0)
+    assert _by_rank(results, ended) == (b"3", b"1", None, b"2", b"5")
+
+
+def test_results_do_not_depend_on_a_world() -> None:
+    assert _by_rank({1: b"b", 0: b"a"}, workers((), w0=0, w1=0)) == (b"a", b"b")

@@ -17,7 +17,6 @@ from farandole.roster.events import (
     Refuse,
     Revoke,
     Suspected,
-    TimedOut,
 )
 from farandole.roster.next_world import MEMBERS
 
@@ -146,4 +145,3 @@ def test_who_does_not_come_for_too_long_is_counted_out() -> None:
 def test_a_time_that_is_over_for_something_else_changes_nothing() -> None:
     state = world(0, 1)
     assert decide(state, HoldOver(MEMBERS)) == (state, (), "there is nothing to wait for any more")
-    assert decide(state, TimedOut(0, 1.0)) == (state, (), "rank 0 (worker 0 on h0) waits on")

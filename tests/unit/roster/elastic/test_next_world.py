@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from membership import after, again, announced, dead, newcomer, started, unreached, world
 
+from farandole.roster.arrivals import START
 from farandole.roster.elastic import decide
 from farandole.roster.events import (
     Announce,
@@ -22,7 +23,7 @@ from farandole.roster.events import (
     Suspected,
 )
 from farandole.roster.exclusion import workers_to_leave_out
-from farandole.roster.next_world import FENCE, MAJORITY, MEMBERS, START
+from farandole.roster.next_world import FENCE, MAJORITY, MEMBERS
 
 # --- the first world ------------------------------------------------------------------------------------------------
 
@@ -47,7 +48,42 @@ def test_the_first_world_begins_without_who_does_not_come_in_time() -> None:
 def test_a_job_ends_when_too_few_come_in_time() -> None:
     _, actions, reason = decide(after(started(0, 1, least=2), Joined(0, "a")), HoldOver(START))
     assert actions == (Refuse(0, reason), Hold(""), End(reason))
-    assert reason == "waited 30 s for worker 1 on h1 to join"
+    assert reason.startswith("1 of 2 workers did not join within 30 s of the latest arrival: worker 1 on h1. See what ")
+    assert "--start-timeout" in reason
+
+
+def test_nothing_is_waited_for_before_a_worker_calls_init() -> None:
+    """Its imports may take minutes: no time runs from the start of a process."""
+    state = started(0, 1, least=2)
+    assert state.hold == Hold("")
+    assert after(state, Joined(0, "a"), Lost(0)).hold == Hold("")
+
+
+def test_the_time_begins_anew_with_every_worker_that_joins_or_is_started() -> None:
+    states = [after(started(0, 1, 2), Joined(0, "a"))]
+    states.append(after(states[-1], Joined(1, "b")))
+    states.append(after(states[-1], Expected(3, "h3")))
+    assert [state.hold.kind for state in states] == [START] * 3
+    assert len({state.hold.arrivals for state in states}) == 3
+
+
+def test_workers_that_are_left_begin_when_others_have_ended_well_without_a_world() -> None:
+    """A function need not call init() on all workers."""
+    state, actions, _ = decide(after(started(0, 1, 2, least=2), Joined(0, "a"), Finished(2, "exited")), Joined(1, "b"))
+    assert announced(actions) == (0, 1)
+    assert state.finishing
+
+
+def test_the_job_ends_at_once_when_too_few_are_left_to_join() -> None:
+    state, actions, reason = decide(after(started(0, 1, least=2), Joined(0, "a")), Finished(1, "exited with code 0"))
+    why = "only 1 of at least 2 workers called init(); the others have ended with exit code 0"
+    assert actions[-1] == End(why) and reason == f"worker 1 on h1 exited with code 0; {why}"
+    assert Refuse(0, why) in actions
+    # The same in the other order.
+    state = after(started(0, 1, least=2), Finished(1, "exited with code 0"))
+    assert decide(state, Joined(0, "a"))[1][-1] == End(why)
+    # Of a worker that fails, another one is started in its place.
+    assert not after(started(0, 1, least=2), Joined(0, "a"), Finished(1, "exited with code 1", True)).ended
 
 
 def test_nobody_waits_for_more_workers_than_there_is_room_for() -> None:
