@@ -21,10 +21,35 @@ FarandoleError (RuntimeError)
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import ClassVar
+from typing import Any, ClassVar, TypeVar
+
+Exception_ = TypeVar("Exception_", bound=BaseException)
 
 
-class FarandoleError(RuntimeError):
+class Picklable:
+    """Lets an exception survive `pickle`, `copy` and process pools, whatever its constructor takes.
+
+    By default, an exception is made again by its constructor, from its text alone. If the constructor takes something
+    else, that fails in the process that receives it, and `multiprocessing.Pool` then never returns.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return how to make it again: its text, and its attributes."""
+        reduced: Any = super().__reduce__()
+        kind, args, *state = reduced
+        return (_made_again, (kind, args), *state)
+
+
+def _made_again(kind: type[Exception_], args: tuple[object, ...]) -> Exception_:
+    builtin: Any = kind
+    while builtin.__module__ != "builtins":
+        builtin = builtin.__base__
+    error: Exception_ = builtin.__new__(kind, *args)
+    builtin.__init__(error, *args)
+    return error
+
+
+class FarandoleError(Picklable, RuntimeError):
     """The root of everything that farandole raises by itself."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farandole.errors import HorovodInternalError, HostsUpdatedInterrupt
+from farandole.errors import HorovodInternalError, HostsUpdatedInterrupt, Picklable
 
 __all__ = [
     "HorovodInternalError",
@@ -12,7 +12,7 @@ __all__ = [
 ]
 
 
-class HorovodVersionMismatchError(ImportError):
+class HorovodVersionMismatchError(Picklable, ImportError):
     """A framework of another version than the one that was expected.
 
     Attributes:

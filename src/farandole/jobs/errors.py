@@ -26,9 +26,6 @@ class JobError(FarandoleError, ValueError):
         self.message = message
         self.hint = hint
 
-    def __reduce__(self) -> tuple[type[JobError], tuple[str, str]]:
-        return type(self), (self.message, self.hint)
-
 
 class BadSpec(JobError):
     """A job cannot be described like that."""

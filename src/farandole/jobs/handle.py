@@ -32,9 +32,6 @@ class JobFailed(JobError):
         super().__init__(f"job {status.name} {status.state.in_words}: {status.reason or 'no reason is known'}")
         self.status = status
 
-    def __reduce__(self) -> tuple[type[JobFailed], tuple[JobStatus]]:  # type: ignore[override]
-        return type(self), (self.status,)
-
 
 class JobHandle:
     """A job that was submitted. It is not ended when the handle goes away.

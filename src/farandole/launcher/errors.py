@@ -7,8 +7,10 @@ LaunchError (RuntimeError)
 
 from __future__ import annotations
 
+from farandole.errors import Picklable
 
-class LaunchError(RuntimeError):
+
+class LaunchError(Picklable, RuntimeError):
     """A job could not be started, or did not end well."""
 
 

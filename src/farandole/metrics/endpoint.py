@@ -16,6 +16,7 @@ import urllib.parse
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from farandole.errors import Picklable
 from farandole.metrics.address import MetricsAddress
 from farandole.metrics.readings import Reading
 
@@ -27,7 +28,7 @@ More = Mapping[str, Callable[[Mapping[str, str]], bytes]]
 """By path: a function from the query to JSON."""
 
 
-class MetricsUnavailable(Exception):
+class MetricsUnavailable(Picklable, Exception):
     """Metrics cannot be served: the reason, and what to do about it.
 
     Attributes:

@@ -31,6 +31,3 @@ class NotUnderstood(FarandoleError, ValueError):
     def __init__(self, refusals: Sequence[Refusal]) -> None:
         self.refusals = tuple(sorted(refusals))
         super().__init__("; ".join(f"line {each.line}: {each.reason}" for each in self.refusals))
-
-    def __reduce__(self) -> tuple[type[NotUnderstood], tuple[tuple[Refusal, ...]]]:
-        return type(self), (self.refusals,)

@@ -11,8 +11,10 @@ ApiError (Exception)      the API server, or the way to it, said no
 
 from __future__ import annotations
 
+from farandole.errors import Picklable
 
-class ApiError(Exception):
+
+class ApiError(Picklable, Exception):
     """The API server, or the way to it, said no.
 
     Attributes:

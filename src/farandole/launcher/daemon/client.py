@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from farandole.core.own_roster import own_environment
+from farandole.errors import Picklable
 from farandole.launcher.daemon.client_protocol import Ended, Hidden, Hide, Launch, Refused, Stop, TakenOver, Unread
 from farandole.launcher.daemon.daemon_connection import DaemonConnection
 from farandole.launcher.daemon.jobs import JobDirectory, JobRecord, Jobs, jobs_of_this_user
@@ -130,7 +131,7 @@ class _SignalWakeup:
         os.close(self._writing)
 
 
-class _Leave(BaseException):
+class _Leave(Picklable, BaseException):
     """A signal that ends the client and not the job."""
 
     def __init__(self, signum: int) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from farandole.agent.protocol import Start
+from farandole.errors import Picklable
 from farandole.launcher.agents.agent_client import AgentClient
 from farandole.launcher.agents.agent_lost import AgentLost
 from farandole.launcher.agents.reception import Reception
@@ -31,7 +32,7 @@ SOCKET_NAMES_KEPT = 8
 PLACE_PREFIXES = ("FARANDOLE_", "HOROVOD_")
 
 
-class NotReady(Exception):
+class NotReady(Picklable, Exception):
     """A host cannot be used.
 
     Attributes:
