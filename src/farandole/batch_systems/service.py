@@ -22,6 +22,8 @@ from farandole.jobs.errors import BadSpec, Refused, UnknownJob
 from farandole.jobs.log_lines import follow_file, of_rank
 from farandole.jobs.spec import JobSpec
 from farandole.jobs.status import JobState, JobStatus
+from farandole.wire.encoding import decode_json, encode_json
+from farandole.wire.os_text import as_bytes
 
 # The file with the exit code may come later than the word that the job is over: homes are shared.
 _EXIT_SECONDS = 5.0
@@ -72,7 +74,7 @@ class BatchJobs:
             raise Refused(said, "choose another name: --name NAME")
         script = self._script(spec)
         with self._anew(spec.name):
-            self._file(spec.name, "sh").write_text(script)
+            self._file(spec.name, "sh").write_bytes(as_bytes(script))
             number = self._system.submit(self._programs, self._file(spec.name, "sh"))
         wanted, can_be_suspended = spec.workers.replicas, spec.how_suspended != "never"
         self._keep(Record(spec.name, number, spec.command, time.time(), wanted, can_be_suspended=can_be_suspended))
@@ -179,12 +181,12 @@ class BatchJobs:
 
     def _keep(self, record: Record) -> None:
         draft = self._root / f".{record.name}.json"
-        draft.write_bytes(msgspec.json.encode(record))
+        draft.write_bytes(encode_json(record))
         draft.replace(self._file(record.name, "json"))
 
     def _record(self, name: str) -> Record | None:
         try:
-            return msgspec.json.decode(self._file(name, "json").read_bytes(), type=Record)
+            return decode_json(self._file(name, "json").read_bytes(), Record)
         except (OSError, msgspec.DecodeError):
             return None
 

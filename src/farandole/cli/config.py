@@ -140,5 +140,7 @@ def render_one(row: Provenance) -> str:
 def _print_json(rows: Sequence[Provenance], project: Project | None) -> None:
     import msgspec
 
+    from farandole.wire.encoding import encode_json
+
     told = {"project": None if project is None else str(project.path), "settings": rows}
-    print(msgspec.json.format(msgspec.json.encode(told), indent=1).decode())
+    print(msgspec.json.format(encode_json(told), indent=1).decode())

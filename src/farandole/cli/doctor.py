@@ -149,13 +149,14 @@ def _print_json(
 
     from farandole.agent.inspect.facts import Facts
     from farandole.launcher.doctor.advice import backends
+    from farandole.wire.encoding import encode_json
 
     told: dict[str, dict[str, object]] = {}
     for name, found in hosts.items():
         told[name] = {"findings": findings[name]}
         if isinstance(found, Facts):
             told[name] |= {"facts": found, "backends": backends(found)}
-    document = msgspec.json.encode({"hosts": told, "differences": differing})
+    document = encode_json({"hosts": told, "differences": differing})
     print(msgspec.json.format(document, indent=1).decode())
 
 

@@ -43,6 +43,7 @@ from farandole.cli import (
 from farandole.cli.parser import USAGE_ERROR, Parser
 from farandole.jobs.errors import JobError
 from farandole.launcher.errors import SpecError
+from farandole.wire.os_text import show_os_text
 
 VERBS = {
     "training": (run, init, submit),
@@ -94,6 +95,7 @@ def _name(verb: ModuleType) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
+    show_os_text(sys.stdout, sys.stderr)
     parser = make_parser()
     try:
         words, told = _with_project(sys.argv[1:] if arguments is None else list(arguments))

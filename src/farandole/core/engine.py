@@ -21,6 +21,7 @@ from farandole.core.submission import Submission
 from farandole.core.user_log import launcher_stderr
 from farandole.errors import FarandoleError
 from farandole.settings.table import Settings
+from farandole.wire.os_text import as_bytes
 
 # A wait returns to Python this often, so that Ctrl-C is heard.
 WAIT_SLICE_SECONDS = 0.2
@@ -159,7 +160,7 @@ class Engine:
                 soon as it begins. None: the latest that this engine has formed, or has begun to form.
         """
         of = self._generation if generation is None else generation
-        self._check(self._library.farandole_engine_revoke(self._pointer, of, lost_rank, certain, reason.encode()))
+        self._check(self._library.farandole_engine_revoke(self._pointer, of, lost_rank, certain, as_bytes(reason)))
 
     def check_health(self) -> None:
         """Raise why the world ended, if it did."""
@@ -349,7 +350,7 @@ class Engine:
 
     def answer_stall_query(self, query: int, text: str) -> None:
         """Answer a stall query with one line that says where this program is."""
-        self._check(self._library.farandole_answer_stall_query(self._pointer, query, text.encode()))
+        self._check(self._library.farandole_answer_stall_query(self._pointer, query, as_bytes(text)))
 
     def _check(self, status: int) -> None:
         if status:
@@ -362,7 +363,7 @@ class Engine:
 
 def _native_settings(settings: Settings) -> ctypes.Array[NativeSetting]:
     texts = settings.for_engine()
-    return (NativeSetting * len(texts))(*(NativeSetting(name.encode(), text.encode()) for name, text in texts.items()))
+    return (NativeSetting * len(texts))(*(NativeSetting(name.encode(), as_bytes(text)) for name, text in texts.items()))
 
 
 def _knobs_text(knobs: Mapping[str, int]) -> bytes:

@@ -14,6 +14,7 @@ import os
 from pathlib import Path
 
 from farandole.errors import StartError
+from farandole.wire.os_text import as_bytes
 
 KEY_BYTES = 32
 
@@ -30,7 +31,7 @@ def job_secret(job_key: str) -> bytes:
         StartError: the user's key cannot be read or made.
     """
     return hmac.digest(
-        _key(_home("XDG_CONFIG_HOME", ".config") / "key"), b"farandole job\n" + job_key.encode(), "sha256"
+        _key(_home("XDG_CONFIG_HOME", ".config") / "key"), b"farandole job\n" + as_bytes(job_key), "sha256"
     )
 
 
@@ -91,7 +92,7 @@ class MeetingFile:
 
     def __init__(self, job_key: str) -> None:
         """Name the file; nothing is read or written yet."""
-        name = hashlib.sha256(job_key.encode()).hexdigest()[:32]
+        name = hashlib.sha256(as_bytes(job_key)).hexdigest()[:32]
         self.path = _home("XDG_CACHE_HOME", ".cache") / "meet" / name
 
     def write(self, addresses: str) -> None:

@@ -17,6 +17,7 @@ from farandole.jobs.log_lines import rank_and_text
 from farandole.jobs.service import JobService
 from farandole.jobs.status import JobState, JobStatus
 from farandole.jobs.view import JobView, Moment, OutputLine, WorkerView
+from farandole.wire.encoding import decode_json
 
 URL_SECONDS = 5.0
 MOST_LINES = 2000
@@ -100,7 +101,7 @@ class UrlSource:
     def view(self, name: str, lines_from: int) -> tuple[JobStatus, JobView]:
         """Return what its launcher says."""
         try:
-            view = msgspec.json.decode(self._get(f"/view?lines_from={lines_from}"), type=JobView)
+            view = decode_json(self._get(f"/view?lines_from={lines_from}"), JobView)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             hint = "is it the metrics of a job? those of a worker show no job"
             raise Refused(f"{self._url} tells nothing of a job: {error}", hint) from None

@@ -31,6 +31,7 @@ from farandole.kubernetes.kinds import TRAINING_JOB
 from farandole.kubernetes.model import Object
 from farandole.kubernetes.reading import status_of
 from farandole.kubernetes.training_job.job_spec import KUBERNETES_KEYS
+from farandole.wire.os_text import shown
 
 NAMESPACE_VARIABLE, IMAGE_VARIABLE = "FARANDOLE_NAMESPACE", "FARANDOLE_IMAGE"
 PLACE = "kubernetes"
@@ -271,6 +272,9 @@ def object_of(spec: JobSpec, image: str = "") -> tuple[dict[str, Any], dict[str,
         described["image"] = image
     if not described.get("image") and not own.get("template"):
         raise BadSpec("image: Kubernetes needs one, with farandole in it", f"--image IMAGE, or set {IMAGE_VARIABLE}")
+    for text in (*spec.command, *spec.environment.values()):
+        if shown(text) != text:
+            raise BadSpec(f"{shown(text)}: Kubernetes takes only text in UTF-8", "write it in UTF-8, or in a file")
     shipped = None
     if isinstance(folder := own.get("ship"), str):
         shipped, items = code.config_map(folder)

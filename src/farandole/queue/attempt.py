@@ -32,6 +32,7 @@ from typing import Annotated, TypeVar
 import msgspec
 
 from farandole.queue.model import AttemptFact, AttemptReport, Owner, Seen, Slots
+from farandole.wire.encoding import decode_json, encode_json
 
 _FILE_BYTES = 1024 * 1024
 
@@ -104,7 +105,7 @@ class Attempt:
         self.own.mkdir(mode=0o700, exist_ok=True)
         self.set_hosts(slots)
         draft = self.path / ".request"
-        _write(draft, msgspec.json.encode(request), 0o600)
+        _write(draft, encode_json(request), 0o600)
         if os.geteuid() == 0:
             os.chown(self.own, owner.uid, owner.gid)
             os.chown(draft, owner.uid, owner.gid)
@@ -187,7 +188,7 @@ class Attempt:
         Raises:
             OSError: it is not there.
         """
-        return msgspec.json.decode((self.path / "request").read_bytes(), type=Request)
+        return decode_json((self.path / "request").read_bytes(), Request)
 
     def batch(self) -> int:
         """Return the batch that the policy has chosen; 0: the job chooses."""
@@ -235,11 +236,11 @@ class Attempt:
         _sync(self.own)
 
     def write_report(self, report: AttemptReport) -> None:
-        _replace(self.own / "report", msgspec.json.encode(report), 0o600, durable=False)
+        _replace(self.own / "report", encode_json(report), 0o600, durable=False)
 
     def write_ended(self, ended: Ended) -> None:
         """Note how the attempt ended, under the lock."""
-        _replace(self.own / "ended", msgspec.json.encode(ended), 0o600)
+        _replace(self.own / "ended", encode_json(ended), 0o600)
 
 
 def _open_or_make(path: Path) -> int:
@@ -311,6 +312,6 @@ def _open_plain(path: Path, owner: Owner | None) -> int:
 def _read(path: Path, kind: type[_Content], owner: Owner | None) -> _Content | None:
     try:
         with open(_open_plain(path, owner), "rb") as file:
-            return msgspec.json.decode(file.read(_FILE_BYTES), type=kind)
+            return decode_json(file.read(_FILE_BYTES), kind)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None  # Whatever a user has written there, it ends no daemon.

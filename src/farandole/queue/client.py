@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from farandole.agent.command_check import missing_script
-from farandole.jobs.errors import BadSpec, Refused, Unreachable
+from farandole.jobs.errors import BadSpec, Unreachable
 from farandole.jobs.log_lines import of_rank
 from farandole.jobs.spec import JobSpec, to_dict
 from farandole.jobs.status import JobStatus, from_dict
@@ -20,6 +20,7 @@ from farandole.queue import protocol
 from farandole.queue.address import VARIABLE, connect_socket, find, why_away
 from farandole.queue.protocol import LOG_BYTES, MESSAGE_LIMIT, Answer, Request
 from farandole.wire.channel import Channel
+from farandole.wire.encoding import decode, encode, encode_json
 from farandole.wire.errors import WireError
 
 TOKEN_VARIABLE = "FARANDOLE_QUEUE_TOKEN"
@@ -49,12 +50,6 @@ class QueueClient:
         directory = _directory(spec)
         _check_script(spec)
         environment = {name: value for name, value in self._environment.items() if name != TOKEN_VARIABLE}
-        for variable, value in environment.items():
-            if not _is_text(variable + value):
-                raise Refused(
-                    f"the variable {variable} is no text in UTF-8, as which a queue keeps it",
-                    f"leave it out: env -u {variable} farandole submit ...",
-                )
         name: str = self.ask(protocol.Submit(to_dict(spec), environment, directory, secrets.token_hex(16)))
         return name
 
@@ -62,7 +57,7 @@ class QueueClient:
         """Return the job as JSON, as `farandole submit -f` reads it."""
         _check_script(spec)
         described = to_dict(msgspec.structs.replace(spec, working_directory=_directory(spec)))
-        return msgspec.json.format(msgspec.json.encode(described)).decode() + "\n"
+        return msgspec.json.format(encode_json(described)).decode() + "\n"
 
     def jobs(self) -> Sequence[JobStatus]:
         """Return all jobs of the queue, the oldest first."""
@@ -135,17 +130,12 @@ class QueueClient:
             time.sleep(_RETRY_EVERY)
 
     def _ask(self, what: protocol.Ask) -> Any:
-        try:
-            request = msgspec.msgpack.encode(Request(what, self._environment.get(TOKEN_VARIABLE, "")))
-        except UnicodeEncodeError as error:
-            raise Refused(
-                f"{error.object!r} is no text in UTF-8, as which a queue keeps it", "write it in UTF-8"
-            ) from None
+        request = encode(Request(what, self._environment.get(TOKEN_VARIABLE, "")))
         with connect_socket(self.state, ANSWER_SECONDS) as sock:
             channel = Channel.over(sock, MESSAGE_LIMIT)
             deadline = time.monotonic() + ANSWER_SECONDS
             channel.send(request, deadline)
-            return msgspec.msgpack.decode(channel.receive(deadline), type=Answer).unpack()
+            return decode(channel.receive(deadline), Answer).unpack()
 
 
 def _unreachable(state: Path, error: Exception) -> Unreachable:
@@ -165,14 +155,6 @@ def _check_script(spec: JobSpec) -> None:
     """Raise BadSpec if the job's script does not exist in the folder that it shares with this process."""
     if wrong := missing_script(spec.command, _directory(spec)):
         raise BadSpec(*wrong)
-
-
-def _is_text(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def connect(environment: Mapping[str, str]) -> QueueClient:

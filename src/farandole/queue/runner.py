@@ -26,6 +26,7 @@ from farandole.launcher.daemon.jobs import JobDirectory, jobs_of_this_user
 from farandole.launcher.errors import LaunchError
 from farandole.queue.attempt import Attempt, Ended, Request
 from farandole.queue.model import AttemptReport, HostWorkers
+from farandole.wire.os_text import SHOWN
 
 POLL_SECONDS = 0.1
 REPORT_SECONDS = 0.5
@@ -102,7 +103,8 @@ class Runner:
                 preexec_fn=_end_with_parent(),
             )
         except OSError as error:
-            os.write(self._log, f"error: it cannot be started in {self._request.directory}: {error}\n".encode())
+            said = f"error: it cannot be started in {self._request.directory}: {error}\n"
+            os.write(self._log, said.encode("utf-8", SHOWN))
             return 126
         while True:
             with contextlib.suppress(subprocess.TimeoutExpired):

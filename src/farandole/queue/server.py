@@ -28,6 +28,7 @@ from farandole.queue.settings import changed
 from farandole.queue.state import QueueState
 from farandole.queue.store import Store, StoreError
 from farandole.wire.async_channel import AsyncChannel
+from farandole.wire.encoding import encode
 from farandole.wire.errors import WireError
 from farandole.wire.frames import Codec
 from farandole.wire.unix_socket import user_behind
@@ -96,7 +97,7 @@ class Server:
             uid = user_behind(writer.get_extra_info("socket"))
             payload = await asyncio.wait_for(channel.receive(), REQUEST_SECONDS)
             answer = self._answer(self._codec.decode(payload), uid)
-            await asyncio.wait_for(channel.send(msgspec.msgpack.encode(answer)), REQUEST_SECONDS)
+            await asyncio.wait_for(channel.send(encode(answer)), REQUEST_SECONDS)
         await channel.closed()
 
     def _answer(self, request: Request, uid: int) -> Answer:

@@ -13,11 +13,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from farandole.jobs.status import Event as ToldEvent
 from farandole.queue.model import Event, QueueHost, QueueJob
 from farandole.queue.settings import QueueSettings
+from farandole.wire.encoding import decode_json, encode_json
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS jobs (name TEXT PRIMARY KEY, submitted REAL NOT NULL, row TEXT NOT NULL);
@@ -66,23 +65,23 @@ class Store:
     def jobs(self) -> dict[str, QueueJob]:
         """Return all jobs by name, the oldest first."""
         rows = self._db.execute("SELECT row FROM jobs ORDER BY submitted, name")
-        jobs = (msgspec.json.decode(row, type=QueueJob) for (row,) in rows)
+        jobs = (decode_json(row, QueueJob) for (row,) in rows)
         return {job.name: job for job in jobs}
 
     def hosts(self) -> tuple[QueueHost, ...]:
         rows = self._db.execute("SELECT row FROM hosts ORDER BY position")
-        return tuple(msgspec.json.decode(row, type=QueueHost) for (row,) in rows)
+        return tuple(decode_json(row, QueueHost) for (row,) in rows)
 
     def settings(self) -> QueueSettings:
         found = self._db.execute("SELECT row FROM settings").fetchone()
-        return QueueSettings() if found is None else msgspec.json.decode(found[0], type=QueueSettings)
+        return QueueSettings() if found is None else decode_json(found[0], QueueSettings)
 
     def launch(self, job: str) -> tuple[dict[str, str], str]:
         """Return the environment and the directory that a job was submitted from."""
         found = self._db.execute("SELECT environment, directory FROM launches WHERE name = ?", (job,)).fetchone()
         if found is None:
             return {}, "/"
-        return msgspec.json.decode(found[0], type=dict[str, str]), found[1]
+        return decode_json(found[0], dict[str, str]), found[1]
 
     def events(self, job: str) -> tuple[ToldEvent, ...]:
         """Return what happened to a job last, the newest at the end."""
@@ -196,4 +195,4 @@ def _transaction(db: sqlite3.Connection) -> Iterator[None]:
 
 
 def _text(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
+    return encode_json(value).decode()

@@ -1,7 +1,7 @@
 """Frames and messages: how two processes of one job talk over a byte stream.
 
 A *frame* is a 4-byte little-endian length and that many bytes. A *message* is a tagged msgspec struct, encoded as
-MessagePack, in one frame.
+MessagePack (`wire.encoding`), in one frame.
 
 Nothing here does I/O. `wire.frame_stream` carries frames over whatever does not block, `wire.channel` waits for them,
 and `wire.async_channel` carries them over asyncio's streams.
@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from farandole.wire import encoding
 from farandole.wire.errors import BadMessage
 
 LENGTH_BYTES = 4
@@ -89,12 +90,11 @@ class Codec(Generic[Message]):
     """
 
     def __init__(self, messages: Any) -> None:
-        self._decoder = msgspec.msgpack.Decoder(messages)
-        self._encoder = msgspec.msgpack.Encoder()
+        self._messages = messages
 
     def encode(self, message: msgspec.Struct) -> bytes:
         """Return the message as MessagePack."""
-        return self._encoder.encode(message)
+        return encoding.encode(message)
 
     def decode(self, payload: bytes) -> Message:
         """Return the message in a payload.
@@ -103,7 +103,7 @@ class Codec(Generic[Message]):
             BadMessage: it is none of this codec's messages.
         """
         try:
-            message: Message = self._decoder.decode(payload)
+            message: Message = encoding.decode(payload, self._messages)
         except msgspec.DecodeError as error:
             raise BadMessage(f"a frame of {len(payload)} bytes is not a message that belongs here: {error}") from None
         return message

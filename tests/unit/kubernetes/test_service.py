@@ -192,3 +192,9 @@ def test_a_log_whose_connection_breaks_goes_on_where_it_was(breaks: int | str, m
 
     assert lines == (["epoch 1\n", "epoch 2\n", "epoch 3\n"] if breaks in (1, 3) else ["epoch 1\n"])
     assert asked <= 10
+
+
+def test_a_word_that_is_not_utf_8_is_refused() -> None:
+    """The API server takes JSON, which has no other bytes; it would put another character there."""
+    with pytest.raises(BadSpec, match=r"caf\\xe9: Kubernetes takes only text in UTF-8"):
+        object_of(from_dict(described(command=["cat", "caf\udce9"])))

@@ -17,17 +17,6 @@ from farandole.queue.client import QueueClient
 from farandole.queue.protocol import LogPiece
 
 
-def test_what_is_no_text_is_told_and_by_which_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = from_dict({"name": "a", "command": ["true"]})
-    client = QueueClient(tmp_path, {"HOME": "/", "OLD": "caf\udce9"}, 0.0)
-    said = refused(lambda: client.submit(spec))
-    assert said.startswith("Refused: the variable OLD is no text in UTF-8") and "env -u OLD" in said
-    words = from_dict({"name": "a", "command": ["cat", "caf\udce9"]})
-    (tmp_path / "socket").touch()
-    said = refused(lambda: QueueClient(tmp_path, {}, 0.0).submit(words))
-    assert said.startswith("Refused: 'caf\\udce9' is no text in UTF-8")
-
-
 def test_preview_is_a_job_file_that_submit_reads(tmp_path: Path) -> None:
     spec = from_dict({"name": "a", "command": ["true"], "workers": "2:8", "workingDirectory": str(tmp_path)})
     shown = tmp_path / "job.json"

@@ -5,11 +5,10 @@ import sys
 from farandole.agent import cannot_run
 
 try:
-    import msgspec
-
     from farandole.agent.inspect import inspect
+    from farandole.wire.encoding import encode_json
 except Exception as error:  # What is missing may be anything, and an old Python may raise anything.
     cannot_run.tell(error)
 
 if __name__ == "__main__":
-    sys.stdout.write(msgspec.json.encode(inspect(try_import="--import" in sys.argv[1:])).decode() + "\n")
+    sys.stdout.write(encode_json(inspect(try_import="--import" in sys.argv[1:])).decode() + "\n")

@@ -26,6 +26,7 @@ from farandole.launcher.job.worker_settings import with_backend
 from farandole.launcher.supervise.outcome import Observer, Outcome
 from farandole.launcher.targets.launch_order import Starter
 from farandole.settings.table import SETTINGS
+from farandole.wire.os_text import show_os_text
 
 if TYPE_CHECKING:
     from farandole.launcher.output.console import Console
@@ -79,6 +80,7 @@ class Job:
 
 def main() -> int:
     """Run horovodrun and return its exit code."""
+    show_os_text(sys.stdout, sys.stderr)
     try:
         conflict.check()
     except ImportError as error:

@@ -40,6 +40,7 @@ from farandole.launcher.daemon.daemon_connection import check_peer
 from farandole.launcher.errors import SpecError
 from farandole.launcher.supervise.failover_files import FailoverFiles
 from farandole.wire import clock
+from farandole.wire.encoding import decode_json, encode_json
 
 LIFE_SECONDS = 10.0
 """How often a daemon shows that it lives."""
@@ -153,7 +154,7 @@ class JobDirectory:
             SpecError: the disk does not take it.
         """
         self.show_life()  # Before: a lock that was only made has the time of day.
-        _write_first(self.path / "job.json", msgspec.json.encode(record))
+        _write_first(self.path / "job.json", encode_json(record))
 
     def ended(self) -> Ended | None:
         """Return how the job ended; None while it runs, or when its end was seen."""
@@ -165,7 +166,7 @@ class JobDirectory:
         Raises:
             OSError: the disk does not take it.
         """
-        _write(self.path / "ended.json", msgspec.json.encode(ended))
+        _write(self.path / "ended.json", encode_json(ended))
 
     def listen(self) -> socket.socket:
         """Return a socket that takes clients.
@@ -419,7 +420,7 @@ def _age(path: Path) -> float:
 
 def _read(path: Path, kind: type[_Content]) -> _Content | None:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
+        return decode_json(path.read_bytes(), kind)
     except (OSError, msgspec.DecodeError):
         return None
 

@@ -18,6 +18,7 @@ from farandole.launcher.job.ssh_and_ship import SshOptions
 from farandole.launcher.targets.local import LocalNames
 from farandole.launcher.targets.not_started import explain
 from farandole.launcher.targets.ssh import by_hand, ssh_command
+from farandole.wire.encoding import decode_json
 
 AT_ONCE = 16
 HOST_SECONDS = 20.0
@@ -76,7 +77,7 @@ def _read(host: Host, told: str, asked_at: float, answered_at: float) -> Facts |
     # What a shell's start-up files print comes first.
     answer = next((line for line in reversed(told.splitlines()) if line.startswith("{")), "")
     try:
-        facts = msgspec.json.decode(answer, type=Facts)
+        facts = decode_json(answer, Facts)
     except msgspec.DecodeError as error:
         return Silence(f"its answer cannot be read: {error}", f"install the same version of farandole on {host.name}")
     clock = msgspec.structs.replace(facts.clock, ahead=_ahead(facts.clock.now, asked_at, answered_at))

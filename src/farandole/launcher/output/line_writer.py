@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from farandole.launcher.output.terminal import Look, Screen, Source
+from farandole.wire.os_text import SHOWN
 
 ByteWriter = Callable[[bytes], None]
 """Writes all it is given, however long that takes. Raises OSError when there is no reader any more."""
@@ -38,7 +39,7 @@ class LineWriter:
         """Write what is still to be written; nothing comes any more."""
 
     def _write(self, text: str) -> None:
-        self._writer(text.encode())
+        self._writer(text.encode("utf-8", SHOWN))
 
 
 class Terminal(LineWriter):

@@ -11,8 +11,6 @@ import pickle
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-import msgspec
-
 from farandole.launcher.discovery.host_set import HostSet
 from farandole.launcher.failure.record import WorkerRecord
 from farandole.launcher.host_setup.host_setup import JobHost
@@ -25,6 +23,7 @@ from farandole.launcher.supervise.moved_clock import ClockReading, moved_record,
 from farandole.launcher.supervise.outcome import Verdict
 from farandole.launcher.supervise.workers import Worker
 from farandole.roster.failover_state import RosterFailoverState
+from farandole.wire.encoding import decode, encode
 
 # Events come in bunches, and one writing will do for all of a bunch.
 _WRITE_SECONDS = 0.02
@@ -129,7 +128,7 @@ def read_failover_state(failover_files: FailoverStore | None) -> tuple[FailoverS
     launcher, roster = failover_files.left(LAUNCHER), failover_files.left(ROSTER)
     assert launcher is not None and roster is not None
     failover: FailoverState = pickle.loads(launcher)  # Our own, where nobody else can write.
-    return failover.on_clock(ClockReading()), msgspec.msgpack.decode(roster, type=RosterFailoverState)
+    return failover.on_clock(ClockReading()), decode(roster, RosterFailoverState)
 
 
 class FailoverWriter:
@@ -187,7 +186,7 @@ class FailoverWriter:
     def remember(self, memory: RosterFailoverState) -> None:
         """Write down what the roster knows."""
         if self._failover_files is not None:
-            self._keep(self._failover_files, ROSTER, msgspec.msgpack.encode(memory))
+            self._keep(self._failover_files, ROSTER, encode(memory))
 
     def _keep(self, failover_files: FailoverStore, part: str, content: bytes) -> None:
         held = not self._untold

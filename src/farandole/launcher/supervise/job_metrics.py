@@ -19,6 +19,7 @@ from farandole.launcher.supervise.supervisor import Supervisor
 from farandole.metrics.address import MetricsAddress, parse_metrics_address
 from farandole.metrics.endpoint import MetricsEndpoint, MetricsUnavailable
 from farandole.metrics.readings import Reading, Sample
+from farandole.wire.encoding import encode_json
 
 ANSWER_SECONDS = 5.0
 TOKEN_VARIABLE = "FARANDOLE_METRICS_TOKEN"
@@ -53,8 +54,8 @@ def serve_job_metrics(
         return msgspec.structs.replace(ask(lambda: view_of(job)), name=name)
 
     more = {
-        "/targets": lambda query: msgspec.json.encode(find_targets(view(), name, served[0].address)),
-        "/view": lambda query: msgspec.json.encode(view()),
+        "/targets": lambda query: encode_json(find_targets(view(), name, served[0].address)),
+        "/view": lambda query: encode_json(view()),
     }
     try:
         endpoint = MetricsEndpoint(
