@@ -137,13 +137,13 @@ def test_kubeflows_way_to_other_pods(monkeypatch: pytest.MonkeyPatch) -> None:
     ("flags", "elastic"),
     [
         ("--max-np 4 --slots 2", None),
-        ("--min-np 1", Elastic(1, None)),
-        ("--min-num-proc 1 --max-num-proc 4 -H a:1", Elastic(1, 4)),
-        ("--host-discovery-script find.sh", Elastic(2, None, discovery="script:find.sh")),
+        ("--min-np 1", Elastic(1, None, fills_at_once=True)),
+        ("--min-num-proc 1 --max-num-proc 4 -H a:1", Elastic(1, 4, fills_at_once=True)),
+        ("--host-discovery-script find.sh", Elastic(2, None, discovery="script:find.sh", fills_at_once=True)),
         (
             "--min-np 2 --max-np 8 --host-discovery-script ./find.sh --slots-per-host 3 --elastic-timeout 9"
             " --reset-limit 1 --blacklist-cooldown-range 10 100",
-            Elastic(2, 8, "script:./find.sh", 3, 9.0, 1, (10.0, 100.0)),
+            Elastic(2, 8, "script:./find.sh", 3, 9.0, 1, (10.0, 100.0), fills_at_once=True),
         ),
     ],
 )

@@ -24,7 +24,8 @@ def add_hosts(parser: argparse.ArgumentParser, *, workers_required: bool = False
         "--num-proc",
         metavar="N",
         required=workers_required,
-        help="number of workers, or auto: one for each GPU or, without any, core (default: all slots of the hosts)",
+        help="number of workers, of an elastic job to begin with; or auto: one for each GPU or, without any, core "
+        "(default: all slots of the hosts)",
     )
     where = parser.add_argument_group().add_mutually_exclusive_group()
     where.add_argument("-H", "--hosts", metavar="HOST:SLOTS,...", help="hosts and slots: h1:4,h2:4, node[01-16]:8")
@@ -62,7 +63,9 @@ def add_elastic(parser: argparse.ArgumentParser) -> None:
     """Add the options of jobs whose workers come and go."""
     add = parser.add_argument_group("elastic jobs", "workers may be lost, come and go; training goes on").add_argument
     add("--min-np", metavar="N", type=int, help="wait when there are fewer workers (default: -np)")
-    add("--max-np", metavar="N", type=int, help="never have more workers (default: as many as there are slots)")
+    add(
+        "--max-np", metavar="N", type=int, help="grow to this many as slots allow (default: as many as there are slots)"
+    )
     where = parser.add_argument_group().add_mutually_exclusive_group()
     where.add_argument(
         "--host-discovery-script", metavar="FILE", help="ask this program for hosts, every second: lines HOST:SLOTS"

@@ -192,7 +192,10 @@ def test_ipv6() -> None:
 
 def test_a_join_times_out_with_the_names_of_the_missing(serve: Callable[..., Running]) -> None:
     roster = serve(3)
-    with roster.client(1) as client, pytest.raises(RendezvousError, match=r"within 0\.1 s: ranks 0, 2"):
+    with (
+        roster.client(1) as client,
+        pytest.raises(RendezvousError, match=r"within 0\.1 s of the latest arrival: ranks 0, 2"),
+    ):
         client.join("", 0.1)
 
 

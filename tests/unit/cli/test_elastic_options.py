@@ -77,3 +77,15 @@ def test_the_dry_run_shows_what_is_started_first(tmp_path: Path, capsys: pytest.
     source = f"hosts come from file:{hosts}"
     assert f"note           elastic: it goes on with 1 to 2 workers, and 1 spare; {source}\n" in said
     assert "  worker 2\n" in said and "FARANDOLE_WORKER=2 FARANDOLE_ELASTIC=1" in said
+
+
+def test_the_dry_run_shows_the_workers_to_begin_with_and_why_it_will_not_grow(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["run", "-np", "2", "--min-np", "1", "--max-np", "3", "-H", "localhost:2", "--dry-run", "true"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("2 workers on 1 host\n")
+    assert "note           the hosts have 2 slots: the job stays below --max-np 3\n" in said
+    assert main(["run", "-np", "2", "--min-np", "1", "--max-np", "3", "-H", "localhost:4", "--dry-run", "true"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("2 workers on 1 host\n") and "below --max-np" not in said

@@ -241,6 +241,7 @@ def _elastic(args: argparse.Namespace, environment: Mapping[str, str]) -> Elasti
         timeout=read_elastic_timeout(args.elastic_timeout, environment),
         reset_limit=args.reset_limit,
         cooldown=None if args.cooldown_range is None else _cooldown(args.cooldown_range),
+        fills_at_once=True,
     )
 
 

@@ -58,6 +58,7 @@ def spec_of(described: dict[str, Any]) -> JobSpec:
         timeout=described["absence"],
         grace=described["grace"],
         reset_limit=None if described["elastic"] else 0,
+        fills_at_once=True,
     )
     return JobSpec(
         command=tuple(described["command"]),

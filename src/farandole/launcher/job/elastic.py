@@ -54,6 +54,9 @@ class Elastic:
     """A host on which this command ends with code 0 is about to be taken away; "": none is run."""
     preemption_interval: float = PREEMPTION_SECONDS
     """Seconds between two looks at a host."""
+    fills_at_once: bool = False
+    """Whether every slot gets a worker from the beginning, up to `max_size`; the spec's `num_proc` is then how many
+    slots are worth waiting for, as in Horovod. Otherwise the first world has `num_proc` workers, and others follow."""
 
     def __post_init__(self) -> None:
         self._check_sizes()

@@ -36,9 +36,9 @@ def first_plan(
     slots = sum(host.slots or 0 for host in hosts)
     if not slots:
         raise SpecError("there are no hosts now", f"hosts come from {spec.elastic.discovery}")
-    size = int(min(slots, policy.most))
+    size = int(min(slots, policy.most_at_first))
     plan = make_plan(replace(spec, hosts=tuple(hosts), num_proc=size, elastic=None), machine, Identity(), sites)
-    expected = min(size, policy.most - policy.spares)
+    expected = min(size, policy.most_at_first - policy.spares)
     return replace(
         plan,
         hosts=tuple(_as_elastic(host, int(expected)) for host in plan.hosts),

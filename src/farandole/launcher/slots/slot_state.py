@@ -23,6 +23,8 @@ class SlotPolicy:
     spares: int = 0
     first_size: int = 0
     """So many slots are worth waiting for before the first worker starts."""
+    first_most: int | None = None
+    """The first world has no more workers than that, or `min_size`; None: as many as any other."""
     grace: float = 30.0
     """Seconds in which workers that are to leave can do so."""
     timeout: float = 600.0
@@ -36,6 +38,13 @@ class SlotPolicy:
     def most(self) -> float:
         """Workers that there may be, with the spares."""
         return math.inf if self.max_size is None else self.max_size + self.spares
+
+    @property
+    def most_at_first(self) -> float:
+        """Workers that there may be before the first world begins, with the spares."""
+        if self.first_most is None:
+            return self.most
+        return min(self.most, max(self.first_most, self.min_size) + self.spares)
 
 
 @dataclass(frozen=True)
@@ -161,7 +170,9 @@ def at_work(state: State) -> dict[int, tuple[Site, Slot]]:
 def expected_size(state: State) -> int:
     """Return how many workers the next world will have if all goes well."""
     room = sum(site.size for site in state.sites if site.phase == "ready" and not site.closed)
-    return min(room, most_members(state.policy.max_size))
+    policy = state.policy
+    most = policy.most if state.worlds else policy.most_at_first
+    return int(min(room, most_members(policy.max_size), most - policy.spares))
 
 
 def site_of(state: State, label: str) -> Site | None:

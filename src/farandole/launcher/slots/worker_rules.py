@@ -1,7 +1,7 @@
 """Which worker gets a slot, which is one too many, and what is done when there are too few slots.
 
 Slots are filled in the order of the hosts, the host that is known longest first, until there are as many workers as the
-job may have, and its spares.
+job may have, and its spares: before the first world, as many as it is to begin with.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def fill(state: State, now: float) -> tuple[State, list[Action]]:
         if slot.worker is None and slot.index < site.size and slot.not_before <= now
     ]
     here = at_work(state).values()
-    room = state.policy.most - len(here)
+    room = (state.policy.most if state.worlds else state.policy.most_at_first) - len(here)
     if here and all(site.closed or slot.draining or slot.left for site, slot in here):
         room = max(room, 1)  # No worker stays: the last one that leaves hands the state over to this one.
     actions: list[Action] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from dataclasses import replace
 
 from farandole.launcher.agents.reception import FENCED_SECONDS, Reception
@@ -40,7 +41,9 @@ _MARGIN_SECONDS = 5.0
 
 
 def first_hosts(spec: JobSpec, machine: Machine) -> tuple[Host, ...]:
-    """Return the hosts that the user named; without any, this machine, with as many slots as the job may need.
+    """Return the hosts that the user named; without any, this machine.
+
+    It has as many slots as the job is to begin with, and more if there are GPUs or cores and --max-np allows it.
 
     Raises:
         SpecError: there is no discovery, and they have too few slots.
@@ -48,8 +51,9 @@ def first_hosts(spec: JobSpec, machine: Machine) -> tuple[Host, ...]:
     elastic = _elastic(spec)
     if elastic.discovery:
         return ()
-    most = max(spec.num_proc or 0, elastic.max_size or 0, elastic.min_size) + elastic.spares
-    hosts = spec.hosts or (Host(machine.hostname, elastic.slots or most),)
+    beginning = max(spec.num_proc or 0, elastic.min_size)
+    slots = max(beginning, min(elastic.max_size or 0, machine.gpus or machine.cores)) + elastic.spares
+    hosts = spec.hosts or (Host(machine.hostname, elastic.slots or slots),)
     slots = sum(slots_of(host, elastic.slots) for host in hosts)
     if slots < elastic.min_size:
         raise SpecError(
@@ -67,11 +71,25 @@ def policy_of(spec: JobSpec) -> SlotPolicy:
         max_size=elastic.max_size,
         spares=elastic.spares,
         first_size=spec.num_proc or elastic.min_size,
+        first_most=None if elastic.fills_at_once else spec.num_proc,
         grace=elastic.grace,
         timeout=elastic.timeout,
         blacklist=elastic.blacklist or elastic.cooldown is not None,
         cooldown=elastic.cooldown,
     )
+
+
+def note_on_slots(spec: JobSpec, machine: Machine, hosts: Sequence[Host]) -> str:
+    """Return why the job does not come to have --max-np workers; "" if it may, or other hosts may come."""
+    elastic = _elastic(spec)
+    slots = sum(slots_of(host, elastic.slots) for host in hosts) - elastic.spares
+    if elastic.discovery or elastic.max_size is None or slots >= elastic.max_size:
+        return ""
+    if spec.hosts:
+        return f"the hosts have {count(slots, 'slot')}: the job stays below --max-np {elastic.max_size}"
+    what = "GPU" if machine.gpus else "core"
+    here = f"without hosts, this machine has a slot for each {what}, and at least -np: {count(slots, 'slot')}"
+    return f"{here}. -H localhost:{elastic.max_size} lets the job grow to --max-np {elastic.max_size} workers"
 
 
 def limits_of(spec: JobSpec) -> Limits:
@@ -110,7 +128,9 @@ async def plan_elastic(spec: JobSpec, machine: Machine) -> Plan:
         host.label: Site(here, machine.cores if here else 0, spreads=_spreads(spec))
         for host, here in zip(hosts, local, strict=True)
     }
-    return first_plan(spec, policy_of(spec), machine, hosts, sites)
+    plan = first_plan(spec, policy_of(spec), machine, hosts, sites)
+    note = note_on_slots(spec, machine, hosts)
+    return replace(plan, notes=(*plan.notes, note)) if note else plan
 
 
 async def launch_elastic(context: LaunchContext, failover_files: FailoverStore | None) -> Outcome:
@@ -161,6 +181,8 @@ class _ElasticLaunch:
         self._spreads = _spreads(spec)
         self._named = first_hosts(spec, context.machine)
         self._policy: ElasticPolicy | None = None
+        if left is None and (note := note_on_slots(spec, context.machine, self._named)):
+            context.console.say(f"note: {note}")
         self._reception = _reception(self._elastic)
 
     @property

@@ -9,8 +9,10 @@ import pytest
 
 from farandole.launcher.errors import SpecError
 from farandole.launcher.job.elastic import Elastic
+from farandole.launcher.job.host_list import Host
+from farandole.launcher.job.machine import Machine
 from farandole.launcher.job.spec import JobSpec
-from farandole.launcher.start.elastic import exports_of, limits_of
+from farandole.launcher.start.elastic import exports_of, first_hosts, limits_of, note_on_slots, policy_of
 from farandole.settings.table import Settings
 
 
@@ -44,6 +46,32 @@ def test_the_smaller_part_waits_until_a_silent_larger_part_has_certainly_ended(
 ) -> None:
     elastic = Elastic(1, None, discovery=discovery, timeout=timeout)
     assert limits_of(JobSpec(("x",), None, elastic=elastic)).majority_timeout == waits
+
+
+def on_a_machine(cores: int, **values: Any) -> tuple[int, int | None, str]:
+    """Return the slots of a machine without named hosts, the workers to begin with, and the note."""
+    num_proc, hosts = values.pop("num_proc", None), values.pop("hosts", ())
+    spec = JobSpec(("x",), num_proc, hosts=hosts, elastic=Elastic(**values))
+    machine = Machine("earth", cores, 0, "/", {})
+    found = first_hosts(spec, machine)
+    return sum(host.slots or 1 for host in found), policy_of(spec).first_most, note_on_slots(spec, machine, found)
+
+
+def test_a_job_begins_with_the_workers_that_are_asked_for() -> None:
+    slots, first, note = on_a_machine(2, num_proc=3, min_size=2, max_size=4)
+    assert (slots, first) == (3, 3)
+    assert note.startswith(
+        "without hosts, this machine has a slot for each core, and at least -np: 3 slots. -H localhost:4"
+    )
+    assert on_a_machine(8, num_proc=3, min_size=2, max_size=4) == (4, 3, "")
+    # Nobody has asked for all cores.
+    assert on_a_machine(8, num_proc=3, min_size=2, max_size=None) == (3, 3, "")
+    assert on_a_machine(8, min_size=1, max_size=4) == (4, None, "")
+    assert on_a_machine(2, min_size=1, max_size=4)[:2] == (2, None)
+    assert on_a_machine(2, num_proc=2, min_size=1, max_size=2, spares=1) == (3, 2, "")
+    assert on_a_machine(2, num_proc=3, min_size=1, max_size=4, fills_at_once=True)[:2] == (3, None)
+    slots, _, note = on_a_machine(2, num_proc=2, min_size=1, max_size=4, hosts=(Host("h1", 2), Host("h2", 1)))
+    assert (slots, note) == (3, "the hosts have 3 slots: the job stays below --max-np 4")
 
 
 @pytest.mark.parametrize("discovery", ["", "script:./hosts.sh", "file:/etc/hosts.txt", "dns:workers:4", "dns:workers"])

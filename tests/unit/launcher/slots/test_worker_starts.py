@@ -15,10 +15,11 @@ from farandole.launcher.slots.slot_events import (
     HostsChanged,
     Progressed,
     ReachHost,
+    Resized,
     WorldBegan,
 )
 from farandole.launcher.slots.slot_policy import decide, next_due
-from farandole.launcher.slots.slot_state import SlotPolicy, State
+from farandole.launcher.slots.slot_state import SlotPolicy, State, expected_size
 from farandole.launcher.slots.worker_rules import will_start
 
 
@@ -43,6 +44,20 @@ def test_the_first_workers_start_together_unless_a_host_does_not_come() -> None:
     assert actions == ()
     assert len(started(list(decide(state, HostReady("h2"), 0.2)[1]))) == 4
     assert len(started(list(decide(state, HostNotReady("h2", "no route"), 0.2)[1]))) == 2
+
+
+def test_the_first_world_has_the_workers_that_were_asked_for_and_others_come_after_it() -> None:
+    job = Job(SlotPolicy(1, 5, spares=1, first_most=2), ("h1", 8))
+    assert job.workers() == [0, 1, 2]  # One is a spare.
+    assert expected_size(job.state) == 2
+    assert started(job.end(1)) == [(3, "h1", 1)]
+    assert [worker for worker, _, _ in started(job.tell(WorldBegan((0, 2))))] == [4, 5, 6]
+    assert expected_size(job.state) == 5
+
+
+def test_the_first_world_can_be_of_the_least_size_that_is_wanted_meanwhile() -> None:
+    job = Job(SlotPolicy(1, 4, first_most=1), ("h1", 4))
+    assert started(job.tell(Resized(3, 4))) == [(1, "h1", 1), (2, "h1", 2)]
 
 
 def test_a_known_host_stays_before_new_ones() -> None:
