@@ -136,3 +136,34 @@ def test_a_function_through_mpirun(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RuntimeError, match="no such thing") as caught:
         horovod.run(fail, num_proc=2, use_mpi=True)
     assert isinstance(caught.value.__cause__, KeyError)
+    assert str(caught.value).startswith("mpirun failed with exit code 1\n")
+    assert "Horovod detected" not in str(caught.value)
+
+
+@pytest.fixture
+def failing_mpirun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have an mpirun on the PATH that calls itself MPICH and fails."""
+    program = tmp_path / "bin" / "mpirun"
+    program.parent.mkdir()
+    program.write_text('#!/bin/sh\ncase "$*" in *version*) echo HYDRA build details: ;; *) exit 7 ;; esac\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+
+
+@pytest.mark.usefixtures("failing_mpirun")
+def test_a_failure_of_mpirun_is_told_in_horovods_words_and_has_its_exit_code(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    import horovod
+    from farandole.compat.runner.mpi_run import mpi_run
+    from farandole.compat.runner.settings import Settings
+
+    with pytest.raises(RuntimeError, match=r"^mpirun failed with exit code 7\n"):
+        horovod.run(print, num_proc=2, use_mpi=True)
+    settings = Settings(verbose=0, num_proc=2, hosts="localhost:2", run_func_mode=True)
+    with pytest.raises(RuntimeError, match=r"^mpirun failed with exit code 7\n"):
+        mpi_run(settings, ["lo"], dict(os.environ), ["true"])
+    capfd.readouterr()
+    assert launch.run_commandline(["-np", "2", "--mpi", "true"]) == 7
+    said = capfd.readouterr().err
+    assert "RuntimeError" not in said and "mpirun" in said

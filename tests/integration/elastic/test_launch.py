@@ -31,6 +31,13 @@ def test_a_killed_worker_is_replaced_and_the_others_go_on(start: Start) -> None:
     assert job.finish() == 0
 
 
+def test_a_job_begins_with_the_workers_that_are_asked_for_and_grows(start: Start) -> None:
+    job = start("-np", "1", "--min-np", "1", "--max-np", "2", "-H", "localhost:2")
+    assert job.world(1, 1)[0][0] == 0
+    assert [worker for worker, _ in job.world(2, 2).values()] == [0, 1]
+    assert job.finish() == 0
+
+
 def test_a_stopped_worker_is_counted_out_and_killed(start: Start) -> None:
     job = start("-np", "2", "--min-np", "1", "--max-np", "2")
     stopped = job.world(1, 2)[0][1]

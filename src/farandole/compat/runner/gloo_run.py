@@ -65,4 +65,4 @@ def run_as_settings_say(
     outcome = run_in_background(
         job.spec, machine, verbose=job.verbose, observe=launch.HorovodWords, through=job.starter
     )
-    launch.raise_failure(outcome)
+    launch.raise_failure(outcome, job.starter)

@@ -61,6 +61,7 @@ _HOROVOD_READS = {
 FAILED = (
     "Horovod detected that one or more processes exited with non-zero status, thus causing the job to be terminated."
 )
+FAILED_OF_MPI = "{program} failed with exit code {code}"
 FAILED_FIRST = FAILED + " The first process to do so was:\nProcess name: {name}\nExit code: {code}\n"
 
 
@@ -89,14 +90,21 @@ def main() -> int:
 
 
 def run_commandline(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and return the exit code: 0, 1 when a worker failed, 2 when nothing was started."""
+    """Run the command line and return the exit code.
+
+    It is 0, 1 when a worker failed, or 2 when nothing was started; with MPI it is mpirun's.
+    """
     from farandole.cli.run import run_until_end
 
     try:
         args = parse_args(argv)
         job = prepare(args)
         outcome = run_until_end(job.spec, job.machine, verbose=job.verbose, observe=HorovodWords, through=job.starter)
-        raise_failure(outcome)
+        if job.starter is None:
+            raise_failure(outcome)
+        elif outcome.report:
+            # As with Horovod, which becomes mpirun: its exit code, and no error of horovodrun's own.
+            print(outcome.report, file=sys.stderr)
     except SpecError as error:
         return _refuse(error.message, error.hint)
     except JobFailed as error:
@@ -380,8 +388,13 @@ class HorovodWords(Observer):
         self._say(f"Terminating remaining workers after failure of Process {rank}.")
 
 
-def raise_failure(outcome: Outcome) -> None:
-    """Raise JobFailed, a RuntimeError, for a job that failed; Horovod's words come first in its text."""
+def raise_failure(outcome: Outcome, starter: Starter | None = None) -> None:
+    """Raise JobFailed, a RuntimeError, for a job that failed; Horovod's words come first in its text.
+
+    Args:
+        outcome: how the job ended.
+        starter: the program that started the workers, if it was not farandole.
+    """
     from farandole.launcher.function import cause_of
 
     if not outcome.report:
@@ -389,6 +402,8 @@ def raise_failure(outcome: Outcome) -> None:
     # An elastic job may fail of something else than one of its last workers.
     known = outcome.rank is not None
     text = FAILED_FIRST.format(name=outcome.rank, code=outcome.exit_code) if known else f"{FAILED}\n"
+    if starter is not None:
+        text = FAILED_OF_MPI.format(program=os.path.basename(starter.program), code=outcome.exit_code) + "\n"
     raise JobFailed(f"{text}\n{outcome.report}", outcome.rank, outcome.exit_code) from cause_of(outcome)
 
 
@@ -410,7 +425,7 @@ def _run(args: argparse.Namespace) -> list[Any] | None:
     outcome = run_in_background(
         job.spec, job.machine, call=call, verbose=job.verbose, observe=HorovodWords, through=job.starter
     )
-    raise_failure(outcome)
+    raise_failure(outcome, job.starter)
     if outcome.exit_code != 0:
         raise LaunchError(f"the job was ended early: {shlex.join(job.spec.command)}")
     if function is None:
