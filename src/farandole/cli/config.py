@@ -138,9 +138,7 @@ def render_one(row: Provenance) -> str:
 
 
 def _print_json(rows: Sequence[Provenance], project: Project | None) -> None:
-    import msgspec
-
-    from farandole.wire.encoding import encode_json
+    from farandole.wire.encoding import format_json
 
     told = {"project": None if project is None else str(project.path), "settings": rows}
-    print(msgspec.json.format(encode_json(told), indent=1).decode())
+    print(format_json(told, indent=1))

@@ -145,19 +145,16 @@ def _print_hosts(
 def _print_json(
     hosts: Mapping[str, Facts | Silence], findings: Mapping[str, Sequence[Finding]], differing: Sequence[Finding]
 ) -> None:
-    import msgspec
-
     from farandole.agent.inspect.facts import Facts
     from farandole.launcher.doctor.advice import backends
-    from farandole.wire.encoding import encode_json
+    from farandole.wire.encoding import format_json
 
     told: dict[str, dict[str, object]] = {}
     for name, found in hosts.items():
         told[name] = {"findings": findings[name]}
         if isinstance(found, Facts):
             told[name] |= {"facts": found, "backends": backends(found)}
-    document = encode_json({"hosts": told, "differences": differing})
-    print(msgspec.json.format(document, indent=1).decode())
+    print(format_json({"hosts": told, "differences": differing}, indent=1))
 
 
 def _paint() -> Paint:

@@ -99,12 +99,12 @@ def _tell(outcome: Outcome, as_json: bool) -> int:
     from farandole.observe.self_test.matrix import render
     from farandole.observe.self_test.report import Report
     from farandole.observe.self_test.verdict import judge
+    from farandole.wire.encoding import format_json
 
     report = msgspec.json.decode(outcome.results[0] or b"", type=Report)
     findings = judge(report)
     if as_json:
-        document = msgspec.json.encode({"report": report, "findings": findings, "good": not findings})
-        print(msgspec.json.format(document, indent=1).decode())
+        print(format_json({"report": report, "findings": findings, "good": not findings}, indent=1))
     else:
         print(render(report, findings), end="")
     return _NOT_GOOD if findings else 0

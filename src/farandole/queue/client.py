@@ -20,7 +20,7 @@ from farandole.queue import protocol
 from farandole.queue.address import VARIABLE, connect_socket, find, why_away
 from farandole.queue.protocol import LOG_BYTES, MESSAGE_LIMIT, Answer, Request
 from farandole.wire.channel import Channel
-from farandole.wire.encoding import decode, encode, encode_json
+from farandole.wire.encoding import decode, encode, format_json
 from farandole.wire.errors import WireError
 
 TOKEN_VARIABLE = "FARANDOLE_QUEUE_TOKEN"
@@ -57,7 +57,7 @@ class QueueClient:
         """Return the job as JSON, as `farandole submit -f` reads it."""
         _check_script(spec)
         described = to_dict(msgspec.structs.replace(spec, working_directory=_directory(spec)))
-        return msgspec.json.format(encode_json(described)).decode() + "\n"
+        return format_json(described) + "\n"
 
     def jobs(self) -> Sequence[JobStatus]:
         """Return all jobs of the queue, the oldest first."""

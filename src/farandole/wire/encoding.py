@@ -99,6 +99,14 @@ def encode_json(value: object) -> bytes:
         return json.dumps(msgspec.to_builtins(value, str_keys=True), separators=(",", ":")).encode()
 
 
+def format_json(value: object, indent: int = 2) -> str:
+    """Return a value as JSON for people, in several lines without a line end after the last one."""
+    try:
+        return msgspec.json.format(msgspec.json.encode(value), indent=indent).decode()
+    except UnicodeEncodeError:
+        return json.dumps(msgspec.to_builtins(value, str_keys=True), indent=indent)
+
+
 def decode_json(text: bytes | str, kind: type[Value]) -> Value:
     """Return the value of that type which `encode_json` has written.
 

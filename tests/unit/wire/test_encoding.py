@@ -79,6 +79,8 @@ def test_json_of_another_kind_is_refused(text: str) -> None:
 
 def test_python_reads_the_same_json() -> None:
     assert json.loads(encoding.encode_json({"word": CAFE})) == {"word": CAFE}
+    assert encoding.format_json({"word": CAFE}, indent=1) == '{\n "word": "caf\\udce9"\n}'
+    assert encoding.format_json({"word": "caf\u00e9"}, indent=1) == '{\n "word": "caf\u00e9"\n}'
 
 
 def test_bytes_are_shown_escaped() -> None:
