@@ -98,7 +98,7 @@ ENVIRONMENTS = {
             *("certifi==2026.10.19.post1", "protobuf==6.33.6", "requests==2.33.0"),
             *("torch==2.13.0", "numpy==2.4.6", "scikit-learn==1.9.1", "safetensors==0.8.0"),
             *("onnx==1.23.2", "onnxruntime==1.32.0", "onnxscript==0.7.2"),
-            *("cryptography==50.0.2", "kopf==1.45.2", "lightkube==1.0.1", "PyYAML==6.0.4"),
+            *("cryptography==50.0.2", "lightkube==1.0.1", "PyYAML==6.0.4"),
         ),
         ("tests/integration/test_kubeflow.py",),
     ),

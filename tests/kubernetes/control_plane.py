@@ -6,10 +6,13 @@ access is off; tokens of users of the tests are in a file.
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import json
 import secrets
 import subprocess
 import time
+import urllib.request
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -105,6 +108,13 @@ class ControlPlane:
             "--v=1",
         )
         self._await("the API server", lambda: self.api.get_text("/readyz") == "ok")
+
+    def delete_from_etcd(self, key: str) -> None:
+        """Delete what the API server keeps under a key, behind its back."""
+        body = json.dumps({"key": base64.b64encode(key.encode()).decode()}).encode()
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(f"http://127.0.0.1:{self._ports[0]}/v3/kv/deleterange", body, timeout=15) as answer:
+            assert json.load(answer)["deleted"] == "1", f"etcd has no {key}"
 
     def kubeconfig_for(self, token: str) -> str:
         """Return the kubeconfig of whoever has a token."""

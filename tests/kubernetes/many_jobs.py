@@ -22,7 +22,6 @@ sys.path.insert(0, str(_ROOT / "tests" / "support"))
 from mpi_jobs import v2beta1  # noqa: E402
 from tests.integration.kubernetes.many_jobs import quantile  # noqa: E402
 from tests.kubernetes import binaries, operators  # noqa: E402
-from tests.kubernetes.children import free_ports  # noqa: E402
 from tests.kubernetes.cluster import Cluster  # noqa: E402
 from tests.kubernetes.node.api import MERGE, NodeApi, Rejected  # noqa: E402
 from tests.kubernetes.operators import RunningOperator  # noqa: E402
@@ -89,12 +88,12 @@ async def _create(api: NodeApi, jobs: int, workers: int) -> None:
 class Meter:
     """Reads the operator's own metrics, and its process."""
 
-    def __init__(self, operator: RunningOperator, port: int) -> None:
-        self._operator, self._port = operator, port
+    def __init__(self, operator: RunningOperator) -> None:
+        self._operator = operator
 
     def text(self) -> str:
         """Return the metrics."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/metrics", timeout=30) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._operator.port}/metrics", timeout=30) as answer:
             return str(answer.read().decode())
 
     def jobs(self, state: str) -> int:
@@ -159,16 +158,14 @@ def main() -> None:
     jobs, workers = (int(word) for word in sys.argv[1:] or ("500", "8"))
     if (reason := binaries.why_not()) is not None:
         sys.exit(f"error: {reason}")
-    (port,) = free_ports(1)
     with Cluster(0, schedules=False) as cluster:
         operators.install(cluster)
         cluster.api.create(
             "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
         )
-        flags = ["--address", "127.0.0.1", "--port", str(port)]
-        with operators.operator(cluster, "many-operator", *flags) as operator:
+        with operators.operator(cluster, "many-operator") as operator:
             cluster.until(lambda: operator.leads, "the operator leads")
-            asyncio.run(measure(cluster, Meter(operator, port), jobs, workers))
+            asyncio.run(measure(cluster, Meter(operator), jobs, workers))
 
 
 if __name__ == "__main__":

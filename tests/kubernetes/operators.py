@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.kubernetes.children import die_with_parent, free_ports
 from tests.kubernetes.cluster import Cluster
+from tests.kubernetes.node.container import Security, root_script
+
+from farandole.kubernetes.deploy import manifests
+from farandole.kubernetes.deploy.manifests import Install
 
 NAMESPACE = "farandole-system"
 _ACCOUNT = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/farandole-operator"
+_ACCOUNT_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 
 class RunningOperator:
-    """One operator's process.
+    """One operator's process, run as the Deployment runs it.
+
+    It has the Deployment's user, group, capabilities and environment, a root that it cannot write to, its account's
+    token where a pod has it, and no HOME. Only the network is this machine's, so it listens on loopback.
 
     Args:
         name: of its files.
@@ -28,24 +38,53 @@ class RunningOperator:
     """
 
     def __init__(self, cluster: Cluster, name: str, *flags: str, url: str = "") -> None:
-        self._cluster, self._flags = cluster, flags
-        self._config = account_config(cluster, name, url)
+        self._flags, self._name = flags, name
+        self._folder = cluster.folder / name
+        self._server = (url or cluster.control.url).removeprefix("https://")
         self._log = cluster.folder / f"{name}.log"
+        self._account = _account_files(cluster, self._folder / "account")
+        (self.port,) = free_ports(1)
         self.start()
 
     def start(self) -> None:
         """Start it, also again."""
-        words = ["kubernetes", "operator", "--no-deliver-kubectl", "--lease-namespace", NAMESPACE]
-        words += ["--lease-seconds", "6"]
-        words += [] if "--port" in self._flags else ["--port", "0"]
+        pod = manifests.workload(Install())[0]["spec"]["template"]["spec"]
+        (container,) = pod["containers"]
+        security = Security.of(pod, container)
+        # What the Deployment says of these is of its image, port and Lease.
+        words = ["kubernetes", "operator", "--no-deliver-kubectl", "--lease-seconds", "6"]
+        words += ["--address", "127.0.0.1", "--port", str(self.port)]
+        binds = [(str(self._account), _ACCOUNT_FOLDER, True)]
+        script = root_script(self._folder / "root", self._folder / "begun", binds, security.read_only_root)
+        command = ["unshare", "--mount", "--uts", "sh", "-c", script, "sh", self._name, *security.prefix()]
+        host, _, port = self._server.rpartition(":")
+        (namespace,) = container["env"]
+        environment = {
+            "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "KUBERNETES_SERVICE_HOST": host,
+            "KUBERNETES_SERVICE_PORT": port,
+            namespace["name"]: NAMESPACE,
+        }
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "farandole", *words, *self._flags],
-                env={**os.environ, "KUBECONFIG": str(self._config)},
+                [*command, sys.executable, "-m", "farandole", *words, *self._flags],
+                env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                preexec_fn=die_with_parent,
             )
+
+    def readiness(self) -> tuple[int, str]:
+        """Return the status code and the text of what its readiness probe gets; 0 where nobody answers."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/readyz", timeout=5) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+        except OSError as error:
+            return 0, str(error)
 
     @property
     def peak_bytes(self) -> int:
@@ -91,19 +130,26 @@ def farandole(cluster: Cluster, *words: str, check: bool = True) -> subprocess.C
     )
 
 
-def account_config(cluster: Cluster, name: str, url: str = "") -> Path:
+def account_config(cluster: Cluster, name: str) -> Path:
     """Return a kubeconfig with which one is the operator's account, and has its rights and no more."""
-    import yaml
-
-    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 7200}}
-    token = cluster.api.create(f"{_ACCOUNT}/token", request)["status"]["token"]
-    config = yaml.safe_load(cluster.control.kubeconfig.read_text())
-    config["users"][0]["user"] = {"token": token}
-    config["clusters"][0]["cluster"]["server"] = url or cluster.control.url
     path = cluster.folder / f"{name}.kubeconfig"
-    path.write_text(json.dumps(config))
-    path.chmod(0o600)
+    path.touch(mode=0o600)
+    path.write_text(cluster.control.kubeconfig_for(_token(cluster)))
     return path
+
+
+def _account_files(cluster: Cluster, folder: Path) -> Path:
+    """Make the folder that a pod of the operator's account has for it, and return it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "token").write_text(_token(cluster))
+    (folder / "namespace").write_text(NAMESPACE)
+    (folder / "ca.crt").write_bytes(cluster.control.authority.read_bytes())
+    return folder
+
+
+def _token(cluster: Cluster) -> str:
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 7200}}
+    return str(cluster.api.create(f"{_ACCOUNT}/token", request)["status"]["token"])
 
 
 @contextlib.contextmanager

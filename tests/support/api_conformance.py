@@ -108,11 +108,12 @@ async def a_watch_goes_on_from_a_list(api: Api, namespace: str) -> None:
     seen: list[tuple[str, str]] = []
 
     async def watch() -> None:
-        async for change, obj in api.watch("v1", "configmaps", version, namespace, "w=1"):
-            if change != "BOOKMARK":
-                seen.append((change, obj["metadata"]["name"]))
-            if change == "DELETED":
-                return
+        async with api.watch("v1", "configmaps", version, namespace, "w=1") as changes:
+            async for change, obj in changes:
+                if change != "BOOKMARK":
+                    seen.append((change, obj["metadata"]["name"]))
+                if change == "DELETED":
+                    return
 
     task = asyncio.create_task(watch())
     await api.create(config(namespace, "w1", {"w": "1"}))
@@ -133,12 +134,13 @@ async def only_metadata_is_told_where_it_is_asked_for(api: Api, namespace: str) 
     seen: list[tuple[str, str]] = []
 
     async def watch() -> None:
-        async for change, obj in api.watch("v1", "configmaps", version, namespace, "m,!mark", only_metadata=True):
-            if change != "BOOKMARK":
-                assert "data" not in obj and obj["metadata"]["labels"] == {"m": "1"}
-                seen.append((change, obj["metadata"]["name"]))
-            if change == "DELETED":
-                return
+        async with api.watch("v1", "configmaps", version, namespace, "m,!mark", only_metadata=True) as changes:
+            async for change, obj in changes:
+                if change != "BOOKMARK":
+                    assert "data" not in obj and obj["metadata"]["labels"] == {"m": "1"}
+                    seen.append((change, obj["metadata"]["name"]))
+                if change == "DELETED":
+                    return
 
     task = asyncio.create_task(watch())
     await api.create(config(namespace, "m1", {"m": "1"}, a="b"))

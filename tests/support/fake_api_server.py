@@ -65,6 +65,8 @@ class FakeApiServer:
         refuse: asked before each creation with (plural, object); a text refuses it with 403.
         down: while it is True, connections are closed without an answer.
         lacks: plurals of kinds that it does not know yet, as one that is just starting.
+        silent: while it is True, watches hear nothing, not even their end, as where a firewall drops what is sent.
+        says: what new watches hear first, whether it is an event or not.
         writes: how many requests changed something, by (method, plural).
     """
 
@@ -73,6 +75,8 @@ class FakeApiServer:
         self.refuse: Callable[[str, Obj], str] = lambda plural, obj: ""
         self.down = False
         self.lacks: set[str] = set()
+        self.silent = False
+        self.says = b""
         self.writes: Counter[tuple[str, str]] = Counter()
         self.url = ""
         self.oldest = 0
@@ -265,16 +269,25 @@ class FakeApiServer:
             gone = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
             await response.write(json.dumps({"type": "ERROR", "object": gone}).encode() + b"\n")
             return response
-        cut = self._cut
+        if self.says:
+            await response.write(self.says)
+        loop = asyncio.get_running_loop()
+        cut, end = self._cut, loop.time() + float(request.query.get("timeoutSeconds", "3600"))
         while cut == self._cut and not self.down:
+            while self.silent:
+                await asyncio.sleep(0.05)
             for version, change, kind, obj in [item for item in self._news(since)]:
                 since = version
                 if kind == plural and _in(obj, namespace) and _selected(obj, selector):
                     event = {"type": change, "object": _shown(request, obj)}
                     await response.write(json.dumps(event).encode() + b"\n")
             async with self._changed:
-                if self._last <= since and cut == self._cut:
-                    await self._changed.wait()
+                news = self._changed.wait_for(lambda: self._last > since or cut != self._cut)  # noqa: B023
+                try:
+                    await asyncio.wait_for(news, end - loop.time())
+                except asyncio.TimeoutError:
+                    if not self.silent:
+                        return response
         if request.transport is not None:
             request.transport.abort()
         return response

@@ -7,11 +7,12 @@ from collections.abc import Coroutine
 from typing import Any
 
 import aiohttp
+import pytest
 from fake_api_server import FakeApiServer, FakeNode
 from fake_operators import OperatorThread, fake_cluster, holds, operator, until
 from mpi_jobs import v1alpha2, v2beta1
 
-from farandole.kubernetes.operator import election
+from farandole.kubernetes.operator import api, election
 
 
 def run(test: Coroutine[Any, Any, None]) -> None:
@@ -73,7 +74,7 @@ def test_watches_that_break_and_versions_that_are_forgotten_lose_nothing() -> No
         async with fake_cluster() as (server, _), operator(server) as one:
             await create(server, v2beta1())
             await until(lambda: holds(server, "pi", "Running"), "it runs")
-            relists = sum(watch.relists for watch in one._watches)
+            relists = sum(watch.relists for watch in one.watches)
             await server.cut_watches()
             server.down = True
             await asyncio.sleep(0.1)
@@ -83,7 +84,7 @@ def test_watches_that_break_and_versions_that_are_forgotten_lose_nothing() -> No
             server.down = False
             await until(lambda: ("pods", "default", "pi-worker-1") in server.objects, "the worker is made again")
             await until(lambda: holds(server, "pi", "Running"), "it runs again")
-            assert sum(watch.relists for watch in one._watches) > relists
+            assert sum(watch.relists for watch in one.watches) > relists
 
     run(test())
 
@@ -104,20 +105,49 @@ def test_an_outage_of_the_server_is_survived() -> None:
     run(test())
 
 
-def test_a_server_that_does_not_know_the_kind_yet_is_survived() -> None:
+def test_a_kind_that_the_server_does_not_know_for_a_moment_is_watched_again() -> None:
     async def test() -> None:
-        async with fake_cluster() as (server, _), operator(server):
+        async with fake_cluster() as (server, _), operator(server) as one:
             await create(server, v2beta1())
             await until(lambda: holds(server, "pi", "Running"), "it runs")
             server.lacks = {"mpijobs"}
             await server.cut_watches()
-            await asyncio.sleep(1.0)
+            await until(lambda: "could not find" in one.watches[0]._trouble, "it is noticed")
             await server.remove(("pods", "default", "pi-worker-0"))
-            await asyncio.sleep(1.0)
             server.lacks = set()
             await until(lambda: ("pods", "default", "pi-worker-0") in server.objects, "the worker is made again")
             await create(server, v2beta1(), "next")
             await until(lambda: holds(server, "next", "Running"), "the next job is seen")
+
+    run(test())
+
+
+@pytest.mark.parametrize("line", [b"not JSON\n", b"[]\n", b'{"type": "ADDED"}\n', b'{"type": "ADDED", "object": {}}\n'])
+def test_a_line_that_is_not_an_event_ends_no_watch(line: bytes) -> None:
+    async def test() -> None:
+        async with fake_cluster() as (server, _), operator(server) as one:
+            await until(lambda: one.election.leading, "it leads")
+            server.says = line
+            await server.cut_watches()
+            await until(lambda: all(watch.relists > 1 for watch in one.watches), "all watches have ended")
+            server.says = b""
+            await create(server, v2beta1())
+            await until(lambda: holds(server, "pi", "Running"), "it runs")
+
+    run(test())
+
+
+def test_a_connection_of_which_nothing_is_heard_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "WATCH_SECONDS", 1)
+    monkeypatch.setattr(api, "_LATE_SECONDS", 0.5)
+
+    async def test() -> None:
+        async with fake_cluster() as (server, _), operator(server) as one:
+            await until(lambda: one.election.leading, "it leads")
+            server.silent = True
+            await create(server, v2beta1())
+            await until(lambda: holds(server, "pi", "Running"), "lists tell what watches do not")
+            server.silent = False
 
     run(test())
 
@@ -232,17 +262,28 @@ def test_a_scaled_down_worker_drains_and_goes() -> None:
 
 def test_metrics_say_what_jobs_do() -> None:
     async def test() -> None:
-        async with fake_cluster() as (server, _), operator(server, port=0) as one:
+        async with fake_cluster() as (server, node), operator(server, port=0) as one:
             await create(server, v2beta1())
             await until(lambda: holds(server, "pi", "Running"), "it runs")
-            await asyncio.sleep(0.5)
+            launchers_succeed(node)
+            await create(server, v2beta1(), "next")
+            await until(lambda: holds(server, "next", "Succeeded"), "the second succeeds")
+            await until(lambda: one.metrics.mpi_jobs["successful"] == 2, "both are counted")
             async with aiohttp.ClientSession(f"http://127.0.0.1:{one.port}") as session:
                 async with session.get("/metrics") as answer:
                     text = await answer.text()
-                async with session.get("/readyz") as answer:
-                    assert answer.status == 200
-            assert 'farandole_operator_jobs{kind="MPIJob",state="Running"} 1' in text
+                    assert answer.headers["Content-Type"].startswith("application/openmetrics-text")
+                for path, status in (("/readyz", 200), ("/healthz", 200), ("/nothing", 404)):
+                    async with session.get(path) as answer:
+                        assert answer.status == status
+                async with session.post("/metrics") as answer:
+                    assert answer.status == 405
+            assert 'farandole_operator_jobs{kind="MPIJob",state="Succeeded"} 2' in text
             assert "farandole_operator_leading 1" in text
+            assert "mpi_operator_jobs_created_total 2" in text
+            assert "mpi_operator_jobs_successful_total 2" in text
+            assert "mpi_operator_jobs_failed_total 0" in text
+            assert 'mpi_operator_job_info{launcher="next-launcher",namespace="default"} 1' in text
             assert text.endswith("# EOF\n")
 
     run(test())

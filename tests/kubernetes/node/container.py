@@ -133,7 +133,7 @@ class Container:
             self.log.replace(self.log.with_suffix(".log.before"))  # Each start has a log of its own.
         begun = self.folder / f"begun-{self.name}"
         begun.unlink(missing_ok=True)
-        script = _script(self.folder / f"root-{self.name}", begun, binds, self.security.read_only_root)
+        script = root_script(self.folder / f"root-{self.name}", begun, binds, self.security.read_only_root)
         inner = 'cd "$0" 2>/dev/null || { mkdir -p "$0" && cd "$0"; }; exec "$@"'
         directory = self.spec.get("workingDir") or "/"
         command = [*self.security.prefix(), *(words or ["sleep", "infinity"])]
@@ -260,7 +260,7 @@ def _expand(word: str, environment: Mapping[str, str]) -> str:
     return re.sub(r"\$\(([A-Za-z_][A-Za-z0-9_]*)\)", lambda match: environment.get(match[1], match[0]), word)
 
 
-def _script(root: Path, begun: Path, binds: Sequence[tuple[str, str, bool]], read_only: bool) -> str:
+def root_script(root: Path, begun: Path, binds: Sequence[tuple[str, str, bool]], read_only: bool) -> str:
     """Return the shell script that makes the container's files; its arguments are a host name and the program.
 
     It makes the file `begun` when nothing but the program is left to be started.

@@ -36,6 +36,13 @@ def test_a_dry_run_prints_it_and_asks_nobody(capsys: pytest.CaptureFixture[str],
     assert items == manifests.all_of(manifests.Install(namespace="ops", image="op:1"))
 
 
+def test_an_installation_ends_with_what_to_do_next() -> None:
+    said = install.next_steps(manifests.Install(namespace="ops", image="op:1"))
+    assert "kubectl get pods -n ops" in said
+    assert "pull op:1" in said
+    assert "farandole submit --on kubernetes" in said
+
+
 def test_with_a_namespace_for_jobs_the_operator_has_rights_only_there() -> None:
     items = manifests.access(manifests.Install(jobs_namespace="ml"))
     (cluster,) = [item for item in items if item["kind"] == "ClusterRole"]

@@ -5,58 +5,27 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import httpx2
 import pytest
 from fake_api_server import FakeApiServer
-from fake_operators import config
+from fake_operators import config, until
 
 from farandole.kubernetes.kinds import MPI_JOB
 from farandole.kubernetes.model import Ref
 from farandole.kubernetes.operator.api import Api
 from farandole.kubernetes.operator.carry_out import Executor
 from farandole.kubernetes.operator.election import Election
-from farandole.kubernetes.operator.errors import Conflict, Gone, Refused, Unavailable
-from farandole.kubernetes.operator.process import Operator, Settings
+from farandole.kubernetes.operator.errors import Conflict, Gone, NotFound, Refused, Unavailable
 from farandole.kubernetes.operator.store import JobKey, Store
-from farandole.kubernetes.operator.watch import ChildWatch
+from farandole.kubernetes.operator.watch import ChildWatch, JobWatch
 from farandole.kubernetes.operator.work_queue import WorkQueue
-
-
-def operator() -> Operator:
-    """Return an operator that is not started."""
-    return Operator(Settings(kinds=(MPI_JOB,), port=None), config(FakeApiServer()))
 
 
 def job(version: int, name: str = "pi") -> dict[str, Any]:
     return {"metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}", "resourceVersion": str(version)}}
-
-
-class Lists:
-    """Answers a list after something else has happened."""
-
-    def __init__(self, items: list[dict[str, Any]], version: str, meanwhile: Callable[[], object]) -> None:
-        self._answer = items, version
-        self._meanwhile = meanwhile
-
-    async def list(self, *_: object) -> tuple[list[dict[str, Any]], str]:
-        self._meanwhile()
-        return self._answer
-
-
-def test_a_job_that_is_created_while_jobs_are_listed_is_not_taken_for_one_that_is_gone() -> None:
-    async def test() -> list[str]:
-        one = operator()
-        old, new = job(3, "old"), job(7, "new")
-        one._take(MPI_JOB, "ADDED", old)
-        one.api = Lists([], "5", lambda: one._take(MPI_JOB, "ADDED", new))  # type: ignore[assignment]
-        await one._compare_all()
-        one._take(MPI_JOB, "MODIFIED", job(8, "new"))
-        return [key.name for key, _ in one.store.jobs()]
-
-    assert asyncio.run(test()) == ["new"]
 
 
 @pytest.mark.parametrize("rounds", range(4))
@@ -133,22 +102,32 @@ def test_an_outage_may_last_for_days() -> None:
 
 
 class Watches:
-    """Lists nothing, and ends each watch as it is told; counts the lists and watches."""
+    """Lists some objects, and lets each watch tell some changes and end in some way; counts the lists and watches."""
 
-    def __init__(self, end: Callable[[], object]) -> None:
-        self._end = end
+    def __init__(self, *ends: Callable[[], object], items: Sequence[dict[str, Any]] = ()) -> None:
+        self.items = list(items)
+        self.changes: list[tuple[str, dict[str, Any]]] = []
+        self._ends = ends
         self.lists = self.watches = 0
+        self.before_list: Callable[[], object] = lambda: None
 
     async def list(self, *_: object) -> tuple[list[dict[str, Any]], str]:
         self.lists += 1
-        return [], "5"
+        self.before_list()
+        return self.items, "5"
 
-    async def watch(self, *_: object) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+    @contextlib.asynccontextmanager
+    async def watch(self, *_: object) -> AsyncIterator[AsyncIterator[tuple[str, dict[str, Any]]]]:
         self.watches += 1
+        yield self._tell()
+
+    async def _tell(self) -> AsyncIterator[tuple[str, dict[str, Any]]]:
         await asyncio.sleep(0.001)
-        self._end()
-        for nothing in ():
-            yield nothing
+        for change in self.changes:
+            yield change
+        if self.watches > len(self._ends):
+            await asyncio.Event().wait()
+        self._ends[self.watches - 1]()
 
 
 def raises(error: Exception) -> Callable[[], object]:
@@ -161,14 +140,117 @@ def raises(error: Exception) -> Callable[[], object]:
 @pytest.mark.parametrize("end", [lambda: None, raises(Gone(410, "too old"))], ids=["it ends at once", "it is too old"])
 def test_a_watch_that_ends_at_once_again_and_again_is_begun_with_rests(end: Callable[[], object]) -> None:
     async def test() -> Watches:
-        api = Watches(end)
+        api = Watches(*[end] * 100)
         watch = ChildWatch(api, Store(lambda _: None), "v1", "Pod")  # type: ignore[arg-type]
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(watch.run(), 0.3)
         return api
 
-    api = asyncio.run(test())
-    assert api.watches == 2, "the second one comes at once, as after a long outage; then it waits"
+    assert asyncio.run(test()).watches == 2, "the second one comes at once, as after a long outage; then it waits"
+
+
+ENDS = {
+    "it ends": lambda: None,
+    "410": raises(Gone(410, "too old resource version")),
+    "404": raises(NotFound(404, "the server could not find the requested resource")),
+    "403": raises(Refused(403, "pods is forbidden")),
+    "the connection is reset": raises(Unavailable(0, "the connection broke: connection reset")),
+    "an error of ours": raises(KeyError("metadata")),
+}
+
+
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
+def test_a_watch_begins_again_however_it_has_ended(end: Callable[[], object]) -> None:
+    async def test() -> list[str]:
+        api, one = Watches(end, end, items=[job(3)]), Store(lambda _: None)
+        running = asyncio.create_task(JobWatch.of(api, one, MPI_JOB, "").run())  # type: ignore[arg-type]
+        await until(lambda: api.watches == 3, "the third watch runs")
+        running.cancel()
+        return [key.name for key, _ in one.jobs()]
+
+    assert asyncio.run(test()) == ["pi"]
+
+
+def test_a_change_that_cannot_be_stored_is_told_once_and_the_watch_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        api = Watches(items=[job(3)])
+        api.changes = [("MODIFIED", {"metadata": {"namespace": "default"}})]
+        running = asyncio.create_task(JobWatch.of(api, Store(lambda _: None), MPI_JOB, "").run())  # type: ignore[arg-type]
+        await until(lambda: api.watches == 2, "the second watch runs")
+        running.cancel()
+
+    asyncio.run(test())
+    assert "the watch of mpijobs is down: 'name'" in caplog.text
+
+
+def test_an_outage_is_logged_once_and_so_is_its_end(caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        broken = raises(Unavailable(0, "no answer"))
+        api = Watches(items=[job(3)])
+        failures = iter([broken] * 3)
+        api.before_list = lambda: next(failures, lambda: None)()
+        running = asyncio.create_task(JobWatch.of(api, Store(lambda _: None), MPI_JOB, "").run())  # type: ignore[arg-type]
+        await until(lambda: api.watches == 1, "the watch runs")
+        running.cancel()
+
+    caplog.set_level("INFO", "farandole.operator")
+    asyncio.run(test())
+    assert caplog.messages == ["the watch of mpijobs is down: no answer", "the watch of mpijobs is up again"]
+
+
+def test_a_job_that_is_created_while_jobs_are_listed_is_not_taken_for_one_that_is_gone() -> None:
+    async def test() -> list[str]:
+        api, one = Watches(), Store(lambda _: None)
+        one.put_job(JobKey("mpijobs", "default", "old"), job(3, "old"))
+        # The list is of version 5.
+        api.before_list = lambda: one.put_job(JobKey("mpijobs", "default", "new"), job(7, "new"))
+        running = asyncio.create_task(JobWatch.of(api, one, MPI_JOB, "").run())  # type: ignore[arg-type]
+        await until(lambda: api.watches == 1, "the watch runs")
+        running.cancel()
+        return [key.name for key, _ in one.jobs()]
+
+    assert asyncio.run(test()) == ["new"]
+
+
+# --- what the probes are told ----------------------------------------------------------------------------------------
+
+
+def probed(may_lack: bool, *ends: Callable[[], object]) -> tuple[str, str, str, str]:
+    """Return why an operator is not ready at once, after 14 s and after 16 s, and not alive after an hour."""
+
+    async def test() -> tuple[str, str, str, str]:
+        now = [0.0]
+        api = Watches(*ends)
+        watch = ChildWatch(api, Store(lambda _: None), "v1", "Pod", may_lack=may_lack, clock=lambda: now[0])  # type: ignore[arg-type]
+        api.before_list = ends[0] if ends else lambda: None
+        running = asyncio.create_task(watch.run())
+        await until(lambda: api.watches or api.lists, "it has begun")
+        await asyncio.sleep(0.01)
+        found = [watch.why_not_ready()]
+        for now[0] in (14.0, 16.0):
+            found.append(watch.why_not_ready())
+        now[0] = 3600.0
+        running.cancel()
+        return found[0], found[1], found[2], watch.why_not_alive()
+
+    return asyncio.run(test())
+
+
+LACKS = raises(NotFound(404, "there is no such kind"))
+
+
+def test_an_operator_is_ready_while_it_watches() -> None:
+    assert probed(False) == ("", "", "", "the watch of pods has been stuck for 3600 s")
+
+
+def test_an_operator_that_has_not_listed_everything_is_not_ready() -> None:
+    why = "the watch of pods has not listed everything yet: there is no such kind"
+    assert probed(False, LACKS)[:3] == (why, why, why)
+
+
+def test_an_operator_is_not_ready_when_a_watch_has_been_down_for_15_s() -> None:
+    why = "the watch of pods has been down for 16 s: there is no such kind"
+    assert probed(True, LACKS)[:3] == ("", "", why)
 
 
 def answers(content: bytes) -> Api:
@@ -182,11 +264,11 @@ def answers(content: bytes) -> Api:
 def test_an_answer_that_is_no_object_is_an_outage(content: bytes) -> None:
     async def test() -> None:
         api = answers(content)
-        with pytest.raises(Unavailable, match="no answer of an API server"):
+        with pytest.raises(Unavailable, match="not an answer of an API server"):
             await api.get(Ref("v1", "Pod", "default", "pi-worker-0"))
-        with pytest.raises(Unavailable, match="no answer of an API server"):
-            async for _ in api.watch("v1", "pods", "5"):
-                pass
+        with pytest.raises(Unavailable, match="not an answer of an API server"):
+            async with api.watch("v1", "pods", "5") as changes:
+                await changes.__anext__()
         await api.close()
 
     asyncio.run(test())

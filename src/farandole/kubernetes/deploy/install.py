@@ -22,8 +22,19 @@ def dry_run(install: Install, as_json: bool, out: TextIO) -> int:
 
 
 def apply(install: Install, err: TextIO = sys.stderr) -> int:
-    """Apply everything, by server-side apply, and say what."""
-    return asyncio.run(_apply(manifests.all_of(install), err))
+    """Apply everything, by server-side apply, and say what, and what to do next."""
+    code = asyncio.run(_apply(manifests.all_of(install), err))
+    err.write(next_steps(install))
+    return code
+
+
+def next_steps(install: Install) -> str:
+    """Return what to do when everything has been applied."""
+    return (
+        f"next: wait until the operator's pods are Ready: kubectl get pods -n {install.namespace}\n"
+        f"      If they are not, the cluster may not be able to pull {install.image}; --image names another one.\n"
+        "      Then kubectl apply -f JOB.yaml, or farandole submit --on kubernetes --image IMAGE python train.py\n"
+    )
 
 
 async def _apply(items: list[Manifest], err: TextIO) -> int:

@@ -62,9 +62,7 @@ RIGHTS = (
         "gang scheduling by the coscheduling plugin",
     ),
     Right("coordination.k8s.io", ("leases",), ("get", "create", "update"), "elect the one operator that acts", "own"),
-    Right("apiextensions.k8s.io", ("customresourcedefinitions",), _READ, "notice that a kind is installed", "cluster"),
     Right("", ("nodes",), ("list",), "count the slots for queues that name a resource", "cluster"),
-    Right("", ("namespaces",), _READ, "notice that a namespace is created or deleted", "cluster"),
 )
 
 

@@ -7,6 +7,7 @@ class of every pod that is listed.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
@@ -39,8 +40,9 @@ PLURALS = {
 }
 
 _TIMEOUT = 30.0
-# An answer of a watch that is silent for longer than this is cut off by the server, and begun again.
-WATCH_SECONDS = 240
+# The server ends a watch after this time, and it is begun again. One of which nothing is heard for that long and a
+# little more is on a connection that only seems to be there.
+WATCH_SECONDS, _LATE_SECONDS = 20, 5
 _PAGE = 500
 # Of each object only its metadata.
 _METADATA = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
@@ -110,6 +112,7 @@ class Api:
                 return items, str(answer["metadata"].get("resourceVersion", ""))
             parameters["continue"] = token
 
+    @contextlib.asynccontextmanager
     async def watch(
         self,
         api_version: str,
@@ -118,15 +121,18 @@ class Api:
         namespace: str = "",
         selector: str = "",
         only_metadata: bool = False,
-    ) -> AsyncIterator[tuple[str, dict[str, Any]]]:
-        """Tell changes (ADDED, MODIFIED, DELETED, BOOKMARK) from a version on, until the server ends it."""
+    ) -> AsyncIterator[AsyncIterator[tuple[str, dict[str, Any]]]]:
+        """Watch a kind in the block, which the server has then agreed to.
+
+        The iterator yields changes (ADDED, MODIFIED, DELETED, BOOKMARK) from a version on, until the server ends it.
+        """
         parameters = {
             "watch": "true",
             "resourceVersion": version,
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(WATCH_SECONDS),
         } | ({"labelSelector": selector} if selector else {})
-        timeout = httpx2.Timeout(_TIMEOUT, read=WATCH_SECONDS + 30.0)
+        timeout = httpx2.Timeout(_TIMEOUT, read=WATCH_SECONDS + _LATE_SECONDS)
         headers = {"Accept": _METADATA.format("") if only_metadata else _WHOLE}
         self._count("WATCH")
         try:
@@ -137,18 +143,23 @@ class Api:
                 if response.status_code >= 300:
                     await response.aread()
                     raise _error(response)
-                async for line in response.aiter_lines():
-                    if line:
-                        yield self._event(line)
+                yield self._events(response)
         except httpx2.HTTPError as error:
-            raise Unavailable(0, f"the watch of {plural} broke: {error or type(error).__name__}") from error
+            raise Unavailable(0, f"the connection broke: {error or type(error).__name__}") from error
+
+    async def _events(self, response: httpx2.Response) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+        async for line in response.aiter_lines():
+            if line:
+                yield self._event(line)
 
     def _event(self, line: str) -> tuple[str, dict[str, Any]]:
         event = self._read(line)
-        if event["type"] == "ERROR":
-            status = event["object"]
-            raise from_answer(int(status.get("code", 500)), str(status.get("message", "")))
-        return event["type"], event["object"]
+        change, obj = event.get("type"), event.get("object")
+        if not isinstance(change, str) or not isinstance(obj, dict):
+            raise Unavailable(0, f"this is not an event of a watch: {line[:100]}")
+        if change == "ERROR":
+            raise from_answer(int(obj.get("code", 500)), str(obj.get("message", "")))
+        return change, obj
 
     async def send(
         self,
@@ -176,7 +187,7 @@ class Api:
             return self._decode(content)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             # Such as the page of a proxy, or what is left of an answer that was cut off.
-            raise Unavailable(0, f"this is no answer of an API server: {error}") from None
+            raise Unavailable(0, f"this is not an answer of an API server: {error}") from None
 
     def _count(self, method: str) -> None:
         self.requests[method] = self.requests.get(method, 0) + 1

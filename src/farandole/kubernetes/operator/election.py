@@ -68,7 +68,7 @@ class Election:
                     try:
                         await asyncio.wait_for(self._try(), RENEW_WITHIN * self._duration)
                     except (ApiError, asyncio.TimeoutError) as error:
-                        log.warning("leader election: %s", error or "no answer in time")
+                        log.warning("leader election: %s", str(error) or "no answer in time")
             self._tell()
             await asyncio.sleep(EVERY * self._duration)
 

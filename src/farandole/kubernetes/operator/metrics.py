@@ -5,18 +5,26 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from farandole.kubernetes import conditions
+from farandole.kubernetes.kinds import MPI_JOB
 from farandole.kubernetes.model import Object
+from farandole.kubernetes.mpijob import hosts
 
 CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+# Conditions of MPIJobs, and what mpi-operator's counters call them.
+_OF_MPI_OPERATOR = {conditions.CREATED: "created", conditions.SUCCEEDED: "successful", conditions.FAILED: "failed"}
 _BOUNDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
 def state_of(job: Object) -> str:
     """Return in one word what a job is doing."""
-    status = job.get("status")
-    return conditions.state(conditions.of_status(status if isinstance(status, Mapping) else None))
+    return conditions.state(_conditions(job.get("status")))
+
+
+def _conditions(status: object) -> list[dict[str, Any]]:
+    return conditions.of_status(status if isinstance(status, Mapping) else None)
 
 
 class Histogram:
@@ -47,6 +55,7 @@ class Metrics:
     Attributes:
         latency: from the moment that a job was due, to the end of its reconciliation.
         work: of that, the reconciliation itself.
+        mpi_jobs: how many MPIJobs were created, successful and failed, under the names that mpi-operator has for it.
     """
 
     def __init__(self) -> None:
@@ -54,11 +63,19 @@ class Metrics:
         self.work = Histogram()
         self.reconciles: Counter[str] = Counter()
         self.writes = 0
+        self.mpi_jobs = Counter(dict.fromkeys(_OF_MPI_OPERATOR.values(), 0))
+
+    def count_mpi_job(self, before: object, after: object) -> None:
+        """Count what an MPIJob has become by a change of its status."""
+        was, is_now = _conditions(before), _conditions(after)
+        for condition, name in _OF_MPI_OPERATOR.items():
+            self.mpi_jobs[name] += conditions.holds(is_now, condition) and not conditions.holds(was, condition)
 
     def text(
         self, jobs: Iterable[tuple[str, Object]], requests: Mapping[str, int], waiting: int, leading: bool, relists: int
     ) -> str:
         """Return all as OpenMetrics text."""
+        jobs = list(jobs)
         states = Counter((kind, state_of(job)) for kind, job in jobs)
         lines = [
             *_family("jobs", "gauge", "Jobs by kind and state."),
@@ -79,9 +96,21 @@ class Metrics:
             f"{_name('relists')}_total {relists}",
             *_family("leading", "gauge", "1 of the operator that reconciles, 0 of the others."),
             f"{_name('leading')} {int(leading)}",
+            *(line for name, count in self.mpi_jobs.items() for line in _mpi_counter(name, count)),
+            "# TYPE mpi_operator_job_info gauge",
+            *(_mpi_info(job) for kind, job in jobs if kind == MPI_JOB.kind),
             "# EOF",
         ]
         return "\n".join(lines) + "\n"
+
+
+def _mpi_counter(name: str, count: int) -> tuple[str, str]:
+    return f"# TYPE mpi_operator_jobs_{name} counter", f"mpi_operator_jobs_{name}_total {count}"
+
+
+def _mpi_info(job: Object) -> str:
+    namespace = job["metadata"]["namespace"]
+    return f'mpi_operator_job_info{{launcher="{hosts.launcher_name(job)}",namespace="{namespace}"}} 1'
 
 
 def _name(name: str) -> str:
